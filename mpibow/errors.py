@@ -1,0 +1,61 @@
+"""Every error that mpibow raises on purpose, and the exit code that a command ends with.
+
+    MpibowError            1   the tree's root
+    |- ConfigError         2   a setting, an override or a command line that breaks a rule
+    |- ShapeError          2   a graph whose node cannot take the shapes it is given
+    |- RecordError         3   a record file or data set that is damaged or does not fit
+    |- CheckpointError     4   a checkpoint that is damaged or belongs to another run
+    |- CommunicationError  5   ranks that cannot work together: launcher, MPI, a lost peer
+    `- DivergedError       6   a loss or gradient that is not finite
+
+Messages are lower case, name the thing, the rule and the value, and the remedy where there is one.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+# sysexits.h EX_TEMPFAIL: "saved, start me again". Batch systems requeue on it.
+EXIT_REQUEUE = 75
+
+
+class MpibowError(Exception):
+    """Root of the tree; `code` is the exit code of a command that it ends."""
+
+    code: ClassVar[int] = 1
+
+
+class ConfigError(MpibowError):
+    """A setting breaks a rule; the message starts with the setting's path."""
+
+    code = 2
+
+
+class ShapeError(MpibowError):
+    """A node cannot take the shapes it is given; the message names node, rule and shapes."""
+
+    code = 2
+
+
+class RecordError(MpibowError):
+    """A record file or data set is damaged or unfit; the message names file and record number."""
+
+    code = 3
+
+
+class CheckpointError(MpibowError):
+    """A checkpoint is damaged or does not belong to this run; the message names the file."""
+
+    code = 4
+
+
+class CommunicationError(MpibowError):
+    """The ranks cannot work together: the launcher, the MPI library, or a lost peer."""
+
+    code = 5
+
+
+class DivergedError(MpibowError):
+    """A loss or gradient is not finite; the message names iteration, learner and rank."""
+
+    code = 6

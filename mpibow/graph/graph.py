@@ -1,0 +1,139 @@
+"""The graph: operators and named tensors, what is computed. It holds no arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mpibow.errors import ShapeError
+
+Array = npt.NDArray[Any]
+Shape = tuple[int, ...]
+Initialiser = Callable[[np.random.Generator, Shape, int, int], Array]  # (generator, shape, fan in, fan out)
+
+FLOAT = "float"  # a tensor of the plan's own precision; any other dtype is given by its NumPy name
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A trained array that a node owns: its shape, how it starts, and whether weight decay applies to it."""
+
+    shape: Shape
+    initial: Initialiser
+    fan_in: int
+    fan_out: int
+    decay: bool = True
+
+
+class Operator(Protocol):
+    """A frozen description of one tensor function.
+
+    `infer` gives the output's shape or raises ShapeError with the broken rule; `weights` names the arrays that a
+    node of it owns; `reads` says which of x (inputs), y (output) and w (weights) its backward reads, empty where it
+    only reads what its kernel saved; `is_view` says that the output is the input under another shape: no kernel runs.
+    `differentiable` says for which inputs there is a gradient, None for an operator without backward.
+    """
+
+    kind: ClassVar[str]
+    reads: ClassVar[frozenset[str]]
+    differentiable: ClassVar[tuple[int, ...] | None]
+
+    def infer(self, *shapes: Shape) -> Shape: ...
+    def weights(self, *shapes: Shape) -> Mapping[str, Weight]: ...
+    def is_view(self, training: bool) -> bool: ...
+
+
+class Op:
+    """The defaults of an operator record: no weights, nothing read, a gradient for input 0."""
+
+    kind: ClassVar[str]
+    reads: ClassVar[frozenset[str]] = frozenset()
+    differentiable: ClassVar[tuple[int, ...] | None] = (0,)
+
+    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+        return {}
+
+    def is_view(self, training: bool) -> bool:
+        return False
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named value of a graph; operators are functions from tensors to tensors."""
+
+    graph: Graph = field(repr=False, compare=False)
+    name: str
+    shape: Shape
+    dtype: str = FLOAT
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator at its place: the tensors it reads; its output carries the node's name."""
+
+    name: str
+    op: Operator
+    inputs: tuple[str, ...]
+    weights: Mapping[str, Weight]
+
+
+class Graph:
+    """Grows by `input` and by operator functions; `output` names what a plan shows its caller."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[str, Tensor] = {}
+        self.inputs: list[str] = []
+        self.nodes: list[Node] = []
+        self.outputs: dict[str, str] = {}
+        self._counts: dict[str, int] = {}
+
+    def input(self, name: str, shape: Shape, dtype: str = FLOAT) -> Tensor:
+        """A tensor that the caller fills before each run; asking again for the same one returns it."""
+        tensor = self.tensors.get(name)
+        if tensor is None:
+            tensor = self._tensor(name, shape, dtype)
+            self.inputs.append(name)
+        elif (tensor.shape, tensor.dtype) != (shape, dtype) or name not in self.inputs:
+            raise ShapeError(f"input {name}: is already a tensor of {tensor.shape} {tensor.dtype}, got {shape} {dtype}")
+        return tensor
+
+    def add(self, op: Operator, *inputs: Tensor, name: str | None = None) -> Tensor:
+        """The output of `op` applied to `inputs`. Raises ShapeError naming the node, the rule and the shapes."""
+        if name is None:
+            self._counts[op.kind] = self._counts.get(op.kind, 0) + 1
+            name = f"{op.kind}{self._counts[op.kind]}"
+        shapes = [tensor.shape for tensor in inputs]
+        sources = ", ".join(f"{tensor.name} {tensor.shape}" for tensor in inputs)
+        for tensor in inputs:
+            if tensor.graph is not self:
+                raise ShapeError(f"{name}: {tensor.name} belongs to another graph")
+        try:
+            shape = op.infer(*shapes)
+        except ShapeError as error:
+            raise ShapeError(f"{name} ({op.kind} of {sources}): {error}") from None
+        self.nodes.append(Node(name, op, tuple(t.name for t in inputs), op.weights(*shapes)))
+        return self._tensor(name, shape, FLOAT)
+
+    def output(self, name: str, tensor: Tensor) -> Tensor:
+        """Shows `tensor` to the plan's caller as `name`. 'loss' is what a training plan differentiates (its mean)."""
+        if name in self.outputs:
+            raise ShapeError(f"output {name}: is already {self.outputs[name]}")
+        self.outputs[name] = tensor.name
+        return tensor
+
+    def _tensor(self, name: str, shape: Shape, dtype: str) -> Tensor:
+        if name in self.tensors:
+            raise ShapeError(f"{name}: this graph already has a tensor of that name")
+        if any(not isinstance(n, int) or n < 1 for n in shape):
+            raise ShapeError(f"{name}: every extent must be an integer of at least 1, got {shape}")
+        self.tensors[name] = Tensor(self, name, shape, dtype)
+        return self.tensors[name]
+
+    @property
+    def weight_count(self) -> int:
+        """How many numbers are trained."""
+        return sum(int(np.prod(weight.shape)) for node in self.nodes for weight in node.weights.values())

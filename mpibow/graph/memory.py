@@ -1,0 +1,69 @@
+"""The memory plan: lifetimes of values, and offsets in one arena so that values alive together never share bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+ALIGNMENT = 64  # bytes: a cache line
+
+
+@dataclass(frozen=True)
+class Block:
+    """`size` bytes that must be kept from step `first` to step `last`, both included."""
+
+    name: str
+    size: int
+    first: int
+    last: int
+
+
+def lifetimes(uses: Sequence[Iterable[str]], until_end: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """First and last step of every name, where uses[i] are the names that step i touches."""
+    spans: dict[str, tuple[int, int]] = {}
+    for step, names in enumerate(uses):
+        for name in names:
+            spans[name] = (spans.get(name, (step, step))[0], step)
+    for name in until_end:
+        if name in spans:
+            spans[name] = (spans[name][0], max(len(uses) - 1, 0))
+    return spans
+
+
+def place(blocks: Iterable[Block]) -> tuple[dict[str, int], int]:
+    """Offsets by name and the arena's size in bytes.
+
+    Largest first, each into the smallest gap between those already placed that live at the same time, else on top
+    (greedy by size, Pisarchyk and Lee, arXiv:2001.03288). Within a few percent of the largest sum alive at a step.
+    """
+    placed: list[tuple[int, int, Block]] = []  # (offset, end, block)
+    offsets: dict[str, int] = {}
+    for block in sorted(blocks, key=lambda b: (-b.size, b.first, b.name)):
+        size = -(-block.size // ALIGNMENT) * ALIGNMENT
+        rivals = sorted(
+            (start, end) for start, end, other in placed if other.first <= block.last and block.first <= other.last
+        )
+        best, best_gap, cursor = -1, -1, 0
+        for start, end in rivals:
+            gap = start - cursor
+            if gap >= size and (best < 0 or gap < best_gap):
+                best, best_gap = cursor, gap
+            cursor = max(cursor, end)
+        offset = best if best >= 0 else cursor
+        offsets[block.name] = offset
+        placed.append((offset, offset + size, block))
+    return offsets, max((end for _, end, _ in placed), default=0)
+
+
+def peak(blocks: Iterable[Block]) -> int:
+    """The largest sum of bytes alive at one step: no arena can be smaller."""
+    totals: dict[int, int] = {}
+    for block in blocks:
+        size = -(-block.size // ALIGNMENT) * ALIGNMENT
+        totals[block.first] = totals.get(block.first, 0) + size
+        totals[block.last + 1] = totals.get(block.last + 1, 0) - size
+    level = highest = 0
+    for step in sorted(totals):
+        level += totals[step]
+        highest = max(highest, level)
+    return highest

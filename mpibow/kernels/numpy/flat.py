@@ -1,0 +1,153 @@
+"""Passes over flat arrays: what turns gradients into steps, corrections and sums, a cache-sized chunk at a time.
+
+Every pass works on whole chunks of CHUNK elements, so threads may share the work in any way: same bits.
+Shapes: a rank's k replicas are rows of weights, momenta, gradients (k, size); all other arrays are (size,).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mpibow.graph.graph import Array
+from mpibow.kernels.passes import CHUNK, Local
+
+
+def _slices(chunks: range, size: int) -> Iterator[tuple[int, slice]]:
+    for chunk in chunks:
+        yield chunk, slice(chunk * CHUNK, min((chunk + 1) * CHUNK, size))
+
+
+def _decay(w: Array, g: Array, part: slice, local: Local, scratch: Array) -> None:
+    """g += decay * w where the layout says so: the elements before local.decayed."""
+    count = min(part.stop, local.decayed) - part.start
+    if local.decay and count > 0:
+        np.multiply(w[:count], w.dtype.type(local.decay), out=scratch[:count])
+        np.add(g[:count], scratch[:count], out=g[:count])
+
+
+def _step(w: Array, v: Array, g: Array, part: slice, local: Local, scratch: Array) -> None:
+    """v <- m v + g + d w; g <- the step u = -rate v, or -rate (g + d w + m v) with Nesterov's momentum."""
+    number = w.dtype.type
+    _decay(w, g, part, local, scratch)
+    if local.momentum:
+        np.multiply(v, number(local.momentum), out=v)
+        np.add(v, g, out=v)
+        if local.nesterov:
+            np.multiply(v, number(local.momentum), out=scratch)
+            np.add(g, scratch, out=g)
+            np.multiply(g, number(-local.rate), out=g)
+        else:
+            np.multiply(v, number(-local.rate), out=g)
+    else:
+        np.multiply(g, number(-local.rate), out=g)
+
+
+def sma_update(
+    weights: Array,
+    momenta: Array,
+    gradients: Array,
+    total: Array,
+    squares: Array,
+    centre: Array,
+    common: Array,
+    *,
+    local: Local,
+    alpha: float,
+    gain: float,
+    begin: bool,
+    chunks: range,
+) -> None:
+    """w_i <- w_i + u_i - alpha (w_i - centre) + gain * common, for every row i in order.
+
+    total <- sum of u_i where `begin`, else total + that sum; squares[chunk] likewise of |u_i|^2 (float64).
+    Gradients are overwritten by the steps.
+    """
+    number = weights.dtype.type
+    scratch_all = np.empty(CHUNK, weights.dtype)
+    for chunk, part in _slices(chunks, weights.shape[1]):
+        scratch = scratch_all[: part.stop - part.start]
+        square = 0.0 if begin else float(squares[chunk])
+        for i in range(len(weights)):
+            w, v, u = weights[i, part], momenta[i, part], gradients[i, part]
+            _step(w, v, u, part, local, scratch)
+            square += float(np.dot(u, u))
+            if begin and i == 0:
+                np.copyto(total[part], u)
+            else:
+                np.add(total[part], u, out=total[part])
+            if alpha:
+                np.subtract(w, centre[part], out=scratch)
+                np.multiply(scratch, number(alpha), out=scratch)
+                np.subtract(u, scratch, out=u)
+            if gain:
+                np.multiply(common[part], number(gain), out=scratch)
+                np.add(u, scratch, out=u)
+            np.add(w, u, out=w)
+        squares[chunk] = square
+
+
+def gradient_sum(gradients: Array, total: Array, *, chunks: range) -> None:
+    """total <- the sum of the rows of gradients, in row order."""
+    for _, part in _slices(chunks, gradients.shape[1]):
+        np.copyto(total[part], gradients[0, part])
+        for row in gradients[1:]:
+            np.add(total[part], row[part], out=total[part])
+
+
+def sgd_update(
+    weights: Array, momenta: Array, gradient: Array, *, local: Local, scale: float, chunks: range
+) -> None:
+    """One step with `scale` times the summed gradient (size,), the same for every row: all rows stay equal."""
+    scratch_all = np.empty(CHUNK, weights.dtype)
+    for _, part in _slices(chunks, weights.shape[1]):
+        scratch = scratch_all[: part.stop - part.start]
+        w, v, u = weights[0, part], momenta[0, part], gradient[part]
+        np.multiply(u, weights.dtype.type(scale), out=u)
+        _step(w, v, u, part, local, scratch)
+        np.add(w, u, out=w)
+        for i in range(1, len(weights)):
+            np.copyto(weights[i, part], w)
+            np.copyto(momenta[i, part], v)
+
+
+def centre_update(
+    mean: Array, centre: Array, previous: Array, total: Array | None, *, pull: float, alpha: float, momentum: float,
+    scale: float, chunks: range,
+) -> None:  # fmt: skip
+    """Section 5's lines for W (mean), z (centre) and z_prev (previous), all from their values at the start.
+
+    z, z_prev <- z + pull (W - z) + momentum (z - z_prev), z      W <- W - alpha (W - z) + scale * total
+    `pull` = k alpha, 0 where this iteration is not one of averaging; total None where nothing was received.
+    """
+    number = mean.dtype.type
+    gap_all, move_all = np.empty(CHUNK, mean.dtype), np.empty(CHUNK, mean.dtype)
+    for _, part in _slices(chunks, mean.size):
+        length = part.stop - part.start
+        gap, move = gap_all[:length], move_all[:length]
+        w, z, z_prev = mean[part], centre[part], previous[part]
+        if pull:
+            np.subtract(w, z, out=gap)
+            np.subtract(z, z_prev, out=move)
+            np.copyto(z_prev, z)
+            np.multiply(move, number(momentum), out=move)
+            np.add(z, move, out=z)
+            np.multiply(gap, number(pull), out=move)
+            np.add(z, move, out=z)
+            np.multiply(gap, number(alpha), out=gap)
+            np.subtract(w, gap, out=w)
+        if total is not None:
+            np.multiply(total[part], number(scale), out=move)
+            np.add(w, move, out=w)
+
+
+def add_scaled(target: Array, source: Array, *, scale: float, chunks: range) -> None:
+    """target += scale * source, for target (size,) or every row of target (k, size)."""
+    scratch_all = np.empty(CHUNK, source.dtype)
+    rows = target.reshape(-1, source.size)
+    for _, part in _slices(chunks, source.size):
+        scratch = scratch_all[: part.stop - part.start]
+        np.multiply(source[part], source.dtype.type(scale), out=scratch)
+        for row in rows:
+            np.add(row[part], scratch, out=row[part])

@@ -1,0 +1,45 @@
+"""Philox4x32-10, the counter-based generator (Salmon et al., SC 2011): the same bits in every kernel set."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+
+from mpibow.graph.graph import Array
+
+_MULTIPLIERS = (np.uint64(0xD2511F53), np.uint64(0xCD9E8D57))
+_WEYL = (0x9E3779B9, 0xBB67AE85)
+_LOW, _SHIFT = np.uint64(0xFFFFFFFF), np.uint64(32)
+
+
+def stream(name: str) -> int:
+    """The 32 bits by which a node's random numbers differ from another's."""
+    return zlib.crc32(name.encode())
+
+
+def philox(words: Array, key0: Array, key1: int, scratch: Array) -> None:
+    """Encrypts counters `words` (4, n) in place; uint64 arrays that hold 32-bit words, key0 (n,), scratch (2, n)."""
+    c0, c1, c2, c3 = words
+    high, key = scratch
+    np.copyto(key, key0)
+    for turn in range(10):
+        # (c0, c1, c2, c3) <- (high(c2 m1) ^ c1 ^ k0, low(c2 m1), high(c0 m0) ^ c3 ^ k1, low(c0 m0))
+        np.multiply(c2, _MULTIPLIERS[1], out=c2)
+        np.right_shift(c2, _SHIFT, out=high)
+        np.bitwise_and(c2, _LOW, out=c2)
+        np.bitwise_xor(c1, high, out=c1)
+        np.bitwise_xor(c1, key, out=c1)
+        np.multiply(c0, _MULTIPLIERS[0], out=c0)
+        np.right_shift(c0, _SHIFT, out=high)
+        np.bitwise_and(c0, _LOW, out=c0)
+        np.bitwise_xor(c3, high, out=c3)
+        np.bitwise_xor(c3, np.uint64((key1 + turn * _WEYL[1]) & 0xFFFFFFFF), out=c3)
+        c0, c1, c2, c3 = c1, c2, c3, c0  # names move, arrays stay
+        np.add(key, np.uint64(_WEYL[0]), out=key)
+        np.bitwise_and(key, _LOW, out=key)
+    # Ten turns moved every name by two places: swap the halves back.
+    for a, b in ((words[0], words[2]), (words[1], words[3])):
+        np.copyto(high, a)
+        np.copyto(a, b)
+        np.copyto(b, high)

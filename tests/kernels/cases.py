@@ -1,0 +1,100 @@
+"""One or more small cases for every operator: what the gradient check and every kernel set's comparison run on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mpibow import ops
+from mpibow.graph.graph import FLOAT
+from mpibow.graph.kernel import Call, Kernel, Shapes
+from mpibow.graph.steps import Sum
+
+INITIAL = ops.Constant(0.0)
+
+
+@dataclass(frozen=True)
+class Case:
+    op: Any
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...] = (FLOAT,)
+    integers_below: int = 4  # for integer inputs
+    id: str = field(default="")
+
+
+CASES = [
+    Case(ops.Dense(5, True, INITIAL), ((3, 4),)),
+    Case(ops.Dense(2, False, INITIAL), ((1, 7),), id="no bias"),
+    Case(ops.Conv2d(3, (3, 3), (1, 1), (0, 0), True, INITIAL), ((2, 2, 5, 6),)),
+    Case(ops.Conv2d(4, (3, 2), (2, 1), (1, 2), True, INITIAL), ((3, 2, 7, 5),), id="stride and padding"),
+    Case(ops.Conv2d(2, (1, 1), (2, 2), (0, 0), False, INITIAL), ((1, 3, 4, 4),), id="1x1"),
+    Case(ops.Conv2d(1, (4, 4), (3, 3), (0, 0), True, INITIAL), ((2, 1, 9, 9),), id="uncovered border"),
+    Case(ops.MaxPool2d((2, 2), (2, 2)), ((2, 3, 6, 4),)),
+    Case(ops.MaxPool2d((3, 2), (2, 1)), ((2, 2, 8, 5),), id="overlapping, uncovered border"),
+    Case(ops.AvgPool2d((2, 2), (2, 2)), ((2, 3, 6, 4),)),
+    Case(ops.AvgPool2d((3, 3), (2, 2)), ((1, 2, 8, 7),), id="overlapping"),
+    Case(ops.Relu(), ((4, 5),)),
+    Case(ops.Sigmoid(), ((4, 5),)),
+    Case(ops.Tanh(), ((2, 3, 2),)),
+    Case(ops.Dropout(0.3), ((3, 9), (3, 4)), (FLOAT, "uint32"), 1 << 32),
+    Case(ops.Dropout(0.5), ((2, 2, 3, 3), (2, 4)), (FLOAT, "uint32"), 1 << 32, id="image"),
+    Case(ops.Flatten(), ((2, 3, 4),)),
+    Case(ops.Normalise((3.0, 120.0), (2.0, 60.0)), ((2, 2, 3, 3),), ("uint8",), 256),
+    Case(ops.SoftmaxCrossEntropy(), ((6, 4), (6,)), (FLOAT, "int32")),
+    Case(ops.Accuracy(), ((6, 4), (6,)), (FLOAT, "int32")),
+    Case(Sum(), ((3, 4), (3, 4))),
+    Case(Sum(), ((2, 2), (2, 2), (2, 2)), (FLOAT, FLOAT, FLOAT), id="three"),
+]
+
+
+def name(case: Case) -> str:
+    return f"{case.op.kind} {case.id}".strip()
+
+
+class Bench:
+    """The arrays of one case bound to one kernel, all poisoned with NaN until written."""
+
+    def __init__(self, case: Case, kernel: Kernel, dtype: str, seed: int = 0, training: bool = True) -> None:
+        generator = np.random.default_rng(seed)
+        self.case, self.kernel, self.dtype = case, kernel, dtype
+        dtypes = case.dtypes * len(case.shapes) if len(case.dtypes) == 1 else case.dtypes
+        self.x = tuple(
+            generator.standard_normal(shape).astype(dtype)
+            if kind == FLOAT
+            else generator.integers(case.integers_below, size=shape).astype(kind)
+            for shape, kind in zip(case.shapes, dtypes, strict=True)
+        )
+        self.shape = case.op.infer(*case.shapes)
+        self.w = {k: generator.standard_normal(v.shape).astype(dtype) for k, v in case.op.weights(*case.shapes).items()}
+        self.dw = {k: np.full_like(v, np.nan) for k, v in self.w.items()}
+        self.y, self.dy = np.full(self.shape, np.nan, dtype), generator.standard_normal(self.shape).astype(dtype)
+        gradients = case.op.differentiable or ()
+        self.dx = tuple(np.full_like(x, np.nan) if i in gradients else None for i, x in enumerate(self.x))
+        self.buffers = kernel.buffers(case.op, Shapes(case.shapes, self.shape, training))
+        self.saved = self._arrays(self.buffers.saved)
+
+    def _arrays(self, specs: Mapping[str, Any]) -> dict[str, Any]:
+        arrays = {}
+        for key, (shape, kind) in specs.items():
+            arrays[key] = np.empty(shape, self.dtype if kind == FLOAT else kind)
+            arrays[key].view(np.uint8).fill(0xFF)  # NaN, or a wild integer
+        return arrays
+
+    def call(self, backward: bool) -> Call:
+        scratch = self._arrays(self.buffers.backward if backward else self.buffers.forward)
+        return Call("node", self.case.op, self.x, self.y, self.w, self.saved, scratch, self.dy, self.dx, self.dw)
+
+    def forward(self) -> np.ndarray[Any, Any]:
+        self.kernel.forward(self.call(backward=False))()
+        return self.y.copy()
+
+    def hide_what_backward_may_not_read(self) -> None:
+        reads = self.case.op.reads
+        hidden = [] if "x" in reads else list(self.x)
+        hidden += [] if "y" in reads else [self.y]
+        hidden += [] if "w" in reads else list(self.w.values())
+        for array in hidden:
+            array.view(np.uint8).fill(0xFF)

@@ -1,0 +1,60 @@
+"""Every operator's gradient against a central difference along one random direction, in float64."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mpibow.graph.graph import Op
+from mpibow.kernels.numpy import OPERATORS
+from tests.kernels.cases import CASES, Bench, Case, name
+
+DIFFERENTIABLE = [
+    case for case in CASES if type(case.op) in OPERATORS and OPERATORS[type(case.op)].backward is not None
+]
+
+
+@pytest.mark.parametrize("case", DIFFERENTIABLE, ids=name)
+def test_gradient(case: Case) -> None:
+    bench = Bench(case, OPERATORS[type(case.op)], "float64")
+    generator = np.random.default_rng(1)
+    moved = [array for array, dx in zip(bench.x, bench.dx, strict=True) if dx is not None] + list(bench.w.values())
+    directions = [generator.standard_normal(array.shape) for array in moved]
+    step, weight = 1e-6, bench.dy
+
+    def objective(sign: float) -> float:
+        for array, direction in zip(moved, directions, strict=True):
+            array += sign * step * direction
+        value = float((bench.forward() * weight).sum())
+        for array, direction in zip(moved, directions, strict=True):
+            array -= sign * step * direction
+        return value
+
+    expected = (objective(1.0) - objective(-1.0)) / (2 * step)
+    bench.forward()
+    bench.hide_what_backward_may_not_read()
+    assert OPERATORS[type(case.op)].backward is not None
+    OPERATORS[type(case.op)].backward(bench.call(backward=True))()  # type: ignore[misc]
+    gradients = [dx for dx in bench.dx if dx is not None] + list(bench.dw.values())
+    got = sum(float((g * d).sum()) for g, d in zip(gradients, directions, strict=True))
+    assert got == pytest.approx(expected, rel=1e-6, abs=1e-8)
+
+
+def _operators(parent: type = Op) -> set[type]:
+    found = set()
+    for child in parent.__subclasses__():
+        found |= {child} | _operators(child)
+    return {op for op in found if "kind" in op.__dict__}
+
+
+def test_every_operator_has_a_case_and_a_kernel_or_is_a_view() -> None:
+    cased = {type(case.op) for case in CASES}
+    assert {op.__name__ for op in _operators()} == {op.__name__ for op in cased}
+    views = {type(case.op) for case in CASES if case.op.is_view(True)}
+    assert set(OPERATORS) == cased - views
+
+
+def test_every_trainable_operator_has_a_backward() -> None:
+    for case in CASES:
+        if type(case.op) in OPERATORS and case.op.kind != "sum":
+            assert (OPERATORS[type(case.op)].backward is None) == (case.op.differentiable is None), name(case)
