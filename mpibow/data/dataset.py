@@ -63,9 +63,7 @@ class ArrayData:
         self.dtype: np.dtype[Any] = self.images.dtype
         self.classes = int(labels.max()) + 1 if classes is None else classes
         if labels.min() < 0 or labels.max() >= self.classes:
-            raise RecordError(
-                f"{name}: labels must lie in [0, {self.classes}), got {labels.min()} to {labels.max()}"
-            )
+            raise RecordError(f"{name}: labels must lie in [0, {self.classes}), got {labels.min()} to {labels.max()}")
         axes = (0, *range(2, images.ndim))
         self.mean: tuple[float, ...] = tuple(map(float, images.mean(axis=axes, dtype=np.float64)))
         spread = images.std(axis=axes, dtype=np.float64)

@@ -115,8 +115,9 @@ class Graph:
             shape = op.infer(*shapes)
         except ShapeError as error:
             raise ShapeError(f"{name} ({op.kind} of {sources}): {error}") from None
+        output = self._tensor(name, shape, FLOAT)
         self.nodes.append(Node(name, op, tuple(t.name for t in inputs), op.weights(*shapes)))
-        return self._tensor(name, shape, FLOAT)
+        return output
 
     def output(self, name: str, tensor: Tensor) -> Tensor:
         """Shows `tensor` to the plan's caller as `name`. 'loss' is what a training plan differentiates (its mean)."""

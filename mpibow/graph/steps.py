@@ -94,9 +94,7 @@ def _backward(graph: Graph, values: dict[str, Value]) -> list[Step]:
         raise ShapeError(f"loss {loss}: no weight leads to it, so there is nothing to train")
     steps: list[Step] = []
     parts: dict[str, list[str]] = {loss: [gradient(loss)]}
-    values[gradient(loss)] = Value(
-        gradient(loss), values[loss].shape, constant=1.0 / max(1, _size(values[loss].shape))
-    )
+    values[gradient(loss)] = Value(gradient(loss), values[loss].shape, constant=1.0 / max(1, _size(values[loss].shape)))
     consumers = {name: sum(node.inputs.count(name) for node in graph.nodes) for name in values}
     for node in reversed(graph.nodes):
         contributions = parts.get(node.name)

@@ -12,7 +12,7 @@ CHUNK = 8192  # elements: a few chunks fit the first-level cache; every kernel s
 
 @dataclass(frozen=True)
 class Local:
-    """The numbers of one local step: rate > 0, momentum, Nesterov's form or not, decay of the first `decayed` elements."""
+    """The numbers of one local step: rate, momentum, Nesterov's form or not, decay of the first `decayed` elements."""
 
     rate: float
     momentum: float

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mpibow.data.dataset import Dataset
-from mpibow.graph.graph import Graph, Tensor
+from mpibow.graph.graph import Graph, Shape, Tensor
 from mpibow.ops import accuracy, normalise, softmax_cross_entropy
 
 Net = Callable[[Tensor], Tensor]  # image (n, ...) -> logits (n, classes)
 Build = Callable[[int], Graph]  # batch size -> graph; the weights do not depend on the batch size
 
 
-def classifier(net: Net, data: Dataset, *, standardise: bool = True) -> Build:
-    """Graphs with inputs image, label (and counter, with dropout) and outputs loss, accuracy and logits."""
+def classifier(
+    net: Net, shape: Shape, dtype: str, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
+) -> Build:
+    """Graphs with inputs image (batch, *shape) and label (and counter, with dropout), outputs loss, accuracy, logits.
 
-    channels = data.shape[0]
-    mean, std = (data.mean, data.std) if standardise else ((0.0,) * channels, (1.0,) * channels)
+    The net sees (image - mean) / std per channel, or the stored values where none are given.
+    """
 
     def build(batch: int) -> Graph:
         graph = Graph()
-        image = graph.input("image", (batch, *data.shape), str(data.dtype))
+        image = graph.input("image", (batch, *shape), dtype)
         label = graph.input("label", (batch,), "int32")
-        logits = graph.output("logits", net(normalise(image, mean, std)))
+        scaled = normalise(image, mean or (0.0,) * shape[0], std or (1.0,) * shape[0])
+        logits = graph.output("logits", net(scaled))
         graph.output("loss", softmax_cross_entropy(logits, label))
         graph.output("accuracy", accuracy(logits, label))
         return graph

@@ -14,7 +14,7 @@ from mpibow.ops.window import Pair, pair, window_shape
 
 @dataclass(frozen=True)
 class Conv2d(Op):
-    """y[n, o, i, j] = bias[o] + sum over c, a, b of weight[o, c, a, b] * padded x[n, c, i * stride + a, j * stride + b]."""
+    """y[n, o, i, j] = bias[o] + sum over c, a, b of weight[o, c, a, b] * padded x[n, c, i stride + a, j stride + b]."""
 
     channels: int
     kernel: Pair
@@ -49,7 +49,7 @@ def conv2d(
     initial: Initialiser | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """x (n, c, h, w) -> (n, channels, h', w') with h' = (h + 2 padding - kernel) // stride + 1. Starts as He, bias 0."""
+    """x (n, c, h, w) -> (n, channels, h', w'), h' = (h + 2 padding - kernel) // stride + 1. Starts as He, bias 0."""
     if channels < 1:
         raise ShapeError(f"conv2d of {x.name}: channels must be at least 1, got {channels}")
     op = Conv2d(channels, pair(kernel), pair(stride), pair(padding), bias, initial or He())

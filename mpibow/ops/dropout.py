@@ -29,7 +29,7 @@ class Dropout(Op):
 
 
 def dropout(x: Tensor, rate: float = 0.5, *, name: str | None = None) -> Tensor:
-    """x (n, ...) with each element dropped with probability `rate` in training, of its own for every sample and epoch."""
+    """x (n, ...), each element dropped with probability `rate` in training, anew for every sample and epoch."""
     if not 0.0 <= rate < 1.0:
         raise ShapeError(f"dropout of {x.name}: rate must be in [0, 1), got {rate}")
     counter = x.graph.input(COUNTER, (x.shape[0], 4), "uint32")

@@ -22,7 +22,9 @@ def buffers(op: Conv2d, shapes: Shapes) -> Buffers:
     if not shapes.training:
         return Buffers(forward={"xt": padded, "cols": cols, "yt": product})
     return Buffers(
-        saved={"cols": cols}, forward={"xt": padded, "yt": product}, backward={"dxt": padded, "dcols": cols, "dyt": product}
+        saved={"cols": cols},
+        forward={"xt": padded, "yt": product},
+        backward={"dxt": padded, "dcols": cols, "dyt": product},
     )
 
 

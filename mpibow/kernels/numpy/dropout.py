@@ -15,7 +15,11 @@ def buffers(op: Dropout, shapes: Shapes) -> Buffers:
     blocks = -(-int(np.prod(shapes.y[1:])) // 4)  # one counter gives four elements
     return Buffers(
         saved={"mask": (shapes.y, FLOAT)},
-        forward={"words": ((4, n, blocks), "uint64"), "key": ((n, blocks), "uint64"), "work": ((2, n, blocks), "uint64")},
+        forward={
+            "words": ((4, n, blocks), "uint64"),
+            "key": ((n, blocks), "uint64"),
+            "work": ((2, n, blocks), "uint64"),
+        },
     )
 
 

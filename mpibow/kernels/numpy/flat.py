@@ -96,9 +96,7 @@ def gradient_sum(gradients: Array, total: Array, *, chunks: range) -> None:
             np.add(total[part], row[part], out=total[part])
 
 
-def sgd_update(
-    weights: Array, momenta: Array, gradient: Array, *, local: Local, scale: float, chunks: range
-) -> None:
+def sgd_update(weights: Array, momenta: Array, gradient: Array, *, local: Local, scale: float, chunks: range) -> None:
     """One step with `scale` times the summed gradient (size,), the same for every row: all rows stay equal."""
     scratch_all = np.empty(CHUNK, weights.dtype)
     for _, part in _slices(chunks, weights.shape[1]):

@@ -1,0 +1,178 @@
+"""Writes MNIST, or any set in its files' form (Fashion-MNIST, KMNIST, EMNIST), as records.
+
+python datasets/mnist.py --source DIR [--download] --output data/mnist
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import http.client
+import sys
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from mpibow.data import idx, verify
+from mpibow.data.aside import file_aside, folder_aside
+from mpibow.data.recordset import write_records
+from mpibow.errors import MpibowError, RecordError
+
+MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
+MNIST = {  # file: bytes, MD5
+    "train-images-idx3-ubyte.gz": (9912422, "f68b3c2dcbeaaa9fbdd348bbdeb94873"),
+    "train-labels-idx1-ubyte.gz": (28881, "d53e105ee54ea40749a09fcbcd1e9432"),
+    "t10k-images-idx3-ubyte.gz": (1648877, "9fb629c4189551a2d022fa330f9573f3"),
+    "t10k-labels-idx1-ubyte.gz": (4542, "ec29112dd5afa0611ce80d1b7f02629c"),
+}
+PARTS = {"train": ("train",), "test": ("t10k", "test")}  # EMNIST calls it test
+
+
+def convert(source: Path, output: Path, *, prefix: str = "", first_label: int = 0, overwrite: bool = False) -> None:
+    """Writes output/train and output/test from the four IDX files in `source`, and verifies them; both or nothing."""
+    files = {
+        part: (_find(source, prefix, part, "images", 3), _find(source, prefix, part, "labels", 1)) for part in PARTS
+    }
+    labels = {part: _labels(*files[part], first_label) for part in PARTS}
+    least = min(int(values.min()) for values in labels.values())
+    if least > 0:
+        lowest = least + first_label
+        raise RecordError(
+            f"{source}: no label is {first_label}, the lowest is {lowest}, so that class 0 would be empty; "
+            f"pass --first-label {lowest}"
+        )
+    classes = 1 + max(int(values.max()) for values in labels.values())
+    with folder_aside(output, overwrite=overwrite) as folder:
+        for part, (images, labels_file) in files.items():
+            checksums = {file.name: f"md5 {idx.md5(file)}" for file in (images, labels_file)}
+            samples = _samples(images, labels[part], f"{output}/{part}")
+            about = _about(checksums, prefix, first_label)
+            write_records(folder / part, samples, classes=classes, source=about, sources=checksums)
+        for part in files:
+            if damages := list(verify.damages(folder / part)):
+                raise RecordError(f"{output}: what was written reads back wrong, is the disk sound? {damages[0]}")
+    for part in files:
+        print(f"{output}/{part}: {len(labels[part]):,} records of {classes} classes, verified")
+
+
+def download(source: Path) -> None:
+    """Gets those of MNIST's four files that `source` has not, and compares their checksums."""
+    for name, (size, checksum) in MNIST.items():
+        path = source / name
+        if path.exists():
+            if (found := idx.md5(path)) != checksum:
+                raise RecordError(
+                    f"{path}: MD5 is {found}, MNIST's is {checksum}; remove it or choose another --source"
+                )
+            continue
+        try:
+            source.mkdir(parents=True, exist_ok=True)
+            with (
+                urllib.request.urlopen(MIRROR + name, timeout=30) as reply,
+                file_aside(path) as file,
+                tqdm(total=size, desc=name, unit="B", unit_scale=True, disable=None) as bar,
+            ):
+                digest = hashlib.md5(usedforsecurity=False)
+                while block := reply.read(1 << 16):
+                    digest.update(block)
+                    bar.update(file.write(block))
+                if digest.hexdigest() != checksum:
+                    raise OSError(f"MD5 is {digest.hexdigest()}, MNIST's is {checksum}")
+        except (OSError, http.client.HTTPException) as error:  # OSError: also URLError, or no space
+            raise RecordError(f"{MIRROR}{name}: cannot be had: {error}; {_wanted(source)}") from error
+
+
+def _samples(images: Path, labels: np.ndarray, title: str) -> Iterator[tuple[np.ndarray, int]]:
+    pairs = zip(idx.images(images), labels.tolist(), strict=True)
+    for image, label in tqdm(pairs, total=len(labels), desc=title, unit=" images", disable=None):
+        yield image[None], label  # (1, h, w)
+
+
+def _find(source: Path, prefix: str, part: str, kind: str, dimensions: int) -> Path:
+    names = [
+        f"{prefix}{start}-{kind}{mark}idx{dimensions}-ubyte{end}"
+        for start in PARTS[part]
+        for mark in "-."
+        for end in (".gz", "")
+    ]
+    for name in names:
+        if (source / name).is_file():
+            return source / name
+    remedy = (
+        f"pass another --source, or --prefix {prefix!r} is wrong" if prefix else f"--download, or {_wanted(source)}"
+    )
+    raise RecordError(f"{source}: has no {names[0]}, nor one without .gz or with .idx; {remedy}")
+
+
+def _labels(images: Path, file: Path, first_label: int) -> np.ndarray:
+    """Labels that count from 0."""
+    labels = idx.labels(file).astype(np.int64)
+    if (count := idx.count(images, 3)) != len(labels):
+        raise RecordError(
+            f"{images}: has {count} images, {file.name} has {len(labels)} labels; do they belong together?"
+        )
+    if len(labels) == 0:
+        raise RecordError(f"{images}: has no images")
+    if labels.min() < first_label:
+        raise RecordError(f"{file}: has a label {labels.min()}, --first-label is {first_label}")
+    return labels - first_label
+
+
+def _about(checksums: dict[str, str], prefix: str, first_label: int) -> str:
+    genuine = all(f"md5 {MNIST.get(name, (0, ''))[1]}" == checksum for name, checksum in checksums.items())
+    title = "MNIST (LeCun, Cortes and Burges), the original files" if genuine else f"IDX files {prefix}".rstrip()
+    return title + (f"; labels are those of the files less {first_label}" if first_label else "")
+
+
+def _wanted(source: Path) -> str:
+    files = "".join(f"\n  {name}  {size:,} bytes  MD5 {checksum}" for name, (size, checksum) in MNIST.items())
+    return f"place these files in {source}:{files}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--source",
+        type=Path,
+        default=Path("data/source/mnist"),
+        help="folder of the four IDX files, .gz or not (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--output", type=Path, default=Path("data/mnist"), help="gets train and test (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--download", action="store_true", help="first get MNIST's files that --source lacks from " + MIRROR
+    )
+    parser.add_argument("--prefix", default="", help="what the file names start with, such as emnist-letters-")
+    parser.add_argument(
+        "--first-label",
+        type=int,
+        default=0,
+        metavar="N",
+        help="the files' lowest label, which becomes 0 (EMNIST letters: 1)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the data set that is there")
+    options = parser.parse_args(argv)
+    try:
+        if options.download:
+            if options.prefix:
+                parser.error("--download gets MNIST only; get the files of --prefix yourself")
+            download(options.source)
+        convert(
+            options.source,
+            options.output,
+            prefix=options.prefix,
+            first_label=options.first_label,
+            overwrite=options.overwrite,
+        )
+    except MpibowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""Which cores a process may use, and what to type when its launcher left it too few."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+
+def allowed_cores() -> int:
+    """Cores that this process may use: those it is bound to, fewer where the container's quota is lower; at least 1."""
+    bound = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else machine_cores()
+    return min(bound, machine_cores())
+
+
+def machine_cores() -> int:
+    """Cores of this node, or of the container's quota where that is lower; at least 1."""
+    cores = os.cpu_count() or 1
+    return max(1, min(cores, math.floor(cpu_quota() or cores)))
+
+
+def cpu_quota(root: Path = Path("/sys/fs/cgroup"), groups: Path = Path("/proc/self/cgroup")) -> float | None:
+    """Cores' worth of time that the control group and those above it grant; None: no limit."""
+    quotas = []
+    for line in _read(groups).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            quotas += [_quota(*_read(at / "cpu.max").split()) for at in _upwards(root, path)]
+        elif "cpu" in controllers.split(","):
+            for at in _upwards(root / controllers, path):
+                quotas.append(_quota(_read(at / "cpu.cfs_quota_us").strip(), _read(at / "cpu.cfs_period_us").strip()))
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def binding_warning(allowed: int, machine: int, learners: int, ranks: int, launcher: str = "") -> str | None:
+    """A warning where `learners` of one rank lack cores, with what to type; None where all is well.
+
+    `allowed` are the rank's cores, `machine` the node's, `ranks` those on this node, `launcher` a Launcher's name.
+    """
+    if learners <= allowed:
+        if learners * ranks <= max(machine, allowed) or ranks == 1:
+            return None
+        return (
+            f"{ranks} ranks of {learners} learners share the node's {machine} cores: "
+            f"use {max(1, machine // ranks)} learners a rank, or fewer ranks"
+        )
+    need = f"this process may use {allowed} of {machine} cores, but has {learners} learners"
+    if learners * ranks > machine:
+        return f"{need}: use {max(1, machine // ranks)} learners a rank, or more cores"
+    if launcher.startswith("Open MPI"):
+        remedy = f"mpirun --bind-to none, or --map-by ppr:{ranks}:node:pe={learners}"
+    elif launcher.startswith("mpiexec of MPICH"):
+        remedy = f"mpiexec -bind-to none, or -bind-to core:{learners}; with Intel MPI -genv I_MPI_PIN 0"
+    elif launcher.startswith("MVAPICH"):
+        remedy = "mpirun -env MV2_ENABLE_AFFINITY 0"
+    elif "srun" in launcher:
+        remedy = f"srun --cpus-per-task={learners}, or --cpu-bind=none"
+    else:
+        remedy = "give it more, with taskset, the container's --cpus, or the batch system's cores per task"
+    return f"{need}: {remedy}"
+
+
+def _upwards(root: Path, path: str) -> list[Path]:
+    """The group's folder and all above it up to root; a container sees its own group as the root."""
+    own = root / path.lstrip("/")
+    return [own, *(parent for parent in own.parents if parent.is_relative_to(root))]
+
+
+def _quota(quota: str = "max", period: str = "100000") -> float | None:
+    return None if quota in ("max", "-1", "") else int(quota) / int(period or 100000)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

@@ -1,0 +1,106 @@
+"""The seam between ranks: a few members, and a do-nothing one for a single rank."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[Any]
+
+
+class Communicator(Protocol):
+    """Ranks that act together. Every rank makes the same calls in the same order, on one thread at a time.
+
+    Arrays are contiguous, of one size and dtype on all ranks, and changed in place; what is received is the same bits
+    on all ranks. A call raises CommunicationError where the ranks differ in what they call, or a peer is gone.
+    """
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def local_rank(self) -> int:
+        """This rank's number among the ranks of its node: which GPU it takes."""
+        ...
+
+    @property
+    def local_size(self) -> int: ...
+
+    @property
+    def any_thread(self) -> bool:
+        """Whether a thread other than the one that opened it may call: what overlapped communication needs."""
+        ...
+
+    def allreduce(self, array: Array, stream: Any = None) -> None:
+        """Sums `array` over the ranks, in place."""
+        ...
+
+    def broadcast(self, array: Array, root: int = 0, stream: Any = None) -> None:
+        """Copies `array` of rank `root` into every rank's, in place."""
+        ...
+
+    def barrier(self) -> None:
+        """Returns when every rank has called it."""
+        ...
+
+    def share(self, obj: Any) -> list[Any]:
+        """Every rank's small object, by rank."""
+        ...
+
+    def close(self, code: int = 0) -> None:
+        """Ends the communicator; a non-zero code ends every rank of the job with it, at once."""
+        ...
+
+
+class Single:
+    """One rank: nothing to send."""
+
+    rank = 0
+    size = 1
+    local_rank = 0
+    local_size = 1
+    any_thread = True
+
+    def allreduce(self, array: Array, stream: Any = None) -> None:
+        pass
+
+    def broadcast(self, array: Array, root: int = 0, stream: Any = None) -> None:
+        pass
+
+    def barrier(self) -> None:
+        pass
+
+    def share(self, obj: Any) -> list[Any]:
+        return [obj]
+
+    def leave(self, code: int = 0, text: str = "") -> list[str]:
+        return [text]
+
+    def close(self, code: int = 0) -> None:
+        pass
+
+
+def flat(array: Array) -> Array:
+    """The array as one axis, without a copy: what is received must reach the caller's memory."""
+    assert array.flags.c_contiguous, f"communication needs a contiguous array, got strides {array.strides}"
+    return array.reshape(-1)
+
+
+def describe(call: str, array: Array) -> str:
+    """The call in words that must be equal on all ranks."""
+    return f"{call} of {array.size} {array.dtype}"
+
+
+def differ(calls: list[str]) -> str:
+    """The message for ranks that make different calls."""
+    return "the ranks make different calls: " + "; ".join(f"rank {rank} {call}" for rank, call in enumerate(calls))
+
+
+def checksum(array: Array) -> int:
+    """A 32-bit sum of the array's bits, equal exactly where the bits are equal (but for 1 in 2^32)."""
+    return zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data)

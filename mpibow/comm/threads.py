@@ -1,0 +1,106 @@
+"""Several ranks in one process, one thread each: for tests."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from mpibow.comm.communicator import Array, Communicator, describe, differ, flat
+from mpibow.errors import CommunicationError
+
+T = TypeVar("T")
+
+
+class _Table:
+    """What the ranks share: a place for each one's item, and the barrier around it."""
+
+    def __init__(self, size: int, seconds: float) -> None:
+        self.items: list[Any] = [None] * size
+        self.calls = [""] * size
+        self.seconds = seconds
+        self.barrier = threading.Barrier(size, timeout=seconds)
+        self.failed: str | None = None  # the first rank to fail, in words
+
+
+class Threads:
+    """One rank of several in this process. Sums are made in rank order, so they are the same bits on every run."""
+
+    any_thread = True
+
+    def __init__(self, rank: int, table: _Table) -> None:
+        self.rank = self.local_rank = rank
+        self.size = self.local_size = len(table.items)
+        self._table = table
+
+    def allreduce(self, array: Array, stream: Any = None) -> None:
+        mine = flat(array)
+        everyone = self._exchange(describe("all-reduce", array), mine)
+        total = everyone[0].copy()
+        for other in everyone[1:]:
+            total += other
+        self._wait("all-reduce")  # nobody reads the arrays any more
+        mine[:] = total
+
+    def broadcast(self, array: Array, root: int = 0, stream: Any = None) -> None:
+        mine = flat(array)
+        source = self._exchange(describe(f"broadcast from rank {root}", array), mine)[root]
+        if self.rank != root:
+            mine[:] = source
+        self._wait("broadcast")  # the root may write its array again
+
+    def barrier(self) -> None:
+        self._exchange("barrier", None)
+
+    def share(self, obj: Any) -> list[Any]:
+        return [pickle.loads(item) for item in self._exchange("share", pickle.dumps(obj))]  # copies, as MPI gives
+
+    def close(self, code: int = 0) -> None:
+        if code and self._table.failed is None:
+            self._table.failed = f"rank {self.rank} has failed with code {code}"
+        if code:
+            self._table.barrier.abort()
+
+    def _exchange(self, call: str, item: Any) -> list[Any]:
+        table = self._table
+        table.items[self.rank], table.calls[self.rank] = item, call
+        self._wait(call)
+        items, calls = list(table.items), list(table.calls)
+        self._wait(call)  # everyone has read: the next call may write
+        if len(set(calls)) > 1:
+            raise CommunicationError(differ(calls))
+        return items
+
+    def _wait(self, call: str) -> None:
+        try:
+            self._table.barrier.wait()
+        except threading.BrokenBarrierError:
+            why = self._table.failed or f"not every rank came within {self._table.seconds:g} seconds"
+            raise CommunicationError(f"rank {self.rank}: {call}: {why}") from None
+
+
+def threads(size: int, seconds: float = 60.0) -> list[Communicator]:
+    """`size` ranks, to be used by one thread each; a call that waits longer than `seconds` raises."""
+    table = _Table(size, seconds)
+    return [Threads(rank, table) for rank in range(size)]
+
+
+def on_threads(size: int, body: Callable[[Communicator], T], seconds: float = 60.0) -> list[T]:
+    """body(communicator) on `size` threads: what each returns, by rank; raises what the first rank to fail raised."""
+    failures: list[BaseException] = []
+
+    def run(communicator: Communicator) -> T:
+        try:
+            return body(communicator)
+        except BaseException as error:
+            failures.append(error)
+            communicator.close(1)
+            raise
+
+    with ThreadPoolExecutor(size) as pool:
+        futures = [pool.submit(run, communicator) for communicator in threads(size, seconds)]
+    if failures:
+        raise failures[0]
+    return [future.result() for future in futures]

@@ -1,0 +1,45 @@
+"""Every setting of a dataclass tree on a line of its own, for --help and the README."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import MISSING
+from typing import Any
+
+from mpibow.config.strict import Setting, join, plain, records_of, rest_of, settings_of, tag_of
+from mpibow.config.words import show, unwrap, words
+
+
+def listing(kind: type[Any]) -> str:
+    """Lines of path, default, what the value must be and what it is for; the first two in columns."""
+    rows = list(_rows(kind, ""))
+    path, default = (max(len(row[column]) for row in rows) for column in (0, 1))
+    return "\n".join(f"{row[0]:<{path}}  {row[1]:<{default}}  {row[2]}" for row in rows)
+
+
+def _rows(kind: type[Any], path: str, owner: str = "") -> Iterator[tuple[str, str, str]]:
+    for setting in settings_of(kind):
+        where, records = join(path, setting.name), records_of(setting.hint)
+        if not records:
+            yield where, _default(setting.default), owner + _text(setting, words(setting.hint))
+        elif len(records) == 1:
+            yield from _rows(records[0], where, owner)
+        else:
+            tags = ", ".join(sorted(str(tag_of(record)) for record in records))
+            yield f"{where}.name", _default(getattr(setting.default, "name", MISSING)), _text(setting, f"one of {tags}")
+            for record in records:
+                rows = _rows(record, where, f"{tag_of(record)}: ")
+                yield from (row for row in rows if row[0] != f"{where}.name")
+    if rest_of(kind):
+        yield join(path, "<option>"), "", "any other that the one named takes"
+
+
+def _default(value: Any) -> str:
+    if value is MISSING:
+        return "required"
+    return value if isinstance(value, str) else show(plain(value))
+
+
+def _text(setting: Setting, rule: str) -> str:
+    help_text = unwrap(setting.hint)[2]
+    return f"{help_text} ({rule})" if help_text else rule

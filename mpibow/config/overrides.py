@@ -1,0 +1,63 @@
+"""Overrides from the command line, `key.path=value` with a YAML value, laid over a mapping of settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mpibow.config.document import parse
+from mpibow.config.strict import choose, plain, records_of, settings_of
+from mpibow.config.words import show
+from mpibow.errors import ConfigError
+
+Path = tuple[str, ...]
+
+
+def override(kind: type[Any], mapping: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """`mapping` with the overrides set in it, later ones last; `kind` is the dataclass that it is to become.
+
+    An override replaces what stood at its path. One that switches a `name` (`rule.name=ssgd`) drops the keys that only
+    the old one has, unless they are overrides themselves. Raises ConfigError naming the override.
+    """
+    pairs = [_pair(text) for text in overrides]
+    result: dict[str, Any] = plain(mapping)
+    for path, value in pairs:
+        _set(result, path, value)
+    _drop(kind, plain(mapping), result, (), {path for path, _ in pairs})
+    return result
+
+
+def _pair(text: str) -> tuple[Path, Any]:
+    key, equals, value = text.partition("=")
+    path = tuple(key.strip().split("."))
+    if not equals or not all(path):
+        raise ConfigError(f"override '{text}': must be key.path=value, as in update.lr=0.1")
+    return path, parse(value, f"override '{text}'")
+
+
+def _set(mapping: dict[str, Any], path: Path, value: Any) -> None:
+    node = mapping
+    for depth, key in enumerate(path[:-1], start=1):
+        if node.get(key) is None:
+            node[key] = {}
+        node = node[key]
+        if not isinstance(node, dict):
+            whole = ".".join(path)
+            raise ConfigError(f"{'.'.join(path[:depth])}: must be a mapping to set {whole} in it, got {show(node)}")
+    node[path[-1]] = value
+
+
+def _drop(kind: type[Any], old: Any, new: Any, path: Path, given: set[Path]) -> None:
+    """Deletes from `new` what only the dataclass that `old` named has, wherever the name was switched."""
+    for setting in settings_of(kind):
+        records, where = records_of(setting.hint), (*path, setting.name)
+        after = new.get(setting.name)
+        if not records or not isinstance(after, dict):
+            continue
+        before = old.get(setting.name) if isinstance(old.get(setting.name), dict) else {}
+        was, now = choose(records, before, setting.default), choose(records, after, setting.default)
+        if was and now:
+            for name in {s.name for s in settings_of(was)} - {s.name for s in settings_of(now)}:
+                if not any((*where, name)[:length] in given for length in range(1, len(where) + 2)):
+                    after.pop(name, None)
+            _drop(now, before, after, where, given)

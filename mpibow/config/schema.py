@@ -1,0 +1,172 @@
+"""The settings of a run: what one YAML file and its overrides say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, cast
+
+from mpibow.bounds import Above, AtLeast, AtMost, Below, Matches, NotEmpty
+from mpibow.config import document
+from mpibow.config.listing import listing
+from mpibow.config.overrides import override
+from mpibow.config.strict import Rest, build, plain
+from mpibow.config.words import show
+from mpibow.errors import ConfigError
+from mpibow.learn.settings import Sgd
+from mpibow.sync.settings import Sma, Ssgd
+
+Count = Annotated[int, AtLeast(1)]
+Positive = Annotated[float, Above(0)]
+Text = Annotated[str, NotEmpty()]
+RunName = Annotated[
+    str, Matches(r"[A-Za-z0-9_][A-Za-z0-9._-]*", "of letters, digits, . _ - that starts with none of . -")
+]
+
+
+Interval = Annotated[
+    str,
+    Matches(
+        r"(?=[0-9.]*[1-9])([0-9]+ +iterations?|[0-9]+(\.[0-9]+)? +(epoch|minute)s?)",
+        "as '1 epoch', '500 iterations' or '30 minutes'",
+    ),
+]
+Unit = Literal["epoch", "iteration", "minute"]
+
+
+class Every(NamedTuple):
+    """A distance between events, as `2 epochs`, `500 iterations` or `0.5 minutes`."""
+
+    amount: float
+    unit: Unit
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model by name; keys that are no setting here are the model function's own."""
+
+    name: Annotated[Text, "the model's name"]
+    classes: Annotated[Annotated[int, AtLeast(2)] | None, "classes it tells apart; null is the data's"] = None
+    options: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Data:
+    train: Annotated[Text, "data set to learn from"]
+    test: Annotated[Text | None, "data set to evaluate the centre on"] = None
+    normalise: Annotated[bool, "subtract the training data's mean and divide by its spread"] = True
+
+
+@dataclass(frozen=True)
+class Stop:
+    """The run ends with the first that is reached."""
+
+    epochs: Annotated[Positive | None, "epochs"] = 10.0
+    accuracy: Annotated[Annotated[float, Above(0), AtMost(1)] | None, "test accuracy of the centre, as a fraction"] = (
+        None
+    )
+    minutes: Annotated[Positive | None, "minutes"] = None
+    iterations: Annotated[Count | None, "iterations"] = None
+
+    def __post_init__(self) -> None:
+        if self.epochs is self.accuracy is self.minutes is self.iterations is None:
+            raise ConfigError("one of epochs, accuracy, minutes, iterations must be set, got null for all")
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    every: Annotated[Positive, "epochs from evaluation to evaluation"] = 1.0
+    batch_size: Annotated[Count, "samples at once"] = 100
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    every: Annotated[Interval | None, "from checkpoint to checkpoint; null is never"] = "1 epoch"
+    keep: Annotated[Count, "how many of the latest are kept"] = 2
+    best: Annotated[bool, "keep the most accurate one too"] = True
+
+    @property
+    def interval(self) -> Every | None:
+        if self.every is None:
+            return None
+        amount, unit = self.every.split()
+        return Every(float(amount), cast(Unit, unit.removesuffix("s")))
+
+
+@dataclass(frozen=True)
+class Metrics:
+    every: Annotated[Count, "iterations from entry to entry"] = 50
+
+
+@dataclass(frozen=True)
+class Config:
+    """A run. `model` and `data` are None only where a program gives them as objects."""
+
+    name: Annotated[RunName, "the run directory's name under out; auto makes one up"] = "auto"
+    model: Model | None = None
+    data: Data | None = None
+    batch_size: Annotated[Count, "samples a learner takes in an iteration; never scaled"] = 16
+    learners: Annotated[
+        Count | Annotated[tuple[Count, ...], NotEmpty()], "learners of every rank, or a list of them"
+    ] = 1
+    rule: Annotated[Sma | Ssgd, "what keeps the replicas together"] = field(default_factory=Sma)
+    update: Annotated[Sgd, "the local step of a learner"] = field(default_factory=Sgd)
+    stop: Annotated[Stop, "when the run ends: at the first that is reached"] = field(default_factory=Stop)
+    device: Annotated[Literal["auto", "numpy"], "what computes"] = "auto"
+    precision: Annotated[Literal["float32", "float64"], "of weights and gradients"] = "float32"
+    overlap: Annotated[bool, "compute gradients while ranks communicate"] = True
+    prefetch: Annotated[Count, "iterations that data is made ready ahead"] = 2
+    on_nan: Annotated[Literal["stop", "reset"], "at a loss that is not finite: stop, or reset the replica"] = "stop"
+    evaluate: Annotated[Evaluate, "the centre on the test data"] = field(default_factory=Evaluate)
+    checkpoint: Annotated[Checkpoint, "the state on disk"] = field(default_factory=Checkpoint)
+    metrics: Annotated[Metrics, "metrics.jsonl"] = field(default_factory=Metrics)
+    seed: Annotated[int, AtLeast(0), Below(2**32), "of weights, order and augmentation"] = 1
+    out: Annotated[Text, "directory of the run directories"] = "runs"
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any], *, model_given: bool = False, data_given: bool = False) -> Config:
+        """The config that nested settings say; dataclasses such as Sma() may stand for mappings.
+
+        A model or data that the program gives as objects must not be in the mapping; otherwise they are required.
+        Raises ConfigError with one line for each problem.
+        """
+        settings, problems = plain(mapping), []
+        for key, given, example in (
+            ("model", model_given, "{name: lenet}"),
+            ("data", data_given, "{train: data/mnist/train}"),
+        ):
+            if given and settings.get(key) is not None:
+                problems.append(f"{key}: must be null as the program gives its own, got {show(settings.pop(key))}")
+            elif not given and settings.get(key) is None:
+                problems.append(f"{key}: is required, as {key}: {example}")
+        if settings.get("learners") == "auto":
+            del settings["learners"]
+            problems.append("learners: auto is not there yet; give a number, or a list with a number for each rank")
+        return build(cls, settings, problems=problems)
+
+
+def load(path: Path | str | None, overrides: Sequence[str] = ()) -> Config:
+    """The config in a YAML file, or of the overrides alone. Raises ConfigError."""
+    return load_mapping({} if path is None else document.read(Path(path)), overrides)
+
+
+def load_mapping(
+    mapping: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    *,
+    model_given: bool = False,
+    data_given: bool = False,
+) -> Config:
+    """The config of nested settings with `key.path=value` overrides laid over them. Raises ConfigError."""
+    return Config.from_mapping(override(Config, mapping, overrides), model_given=model_given, data_given=data_given)
+
+
+def describe() -> str:
+    """Every setting on a line: path, default, what it must be, what it is for."""
+    return listing(Config)
+
+
+def dump(config: Config) -> str:
+    """Every setting as YAML text that loads as the same config."""
+    return document.write(plain(config))

@@ -1,0 +1,240 @@
+"""Nested mappings to frozen dataclasses by their type hints, strictly: what does not fit is refused, all at once.
+
+A union is resolved by the value: a mapping goes to the dataclass of that `name`, a list to the list, and anything else
+to the first scalar that takes it. A dataclass's own rules are its `__post_init__`, which raises ConfigError starting
+with the field's name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import math
+import numbers
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
+
+from mpibow.config.words import is_record, is_sequence, members, show, unwrap, words
+from mpibow.errors import ConfigError
+
+T = TypeVar("T")
+MISFIT = object()
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Marks the field that takes all keys that are not fields: `options: Annotated[Mapping[str, Any], Rest()]`."""
+
+
+class Setting(NamedTuple):
+    """A key that a mapping may have. `default` is MISSING where it must."""
+
+    name: str
+    hint: Any
+    default: Any
+
+
+def build(kind: type[T], mapping: Mapping[str, Any], *, path: str = "", problems: Sequence[str] = ()) -> T:
+    """`mapping` as a dataclass of `kind`. Raises ConfigError with one line for each problem, those given first."""
+    found = list(problems)
+    record = _record(kind, plain(mapping), path, found)
+    if found:
+        raise ConfigError("\n".join(found))
+    return cast(T, record)
+
+
+def check_options(path: str, function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """`options` as keyword arguments of `function`, by its annotations; lists become tuples where it wants tuples.
+
+    Options are its keyword-only parameters and those with a default. Raises ConfigError with one line for each problem.
+    """
+    hints = get_type_hints(function, include_extras=True)
+    parameters = inspect.signature(function).parameters.values()
+    settings = [
+        Setting(p.name, hints.get(p.name, Any), MISSING if p.default is p.empty else p.default)
+        for p in parameters
+        if p.kind is p.KEYWORD_ONLY or p.default is not p.empty
+    ]
+    found: list[str] = []
+    values = _values(settings, plain(options), path, f" of {function.__name__}", found)
+    if found:
+        raise ConfigError("\n".join(found))
+    return values
+
+
+def plain(value: Any) -> Any:
+    """Dataclasses, mappings and sequences as YAML has them: dicts and lists. The inverse of `build`."""
+    if is_dataclass(value) and not isinstance(value, type):
+        rest = rest_of(type(value))
+        own = {setting.name: plain(getattr(value, setting.name)) for setting in settings_of(type(value))}
+        return {**own, **(plain(getattr(value, rest)) if rest else {})}
+    if isinstance(value, Mapping):
+        return {key: plain(item) for key, item in value.items()}
+    return [plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def settings_of(kind: type[Any]) -> tuple[Setting, ...]:
+    """The fields of a dataclass, but for the one that takes the rest."""
+    hints = get_type_hints(kind, include_extras=True)
+    defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(kind)}
+    rest = rest_of(kind)
+    return tuple(Setting(name, hints[name], default) for name, default in defaults.items() if name != rest)
+
+
+def rest_of(kind: type[Any]) -> str | None:
+    """The name of the field that takes the rest, if there is one."""
+    hints = get_type_hints(kind, include_extras=True).items()
+    return next((name for name, hint in hints if get_origin(hint) is Annotated and Rest() in get_args(hint)), None)
+
+
+def tag_of(kind: type[Any]) -> str | None:
+    """The dataclass's `name` where that can only be one text."""
+    hint = unwrap(get_type_hints(kind, include_extras=True).get("name"))[0]
+    return str(get_args(hint)[0]) if get_origin(hint) is Literal and len(get_args(hint)) == 1 else None
+
+
+def records_of(hint: Any) -> list[type[Any]]:
+    """The dataclasses among the members of a hint."""
+    return [member for member in members(unwrap(hint)[0]) if is_record(member)]
+
+
+def choose(records: Sequence[type[Any]], mapping: Mapping[str, Any], default: Any) -> type[Any] | None:
+    """The dataclass that the mapping's `name` names, or else the default's; None where there is none of that name."""
+    if len(records) == 1:
+        return records[0]
+    name = mapping.get("name", getattr(default, "name", None))
+    return next((record for record in records if tag_of(record) == name), None)
+
+
+def join(path: str, key: object) -> str:
+    return f"{path}.{key}" if path else str(key)
+
+
+def _value(setting: Setting, value: Any, path: str, found: list[str]) -> Any:
+    """The value as the setting's hint wants it; None, with its problems added to `found`, where it does not fit."""
+    core = unwrap(setting.hint)[0]
+    records = records_of(core)
+    if isinstance(value, Mapping) and records:
+        if kind := choose(records, value, setting.default):
+            return _record(kind, value, path, found)
+        names = ", ".join(sorted(str(tag_of(record)) for record in records))
+        fault = (
+            f"must be one of {names}, got {show(value['name'])}" if "name" in value else f"is required, one of {names}"
+        )
+        found.append(f"{path}.name: {fault}")
+        return None
+    sequence = next((member for member in members(core) if is_sequence(member)), None)
+    if isinstance(value, list) and sequence is not None:
+        return _list(sequence if len(members(core)) > 1 else setting.hint, value, path, found)
+    if (fit := _fit(setting.hint, value)) is not MISFIT:
+        return fit
+    found.append(f"{path}: {_must(setting.hint, value)}")
+    return None
+
+
+def _record(kind: type[Any], mapping: Mapping[str, Any], path: str, found: list[str]) -> Any:
+    before = len(found)
+    rest, tag = rest_of(kind), tag_of(kind)
+    settings = settings_of(kind)
+    names = {setting.name for setting in settings}
+    own = {key: item for key, item in mapping.items() if key in names or not rest}
+    values = _values(settings, own, path, f" of {tag}" if tag else "", found)
+    if len(found) > before:
+        return None
+    if rest:
+        values[rest] = {key: item for key, item in mapping.items() if key not in own}
+    try:
+        return kind(**values)
+    except ConfigError as error:
+        about_field = str(error).partition(":")[0] in names
+        found.append(join(path, error) if about_field or not path else f"{path}: {error}")
+        return None
+
+
+def _values(
+    settings: Sequence[Setting], mapping: Mapping[str, Any], path: str, owner: str, found: list[str]
+) -> dict[str, Any]:
+    values = {}
+    for setting in settings:
+        where = join(path, setting.name)
+        if setting.name in mapping:
+            values[setting.name] = _value(setting, mapping[setting.name], where, found)
+        elif setting.default is MISSING:
+            found.append(f"{where}: is required, {words(setting.hint)}")
+    names = [setting.name for setting in settings]
+    found.extend(_unknown(settings, key, path, owner) for key in mapping if key not in names)
+    return values
+
+
+def _unknown(settings: Sequence[Setting], key: object, path: str, owner: str) -> str:
+    """Suggests the key of that name one level down (`lr` is update.lr), or else the nearest on this one."""
+    below = [(s.name, inner.name) for s in settings for record in records_of(s.hint) for inner in settings_of(record)]
+    close = [join(path, f"{outer}.{inner}") for outer, inner in dict.fromkeys(below) if inner == key]
+    close = close or difflib.get_close_matches(str(key), [setting.name for setting in settings], n=1)
+    remedy = f"; did you mean {' or '.join(map(repr, close))}?" if close else ""
+    return f"{join(path, key)}: is not a setting{owner}{remedy}"
+
+
+def _list(hint: Any, value: list[Any], path: str, found: list[str]) -> Any:
+    core, bounds, _ = unwrap(hint)
+    before, kind, kinds = len(found), get_origin(core) or core, get_args(core)
+    if kind is list or ... in kinds or not kinds:
+        kinds = (kinds[0] if kinds else Any,) * len(value)
+    if len(kinds) == len(value):
+        settings = [Setting("", element, None) for element in kinds]
+        items: Any = [_value(s, v, f"{path}[{n}]", found) for n, (s, v) in enumerate(zip(settings, value, strict=True))]
+        if len(found) > before or all(bound.holds(items) for bound in bounds):
+            return kind(items)
+    found.append(f"{path}: {_must(hint, value)}")
+    return None
+
+
+def _fit(hint: Any, value: Any) -> Any:
+    """The value as the first member of the hint that takes it as a scalar, or MISFIT."""
+    core, bounds, _ = unwrap(hint)
+    for member in members(core):
+        kind, own, _ = unwrap(member)
+        fit = _scalar(kind, value)
+        if fit is not MISFIT and all(bound.holds(fit) for bound in (*bounds, *own)):
+            return fit
+    return MISFIT
+
+
+def _scalar(kind: Any, value: Any) -> Any:
+    """The value as a scalar of this kind, or MISFIT. An integer is a number too; true and false are neither."""
+    if kind is Any:
+        return value
+    if get_origin(kind) is Literal:
+        return value if any(type(value) is type(choice) and value == choice for choice in get_args(kind)) else MISFIT
+    if kind is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
+    if kind is float and isinstance(value, numbers.Real) and not isinstance(value, bool) and _finite(value):
+        return float(value)
+    if kind is str and isinstance(value, str | os.PathLike):
+        return os.fspath(value)
+    if kind is bool and isinstance(value, bool):
+        return value
+    if (get_origin(kind) or kind) in (dict, Mapping) and isinstance(value, Mapping):
+        return value
+    return None if kind is type(None) and value is None else MISFIT
+
+
+def _finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
+
+
+def _must(hint: Any, value: Any) -> str:
+    cores = [unwrap(member)[0] for member in members(unwrap(hint)[0])]
+    remedy = ""
+    if float in cores and isinstance(value, float) and not _finite(value):
+        remedy = "; it must be finite"
+    elif isinstance(value, int | float) and _fit(hint, str(value)) is not MISFIT:
+        remedy = "; put it in quotes"
+    elif len(names := sorted(str(tag_of(core)) for core in cores if is_record(core))) > 1:
+        remedy = f"; give {{name: ...}}, one of {', '.join(names)}"
+    return f"must be {words(hint)}, got {show(value)}{remedy}"

@@ -1,0 +1,126 @@
+"""The manifest of a data set: one JSON file that says what its shards hold, with a checksum over its own fields."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from google_crc32c import value as crc32c
+
+from mpibow.data.aside import file_aside
+from mpibow.data.records import Form
+from mpibow.errors import RecordError
+
+FILE = "manifest.json"
+FORMAT = 1
+AGAIN = "convert the data again"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A record file as the manifest knows it; `checksum` is its header's, which covers all of it."""
+
+    file: str
+    size: int
+    count: int
+    checksum: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """`mean` and `std` are per channel, over the stored values; `sources` maps a source file to its checksum."""
+
+    name: str
+    count: int
+    classes: int
+    class_names: tuple[str, ...]  # () where unknown
+    form: Form
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    shards: tuple[Shard, ...]
+    source: str = ""
+    sources: dict[str, str] = field(default_factory=dict)
+
+    def fault(self) -> str | None:
+        """The rule that it breaks, if any."""
+        if fault := self.form.fault():
+            return fault
+        if self.classes < 1:
+            return f"classes must be at least 1, got {self.classes}"
+        if self.class_names and len(self.class_names) != self.classes:
+            return f"class_names must be {self.classes}, got {len(self.class_names)}"
+        channels = self.form.shape[0] if self.form.shape else len(self.mean)
+        if not 0 < channels == len(self.mean) == len(self.std):
+            return f"mean and std must each have {channels} channels, got {len(self.mean)} and {len(self.std)}"
+        if not all(math.isfinite(m) and 0 < s < math.inf for m, s in zip(self.mean, self.std, strict=True)):
+            return f"mean must be finite and std above 0, got {self.mean} and {self.std}"
+        if not self.shards or self.count != sum(shard.count for shard in self.shards):
+            return f"count must be that of all shards, {sum(shard.count for shard in self.shards)}, got {self.count}"
+        for shard in self.shards:
+            if Path(shard.file).name != shard.file:
+                return f"a shard's file must be a plain name, got {shard.file!r}"
+        return None
+
+
+def save(manifest: Manifest, folder: Path) -> None:
+    """Writes it into `folder`, after the shards: without it a folder is no data set."""
+    path = folder / FILE
+    if fault := manifest.fault():
+        raise RecordError(f"{path}: {fault}")
+    fields = {"format": FORMAT, **asdict(manifest)}
+    fields |= fields.pop("form")  # encoding, dtype, shape
+    with file_aside(path) as file:
+        file.write(json.dumps(fields | {"checksum": _checksum(fields)}, indent=1).encode() + b"\n")
+
+
+def load(folder: Path) -> Manifest:
+    """The manifest in `folder`. Raises RecordError where there is none, or one that is damaged."""
+    path = folder / FILE
+    try:
+        fields = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        what = f"has no {FILE}, so that it is no data set" if folder.is_dir() else "there is no such folder"
+        raise RecordError(f"{folder}: {what}; convert the data to it first") from None
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except (ValueError, RecursionError) as error:
+        raise RecordError(f"{path}: is damaged: not JSON; {AGAIN}") from error
+    if not isinstance(fields, dict) or "format" not in fields:
+        raise RecordError(f"{path}: is no manifest of records: it has no field 'format'; {AGAIN}")
+    if fields["format"] != FORMAT:
+        raise RecordError(f"{path}: format is {fields['format']!r}, this mpibow reads {FORMAT}; {AGAIN}")
+    said, found = fields.pop("checksum", None), _checksum(fields)
+    if said != found:
+        raise RecordError(f"{path}: is damaged or was edited: checksum is {found}, the file says {said}; {AGAIN}")
+    try:
+        manifest = _manifest(fields)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise RecordError(f"{path}: does not follow format {FORMAT}: {error!r}; {AGAIN}") from error
+    if fault := manifest.fault():
+        raise RecordError(f"{path}: {fault}; {AGAIN}")
+    return manifest
+
+
+def _manifest(fields: dict[str, Any]) -> Manifest:
+    return Manifest(
+        name=str(fields["name"]),
+        count=int(fields["count"]),
+        classes=int(fields["classes"]),
+        class_names=tuple(map(str, fields["class_names"])),
+        form=Form(str(fields["encoding"]), str(fields["dtype"]), tuple(map(int, fields["shape"]))),
+        mean=tuple(map(float, fields["mean"])),
+        std=tuple(map(float, fields["std"])),
+        shards=tuple(
+            Shard(str(s["file"]), int(s["size"]), int(s["count"]), int(s["checksum"])) for s in fields["shards"]
+        ),
+        source=str(fields["source"]),
+        sources=dict(fields["sources"]),
+    )
+
+
+def _checksum(fields: dict[str, Any]) -> str:
+    text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
+    return f"0x{crc32c(text.encode()):08x}"

@@ -1,0 +1,32 @@
+"""The order of samples: a pure function of (count, seed, epoch), and of nothing that happens on the way."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from mpibow.data.dataset import Array
+
+# 8 bytes a sample: two epochs are enough for one stream that runs across a boundary, four for train and test.
+_KEPT = 4
+
+
+@lru_cache(maxsize=_KEPT)
+def permutation(count: int, seed: int, epoch: int) -> Array:
+    """The samples 0 .. count-1 in the order of `epoch` (count,) int64; read only."""
+    words = np.random.SeedSequence([seed, epoch, count])
+    order = np.random.Generator(np.random.Philox(words)).permutation(count)
+    order.setflags(write=False)
+    return order
+
+
+def samples_at(position: int, length: int, count: int, seed: int) -> tuple[Array, Array]:
+    """(epochs, samples), each (length,) int64: the stream of all epochs in a row, from `position` on."""
+    places = np.arange(position, position + length)
+    epochs, within = places // count, places % count
+    samples = np.empty(length, np.int64)
+    for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
+        mine = epochs == epoch
+        samples[mine] = permutation(count, seed, epoch)[within[mine]]
+    return epochs, samples

@@ -1,0 +1,243 @@
+"""The record file: one shard of a data set, written once, then read through a memory map.
+
+Little-endian, no padding; u32, u64 and i32 are integers of that many bits. N records, E = 64 + all images' bytes.
+
+    byte        size   field
+    0           8      magic 89 4d 50 52 0d 0a 1a 0a ("\\x89MPR\\r\\n\\x1a\\n")
+    8           u32    version, 1
+    12          3 u32  shape of every raw image: channels, height, width; 0 0 0 where images are encoded
+    24          8      encoding in ASCII, padded with NUL: raw, jpeg, png
+    32          8      dtype of the (decoded) images, likewise: uint8, float32
+    40          u64    N, at least 1
+    48          u64    E, the byte at which the index starts
+    56          u32    CRC32C of the index
+    60          u32    CRC32C of bytes 0 to 59; it so stands for the whole file, and the manifest repeats it
+    64          E-64   the images, one after the other, none empty; a raw one is its array in C order
+    E           16 N   the index, a row a record: u64 byte at which its image starts, u32 CRC32C of its bytes, i32 label
+    E + 16 N           the end
+
+An image ends where the next one starts, the last one at E, so that the index tiles the file. Header and index are
+checked when the file is opened, an image whenever it is read.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import os
+import struct
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+from google_crc32c import value as crc32c
+
+from mpibow.data.aside import cannot_write, file_aside, refused
+from mpibow.errors import RecordError
+
+Array = npt.NDArray[Any]
+
+MAGIC = b"\x89MPR\r\n\x1a\n"
+VERSION = 1
+HEADER = struct.Struct("<8sI3I8s8sQQII")
+INDEX = np.dtype([("start", "<u8"), ("checksum", "<u4"), ("label", "<i4")])
+ENCODINGS = ("raw", "jpeg", "png")
+DTYPES: dict[str, np.dtype[Any]] = {"uint8": np.dtype("u1"), "float32": np.dtype("<f4")}
+AGAIN = "copy the file or convert the data again"
+
+
+@dataclass(frozen=True)
+class Form:
+    """What the images of a file are: raw ones of one dtype and shape (c, h, w), or encoded ones, whose shape is ()."""
+
+    encoding: str
+    dtype: str = "uint8"
+    shape: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, image: Array | bytes, encoding: str, dtype: str = "uint8") -> Form:
+        """An array's own form, or that of bytes in `encoding`."""
+        if isinstance(image, np.ndarray):
+            return cls("raw", image.dtype.name, image.shape)
+        return cls(encoding, dtype)
+
+    @property
+    def size(self) -> int:
+        """Bytes of one raw image."""
+        return DTYPES[self.dtype].itemsize * math.prod(self.shape)
+
+    def fault(self) -> str | None:
+        """The rule that it breaks, if any."""
+        if self.encoding not in ENCODINGS:
+            return f"encoding must be one of {', '.join(ENCODINGS)}, got {self.encoding!r}"
+        if self.dtype not in DTYPES:
+            return f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}"
+        if self.encoding != "raw" and self.shape:
+            return f"{self.encoding} images have no common shape, got {self.shape}"
+        if self.encoding == "raw" and (len(self.shape) != 3 or not all(0 < side < 2**32 for side in self.shape)):
+            return f"raw images have a shape (channels, height, width), got {self.shape}"
+        return None
+
+    def __str__(self) -> str:
+        return f"{self.encoding} {self.dtype} {self.shape}" if self.shape else self.encoding
+
+
+class RecordFile:
+    """A record file, open for reading, by any number of threads. Raises RecordError where it is damaged."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        memory = _map(path)
+        self.size = len(memory)
+        if self.size < HEADER.size:
+            raise self._damage(f"is {self.size} bytes long, a record file has at least {HEADER.size}")
+        magic, version, *shape, encoding, dtype, count, end, index_sum, header_sum = HEADER.unpack_from(memory)
+        if magic != MAGIC:
+            raise self._damage(f"is no record file: it starts with {magic!r}, not with {MAGIC!r}")
+        if version != VERSION:
+            raise self._damage(f"has version {version}, this mpibow reads version {VERSION}")
+        found = crc32c(memory[: HEADER.size - 4])
+        if found != header_sum:
+            raise self._damage(f"the header's checksum is 0x{found:08x}, the header says 0x{header_sum:08x}")
+        self.checksum: int = header_sum
+        self.count: int = count
+        self.form = Form(_text(encoding), _text(dtype), tuple(shape) if any(shape) else ())
+        if fault := self.form.fault():
+            raise self._damage(fault)
+        if count < 1 or end < HEADER.size or end + count * INDEX.itemsize != self.size:
+            raise self._damage(f"is {self.size} bytes long, but says {count} records and an index at byte {end}")
+
+        index = np.frombuffer(memory, INDEX, count, end)
+        found = crc32c(index)
+        if found != index_sum:
+            raise self._damage(f"the index's checksum is 0x{found:08x}, the header says 0x{index_sum:08x}")
+        self.labels: Array = index["label"]  # (count,) int32
+        self._starts, self._checksums, self._end = index["start"], index["checksum"], end
+        self._bytes: Array = np.frombuffer(memory, np.uint8)
+        self._images: Array | None = None  # (count, c, h, w) where raw
+        if self.form.encoding == "raw":
+            if count * self.form.size != end - HEADER.size:
+                raise self._damage(f"has {end - HEADER.size} bytes of images, not {count} times {self.form.size}")
+            self._images = np.ndarray((count, *self.form.shape), DTYPES[self.form.dtype], memory, HEADER.size)
+        self._check_tiling()
+
+    def image(self, record: int) -> Array:
+        """The image of record 0 <= `record` < count, a view of the file: (c, h, w) if raw, else bytes (n,) uint8.
+
+        Raises RecordError where the bytes are not those that were written.
+        """
+        if self._images is not None:
+            image: Array = self._images[record]
+        else:
+            stop = self._starts[record + 1] if record + 1 < self.count else self._end
+            image = self._bytes[self._starts[record] : stop]
+        if crc32c(image) != self._checksums[record]:
+            found, said = crc32c(image), self._checksums[record]
+            raise self._damage(f"record {record}: checksum is 0x{found:08x}, the index says 0x{said:08x}")
+        return image
+
+    def _check_tiling(self) -> None:
+        starts = self._starts
+        if self.form.encoding == "raw":
+            right = starts == np.arange(HEADER.size, self._end, self.form.size, dtype=np.uint64)
+        else:
+            right = np.append(starts[:-1] < starts[1:], starts[-1] < self._end)
+            right[0] &= starts[0] == HEADER.size
+        if not right.all():
+            record = int(np.argmin(right))
+            raise self._damage(
+                f"record {record}: starts at byte {starts[record]}, where the index leaves a gap or overlap"
+            )
+
+    def _damage(self, what: str) -> RecordError:
+        return RecordError(f"{self.path}: {what}; {AGAIN}")
+
+
+class RecordWriter:
+    """Adds records to a file; `write_file` makes one."""
+
+    def __init__(self, path: Path, file: BinaryIO, form: Form, classes: int) -> None:
+        if fault := form.fault():
+            raise RecordError(f"{path}: {fault}")
+        self.path, self.form, self.classes = path, form, min(classes, 2**31)  # labels are i32
+        self.size = 0  # bytes so far
+        self.checksum = 0  # the header's, once finished
+        self._file = file
+        self._index: list[tuple[int, int, int]] = []
+        self._write(bytes(HEADER.size))  # its place; the file begins with zeros until it is finished
+
+    @property
+    def count(self) -> int:
+        return len(self._index)
+
+    def add(self, image: Array | bytes, label: int) -> None:
+        """One record: an array of the form's dtype and shape, or bytes in its encoding."""
+        got = Form.of(image, self.form.encoding, self.form.dtype)
+        if got != self.form:
+            raise self._unfit(f"is {got}, the file holds {self.form}")
+        if not 0 <= label < self.classes:
+            raise self._unfit(f"a label lies in [0, {self.classes}), got {label}")
+        if isinstance(image, np.ndarray) and not np.isfinite(image).all():
+            raise self._unfit("has values that are not finite")
+        data = image if isinstance(image, bytes) else image.astype(DTYPES[got.dtype], copy=False).tobytes()
+        if not data:
+            raise self._unfit("is empty, an image has at least one byte")
+        self._index.append((self.size, crc32c(data), label))
+        self._write(data)
+
+    def finish(self) -> None:
+        """Writes the index, then the header."""
+        if not self._index:
+            raise RecordError(f"{self.path}: has no records, a file holds at least one")
+        end, index = self.size, np.array(self._index, INDEX).tobytes()
+        self._write(index)
+        texts = self.form.encoding.encode(), self.form.dtype.encode()
+        shape = self.form.shape or (0, 0, 0)
+        header = HEADER.pack(MAGIC, VERSION, *shape, *texts, self.count, end, crc32c(index), 0)[:-4]
+        self.checksum = crc32c(header)
+        with refused(self.path):
+            self._file.seek(0)
+            self._file.write(header + struct.pack("<I", self.checksum))
+
+    def _unfit(self, what: str) -> RecordError:
+        return RecordError(f"{self.path}: record {self.count}: {what}")
+
+    def _write(self, data: bytes) -> None:
+        try:
+            self._file.write(data)
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+        self.size += len(data)
+
+
+@contextmanager
+def write_file(path: Path, form: Form, *, classes: int = 2**31, shown: Path | None = None) -> Iterator[RecordWriter]:
+    """A writer of the record file `path`, which is there, whole, when the block ends without an error.
+
+    Errors name it `shown`, for a file whose folder is still to be renamed.
+    """
+    with file_aside(path) as file:
+        writer = RecordWriter(shown or path, file, form, classes)
+        yield writer
+        writer.finish()
+
+
+def _map(path: Path) -> mmap.mmap | bytes:
+    try:
+        with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                return b""  # which cannot be mapped
+            if sys.version_info >= (3, 13):
+                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False)
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # keeps a file descriptor, see recordset
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+
+
+def _text(field: bytes) -> str:
+    return field.rstrip(b"\0").decode("ascii", "replace")

@@ -1,0 +1,169 @@
+"""A data set of records: a folder of shards and one manifest, written as a whole and read by sample number."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate, chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpibow.data.aside import folder_aside
+from mpibow.data.manifest import AGAIN, Manifest, Shard, load, save
+from mpibow.data.moments import Moments
+from mpibow.data.records import DTYPES, Form, RecordFile, write_file
+from mpibow.errors import RecordError
+
+Array = npt.NDArray[Any]
+SHARD_SIZE = 128 << 20  # bytes: few files, and each still quick to copy
+
+
+class RecordSet:
+    """An open data set of records, a `Dataset`; any number of threads may read it.
+
+    `shape` is () where the images are encoded: they may differ, and `record` gives their bytes.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest) -> None:
+        self.folder, self.manifest = folder, manifest
+        self.name = manifest.name
+        self.count = manifest.count
+        self.shape = manifest.form.shape
+        self.dtype: np.dtype[Any] = DTYPES[manifest.form.dtype]
+        self.classes = manifest.classes
+        self.mean, self.std = manifest.mean, manifest.std
+        _allow_open_files(len(manifest.shards))
+        self.shards = tuple(open_shard(folder, manifest, shard) for shard in manifest.shards)
+        self._firsts = [0, *accumulate(shard.count for shard in self.shards)]
+
+    def read(self, samples: Array, images: Array, labels: Array) -> None:
+        """Copies samples (n,) int64 into images (n, *shape) of `dtype` and labels (n,) int32; checks every checksum.
+
+        Raises RecordError naming file and record number where a sample is damaged.
+        """
+        if self.manifest.form.encoding != "raw":
+            raise RecordError(
+                f"{self.folder}: these records hold {self.manifest.form.encoding} images, "
+                "and the host pipeline reads raw ones only so far"
+            )
+        assert images.shape == (len(samples), *self.shape)
+        assert images.dtype == self.dtype
+        for row, sample in enumerate(samples.tolist()):
+            shard, record = self._find(sample)
+            images[row] = shard.image(record)
+            labels[row] = shard.labels[record]
+
+    def record(self, sample: int) -> tuple[bytes, int]:
+        """The sample's bytes as they are stored, checked, and its label."""
+        shard, record = self._find(sample)
+        return shard.image(record).tobytes(), int(shard.labels[record])
+
+    def labels(self) -> Array:
+        """All labels (count,) int32, in the order of the samples; reads no image."""
+        return np.concatenate([shard.labels for shard in self.shards])
+
+    def _find(self, sample: int) -> tuple[RecordFile, int]:
+        if not 0 <= sample < self.count:
+            raise RecordError(f"{self.folder}: samples lie in [0, {self.count}), got {sample}")
+        number = bisect_right(self._firsts, sample) - 1
+        return self.shards[number], sample - self._firsts[number]
+
+
+def open_records(directory: str | os.PathLike[str]) -> RecordSet:
+    """The data set in `directory`. Raises RecordError where it is missing, not whole, or damaged in its structure."""
+    return RecordSet(Path(directory), load(Path(directory)))
+
+
+def open_shard(folder: Path, manifest: Manifest, shard: Shard) -> RecordFile:
+    """The shard, if it is the one that the manifest means."""
+    file = RecordFile(folder / shard.file)
+    for what, said, found in (
+        ("size", shard.size, file.size),
+        ("count", shard.count, file.count),
+        ("form", manifest.form, file.form),
+        ("checksum", f"0x{shard.checksum:08x}", f"0x{file.checksum:08x}"),
+    ):
+        if said != found:
+            raise RecordError(f"{file.path}: {what} is {found}, the manifest says {said}; {AGAIN}")
+    least, most = int(file.labels.min()), int(file.labels.max())
+    if least < 0 or most >= manifest.classes:
+        raise RecordError(f"{file.path}: labels lie in [0, {manifest.classes}), got {least} to {most}; {AGAIN}")
+    return file
+
+
+def write_records(
+    directory: str | os.PathLike[str],
+    samples: Iterable[tuple[Array | bytes, int]],
+    *,
+    classes: int,
+    name: str | None = None,
+    encoding: str = "raw",
+    class_names: Sequence[str] = (),
+    moments: tuple[Sequence[float], Sequence[float]] | None = None,
+    source: str = "",
+    sources: Mapping[str, str] | None = None,
+    shard_size: int = SHARD_SIZE,
+    overwrite: bool = False,
+) -> None:
+    """Writes samples (image, label), one after the other, as the data set `directory`: all of it or nothing.
+
+    An image is an array (c, h, w), uint8 or float32, all of one shape; or bytes in `encoding`, and then `moments`
+    must give mean and std per channel (of raw images they are computed). A shard ends with the record that takes it
+    to `shard_size` bytes. `sources` maps the names of the files that the samples come from to their checksums.
+    Raises RecordError where a sample does not fit, where `directory` exists and `overwrite` is false, and where it
+    holds anything else than records.
+    """
+    target = Path(directory)
+    name = name or Path(os.path.realpath(target)).name
+    shards: list[Shard] = []
+    form, running = Form(encoding), Moments(0)
+    rest = iter(samples)
+    with folder_aside(target, overwrite=overwrite) as folder:
+        for image, label in rest:  # the first of a shard
+            if not shards:
+                form = Form.of(image, encoding)
+                if (form.encoding == "raw") != (moments is None):
+                    raise RecordError(f"{target}: moments are given for encoded images only; the first image is {form}")
+                running = Moments(form.shape[0] if form.shape else 0)
+            file = f"{name}-{len(shards):05d}.mpr"
+            with write_file(folder / file, form, classes=classes, shown=target / file) as writer:
+                for image, label in chain([(image, label)], rest):  # noqa: B020
+                    writer.add(image, label)
+                    if isinstance(image, np.ndarray):
+                        running.add(image)
+                    if writer.size >= shard_size:
+                        break
+            shards.append(Shard(file, writer.size, writer.count, writer.checksum))
+        if not shards:
+            raise RecordError(f"{target}: there are no samples to write, a data set has at least one")
+        mean, std = moments or (running.mean.tolist(), running.std.tolist())
+        manifest = Manifest(
+            name=name,
+            count=sum(shard.count for shard in shards),
+            classes=classes,
+            class_names=tuple(class_names),
+            form=form,
+            mean=tuple(map(float, mean)),
+            std=tuple(map(float, std)),
+            shards=tuple(shards),
+            source=source,
+            sources=dict(sources or {}),
+        )
+        save(manifest, folder)
+
+
+def _allow_open_files(count: int) -> None:
+    """Lets the process have `count` more files open: before Python 3.13 a map keeps its file's descriptor."""
+    if sys.version_info < (3, 13) and count > 64:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = soft + count if hard == resource.RLIM_INFINITY else min(soft + count, hard)
+        if soft != resource.RLIM_INFINITY:
+            with suppress(OSError, ValueError):  # opening the files then says what is wrong
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

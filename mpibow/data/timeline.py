@@ -1,0 +1,57 @@
+"""The timeline: how many learners each rank has, from which iteration on. All ranks hold the same one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+Counts = tuple[int, ...]  # learners by rank
+
+
+@dataclass(frozen=True)
+class Change:
+    """From `iteration` on, which begins at sample `position`, ranks have `counts` learners."""
+
+    iteration: int
+    position: int
+    counts: Counts
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Changes in order; the first is at iteration 0 or where a run was resumed with other counts."""
+
+    batch: int
+    changes: tuple[Change, ...]
+
+    def counts(self, iteration: int) -> Counts:
+        """Learners by rank at `iteration`."""
+        return self._change(iteration).counts
+
+    def learners(self, iteration: int) -> int:
+        """Learners over all ranks at `iteration`."""
+        return sum(self.counts(iteration))
+
+    def position(self, iteration: int) -> int:
+        """Samples consumed before `iteration`."""
+        change = self._change(iteration)
+        return change.position + (iteration - change.iteration) * sum(change.counts) * self.batch
+
+    def changes_at(self, iteration: int) -> bool:
+        """Whether another number of learners begins at `iteration`."""
+        return any(change.iteration == iteration for change in self.changes[1:])
+
+    def announce(self, iteration: int, counts: Counts) -> Timeline:
+        """The timeline with `counts` from `iteration` on, which must lie behind all that was announced before."""
+        assert iteration > self.changes[-1].iteration
+        assert len(counts) == len(self.changes[-1].counts)
+        assert min(counts) >= 1, "a rank keeps at least one learner"
+        change = Change(iteration, self.position(iteration), counts)
+        return replace(self, changes=(*self.changes, change))
+
+    def _change(self, iteration: int) -> Change:
+        return next(change for change in reversed(self.changes) if change.iteration <= iteration)
+
+
+def fixed(batch: int, counts: Counts, iteration: int = 0, position: int = 0) -> Timeline:
+    """The same `counts` for ever."""
+    return Timeline(batch, (Change(iteration, position, counts),))

@@ -1,0 +1,97 @@
+"""A job: what is trained on what, opened and checked before anything is written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from mpibow.config import Config
+from mpibow.config.strict import check_options
+from mpibow.data.dataset import Dataset
+from mpibow.data.digits import ensure_digits
+from mpibow.data.recordset import open_records
+from mpibow.errors import ConfigError
+from mpibow.graph.layout import Layout, plan_layout
+from mpibow.graph.plan import Plan, compile_plan
+from mpibow.kernels import KERNEL_SETS, KernelSet
+from mpibow.models import MODELS
+from mpibow.models.classifier import Build, Net, classifier
+
+# What `python -m mpibow.train` does without a file: real digits, a small convolutional net, under a minute.
+BUILT_IN = {
+    "model": {"name": "convnet"},
+    "data": {"train": "data/digits/train", "test": "data/digits/test"},
+    "batch_size": 8,
+    "learners": 2,
+    "update": {"lr": 0.02, "momentum": 0.9, "schedule": {"name": "cosine", "epochs": 20}},
+    "stop": {"epochs": 20},
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """`build` gives the graph for a batch size: inputs named as a slot's arrays, outputs loss, accuracy and logits."""
+
+    title: str
+    config: Config
+    build: Build
+    train: Dataset
+    test: Dataset | None
+
+    @property
+    def kernels(self) -> KernelSet:
+        device = "numpy" if self.config.device == "auto" else self.config.device
+        return KERNEL_SETS[device]
+
+    def layout(self) -> Layout:
+        return plan_layout(self.build(self.config.batch_size), self.config.update.decay_biases)
+
+    def training_plan(self) -> Plan:
+        return self._plan(self.config.batch_size, training=True)
+
+    def evaluation_plan(self) -> Plan:
+        return self._plan(self.config.evaluate.batch_size, training=False)
+
+    def _plan(self, batch: int, *, training: bool) -> Plan:
+        operators = self.kernels.operators
+        return compile_plan(self.build(batch), self.layout(), operators, self.config.precision, training=training)
+
+
+def open_job(config: Config) -> Job:
+    """The job of a config that names its model and data. Raises ConfigError or RecordError."""
+    assert config.model is not None
+    assert config.data is not None
+    train = open_data(config.data.train)
+    test = None if config.data.test is None else open_data(config.data.test)
+    if config.model.name not in MODELS:
+        raise ConfigError(f"model.name: must be one of {', '.join(sorted(MODELS))}, got '{config.model.name}'")
+    function = MODELS[config.model.name]
+    options = check_options("model", function, config.model.options)
+    if config.model.classes not in (None, train.classes):
+        raise ConfigError(
+            f"data.train: {config.data.train} has {train.classes} classes, model.classes is {config.model.classes}"
+        )
+    net = partial(function, classes=train.classes, **options)
+    title = f"{config.model.name}-{Path(config.data.train).resolve().parent.name}"
+    return make_job(title, config, net, train, test, standardise=config.data.normalise)
+
+
+def make_job(title: str, config: Config, net: Net, train: Dataset, test: Dataset | None, *, standardise: bool) -> Job:
+    """The job of a net given as a function, on data given as objects. Raises ConfigError where they don't fit."""
+    if test is not None and (test.shape, test.dtype) != (train.shape, train.dtype):
+        raise ConfigError(
+            f"data.test: {test.name} has images {test.shape} {test.dtype}, data.train has {train.shape} {train.dtype}"
+        )
+    if test is not None and test.classes > train.classes:
+        raise ConfigError(f"data.test: {test.name} has {test.classes} classes, data.train has {train.classes}")
+    mean, std = (train.mean, train.std) if standardise else (None, None)
+    return Job(title, config, classifier(net, train.shape, str(train.dtype), mean, std), train, test)
+
+
+def open_data(path: str) -> Dataset:
+    """The records in folder `path`; the built-in digits are converted where they are asked for and not there."""
+    folder = Path(path)
+    if folder.parent == Path("data/digits") and folder.name in ("train", "test") and not folder.exists():
+        ensure_digits(folder.parent)
+    return open_records(folder)

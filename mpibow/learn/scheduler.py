@@ -1,0 +1,60 @@
+"""The scheduler: a rank's learner threads, and what they are given to do."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+Task = Callable[[], Any]
+
+
+class Scheduler:
+    """A pool of threads, one a learner. Thread i runs what belongs to learner i, always: assignment is fixed."""
+
+    def __init__(self) -> None:
+        self._inboxes: list[SimpleQueue[Task | None]] = []
+        self._outbox: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+
+    def run(self, tasks: Sequence[Task]) -> list[Any]:
+        """Runs task i on thread i, all at once; their results in order. Raises the first one's error, if any."""
+        while len(self._threads) < len(tasks):
+            self._add()
+        for inbox, task in zip(self._inboxes, tasks, strict=False):
+            inbox.put(task)
+        results: list[Any] = [None] * len(tasks)
+        errors: dict[int, BaseException] = {}
+        for _ in tasks:
+            i, result, error = self._outbox.get()
+            results[i] = result
+            if error is not None:
+                errors[i] = error
+        if errors:
+            raise errors[min(errors)]
+        return results
+
+    def close(self) -> None:
+        """Ends the threads; each finishes what it has begun."""
+        for inbox in self._inboxes:
+            inbox.put(None)
+        for thread in self._threads:
+            thread.join()
+        self._inboxes.clear()
+        self._threads.clear()
+
+    def _add(self) -> None:
+        inbox: SimpleQueue[Task | None] = SimpleQueue()
+        i = len(self._threads)
+        thread = threading.Thread(target=self._serve, args=(i, inbox), name=f"learner {i}", daemon=True)
+        self._inboxes.append(inbox)
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self, i: int, inbox: SimpleQueue[Task | None]) -> None:
+        while (task := inbox.get()) is not None:
+            try:
+                self._outbox.put((i, task(), None))
+            except BaseException as error:
+                self._outbox.put((i, None, error))

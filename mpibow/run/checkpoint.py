@@ -1,0 +1,195 @@
+"""Checkpoints: all that the next iteration reads, as safetensors and JSON with checksums, under its name or not at all.
+
+iteration-00001234/
+    centre.safetensors     the centre by weight names in canonical shapes: what is evaluated and exported
+    common.safetensors     the rest of what all ranks share: W, z_prev, the pending common step
+    rank-0.safetensors     that rank's replicas: weights and momenta (learners, size), its unsent steps
+    checkpoint.json        everything else, and the size and CRC32C of each file; written last
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google_crc32c import extend
+from google_crc32c import value as crc32c
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from mpibow.comm.communicator import Communicator
+from mpibow.errors import CheckpointError
+from mpibow.graph.graph import Array
+
+FORMAT = 1
+Call = Callable[[Callable[[Communicator], Any]], Any]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A run between two iterations: `header` is JSON, `own` this rank's arrays, the others are the same on all."""
+
+    header: Mapping[str, Any]
+    centre: Mapping[str, Array]
+    common: Mapping[str, Array]
+    own: Mapping[str, Array]
+
+
+def save(folder: Path, snapshot: Snapshot, call: Call) -> Path:
+    """Writes `folder`/iteration-N on all ranks together; its name appears when every file is safe on disk.
+
+    Raises CheckpointError on every rank where one can't write; nothing half-written stays.
+    """
+    name = f"iteration-{snapshot.header['iteration']:010d}"
+    aside, final = folder / f".{name}.part", folder / name
+    rank = call(lambda comm: comm.rank)
+    _together(call, lambda: _prepare(aside) if rank == 0 else None, aside)
+    files = {f"rank-{rank}.safetensors": snapshot.own}
+    if rank == 0:
+        files |= {"centre.safetensors": snapshot.centre, "common.safetensors": snapshot.common}
+    written = _together(call, lambda: {name: _write(aside / name, arrays) for name, arrays in files.items()}, aside)
+    header = {**snapshot.header, "format": FORMAT, "files": {k: v for part in written for k, v in part.items()}}
+    _together(call, lambda: _finish(aside, final, header) if rank == 0 else None, aside)
+    return final
+
+
+def _together(call: Call, work: Callable[[], Any], aside: Path) -> list[Any]:
+    """What `work` gave on every rank; where it failed on one, all raise and rank 0 clears up."""
+    error = result = None
+    try:
+        result = work()
+    except (OSError, SafetensorError) as caught:
+        error = f"{aside.parent}: a checkpoint cannot be written: {_reason(caught)}"
+    outcomes = call(lambda comm: comm.share((error, result)))
+    failures = [f"rank {rank}: {failed}" for rank, (failed, _) in enumerate(outcomes) if failed]
+    if failures:
+        shutil.rmtree(aside, ignore_errors=True)
+        raise CheckpointError(f"{failures[0]}; the checkpoints before it are whole, free some space and use --resume")
+    return [done for _, done in outcomes]
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error).lower()
+
+
+def _prepare(aside: Path) -> None:
+    shutil.rmtree(aside, ignore_errors=True)
+    aside.mkdir(parents=True)
+
+
+def _write(path: Path, arrays: Mapping[str, Array]) -> list[int]:
+    """Size and CRC32C of the file, as they are on disk."""
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+    return list(_measure(path))
+
+
+def _measure(path: Path) -> tuple[int, int]:
+    checksum = size = 0
+    with path.open("rb") as file:
+        while block := file.read(1 << 22):
+            checksum = extend(checksum, block)
+            size += len(block)
+    return size, checksum
+
+
+def _finish(aside: Path, final: Path, header: Mapping[str, Any]) -> None:
+    text = json.dumps(header, indent=1)
+    with (aside / "checkpoint.json").open("w") as file:
+        file.write(json.dumps({"crc32c": crc32c(text.encode())}) + "\n" + text + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    _sync(aside)
+    shutil.rmtree(final, ignore_errors=True)
+    aside.rename(final)
+    _sync(final.parent)
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The JSON of the checkpoint `path`, every file of it verified. Raises CheckpointError naming what is damaged."""
+    try:
+        first, text = (path / "checkpoint.json").read_text().split("\n", 1)
+        sealed = json.loads(first)["crc32c"] == crc32c(text.removesuffix("\n").encode())
+        header = json.loads(text) if sealed else {}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(f"{path / 'checkpoint.json'}: cannot be read: {error}") from None
+    if not sealed or not isinstance(header, dict):
+        raise CheckpointError(f"{path / 'checkpoint.json'}: is damaged: its checksum does not match")
+    if header.get("format") != FORMAT:
+        raise CheckpointError(f"{path}: has format {header.get('format')}, this version reads {FORMAT}")
+    for name, expected in header["files"].items():
+        try:
+            found = list(_measure(path / name))
+        except OSError as error:
+            raise CheckpointError(f"{path / name}: cannot be read: {_reason(error)}") from None
+        if found != expected:
+            raise CheckpointError(
+                f"{path / name}: is damaged: {found[0]} bytes with CRC32C {found[1]:#010x}, "
+                f"checkpoint.json says {expected[0]} with {expected[1]:#010x}"
+            )
+    return header
+
+
+def read_arrays(path: Path, name: str) -> dict[str, Array]:
+    """The arrays of one file of a checkpoint that `read_header` has verified."""
+    try:
+        return dict(load_file(path / f"{name}.safetensors"))
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{path / name}.safetensors: cannot be read: {error}") from None
+
+
+def newest_first(folder: Path) -> list[Path]:
+    """The checkpoints in `folder`, by iteration."""
+    return sorted((p for p in folder.glob("iteration-*") if p.is_dir()), reverse=True)
+
+
+def find(path: Path) -> Iterator[Path]:
+    """Checkpoints to try for `path`, best first: itself and those before it, or those of a run directory."""
+    if (path / "checkpoints").is_dir():
+        yield from newest_first(path / "checkpoints")
+        return
+    real = path.resolve()  # `best` is a link
+    if not real.name.startswith("iteration-"):
+        raise CheckpointError(f"{path}: is no checkpoint and no run directory with checkpoints/ in it")
+    yield from (p for p in newest_first(real.parent) if p.name <= real.name)
+
+
+def choose(path: Path, note: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
+    """The first checkpoint of `find` that is whole; each damaged one is named. Raises CheckpointError if none is."""
+    for candidate in find(path):
+        try:
+            return candidate, read_header(candidate)
+        except CheckpointError as error:
+            note(f"{error}; taking the one before it")
+    raise CheckpointError(f"{path}: holds no whole checkpoint")
+
+
+def point(folder: Path, name: str, target: Path) -> None:
+    """Makes `folder`/`name` a link to the checkpoint `target`, in one step."""
+    aside = folder / f".{name}.link"
+    aside.unlink(missing_ok=True)
+    aside.symlink_to(target.name)
+    aside.rename(folder / name)
+
+
+def prune(folder: Path, keep: int) -> None:
+    """Removes all but the latest `keep` checkpoints and those that a link names."""
+    linked = {p.resolve() for p in folder.iterdir() if p.is_symlink()}
+    for old in newest_first(folder)[keep:]:
+        if old.resolve() not in linked:
+            shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,67 @@
+"""The coordinator: what rank 0 decides for all ranks, how many learners where and when to stop.
+
+Nothing here stops anybody: a rank that wants to talk says so in the next all-reduce (`attention`), every rank reads the
+same sum at the same iteration, and only then do all of them share what they want and come to the same decision.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mpibow.data.timeline import Counts, Timeline
+
+
+@dataclass(frozen=True)
+class Request:
+    """What one rank wants: to stop for a signal or a limit (its name), a checkpoint, W set to the true mean."""
+
+    stop: str = ""
+    save: bool = False
+    resync: bool = False
+
+    @property
+    def attention(self) -> float:
+        """1 where there is anything to talk about."""
+        return float(bool(self.stop) or self.save or self.resync)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What all ranks do. `stop` is the reason of the first rank that has one, and `rank` that rank."""
+
+    stop: str = ""
+    rank: int = 0
+    save: bool = False
+    resync: bool = False
+
+
+def decide(requests: Sequence[Request]) -> Decision:
+    """The same decision on every rank, from every rank's request by rank."""
+    rank = next((rank for rank, request in enumerate(requests) if request.stop), 0)
+    save, resync = any(r.save for r in requests), any(r.resync for r in requests)
+    return Decision(requests[rank].stop, rank, save, resync)
+
+
+class Coordinator:
+    """Holds the timeline that the pipeline reads ahead; a change is announced so that nothing prefetched is lost."""
+
+    def __init__(self, timeline: Timeline, prefetch: int) -> None:
+        self._timeline, self._prefetch = timeline, prefetch
+        self._lock = threading.Lock()
+
+    def timeline(self) -> Timeline:
+        """The timeline as announced so far; called on the pipeline's thread as well."""
+        with self._lock:
+            return self._timeline
+
+    def announce(self, iteration: int, counts: Counts) -> int:
+        """Ranks have `counts` learners from the iteration that is returned; `iteration` is the one under way.
+
+        Every rank must call it at the same iteration with the same counts.
+        """
+        begin = max(iteration + self._prefetch + 1, self.timeline().changes[-1].iteration + 1)
+        with self._lock:
+            self._timeline = self._timeline.announce(begin, counts)
+        return begin

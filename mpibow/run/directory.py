@@ -1,0 +1,77 @@
+"""The run directory: config.yaml, metrics.jsonl, log.txt, summary.json and checkpoints/, one folder a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from mpibow.errors import MpibowError
+
+
+def create(out: Path, name: str, title: str) -> Path:
+    """A new folder in `out`: `name`, or one made of `title` and the time where it is 'auto'."""
+    stem = f"{title}-{time.strftime('%Y%m%d-%H%M%S')}" if name == "auto" else name
+    for suffix in ("", *(f"-{i}" for i in range(2, 1000))):
+        path = out / f"{stem}{suffix}"
+        try:
+            path.mkdir(parents=True)
+            return path
+        except FileExistsError:
+            if name != "auto" and any(path.iterdir()):
+                raise MpibowError(
+                    f"name: {path} exists already; continue it with --resume {path}, or choose another name"
+                ) from None
+            if name != "auto":
+                return path
+        except OSError as error:
+            raise MpibowError(
+                f"out: {path} cannot be made: {(error.strerror or str(error)).lower()}; set out= to another place"
+            ) from error
+    raise MpibowError(f"out: {out} is full of runs named {stem}; set name= to another name")
+
+
+def latest(out: Path, name: str) -> Path | None:
+    """The run directory in `out` with the newest checkpoint; only `name` is looked at unless that is 'auto'."""
+    folders = [out / name] if name != "auto" else list(out.glob("*")) if out.is_dir() else []
+    found = [(max(p.stat().st_mtime for p in points), folder) for folder in folders if (points := _points(folder))]
+    return max(found)[1] if found else None
+
+
+def _points(folder: Path) -> list[Path]:
+    return [p / "checkpoint.json" for p in folder.glob("checkpoints/iteration-*") if (p / "checkpoint.json").exists()]
+
+
+def write(path: Path, text: str) -> None:
+    """Writes a small file whole or not at all."""
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        with aside.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.rename(path)
+    except OSError as error:
+        aside.unlink(missing_ok=True)
+        raise MpibowError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+
+
+def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
+    write(path / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+
+def on_rank_0(call: Callable[[Callable[[Any], Any]], Any], rank: int, work: Callable[[], Any]) -> Any:
+    """What `work` gave on rank 0, on every rank; where it raised there, all raise the same error."""
+    outcome: Any = None
+    if rank == 0:
+        try:
+            outcome = (work(), None)
+        except MpibowError as caught:
+            outcome = (None, caught)
+    result, failure = call(lambda comm: comm.share(outcome))[0]
+    if failure is not None:
+        raise failure
+    return result

@@ -1,0 +1,81 @@
+"""Evaluation of the centre: loss and accuracy over every sample of a data set, once each. It only reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from mpibow.comm.communicator import Communicator
+from mpibow.data.dataset import Array, Dataset
+from mpibow.data.slots import slot_arrays
+from mpibow.graph.plan import Plan
+
+Run = Callable[[list[Callable[[], Any]]], list[Any]]
+Each = Callable[[Array, Array, Array], None]  # samples (n,), labels (n,), logits (n, classes)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Means over `count` samples, and the seconds that it took."""
+
+    loss: float
+    accuracy: float
+    count: int
+    seconds: float
+
+
+class Evaluator:
+    """`plan` is an evaluation plan; `workers` threads each bind it once, to one copy of the centre."""
+
+    def __init__(self, plan: Plan, data: Dataset, workers: int) -> None:
+        self._data = data
+        self._centre = np.zeros(plan.layout.size, plan.dtype)
+        self._batch = plan.graph.tensors["label"].shape[0]
+        self._plans = [plan.bind(self._centre) for _ in range(workers)]
+        self._slots = [slot_arrays(self._batch, data.shape, data.dtype) for _ in range(workers)]
+
+    def __call__(
+        self, centre: Array, run: Run, comm: Callable[[Callable[[Communicator], Any]], Any], each: Each | None = None
+    ) -> Evaluation:
+        """Batches go round robin to the workers of all ranks; `run` is the scheduler's, `comm` the synchroniser's call.
+
+        `each` is called with this rank's samples, labels and logits, on the workers' threads.
+        """
+        begin = time.perf_counter()
+        np.copyto(self._centre, centre)
+        rank, size = comm(lambda c: (c.rank, c.size))
+        workers = len(self._plans)
+        parts = run([partial(self._part, w, rank * workers + w, size * workers, each) for w in range(workers)])
+        totals = np.sum(np.array(parts, np.float64), axis=0)
+        comm(lambda c: c.allreduce(totals))
+        loss, hits, count = totals.tolist()
+        return Evaluation(loss / count, hits / count, int(count), time.perf_counter() - begin)
+
+    def _part(self, worker: int, number: int, numbers: int, each: Each | None) -> tuple[float, float, int]:
+        plan, slot = self._plans[worker], self._slots[worker]
+        loss = hits = 0.0
+        seen = 0
+        for start in range(number * self._batch, self._data.count, numbers * self._batch):
+            n = min(self._batch, self._data.count - start)
+            samples = np.minimum(np.arange(start, start + self._batch), self._data.count - 1)  # the last one fills up
+            self._data.read(samples, slot["image"], slot["label"])
+            for name, array in plan.inputs.items():
+                np.copyto(array, slot[name])
+            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+                plan.run()
+                loss += float(plan.outputs["loss"][:n].sum(dtype=np.float64))
+            hits += float(plan.outputs["accuracy"][:n].sum(dtype=np.float64))
+            seen += n
+            if each is not None:
+                each(samples[:n], slot["label"][:n].copy(), plan.outputs["logits"][:n].copy())
+        return loss, hits, seen
+
+
+def due(before: int, after: int, count: int, every: float) -> bool:
+    """Whether a multiple of `every` epochs of `count` samples lies in (before, after], positions of the stream."""
+    return int(after / (count * every)) > int(before / (count * every))

@@ -1,0 +1,63 @@
+"""metrics.jsonl: what happened in a run, one event a line, in the order in which it happened."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol
+
+from mpibow.errors import MpibowError
+
+
+class Events(Protocol):
+    """Where events go; `mark` is how many bytes they take so far, to which a resumed run cuts them back."""
+
+    def add(self, event: str, **fields: Any) -> None: ...
+    def mark(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Silent:
+    """For ranks that write nothing."""
+
+    def add(self, event: str, **fields: Any) -> None:
+        pass
+
+    def mark(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass
+
+
+class EventFile:
+    """Appends to `path`; what lies behind `keep` bytes was written by a run that went on after its last checkpoint."""
+
+    def __init__(self, path: Path, keep: int = 0) -> None:
+        self._path = path
+        try:
+            self._file: BinaryIO = path.open("ab")
+            self._file.truncate(min(keep, self._file.tell()))
+        except OSError as error:
+            raise _refused(path, error) from error
+
+    def add(self, event: str, **fields: Any) -> None:
+        line = json.dumps({"event": event, "time": round(time.time(), 3), **fields}) + "\n"
+        try:
+            self._file.write(line.encode())
+            self._file.flush()
+        except OSError as error:
+            raise _refused(self._path, error) from error
+
+    def mark(self) -> int:
+        return self._file.tell()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def _refused(path: Path, error: OSError) -> MpibowError:
+    return MpibowError(
+        f"{path}: cannot be written: {(error.strerror or str(error)).lower()}; set out= to another place"
+    )

@@ -1,0 +1,48 @@
+"""The ledger: what a run has come to so far. It goes into checkpoints and ends up in summary.json."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from mpibow.run.evaluate import Evaluation
+
+
+@dataclass
+class Ledger:
+    """Sums over the whole run, resumed or not. `loss`, `hits` and `samples` count since the last metrics entry."""
+
+    seconds: float = 0.0  # of training, evaluation excluded
+    evaluation_seconds: float = 0.0
+    images: int = 0
+    loss: float = 0.0
+    hits: float = 0.0
+    samples: int = 0
+    accuracy: float | None = None
+    test_loss: float | None = None
+    best_accuracy: float | None = None
+    epochs_to_target: float | None = None
+    seconds_to_target: float | None = None
+    evaluated_at: int = -1  # position
+    drift: float = 0.0
+    mismatches: int = 0
+    resets: int = 0
+
+    def evaluated(self, found: Evaluation, position: int, epoch: float, target: float | None) -> bool:
+        """Enters an evaluation; whether it is the best so far."""
+        self.evaluation_seconds += found.seconds
+        self.accuracy, self.test_loss, self.evaluated_at = found.accuracy, found.loss, position
+        if target is not None and found.accuracy >= target and self.epochs_to_target is None:
+            self.epochs_to_target, self.seconds_to_target = epoch, self.seconds
+        best = self.best_accuracy is None or found.accuracy > self.best_accuracy
+        if best:
+            self.best_accuracy = found.accuracy
+        return best
+
+    def state(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def of(cls, state: Mapping[str, Any]) -> Ledger:
+        return cls(**state)

@@ -1,0 +1,71 @@
+"""One live line for who watches, plain lines for a log."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import Any, Protocol
+
+from tqdm import tqdm
+
+PLAIN_EVERY = 10.0  # seconds between lines where the output is no terminal
+
+
+class Progress(Protocol):
+    def note(self, text: str) -> None:
+        """A line that stays."""
+        ...
+
+    def show(self, samples: int, text: str) -> None:
+        """Where the run is: samples consumed, and the rest as text."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Quiet:
+    """For ranks that print nothing."""
+
+    def note(self, text: str) -> None:
+        pass
+
+    def show(self, samples: int, text: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Line:
+    """A tqdm bar on a terminal, else a line every few seconds; notes also go to log.txt."""
+
+    def __init__(self, log: Path | None, total: int | None, position: int) -> None:
+        self._log = log
+        self._live = sys.stderr.isatty()
+        self._bar: Any = None
+        self._total, self._position = total, position
+        self._shown = 0.0
+
+    def note(self, text: str) -> None:
+        tqdm.write(text, file=sys.stderr)
+        sys.stderr.flush()
+        if self._log is not None:
+            with self._log.open("a") as file:
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+
+    def show(self, samples: int, text: str) -> None:
+        if self._live:
+            if self._bar is None:
+                form = "{percentage:3.0f}%|{bar:12}| {postfix} eta {remaining}"
+                self._bar = tqdm(total=self._total, initial=self._position, bar_format=form, dynamic_ncols=True)
+            self._bar.set_postfix_str(text, refresh=False)
+            self._bar.update(samples - self._position)
+            self._position = samples
+        elif time.monotonic() - self._shown > PLAIN_EVERY:
+            self._shown = time.monotonic()
+            self.note(text)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()

@@ -1,0 +1,75 @@
+"""From a run's parts to a snapshot, and back: the one place that knows what a checkpoint must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpibow.data.timeline import Change, Timeline, fixed
+from mpibow.errors import CheckpointError
+from mpibow.graph.graph import Array
+from mpibow.graph.layout import Layout
+from mpibow.learn.replica import Replicas
+from mpibow.run.checkpoint import Snapshot, read_arrays
+from mpibow.sync.rules import Rule, RuleState
+
+
+def snapshot(
+    header: Mapping[str, Any], layout: Layout, timeline: Timeline, iteration: int, replicas: Replicas, rule: Rule
+) -> Snapshot:
+    """The run before `iteration`, with `header`'s entries beside what is needed here; nothing may be under way."""
+    state = rule.state()
+    own = {"weights": replicas.weights, "momenta": replicas.momenta, **state.own}
+    entries = {
+        **header,
+        "iteration": iteration,
+        "position": timeline.position(iteration),
+        "batch_size": timeline.batch,
+        "counts": timeline.counts(iteration),
+        "timeline": [asdict(change) for change in timeline.changes],
+        "layout": layout.digest(),
+        "rule": dict(state.numbers),
+    }
+    return Snapshot(entries, layout.views(rule.centre), state.common, own)
+
+
+def check_fits(path: Path, header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """Raises CheckpointError naming the first thing in which the checkpoint and this run differ."""
+    for key, value in expected.items():
+        if header.get(key) != value:
+            raise CheckpointError(
+                f"{path}: was made with {key} {header.get(key)}, this run has {value}; "
+                "resume with the same config, or start anew without --resume"
+            )
+
+
+def timeline_of(header: Mapping[str, Any], counts: tuple[int, ...], batch: int) -> Timeline:
+    """The timeline to go on with: the checkpoint's own where learners and batch are the same, else a new one."""
+    if tuple(header["counts"]) == counts and header["batch_size"] == batch:
+        changes = (Change(c["iteration"], c["position"], tuple(c["counts"])) for c in header["timeline"])
+        return Timeline(batch, tuple(changes))
+    return fixed(batch, counts, header["iteration"], header["position"])
+
+
+def read_centre(path: Path, layout: Layout, dtype: str) -> Array:
+    """The centre of a checkpoint as one flat array (layout.size,)."""
+    flat = np.zeros(layout.size, dtype)
+    stored = read_arrays(path, "centre")
+    views = layout.views(flat)
+    if set(stored) != set(views) or any(stored[name].shape != view.shape for name, view in views.items()):
+        raise CheckpointError(f"{path}: holds the weights of another model")
+    for name, view in views.items():
+        view[...] = stored[name]
+    return flat
+
+
+def restore(path: Path, header: Mapping[str, Any], rank: int, centre: Array, replicas: Replicas, rule: Rule) -> None:
+    """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were."""
+    own, common = read_arrays(path, f"rank-{rank}"), read_arrays(path, "common")
+    replicas.weights[...] = own.pop("weights")
+    replicas.momenta[...] = own.pop("momenta")
+    rule.load(centre, RuleState(common, own, header["rule"]))

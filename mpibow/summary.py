@@ -1,0 +1,79 @@
+"""What a run came to: summary.json, and the lines that `train` ends with."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+PACKAGES = ("mpibow", "numpy", "mpi4py", "safetensors")
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Accuracies are fractions of the test samples (null without a test set); seconds are of training alone."""
+
+    run: str
+    stopped: str  # the limit or signal that ended it
+    accuracy: float | None
+    best_accuracy: float | None
+    test_loss: float | None
+    epochs: float
+    iterations: int
+    samples: int
+    seconds: float
+    evaluation_seconds: float
+    target: float | None
+    epochs_to_target: float | None
+    seconds_to_target: float | None
+    images_per_second: float
+    ranks: int
+    learners: tuple[int, ...]
+    batch_size: int
+    rule: dict[str, Any]
+    device: str
+    precision: str
+    seed: int
+    gain: float
+    drift: float
+    mismatches: int
+    resets: int
+    data_wait: float  # fraction of the training time that learners of rank 0 waited for slots
+    sync_wait: float  # likewise for the all-reduce and the centre
+    versions: dict[str, str]
+    checkpoint: str | None
+
+    def json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def __str__(self) -> str:
+        learners = " + ".join(map(str, self.learners))
+        lines = [f"stopped by {self.stopped} after {self.epochs:.2f} epochs ({self.samples:,} samples)"]
+        if self.accuracy is not None and self.best_accuracy is not None:
+            lines.append(f"test accuracy {self.accuracy:.2%} (best {self.best_accuracy:.2%})")
+        if self.target is not None:
+            reached = (
+                f"reached in {self.epochs_to_target:g} epochs, {self.seconds_to_target:.1f} s"
+                if self.epochs_to_target is not None and self.seconds_to_target is not None
+                else "not reached"
+            )
+            lines.append(f"target {self.target:.2%} {reached}")
+        lines.append(
+            f"{self.images_per_second:,.0f} images/s over {self.seconds:.1f} s of training, "
+            f"{self.evaluation_seconds:.1f} s of evaluation"
+        )
+        lines.append(f"{self.ranks} rank(s), learners {learners}, batch {self.batch_size}, rule {self.rule['name']}")
+        lines.append(f"run directory {self.run}")
+        return "\n".join(lines)
+
+
+def versions() -> dict[str, str]:
+    """Of Python and of the packages that the numbers depend on."""
+    found = {"python": platform.python_version()}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found

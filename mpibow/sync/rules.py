@@ -1,0 +1,315 @@
+"""The rules in place: what `sma` and plain S-SGD do to a rank's flat arrays, around one all-reduce of one flat array.
+
+An iteration, with u the local steps of all learners:
+
+    update(chunks)    by all learner threads, each its chunks: local steps and corrections; sums of steps
+    outgoing()        the flat array to be summed over the ranks, or None where this iteration sends nothing
+    received()        what the sums say beside the steps themselves (the gain)
+    apply(chunks)     the centre from the sums; where `deferred`, at any time before the next update
+    advance()         the iteration is over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from mpibow.errors import ConfigError
+from mpibow.graph.graph import Array
+from mpibow.kernels.passes import CHUNK, FlatKernels, Local, chunks_of
+from mpibow.sync.gain import Averages, follow, noise_gain
+from mpibow.sync.settings import Sma, Ssgd
+from mpibow.sync.sma import Averaging, alpha_limit
+
+TAIL = 4  # elements behind the steps: sum |u|^2, and three that the synchroniser fills
+
+
+class Rows(Protocol):
+    """A rank's replicas: weights, momenta and gradients (count, size)."""
+
+    @property
+    def weights(self) -> Array: ...
+    @property
+    def momenta(self) -> Array: ...
+    @property
+    def gradients(self) -> Array: ...
+
+
+@dataclass(frozen=True)
+class RuleState:
+    """Arrays that all ranks share, this rank's own, and numbers that JSON carries exactly."""
+
+    common: Mapping[str, Array]
+    own: Mapping[str, Array]
+    numbers: Mapping[str, Any]
+
+
+class Rule(Protocol):
+    """The update algorithm; see this module's docstring for the order of calls."""
+
+    @property
+    def deferred(self) -> bool: ...
+    @property
+    def restarts(self) -> bool:
+        """Whether a drop of the rate starts the averaging again."""
+        ...
+
+    @property
+    def gain(self) -> float: ...
+    @property
+    def centre(self) -> Array: ...
+    def begin(self, rows: Rows, k: int, keep: bool = False) -> None: ...
+    def restart(self, rows: Rows) -> None: ...
+    def update(self, rows: Rows, local: Local, chunks: range) -> None: ...
+    def outgoing(self) -> Array | None: ...
+    def received(self, local: Local) -> None: ...
+    def apply(self, rows: Rows, local: Local, chunks: range) -> None: ...
+    def advance(self) -> None: ...
+    def unsent(self) -> Array | None:
+        """This rank's steps that no all-reduce has carried yet (size,), to be summed in place for `set_mean`."""
+        ...
+
+    def set_mean(self, mean: Array) -> float:
+        """The centre's mean W <- mean (size,), the replicas' true one; |W - mean| / |mean|, the drift."""
+        ...
+
+    def shared(self) -> list[Array]:
+        """The arrays that must be the same bits on all ranks."""
+        ...
+
+    def state(self) -> RuleState:
+        """All that the next iteration reads beside the replicas and the centre."""
+        ...
+
+    def load(self, centre: Array, state: RuleState) -> None:
+        """The centre and what `state` gave; `begin(..., keep=True)` comes first."""
+        ...
+
+
+@dataclass
+class SmaRule:
+    """Synchronous model averaging; mpibow.sync.sma holds the formulas, this the same in place."""
+
+    settings: Sma
+    flat: FlatKernels
+    mean: Array  # W (size,)
+    restarts: bool = True
+
+    def __post_init__(self) -> None:
+        size, dtype = self.mean.size, self.mean.dtype
+        self._z, self._previous = self.mean.copy(), self.mean.copy()
+        self._total, self._common = (np.zeros(size + TAIL, dtype) for _ in range(2))
+        self._squares = np.zeros(len(chunks_of(size)))
+        self._size = size
+        self.rule = averaging(self.settings, 1)
+        self.averages, self.gain = Averages(), 1.0
+        self._turn, self._fresh = 0, True  # _fresh: nothing is pending, so the next update overwrites the sums
+        self._common_live, self._late = False, 0.0
+
+    @property
+    def deferred(self) -> bool:
+        return not (self.rule.gain is not None and self.rule.delay == 0)
+
+    @property
+    def centre(self) -> Array:
+        return self.mean if self.rule.pulled else self._z
+
+    def begin(self, rows: Rows, k: int, keep: bool = False) -> None:
+        """k learners over all ranks from here on; `keep` continues a loaded state instead of restarting."""
+        z = self.centre
+        if k != self.rule.k:
+            self.rule = averaging(self.settings, k)
+            if not keep:
+                self.averages, self.gain = Averages(), 1.0  # n2 depends on k
+        if not keep:
+            np.copyto(self.mean, z)
+            np.copyto(self._z, z)
+            self.restart(rows)
+
+    def restart(self, rows: Rows) -> None:
+        """w_i = W = z_prev = z; the period's counter and the pending steps are 0."""
+        if not self.rule.pulled:
+            np.copyto(self.mean, self._z)
+            np.copyto(self._previous, self._z)
+        rows.weights[...] = self.mean
+        if self.settings.reset_momentum:
+            rows.momenta[...] = 0
+        self._turn, self._fresh, self._common_live = 0, True, False
+
+    def update(self, rows: Rows, local: Local, chunks: range) -> None:
+        late = self._common_live and self.rule.delay == 1
+        self.flat.sma_update(
+            rows.weights, rows.momenta, rows.gradients, self._total[: self._size], self._squares,
+            self.centre, self._common[: self._size],
+            local=local, alpha=self.rule.correction if self.rule.on(self._turn) else 0.0,
+            gain=(self.gain - 1.0) / self.rule.k if late else 0.0, begin=self._fresh, chunks=chunks,
+        )  # fmt: skip
+
+    def outgoing(self) -> Array | None:
+        self._fresh = self.rule.sends(self._turn)
+        if not self._fresh:
+            return None
+        self._total[self._size] = sum(self._squares.tolist())  # in chunk order, whoever computed them
+        return self._total
+
+    def received(self, local: Local) -> None:
+        self._late = (self.gain - 1.0) / self.rule.k if self._common_live and self.rule.delay == 1 else 0.0
+        if self.rule.gain is None:
+            return
+        k, steps = self.rule.k, self._total[: self._size]
+        if self.rule.gain == "auto":
+            square = sum(float(np.dot(part, part)) for part in np.split(steps, range(CHUNK, self._size, CHUNK)))
+            self.averages = follow(self.averages, k, float(self._total[self._size]) / k, square / k**2, local.rate)
+            self.gain = noise_gain(self.averages, k)
+        else:
+            self.gain = min(max(float(self.rule.gain), 1.0), float(k))
+
+    def apply(self, rows: Rows, local: Local, chunks: range) -> None:
+        rule, sent = self.rule, self._fresh
+        pull = rule.k * rule.alpha if rule.on(self._turn) and not rule.pulled else 0.0
+        now = 1.0 / rule.k
+        if sent and rule.gain is not None and rule.delay == 0 and self.gain != 1.0:
+            self.flat.add_scaled(
+                rows.weights, self._total[: self._size], scale=(self.gain - 1.0) / rule.k, chunks=chunks
+            )
+            now = self.gain / rule.k
+        if sent and rule.gain is not None and self._late:
+            self.flat.add_scaled(self.mean, self._common[: self._size], scale=self._late, chunks=chunks)
+        self.flat.centre_update(
+            self.mean, self._z, self._previous, self._total[: self._size] if sent else None,
+            pull=pull, alpha=rule.alpha, momentum=rule.mu, scale=now, chunks=chunks,
+        )  # fmt: skip
+
+    def advance(self) -> None:
+        if self._fresh and self.rule.gain is not None and self.rule.delay == 1:
+            self._total, self._common = self._common, self._total
+            self._common_live = True
+        self._turn += 1
+
+    def unsent(self) -> Array | None:
+        return None if self._fresh else self._total[: self._size]
+
+    def set_mean(self, mean: Array) -> float:
+        if (steps := self.unsent()) is not None:
+            self.mean += steps * steps.dtype.type(1.0 / self.rule.k)
+            self._fresh = True
+        size = float(np.linalg.norm(mean))
+        drift = float(np.linalg.norm(self.mean - mean)) / size if size else 0.0
+        np.copyto(self.mean, mean)
+        return drift
+
+    def shared(self) -> list[Array]:
+        arrays = [self.mean] if self.rule.pulled else [self.mean, self._z, self._previous]
+        return [*arrays, self._common] if self._common_live else arrays
+
+    def state(self) -> RuleState:
+        common = {} if self.rule.pulled else {"mean": self.mean, "previous": self._previous}
+        if self._common_live:
+            common["common"] = self._common
+        own = {} if self._fresh else {"pending": self._total, "squares": self._squares}
+        return RuleState(common, own, {"turn": self._turn, "gain": self.gain, "averages": asdict(self.averages)})
+
+    def load(self, centre: Array, state: RuleState) -> None:
+        np.copyto(self._z, centre)
+        np.copyto(self.mean, state.common.get("mean", centre))
+        np.copyto(self._previous, state.common.get("previous", centre))
+        self._fresh, self._common_live = "pending" not in state.own, "common" in state.common
+        if not self._fresh:
+            np.copyto(self._total, state.own["pending"])
+            np.copyto(self._squares, state.own["squares"])
+        if self._common_live:
+            np.copyto(self._common, state.common["common"])
+        self._turn, self.gain = state.numbers["turn"], state.numbers["gain"]
+        self.averages = Averages(**state.numbers["averages"])
+
+
+@dataclass
+class SsgdRule:
+    """Synchronous SGD: gradients averaged over all learners, one step that all replicas take alike."""
+
+    settings: Ssgd
+    flat: FlatKernels
+    mean: Array  # (size,) the weights, the same in every row
+    restarts: bool = False
+    deferred: bool = False
+    gain: float = 1.0
+
+    def __post_init__(self) -> None:
+        self._size, self._k = self.mean.size, 1
+        self._total = np.zeros(self._size + TAIL, self.mean.dtype)
+
+    @property
+    def centre(self) -> Array:
+        return self.mean
+
+    def begin(self, rows: Rows, k: int, keep: bool = False) -> None:
+        """k learners over all ranks from here on; new rows take the first one's weights and momentum."""
+        self._k = k
+        if not keep:
+            self.restart(rows)
+
+    def restart(self, rows: Rows) -> None:
+        rows.weights[...] = self.mean
+        rows.momenta[1:] = rows.momenta[0]
+
+    def update(self, rows: Rows, local: Local, chunks: range) -> None:
+        self.flat.gradient_sum(rows.gradients, self._total[: self._size], chunks=chunks)
+
+    def outgoing(self) -> Array | None:
+        self._total[self._size] = 0
+        return self._total
+
+    def received(self, local: Local) -> None:
+        pass
+
+    def apply(self, rows: Rows, local: Local, chunks: range) -> None:
+        if self.settings.scale_lr:  # Goyal et al., arXiv:1706.02677
+            local = Local(local.rate * self._k, local.momentum, local.nesterov, local.decay, local.decayed)
+        self.flat.sgd_update(
+            rows.weights, rows.momenta, self._total[: self._size], local=local, scale=1.0 / self._k, chunks=chunks
+        )
+        part = slice(chunks.start * CHUNK, chunks.stop * CHUNK)
+        np.copyto(self.mean[part], rows.weights[0, part])
+
+    def advance(self) -> None:
+        pass
+
+    def unsent(self) -> Array | None:
+        return None
+
+    def set_mean(self, mean: Array) -> float:
+        return 0.0  # the replicas are the mean, bit for bit
+
+    def shared(self) -> list[Array]:
+        return [self.mean]
+
+    def state(self) -> RuleState:
+        return RuleState({}, {}, {})
+
+    def load(self, centre: Array, state: RuleState) -> None:
+        np.copyto(self.mean, centre)
+
+
+def averaging(settings: Sma, k: int) -> Averaging:
+    """The averaging of k learners. Raises ConfigError where a fixed alpha would not let it settle, with the limit."""
+    gain = None if settings.gain == "none" else settings.gain
+    mu = 0.9 if settings.momentum == "auto" else settings.momentum
+    alpha = 1.0 / k if settings.alpha == "auto" else settings.alpha
+    rule = Averaging(k, alpha, mu, settings.period, gain, settings.delay)
+    limit = alpha_limit(k, mu, rule.pulled)
+    if k > 1 and alpha >= limit:
+        raise ConfigError(
+            f"rule.alpha: must be below {limit:.4g} for {k} learners, got {alpha:g}; auto is 1 / learners"
+        )
+    return rule
+
+
+RULES: Mapping[type, type[SmaRule] | type[SsgdRule]] = {Sma: SmaRule, Ssgd: SsgdRule}
+
+
+def make_rule(settings: Sma | Ssgd, flat: FlatKernels, initial: Array) -> Rule:
+    """The rule of `settings`, its centre at `initial` (size,), which it takes over."""
+    return RULES[type(settings)](settings, flat, initial)  # type: ignore[arg-type]

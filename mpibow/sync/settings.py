@@ -1,0 +1,53 @@
+"""The settings of the rules that keep the replicas together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from mpibow.bounds import Above, AtLeast, Below, NotEmpty, Rising
+from mpibow.errors import ConfigError
+
+Epochs = Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty(), Rising()]
+Resync = Annotated[int, AtLeast(1), "iterations between setting W to the replicas' true mean and comparing ranks"]
+
+
+@dataclass(frozen=True)
+class Sma:
+    """Synchronous model averaging: design section 5 with gain none, 5b with a gain."""
+
+    name: Literal["sma"] = field(default="sma", kw_only=True)
+    gain: Annotated[
+        Literal["auto", "none"] | Annotated[float, AtLeast(1)],
+        "how far the common step goes; auto measures it, none is the published rule",
+    ] = "auto"
+    delay: Annotated[Literal[0, 1], "iterations that the common step comes late; 0 gives up the overlap"] = 1
+    alpha: Annotated[
+        Literal["auto"] | Annotated[float, Above(0)], "how much of w - z is corrected; auto is 1 / learners"
+    ] = "auto"
+    momentum: Annotated[
+        Literal["auto"] | Annotated[float, AtLeast(0), Below(1)],
+        "the centre's momentum, with gain none only; auto is 0.9 there",
+    ] = "auto"
+    period: Annotated[int, AtLeast(1), "iterations from correction to correction"] = 1
+    restart: Annotated[
+        Literal["auto", "never"] | Epochs, "when replicas start again from the centre; auto: where the rate drops"
+    ] = "auto"
+    reset_momentum: Annotated[bool, "set the learners' momenta to 0 at a restart"] = False
+    resync: Resync = 1000
+
+    def __post_init__(self) -> None:
+        if self.momentum != "auto" and self.gain != "none":
+            raise ConfigError(
+                f"momentum: is read with gain none only, got momentum {self.momentum} with gain {self.gain}; "
+                "leave it at auto or set gain to none"
+            )
+
+
+@dataclass(frozen=True)
+class Ssgd:
+    """Synchronous SGD: every replica takes the same step along the mean gradient."""
+
+    name: Literal["ssgd"] = field(default="ssgd", kw_only=True)
+    scale_lr: Annotated[bool, "multiply the learning rate by the number of learners"] = False
+    resync: Resync = 1000

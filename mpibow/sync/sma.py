@@ -1,0 +1,126 @@
+"""Synchronous model averaging as pure functions: `send` one flat array, `apply` what was received.
+
+Crossbow, PVLDB 12(11) 2019, algorithm 1; the gain is AdaScale's (Johnson et al., arXiv:2007.05105, section 3).
+k learners over all ranks, this rank's as rows. All names on a formula's right are values at the iteration's start:
+
+    on       every period-th iteration since start or restart
+    lagging  (gain none)  c_i = alpha (w_i - z) if on      w_i <- w_i + u_i - c_i
+             z, z_prev <- z + k alpha (W - z) + mu (z - z_prev), z if on
+             W <- W + mean(u) - alpha (W - z) if on, else W + mean(u)
+    pulled   (gain)       c_i = alpha (w_i - W) if on      w_i <- w_i + u_i - c_i + s      W <- W + mean(u) + s, z = W
+             s = (G - 1) mean(u) of the iteration before (delay 1), or of this one (delay 0)
+
+One learner has nothing to be pulled to: it is plain SGD and z = w.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from mpibow.graph.graph import Array
+from mpibow.sync.gain import Averages, follow, noise_gain
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """How k replicas are kept together: alpha, centre momentum mu, period, gain (auto, None or a number), its delay."""
+
+    k: int
+    alpha: float
+    mu: float
+    period: int
+    gain: str | float | None
+    delay: int
+
+    @property
+    def pulled(self) -> bool:
+        """Whether replicas are pulled to their mean itself and the centre is that mean."""
+        return self.gain is not None or self.k == 1
+
+    @property
+    def correction(self) -> float:
+        """alpha, or 0 for one learner."""
+        return self.alpha if self.k > 1 else 0.0
+
+    def on(self, turn: int) -> bool:
+        """Whether iteration number `turn` since the restart, counted from 0, corrects the replicas."""
+        return (turn + 1) % self.period == 0
+
+    def sends(self, turn: int) -> bool:
+        """Whether iteration `turn` ends with an all-reduce: W must be known where it is used next."""
+        return self.pulled or self.on(turn + 1)
+
+
+@dataclass(frozen=True)
+class State:
+    """All that the next iteration reads: replicas w (local k, size); W, z, z_prev, pending and common steps (size,)."""
+
+    w: Array
+    mean: Array
+    centre: Array
+    previous: Array
+    pending: Array  # sum of this rank's steps since the last all-reduce
+    common: Array  # mean(u) of the iteration before
+    averages: Averages = field(default_factory=Averages)
+    gain: float = 1.0
+    turn: int = 0
+
+
+def start(z: Array, rows: int) -> State:
+    """Every replica and mean at z."""
+    zero = np.zeros_like(z)
+    return State(np.tile(z, (rows, 1)), z.copy(), z.copy(), z.copy(), zero, zero)
+
+
+def send(rule: Averaging, state: State, u: Array) -> tuple[State, Array, float]:
+    """The rank's replicas after local steps u (local k, size); what to all-reduce: summed steps and sum |u_i|^2."""
+    w = state.w + u
+    if rule.on(state.turn):
+        w = w - rule.correction * (state.w - (state.mean if rule.pulled else state.centre))
+    if rule.gain is not None and rule.delay == 1:
+        w = w + (state.gain - 1.0) * state.common
+    state = replace(state, w=w, pending=state.pending + u.sum(axis=0))
+    return state, state.pending, float((u * u).sum())
+
+
+def apply(rule: Averaging, state: State, received: Array | None, squares: float, rate: float) -> State:
+    """W, z and z_prev after this iteration, from the sums over all ranks (None where this iteration sends nothing)."""
+    mean, centre, previous, w = state.mean, state.centre, state.previous, state.w
+    if rule.on(state.turn) and not rule.pulled:
+        gap = mean - centre
+        centre, previous = centre + rule.k * rule.alpha * gap + rule.mu * (centre - previous), centre
+        mean = mean - rule.alpha * gap
+    common, averages, gain, pending = state.common, state.averages, state.gain, state.pending
+    if received is not None:
+        u = received / rule.k
+        pending = np.zeros_like(pending)
+        mean = mean + u
+        if rule.gain is not None:
+            if rule.delay == 1:
+                mean = mean + (gain - 1.0) * common
+            averages = follow(averages, rule.k, squares / rule.k, float(u @ u), rate)
+            gain = noise_gain(averages, rule.k) if rule.gain == "auto" else min(max(float(rule.gain), 1.0), rule.k)
+            if rule.delay == 0:
+                w = w + (gain - 1.0) * u
+                mean = mean + (gain - 1.0) * u
+            common = u
+    if rule.pulled:
+        centre = previous = mean
+    return State(w, mean, centre, previous, pending, common, averages, gain, state.turn + 1)
+
+
+def restart(state: State) -> State:
+    """w_i = W = z_prev = z; the period's counter and the pending steps are 0; the gain's averages stay."""
+    fresh = start(state.centre, len(state.w))
+    return replace(fresh, averages=state.averages, gain=state.gain)
+
+
+def alpha_limit(k: int, mu: float, pulled: bool) -> float:
+    """The alpha below which the replicas and (W, z) settle.
+
+    A replica's distance from what pulls it shrinks by 1 - alpha: alpha < 2. For (W - z, z - z_prev) the step is the
+    matrix [[1 - (k + 1) alpha, -mu], [k alpha, mu]], stable (Jury) for alpha < 2 (1 + mu) / (k + 1 + mu).
+    """
+    return 2.0 if pulled else min(2.0, 2.0 * (1.0 + mu) / (k + 1.0 + mu))

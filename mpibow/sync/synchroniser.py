@@ -1,0 +1,150 @@
+"""The synchroniser: carries what a rule sends over the communicator, beside the learners' next gradients."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+from mpibow.comm.communicator import Communicator, checksum
+from mpibow.graph.graph import Array
+from mpibow.kernels.passes import Local, chunks_of, share_of
+from mpibow.sync.rules import TAIL, Rows, Rule
+
+T = TypeVar("T")
+Run = Callable[[list[Callable[[], Any]]], Any]  # the scheduler's: all tasks at once, on the learners' threads
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What travels beside the steps: this rank's wish to talk (0 or 1), summed losses and hits; then of all ranks."""
+
+    attention: float = 0.0
+    loss: float = 0.0
+    hits: float = 0.0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.attention + other.attention, self.loss + other.loss, self.hits + other.hits)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """What `agree` found: W's relative distance from the true mean, and how many arrays differed between ranks."""
+
+    drift: float
+    mismatches: int
+
+
+class Inline(Executor):
+    """Runs at once on the caller's thread, for an MPI library that serves one thread only: nothing overlaps."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+class Synchroniser:
+    """Owns the one thread that talks to the other ranks. With `overlap` a deferred rule's exchange runs beside compute.
+
+    Overlapped or not, the same calls are made on the same data in the same order: the bits are the same.
+    """
+
+    def __init__(self, comm: Communicator, rule: Rule, rows: Rows, run: Run, *, overlap: bool) -> None:
+        self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap
+        self._thread: Executor = ThreadPoolExecutor(1, "communication") if comm.any_thread else Inline()
+        self._pending: Future[Tally | None] | None = None
+        self._tally = Tally()
+        self._size = rows.weights.shape[1]
+        self.waited = 0.0  # seconds that learners stood still for it
+        self.busy = 0.0  # seconds that exchanges took
+
+    def call(self, function: Callable[[Communicator], T]) -> T:
+        """Runs `function` with the communicator on the communication thread, after what is under way."""
+        return self._thread.submit(function, self._comm).result()
+
+    def update(self, local: Local, workers: int) -> None:
+        """The local steps and corrections of this rank, cut over `workers` threads."""
+        self._on_learners(workers, lambda chunks: self._rule.update(self._rows, local, chunks))
+
+    def start(self, tally: Tally, local: Local, workers: int) -> None:
+        """Begins this iteration's exchange, and ends it where it can't be overlapped."""
+        assert self._pending is None
+        self._tally += tally
+        flat = self._rule.outgoing()
+        if flat is not None:
+            flat[-TAIL + 1 :] = (self._tally.attention, self._tally.loss, self._tally.hits)
+            self._tally = Tally()
+        if self._rule.deferred:
+            self._pending = self._thread.submit(self._exchange, flat, local, chunks_of(self._size))
+            if not self._overlap:
+                self._pending.exception()  # only waits; errors are raised by wait()
+        else:
+            self._pending = self._thread.submit(self._exchange, flat, local, range(0))
+            self._pending.exception()
+            self._on_learners(workers, lambda chunks: self._rule.apply(self._rows, local, chunks))
+
+    def wait(self) -> Tally | None:
+        """Ends the exchange under way: the centre is that of after the last update. The tally of all ranks, if sent."""
+        if self._pending is None:
+            return None
+        begin = time.perf_counter()
+        pending, self._pending = self._pending, None
+        tally = pending.result()
+        self._rule.advance()
+        self.waited += time.perf_counter() - begin
+        return tally
+
+    def _exchange(self, flat: Array | None, local: Local, chunks: range) -> Tally | None:
+        begin = time.perf_counter()
+        if flat is not None:
+            self._comm.allreduce(flat)
+            self._rule.received(local)
+        self._rule.apply(self._rows, local, chunks)
+        self.busy += time.perf_counter() - begin
+        return None if flat is None else Tally(*flat[-TAIL + 1 :].tolist())
+
+    def _on_learners(self, workers: int, work: Callable[[range], None]) -> None:
+        chunks = chunks_of(self._size)
+        self._run([partial(work, share_of(chunks, i, workers)) for i in range(workers)])
+
+    def agree(self, k: int) -> Agreement:
+        """Sets W to the replicas' true mean over all ranks and compares the ranks' centres; nothing may be under way.
+
+        Where a rank's bits differ, rank 0's are sent to all.
+        """
+        assert self._pending is None
+        true = self._rows.weights.sum(axis=0)
+        for array in (true, self._rule.unsent()):
+            if array is not None:
+                self.call(partial(_sum, array=array))
+        true *= true.dtype.type(1.0 / k)
+        drift, mismatches = self._rule.set_mean(true), 0
+        for array in self._rule.shared():
+            if len(set(self.call(partial(_checksums, array=array)))) > 1:
+                mismatches += 1
+                self.call(partial(_from_rank_0, array=array))
+        if mismatches and not self._rule.restarts:
+            self._rule.restart(self._rows)  # replicas that are the centre follow it
+        return Agreement(drift, mismatches)
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+
+def _sum(comm: Communicator, array: Array) -> None:
+    comm.allreduce(array)
+
+
+def _checksums(comm: Communicator, array: Array) -> list[int]:
+    return comm.share(checksum(array))
+
+
+def _from_rank_0(comm: Communicator, array: Array) -> None:
+    comm.broadcast(array)

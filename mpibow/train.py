@@ -1,0 +1,104 @@
+"""Trains: records -> order -> pipeline -> slots -> learners -> synchroniser -> ranks, one iteration after the other.
+
+mpirun -np 8 python -m mpibow.train resnet50.yaml        one process per device
+python -m mpibow.train                                   one process: the built-in run on real digits
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from functools import partial
+
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from mpibow.comm.binding import allowed_cores, binding_warning, machine_cores
+from mpibow.comm.communicator import Communicator
+from mpibow.comm.launch import find_launcher, run_ranks
+from mpibow.config import describe, dump, load, load_mapping
+from mpibow.errors import EXIT_REQUEUE
+from mpibow.job import BUILT_IN, Job, open_job
+from mpibow.run.directory import on_rank_0
+from mpibow.run.signals import Signals
+from mpibow.session import Session, learner_counts
+from mpibow.summary import Summary
+
+
+def train(job: Job, comm: Communicator, *, resume: str | None = None, note: str = "") -> Summary:
+    """Runs `job` to its end on all ranks of `comm`; every rank calls it. `resume` is a path or 'auto'."""
+    threadpool_limits(1)  # a learner is a thread: BLAS must not start more
+    with Signals() as signals, Session(job, comm, resume, note) as session:
+        pipeline, stop = session.open_pipeline(), ""
+        while not (stop := stop or session.limit_reached()):
+            session.prepare()  # averaging restarts where learners come or go or the rate drops
+            local = session.local_step()
+            slots = pipeline.next()  # one small batch for each learner of this rank
+            compute = [partial(learner.compute, slot) for learner, slot in zip(session.learners, slots, strict=False)]
+            results = session.scheduler.run(compute)  # one gradient each, side by side
+            session.settle()  # the all-reduce and the centre of the iteration before
+            results = session.check(results, local.rate)  # a learner that diverged is reset, or ends the run
+            session.synchroniser.update(local, len(slots))  # local steps, corrections, and the steps' sum, which is
+            session.synchroniser.start(session.tally(results, signals.received), local, len(slots))  # sent meanwhile
+            stop = session.advance(signals.received)  # metrics, evaluation, checkpoint where they are due
+        return session.finish(stop)
+
+
+def describe_job(job: Job, counts: tuple[int, ...]) -> str:
+    """What `train --check` prints: settings, data, the plan step by step, and the memory that a rank will take."""
+    plan, layout = job.training_plan(), job.layout()
+    data = [(name, found) for name, found in (("train", job.train), ("test", job.test)) if found is not None]
+    lines = [dump(job.config).rstrip(), ""]
+    lines += [f"{name}: {d.count:,} samples {d.shape} {d.dtype}, {d.classes} classes" for name, d in data]
+    lines += ["", str(plan), ""]
+    flat = layout.size * (8 if job.config.precision == "float64" else 4)
+    for rank, k in enumerate(counts):
+        total = k * (plan.arena_bytes + 3 * flat) + 5 * flat
+        lines.append(
+            f"rank {rank}: {k} learner(s) x (arena {plan.arena_bytes / 2**20:.1f} MiB + weights, gradients and "
+            f"momenta {3 * flat / 2**20:.1f} MiB) + averaging {5 * flat / 2**20:.1f} MiB = {total / 2**20:.1f} MiB"
+        )
+    return "\n".join(lines)
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m mpibow.train",
+        description="Trains a model with small batches on all ranks. Without CONFIG: a small net on real digits.",
+        epilog=f"settings (key.path=value):\n\n{describe()}\n\nexit code 75: a signal came, the state is saved, "
+        "start again with --resume auto",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("config", nargs="?", help="YAML file of settings")
+    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that win over the file's")
+    parser.add_argument("--check", action="store_true", help="print settings, plan and memory, and train nothing")
+    parser.add_argument(
+        "--resume", metavar="PATH", help="a checkpoint, a run directory, or 'auto': the newest run in `out`, if any"
+    )
+    arguments = parser.parse_intermixed_args(argv)
+    if arguments.config is not None and "=" in arguments.config:
+        arguments.config, arguments.overrides = None, [arguments.config, *arguments.overrides]
+    run_ranks(partial(_run, arguments))
+
+
+def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
+    if arguments.config is None:
+        config = load_mapping(BUILT_IN, arguments.overrides)
+    else:
+        config = load(arguments.config, arguments.overrides)
+    counts = learner_counts(config.learners, comm.size)
+    on_rank_0(lambda function: function(comm), comm.rank, lambda: open_job(config) and None)  # one rank converts, and
+    job = open_job(config)  # what it can't open no rank can
+    if arguments.check:
+        if comm.rank == 0:
+            print(describe_job(job, counts))
+        return 0
+    launcher = find_launcher(os.environ)
+    cores = binding_warning(
+        allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, launcher.name if launcher else ""
+    )
+    summary = train(job, comm, resume=arguments.resume, note="\n".join(filter(None, [note, cores])))
+    return EXIT_REQUEUE if summary.stopped.startswith("SIG") else 0
+
+
+if __name__ == "__main__":
+    main()

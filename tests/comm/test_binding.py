@@ -1,0 +1,82 @@
+"""Cores that a process may use, and the advice where they are too few."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from mpibow.comm.binding import allowed_cores, binding_warning, cpu_quota, machine_cores
+
+
+def test_this_process_has_cores():
+    assert 1 <= allowed_cores() <= machine_cores() <= (os.cpu_count() or 1)
+
+
+@pytest.fixture
+def groups(tmp_path):
+    """A made-up /sys/fs/cgroup and /proc/self/cgroup: call it with the latter's text and files of the former."""
+
+    def make(text: str, **files: str):
+        (tmp_path / "cgroup").write_text(text)
+        for name, content in files.items():
+            path = tmp_path / "sys" / name.replace("__", "/").replace("_DOT_", ".")
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content)
+        return tmp_path / "sys", tmp_path / "cgroup"
+
+    return make
+
+
+def test_no_quota(groups):
+    assert cpu_quota(*groups("0::/\n", cpu_DOT_max="max 100000\n")) is None
+    assert cpu_quota(*groups("")) is None
+
+
+def test_version_2_takes_the_lowest_on_the_way_up(groups):
+    where = groups("0::/job/step\n", job__cpu_DOT_max="250000 100000\n", job__step__cpu_DOT_max="400000 100000\n")
+    assert cpu_quota(*where) == 2.5
+
+
+def test_version_2_in_a_container_that_is_its_own_root(groups):
+    assert cpu_quota(*groups("0::/docker/123\n", cpu_DOT_max="150000 50000\n")) == 3.0
+
+
+def test_version_1(groups):
+    files = {"cpu,cpuacct__pod__cpu_DOT_cfs_quota_us": "50000\n", "cpu,cpuacct__pod__cpu_DOT_cfs_period_us": "100000\n"}
+    assert cpu_quota(*groups("4:memory:/pod\n3:cpu,cpuacct:/pod\n", **files)) == 0.5
+    files = {"cpu,cpuacct__pod__cpu_DOT_cfs_quota_us": "-1\n"}
+    assert cpu_quota(*groups("3:cpu,cpuacct:/pod\n", **files)) is None
+
+
+@pytest.mark.parametrize(
+    ("allowed", "machine", "learners", "ranks"), [(1, 1, 1, 1), (2, 16, 2, 8), (16, 16, 4, 4), (8, 8, 8, 1)]
+)
+def test_enough_cores(allowed, machine, learners, ranks):
+    assert binding_warning(allowed, machine, learners, ranks) is None
+
+
+@pytest.mark.parametrize(
+    ("launcher", "remedy"),
+    [
+        ("Open MPI's mpirun", "mpirun --bind-to none, or --map-by ppr:2:node:pe=4"),
+        (
+            "mpiexec of MPICH or Intel MPI",
+            "mpiexec -bind-to none, or -bind-to core:4; with Intel MPI -genv I_MPI_PIN 0",
+        ),
+        ("Slurm's srun", "srun --cpus-per-task=4, or --cpu-bind=none"),
+        ("", "give it more, with taskset, the container's --cpus, or the batch system's cores per task"),
+    ],
+)
+def test_bound_to_too_few(launcher, remedy):
+    said = binding_warning(1, 16, 4, 2, launcher)
+    assert said == f"this process may use 1 of 16 cores, but has 4 learners: {remedy}"
+
+
+def test_a_machine_too_small():
+    assert binding_warning(2, 2, 4, 1) == (
+        "this process may use 2 of 2 cores, but has 4 learners: use 2 learners a rank, or more cores"
+    )
+    assert binding_warning(4, 4, 2, 4) == (
+        "4 ranks of 2 learners share the node's 4 cores: use 1 learners a rank, or fewer ranks"
+    )

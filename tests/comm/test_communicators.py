@@ -1,0 +1,93 @@
+"""One suite over all communicators; and what the threads, which stand in for MPI in other tests, do when one fails."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from mpibow.comm import Communicator, Single, checksum, on_threads, threads
+from mpibow.errors import CommunicationError
+from tests.comm.checks import CHECKS
+from tests.launching import RANKS, mpirun, needs_mpi
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_single(check):
+    check(Single())
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("check", CHECKS)
+def test_threads(check, size):
+    on_threads(size, check, seconds=20)
+
+
+@needs_mpi
+@pytest.mark.parametrize("size", sorted({2, 3, 4, RANKS}))
+def test_mpi(size):
+    done = mpirun(size, "-m", "tests.comm.checks", timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == f"all checks passed on {[size] * size}"
+
+
+def test_threads_sum_in_rank_order():
+    values = np.float32([1e8, 1.0, -1e8, 1.0])
+
+    def body(comm: Communicator) -> float:
+        array = values[comm.rank : comm.rank + 1].copy()
+        comm.allreduce(array)
+        return float(array[0])
+
+    in_order = ((values[0] + values[1]) + values[2]) + values[3]
+    assert in_order == 1.0 != sum(map(float, values))  # the order shows
+    assert on_threads(4, body) == [in_order] * 4
+
+
+def test_a_failed_rank_ends_those_that_wait():
+    others: list[str] = []
+
+    def body(comm: Communicator) -> None:
+        if comm.rank == 1:
+            time.sleep(0.05)
+            raise ValueError("its own reason")
+        try:
+            comm.allreduce(np.ones(3))
+        except CommunicationError as error:
+            others.append(str(error))
+            raise
+
+    with pytest.raises(ValueError, match="its own reason"):
+        on_threads(3, body)
+    why = "all-reduce of 3 float64: rank 1 has failed with code 1"
+    assert sorted(others) == [f"rank 0: {why}", f"rank 2: {why}"]
+
+
+def test_a_failed_rank_ends_those_that_come_later():
+    first, second = threads(2)
+    first.close(6)
+    with pytest.raises(CommunicationError, match="rank 1: barrier: rank 0 has failed with code 6"):
+        second.barrier()
+
+
+def test_a_rank_that_never_comes_is_no_hang():
+    with pytest.raises(CommunicationError, match=r"rank 0: share: not every rank came within 0\.1 seconds"):
+        threads(2, seconds=0.1)[0].share(1)
+
+
+def test_threads_return_by_rank():
+    assert on_threads(3, lambda comm: comm.rank * 10) == [0, 10, 20]
+
+
+def test_checksums_are_equal_where_the_bits_are():
+    array = np.random.default_rng(1).standard_normal((30, 7)).astype(np.float32)
+    assert checksum(array) == checksum(array.copy()) == checksum(np.asfortranarray(array))
+    assert checksum(np.array([0.0])) != checksum(np.array([-0.0]))
+    assert 0 <= checksum(array) < 2**32
+    assert checksum(np.frombuffer(b"123456789", np.uint8)) == 0xCBF43926  # CRC-32's check value
+    for byte in (0, 400, array.nbytes - 1):
+        for bit in range(8):
+            flipped = array.copy()
+            flipped.reshape(-1).view(np.uint8)[byte] ^= 1 << bit
+            assert checksum(flipped) != checksum(array)

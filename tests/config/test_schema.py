@@ -1,0 +1,263 @@
+"""The config of a run: defaults, messages in full, and dump and load as inverses."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpibow.config import Config, describe, dump, load, load_mapping
+from mpibow.config.document import parse
+from mpibow.config.schema import Checkpoint, Data, Every, Model, Stop
+from mpibow.errors import ConfigError
+from mpibow.learn.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, Step, Warmup
+from mpibow.learn.settings import Sgd
+from mpibow.sync.settings import Sma, Ssgd
+
+RUN = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}
+
+
+def test_model_and_data_are_enough():
+    assert load_mapping(RUN) == Config(model=Model("lenet"), data=Data("data/mnist/train"))
+
+
+def test_a_whole_file(tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("""
+model:   {name: resnet32, classes: 10, width: 16}
+data:    {train: data/cifar10/train, test: data/cifar10/test}
+batch_size: 16                       # per learner; never scaled
+learners: [2, 1]
+rule:    {name: sma, gain: none, alpha: 0.1, momentum: 0.9, period: 2, restart: [5, 10]}
+update:
+  lr: 0.1
+  momentum: 0.9
+  weight_decay: 1e-4
+  schedule: {name: multistep, epochs: [80, 120], factor: 0.1}
+  warmup: {epochs: 5}
+stop:    {epochs: 140, accuracy: 0.88, minutes: null}
+checkpoint: {every: 30 minutes}
+""")
+    assert load(path, ["update.lr=1e-2", "stop.accuracy=null", "seed=7"]) == Config(
+        model=Model("resnet32", 10, {"width": 16}),
+        data=Data("data/cifar10/train", "data/cifar10/test"),
+        learners=(2, 1),
+        rule=Sma(gain="none", alpha=0.1, momentum=0.9, period=2, restart=(5.0, 10.0)),
+        update=Sgd(
+            lr=0.01,
+            momentum=0.9,
+            weight_decay=1e-4,
+            schedule=MultiStep((80.0, 120.0), 0.1),
+            warmup=Warmup(5.0),
+        ),
+        stop=Stop(epochs=140.0),
+        checkpoint=Checkpoint(every="30 minutes"),
+        seed=7,
+    )
+
+
+def test_without_a_file():
+    assert load(None, ["model.name=mlp", "data.train=a", "learners=[2,1]", "rule.name=ssgd"]) == Config(
+        model=Model("mlp"), data=Data("a"), learners=(2, 1), rule=Ssgd()
+    )
+
+
+NAME = "name: must be a text of letters, digits, . _ - that starts with none of . -, got "
+EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 minutes' or null, got "
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["batchsize=3"], "batchsize: is not a setting; did you mean 'batch_size'?"),
+        (["lr=0.1"], "lr: is not a setting; did you mean 'update.lr'?"),
+        (["update.lr=-0.1"], "update.lr: must be a number above 0, got -0.1"),
+        (["update.momentum=1"], "update.momentum: must be a number of at least 0 and below 1, got 1"),
+        (["update.name=adam"], "update.name: must be sgd, got 'adam'"),
+        (["update.nesterov=true"], "update.nesterov: needs momentum above 0, got momentum 0"),
+        (
+            ["update.schedule.name=cos"],
+            "update.schedule.name: must be one of constant, cosine, exponential, inverse, multistep, step, got 'cos'",
+        ),
+        (["update.schedule.name=cosine"], "update.schedule.epochs: is required, a number above 0"),
+        (
+            ["update.schedule={name: cosine, epochs: 5, floor: 1}"],
+            "update.schedule.floor: must be a number of at least 0 and below 1, got 1",
+        ),
+        (["update.warmup.start=0"], "update.warmup.start: must be a number above 0 and of at most 1, got 0"),
+        (["rule.gain=0.5"], "rule.gain: must be auto, none or a number of at least 1, got 0.5"),
+        (
+            ["rule.momentum=0.5"],
+            "rule.momentum: is read with gain none only, got momentum 0.5 with gain auto; "
+            "leave it at auto or set gain to none",
+        ),
+        (
+            ["rule.restart=[2, 1]"],
+            "rule.restart: must be a list of numbers above 0 that is not empty and that rises, got [2, 1]",
+        ),
+        (["rule.name=ssgd", "rule.gain=2"], "rule.gain: is not a setting of ssgd"),
+        (["learners=auto"], "learners: auto is not there yet; give a number, or a list with a number for each rank"),
+        (["learners=[]"], "learners: must be a list of integers of at least 1 that is not empty, got []"),
+        (["learners=[1, 0]"], "learners[1]: must be an integer of at least 1, got 0"),
+        (
+            ["stop.epochs=null"],
+            "stop: one of epochs, accuracy, minutes, iterations must be set, got null for all",
+        ),
+        (["stop.accuracy=88"], "stop.accuracy: must be a number above 0 and of at most 1 or null, got 88"),
+        (["name=.."], NAME + "'..'"),
+        (["name=a/b"], NAME + "'a/b'"),
+        (["name=7"], NAME + "7; put it in quotes"),
+        (["checkpoint.every=3 weeks"], EVERY + "'3 weeks'"),
+        (["checkpoint.every=0.0 epochs"], EVERY + "'0.0 epochs'"),
+        (["checkpoint.every=1.5 iterations"], EVERY + "'1.5 iterations'"),
+        (["checkpoint.every=5"], EVERY + "5"),
+        (["seed=4294967296"], "seed: must be an integer of at least 0 and below 4294967296, got 4294967296"),
+        (["device=cuda"], "device: must be one of auto, numpy, got 'cuda'"),
+        (["model.classes=1"], "model.classes: must be an integer of at least 2 or null, got 1"),
+        (["model=null"], "model: is required, as model: {name: lenet}"),
+        (["data=null"], "data: is required, as data: {train: data/mnist/train}"),
+        (["data={test: a}"], "data.train: is required, a text that is not empty"),
+        (["data=a"], "data: must be a mapping of settings or null, got 'a'"),
+        (["out="], "out: must be a text that is not empty, got null"),
+        (
+            ["model=null", "learners=auto", "seed=x"],
+            "model: is required, as model: {name: lenet}\n"
+            "learners: auto is not there yet; give a number, or a list with a number for each rank\n"
+            "seed: must be an integer of at least 0 and below 4294967296, got 'x'",
+        ),
+    ],
+)
+def test_what_is_refused(overrides, message):
+    with pytest.raises(ConfigError) as caught:
+        load_mapping(RUN, overrides)
+    assert str(caught.value) == message
+
+
+def test_a_program_may_give_model_and_data():
+    assert load_mapping({}, model_given=True, data_given=True) == Config()
+    assert Config.from_mapping({"model": None, "data": {"train": "a"}}, model_given=True) == Config(data=Data("a"))
+    assert Config.from_mapping({"rule": Ssgd(), "data": None}, model_given=True, data_given=True) == Config(rule=Ssgd())
+    with pytest.raises(ConfigError) as caught:
+        Config.from_mapping(RUN, model_given=True, data_given=True)
+    assert str(caught.value).split("\n") == [
+        "model: must be null as the program gives its own, got {name: 'lenet'}",
+        "data: must be null as the program gives its own, got {train: 'data/mnist/train'}",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("every", "interval"),
+    [
+        (None, None),
+        ("1 epoch", Every(1.0, "epoch")),
+        ("0.5 epochs", Every(0.5, "epoch")),
+        ("500 iterations", Every(500.0, "iteration")),
+        ("1 iteration", Every(1.0, "iteration")),
+        ("30  minutes", Every(30.0, "minute")),
+    ],
+)
+def test_checkpoint_interval(every, interval):
+    assert load_mapping({**RUN, "checkpoint": {"every": every}}).checkpoint.interval == interval
+
+
+def test_dump_is_whole_and_readable():
+    assert (
+        dump(load_mapping(RUN, ["model.width=3", "rule.name=ssgd", "learners=[2,1]"]))
+        == """\
+name: auto
+model: {name: lenet, classes: null, width: 3}
+data: {train: data/mnist/train, test: null, normalise: true}
+batch_size: 16
+learners: [2, 1]
+rule: {name: ssgd, scale_lr: false, resync: 1000}
+update:
+  name: sgd
+  lr: 0.01
+  momentum: 0.0
+  nesterov: false
+  weight_decay: 0.0
+  decay_biases: false
+  schedule: {name: constant}
+  warmup: {epochs: 0.0, start: 0.1}
+stop: {epochs: 10.0, accuracy: null, minutes: null, iterations: null}
+device: auto
+precision: float32
+overlap: true
+prefetch: 2
+on_nan: stop
+evaluate: {every: 1.0, batch_size: 100}
+checkpoint: {every: 1 epoch, keep: 2, best: true}
+metrics: {every: 50}
+seed: 1
+out: runs
+"""
+    )
+
+
+positive = st.floats(1e-30, 1e30)
+fraction = st.floats(0, 1, exclude_max=True)
+counts = st.integers(1, 10**20)
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["C"]), min_size=1)
+rising = st.lists(positive, min_size=1, unique=True).map(lambda epochs: tuple(sorted(epochs)))
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | texts
+keys = st.from_regex(r"[a-z][a-z_]{0,20}", fullmatch=True).filter(lambda key: key not in ("name", "classes"))
+schedules = st.one_of(
+    st.just(Constant()),
+    st.builds(Step, positive, positive),
+    st.builds(MultiStep, rising, positive),
+    st.builds(Exponential, positive),
+    st.builds(Inverse, positive, positive),
+    st.builds(Cosine, positive, fraction),
+)
+rules = st.one_of(
+    st.builds(Ssgd, st.booleans(), counts),
+    st.builds(
+        Sma,
+        gain=st.just("auto") | st.floats(1, 1e30),
+        delay=st.sampled_from([0, 1]),
+        alpha=st.just("auto") | positive,
+        restart=st.sampled_from(["auto", "never"]) | rising,
+        reset_momentum=st.booleans(),
+    ),
+    st.builds(Sma, gain=st.just("none"), momentum=st.just("auto") | fraction, period=counts),
+)
+configs = st.builds(
+    Config,
+    name=st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,9}", fullmatch=True),
+    model=st.builds(Model, texts, st.none() | st.integers(2, 1000), st.dictionaries(keys, scalars | st.lists(scalars))),
+    data=st.builds(Data, texts, st.none() | texts, st.booleans()),
+    learners=counts | st.lists(counts, min_size=1).map(tuple),
+    rule=rules,
+    update=st.builds(Sgd, lr=positive, momentum=fraction, weight_decay=positive, schedule=schedules),
+    stop=st.builds(Stop, st.none() | positive, st.none() | st.floats(1e-9, 1), st.none() | positive, counts),
+    checkpoint=st.builds(Checkpoint, st.sampled_from([None, "1 epoch", "0.5 minutes", "7 iterations"])),
+    seed=st.integers(0, 2**32 - 1),
+    out=texts,
+)
+
+
+@given(configs)
+@settings(deadline=None)
+def test_dump_and_load_are_inverses(config):
+    assert load_mapping(parse(dump(config), "dump")) == config
+
+
+def test_dump_reads_back_from_a_file(tmp_path):
+    config = load_mapping(RUN, ["update.schedule={name: cosine, epochs: 5}", "name='1e5'"])
+    path = tmp_path / "config.yaml"
+    path.write_text(dump(config), encoding="utf-8")
+    assert load(path) == config
+
+
+def test_describe_has_every_setting():
+    lines = [" ".join(line.split()) for line in describe().splitlines()]
+    assert "model.name required the model's name (a text that is not empty)" in lines
+    assert "model.<option> any other that the one named takes" in lines
+    assert "update.lr 0.01 learning rate; not scaled with learners (a number above 0)" in lines
+    assert "rule.name sma what keeps the replicas together (one of sma, ssgd)" in lines
+    assert "rule.period 1 sma: iterations from correction to correction (an integer of at least 1)" in lines
+    assert "update.schedule.gamma required inverse: decay an epoch (a number above 0)" in lines
+
+    def paths(mapping, path=""):
+        for key, value in mapping.items():
+            yield from paths(value, f"{path}{key}.") if isinstance(value, dict) else [path + key]
+
+    assert set(paths(parse(dump(load_mapping(RUN)), "dump"))) <= {line.split()[0] for line in lines}

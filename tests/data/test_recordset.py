@@ -1,0 +1,472 @@
+"""Data sets of records: all of one or nothing, and read as they were written."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from mpibow import records
+from mpibow.data import aside, manifest
+from mpibow.data.dataset import Dataset
+from mpibow.data.moments import Moments
+from mpibow.data.records import Form, RecordFile, write_file
+from mpibow.data.recordset import RecordSet, open_records, write_records
+from mpibow.errors import RecordError
+
+RANDOM = np.random.default_rng(1)
+IMAGES = RANDOM.integers(0, 256, (10, 3, 2, 2), dtype=np.uint8)
+LABELS = np.array([0, 1, 2, 0, 1, 2, 0, 1, 2, 0])
+SHARD = 64 + 4 * 12  # bytes: four records each
+
+
+def write(path: Path, images: object = IMAGES, labels: np.ndarray = LABELS, **options: object) -> Path:
+    samples = zip(images, labels.tolist(), strict=True)  # type: ignore[call-overload]
+    write_records(path, samples, **{"classes": 3, "shard_size": SHARD} | options)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return write(tmp_path / "set", source="a test", sources={"a.bin": "md5 00"}, class_names=["x", "y", "z"])
+
+
+def refusal(folder: Path) -> str:
+    with pytest.raises(RecordError) as caught:
+        open_records(folder)
+    return str(caught.value)
+
+
+def read(data: Dataset, samples: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    images, labels = np.empty((len(samples), *data.shape), data.dtype), np.empty(len(samples), np.int32)
+    data.read(np.array(samples, np.int64), images, labels)
+    return images, labels
+
+
+def rewrite(folder: Path, **changes: object) -> None:
+    """The manifest with other fields and the checksum that belongs to them."""
+    path = folder / "manifest.json"
+    fields = json.loads(path.read_text()) | changes
+    fields.pop("checksum")
+    path.write_text(json.dumps(fields | {"checksum": manifest._checksum(fields)}))
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1
+    path.write_bytes(data)
+
+
+def test_is_a_dataset(folder: Path) -> None:
+    data: Dataset = open_records(folder)
+    assert (data.name, data.count, data.shape, data.dtype, data.classes) == ("set", 10, (3, 2, 2), np.uint8, 3)
+    assert data.mean == pytest.approx(IMAGES.mean(axis=(0, 2, 3)))
+    assert data.std == pytest.approx(IMAGES.std(axis=(0, 2, 3)))
+
+
+def test_is_shards_and_a_manifest(folder: Path) -> None:
+    assert sorted(os.listdir(folder)) == ["manifest.json", *(f"set-0000{i}.mpr" for i in range(3))]
+    assert os.listdir(folder.parent) == ["set"]
+    assert [shard.count for shard in open_records(folder).shards] == [4, 4, 2]
+    fields = json.loads((folder / "manifest.json").read_text())
+    assert fields["shards"][2] == {
+        "file": "set-00002.mpr",
+        "size": 64 + 2 * (12 + 16),
+        "count": 2,
+        "checksum": RecordFile(folder / "set-00002.mpr").checksum,
+    }
+    kept = {key: fields[key] for key in ("format", "classes", "class_names", "source", "sources", "encoding", "shape")}
+    assert kept == {
+        "format": 1,
+        "classes": 3,
+        "class_names": ["x", "y", "z"],
+        "source": "a test",
+        "sources": {"a.bin": "md5 00"},
+        "encoding": "raw",
+        "shape": [3, 2, 2],
+    }
+
+
+def test_reads_any_samples_in_any_order(folder: Path) -> None:
+    chosen = [9, 0, 3, 4, 7, 8, 3]
+    images, labels = read(open_records(folder), chosen)
+    assert np.array_equal(images, IMAGES[chosen])
+    assert np.array_equal(labels, LABELS[chosen])
+    assert np.array_equal(open_records(folder).labels(), LABELS)
+    assert open_records(folder).record(5) == (IMAGES[5].tobytes(), 2)
+    assert len(read(open_records(folder), [])[0]) == 0
+
+
+def test_reads_into_rows_that_are_not_contiguous(folder: Path) -> None:
+    ring, labels = np.zeros((4, 3, 2, 4), np.uint8), np.zeros(8, np.int32)
+    open_records(folder).read(np.array([2, 6, 1, 9]), ring[..., ::2], labels[::2])
+    assert np.array_equal(ring[..., ::2], IMAGES[[2, 6, 1, 9]])
+    assert labels.tolist() == [2, 0, 0, 0, 1, 0, 0, 0]
+    assert not ring[..., 1::2].any()
+
+
+@pytest.mark.parametrize("sample", [-1, 10, 2**40])
+def test_samples_out_of_range(folder: Path, sample: int) -> None:
+    with pytest.raises(RecordError) as caught:
+        read(open_records(folder), [0, sample])
+    assert str(caught.value) == f"{folder}: samples lie in [0, 10), got {sample}"
+
+
+@given(st.data())
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    shape = data.draw(hnp.array_shapes(min_dims=4, max_dims=4, max_side=4))
+    dtype = data.draw(st.sampled_from([np.uint8, np.float32]))
+    elements = st.integers(0, 255) if dtype == np.uint8 else st.floats(-1000, 1000, width=32)
+    images = data.draw(hnp.arrays(dtype, shape, elements=elements))
+    labels = data.draw(hnp.arrays(np.int64, len(images), elements=st.integers(0, 2)))
+    folder = write(tmp_path_factory.mktemp("set") / "a", images, labels, shard_size=data.draw(st.integers(1, 200)))
+    opened = open_records(folder)
+    found = read(opened, list(range(len(images))))
+    assert found[0].dtype == dtype
+    assert np.array_equal(found[0], images)
+    assert np.array_equal(found[1], labels)
+    assert opened.mean == pytest.approx(images.mean(axis=(0, 2, 3), dtype=np.float64), abs=1e-9)
+
+
+def test_a_shard_size_changes_no_sample_and_no_moment(tmp_path: Path) -> None:
+    sets = [open_records(write(tmp_path / str(size), shard_size=size)) for size in (1, SHARD, 1 << 20)]
+    assert [len(data.shards) for data in sets] == [10, 3, 1]
+    for data in sets[1:]:
+        assert np.array_equal(read(data, list(range(10)))[0], IMAGES)
+        assert (data.mean, data.std) == (sets[0].mean, sets[0].std)
+
+
+def test_moments_far_from_zero() -> None:
+    values = 1e6 + RANDOM.standard_normal((50, 2, 4)) * [[1], [0.01]]
+    moments = Moments(2)
+    for image in values:
+        moments.add(image)
+    assert moments.mean == pytest.approx(values.mean(axis=(0, 2)), rel=1e-12)
+    assert moments.std == pytest.approx(values.std(axis=(0, 2)), rel=1e-6)
+
+
+def test_equal_values_have_std_one(tmp_path: Path) -> None:
+    assert open_records(write(tmp_path / "a", np.full_like(IMAGES, 9))).std == (1.0, 1.0, 1.0)
+
+
+def test_encoded_images_are_stored_and_not_read_as_arrays(tmp_path: Path) -> None:
+    images = [bytes([number] * (number + 1)) for number in range(10)]
+    moments = ([127.5] * 3, [60.0] * 3)
+    data = open_records(write(tmp_path / "a", images, encoding="jpeg", moments=moments))
+    assert (data.shape, data.dtype, data.mean, data.std) == ((), np.uint8, (127.5,) * 3, (60.0,) * 3)
+    assert [data.record(sample) for sample in range(10)] == list(zip(images, LABELS, strict=True))
+    with pytest.raises(RecordError) as caught:
+        read(data, [0])
+    assert str(caught.value) == (
+        f"{tmp_path}/a: these records hold jpeg images, and the host pipeline reads raw ones only so far"
+    )
+    assert records.main(["verify", str(tmp_path / "a")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"images": [], "labels": LABELS[:0]}, "{}: there are no samples to write, a data set has at least one"),
+        ({"labels": LABELS + 1}, "{}/a-00000.mpr: record 2: a label lies in [0, 3), got 3"),
+        (
+            {"images": [*IMAGES[:9], IMAGES[9, :1]]},
+            "{}/a-00002.mpr: record 1: is raw uint8 (1, 2, 2), the file holds raw uint8 (3, 2, 2)",
+        ),
+        (
+            {"images": IMAGES[:, 0]},
+            "{}/a-00000.mpr: raw images have a shape (channels, height, width), got (2, 2)",
+        ),
+        (
+            {"images": [b"x"] * 10, "encoding": "jpeg"},
+            "{}: moments are given for encoded images only; the first image is jpeg",
+        ),
+    ],
+)
+def test_refuses_samples_that_do_not_fit(tmp_path: Path, options: dict[str, object], message: str) -> None:
+    with pytest.raises(RecordError) as caught:
+        write(tmp_path / "a", **options)  # type: ignore[arg-type]
+    assert str(caught.value) == message.format(tmp_path / "a")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_class_names_must_be_as_many_as_classes(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match=r"manifest\.json: class_names must be 3, got 1$"):
+        write(tmp_path / "a", class_names=["x"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_existing_data_set_is_kept_or_replaced_as_a_whole(folder: Path) -> None:
+    with pytest.raises(RecordError) as caught:
+        write(folder, IMAGES[:2], LABELS[:2])
+    assert str(caught.value) == f"{folder}: exists already; overwrite it (--overwrite) or choose another name"
+    old = open_records(folder)
+    write(folder, IMAGES[:2], LABELS[:2], overwrite=True)
+    assert open_records(folder).count == 2
+    assert os.listdir(folder.parent) == ["set"]
+    assert np.array_equal(read(old, [9])[0], IMAGES[9:])  # what is open stays readable
+
+
+def test_overwriting_removes_nothing_but_records(folder: Path) -> None:
+    (folder / "thesis.tex").write_text("years of work")
+    with pytest.raises(RecordError) as caught:
+        write(folder, overwrite=True)
+    assert str(caught.value) == f"{folder}: also holds thesis.tex, no record file; remove it or choose another name"
+    assert (folder / "thesis.tex").exists()
+    assert open_records(folder).count == 10
+
+
+def test_overwriting_that_fails_keeps_the_old(folder: Path) -> None:
+    with pytest.raises(RecordError):
+        write(folder, labels=LABELS + 1, overwrite=True)
+    assert open_records(folder).count == 10
+    assert os.listdir(folder.parent) == ["set"]
+
+
+def test_the_first_writer_wins(tmp_path: Path) -> None:
+    with pytest.raises(RecordError, match="exists already"), aside.folder_aside(tmp_path / "a") as late:  # noqa: PT012
+        write(tmp_path / "a")
+        (late / "b").write_text("")
+    assert open_records(tmp_path / "a").count == 10
+    assert os.listdir(tmp_path) == ["a"]
+
+
+def test_an_empty_folder_is_taken_and_a_file_is_not(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    assert open_records(write(tmp_path / "a")).count == 10
+    (tmp_path / "b").write_text("")
+    with pytest.raises(RecordError, match=r"b: is a file, a data set is a folder; choose another name$"):
+        write(tmp_path / "b", overwrite=True)
+
+
+def test_a_link_is_followed(folder: Path) -> None:
+    link = folder.parent / "link"
+    link.symlink_to(folder)
+    write(link, IMAGES[:2], LABELS[:2], overwrite=True)
+    assert link.is_symlink()
+    assert open_records(folder).count == 2
+
+
+KILLED = """
+import sys, time
+import numpy as np
+from mpibow.data.recordset import write_records
+def samples():
+    for i in range(10):
+        yield np.full((3, 2, 2), i, np.uint8), 0
+    print("ready", flush=True)
+    time.sleep(60)
+write_records(sys.argv[1], samples(), classes=3, shard_size=100)
+"""
+
+
+def test_a_killed_writer_leaves_nothing_that_opens(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    with subprocess.Popen([sys.executable, "-c", KILLED, str(path)], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "ready\n"
+        writer.send_signal(signal.SIGKILL)
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".a.tmp-")
+    assert list(left.glob("*.mpr"))  # some shards are whole
+    for name in (path, left):
+        with pytest.raises(RecordError):
+            open_records(name)
+    assert refusal(path) == f"{path}: there is no such folder; convert the data to it first"
+    assert refusal(left) == f"{left}: has no manifest.json, so that it is no data set; convert the data to it first"
+    assert open_records(write(path)).count == 10
+
+
+def test_every_truncation_of_the_manifest_is_found(folder: Path) -> None:
+    path = folder / "manifest.json"
+    whole = path.read_bytes()
+    for size in range(len(whole) - 1):  # the last byte is a line feed
+        path.write_bytes(whole[:size])
+        refusal(folder)
+
+
+def test_every_flipped_bit_of_the_manifest_is_found_or_means_the_same(folder: Path) -> None:
+    path = folder / "manifest.json"
+    whole = path.read_bytes()
+    right = manifest.load(folder)
+    same = 0
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(damaged)
+        try:
+            assert manifest.load(folder) == right
+            same += 1
+        except RecordError:
+            pass
+    assert same < 10
+
+
+def test_messages_of_the_manifest(folder: Path) -> None:
+    path = folder / "manifest.json"
+    again = "convert the data again"
+    text = path.read_text()
+    said = json.loads(text)["checksum"]
+    edited = json.loads(text) | {"classes": 4}
+    path.write_text(json.dumps(edited))
+    edited.pop("checksum")
+    found = manifest._checksum(edited)
+    assert refusal(folder) == (f"{path}: is damaged or was edited: checksum is {found}, the file says {said}; {again}")
+    path.write_text("{")
+    assert refusal(folder) == f"{path}: is damaged: not JSON; {again}"
+    path.write_text("[" * 100_000)
+    assert refusal(folder) == f"{path}: is damaged: not JSON; {again}"
+    path.write_text("[]")
+    assert refusal(folder) == f"{path}: is no manifest of records: it has no field 'format'; {again}"
+    path.write_text(text)
+    rewrite(folder, format=2)
+    assert refusal(folder) == f"{path}: format is 2, this mpibow reads 1; {again}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"count": 11}, "count must be that of all shards, 10, got 11"),
+        ({"classes": 0}, "classes must be at least 1, got 0"),
+        ({"class_names": ["x"]}, "class_names must be 3, got 1"),
+        ({"mean": [1.0]}, "mean and std must each have 3 channels, got 1 and 3"),
+        ({"std": [1, 0, 1]}, "mean must be finite and std above 0, got "),
+        ({"mean": [1, float("nan"), 1]}, "mean must be finite and std above 0, got "),
+        ({"encoding": "tiff"}, "encoding must be one of raw, jpeg, png, got 'tiff'"),
+        ({"shape": [3, 2]}, "raw images have a shape (channels, height, width), got (3, 2)"),
+        ({"shards": []}, "count must be that of all shards, 0, got 10"),
+        ({"shards": [{"file": "../a", "size": 1, "count": 10, "checksum": 0}]}, "a shard's file must be a plain name"),
+        ({"shards": 3}, "does not follow format 1: TypeError"),
+        ({"count": "many"}, "does not follow format 1: ValueError"),
+        ({"count": float("inf")}, "does not follow format 1: OverflowError"),
+        ({"dtype": []}, "dtype must be one of uint8, float32, got '[]'"),
+    ],
+)
+def test_a_manifest_that_breaks_a_rule(folder: Path, changes: dict[str, object], message: str) -> None:
+    rewrite(folder, **changes)
+    assert refusal(folder).startswith(f"{folder}/manifest.json: {message}")
+
+
+def test_shards_that_are_not_the_manifest_s(folder: Path) -> None:
+    again = "convert the data again"
+    path = folder / "set-00001.mpr"
+    with write_file(path, Form("raw", "uint8", (3, 2, 2))) as writer:
+        for number in range(4):
+            writer.add(IMAGES[number], 0)
+    said = manifest.load(folder).shards[1].checksum
+    assert refusal(folder) == (f"{path}: checksum is 0x{writer.checksum:08x}, the manifest says 0x{said:08x}; {again}")
+    with write_file(path, Form("raw", "uint8", (3, 2, 2))) as writer:
+        writer.add(IMAGES[0], 0)
+    assert refusal(folder) == f"{path}: size is 92, the manifest says 176; {again}"
+    path.unlink()
+    assert refusal(folder) == f"{path}: cannot be read: no such file or directory"
+
+
+def test_labels_beyond_the_classes(folder: Path) -> None:
+    rewrite(folder, classes=2, class_names=[])
+    assert refusal(folder) == (f"{folder}/set-00000.mpr: labels lie in [0, 2), got 0 to 2; convert the data again")
+
+
+def test_more_shards_than_files_may_be_open(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    images = np.zeros((300, 1, 1, 1), np.uint8)
+    write(tmp_path / "a", images, np.zeros(300, int), shard_size=1)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, limits[1]))
+    try:
+        assert open_records(tmp_path / "a").count == 300
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_inspect(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert records.main(["inspect", str(folder)]) == 0
+    mean, std = ("  ".join(f"{v:.6g}" for v in f(axis=(0, 2, 3))) for f in (IMAGES.mean, IMAGES.std))
+    assert capsys.readouterr().out == (
+        f"{folder}\n"
+        "  name      set\n"
+        "  records   10 raw images, uint8 (3, 2, 2)\n"
+        "  classes   3, of 3 to 4 records each\n"
+        "            x: 4, y: 3, z: 3\n"
+        f"  mean      {mean}\n"
+        f"  std       {std}\n"
+        "  shards    3, 0.0 MB in all, from set-00000.mpr\n"
+        "  source    a test\n"
+        "            a.bin  md5 00\n"
+    )
+
+
+def test_verify_says_all_that_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert records.main(["verify", str(folder), str(folder / "set-00002.mpr")]) == 0
+    assert capsys.readouterr().out == (
+        f"{folder}: 10 records, all right\n{folder}/set-00002.mpr: 2 records, all right\n"
+    )
+    flip(folder / "set-00000.mpr", 64)
+    flip(folder / "set-00000.mpr", 64 + 3 * 12)
+    flip(folder / "set-00001.mpr", 8)
+    shutil.copy(folder / "set-00002.mpr", folder / "set-00009.mpr")
+    assert records.main(["verify", str(folder), "nowhere"]) == 3
+    out, err = capsys.readouterr()
+    assert out == ""
+    starts = [
+        f"error: {folder}/set-00000.mpr: record 0: checksum is ",
+        f"error: {folder}/set-00000.mpr: record 3: checksum is ",
+        f"error: {folder}/set-00001.mpr: has version 0, this mpibow reads version 1; ",
+        f"error: {folder}/set-00009.mpr: is not in the manifest; remove it",
+        "error: nowhere: there is no such file or folder",
+    ]
+    assert len(err.splitlines()) == len(starts)
+    for line, start in zip(err.splitlines(), starts, strict=True):
+        assert line.startswith(start)
+
+
+def test_verify_without_a_manifest_still_reads_the_shards(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "manifest.json").unlink()
+    flip(folder / "set-00002.mpr", 64)
+    assert records.main(["verify", str(folder)]) == 3
+    first, second = capsys.readouterr().err.splitlines()
+    assert "has no manifest.json" in first
+    assert "set-00002.mpr: record 0: " in second
+
+
+def test_verify_lists_no_more_than_twenty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = write(tmp_path / "a", np.zeros((30, 1, 1, 1), np.uint8), np.zeros(30, int), shard_size=1 << 20)
+    path = folder / "a-00000.mpr"
+    path.write_bytes(path.read_bytes()[:64] + b"\x01" * 30 + path.read_bytes()[94:])
+    assert records.main(["verify", str(folder)]) == 3
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 21
+    assert lines[-1] == f"error: {folder}: and 10 more"
+
+
+def test_the_command(folder: Path) -> None:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([sys.executable, "-m", "mpibow.records", *words], capture_output=True, text=True)
+
+    assert run("--help").returncode == 0
+    assert "inspect" in run("--help").stdout
+    assert run().returncode == 2
+    assert run("verify", str(folder)).returncode == 0
+    flip(folder / "set-00000.mpr", 64)
+    broken = run("verify", str(folder))
+    assert (broken.returncode, broken.stdout) == (3, "")
+    assert broken.stderr.startswith(f"error: {folder}/set-00000.mpr: record 0: checksum is 0x")
+    assert "Traceback" not in broken.stderr
+
+
+def test_reading_checks_every_time(folder: Path) -> None:
+    data: RecordSet = open_records(folder)
+    flip(folder / "set-00001.mpr", 64 + 12)  # sample 5, through the page cache
+    assert np.array_equal(read(data, [4])[0], IMAGES[4:5])
+    for attempt in (lambda: read(data, [4, 5]), lambda: data.record(5)):
+        with pytest.raises(RecordError, match=r"set-00001\.mpr: record 1: checksum is 0x"):
+            attempt()

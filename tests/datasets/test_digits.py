@@ -1,0 +1,79 @@
+"""scikit-learn's digits as records."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpibow.data.digits import ensure_digits, write_digits
+from mpibow.data.recordset import open_records
+from mpibow.errors import RecordError
+from tests.datasets.scripts import script
+
+sklearn = pytest.importorskip("sklearn.datasets", reason="scikit-learn is not installed")
+digits = script("digits")
+
+
+def test_every_fifth_image_is_a_test_image(tmp_path: Path) -> None:
+    original = sklearn.load_digits()
+    train, test = map(open_records, ensure_digits(tmp_path / "digits"))
+    assert (train.count, test.count, train.shape, train.classes) == (1437, 360, (1, 8, 8), 10)
+    for data, chosen in ((test, np.arange(0, 1797, 5)), (train, np.flatnonzero(np.arange(1797) % 5))):
+        images, labels = np.empty((data.count, 1, 8, 8), np.uint8), np.empty(data.count, np.int32)
+        data.read(np.arange(data.count), images, labels)
+        assert np.array_equal(images[:, 0], original.images[chosen])
+        assert np.array_equal(labels, original.target[chosen])
+        assert images.max() == 16
+        assert data.mean[0] == pytest.approx(images.mean())
+
+
+def test_ensure_writes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, test = ensure_digits(tmp_path / "digits")
+    written = (train / "manifest.json").stat()
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)  # not even needed any more
+    assert ensure_digits(tmp_path / "digits") == (train, test)
+    assert (train / "manifest.json").stat() == written
+
+
+def test_many_processes_at_once_leave_one_data_set(tmp_path: Path) -> None:
+    code = "import sys; from mpibow.data.digits import ensure_digits; ensure_digits(sys.argv[1])"
+    command = [sys.executable, "-c", code, str(tmp_path / "a" / "digits")]
+    processes = [subprocess.Popen(command) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
+    assert os.listdir(tmp_path / "a") == ["digits"]
+    assert open_records(tmp_path / "a" / "digits" / "train").count == 1437
+
+
+def test_the_loser_uses_the_winner_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def late(directory: Path) -> None:
+        write_digits(directory)  # another process is faster
+        write_digits(directory)
+
+    monkeypatch.setattr("mpibow.data.digits.write_digits", late)
+    train, _ = ensure_digits(tmp_path / "digits")
+    assert open_records(train).count == 1437
+
+
+def test_without_scikit_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(RecordError) as caught:
+        ensure_digits(tmp_path / "digits")
+    assert str(caught.value) == (
+        f"{tmp_path}/digits: the digits are part of scikit-learn, which is not installed; pip install 'mpibow[demo]'"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_script(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(tmp_path / "digits")
+    assert digits.main(["--output", path]) == 0
+    assert capsys.readouterr().out == f"{path}/train and {path}/test are written\n"
+    assert digits.main(["--output", path]) == 3
+    message = f"error: {path}: exists already; overwrite it (--overwrite) or choose another name\n"
+    assert capsys.readouterr().err == message
+    assert digits.main(["--output", path, "--overwrite"]) == 0

@@ -1,0 +1,242 @@
+"""Graphs: names, shapes, and every error in full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from mpibow import ops
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import Graph, Tensor
+from mpibow.graph.steps import Sum, compile_steps
+
+Make = Callable[[Graph, Tensor], object]
+
+
+def image(graph: Graph) -> Tensor:
+    return graph.input("image", (2, 3, 8, 8))
+
+
+def vector(graph: Graph) -> Tensor:
+    return graph.input("x", (2, 3))
+
+
+def label(graph: Graph, n: int = 2) -> Tensor:
+    return graph.input("label", (n,), "int32")
+
+
+ERRORS: dict[str, tuple[Make, str]] = {
+    "dense of an image": (
+        lambda g, x: ops.dense(x, 4),
+        "dense1 (dense of image (2, 3, 8, 8)): input must be (batch, features); put flatten() in front",
+    ),
+    "dense without units": (
+        lambda g, x: ops.dense(vector(g), 0),
+        "dense1: every extent must be an integer of at least 1, got (2, 0)",
+    ),
+    "conv of a vector": (
+        lambda g, x: ops.conv2d(vector(g), 4, 3),
+        "conv1 (conv of x (2, 3)): input must be (batch, channels, height, width)",
+    ),
+    "conv without channels": (
+        lambda g, x: ops.conv2d(x, 0, 3),
+        "conv2d of image: channels must be at least 1, got 0",
+    ),
+    "conv with a kernel of 0": (
+        lambda g, x: ops.conv2d(x, 4, (3, 0)),
+        "conv1 (conv of image (2, 3, 8, 8)): kernel (3, 0) and stride (1, 1) must be at least 1, padding (0, 0) "
+        "at least 0",
+    ),
+    "conv with a stride of 0": (
+        lambda g, x: ops.conv2d(x, 4, 3, stride=0),
+        "conv1 (conv of image (2, 3, 8, 8)): kernel (3, 3) and stride (0, 0) must be at least 1, padding (0, 0) "
+        "at least 0",
+    ),
+    "conv with a negative padding": (
+        lambda g, x: ops.conv2d(x, 4, 3, padding=(1, -1)),
+        "conv1 (conv of image (2, 3, 8, 8)): kernel (3, 3) and stride (1, 1) must be at least 1, padding (1, -1) "
+        "at least 0",
+    ),
+    "a window higher than the image": (
+        lambda g, x: ops.conv2d(x, 4, (11, 3), padding=1, name="wide"),
+        "wide (conv of image (2, 3, 8, 8)): a window of 11x3 does not fit into 10x10",
+    ),
+    "a window wider than the image": (
+        lambda g, x: ops.max_pool2d(x, (8, 9)),
+        "max_pool1 (max_pool of image (2, 3, 8, 8)): a window of 8x9 does not fit into 8x8",
+    ),
+    "pooling of a vector": (
+        lambda g, x: ops.avg_pool2d(vector(g), 2),
+        "avg_pool1 (avg_pool of x (2, 3)): input must be (batch, channels, height, width)",
+    ),
+    "a stride of 0 in pooling": (
+        lambda g, x: ops.avg_pool2d(x, 2, stride=(0, 1)),
+        "avg_pool1 (avg_pool of image (2, 3, 8, 8)): kernel (2, 2) and stride (0, 1) must be at least 1, "
+        "padding (0, 0) at least 0",
+    ),
+    "dropout of all": (
+        lambda g, x: ops.dropout(x, 1.0),
+        "dropout of image: rate must be in [0, 1), got 1.0",
+    ),
+    "dropout of less than nothing": (
+        lambda g, x: ops.dropout(x, -0.1),
+        "dropout of image: rate must be in [0, 1), got -0.1",
+    ),
+    "dropout with another counter": (
+        lambda g, x: g.add(ops.Dropout(0.5), x, g.input("numbers", (2, 3), "uint32")),
+        "dropout1 (dropout of image (2, 3, 8, 8), numbers (2, 3)): the counter must be (batch, 4)",
+    ),
+    "flatten of one axis": (
+        lambda g, x: ops.flatten(label(g)),
+        "flatten1 (flatten of label (2,)): input must have a batch axis and at least one more",
+    ),
+    "means of another number of channels": (
+        lambda g, x: ops.normalise(x, (0.0, 0.0), (1.0, 1.0, 1.0)),
+        "normalise1 (normalise of image (2, 3, 8, 8)): 2 means and 3 standard deviations must be one a channel",
+    ),
+    "normalise of one axis": (
+        lambda g, x: ops.normalise(label(g), (0.0,), (1.0,)),
+        "normalise1 (normalise of label (2,)): 1 means and 1 standard deviations must be one a channel",
+    ),
+    "a standard deviation of 0": (
+        lambda g, x: ops.normalise(x, (0.0,) * 3, (1.0, 0.0, 2.0)),
+        "normalise1 (normalise of image (2, 3, 8, 8)): standard deviations must be above 0, got 0.0",
+    ),
+    "loss of an image": (
+        lambda g, x: ops.softmax_cross_entropy(x, label(g)),
+        "softmax_cross_entropy1 (softmax_cross_entropy of image (2, 3, 8, 8), label (2,)): "
+        "logits must be (batch, classes) and labels (batch,)",
+    ),
+    "accuracy with too many labels": (
+        lambda g, x: ops.accuracy(vector(g), label(g, 3), name="hits"),
+        "hits (accuracy of x (2, 3), label (3,)): logits must be (batch, classes) and labels (batch,)",
+    ),
+    "a sum of different shapes": (
+        lambda g, x: g.add(Sum(), x, vector(g)),
+        "sum1 (sum of image (2, 3, 8, 8), x (2, 3)): all inputs must have one shape",
+    ),
+    "a sum of nothing": (lambda g, x: g.add(Sum()), "sum1 (sum of ): all inputs must have one shape"),
+    "a name that is taken": (
+        lambda g, x: ops.relu(ops.relu(x, name="a"), name="a"),
+        "a: this graph already has a tensor of that name",
+    ),
+    "a name that an input has": (
+        lambda g, x: ops.relu(x, name="image"),
+        "image: this graph already has a tensor of that name",
+    ),
+    "an input of another shape": (
+        lambda g, x: g.input("image", (4, 3, 8, 8)),
+        "input image: is already a tensor of (2, 3, 8, 8) float, got (4, 3, 8, 8) float",
+    ),
+    "an input of another dtype": (
+        lambda g, x: g.input("image", (2, 3, 8, 8), "uint8"),
+        "input image: is already a tensor of (2, 3, 8, 8) float, got (2, 3, 8, 8) uint8",
+    ),
+    "an input with a node's name": (
+        lambda g, x: (ops.relu(x, name="a"), g.input("a", (2, 3, 8, 8))),
+        "input a: is already a tensor of (2, 3, 8, 8) float, got (2, 3, 8, 8) float",
+    ),
+    "an input of extent 0": (
+        lambda g, x: g.input("y", (0, 3)),
+        "y: every extent must be an integer of at least 1, got (0, 3)",
+    ),
+    "an input with a broken extent": (
+        lambda g, x: g.input("y", (2, 3.0)),  # type: ignore[arg-type]
+        "y: every extent must be an integer of at least 1, got (2, 3.0)",
+    ),
+    "two outputs of one name": (
+        lambda g, x: (g.output("y", x), g.output("y", x)),
+        "output y: is already image",
+    ),
+    "training without a loss": (
+        lambda g, x: compile_steps(g, training=True),
+        "a training plan needs an output named 'loss': graph.output('loss', tensor)",
+    ),
+    "training without weights": (
+        lambda g, x: (g.output("loss", ops.relu(x)), compile_steps(g, training=True)),
+        "loss relu1: no weight leads to it, so there is nothing to train",
+    ),
+    "training of what has no gradient": (
+        lambda g, x: (
+            g.output("loss", ops.accuracy(ops.dense(vector(g), 3), label(g))),
+            compile_steps(g, training=True),
+        ),
+        "loss accuracy1: no weight leads to it, so there is nothing to train",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_error(case: str) -> None:
+    make, message = ERRORS[case]
+    graph = Graph()
+    with pytest.raises(ShapeError) as error:
+        make(graph, image(graph))
+    assert str(error.value) == message
+
+
+def test_a_tensor_of_another_graph() -> None:
+    one, other = Graph(), Graph()
+    with pytest.raises(ShapeError) as error:
+        one.add(Sum(), vector(one), image(other))
+    assert str(error.value) == "sum1: image belongs to another graph"
+
+
+@pytest.mark.parametrize("name", ["x", "relu1"])
+def test_a_node_that_is_refused_leaves_no_trace(name: str) -> None:
+    graph = Graph()
+    ops.relu(vector(graph))
+    with pytest.raises(ShapeError, match=f"^{name}: this graph already has"):
+        ops.tanh(vector(graph), name=name)
+    assert [node.name for node in graph.nodes] == ["relu1"]
+    assert list(graph.tensors) == ["x", "relu1"]
+
+
+def test_names_and_shapes() -> None:
+    graph = Graph()
+    x = ops.conv2d(image(graph), 5, 3, stride=(2, 1), padding=(1, 0))
+    assert (x.name, x.shape) == ("conv1", (2, 5, 4, 6))
+    x = ops.max_pool2d(x, (2, 3), stride=(1, 2))
+    assert (x.name, x.shape) == ("max_pool1", (2, 5, 3, 2))
+    x = ops.avg_pool2d(ops.conv2d(x, 7, (1, 2), name="named"), (2, 1))
+    assert (x.name, x.shape) == ("avg_pool1", (2, 7, 1, 1))
+    x = ops.dense(ops.flatten(x), 4)
+    assert (x.name, x.shape) == ("dense1", (2, 4))
+    assert ops.conv2d(image(graph), 1, 8).name == "conv2"
+    assert [node.name for node in graph.nodes][:3] == ["conv1", "max_pool1", "named"]
+    assert graph.nodes[-1].inputs == ("image",)
+
+
+def test_weights_and_their_fans() -> None:
+    graph = Graph()
+    ops.conv2d(image(graph), 5, (3, 2), name="conv")
+    ops.dense(vector(graph), 4, bias=False, name="dense")
+    conv, dense = (node.weights for node in graph.nodes)
+    assert {key: (w.shape, w.fan_in, w.fan_out, w.decay) for key, w in conv.items()} == {
+        "weight": ((5, 3, 3, 2), 18, 30, True),
+        "bias": ((5,), 18, 30, False),
+    }
+    assert {key: (w.shape, w.fan_in, w.fan_out) for key, w in dense.items()} == {"weight": ((4, 3), 3, 4)}
+    assert graph.weight_count == 90 + 5 + 12
+
+
+def test_asking_again_for_an_input_gives_the_same() -> None:
+    graph = Graph()
+    assert image(graph) is image(graph)
+    assert graph.inputs == ["image"]
+
+
+def test_dropouts_of_one_graph_share_the_counter() -> None:
+    graph = Graph()
+    ops.dropout(ops.dropout(vector(graph)), 0.2)
+    assert graph.inputs == ["x", "counter"]
+    assert graph.tensors["counter"].shape == (2, 4)
+    assert graph.tensors["counter"].dtype == "uint32"
+
+
+def test_outputs() -> None:
+    graph = Graph()
+    x = graph.output("y", ops.relu(vector(graph)))
+    assert x.name == "relu1"
+    assert graph.outputs == {"y": "relu1"}

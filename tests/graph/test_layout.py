@@ -1,0 +1,177 @@
+"""Layouts: where weights lie in a replica's flat array, and what they start as."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpibow import ops
+from mpibow.graph.graph import Graph
+from mpibow.graph.layout import ALIGNMENT, Layout, initial_weights, plan_layout
+
+
+def two_layers(first: int = 5, second: int = 3, name: str = "second") -> Graph:
+    graph = Graph()
+    x = ops.dense(graph.input("x", (2, 4)), first, name="first", initial=ops.Uniform())
+    ops.dense(x, second, name=name, initial=ops.Uniform())
+    return graph
+
+
+def places(layout: Layout) -> list[tuple[str, int, int]]:
+    return [(span.name, span.offset, span.size) for span in layout.spans]
+
+
+def test_decayed_weights_come_first() -> None:
+    layout = plan_layout(two_layers())
+    assert places(layout) == [
+        ("first.weight", 0, 20),
+        ("second.weight", 32, 15),
+        ("first.bias", 48, 5),
+        ("second.bias", 64, 3),
+    ]
+    assert (layout.decayed, layout.size) == (48, 80)
+
+
+def test_biases_may_be_decayed_too() -> None:
+    layout = plan_layout(two_layers(), decay_biases=True)
+    assert [span.name for span in layout.spans] == ["first.weight", "first.bias", "second.weight", "second.bias"]
+    assert layout.decayed == layout.size == 80
+
+
+def test_no_weights() -> None:
+    graph = Graph()
+    ops.relu(graph.input("x", (2, 4)))
+    assert plan_layout(graph) == Layout((), 0, 0)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.booleans())
+def test_spans_are_aligned_in_order_and_apart(units: list[int], decay_biases: bool) -> None:
+    graph = Graph()
+    x = graph.input("x", (1, 3))
+    for n in units:
+        x = ops.dense(x, n)
+    layout = plan_layout(graph, decay_biases)
+    end = 0
+    for span in layout.spans:
+        assert span.offset % ALIGNMENT == 0
+        assert end <= span.offset < end + ALIGNMENT
+        assert (span.offset < layout.decayed) == (span.weight.decay or decay_biases)
+        assert span.size == np.prod(span.shape)
+        end = span.offset + span.size
+    assert end <= layout.size < end + ALIGNMENT
+    assert sum(span.size for span in layout.spans) == graph.weight_count
+
+
+def test_views_are_the_flat_array() -> None:
+    layout = plan_layout(two_layers())
+    flat = np.arange(layout.size, dtype=np.float64)
+    views = layout.views(flat)
+    assert {key: view.shape for key, view in views.items()} == {
+        "first.weight": (5, 4),
+        "second.weight": (3, 5),
+        "first.bias": (5,),
+        "second.bias": (3,),
+    }
+    assert views["second.weight"][1, 2] == 32 + 7
+    views["second.bias"][2] = -1
+    assert flat[66] == -1
+
+
+def test_padding_is_zero() -> None:
+    layout = plan_layout(two_layers())
+    flat = initial_weights(layout, 1, "float32")
+    for view in layout.views(flat).values():
+        view.fill(0)
+    assert not flat.any()
+
+
+DIGEST = plan_layout(two_layers()).digest()
+
+
+def test_equal_layouts_have_equal_digests() -> None:
+    assert plan_layout(two_layers()).digest() == DIGEST
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        plan_layout(two_layers(first=6)),  # a size
+        plan_layout(two_layers(name="last")),  # a name
+        plan_layout(two_layers(), decay_biases=True),  # an order
+        replace(plan_layout(two_layers()), decayed=32),
+        replace(plan_layout(two_layers()), size=96),
+    ],
+)
+def test_another_layout_has_another_digest(other: Layout) -> None:
+    assert other.digest() != DIGEST
+
+
+@pytest.mark.parametrize(
+    "change", [{"format": "blocked"}, {"offset": 16}, {"shape": (4, 5)}, {"name": "w"}, {"size": 19}]
+)
+def test_every_property_of_a_span_is_in_the_digest(change: dict[str, object]) -> None:
+    layout = plan_layout(two_layers())
+    changed = replace(layout, spans=(replace(layout.spans[0], **change), *layout.spans[1:]))  # type: ignore[arg-type]
+    assert changed.digest() != DIGEST
+
+
+def test_a_weight_starts_from_seed_and_name_only() -> None:
+    """Not from the layers around it, nor from where it lies."""
+    alone = Graph()
+    ops.dense(alone.input("x", (7, 5)), 3, name="second", initial=ops.Uniform())
+    layouts = [plan_layout(two_layers()), plan_layout(alone), plan_layout(two_layers(), decay_biases=True)]
+    starts = [layout.views(initial_weights(layout, 1, "float32"))["second.weight"] for layout in layouts]
+    np.testing.assert_array_equal(starts[0], starts[1])
+    np.testing.assert_array_equal(starts[0], starts[2])
+
+
+def test_another_seed_or_name_starts_elsewhere() -> None:
+    layout, renamed = plan_layout(two_layers(5, 5)), plan_layout(two_layers(5, 5, name="last"))
+    one, two = (layout.views(initial_weights(layout, seed, "float32")) for seed in (1, 2))
+    other = renamed.views(initial_weights(renamed, 1, "float32"))
+    assert (one["first.weight"] != two["first.weight"]).all()
+    assert (one["second.weight"] != other["last.weight"]).all()
+    np.testing.assert_array_equal(one["first.weight"], other["first.weight"])
+    assert not np.isin(one["first.weight"], one["second.weight"]).any()
+
+
+def test_golden_start() -> None:
+    """The weights of a seed must never change silently: runs would not be repeatable across versions."""
+    layout = plan_layout(two_layers())
+    views = layout.views(initial_weights(layout, 1, "float64"))
+    np.testing.assert_allclose(views["first.weight"][0, :3], [-0.03486949, 0.01047062, -0.02877311], rtol=1e-6)
+
+
+def test_precisions_start_alike() -> None:
+    layout = plan_layout(two_layers())
+    single, double = (initial_weights(layout, 1, dtype) for dtype in ("float32", "float64"))
+    np.testing.assert_array_equal(single, double.astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("initial", "low", "high", "std"),
+    [
+        (ops.Constant(0.25), 0.25, 0.25, 0.0),
+        (ops.Uniform(-1.0, 3.0), -1.0, 3.0, 4 / 12**0.5),
+        (ops.Xavier(), -((6 / 300) ** 0.5), (6 / 300) ** 0.5, (2 / 300) ** 0.5),
+        (ops.He(), -np.inf, np.inf, (2 / 100) ** 0.5),
+        (ops.TruncatedNormal(0.5), -1.0, 1.0, 0.5 * 0.8796),  # the standard deviation within two of them
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_initialisers(initial: ops.Constant, low: float, high: float, std: float) -> None:
+    graph = Graph()
+    ops.dense(graph.input("x", (1, 100)), 200, initial=initial)
+    layout = plan_layout(graph)
+    values = layout.views(initial_weights(layout, 1, "float64"))["dense1.weight"]
+    assert low <= values.min() <= values.max() <= high
+    assert values.std() == pytest.approx(std, rel=0.03)
+    if std and np.isfinite(low):
+        assert values.min() == pytest.approx(low, abs=0.01 * (high - low))
+        assert values.max() == pytest.approx(high, abs=0.01 * (high - low))
+    assert not layout.views(initial_weights(layout, 1, "float64"))["dense1.bias"].any()

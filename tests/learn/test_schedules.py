@@ -1,0 +1,107 @@
+"""Schedules at points that can be worked out by hand, and where they drop."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpibow.learn.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, Step, Warmup, multiplier
+
+
+@pytest.mark.parametrize(
+    ("schedule", "epoch", "rate"),
+    [
+        (Constant(), 0.0, 1.0),
+        (Constant(), 1e6, 1.0),
+        (Step(30, 0.1), 0.0, 1.0),
+        (Step(30, 0.1), 29.999, 1.0),
+        (Step(30, 0.1), 30.0, 0.1),
+        (Step(30, 0.5), 60.0, 0.25),
+        (Step(0.5, 0.5), 1.75, 0.125),
+        (MultiStep((80, 120), 0.1), 79.999, 1.0),
+        (MultiStep((80, 120), 0.1), 80.0, 0.1),
+        (MultiStep((80, 120), 0.1), 119.999, 0.1),
+        (MultiStep((80, 120), 0.1), 120.0, 0.01),
+        (Exponential(0.25), 0.0, 1.0),
+        (Exponential(0.25), 0.5, 0.5),
+        (Exponential(0.25), 2.0, 0.0625),
+        (Inverse(0.5, 2.0), 0.0, 1.0),
+        (Inverse(0.5, 2.0), 2.0, 0.25),
+        (Inverse(1.0, 0.5), 3.0, 0.5),
+        (Cosine(10), 0.0, 1.0),
+        (Cosine(12), 4.0, 0.75),
+        (Cosine(10), 5.0, 0.5),
+        (Cosine(10), 10.0, 0.0),
+        (Cosine(10), 11.0, 0.0),
+        (Cosine(10, floor=0.2), 5.0, 0.6),
+        (Cosine(10, floor=0.2), 25.0, 0.2),
+    ],
+)
+def test_rate(schedule, epoch, rate):
+    assert schedule.rate(epoch) == pytest.approx(rate, rel=1e-12, abs=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "before", "after", "drops"),
+    [
+        (Step(30, 0.1), 0.0, 29.9, False),
+        (Step(30, 0.1), 29.9, 30.0, True),  # a drop at the end of the interval belongs to it
+        (Step(30, 0.1), 30.0, 30.1, False),  # one at its start does not
+        (Step(30, 0.1), 10.0, 100.0, True),
+        (MultiStep((80, 120), 0.1), 0.0, 79.9, False),
+        (MultiStep((80, 120), 0.1), 79.9, 80.0, True),
+        (MultiStep((80, 120), 0.1), 80.0, 119.9, False),
+        (MultiStep((80, 120), 0.1), 119.9, 120.1, True),
+        (MultiStep((80, 120), 0.1), 120.1, 1e9, False),
+    ],
+)
+def test_drops(schedule, before, after, drops):
+    assert schedule.drops(before, after) is drops
+
+
+@pytest.mark.parametrize("schedule", [Constant(), Exponential(0.5), Inverse(1.0, 1.0), Cosine(5)])
+def test_smooth_schedules_never_drop(schedule):
+    assert not any(schedule.drops(step / 10, (step + 1) / 10) for step in range(100))
+    assert not schedule.drops(0.0, 100.0)
+
+
+epochs = st.floats(0, 1000)
+
+
+@given(
+    st.one_of(st.builds(Step, st.floats(0.01, 100), st.just(0.5)), st.just(MultiStep((1.5, 20, 300), 0.5))),
+    epochs,
+    epochs,
+)
+def test_a_drop_is_where_the_rate_changes(schedule, one, other):
+    before, after = sorted((one, other))
+    if schedule.rate(before) > 0:  # 0.5 ** 2000 is 0
+        assert schedule.drops(before, after) == (schedule.rate(after) != schedule.rate(before))
+
+
+@pytest.mark.parametrize(("epoch", "rate"), [(0.0, 0.1), (1.0, 0.28), (2.5, 0.55), (5.0, 1.0), (6.0, 1.0)])
+def test_warmup_is_linear(epoch, rate):
+    assert Warmup(5.0).rate(epoch) == pytest.approx(rate, rel=1e-12)
+
+
+def test_no_warmup_by_default():
+    assert Warmup().rate(0.0) == 1.0
+
+
+def test_multiplier_is_the_product():
+    assert multiplier(Cosine(10), Warmup(10.0, 0.5), 5.0) == pytest.approx(0.5 * 0.75)
+    assert multiplier(Exponential(0.5), Warmup(), 3.0) == 0.125
+    assert math.isclose(multiplier(Step(2, 0.1), Warmup(1.0), 2.0), 0.1)
+
+
+def test_names():
+    schedules = Constant(), Step(1, 1), MultiStep((1,), 1), Exponential(1), Inverse(1, 1), Cosine(1)
+    assert [schedule.name for schedule in schedules] == [
+        "constant",
+        "step",
+        "multistep",
+        "exponential",
+        "inverse",
+        "cosine",
+    ]
