@@ -3,118 +3,135 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from mpibow.comm.binding import binding_warning
 
 MEGABYTE, GIGABYTE = 10**6, 10**9
 SEGMENT = 20 * MEGABYTE  # what MPI may take of /dev/shm for each rank
+PYTHON = (3, 11)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What one rank sees. Sizes are bytes."""
+    """What one rank sees; sizes are bytes. The defaults are a machine where all is well."""
 
     rank: int = 0
     size: int = 1
     local_size: int = 1
     host: str = "node"
     launcher: str = ""  # a Launcher's name
-    library: str = ""  # of MPI; "" where it cannot be loaded
+    library: str = "Open MPI v5.0"  # "" where none can be loaded
     threads: str = "multiple"  # MPI's thread level
-    remedy: str = ""  # why there is no MPI, and what to install
+    remedy: str = ""  # why ranks cannot start, and what to do
     python: tuple[int, ...] = (3, 11, 0)
-    packages: Mapping[str, str] = field(default_factory=dict)  # installed: their versions
-    required: Mapping[str, str] = field(default_factory=dict)  # at least these versions; "" is any
-    blas: str = ""
+    packages: Mapping[str, str] = field(default_factory=dict)  # what is installed, and its version
+    required: Mapping[str, str] = field(default_factory=dict)  # what mpibow needs, and its least version; "" is any
+    blas: str = "none"
     allowed: int = 1  # cores of this process
     machine: int = 1  # cores of the node
-    learners: int | None = None  # of this rank
+    learners: int | None = None  # of this rank; None: not given
     memlock: int | None = None  # None: no limit
     fabric: bool = False  # InfiniBand or the like
-    shm: tuple[int, int] = (GIGABYTE, GIGABYTE)  # size and free of /dev/shm
+    shm_size: int = GIGABYTE  # of /dev/shm
+    shm_free: int = GIGABYTE
     out: str = "runs"
     out_free: int | None = GIGABYTE  # None: it cannot be written
-    problems: tuple[str, ...] = ()  # what the config, or the data that it names, is refused for
+    config: str = ""  # the config's file; "" without one
+    problem: str = ""  # why training refuses the config, or the data that it names
 
 
 @dataclass(frozen=True)
 class Finding:
+    """`error`: training would fail; `warning`: it would be slow or may fail. The text says what to type."""
+
     level: Literal["ok", "warning", "error"]
     about: str
     text: str
 
 
-def check_ranks(facts: Facts) -> Iterator[Finding]:
+def check_ranks(facts: Facts) -> Finding:
     if facts.size > 1:
         return Finding("ok", "ranks", f"{facts.size} over {facts.library}")
     if facts.remedy:
-        return Finding("warning", "ranks", f"1, and no more can be started: {facts.remedy}")
+        alone = not facts.launcher
+        return Finding("warning" if alone else "error", "ranks", f"{'1, no more can start: ' * alone}{facts.remedy}")
     return Finding("ok", "ranks", "1; mpirun -np N python -m mpibow.train starts N")
 
 
-def check_threads(facts: Facts) -> Iterator[Finding]:
+def check_threads(facts: Facts) -> Finding:
     if facts.size > 1 and facts.threads not in ("serialized", "multiple"):
-        text = f"MPI allows '{facts.threads}' only: gradients and communication take turns; use an MPI with more"
+        text = (
+            f"MPI allows '{facts.threads}' only, so gradients and communication take turns: use an MPI with 'multiple'"
+        )
         return Finding("warning", "threads", text)
     return Finding("ok", "threads", "gradients are computed while ranks communicate")
 
 
-def check_python(facts: Facts) -> Iterator[Finding]:
+def check_python(facts: Facts) -> Finding:
     version = ".".join(map(str, facts.python))
-    if facts.python < (3, 11):
-        return Finding("error", "python", f"must be 3.11 or later, got {version}")
+    if facts.python < PYTHON:
+        return Finding("error", "python", f"must be {'.'.join(map(str, PYTHON))} or later, got {version}")
     return Finding("ok", "python", version)
 
 
-def check_packages(facts: Facts) -> Iterator[Finding]:
-    missing = [name for name in facts.required if name not in facts.packages]
-    old = [
-        f"{name} {facts.packages[name]}"
-        for name, least in facts.required.items()
-        if name in facts.packages and _numbers(facts.packages[name]) < _numbers(least)
-    ]
-    wanted = [name for name in (*missing, *(text.split()[0] for text in old)) if name != "mpi4py" or facts.size > 1]
-    if wanted:
-        remedy = " ".join(f"'{name}>={facts.required[name]}'" if facts.required[name] else name for name in wanted)
-        said = [*(f"{name} is not installed" for name in missing), *(f"{text} is too old" for text in old)]
-        return Finding("error", "packages", f"{', '.join(said)}: pip install -U {remedy}")
-    return Finding("ok", "packages", "all that mpibow needs are installed")
+def check_packages(facts: Facts) -> Finding:
+    said, wanted = [], []
+    for name, least in facts.required.items():
+        if name == "mpi4py" and facts.size == 1:
+            continue  # `ranks` tells: one process does without
+        if name not in facts.packages:
+            said.append(f"{name} is not installed")
+        elif _numbers(facts.packages[name]) < _numbers(least):
+            said.append(f"{name} {facts.packages[name]} is older than {least}")
+        else:
+            continue
+        wanted.append(f"'{name}>={least}'" if least else name)
+    if said:
+        return Finding("error", "packages", f"{', '.join(said)}: pip install {' '.join(wanted)}")
+    return Finding("ok", "packages", "all that mpibow needs are there")
 
 
-def check_cores(facts: Facts) -> Iterator[Finding]:
+def check_cores(facts: Facts) -> Finding:
     learners = facts.learners or 1
     warning = binding_warning(facts.allowed, facts.machine, learners, facts.local_size, facts.launcher)
     if warning:
         return Finding("warning", "cores", warning)
-    return Finding("ok", "cores", f"{facts.allowed} for {learners} learner{'s' if learners > 1 else ''}")
+    return Finding("ok", "cores", f"{facts.allowed} for {learners} learner{'s' * (learners > 1)}")
 
 
-def check_memlock(facts: Facts) -> Iterator[Finding]:
+def check_memlock(facts: Facts) -> Finding:
     if facts.fabric and facts.size > 1 and facts.memlock is not None:
-        text = f"{in_bytes(facts.memlock)} may be locked, InfiniBand needs more: ulimit -l unlimited, in the batch script too"
+        text = f"only {in_bytes(facts.memlock)} may be locked, InfiniBand needs more: ulimit -l unlimited on every node"
         return Finding("warning", "memlock", text)
     return Finding("ok", "memlock", in_bytes(facts.memlock))
 
 
-def check_shm(facts: Facts) -> Iterator[Finding]:
-    size, free = facts.shm
+def check_shm(facts: Facts) -> Finding:
+    text = f"/dev/shm has {in_bytes(facts.shm_free)} free of {in_bytes(facts.shm_size)}"
     need = SEGMENT * facts.local_size
-    if facts.size > 1 and free < need:
-        text = f"/dev/shm has {in_bytes(free)} free of {in_bytes(size)}, {facts.local_size} ranks may need {in_bytes(need)}: "
-        return Finding("warning", "memory", text + "docker run --shm-size=1g, or remove what killed jobs left there")
-    return Finding("ok", "memory", f"/dev/shm has {in_bytes(free)} free of {in_bytes(size)}")
+    if facts.size > 1 and facts.shm_free < need:
+        remedy = "remove what killed jobs left there, or docker run --shm-size=1g"
+        return Finding("warning", "memory", f"{text}, {facts.local_size} ranks may need {in_bytes(need)}: {remedy}")
+    return Finding("ok", "memory", text)
 
 
-def check_out(facts: Facts) -> Iterator[Finding]:
+def check_out(facts: Facts) -> Finding:
     if facts.out_free is None:
         return Finding("error", "disk", f"out: {facts.out} cannot be written: choose another with out=DIR")
-    if facts.out_free < 10 * MEGABYTE:
-        return Finding("error", "disk", f"out: {facts.out} has {in_bytes(facts.out_free)} free: choose another with out=DIR")
-    level: Literal["ok", "warning"] = "ok" if facts.out_free >= GIGABYTE else "warning"
-    return Finding(level, "disk", f"out: {facts.out} has {in_bytes(facts.out_free)} free")
+    text = f"out: {facts.out} has {in_bytes(facts.out_free)} free"
+    if facts.out_free < GIGABYTE:
+        full = facts.out_free < 10 * MEGABYTE
+        return Finding("error" if full else "warning", "disk", f"{text}: choose another with out=DIR")
+    return Finding("ok", "disk", text)
+
+
+def check_config(facts: Facts) -> Finding:
+    if facts.problem:
+        return Finding("error", "config", facts.problem)
+    return Finding("ok", "config", f"{facts.config} can be trained" if facts.config else "none given")
 
 
 # Each looks at one rank.
@@ -127,18 +144,19 @@ CHECKS: tuple[Callable[[Facts], Finding], ...] = (
     check_memlock,
     check_shm,
     check_out,
+    check_config,
 )
 
 
 def check_alike(everyone: Sequence[Facts]) -> Finding:
-    """Ranks that compute with other versions get other bits, or do not understand each other."""
+    """Ranks with other versions compute other bits, or do not understand each other."""
     names = sorted({name for facts in everyone for name in facts.packages})
     differing = [name for name in names if len({facts.packages.get(name) for facts in everyone}) > 1]
-    differing += ["python"] * (len({facts.python[:2] for facts in everyone}) > 1)
+    differing += ["python"] * (len({facts.python for facts in everyone}) > 1)
     differing += ["MPI"] * (len({facts.library for facts in everyone}) > 1)
     if differing:
-        return Finding("warning", "versions", f"{', '.join(differing)} differ between ranks: use one environment for all")
-    return Finding("ok", "versions", "the same on all ranks")
+        return Finding("warning", "alike", f"{', '.join(differing)} differ between ranks: use one environment for all")
+    return Finding("ok", "alike", "all ranks have the same versions")
 
 
 def check_all(everyone: Sequence[Facts]) -> list[Finding]:
@@ -146,18 +164,22 @@ def check_all(everyone: Sequence[Facts]) -> list[Finding]:
     found: dict[Finding, list[int]] = {}
     for check in CHECKS:
         for facts in everyone:
-            for finding in check(facts):
-                found.setdefault(finding, []).append(facts.rank)
+            found.setdefault(check(facts), []).append(facts.rank)
     if len(everyone) > 1:
         found[check_alike(everyone)] = [facts.rank for facts in everyone]
     return [
-        finding if len(ranks) == len(everyone) else replace(finding, text=f"{finding.text} ({ranges(ranks)})")
+        finding if len(ranks) == len(everyone) else replace(finding, text=f"{finding.text} ({in_ranks(ranks)})")
         for finding, ranks in found.items()
     ]
 
 
-def ranges(ranks: Sequence[int]) -> str:
-    """Numbers in words: "rank 3", "ranks 0-3, 5"."""
+def exit_code(findings: Sequence[Finding]) -> int:
+    """1 where training would fail, else 0."""
+    return int(any(finding.level == "error" for finding in findings))
+
+
+def in_ranks(ranks: Sequence[int]) -> str:
+    """Ranks in words: "rank 3", "ranks 0-3, 5"."""
     runs: list[list[int]] = []
     for rank in sorted(ranks):
         if runs and rank == runs[-1][-1] + 1:
@@ -165,7 +187,7 @@ def ranges(ranks: Sequence[int]) -> str:
         else:
             runs.append([rank])
     words = ", ".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
-    return f"rank{'s' if len(ranks) > 1 else ''} {words}"
+    return f"rank{'s' * (len(ranks) > 1)} {words}"
 
 
 def in_bytes(count: int | None) -> str:

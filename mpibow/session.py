@@ -28,7 +28,7 @@ from mpibow.run.events import EventFile, Events, Silent
 from mpibow.run.ledger import Ledger
 from mpibow.run.progress import Line, Progress, Quiet
 from mpibow.run.state import check_fits, read_centre, restore, snapshot, timeline_of
-from mpibow.summary import Summary, versions
+from mpibow.summary import Summary, Trained, versions
 from mpibow.sync.rules import make_rule
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Synchroniser, Tally
@@ -193,7 +193,7 @@ class Session:
         self.iteration += 1
         self.ledger.images += images
         self.ledger.samples += images
-        stop = save = ""
+        stop, save = "", False
         if self._asked:  # every rank read this from the same all-reduce
             stop, save = self._talk(signal)
         config, after = self.config, self.position
@@ -204,13 +204,8 @@ class Session:
         best = False
         if self.evaluator is not None and due(before, after, count, config.evaluate.every) and not stop:
             best = self.evaluate()
-        interval = config.checkpoint.interval
-        if interval is not None:
-            amount = int(interval.amount)
-            at = interval.unit == "iteration" and self.iteration % amount == 0
-            at = at or (interval.unit == "epoch" and due(before, after, count, interval.amount))
-            if at or save or stop or (best and config.checkpoint.best):
-                self.save(best)
+        if stop.startswith("SIG") or save or self._checkpoint_due(before, after, best):
+            self.save(best)
         self._show()
         return stop
 
@@ -254,7 +249,7 @@ class Session:
         seconds = time.perf_counter() - begin
         self.events.add("checkpoint", **self._where(), path=str(self._saved), seconds=seconds)
 
-    def finish(self, stop: str) -> Summary:
+    def finish(self, stop: str) -> Trained:
         """The end of a run that reached a limit, or was told to stop: what it came to, on rank 0 also on disk."""
         self.settle()
         self._clock()
@@ -271,7 +266,7 @@ class Session:
         self.events.add("end", **self._where(), stopped=stop)
         self.events.close()
         self.note(str(summary))
-        return summary
+        return Trained(summary, {name: view.copy() for name, view in self.layout.views(self.rule.centre).items()})
 
     def note(self, text: str) -> None:
         self.progress.note(text)
@@ -291,7 +286,7 @@ class Session:
         save = timed and interval is not None and now - self._saved_at > 60 * interval.amount
         return Request(stop, save, self._diverged)
 
-    def _talk(self, signal: str) -> tuple[str, str]:
+    def _talk(self, signal: str) -> tuple[str, bool]:
         """All ranks say what they want and do the same."""
         requests = self.synchroniser.call(lambda comm: comm.share(self._request(signal)))
         decision = decide(requests)
@@ -304,7 +299,7 @@ class Session:
             self.note(f"iteration {self.iteration}: {decision.stop}{who}")
         if decision.save:
             self._saved_at = time.perf_counter()
-        return decision.stop, "due" if decision.save else ""
+        return decision.stop, decision.save
 
     def _agree(self) -> None:
         self.settle()
@@ -312,6 +307,16 @@ class Session:
         self.ledger.drift = found.drift
         self.ledger.mismatches += found.mismatches
         self.events.add("agree", **self._where(), drift=found.drift, mismatches=found.mismatches)
+
+    def _checkpoint_due(self, before: int, after: int, best: bool) -> bool:
+        interval = self.config.checkpoint.interval
+        if interval is None:
+            return False
+        if interval.unit == "iteration" and self.iteration % int(interval.amount) == 0:
+            return True
+        if interval.unit == "epoch" and due(before, after, self.job.train.count, interval.amount):
+            return True
+        return best and self.config.checkpoint.best
 
     def _restart_due(self) -> bool:
         """Whether `rule.restart` wants averaging to start again before this iteration."""
@@ -479,4 +484,3 @@ def _check_alike(comm: Communicator, text: str) -> None:
     odd = next((rank for rank, found in enumerate(sums) if found != sums[0]), None)
     if odd is not None:
         raise CommunicationError(f"rank {odd}: has another config or model than rank 0; start all ranks with the same")
-

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from mpibow.graph.graph import Array
+
 PACKAGES = ("mpibow", "numpy", "mpi4py", "safetensors")
 
 
@@ -66,6 +68,14 @@ class Summary:
         lines.append(f"{self.ranks} rank(s), learners {learners}, batch {self.batch_size}, rule {self.rule['name']}")
         lines.append(f"run directory {self.run}")
         return "\n".join(lines)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What training gives back: its summary, and the centre's weights by name in canonical shapes."""
+
+    summary: Summary
+    weights: dict[str, Array]
 
 
 def versions() -> dict[str, str]:

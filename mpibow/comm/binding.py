@@ -37,16 +37,15 @@ def binding_warning(allowed: int, machine: int, learners: int, ranks: int, launc
 
     `allowed` are the rank's cores, `machine` the node's, `ranks` those on this node, `launcher` a Launcher's name.
     """
+    fitting = max(1, machine // ranks)
     if learners <= allowed:
-        if learners * ranks <= max(machine, allowed) or ranks == 1:
+        if learners * ranks <= machine:
             return None
-        return (
-            f"{ranks} ranks of {learners} learners share the node's {machine} cores: "
-            f"use {max(1, machine // ranks)} learners a rank, or fewer ranks"
-        )
-    need = f"this process may use {allowed} of {machine} cores, but has {learners} learners"
+        remedy = f"use fewer ranks, or learners={fitting}" if learners > fitting else "use fewer ranks"
+        return f"{ranks} ranks with {_learners(learners)} each share the node's {machine} cores: {remedy}"
+    need = f"this process may use {allowed} of {machine} cores, but has {_learners(learners)}"
     if learners * ranks > machine:
-        return f"{need}: use {max(1, machine // ranks)} learners a rank, or more cores"
+        return f"{need}: use learners={fitting}, or more cores"
     if launcher.startswith("Open MPI"):
         remedy = f"mpirun --bind-to none, or --map-by ppr:{ranks}:node:pe={learners}"
     elif launcher.startswith("mpiexec of MPICH"):
@@ -58,6 +57,10 @@ def binding_warning(allowed: int, machine: int, learners: int, ranks: int, launc
     else:
         remedy = "give it more, with taskset, the container's --cpus, or the batch system's cores per task"
     return f"{need}: {remedy}"
+
+
+def _learners(count: int) -> str:
+    return f"{count} learner{'s' * (count > 1)}"
 
 
 def _upwards(root: Path, path: str) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from mpibow.comm.mpi import Mpi, load, short
 from mpibow.errors import CommunicationError, MpibowError
 
 EXIT_INTERRUPTED = 130  # as a shell gives for SIGINT
+FORWARDED = 0.5  # seconds in which a launcher passes on what a rank has said; an abort drops the rest
 
 
 @dataclass(frozen=True)
@@ -121,6 +123,7 @@ def guarded(communicator: Single | Mpi, main: Callable[[], int | None]) -> NoRet
         say(text, communicator.rank if communicator.size > 1 and not alike else None)
     sys.stdout.flush()
     if code and (said is None or _waiting_threads()):
+        time.sleep(FORWARDED if communicator.size > 1 else 0)
         communicator.close(code)
         os._exit(code)
     sys.exit(code)

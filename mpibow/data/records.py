@@ -144,7 +144,7 @@ class RecordFile:
     def _check_tiling(self) -> None:
         starts = self._starts
         if self.form.encoding == "raw":
-            right = starts == np.arange(HEADER.size, self._end, self.form.size, dtype=np.uint64)
+            right = starts == np.arange(HEADER.size, self._end, self.form.size)
         else:
             right = np.append(starts[:-1] < starts[1:], starts[-1] < self._end)
             right[0] &= starts[0] == HEADER.size

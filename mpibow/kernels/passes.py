@@ -7,7 +7,7 @@ from typing import Protocol
 
 from mpibow.graph.graph import Array
 
-CHUNK = 8192  # elements: a few chunks fit the first-level cache; every kernel set cuts at the same places
+CHUNK = 32768  # elements: a few times 128 KiB fit the second-level cache; every kernel set cuts at the same places
 
 
 @dataclass(frozen=True)

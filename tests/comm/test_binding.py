@@ -75,8 +75,9 @@ def test_bound_to_too_few(launcher, remedy):
 
 def test_a_machine_too_small():
     assert binding_warning(2, 2, 4, 1) == (
-        "this process may use 2 of 2 cores, but has 4 learners: use 2 learners a rank, or more cores"
+        "this process may use 2 of 2 cores, but has 4 learners: use learners=2, or more cores"
     )
     assert binding_warning(4, 4, 2, 4) == (
-        "4 ranks of 2 learners share the node's 4 cores: use 1 learners a rank, or fewer ranks"
+        "4 ranks with 2 learners each share the node's 4 cores: use fewer ranks, or learners=1"
     )
+    assert binding_warning(2, 2, 1, 3) == "3 ranks with 1 learner each share the node's 2 cores: use fewer ranks"

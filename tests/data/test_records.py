@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from google_crc32c import value as crc32c
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -162,6 +163,7 @@ def test_messages_of_damage(raw: Path) -> None:
     [
         (12, struct.pack("<3I", 1, 2, 3), "has 8 bytes of images, not 2 times 6"),
         (12, struct.pack("<3I", *[2**32 - 1] * 3), f"has 8 bytes of images, not 2 times {(2**32 - 1) ** 3}"),
+        (12, struct.pack("<3I", 1, 1, 3), "has 8 bytes of images, not 2 times 3"),
         (12, bytes(12), "raw images have a shape (channels, height, width), got ()"),
         (12, struct.pack("<3I", 4, 1, 0), "raw images have a shape (channels, height, width), got (4, 1, 0)"),
         (24, b"jpeg", "jpeg images have no common shape, got (1, 2, 2)"),
@@ -226,6 +228,32 @@ def test_refuses_an_empty_file_and_a_wrong_form(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_labels_are_32_bits_whatever_the_classes(tmp_path: Path) -> None:
+    with (
+        pytest.raises(RecordError, match=r"record 0: a label lies in \[0, 2147483648\), got 2147483648$"),
+        write_file(tmp_path / "a.mpr", JPEG, classes=2**40) as writer,
+    ):
+        writer.add(b"a", 2**31)
+
+
+def test_file_then_name_then_folder_reach_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, steps = tmp_path / "a.mpr", []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(handle: int) -> None:
+        steps.append("folder" if os.path.samestat(os.fstat(handle), tmp_path.stat()) else os.fstat(handle).st_size)
+        fsync(handle)
+
+    def renamed(old: Path, new: Path) -> None:
+        steps.append((old.parent, new))
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", renamed)
+    write(path, RAW, (IMAGES[0], 7), (IMAGES[1], 0))
+    assert steps == [len(GOLDEN), (tmp_path, path), "folder"]
+
+
 def test_writing_that_fails_leaves_the_old_file(raw: Path) -> None:
     with pytest.raises(ZeroDivisionError), write_file(raw, RAW) as writer:  # noqa: PT012
         writer.add(IMAGES[0], 1)
@@ -241,6 +269,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert str(caught.value) == f"{path}: cannot be written: no such file or directory"
 
 
+@settings(deadline=None, max_examples=40)  # the disk takes its time
 @given(st.data())
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     path = tmp_path_factory.mktemp("records") / "a.mpr"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -13,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from google_crc32c import value as crc32c
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from mpibow import records
-from mpibow.data import aside, manifest
+from mpibow.data import aside, manifest, verify
 from mpibow.data.dataset import Dataset
 from mpibow.data.moments import Moments
 from mpibow.data.records import Form, RecordFile, write_file
@@ -116,6 +118,14 @@ def test_reads_into_rows_that_are_not_contiguous(folder: Path) -> None:
     assert not ring[..., 1::2].any()
 
 
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((2, 3, 2, 2), np.float32), ((3, 3, 2, 2), np.uint8), ((2, 1, 2, 2), np.uint8)]
+)
+def test_images_must_have_the_set_s_shape_and_dtype(folder: Path, shape: tuple[int, ...], dtype: type) -> None:
+    with pytest.raises(AssertionError):
+        open_records(folder).read(np.array([0, 1]), np.empty(shape, dtype), np.empty(2, np.int32))
+
+
 @pytest.mark.parametrize("sample", [-1, 10, 2**40])
 def test_samples_out_of_range(folder: Path, sample: int) -> None:
     with pytest.raises(RecordError) as caught:
@@ -123,6 +133,7 @@ def test_samples_out_of_range(folder: Path, sample: int) -> None:
     assert str(caught.value) == f"{folder}: samples lie in [0, 10), got {sample}"
 
 
+@settings(deadline=None, max_examples=40)  # the disk takes its time
 @given(st.data())
 def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=4, max_dims=4, max_side=4))
@@ -249,6 +260,53 @@ def test_an_empty_folder_is_taken_and_a_file_is_not(tmp_path: Path) -> None:
         write(tmp_path / "b", overwrite=True)
 
 
+def test_a_rename_that_fails_puts_the_old_back(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = os.rename
+
+    def full(old: Path, new: Path) -> None:
+        if (
+            ".tmp-" in old.name
+            and new == folder
+            and not folder.exists()
+            and (old / "set-00000.mpr").stat().st_size < 150
+        ):
+            raise OSError(errno.ENOSPC, "No space left on device")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "rename", full)
+    with pytest.raises(RecordError) as caught:
+        write(folder, IMAGES[:2], LABELS[:2], overwrite=True)
+    assert str(caught.value) == f"{folder}: cannot be written: no space left on device"
+    assert open_records(folder).count == 10
+    assert os.listdir(folder.parent) == ["set"]
+
+
+def test_a_link_is_written_beside_its_target(tmp_path: Path) -> None:
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk" / "set")
+    with aside.folder_aside(tmp_path / "link") as folder:
+        assert folder.parent == tmp_path / "disk"  # the same file system: else it could not be renamed
+
+
+def test_folders_reach_the_disk_before_and_after_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, steps = tmp_path / "a", []
+    fsync, rename = os.fsync, os.rename
+
+    def synced(handle: int) -> None:
+        steps.append(os.fstat(handle).st_ino)
+        fsync(handle)
+
+    def renamed(old: Path, new: Path) -> None:
+        steps.append("rename")
+        rename(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "rename", renamed)
+    with aside.folder_aside(path):
+        pass
+    assert steps == [path.stat().st_ino, "rename", tmp_path.stat().st_ino]
+
+
 def test_a_link_is_followed(folder: Path) -> None:
     link = folder.parent / "link"
     link.symlink_to(folder)
@@ -345,6 +403,11 @@ def test_messages_of_the_manifest(folder: Path) -> None:
         ({"encoding": "tiff"}, "encoding must be one of raw, jpeg, png, got 'tiff'"),
         ({"shape": [3, 2]}, "raw images have a shape (channels, height, width), got (3, 2)"),
         ({"shards": []}, "count must be that of all shards, 0, got 10"),
+        ({"shards": [], "count": 0}, "count must be that of all shards, 0, got 0"),
+        (
+            {"encoding": "jpeg", "shape": [], "mean": [], "std": []},
+            "mean and std must each have 0 channels, got 0 and 0",
+        ),
         ({"shards": [{"file": "../a", "size": 1, "count": 10, "checksum": 0}]}, "a shard's file must be a plain name"),
         ({"shards": 3}, "does not follow format 1: TypeError"),
         ({"count": "many"}, "does not follow format 1: ValueError"),
@@ -370,6 +433,31 @@ def test_shards_that_are_not_the_manifest_s(folder: Path) -> None:
     assert refusal(folder) == f"{path}: size is 92, the manifest says 176; {again}"
     path.unlink()
     assert refusal(folder) == f"{path}: cannot be read: no such file or directory"
+
+
+def test_a_manifest_that_says_another_count_or_shape(folder: Path) -> None:
+    path = folder / "set-00000.mpr"
+    rewrite(folder, shape=[3, 1, 4])
+    assert refusal(folder) == (
+        f"{path}: form is raw uint8 (3, 2, 2), the manifest says raw uint8 (3, 1, 4); convert the data again"
+    )
+    shards = json.loads((folder / "manifest.json").read_text())["shards"]
+    shards[0]["count"] = 3
+    rewrite(folder, shards=shards, count=9)
+    assert refusal(folder) == f"{path}: count is 4, the manifest says 3; convert the data again"
+
+
+def test_labels_below_zero(folder: Path) -> None:
+    path = folder / "set-00002.mpr"
+    data = bytearray(path.read_bytes())
+    data[-4:] = b"\xff" * 4
+    data[56:60] = crc32c(bytes(data[-32:])).to_bytes(4, "little")
+    data[60:64] = crc32c(bytes(data[:60])).to_bytes(4, "little")
+    path.write_bytes(data)
+    shards = json.loads((folder / "manifest.json").read_text())["shards"]
+    shards[2]["checksum"] = crc32c(bytes(data[:60]))
+    rewrite(folder, shards=shards)
+    assert refusal(folder) == f"{path}: labels lie in [0, 3), got -1 to 2; convert the data again"
 
 
 def test_labels_beyond_the_classes(folder: Path) -> None:
@@ -427,6 +515,13 @@ def test_verify_says_all_that_is_wrong(folder: Path, capsys: pytest.CaptureFixtu
     assert len(err.splitlines()) == len(starts)
     for line, start in zip(err.splitlines(), starts, strict=True):
         assert line.startswith(start)
+
+
+def test_verify_tells_how_far_it_is(folder: Path) -> None:
+    flip(folder / "set-00000.mpr", 64)
+    checked: list[int] = []
+    assert len(list(verify.damages(folder, checked.append))) == 1
+    assert sum(checked) == verify.size(folder) == 10
 
 
 def test_verify_without_a_manifest_still_reads_the_shards(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

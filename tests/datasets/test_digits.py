@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,11 +41,18 @@ def test_ensure_writes_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert (train / "manifest.json").stat() == written
 
 
-def test_many_processes_at_once_leave_one_data_set(tmp_path: Path) -> None:
+def test_ensure_mends_nothing(tmp_path: Path) -> None:
+    _, test = ensure_digits(tmp_path / "digits")
+    shutil.rmtree(test)
+    with pytest.raises(RecordError, match=r"digits: exists already; overwrite it"):
+        ensure_digits(tmp_path / "digits")
+
+
+def test_processes_at_once_leave_one_data_set(tmp_path: Path) -> None:
     code = "import sys; from mpibow.data.digits import ensure_digits; ensure_digits(sys.argv[1])"
     command = [sys.executable, "-c", code, str(tmp_path / "a" / "digits")]
-    processes = [subprocess.Popen(command) for _ in range(4)]
-    assert [process.wait() for process in processes] == [0] * 4
+    processes = [subprocess.Popen(command) for _ in range(2)]
+    assert [process.wait() for process in processes] == [0, 0]
     assert os.listdir(tmp_path / "a") == ["digits"]
     assert open_records(tmp_path / "a" / "digits" / "train").count == 1437
 

@@ -148,6 +148,8 @@ IDX3 = "an IDX file of bytes in 3 dimensions with 00 00 08 03"
             idx(IMAGES)[:8] + b"\xff\xff\xff\xff" * 2,
             "image sides must lie in [1, 4096], got 4294967295 x 4294967295",
         ),
+        ("train-images-idx3", idx(IMAGES[:, :0]), "image sides must lie in [1, 4096], got 0 x 2"),
+        ("t10k-labels-idx1", idx(LABELS[:2]) + b"\0", f"has 3 labels, its header says 2; {AGAIN}"),
         ("t10k-labels-idx1", idx(LABELS[:2])[:-1], f"has 1 labels, its header says 2; {AGAIN}"),
         ("t10k-labels-idx1", idx(IMAGES), f"starts with 00 00 08 03, {IDX1}"),
     ],
@@ -156,6 +158,13 @@ def test_bad_files_are_named(tmp_path: Path, name: str, data: bytes, message: st
     folder = source(tmp_path / "source", end="")
     (folder / f"{name}-ubyte").write_bytes(data)
     assert refusal(folder) == f"{folder}/{name}-ubyte: {message}"
+
+
+def test_no_images(tmp_path: Path) -> None:
+    folder = source(tmp_path / "source", end="")
+    for kind, array in (("images-idx3", IMAGES[:0]), ("labels-idx1", LABELS[:0])):
+        (folder / f"t10k-{kind}-ubyte").write_bytes(idx(array))
+    assert refusal(folder) == f"{folder}/t10k-images-idx3-ubyte: has no images"
 
 
 @pytest.mark.parametrize("name", ["train-images-idx3", "train-labels-idx1", "t10k-images-idx3"])

@@ -41,6 +41,33 @@ def test_blocks_alive_together_never_share_bytes(extents: list[tuple[int, int, i
     assert arena <= sum(-(-block.size // ALIGNMENT) * ALIGNMENT for block in blocks)
 
 
+def slow_place(blocks: list[Block]) -> dict[str, int]:
+    """By definition, line by line: the smallest run of free lines that fits, the lowest of equals, else on top."""
+    lines: dict[str, range] = {}
+    for block in sorted(blocks, key=lambda b: (-b.size, b.first, b.name)):
+        taken = {
+            i for other in blocks if other.name in lines and alive_together(block, other) for i in lines[other.name]
+        }
+        top, count = max(taken, default=-1) + 1, -(-block.size // ALIGNMENT)
+        runs, run = [], 0
+        for i in range(top + 1):
+            if i not in taken and i < top:
+                run += 1
+            elif run:
+                runs.append((run, i - run))
+                run = 0
+        start = min(((n, begin) for n, begin in runs if n >= count), default=(0, top))[1]
+        lines[block.name] = range(start, start + count)
+    return {name: taken.start * ALIGNMENT for name, taken in lines.items()}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 8), st.integers(0, 8)), max_size=25))
+def test_offsets_are_those_of_the_slow_definition(extents: list[tuple[int, int, int]]) -> None:
+    blocks = blocks_of(extents)
+    assert place(blocks)[0] == slow_place(blocks)
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.lists(EXTENTS, max_size=15), st.randoms(use_true_random=False))
 def test_the_order_of_the_blocks_does_not_matter(extents: list[tuple[int, int, int]], random: object) -> None:

@@ -1,0 +1,97 @@
+"""Training from one's own script: a net as a Python function, data as NumPy arrays, the same loop as `mpibow.train`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mpibow.comm.launch import open_communicator, outcome, say
+from mpibow.config import load_mapping
+from mpibow.data.dataset import Array, ArrayData, Dataset
+from mpibow.data.slots import slot_arrays
+from mpibow.errors import ConfigError
+from mpibow.graph.layout import plan_layout
+from mpibow.graph.plan import compile_plan
+from mpibow.job import Job, make_job
+from mpibow.models.classifier import Net
+from mpibow.summary import Summary
+
+Source = Dataset | tuple[Array, Array]
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A trained net: what the run came to, the centre's weights by name, and predictions."""
+
+    summary: Summary
+    weights: dict[str, Array]
+    _job: Job
+
+    def predict(self, images: Array, batch_size: int = 100) -> Array:
+        """Logits (n, classes) of images (n, ...) in the form that the net was trained on."""
+        data, images = self._job.train, np.asarray(images)
+        if images.shape[1:] != data.shape:
+            raise ConfigError(f"images: must be (n, {', '.join(map(str, data.shape))}), got {images.shape}")
+        graph = self._job.build(batch_size)
+        layout = plan_layout(graph, self._job.config.update.decay_biases)
+        flat = np.zeros(layout.size, self._job.config.precision)
+        for name, view in layout.views(flat).items():
+            view[...] = self.weights[name]
+        plan = compile_plan(graph, layout, self._job.kernels.operators, self._job.config.precision, training=False)
+        bound, slot = plan.bind(flat), slot_arrays(batch_size, data.shape, data.dtype)
+        logits = []
+        for start in range(0, len(images), batch_size):
+            part = images[start : start + batch_size]
+            slot["image"][: len(part)] = part
+            for name, array in bound.inputs.items():
+                np.copyto(array, slot[name])
+            bound.run()
+            logits.append(bound.outputs["logits"][: len(part)].copy())
+        return np.concatenate(logits) if logits else np.zeros((0, data.classes), flat.dtype)
+
+
+def fit(
+    net: Net,
+    train: Source,
+    test: Source | None = None,
+    *,
+    name: str = "net",
+    normalise: bool = True,
+    resume: str | None = None,
+    **settings: Any,
+) -> Fitted:
+    """Trains `net`, a function from an image tensor (n, ...) to logits (n, classes), and gives it back trained.
+
+    `train` and `test` are (images, labels) or data sets: images (n, channels, height, width) or (n, features), uint8
+    or float, labels (n,) integers. `settings` are those of a config file: batch_size=8, learners=2, update={"lr": 0.1},
+    stop={"epochs": 5}, ... Under mpirun every rank of the script calls it; an error on one ends all.
+    """
+    from mpibow.train import train as run  # late: `python -m mpibow.train` must not find it imported already
+
+    comm, note = open_communicator()
+
+    done: list[Fitted] = []
+
+    def work() -> int:
+        config = load_mapping(settings, model_given=True, data_given=True)
+        training = _dataset(train, "train")
+        testing = None if test is None else _dataset(test, "test", training.classes)
+        job = make_job(name, config, net, training, testing, standardise=normalise)
+        trained = run(job, comm, resume=resume, note=note)
+        done.append(Fitted(trained.summary, trained.weights, job))
+        return 0
+
+    if comm.size == 1:
+        work()
+    else:
+        code, text = outcome(work)
+        if not done:  # this rank failed: the others must not wait for it
+            say(text, comm.rank)
+            comm.close(code or 1)
+    return done[0]
+
+
+def _dataset(source: Source, name: str, classes: int | None = None) -> Dataset:
+    return ArrayData(*source, classes=classes, name=name) if isinstance(source, tuple) else source

@@ -1,0 +1,315 @@
+"""The reference kernels against slow definitions of their own, in plain loops and float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow import ops
+from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.kernel import Kernel
+from mpibow.kernels.numpy import OPERATORS
+from mpibow.kernels.philox import stream
+from tests.kernels.cases import CASES, Bench, Case, name
+from tests.kernels.test_philox import plain
+
+Weights = Mapping[str, Array]
+Back = tuple[list[Array], dict[str, Array]]  # gradients of inputs, of weights
+
+
+def conv(op: ops.Conv2d, x: Array, w: Weights) -> Array:
+    y = np.zeros(op.infer(x.shape))
+    for (n, o, i, j), _ in np.ndenumerate(y):
+        y[n, o, i, j] = w["bias"][o] if op.bias else 0
+        for source, target in conv_terms(op, x.shape, (n, o, i, j)):
+            y[n, o, i, j] += x[source] * w["weight"][target]
+    return y
+
+
+def conv_terms(op: ops.Conv2d, shape: tuple[int, ...], at: tuple[int, ...]) -> list[tuple[Any, Any]]:
+    """Indices into x and weight of the products that make up y[at]."""
+    n, o, i, j = at
+    terms = []
+    for c, a, b in product(range(shape[1]), range(op.kernel[0]), range(op.kernel[1])):
+        row, column = i * op.stride[0] + a - op.padding[0], j * op.stride[1] + b - op.padding[1]
+        if 0 <= row < shape[2] and 0 <= column < shape[3]:
+            terms.append(((n, c, row, column), (o, c, a, b)))
+    return terms
+
+
+def conv_back(op: ops.Conv2d, x: Array, w: Weights, dy: Array) -> Back:
+    dx, dw = np.zeros(x.shape), {key: np.zeros(array.shape) for key, array in w.items()}
+    for at, d in np.ndenumerate(dy):
+        if op.bias:
+            dw["bias"][at[1]] += d
+        for source, target in conv_terms(op, x.shape, at):
+            dx[source] += d * w["weight"][target]
+            dw["weight"][target] += d * x[source]
+    return [dx], dw
+
+
+def windows(op: ops.MaxPool2d | ops.AvgPool2d, shape: tuple[int, ...], at: tuple[int, ...]) -> list[Any]:
+    """Indices of the elements of y[at]'s window, row by row."""
+    n, c, i, j = at
+    elements = product(range(op.kernel[0]), range(op.kernel[1]))
+    return [(n, c, i * op.stride[0] + a, j * op.stride[1] + b) for a, b in elements]
+
+
+def max_pool(op: ops.MaxPool2d, x: Array, w: Weights) -> Array:
+    y = np.zeros(op.infer(x.shape))
+    for at, _ in np.ndenumerate(y):
+        y[at] = max(x[element] for element in windows(op, x.shape, at))
+    return y
+
+
+def max_pool_back(op: ops.MaxPool2d, x: Array, w: Weights, dy: Array) -> Back:
+    dx = np.zeros(x.shape)
+    for at, d in np.ndenumerate(dy):
+        elements = windows(op, x.shape, at)
+        dx[max(elements, key=lambda element: x[element])] += d  # max keeps the first of equals
+    return [dx], {}
+
+
+def avg_pool(op: ops.AvgPool2d, x: Array, w: Weights) -> Array:
+    y = np.zeros(op.infer(x.shape))
+    for at, _ in np.ndenumerate(y):
+        elements = windows(op, x.shape, at)
+        y[at] = sum(x[element] for element in elements) / len(elements)
+    return y
+
+
+def avg_pool_back(op: ops.AvgPool2d, x: Array, w: Weights, dy: Array) -> Back:
+    dx = np.zeros(x.shape)
+    for at, d in np.ndenumerate(dy):
+        elements = windows(op, x.shape, at)
+        for element in elements:
+            dx[element] += d / len(elements)
+    return [dx], {}
+
+
+def dense(op: ops.Dense, x: Array, w: Weights) -> Array:
+    y = np.zeros((len(x), op.units))
+    for (n, u), _ in np.ndenumerate(y):
+        y[n, u] = sum(x[n, f] * w["weight"][u, f] for f in range(x.shape[1])) + (w["bias"][u] if op.bias else 0)
+    return y
+
+
+def dense_back(op: ops.Dense, x: Array, w: Weights, dy: Array) -> Back:
+    dx, dw = np.zeros(x.shape), {key: np.zeros(array.shape) for key, array in w.items()}
+    for (n, u), d in np.ndenumerate(dy):
+        dx[n] += d * w["weight"][u]
+        dw["weight"][u] += d * x[n]
+        if op.bias:
+            dw["bias"][u] += d
+    return [dx], dw
+
+
+def mask(op: ops.Dropout, counter: Array, shape: tuple[int, ...], node: str = "node") -> Array:
+    """Element e of a sample takes word e % 4 of Philox: counter (e // 4, sample low, high, epoch), key (seed, node)."""
+    kept = np.zeros(shape).reshape(shape[0], -1)
+    for n, (seed, epoch, low, high) in enumerate(counter.tolist()):
+        for e in range(kept.shape[1]):
+            word = plain((e // 4, low, high, epoch), (seed, stream(node)))[e % 4]
+            kept[n, e] = word >= op.rate * 2**32
+    return kept.reshape(shape) / (1 - op.rate)
+
+
+def softmax(logits: Array) -> Array:
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def cross_entropy(op: Any, logits: Array, label: Array, w: Weights) -> Array:
+    return np.array([-np.log(softmax(logits)[n, label[n]]) for n in range(len(label))])
+
+
+def cross_entropy_back(op: Any, logits: Array, label: Array, w: Weights, dy: Array) -> Back:
+    return [dy[:, None] * (softmax(logits) - np.eye(logits.shape[1])[label])], {}
+
+
+def hits(op: Any, logits: Array, label: Array, w: Weights) -> Array:
+    return np.array([float(list(row).index(max(row)) == n) for row, n in zip(logits, label, strict=True)])
+
+
+def normalised(op: ops.Normalise, x: Array, w: Weights) -> Array:
+    y = np.zeros(x.shape)
+    for at, value in np.ndenumerate(x):
+        y[at] = (float(value) - op.mean[at[1]]) / op.std[at[1]]
+    return y
+
+
+def add(op: Any, *args: Any) -> Array:
+    return np.sum(args[:-1], axis=0)
+
+
+def sigmoid(x: Array) -> Array:
+    return 1 / (1 + np.exp(-x))
+
+
+SLOW: dict[str, tuple[Callable[..., Array], Callable[..., Back] | None]] = {
+    "dense": (dense, dense_back),
+    "conv": (conv, conv_back),
+    "max_pool": (max_pool, max_pool_back),
+    "avg_pool": (avg_pool, avg_pool_back),
+    "relu": (lambda op, x, w: np.where(x > 0, x, 0), lambda op, x, w, dy: ([np.where(x > 0, dy, 0)], {})),
+    "sigmoid": (
+        lambda op, x, w: sigmoid(x),
+        lambda op, x, w, dy: ([dy * sigmoid(x) * (1 - sigmoid(x))], {}),
+    ),
+    "tanh": (lambda op, x, w: np.tanh(x), lambda op, x, w, dy: ([dy / np.cosh(x) ** 2], {})),
+    "dropout": (
+        lambda op, x, counter, w: x * mask(op, counter, x.shape),
+        lambda op, x, counter, w, dy: ([dy * mask(op, counter, x.shape)], {}),
+    ),
+    "softmax_cross_entropy": (cross_entropy, cross_entropy_back),
+    "accuracy": (hits, None),
+    "normalise": (normalised, None),
+    "sum": (add, None),
+}
+KERNEL_CASES = [case for case in CASES if type(case.op) in OPERATORS]
+TOLERANCE = {"float64": 1e-12, "float32": 2e-6}  # float32: sums of up to 48 products, 6e-8 each
+
+
+def kernel_of(case: Case) -> Kernel:
+    return OPERATORS[type(case.op)]
+
+
+def doubles(arrays: Mapping[str, Array]) -> dict[str, Array]:
+    return {key: array.astype(np.float64) for key, array in arrays.items()}
+
+
+def close(got: Array, expected: Array, dtype: str) -> None:
+    tolerance = TOLERANCE[dtype]
+    assert got.shape == expected.shape
+    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(expected).max())))
+
+
+RUNS = [(case, training) for case in KERNEL_CASES for training in (True, False) if not case.op.is_view(training)]
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize(("case", "training"), RUNS, ids=lambda v: name(v) if isinstance(v, Case) else f"training={v}")
+def test_forward(case: Case, training: bool, dtype: str) -> None:
+    bench = Bench(case, kernel_of(case), dtype, training=training)
+    inputs = [x.astype(np.float64) if x.dtype == dtype else x for x in bench.x]
+    close(bench.forward(), SLOW[case.op.kind][0](case.op, *inputs, doubles(bench.w)), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("case", [case for case in KERNEL_CASES if kernel_of(case).backward is not None], ids=name)
+def test_backward(case: Case, dtype: str) -> None:
+    bench = Bench(case, kernel_of(case), dtype)
+    inputs = [x.astype(np.float64) if x.dtype == dtype else x for x in bench.x]
+    back = SLOW[case.op.kind][1]
+    assert back is not None
+    dx, dw = back(case.op, *inputs, doubles(bench.w), bench.dy.astype(np.float64))
+    bench.forward()
+    run = kernel_of(case).backward(bench.call(backward=True))  # type: ignore[misc]
+    for _ in range(2):  # overwrites, never adds
+        run()
+        for got, expected in zip([array for array in bench.dx if array is not None], dx, strict=True):
+            close(got, expected, dtype)
+        assert bench.dw.keys() == dw.keys()
+        for key, expected in dw.items():
+            close(bench.dw[key], expected, dtype)
+
+
+def bench_of(op: Any, *inputs: Array, dtypes: tuple[str, ...] = (FLOAT,)) -> Bench:
+    """A bench whose inputs are these."""
+    bench = Bench(Case(op, tuple(x.shape for x in inputs), dtypes), OPERATORS[type(op)], "float64")
+    for array, x in zip(bench.x, inputs, strict=True):
+        array[...] = x
+    return bench
+
+
+def forward(op: Any, *inputs: Array, dtypes: tuple[str, ...] = (FLOAT,)) -> Array:
+    return bench_of(op, *inputs, dtypes=dtypes).forward()
+
+
+def test_the_first_of_equals_wins_a_window() -> None:
+    x = np.array([[1.0, 7, 7], [7, 0, 7], [2, 2, 2]]).reshape(1, 1, 3, 3)
+    bench = bench_of(ops.MaxPool2d((2, 2), (1, 1)), x)
+    np.testing.assert_array_equal(bench.forward(), [[[[7, 7], [7, 7]]]])
+    bench.dy[...] = [[[[1, 10], [100, 1000]]]]
+    OPERATORS[ops.MaxPool2d].backward(bench.call(backward=True))()  # type: ignore[misc]
+    np.testing.assert_array_equal(bench.dx[0], [[[[0, 11, 0], [100, 0, 1000], [0, 0, 0]]]])
+
+
+def test_a_window_of_more_than_256_elements() -> None:
+    x = np.zeros((1, 1, 17, 17))
+    x[0, 0, 16, 15] = 1
+    bench = bench_of(ops.MaxPool2d((17, 17), (1, 1)), x)
+    assert bench.forward().tolist() == [[[[1.0]]]]
+    bench.dy[...] = 3
+    OPERATORS[ops.MaxPool2d].backward(bench.call(backward=True))()  # type: ignore[misc]
+    np.testing.assert_array_equal(bench.dx[0], 3 * x)
+
+
+@pytest.mark.parametrize("op", [ops.MaxPool2d((2, 2), (2, 2)), ops.AvgPool2d((2, 2), (2, 2)), ops.Relu(), ops.Tanh()])
+@pytest.mark.parametrize("place", range(4))
+def test_nan_is_passed_on(op: Any, place: int) -> None:
+    x = np.ones((1, 1, 2, 2))
+    x.reshape(-1)[place] = np.nan
+    assert np.isnan(forward(op, x)).any()
+
+
+def test_no_overflow() -> None:
+    with np.errstate(all="raise", under="ignore"):
+        np.testing.assert_array_equal(forward(ops.Sigmoid(), np.array([[-1e4, 0.0, 1e4]])), [[0.0, 0.5, 1.0]])
+        logits, label = np.array([[1e4, -1e4, 0.0], [1e4, -1e4, 0.0]]), np.array([0, 1])
+        losses = forward(ops.SoftmaxCrossEntropy(), logits, label, dtypes=(FLOAT, "int32"))
+    np.testing.assert_array_equal(losses, [0.0, 2e4])
+
+
+def test_the_first_of_equal_logits_is_the_guess() -> None:
+    logits, label = np.array([[1.0, 3, 3], [3, 3, 1], [0, 0, 0]]), np.array([2, 0, 0])
+    assert forward(ops.Accuracy(), logits, label, dtypes=(FLOAT, "int32")).tolist() == [0.0, 1.0, 1.0]
+
+
+def counters(samples: list[int], seed: int = 1, epoch: int = 0) -> Array:
+    return np.array([[seed, epoch, sample & 0xFFFFFFFF, sample >> 32] for sample in samples], np.uint32)
+
+
+def masks(samples: list[int], features: int = 40, rate: float = 0.5, seed: int = 1, epoch: int = 0) -> Array:
+    """Which elements of each sample are kept, as 0 and 1 / (1 - rate)."""
+    return forward(
+        ops.Dropout(rate), np.ones((len(samples), features)), counters(samples, seed, epoch), dtypes=(FLOAT, "uint32")
+    )
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5, 0.75])
+def test_dropout_drops_its_rate_and_keeps_the_mean(rate: float) -> None:
+    kept = masks(list(range(40)), 1001, rate)
+    assert np.unique(kept).tolist() == pytest.approx([0.0, 1 / (1 - rate)])
+    deviation = (rate * (1 - rate) / kept.size) ** 0.5
+    assert (kept == 0).mean() == pytest.approx(rate, abs=4 * deviation)
+    for axis in (0, 1):  # no row or column stands out: six deviations of its own
+        part = (kept == 0).mean(axis=axis)
+        assert np.abs(part - rate).max() < 6 * (rate * (1 - rate) / kept.shape[axis]) ** 0.5
+
+
+def test_a_samples_mask_does_not_depend_on_its_batch() -> None:
+    alone, among = masks([7]), masks([3, 1 << 40, 7, 7])
+    np.testing.assert_array_equal(among[2], alone[0])
+    np.testing.assert_array_equal(among[3], alone[0])
+
+
+def test_a_mask_depends_on_seed_epoch_sample_and_node() -> None:
+    seven = masks([7])[0]
+    others = [masks([7], seed=2), masks([7], epoch=1), masks([8]), masks([7 + (1 << 32)]), masks([7 + (1 << 31)])]
+    bench = bench_of(ops.Dropout(0.5), np.ones((1, 40)), counters([7]), dtypes=(FLOAT, "uint32"))
+    OPERATORS[ops.Dropout].forward(replace(bench.call(backward=False), name="other"))()
+    others.append(bench.y)
+    rows = [seven, *(other[0] for other in others)]
+    for i, one in enumerate(rows):
+        for other in rows[:i]:
+            assert 0.2 < (one != other).mean() < 0.8
+
+
+def test_longer_samples_begin_with_the_same_mask() -> None:
+    np.testing.assert_array_equal(masks([7], 40)[:, :33], masks([7], 33))

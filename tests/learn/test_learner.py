@@ -1,0 +1,136 @@
+"""A learner: the slot is copied and released, the result is the plan's, and what is not finite is seen."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+
+import numpy as np
+import pytest
+
+from mpibow.data.slots import Slot, slot_arrays
+from mpibow.graph.graph import Array, Graph
+from mpibow.graph.layout import initial_weights, plan_layout
+from mpibow.graph.plan import compile_plan
+from mpibow.kernels.numpy import OPERATORS
+from mpibow.learn.learner import Learner
+from mpibow.models import MODELS
+from mpibow.models.classifier import classifier
+from mpibow.ops import dense, softmax_cross_entropy
+
+BUILD = classifier(partial(MODELS["mlp"], classes=3, hidden=[5]), (2, 3), "float")
+IMAGE = np.dtype(np.float32)
+
+
+def learner_of(graph: Graph, dtype: str = "float32") -> tuple[Learner, Array]:
+    layout = plan_layout(graph)
+    weights = initial_weights(layout, 1, dtype)
+    gradient = np.zeros_like(weights)
+    plan = compile_plan(graph, layout, OPERATORS, dtype, training=True).bind(weights, gradient)
+    return Learner(plan, gradient), weights
+
+
+def slot_of(batch: int, seed: int = 0) -> Slot:
+    arrays = slot_arrays(batch, (2, 3), IMAGE)
+    generator = np.random.default_rng(seed)
+    arrays["image"][...] = generator.standard_normal((batch, 2, 3))
+    arrays["label"][...] = generator.integers(0, 3, batch)
+    return Slot(arrays, lambda: None)
+
+
+def test_result_and_gradient() -> None:
+    learner, _ = learner_of(BUILD(4))
+    result = learner.compute(slot_of(4))
+    gradient = learner.gradient.copy()
+    plan, slot = learner.plan, slot_of(4)
+    plan.inputs["image"][...], plan.inputs["label"][...] = slot.arrays["image"], slot.arrays["label"]
+    plan.run()
+    np.testing.assert_array_equal(learner.gradient, gradient)
+    assert np.abs(gradient).max() > 0
+    assert result.loss == pytest.approx(float(plan.outputs["loss"].sum()))
+    assert result.loss > 1
+    assert result.hits == plan.outputs["accuracy"].sum()
+    assert result.finite
+    assert 0 < result.seconds < 10
+
+
+def test_hits() -> None:
+    learner, weights = learner_of(BUILD(4))
+    learner.plan.plan.layout.views(weights)["dense2.bias"][1] = 100  # always guesses 1
+    slot = slot_of(4)
+    slot.arrays["label"][...] = [1, 0, 1, 1]
+    assert learner.compute(slot).hits == 3.0
+
+
+def test_the_slot_is_copied_before_it_is_released() -> None:
+    learner, _ = learner_of(BUILD(4))
+    expected = learner.compute(slot_of(4))
+    slot, released = slot_of(4), []
+
+    def release() -> None:
+        released.append(True)
+        for array in slot.arrays.values():  # as the pipeline might, at once
+            array.fill(0)
+
+    slot.release = release
+    result = learner.compute(slot)
+    assert (result.loss, result.hits) == (expected.loss, expected.hits)
+    assert released == [True]
+
+
+def test_the_slot_is_released_before_the_plan_runs() -> None:
+    learner, _ = learner_of(BUILD(4))
+    events: list[str] = []
+    slot = slot_of(4)
+    slot.release = lambda: events.append("release")
+    run = learner.plan.run
+    learner.plan.run = lambda: (events.append("run"), run())[1]  # type: ignore[method-assign]
+    learner.compute(slot)
+    assert events == ["release", "run"]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_is_seen_without_a_warning(value: float) -> None:
+    learner, _ = learner_of(BUILD(4))
+    slot = slot_of(4)
+    slot.arrays["image"][2, 1, 1] = value
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not learner.compute(slot).finite
+    assert learner.compute(slot_of(4)).finite
+
+
+def test_a_finite_loss_with_a_gradient_that_is_not() -> None:
+    learner, _ = learner_of(BUILD(4))
+    run = learner.plan.run
+
+    def broken() -> None:
+        run()
+        learner.gradient[3] = np.nan
+
+    learner.plan.run = broken  # type: ignore[method-assign]
+    result = learner.compute(slot_of(4))
+    assert np.isfinite(result.loss)
+    assert not result.finite
+
+
+def test_a_graph_without_accuracy_or_counter() -> None:
+    graph = Graph()
+    logits = dense(graph.input("image", (2, 3)), 3)
+    graph.output("loss", softmax_cross_entropy(logits, graph.input("label", (2,), "int32")))
+    learner, _ = learner_of(graph)
+    arrays = {"image": np.ones((2, 3), np.float32), "label": np.zeros(2, np.int32), "counter": np.zeros((2, 4))}
+    result = learner.compute(Slot(arrays, lambda: None))
+    assert result.hits == 0.0
+    assert result.finite
+
+
+def test_dropout_gets_the_slots_counter() -> None:
+    learner, _ = learner_of(classifier(partial(MODELS["lenet"], classes=3), (1, 28, 28), "uint8")(1))
+    slot = Slot(slot_arrays(1, (1, 28, 28), np.dtype(np.uint8)), lambda: None)
+    slot.arrays["image"][...] = np.random.default_rng(0).integers(0, 256, (1, 1, 28, 28))
+    losses = []
+    for epoch in (1, 2, 1):
+        slot.arrays["counter"][0] = (5, epoch, 6, 7)
+        losses.append(learner.compute(slot).loss)
+    assert losses[0] == losses[2] != losses[1]

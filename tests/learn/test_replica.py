@@ -1,0 +1,80 @@
+"""Replicas: rows of one block whose addresses never change."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mpibow.learn.replica import Replicas
+
+
+def filled(capacity: int = 4, count: int = 3) -> Replicas:
+    replicas = Replicas(capacity, 5, "float32")
+    replicas.resize(count)
+    for value, rows in enumerate((replicas.weights, replicas.momenta, replicas.gradients), 1):
+        rows[...] = 10 * value + np.arange(count)[:, None]
+    return replicas
+
+
+def test_a_new_block_is_empty_and_zero() -> None:
+    replicas = Replicas(4, 5, "float64")
+    assert (replicas.count, replicas.capacity, replicas.weights.shape) == (0, 4, (0, 5))
+    replicas.resize(4)
+    for rows in (replicas.weights, replicas.momenta, replicas.gradients):
+        assert rows.shape == (4, 5)
+        assert rows.dtype == np.float64
+        assert not rows.any()
+
+
+def test_the_three_blocks_are_apart_and_contiguous() -> None:
+    replicas = filled()
+    blocks = (replicas.weights, replicas.momenta, replicas.gradients)
+    assert [rows[:, 0].tolist() for rows in blocks] == [[10, 11, 12], [20, 21, 22], [30, 31, 32]]
+    assert all(rows.flags.c_contiguous for rows in blocks)
+
+
+def test_a_row_is_what_a_plan_is_bound_to() -> None:
+    replicas = filled()
+    weights, gradients = replicas.row(1)
+    weights[0], gradients[1] = -1, -2
+    assert replicas.weights[1].tolist() == [-1, 11, 11, 11, 11]
+    assert replicas.gradients[1].tolist() == [31, -2, 31, 31, 31]
+
+
+def test_addresses_outlive_resizing() -> None:
+    replicas = filled(4, 1)
+    rows = [replicas.row(i) for i in range(4)]
+    for count in (3, 1, 4, 2):
+        replicas.resize(count)
+        assert replicas.count == len(replicas.weights) == len(replicas.momenta) == len(replicas.gradients) == count
+        for i in range(count):
+            assert np.shares_memory(replicas.weights[i], rows[i][0])
+            assert np.shares_memory(replicas.gradients[i], rows[i][1])
+
+
+def test_growing_keeps_what_is_there_and_starts_momenta_at_0() -> None:
+    replicas = filled(4, 3)
+    replicas.resize(1)
+    replicas.resize(4)
+    assert replicas.weights[0, 0] == 10
+    assert replicas.momenta[:, 0].tolist() == [20, 0, 0, 0]  # those of dropped learners are forgotten
+
+
+def test_resizing_to_the_same_count_changes_nothing() -> None:
+    replicas = filled()
+    replicas.resize(3)
+    assert replicas.momenta[:, 0].tolist() == [20, 21, 22]
+
+
+@pytest.mark.parametrize("count", [0, 5, -1])
+def test_a_count_that_does_not_fit(count: int) -> None:
+    with pytest.raises(AssertionError):
+        filled().resize(count)
+
+
+def test_reseed_touches_one_learner() -> None:
+    replicas = filled()
+    replicas.reseed(1, np.full(5, 7.0, np.float32))
+    assert replicas.weights[:, 0].tolist() == [10, 7, 12]
+    assert replicas.momenta[:, 0].tolist() == [20, 0, 22]
+    assert replicas.gradients[:, 0].tolist() == [30, 0, 32]

