@@ -41,8 +41,7 @@ class Job:
 
     @property
     def kernels(self) -> KernelSet:
-        device = "numpy" if self.config.device == "auto" else self.config.device
-        return KERNEL_SETS[device]
+        return kernels_of(self.config)
 
     def layout(self) -> Layout:
         return plan_layout(self.build(self.config.batch_size), self.config.update.decay_biases)
@@ -64,17 +63,27 @@ def open_job(config: Config) -> Job:
     assert config.data is not None
     train = open_data(config.data.train)
     test = None if config.data.test is None else open_data(config.data.test)
-    if config.model.name not in MODELS:
-        raise ConfigError(f"model.name: must be one of {', '.join(sorted(MODELS))}, got '{config.model.name}'")
-    function = MODELS[config.model.name]
-    options = check_options("model", function, config.model.options)
     if config.model.classes not in (None, train.classes):
         raise ConfigError(
             f"data.train: {config.data.train} has {train.classes} classes, model.classes is {config.model.classes}"
         )
-    net = partial(function, classes=train.classes, **options)
+    net = named_net(config, train.classes)
     title = f"{config.model.name}-{Path(config.data.train).resolve().parent.name}"
     return make_job(title, config, net, train, test, standardise=config.data.normalise)
+
+
+def named_net(config: Config, classes: int) -> Net:
+    """The net that `model` names, with its options. Raises ConfigError."""
+    assert config.model is not None
+    if config.model.name not in MODELS:
+        raise ConfigError(f"model.name: must be one of {', '.join(sorted(MODELS))}, got '{config.model.name}'")
+    function = MODELS[config.model.name]
+    return partial(function, classes=classes, **check_options("model", function, config.model.options))
+
+
+def kernels_of(config: Config) -> KernelSet:
+    """The kernel set of `device`: auto takes the fastest that is there."""
+    return KERNEL_SETS["numpy" if config.device == "auto" else config.device]
 
 
 def make_job(title: str, config: Config, net: Net, train: Dataset, test: Dataset | None, *, standardise: bool) -> Job:

@@ -234,9 +234,7 @@ class Session:
             **self._identity(),
             "rule_settings": self._rule(),
             "config": dump(self.config),
-            "input": {"shape": self.job.train.shape, "dtype": str(self.job.train.dtype)},
-            "mean": self.job.train.mean,
-            "std": self.job.train.std,
+            "input": self._input(),
             "ledger": self.ledger.state(),
             "metrics_bytes": self.synchroniser.call(lambda comm: comm.share(self.events.mark()))[0],
         }
@@ -394,6 +392,13 @@ class Session:
             "layout": self.layout.digest(),
             "train_samples": self.job.train.count,
         }
+
+    def _input(self) -> dict[str, Any]:
+        """What an evaluation must know of the data that the net was trained on."""
+        data = self.job.train
+        scaling = self.config.data is None or self.config.data.normalise
+        mean, std = (list(data.mean), list(data.std)) if scaling else (None, None)
+        return {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes, "mean": mean, "std": std}
 
     def _open_output(self, header: dict[str, Any] | None, notes: list[str]) -> None:
         self.events: Events = Silent()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mpibow.graph.graph import Graph, Shape, Tensor
 from mpibow.ops import accuracy, normalise, softmax_cross_entropy
@@ -12,7 +12,7 @@ Build = Callable[[int], Graph]  # batch size -> graph; the weights do not depend
 
 
 def classifier(
-    net: Net, shape: Shape, dtype: str, mean: tuple[float, ...] | None = None, std: tuple[float, ...] | None = None
+    net: Net, shape: Shape, dtype: str, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
 ) -> Build:
     """Graphs with inputs image (batch, *shape) and label (and counter, with dropout), outputs loss, accuracy, logits.
 
@@ -23,7 +23,7 @@ def classifier(
         graph = Graph()
         image = graph.input("image", (batch, *shape), dtype)
         label = graph.input("label", (batch,), "int32")
-        scaled = normalise(image, mean or (0.0,) * shape[0], std or (1.0,) * shape[0])
+        scaled = normalise(image, tuple(mean or (0.0,) * shape[0]), tuple(std or (1.0,) * shape[0]))
         logits = graph.output("logits", net(scaled))
         graph.output("loss", softmax_cross_entropy(logits, label))
         graph.output("accuracy", accuracy(logits, label))

@@ -1,0 +1,137 @@
+"""Measures training on made-up data: python -m mpibow.bench train MODEL --batch-size B --learners K --json."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from mpibow.comm.communicator import Communicator
+from mpibow.comm.launch import run_ranks
+from mpibow.config import load_mapping
+from mpibow.data.dataset import ArrayData
+from mpibow.errors import ConfigError
+from mpibow.job import Job, make_job, named_net
+from mpibow.models import MODELS
+from mpibow.run.signals import Signals
+from mpibow.session import Session
+from mpibow.summary import versions
+from mpibow.train import iterate
+
+SHAPES: Mapping[str, tuple[int, tuple[int, ...]]] = {  # classes and images that a model is known for
+    "convnet": (10, (1, 8, 8)),
+    "lenet": (10, (1, 28, 28)),
+    "logistic": (10, (1, 28, 28)),
+    "mlp": (10, (1, 28, 28)),
+}
+SAMPLES = 2048
+WARM_UP = 5  # iterations
+
+
+def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
+    """Runs the training loop for `seconds` after a warm-up; images/s of all ranks and the time of an iteration."""
+    threadpool_limits(1)
+    times: list[float] = []
+    with Signals() as signals, Session(job, comm, None, "") as session:
+        pipeline = session.open_pipeline()
+        for _ in range(WARM_UP):
+            iterate(session, pipeline, signals)
+        begin = last = time.perf_counter()
+        more = np.ones(1)  # rank 0 decides for all when the time is up
+        while more[0]:
+            iterate(session, pipeline, signals)
+            now = time.perf_counter()
+            times.append(now - last)
+            last = now
+            if comm.size > 1 and len(times) % 10:
+                continue
+            more[0] = float(now - begin < seconds)
+            session.synchroniser.call(lambda c: c.broadcast(more))
+        session.settle()
+        counts = session.coordinator.timeline().counts(session.iteration)
+        elapsed = time.perf_counter() - begin
+    median, p10, p90 = np.percentile(times, [50, 10, 90]).tolist()
+    images = len(times) * sum(counts) * job.config.batch_size
+    return {
+        "images_per_second": images / elapsed,
+        "seconds_per_iteration": {"median": median, "p10": p10, "p90": p90},
+        "iterations": len(times),
+        "model": job.title,
+        "batch_size": job.config.batch_size,
+        "learners": counts,
+        "ranks": comm.size,
+        "rule": job.config.rule.name,
+        "device": "cpu",
+        "kernels": job.kernels.name,
+        "precision": job.config.precision,
+        "versions": versions(),
+    }
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m mpibow.bench", description="Benchmarks; one JSON line with --json."
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    command = commands.add_parser("train", help="the whole training step on made-up data; also under mpirun")
+    command.add_argument("model", choices=sorted(MODELS), help="model to train")
+    command.add_argument("--batch-size", type=int, default=8, help="samples of a learner (8)")
+    command.add_argument("--learners", type=int, default=1, help="learners of a rank (1)")
+    command.add_argument("--seconds", type=float, default=10.0, help="how long to measure (10)")
+    command.add_argument("--shape", help="channels,height,width of an image; the model's own unless given")
+    command.add_argument("--classes", type=int, help="classes; the model's own unless given")
+    command.add_argument("--json", action="store_true", help="print one JSON line")
+    command.add_argument("overrides", nargs="*", metavar="key.path=value", help="any other setting, as rule.name=ssgd")
+    run_ranks(partial(_run, parser.parse_args(argv)))
+
+
+def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
+    if arguments.seconds <= 0:
+        raise ConfigError(f"--seconds: must be above 0, got {arguments.seconds:g}")
+    classes, shape = SHAPES[arguments.model]
+    classes = arguments.classes or classes
+    if arguments.shape:
+        try:
+            shape = tuple(int(extent) for extent in arguments.shape.split(","))
+        except ValueError:
+            raise ConfigError(f"--shape: must be channels,height,width, got '{arguments.shape}'") from None
+    generator = np.random.default_rng(0)
+    images = generator.integers(256, size=(SAMPLES, *shape), dtype=np.uint8)
+    data = ArrayData(images, generator.integers(classes, size=SAMPLES), classes=classes, name="made up")
+    with tempfile.TemporaryDirectory() as folder:
+        settings = {
+            "model": {"name": arguments.model},
+            "batch_size": arguments.batch_size,
+            "learners": arguments.learners,
+            "update": {"lr": 1e-4, "momentum": 0.9},
+            "stop": {"iterations": 10**9},
+            "checkpoint": {"every": None},
+            "metrics": {"every": 10**9},
+            "out": comm.share(folder)[0],
+        }
+        config = load_mapping(settings, arguments.overrides, data_given=True)
+        net = named_net(config, classes)
+        found = bench_train(
+            make_job(arguments.model, config, net, data, None, standardise=True), comm, arguments.seconds
+        )
+        comm.barrier()
+    if comm.rank == 0:
+        step = found["seconds_per_iteration"]
+        text = (
+            f"{arguments.model}, batch {found['batch_size']}, learners {found['learners']}: "
+            f"{found['images_per_second']:,.0f} images/s, {1e3 * step['median']:.2f} ms an iteration "
+            f"({1e3 * step['p10']:.2f} to {1e3 * step['p90']:.2f})"
+        )
+        print(json.dumps(found) if arguments.json else text)
+    return 0
+
+
+if __name__ == "__main__":
+    main()

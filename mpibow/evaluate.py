@@ -1,0 +1,135 @@
+"""Evaluates a checkpoint's centre on a data set: python -m mpibow.evaluate CHECKPOINT DATA."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from mpibow.comm.binding import allowed_cores
+from mpibow.comm.communicator import Communicator
+from mpibow.comm.launch import run_ranks
+from mpibow.config import Config, load_mapping
+from mpibow.config.document import parse
+from mpibow.data.dataset import Array
+from mpibow.data.recordset import open_records
+from mpibow.errors import CheckpointError, ConfigError
+from mpibow.graph.layout import plan_layout
+from mpibow.graph.plan import compile_plan
+from mpibow.job import kernels_of, named_net
+from mpibow.learn.scheduler import Scheduler
+from mpibow.models.classifier import classifier
+from mpibow.run import checkpoint, directory
+from mpibow.run.evaluate import Evaluation, Evaluator
+from mpibow.run.state import read_centre
+
+THREADS = 8  # of one rank, at the most
+
+
+def evaluate(
+    path: Path, data: str, comm: Communicator, *, batch_size: int | None = None, predictions: Path | None = None
+) -> Evaluation:
+    """Loss and accuracy of the centre in checkpoint (or run directory) `path` over the records in folder `data`.
+
+    Every rank calls it and takes its share. `predictions` is a CSV file: sample, label, predicted, probability.
+    """
+    threadpool_limits(1)
+    folder, header = _open(path)
+    config = _config(folder, header)
+    records = open_records(data)
+    expected = header["input"]
+    found = {"shape": list(records.shape), "dtype": str(records.dtype)}
+    if found != {"shape": expected["shape"], "dtype": expected["dtype"]}:
+        raise ConfigError(
+            f"{data}: has images {tuple(found['shape'])} {found['dtype']}, {folder} was trained on "
+            f"{tuple(expected['shape'])} {expected['dtype']}"
+        )
+    if records.classes > expected["classes"]:
+        raise ConfigError(f"{data}: has {records.classes} classes, {folder} tells {expected['classes']} apart")
+    net = named_net(config, expected["classes"])
+    build = classifier(net, records.shape, str(records.dtype), expected["mean"], expected["std"])
+    graph = build(batch_size or config.evaluate.batch_size)
+    layout = plan_layout(graph, config.update.decay_biases)
+    centre = read_centre(folder, layout, config.precision)
+    plan = compile_plan(graph, layout, kernels_of(config).operators, config.precision, training=False)
+    scheduler, rows = Scheduler(), list[tuple[Array, Array, Array]]()
+    try:
+        workers = max(1, min(allowed_cores() // comm.local_size, THREADS))
+        each = None if predictions is None else lambda *row: rows.append(row)
+        result = Evaluator(plan, records, workers)(centre, scheduler.run, lambda function: function(comm), each)
+    finally:
+        scheduler.close()
+    if predictions is not None:
+        parts = comm.share(rows)
+        text = _table([row for part in parts for row in part])
+        directory.on_rank_0(lambda function: function(comm), comm.rank, partial(directory.write, predictions, text))
+    return result
+
+
+def _open(path: Path) -> tuple[Path, dict[str, Any]]:
+    """The checkpoint itself, or the newest of a run directory. A damaged one is an error: no other is meant."""
+    if not path.exists():
+        raise CheckpointError(f"{path}: does not exist; give a run directory or one of its checkpoints/iteration-*")
+    folder = next(checkpoint.find(path), None)
+    if folder is None:
+        raise CheckpointError(f"{path}: holds no checkpoint")
+    return folder, checkpoint.read_header(folder)
+
+
+def _config(folder: Path, header: dict[str, Any]) -> Config:
+    settings = parse(header["config"], str(folder))
+    if settings.get("model") is None:
+        raise CheckpointError(
+            f"{folder}: holds a net of a program's own, which only that program can build; use fit(...).predict there"
+        )
+    return load_mapping(settings)
+
+
+def _table(rows: list[tuple[Array, Array, Array]]) -> str:
+    """CSV of all predictions in the order of the samples."""
+    samples, labels = (np.concatenate([row[i] for row in rows]) for i in (0, 1))
+    logits = np.concatenate([row[2] for row in rows]).astype(np.float64)
+    likely = np.exp(logits - logits.max(axis=1, keepdims=True))
+    likely /= likely.sum(axis=1, keepdims=True)
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["sample", "label", "predicted", "probability"])
+    for i in np.argsort(samples):
+        predicted = int(likely[i].argmax())
+        writer.writerow([int(samples[i]), int(labels[i]), predicted, f"{likely[i, predicted]:.6f}"])
+    return out.getvalue()
+
+
+def main(argv: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m mpibow.evaluate", description=__doc__)
+    parser.add_argument("checkpoint", type=Path, help="a checkpoint, checkpoints/best, or a run directory: its newest")
+    parser.add_argument("data", help="folder of records, as data/mnist/test")
+    parser.add_argument("--batch-size", type=int, help="samples at once; the run's own unless given")
+    parser.add_argument("--predictions", type=Path, metavar="FILE.csv", help="write every sample's prediction")
+    parser.add_argument("--json", action="store_true", help="print one JSON line")
+    arguments = parser.parse_args(argv)
+    if arguments.batch_size is not None and arguments.batch_size < 1:
+        parser.error(f"--batch-size: must be at least 1, got {arguments.batch_size}")
+    run_ranks(partial(_run, arguments))
+
+
+def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
+    found = evaluate(
+        arguments.checkpoint, arguments.data, comm, batch_size=arguments.batch_size, predictions=arguments.predictions
+    )
+    if comm.rank == 0 and arguments.json:
+        print(json.dumps({"accuracy": found.accuracy, "loss": found.loss, "samples": found.count}))
+    elif comm.rank == 0:
+        print(f"accuracy {found.accuracy:.4%}, loss {found.loss:.6f}, {found.count:,} samples, {found.seconds:.1f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    main()
