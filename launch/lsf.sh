@@ -1,0 +1,59 @@
+#!/bin/bash
+# Trains on LSF; saves three minutes before the time is up, goes back into the queue, and continues there.
+#
+#   bsub < launch/lsf.sh
+#
+# Run it from the project's folder. Lines marked EDIT are the site's and the run's.
+
+#BSUB -J mpibow
+#BSUB -n 2
+#BSUB -R "span[ptile=1] affinity[core(8)]"
+#BSUB -W 4:00
+#BSUB -wa USR1
+#BSUB -wt 3
+#BSUB -Q 75
+#BSUB -r
+#BSUB -o mpibow-%J.log
+# EDIT -n: ranks; ptile: ranks on a node; core: at least as many as a rank has learners; -W: hours:minutes. With GPUs
+# one rank for each, and for example: #BSUB -gpu num=1
+# -wa, -wt: SIGUSR1, minutes before the end, asks the ranks to save. -Q: LSF queues the job again when it exits with 75.
+# -r: also after a node has failed.
+
+set -u
+arguments=(launch/digits.yaml)   # EDIT: the file, and key=value ...
+
+# module load openmpi            # EDIT: the site's MPI, the same one that mpi4py uses
+export PATH="$PWD/.venv/bin:$PATH" # EDIT: where python finds mpibow
+
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # a learner is one thread
+
+# The same name each time, so that `--resume auto` finds what the job has saved.
+train=(python -m mpibow.train "${arguments[@]}" "name=job-$LSB_JOBID" --resume auto)
+
+# SIGUSR1 makes all ranks save and exit with 75. SIGTERM (bkill, a pre-emption) becomes one, as mpirun would not pass it
+# on, but kill the ranks.
+step='' first='' signalled=''
+# shellcheck disable=SC2329 # the traps call it
+forward() { # $1: the signal
+    first=${first:-$1} signalled=yes
+    if [ -n "$step" ]; then kill -USR1 "$step" 2>/dev/null; fi
+}
+trap 'forward USR1' USR1
+trap 'forward TERM' TERM
+
+# --bind-to none: Open MPI would put all learners of a rank on one core.
+mpirun -np "$LSB_DJOB_NUMPROC" --bind-to none "${train[@]}" &
+step=$!
+
+# A signal cuts `wait` short with a code above 128; mpirun is still there then.
+while true; do
+    signalled=''
+    wait "$step"
+    code=$?
+    if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
+done
+
+# Who kills a job does not want it back: any code but 75 keeps it out of the queue.
+if [ "$code" -eq 75 ] && [ "$first" = TERM ]; then exit 143; fi
+if [ "$code" -eq 75 ]; then echo "saved: LSF queues job $LSB_JOBID again"; fi
+exit "$code"

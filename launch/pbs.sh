@@ -1,0 +1,69 @@
+#!/bin/bash
+# Trains on PBS Pro or OpenPBS; saves before the time is up, goes back into the queue, and continues there.
+#
+#   qsub launch/pbs.sh
+#   qsub -v config=launch/lenet-mnist.yaml launch/pbs.sh
+#
+# Run it from the project's folder. Lines marked EDIT are the site's and the run's.
+
+#PBS -N mpibow
+#PBS -l select=2:ncpus=8:mpiprocs=1
+#PBS -l walltime=04:00:00
+#PBS -r y
+#PBS -j oe
+# EDIT the two -l lines. select: chunks; ncpus: at least as many as a rank has learners; mpiprocs: ranks in a chunk, one
+# for each GPU (add :ngpus=1), without GPUs one for each node or socket.
+seconds=14280                    # EDIT: the walltime less two minutes, when SIGUSR1 asks the ranks to save
+
+set -u
+cd "$PBS_O_WORKDIR" || exit 1
+config=${config:-launch/digits.yaml}
+arguments=("$config")            # EDIT: and key=value ...
+
+# module load openmpi            # EDIT: the site's MPI, the same one that mpi4py uses
+export PATH="$PWD/.venv/bin:$PATH" # EDIT: where python finds mpibow
+
+export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # a learner is one thread
+
+# The same name each time, so that `--resume auto` finds what the job has saved; a resubmitted job is given it.
+run=${run:-job-${PBS_JOBID%%.*}}
+run=${run//[^A-Za-z0-9._-]/-}
+train=(python -m mpibow.train "${arguments[@]}" "name=$run" --resume auto)
+
+# SIGUSR1 makes all ranks save and exit with 75. SIGTERM (qdel, a pre-emption) becomes one, as mpirun would not pass it
+# on, but kill the ranks; PBS leaves kill_delay seconds after it. Who deletes a job does not want it back.
+step='' first='' signalled=''
+# shellcheck disable=SC2329 # the traps call it
+forward() { # $1: the signal
+    first=${first:-$1} signalled=yes
+    if [ -n "$step" ]; then kill -USR1 "$step" 2>/dev/null; fi
+}
+trap 'forward USR1' USR1
+trap 'forward TERM' TERM
+
+# The list has a line for each rank; an mpirun that was built for PBS would not need it. `timeout` sends SIGUSR1 when the
+# time is nearly up. --bind-to none: Open MPI would put all learners of a rank on one core.
+ranks=$(grep -c . "$PBS_NODEFILE")
+timeout --foreground --preserve-status --signal=USR1 "$seconds" \
+    mpirun -np "$ranks" --hostfile "$PBS_NODEFILE" --bind-to none "${train[@]}" &
+step=$!
+
+# A signal cuts `wait` short with a code above 128; mpirun is still there then.
+while true; do
+    signalled=''
+    wait "$step"
+    code=$?
+    if [ -z "$signalled" ] || [ "$code" -le 128 ]; then break; fi
+done
+
+# qrerun is often the operators' only; then a new job takes the run over.
+if [ "$code" -eq 75 ] && { [ "$first" != TERM ] || [ "$SECONDS" -ge "$seconds" ]; }; then
+    if qrerun "$PBS_JOBID" 2>/dev/null; then
+        echo "saved: job $PBS_JOBID goes back into the queue"
+    elif qsub -v "config=$config,run=$run" launch/pbs.sh; then
+        echo "saved: the job above continues $run"
+    else
+        echo "saved, but not queued again; by hand: qsub -v config=$config,run=$run launch/pbs.sh" >&2
+    fi
+fi
+exit "$code"
