@@ -1,0 +1,69 @@
+"""What the README says is what happens: its program, its export lines, its YAML, its files."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from mpibow.config import load_mapping
+from mpibow.config.document import parse
+from tests.launching import mpirun, needs_mpi
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+
+
+def block(language: str) -> str:
+    (text,) = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+    return str(text)
+
+
+def test_the_program_is_short_and_runs_alone(tmp_path: Path) -> None:
+    program = tmp_path / "mine.py"
+    program.write_text(block("python"))
+    assert len(block("python").strip().splitlines()) < 25
+    done = subprocess.run(
+        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    accuracy = float(done.stdout.split()[0])
+    assert accuracy > 0.9  # chance is 0.1
+
+
+@needs_mpi
+def test_the_program_runs_on_two_ranks(tmp_path: Path) -> None:
+    program = tmp_path / "mine.py"
+    program.write_text(block("python"))
+    done = mpirun(2, str(program), cwd=tmp_path, timeout=120)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.strip().splitlines()
+    assert first == second  # every rank has the same centre
+    assert float(first.split()[0]) > 0.9
+
+
+def test_the_export_lines_are_those_of_the_makefile() -> None:
+    made = subprocess.run(["make", "-s", "settings"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    makefile = dict(re.findall(r"^export (\w+)=(\S+)$", made, re.MULTILINE))
+    readme = dict(re.findall(r"\b(\w+)=(\S+)", block("bash")))
+    assert len(readme) >= 5
+    assert {name: makefile.get(name) for name in readme} == readme
+
+
+def test_the_yaml_is_a_config() -> None:
+    assert load_mapping(parse(block("yaml"), "README.md")).stop.accuracy == 0.99
+
+
+def test_every_file_that_it_names_is_there() -> None:
+    names = set(re.findall(r"`((?:mpibow|launch|benchmarks|datasets)/[\w./-]+)`", README))
+    assert names
+    missing = [name for name in names if not os.path.exists(ROOT / name)]
+    assert not missing
+
+
+def test_every_command_that_it_names_is_there() -> None:
+    modules = set(re.findall(r"python -m mpibow\.(\w+)", README))
+    assert modules >= {"train", "evaluate", "records", "doctor"}
+    assert all((ROOT / "mpibow" / f"{module}.py").exists() for module in modules)
