@@ -40,13 +40,12 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
     threadpool_limits(1)
     times: list[float] = []
     with Signals() as signals, Session(job, comm, None, "") as session:
-        pipeline = session.open_pipeline()
         for _ in range(WARM_UP):
-            iterate(session, pipeline, signals)
+            iterate(session, signals)
         begin = last = time.perf_counter()
         more = np.ones(1)  # rank 0 decides for all when the time is up
         while more[0]:
-            iterate(session, pipeline, signals)
+            iterate(session, signals)
             now = time.perf_counter()
             times.append(now - last)
             last = now
@@ -55,7 +54,7 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
             more[0] = float(now - begin < seconds)
             session.synchroniser.call(lambda c: c.broadcast(more))
         session.settle()
-        counts = session.coordinator.timeline().counts(session.iteration)
+        counts = session.counts
         elapsed = time.perf_counter() - begin
     median, p10, p90 = np.percentile(times, [50, 10, 90]).tolist()
     images = len(times) * sum(counts) * job.config.batch_size

@@ -46,6 +46,11 @@ class Job:
     def layout(self) -> Layout:
         return plan_layout(self.build(self.config.batch_size), self.config.update.decay_biases)
 
+    @property
+    def weights(self) -> int:
+        """How many numbers are trained."""
+        return self.build(self.config.batch_size).weight_count
+
     def training_plan(self) -> Plan:
         return self._plan(self.config.batch_size, training=True)
 

@@ -7,21 +7,19 @@ python -m mpibow.train                                   one process: the built-
 from __future__ import annotations
 
 import argparse
-import os
 from functools import partial
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from mpibow.comm.binding import allowed_cores, binding_warning, machine_cores
 from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import find_launcher, run_ranks
+from mpibow.comm.launch import run_ranks
 from mpibow.config import describe, dump, load, load_mapping
-from mpibow.data.pipeline import Pipeline
 from mpibow.errors import EXIT_REQUEUE
 from mpibow.job import BUILT_IN, Job, open_job
+from mpibow.origin import learner_counts
 from mpibow.run.directory import on_rank_0
 from mpibow.run.signals import Signals
-from mpibow.session import Session, learner_counts
+from mpibow.session import Session
 from mpibow.summary import Trained
 
 
@@ -29,24 +27,23 @@ def train(job: Job, comm: Communicator, *, resume: str | None = None, note: str 
     """Runs `job` to its end on all ranks of `comm`; every rank calls it. `resume` is a path or 'auto'."""
     threadpool_limits(1)  # a learner is a thread: BLAS must not start more
     with Signals() as signals, Session(job, comm, resume, note) as session:
-        pipeline, stop = session.open_pipeline(), ""
+        stop = ""
         while not (stop := stop or session.limit_reached()):
-            stop = iterate(session, pipeline, signals)
+            stop = iterate(session, signals)
         return session.finish(stop)
 
 
-def iterate(session: Session, pipeline: Pipeline, signals: Signals) -> str:
+def iterate(session: Session, signals: Signals) -> str:
     """One iteration: every learner of every rank processes one batch. The reason to stop at once, if any."""
-    session.prepare()  # averaging starts again where learners come or go or the rate drops
-    local = session.local_step()
-    slots = pipeline.next()  # one small batch for each learner of this rank
+    local = session.prepare()  # this iteration's rate; averaging starts again where learners come or go or it drops
+    slots = session.pipeline.next()  # one small batch for each learner of this rank
     learners = zip(session.learners, slots, strict=False)
     results = session.scheduler.run([partial(learner.compute, slot) for learner, slot in learners])  # one gradient each
     session.settle()  # the all-reduce and the centre of the iteration before, until now under way
     finite = session.check(results, local.rate)  # a learner that diverged is reset, or ends the run
     session.synchroniser.update(local, len(slots))  # local steps, corrections, and the sum of the steps, which is
     session.synchroniser.start(session.tally(finite, signals.received), local, len(slots))  # sent during the next ones
-    return session.advance(signals.received)  # metrics, evaluation, checkpoint where they are due
+    return session.advance(local.rate, signals.received)  # metrics, evaluation, checkpoint where they are due
 
 
 def describe_job(job: Job, counts: tuple[int, ...]) -> str:
@@ -98,11 +95,7 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
         if comm.rank == 0:
             print(describe_job(job, counts))
         return 0
-    launcher = find_launcher(os.environ)
-    cores = binding_warning(
-        allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, launcher.name if launcher else ""
-    )
-    trained = train(job, comm, resume=arguments.resume, note="\n".join(filter(None, [note, cores])))
+    trained = train(job, comm, resume=arguments.resume, note=note)
     return EXIT_REQUEUE if trained.summary.stopped.startswith("SIG") else 0
 
 

@@ -41,12 +41,17 @@ class Snapshot:
     own: Mapping[str, Array]
 
 
+def name_of(iteration: int) -> str:
+    """The folder name of the checkpoint made before `iteration`."""
+    return f"iteration-{iteration:010d}"
+
+
 def save(folder: Path, snapshot: Snapshot, call: Call) -> Path:
     """Writes `folder`/iteration-N on all ranks together; its name appears when every file is safe on disk.
 
     Raises CheckpointError on every rank where one can't write; nothing half-written stays.
     """
-    name = f"iteration-{snapshot.header['iteration']:010d}"
+    name = name_of(snapshot.header["iteration"])
     aside, final = folder / f".{name}.part", folder / name
     rank = call(lambda comm: comm.rank)
     _together(call, lambda: _prepare(aside) if rank == 0 else None, aside)

@@ -48,9 +48,10 @@ class Evaluator:
         """
         begin = time.perf_counter()
         np.copyto(self._centre, centre)
-        rank, size = comm(lambda c: (c.rank, c.size))
         workers = len(self._plans)
-        parts = run([partial(self._part, w, rank * workers + w, size * workers, each) for w in range(workers)])
+        rank, counts = comm(lambda c: (c.rank, c.share(workers)))  # ranks may differ in workers
+        first, numbers = sum(counts[:rank]), sum(counts)
+        parts = run([partial(self._part, w, first + w, numbers, each) for w in range(workers)])
         totals = np.sum(np.array(parts, np.float64), axis=0)
         comm(lambda c: c.allreduce(totals))
         loss, hits, count = totals.tolist()

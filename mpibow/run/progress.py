@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,8 +18,8 @@ class Progress(Protocol):
         """A line that stays."""
         ...
 
-    def show(self, samples: int, text: str) -> None:
-        """Where the run is: samples consumed, and the rest as text."""
+    def show(self, samples: int, text: str, speed: float) -> None:
+        """Where the run is: samples consumed, the rest as text, samples/s."""
         ...
 
     def close(self) -> None: ...
@@ -30,7 +31,7 @@ class Quiet:
     def note(self, text: str) -> None:
         pass
 
-    def show(self, samples: int, text: str) -> None:
+    def show(self, samples: int, text: str, speed: float) -> None:
         pass
 
     def close(self) -> None:
@@ -54,7 +55,7 @@ class Line:
             with self._log.open("a") as file:
                 file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
 
-    def show(self, samples: int, text: str) -> None:
+    def show(self, samples: int, text: str, speed: float) -> None:
         if self._live:
             if self._bar is None:
                 form = "{percentage:3.0f}%|{bar:12}| {postfix} eta {remaining}"
@@ -64,8 +65,13 @@ class Line:
             self._position = samples
         elif time.monotonic() - self._shown > PLAIN_EVERY:
             self._shown = time.monotonic()
-            self.note(text)
+            left = "" if self._total is None else f", eta {_clock((self._total - samples) / max(speed, 1e-9))}"
+            self.note(text + left)
 
     def close(self) -> None:
         if self._bar is not None:
             self._bar.close()
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(max(seconds, 0))))

@@ -29,7 +29,6 @@ def snapshot(
         "iteration": iteration,
         "position": timeline.position(iteration),
         "batch_size": timeline.batch,
-        "counts": timeline.counts(iteration),
         "timeline": [asdict(change) for change in timeline.changes],
         "layout": layout.digest(),
         "rule": dict(state.numbers),
@@ -48,8 +47,8 @@ def check_fits(path: Path, header: Mapping[str, Any], expected: Mapping[str, Any
 
 
 def timeline_of(header: Mapping[str, Any], counts: tuple[int, ...], batch: int) -> Timeline:
-    """The timeline to go on with: the checkpoint's own where learners and batch are the same, else a new one."""
-    if tuple(header["counts"]) == counts and header["batch_size"] == batch:
+    """The timeline to go on with: the checkpoint's own if it began with the same `counts` and batch, else a new one."""
+    if tuple(header["started"]) == counts and header["batch_size"] == batch:
         changes = (Change(c["iteration"], c["position"], tuple(c["counts"])) for c in header["timeline"])
         return Timeline(batch, tuple(changes))
     return fixed(batch, counts, header["iteration"], header["position"])

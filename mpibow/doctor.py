@@ -1,0 +1,217 @@
+"""python -m mpibow.doctor: says what is installed, what each rank sees, and what would go wrong in training."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import re
+import resource
+import shutil
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import NoReturn
+
+from mpibow.comm.binding import allowed_cores, machine_cores
+from mpibow.comm.communicator import Communicator, Single
+from mpibow.comm.launch import find_launcher, guarded, open_communicator
+from mpibow.comm.mpi import Mpi, load, short
+from mpibow.errors import CommunicationError, MpibowError
+from mpibow.findings import Facts, check_all, exit_code, in_bytes, in_ranks
+
+OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x", "cupy", "nvidia-dali-cuda130", "nvidia-dali-cuda120", "torch")
+
+
+def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -> Facts:
+    """This rank's facts; every rank calls it. `remedy` is why the ranks that a launcher started cannot meet."""
+    launcher = find_launcher(os.environ)
+    library, threads = "", "multiple"
+    if isinstance(comm, Mpi):
+        library, threads = comm.library, comm.thread_level
+    else:
+        try:
+            library = short(load().Get_library_version())
+        except CommunicationError as error:
+            remedy = remedy or str(error)
+    learners, out, problem = _configured(comm, options)
+    memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    shm_size, _, shm_free = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else (0, 0, 0)
+    required = _required()
+    return Facts(
+        rank=comm.rank,
+        size=comm.size,
+        local_size=comm.local_size,
+        host=socket.gethostname(),
+        launcher=launcher.name if launcher else "",
+        library=library,
+        threads=threads,
+        remedy=remedy,
+        python=tuple(map(int, platform.python_version_tuple()[:2])),
+        packages=_installed(["mpibow", *required, *OPTIONAL]),
+        required=required,
+        blas=_blas(),
+        allowed=allowed_cores(),
+        machine=machine_cores(),
+        learners=learners,
+        memlock=None if memlock == resource.RLIM_INFINITY else memlock,
+        fabric=any(Path("/sys/class/infiniband").glob("*")),
+        shm_size=shm_size,
+        shm_free=shm_free,
+        out=out,
+        out_free=_free(Path(out)),
+        config=options.config or "",
+        problem=problem,
+    )
+
+
+def table(everyone: Sequence[Facts]) -> str:
+    """What is equal once, and what differs with the ranks that see it."""
+    rows = [describe(facts) for facts in everyone]
+    equal: list[str] = []
+    differing: list[str] = []
+    for name in dict.fromkeys(name for row in rows for name in row):
+        values = [row.get(name, "not installed") for row in rows]
+        for value in dict.fromkeys(values):
+            ranks = [facts.rank for facts, own in zip(everyone, values, strict=True) if own == value]
+            line = f"  {name:<16} {value}"
+            if len(ranks) == len(everyone):
+                equal.append(line)
+            else:
+                differing.append(f"{line}  ({in_ranks(ranks)})")
+    heading = f"on all {len(everyone)} ranks" if len(everyone) > 1 else "on this machine"
+    return "\n".join([heading, *equal, *["different from rank to rank"] * bool(differing), *differing])
+
+
+def describe(facts: Facts) -> dict[str, str]:
+    """Facts as texts for people."""
+    return {
+        "host": facts.host,
+        "python": ".".join(map(str, facts.python)),
+        **facts.packages,
+        "blas of numpy": facts.blas,
+        "launcher": facts.launcher or "none",
+        "mpi": (facts.library or "none") + (f", threads '{facts.threads}'" if facts.size > 1 else ""),
+        "cores": f"{facts.allowed} of {facts.machine}",
+        "learners": "not given" if facts.learners is None else str(facts.learners),
+        "memlock": in_bytes(facts.memlock),
+        "/dev/shm": f"{in_bytes(facts.shm_free)} free of {in_bytes(facts.shm_size)}",
+        "out": f"{facts.out}, " + ("not writable" if facts.out_free is None else f"{in_bytes(facts.out_free)} free"),
+    }
+
+
+def report(everyone: Sequence[Facts]) -> int:
+    """Prints facts and findings; returns the exit code."""
+    findings = check_all(everyone)
+    lines = [f"{found.level:<8} {found.about:<9} " + found.text.replace("\n", "\n" + " " * 19) for found in findings]
+    print(table(everyone), "", *lines, sep="\n", flush=True)
+    return exit_code(findings)
+
+
+def examine(comm: Single | Mpi, options: argparse.Namespace) -> int:
+    """The exit code, the same on all ranks; rank 0 prints."""
+    everyone = comm.share(collect(comm, options))
+    return report(everyone) if comm.rank == 0 else exit_code(check_all(everyone))
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    options = _parser().parse_intermixed_args(argv)
+    if options.config is not None and "=" in options.config:
+        options.config, options.overrides = None, [options.config, *options.overrides]
+    try:
+        comm, _ = open_communicator()
+    except CommunicationError as error:
+        launcher = find_launcher(os.environ)
+        if launcher and launcher.rank:
+            time.sleep(5)  # the first to end is the end of all: let rank 0 speak
+            sys.exit(1)
+        sys.exit(report([collect(Single(), options, remedy=str(error))]))
+    guarded(comm, lambda: examine(comm, options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m mpibow.doctor",
+        description="Says what is installed, what each rank sees, and what would go wrong in training. "
+        "Start it as you would start training: mpirun -np 8 python -m mpibow.doctor resnet50.yaml",
+        epilog="A line each: ok, warning (slow, or may fail) or error (would fail), with what to type. "
+        "The exit code is 1 exactly where training would fail.",
+    )
+    parser.add_argument("config", nargs="?", metavar="CONFIG", help="YAML file of a run, to be checked with its data")
+    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that win over the file's")
+    parser.add_argument("--learners", type=int, metavar="K", help="learners of every rank, to be set against its cores")
+    return parser
+
+
+def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[int | None, str, str]:
+    """This rank's learners, where its runs are written, and why training would refuse the config."""
+    overrides = list(options.overrides)
+    if options.learners is not None:
+        overrides.append(f"learners={options.learners}")
+    learners, out, problem = options.learners, "runs", ""
+    for rank in range(min(comm.size, 2)):  # rank 0 first: it converts data that the others read
+        comm.barrier()
+        if rank != min(comm.rank, 1):
+            continue
+        try:
+            learners, out = _load(comm, options.config, overrides)
+        except (MpibowError, ImportError) as error:  # a package that is missing is found below, too
+            problem = str(error)
+    return learners, out, problem
+
+
+def _load(comm: Communicator, path: str | None, overrides: list[str]) -> tuple[int, str]:
+    from mpibow.config import load, load_mapping
+    from mpibow.job import BUILT_IN, open_job
+    from mpibow.origin import learner_counts
+
+    config = load_mapping(BUILT_IN, overrides) if path is None else load(path, overrides)
+    counts = learner_counts(config.learners, comm.size)
+    if path is not None:
+        open_job(config).training_plan()
+    return counts[comm.rank], config.out
+
+
+def _required() -> dict[str, str]:
+    """What mpibow's own metadata asks for: names and least versions; nothing where it runs from its source alone."""
+    try:
+        lines = metadata.requires("mpibow") or []
+    except metadata.PackageNotFoundError:
+        return {}
+    found = [re.match(r"([\w.-]+)(?:[^;]*>=\s*([\w.]+))?", line) for line in lines if "extra ==" not in line]
+    return {match[1]: match[2] or "" for match in found if match}
+
+
+def _installed(names: Sequence[str]) -> dict[str, str]:
+    versions = {}
+    for name in names:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _blas() -> str:
+    """NumPy's matrix library and its threads."""
+    try:
+        import numpy as np
+        from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
+    except ImportError:
+        return "unknown"
+    np.ones((2, 2)) @ np.ones((2, 2))  # loaded by now
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+    return ", ".join(f"{pool['internal_api']} {pool['version']}, {pool['num_threads']} threads" for pool in pools)
+
+
+def _free(folder: Path) -> int | None:
+    """Free bytes where `folder` is or would be made; None where it cannot be written."""
+    at = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    return shutil.disk_usage(at).free if at.is_dir() and os.access(at, os.W_OK | os.X_OK) else None
+
+
+if __name__ == "__main__":
+    main()

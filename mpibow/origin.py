@@ -1,0 +1,77 @@
+"""Where a run begins: a new run directory, or a checkpoint; what all ranks must agree on first."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mpibow.comm.binding import allowed_cores, binding_warning, machine_cores
+from mpibow.comm.communicator import Communicator
+from mpibow.comm.launch import find_launcher
+from mpibow.config import dump
+from mpibow.data.timeline import Counts
+from mpibow.errors import CommunicationError, ConfigError
+from mpibow.job import Job
+from mpibow.run import checkpoint, directory
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The run's folder, the checkpoint that it continues (its path and header) if any, and what is to be said."""
+
+    folder: Path
+    checkpoint: Path | None = None
+    header: dict[str, Any] | None = None
+    notes: tuple[str, ...] = ()
+
+
+def find_origin(job: Job, comm: Communicator, resume: str | None) -> Origin:
+    """Decided by rank 0 for all. `resume`: None, a run directory, a checkpoint, or 'auto', the newest run of `out`."""
+    origin: Origin = directory.on_rank_0(lambda f: f(comm), comm.rank, lambda: _find(job, resume))
+    return origin
+
+
+def _find(job: Job, resume: str | None) -> Origin:
+    config, notes = job.config, list[str]()
+    out = Path(config.out)
+    start = directory.latest(out, config.name) if resume == "auto" else Path(resume) if resume else None
+    if start is not None:
+        path, header = checkpoint.choose(start, notes.append)
+        notes.append(f"continuing {path} at iteration {header['iteration']}")
+        return Origin(path.parent.parent, path, header, tuple(notes))
+    if resume == "auto":
+        notes.append(f"nothing to resume in {out}: a new run")
+    folder = directory.create(out, config.name, job.title)
+    directory.write(folder / "config.yaml", dump(config))
+    return Origin(folder, notes=tuple(notes))
+
+
+def learner_counts(learners: int | tuple[int, ...], ranks: int) -> Counts:
+    """Learners by rank. Raises ConfigError where a list does not fit the ranks."""
+    if isinstance(learners, int):
+        return (learners,) * ranks
+    if len(learners) != ranks:
+        raise ConfigError(
+            f"learners: must have one number for each of {ranks} rank(s), got {list(learners)}; "
+            f"start {len(learners)} ranks or give {ranks} number(s)"
+        )
+    return learners
+
+
+def check_alike(comm: Communicator, text: str) -> None:
+    """All ranks train the same model with the same settings, else their flat arrays must not be added up."""
+    sums = comm.share(hashlib.sha256(text.encode()).hexdigest())
+    odd = next((rank for rank, found in enumerate(sums) if found != sums[0]), None)
+    if odd is not None:
+        raise CommunicationError(f"rank {odd}: has another config or model than rank 0; start all ranks with the same")
+
+
+def core_warnings(comm: Communicator, counts: Counts) -> list[str]:
+    """What every rank has to say about its cores and learners, once each."""
+    launcher = find_launcher(os.environ)
+    name = launcher.name if launcher else ""
+    own = binding_warning(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, name)
+    return list(dict.fromkeys(f"warning: {text}" for text in comm.share(own) if text))

@@ -1,0 +1,142 @@
+"""The reporter: what a run tells its user, on rank 0; on the others it only keeps the ledger."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mpibow.data.timeline import Counts
+from mpibow.run import directory
+from mpibow.run.evaluate import Evaluation
+from mpibow.run.events import EventFile, Events, Silent
+from mpibow.run.ledger import Ledger
+from mpibow.run.progress import Line, Progress, Quiet
+from mpibow.summary import Summary, versions
+
+SHOW_EVERY = 0.2  # seconds between updates of the progress line
+
+
+@dataclass(frozen=True)
+class Where:
+    """How far a run is: iterations done, samples consumed, epochs as a fraction, learners by rank."""
+
+    iteration: int
+    position: int
+    epoch: float
+    learners: Counts
+
+    def fields(self) -> dict[str, Any]:
+        return {"iteration": self.iteration, "position": self.position, "epoch": round(self.epoch, 6)}
+
+
+class Reporter:
+    """Owns the ledger and its clock, metrics.jsonl, log.txt and the progress line.
+
+    `waits` gives seconds since the start by name: data_wait, sync_wait, sync_busy.
+    """
+
+    def __init__(
+        self, folder: Path, rank: int, ledger: Ledger, total: int | None, header: Mapping[str, Any] | None,
+        waits: Callable[[], dict[str, float]],
+    ) -> None:  # fmt: skip
+        self.folder, self.ledger, self._rank, self._waits = folder, ledger, rank, waits
+        self._events: Events = Silent()
+        self._progress: Progress = Quiet()
+        if rank == 0:
+            self._events = EventFile(folder / "metrics.jsonl", 0 if header is None else header["metrics_bytes"])
+            self._progress = Line(folder / "log.txt", total, 0 if header is None else header["position"])
+        self._began = self._mark = self._shown = time.perf_counter()
+        self._loss = "loss -"
+
+    def start(self, where: Where, title: str, notes: list[str]) -> None:
+        self._events.add("start", **where.fields(), title=title, learners=where.learners, versions=versions())
+        for note in filter(None, notes):
+            self.note(note)
+
+    def note(self, text: str) -> None:
+        self._progress.note(text)
+
+    def clock(self) -> float:
+        """Seconds of training so far; they are entered in the ledger."""
+        now = time.perf_counter()
+        self.ledger.seconds += now - self._mark
+        self._mark = now
+        return self.ledger.seconds
+
+    def pause(self) -> None:
+        """What passed since the last `clock` was not training."""
+        self._mark = time.perf_counter()
+
+    def mark(self) -> int:
+        """Bytes of metrics.jsonl so far."""
+        return self._events.mark()
+
+    def trained(self, where: Where, rate: float, gain: float) -> None:
+        """A metrics entry: means since the last one."""
+        ledger, seconds = self.ledger, max(self.clock(), 1e-9)
+        samples = max(ledger.samples, 1)
+        entry = {"loss": ledger.loss / samples, "accuracy": ledger.hits / samples, "rate": rate, "gain": gain}
+        speed = {"images_per_second": ledger.images / seconds, "learners": where.learners}
+        self._events.add("train", **where.fields(), **entry, **speed, **self._shares())
+        self._loss = f"loss {ledger.loss / samples:.4f}"
+        ledger.loss = ledger.hits = 0.0
+        ledger.samples = 0
+
+    def evaluated(self, where: Where, found: Evaluation, best: bool) -> None:
+        entry = {"accuracy": found.accuracy, "loss": found.loss, "seconds": found.seconds, "best": best}
+        self._events.add("evaluate", **where.fields(), **entry)
+        self.note(f"epoch {where.epoch:.2f}: test accuracy {found.accuracy:.2%}, test loss {found.loss:.4f}")
+
+    def saved(self, where: Where, path: Path, seconds: float) -> None:
+        self._events.add("checkpoint", **where.fields(), path=str(path), seconds=seconds)
+
+    def agreed(self, where: Where, drift: float, mismatches: int) -> None:
+        self.ledger.drift = drift
+        self.ledger.mismatches += mismatches
+        self._events.add("agree", **where.fields(), drift=drift, mismatches=mismatches)
+        if mismatches:
+            self.note(f"iteration {where.iteration}: {mismatches} array(s) differed between ranks, rank 0's were taken")
+
+    def show(self, where: Where, gain: float) -> None:
+        """The progress line, not more often than it can be read."""
+        now = time.perf_counter()
+        if now - self._shown < SHOW_EVERY:
+            return
+        self._shown = now
+        ledger = self.ledger
+        speed = ledger.images / max(ledger.seconds + now - self._mark, 1e-9)
+        parts = [f"epoch {where.epoch:.2f}", f"{where.position:,} samples", self._loss]
+        parts += [] if ledger.accuracy is None else [f"accuracy {ledger.accuracy:.2%}"]
+        parts += [f"{speed:,.0f} images/s", f"learners {'+'.join(map(str, where.learners))}"]
+        parts += [f"gain {gain:.2f}"] if gain != 1.0 else []
+        self._progress.show(where.position, ", ".join(parts), speed)
+
+    def end(self, where: Where, summary: Summary) -> None:
+        if self._rank == 0:
+            directory.write_summary(self.folder, summary.json())
+        self._events.add("end", **where.fields(), stopped=summary.stopped)
+        self.note(str(summary))
+
+    def close(self) -> None:
+        self._progress.close()
+        self._events.close()
+
+    def summary_fields(self) -> dict[str, Any]:
+        """What a summary takes from the ledger and the clocks."""
+        ledger = self.ledger
+        taken = (
+            "accuracy", "best_accuracy", "test_loss", "seconds", "evaluation_seconds", "epochs_to_target",
+            "seconds_to_target", "drift", "mismatches", "resets",
+        )  # fmt: skip
+        fields = {key: getattr(ledger, key) for key in taken}
+        shares = self._shares()
+        fields |= {"data_wait": shares["data_wait"], "sync_wait": shares["sync_wait"]}
+        return {**fields, "images_per_second": ledger.images / max(ledger.seconds, 1e-9), "versions": versions()}
+
+    def _shares(self) -> dict[str, float]:
+        """The waits as fractions of the time since the start."""
+        elapsed = max(time.perf_counter() - self._began, 1e-9)
+        return {name: seconds / elapsed for name, seconds in self._waits().items()}
