@@ -1,23 +1,28 @@
 """mpibow: deep networks trained with small batches, several learners on every device, kept together by averaging."""
 
-from mpibow.errors import MpibowError
-from mpibow.fit import Fitted, fit
-from mpibow.ops import (
-    Constant,
-    He,
-    TruncatedNormal,
-    Uniform,
-    Xavier,
-    avg_pool2d,
-    conv2d,
-    dense,
-    dropout,
-    flatten,
-    max_pool2d,
-    relu,
-    sigmoid,
-    tanh,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mpibow.errors import MpibowError
+    from mpibow.fitting import Fitted, fit
+    from mpibow.ops import (
+        Constant,
+        He,
+        TruncatedNormal,
+        Uniform,
+        Xavier,
+        avg_pool2d,
+        batch_norm,
+        conv2d,
+        dense,
+        dropout,
+        flatten,
+        max_pool2d,
+        relu,
+        sigmoid,
+        tanh,
+    )
 
 __all__ = [
     "Constant",
@@ -28,6 +33,7 @@ __all__ = [
     "Uniform",
     "Xavier",
     "avg_pool2d",
+    "batch_norm",
     "conv2d",
     "dense",
     "dropout",
@@ -38,3 +44,11 @@ __all__ = [
     "sigmoid",
     "tanh",
 ]
+_ELSEWHERE = {"MpibowError": "mpibow.errors", "Fitted": "mpibow.fitting", "fit": "mpibow.fitting"}
+
+
+def __getattr__(name: str) -> Any:
+    """What is used is imported when it is: `python -m mpibow.doctor` must run where a package is missing."""
+    if name not in __all__:
+        raise AttributeError(f"module 'mpibow' has no attribute '{name}'")
+    return getattr(import_module(_ELSEWHERE.get(name, "mpibow.ops")), name)

@@ -57,13 +57,15 @@ def evaluate(
     build = classifier(net, records.shape, str(records.dtype), expected["mean"], expected["std"])
     graph = build(batch_size or config.evaluate.batch_size)
     layout = plan_layout(graph, config.update.decay_biases)
-    centre = read_centre(folder, layout, config.precision)
     plan = compile_plan(graph, layout, kernels_of(config).operators, config.precision, training=False)
+    centre, statistics = read_centre(folder, plan)
     scheduler, rows = Scheduler(), list[tuple[Array, Array, Array]]()
     try:
         workers = max(1, min(allowed_cores() // comm.local_size, THREADS))
         each = None if predictions is None else lambda *row: rows.append(row)
-        result = Evaluator(plan, records, workers)(centre, scheduler.run, lambda function: function(comm), each)
+        result = Evaluator(plan, records, workers)(
+            centre, statistics, scheduler.run, lambda function: function(comm), each
+        )
     finally:
         scheduler.close()
     if predictions is not None:

@@ -54,8 +54,8 @@ class Job:
     def training_plan(self) -> Plan:
         return self._plan(self.config.batch_size, training=True)
 
-    def evaluation_plan(self) -> Plan:
-        return self._plan(self.config.evaluate.batch_size, training=False)
+    def evaluation_plan(self, batch_size: int | None = None) -> Plan:
+        return self._plan(batch_size or self.config.evaluate.batch_size, training=False)
 
     def _plan(self, batch: int, *, training: bool) -> Plan:
         operators = self.kernels.operators

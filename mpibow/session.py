@@ -12,6 +12,7 @@ from mpibow.config import dump
 from mpibow.data.pipeline import HostPipeline
 from mpibow.data.timeline import Counts, fixed
 from mpibow.errors import DivergedError
+from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.job import Job
 from mpibow.kernels.passes import Local
@@ -25,7 +26,7 @@ from mpibow.run import checkpoint
 from mpibow.run.coordinator import Coordinator, Request, decide
 from mpibow.run.evaluate import Evaluator, due
 from mpibow.run.ledger import Ledger
-from mpibow.run.state import check_fits, read_centre, restore, snapshot, timeline_of
+from mpibow.run.state import check_fits, named, read_centre, restore, snapshot, timeline_of
 from mpibow.summary import Summary, Trained
 from mpibow.sync.rules import make_rule
 from mpibow.sync.settings import Sma
@@ -39,7 +40,8 @@ class Session:
 
     def __init__(self, job: Job, comm: Communicator, resume: str | None = None, note: str = "") -> None:
         self.job, self.config, self.rank, self.size = job, job.config, comm.rank, comm.size
-        self.layout, self._plan = job.layout(), job.training_plan()
+        self._plan = job.training_plan()
+        self.layout = self._plan.layout
         self._started = learner_counts(self.config.learners, comm.size)
         check_alike(comm, dump(self.config) + self.layout.digest())
         origin = find_origin(job, comm, resume)
@@ -66,16 +68,17 @@ class Session:
         if header is None or path is None:
             self.iteration, timeline = 0, fixed(config.batch_size, self._started)
             centre = initial_weights(self.layout, config.seed, config.precision)
+            statistics = initial_weights(self._plan.statistics, config.seed, config.precision)
         else:
             check_fits(path, header, self._identity())
             self.iteration, timeline = header["iteration"], timeline_of(header, self._started, config.batch_size)
-            centre = read_centre(path, self.layout, config.precision)
+            centre, statistics = read_centre(path, self._plan)
         same = header is not None and [header["started"], header["rule_settings"]] == [
             list(self._started),
             self._rule(),
         ]
         self.coordinator = Coordinator(timeline, config.prefetch)
-        self.replicas = Replicas(max(CAPACITY, *self._started), self.layout.size, config.precision)
+        self.replicas = Replicas(max(CAPACITY, *self._started), self.layout.size, config.precision, statistics)
         self.learners: list[Learner] = []
         self.scheduler = Scheduler()
         stack.callback(self.scheduler.close)
@@ -150,10 +153,18 @@ class Session:
 
     def change_learners(self, counts: Counts, keep: bool = False) -> None:
         """Replicas, learners and rule for `counts` learners by rank; `keep` where a state is loaded next."""
+        statistics = self.statistics() if self.replicas.count else None
         self.counts = counts
-        self.replicas.resize(counts[self.rank])
+        self.replicas.resize(counts[self.rank], statistics)
         bind_learners(self.learners, self._plan, self.replicas)
         self.rule.begin(self.replicas, sum(counts), keep)
+
+    def statistics(self) -> Array:
+        """The centre's statistics: the mean over all learners."""
+        mean: Array = self.replicas.statistics.sum(axis=0)
+        self.synchroniser.call(lambda comm: comm.allreduce(mean))
+        mean *= mean.dtype.type(1.0 / sum(self.counts))
+        return mean
 
     def settle(self) -> None:
         """Ends the exchange under way, if any."""
@@ -211,7 +222,7 @@ class Session:
         assert self.evaluator is not None
         self.settle()
         self.reporter.clock()
-        found = self.evaluator(self.rule.centre, self.scheduler.run, self.synchroniser.call)
+        found = self.evaluator(self.rule.centre, self.statistics(), self.scheduler.run, self.synchroniser.call)
         self.reporter.pause()
         best = self.ledger.evaluated(found, self.position, self.where.epoch, self.config.stop.accuracy)
         self.reporter.evaluated(self.where, found, best)
@@ -234,7 +245,7 @@ class Session:
             "metrics_bytes": self.synchroniser.call(lambda comm: comm.share(self.reporter.mark()))[0],
         }
         timeline = self.coordinator.timeline()
-        state = snapshot(header, self.layout, timeline, self.iteration, self.replicas, self.rule)
+        state = snapshot(header, self._plan, timeline, self.iteration, self.replicas, self.rule, self.statistics())
         self._saved = checkpoint.save(folder, state, self.synchroniser.call)
         if self.rank == 0:
             if best:
@@ -254,7 +265,7 @@ class Session:
                 self.save(best)
         summary = self._summary(stop)
         self.reporter.end(self.where, summary)
-        return Trained(summary, {name: view.copy() for name, view in self.layout.views(self.rule.centre).items()})
+        return Trained(summary, named(self._plan, self.rule.centre.copy(), self.statistics()))
 
     def _request(self, signal: str) -> Request:
         """What this rank wants now."""

@@ -72,7 +72,7 @@ class Summary:
 
 @dataclass(frozen=True)
 class Trained:
-    """What training gives back: its summary, and the centre's weights by name in canonical shapes."""
+    """What training gives back: its summary, and the centre's weights and statistics by name in canonical shapes."""
 
     summary: Summary
     weights: dict[str, Array]

@@ -33,9 +33,10 @@ class Operator(Protocol):
     """A frozen description of one tensor function.
 
     `infer` gives the output's shape or raises ShapeError with the broken rule; `weights` names the arrays that a
-    node of it owns; `reads` says which of x (inputs), y (output) and w (weights) its backward reads, empty where it
-    only reads what its kernel saved; `is_view` says that the output is the input under another shape: no kernel runs.
-    `differentiable` says for which inputs there is a gradient, None for an operator without backward.
+    node of it owns, `statistics` those that its forward itself updates in training. `reads` says which of x (inputs),
+    y (output) and w (weights) its backward reads, empty where it only reads what its kernel saved. `differentiable`
+    says for which inputs there is a gradient, None for an operator without backward; `is_view` that the output is the
+    input under another shape: no kernel runs.
     """
 
     kind: ClassVar[str]
@@ -44,17 +45,21 @@ class Operator(Protocol):
 
     def infer(self, *shapes: Shape) -> Shape: ...
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]: ...
+    def statistics(self, *shapes: Shape) -> Mapping[str, Weight]: ...
     def is_view(self, training: bool) -> bool: ...
 
 
 class Op:
-    """The defaults of an operator record: no weights, nothing read, a gradient for input 0."""
+    """The defaults of an operator record: no weights, no statistics, nothing read, a gradient for input 0."""
 
     kind: ClassVar[str]
     reads: ClassVar[frozenset[str]] = frozenset()
     differentiable: ClassVar[tuple[int, ...] | None] = (0,)
 
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+        return {}
+
+    def statistics(self, *shapes: Shape) -> Mapping[str, Weight]:
         return {}
 
     def is_view(self, training: bool) -> bool:
@@ -79,6 +84,7 @@ class Node:
     op: Operator
     inputs: tuple[str, ...]
     weights: Mapping[str, Weight]
+    statistics: Mapping[str, Weight]
 
 
 class Graph:
@@ -116,7 +122,8 @@ class Graph:
         except ShapeError as error:
             raise ShapeError(f"{name} ({op.kind} of {sources}): {error}") from None
         output = self._tensor(name, shape, FLOAT)
-        self.nodes.append(Node(name, op, tuple(t.name for t in inputs), op.weights(*shapes)))
+        names = tuple(tensor.name for tensor in inputs)
+        self.nodes.append(Node(name, op, names, op.weights(*shapes), op.statistics(*shapes)))
         return output
 
     def output(self, name: str, tensor: Tensor) -> Tensor:

@@ -44,6 +44,7 @@ class Call:
     dy: Array
     dx: tuple[Array | None, ...] = ()
     dw: Mapping[str, Array] = field(default_factory=dict)
+    statistics: Mapping[str, Array] = field(default_factory=dict)
 
     def buffer(self, key: str) -> Array:
         """The buffer `key`, saved in training and scratch in evaluation."""

@@ -46,10 +46,19 @@ class Layout:
 def plan_layout(graph: Graph, decay_biases: bool = False) -> Layout:
     """Places the weights of `graph`, decayed ones first, each in the graph's order and aligned."""
     weights = {f"{node.name}.{key}": weight for node in graph.nodes for key, weight in node.weights.items()}
-    groups: list[Mapping[str, Weight]] = [
+    return _place(
         {name: w for name, w in weights.items() if w.decay or decay_biases},
         {name: w for name, w in weights.items() if not (w.decay or decay_biases)},
-    ]
+    )
+
+
+def plan_statistics(graph: Graph) -> Layout:
+    """Places the statistics of `graph`: they belong to a replica as its weights do, but nothing is sent of them."""
+    return _place({}, {f"{node.name}.{key}": s for node in graph.nodes for key, s in node.statistics.items()})
+
+
+def _place(*groups: Mapping[str, Weight]) -> Layout:
+    """One group after the other; the first is what weight decay applies to."""
     spans: list[Span] = []
     ends, offset = [], 0
     for group in groups:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Graph, Node, Shape
 from mpibow.graph.kernel import Buffers, Call, KernelTable, Run, Shapes
-from mpibow.graph.layout import Layout
+from mpibow.graph.layout import Layout, initial_weights, plan_statistics
 from mpibow.graph.memory import Block, lifetimes, peak, place
 from mpibow.graph.steps import Program, Step, compile_steps, gradient
 
@@ -21,6 +21,7 @@ class Plan:
 
     graph: Graph
     layout: Layout
+    statistics: Layout
     kernels: KernelTable
     dtype: str
     training: bool
@@ -30,11 +31,16 @@ class Plan:
     offsets: Mapping[str, int]
     arena_bytes: int
 
-    def bind(self, weights: Array, gradients: Array | None = None) -> BoundPlan:
-        """Allocates an arena and binds every step to it and to the flat arrays weights and gradients (layout.size,)."""
+    def bind(self, weights: Array, gradients: Array | None = None, statistics: Array | None = None) -> BoundPlan:
+        """Allocates an arena and binds every step to it and to the flat arrays weights and gradients (layout.size,).
+
+        `statistics` (statistics.size,) starts as the operators say unless given.
+        """
         arena = np.zeros(self.arena_bytes + 64, np.uint8)
         shift = -arena.ctypes.data % 64  # arena offsets are aligned, so make its start so
-        return BoundPlan(self, arena[shift : shift + self.arena_bytes], weights, gradients)
+        if statistics is None:
+            statistics = initial_weights(self.statistics, 0, self.dtype)
+        return BoundPlan(self, arena[shift : shift + self.arena_bytes], weights, gradients, statistics)
 
     def __str__(self) -> str:
         return describe(self)
@@ -54,7 +60,10 @@ def compile_plan(graph: Graph, layout: Layout, kernels: KernelTable, dtype: str,
             shapes = Shapes(
                 tuple(program.values[name].shape for name in node.inputs), program.values[node.name].shape, training
             )
-            buffers[node.name] = kernels[type(node.op)].buffers(node.op, shapes)
+            try:
+                buffers[node.name] = kernels[type(node.op)].buffers(node.op, shapes)
+            except ShapeError as error:
+                raise ShapeError(f"{node.name} ({node.op.kind}): {error}") from None
     uses: list[list[str]] = []
     outside = set(graph.inputs)
     for step in program.steps:
@@ -71,13 +80,15 @@ def compile_plan(graph: Graph, layout: Layout, kernels: KernelTable, dtype: str,
     spans = lifetimes(uses, shown)
     blocks = tuple(Block(name, sizes[name], first, last) for name, (first, last) in spans.items())
     offsets, arena_bytes = place(blocks)
-    return Plan(graph, layout, kernels, dtype, training, program, buffers, blocks, offsets, arena_bytes)
+    return Plan(
+        graph, layout, plan_statistics(graph), kernels, dtype, training, program, buffers, blocks, offsets, arena_bytes
+    )
 
 
 class BoundPlan:
     """A plan with arrays: fill `inputs`, call `run`, read `outputs`. Owned by one thread at a time."""
 
-    def __init__(self, plan: Plan, arena: Array, weights: Array, gradients: Array | None) -> None:
+    def __init__(self, plan: Plan, arena: Array, weights: Array, gradients: Array | None, statistics: Array) -> None:
         self.plan = plan
         self._arena = arena
         tensors = plan.graph.tensors
@@ -85,6 +96,7 @@ class BoundPlan:
         self._constants: dict[str, Array] = {}
         self._weights = plan.layout.views(weights)
         self._gradients = {} if gradients is None else plan.layout.views(gradients)
+        self._statistics = plan.statistics.views(statistics)
         self.outputs = {key: self._value(name) for key, name in plan.graph.outputs.items()}
         self._runs: list[Run] = [self._bind(step) for step in plan.program.steps]
 
@@ -102,12 +114,13 @@ class BoundPlan:
             op=node.op,
             x=tuple(self._value(name) for name in node.inputs),
             y=self._value(node.name),
-            w=self._owned(node, self._weights),
+            w=self._owned(node.name, node.weights, self._weights),
+            statistics=self._owned(node.name, node.statistics, self._statistics),
             saved={key: self._buffer(_saved(node, key), *spec) for key, spec in buffers.saved.items()},
             scratch={key: self._buffer(_scratch(step, key), *spec) for key, spec in scratch.items()},
             dy=self._value(gradient(node.name)) if backward else np.empty(0),
             dx=self._dx(step) if backward else (),
-            dw=self._owned(node, self._gradients) if backward else {},
+            dw=self._owned(node.name, node.weights, self._gradients) if backward else {},
         )
         if not backward:
             return kernel.forward(call)
@@ -119,8 +132,8 @@ class BoundPlan:
         wanted = dict(zip(step.wanted, step.writes, strict=True))
         return tuple(self._value(wanted[i]) if i in wanted else None for i in range(len(step.node.inputs)))
 
-    def _owned(self, node: Node, views: Mapping[str, Array]) -> dict[str, Array]:
-        return {key: views[f"{node.name}.{key}"] for key in node.weights}
+    def _owned(self, node: str, keys: Iterable[str], views: Mapping[str, Array]) -> dict[str, Array]:
+        return {key: views[f"{node}.{key}"] for key in keys}
 
     def _value(self, name: str) -> Array:
         value, root = self.plan.program.values[name], self.plan.program.root(name)

@@ -103,7 +103,7 @@ def _backward(graph: Graph, values: dict[str, Value]) -> list[Step]:
         dy = gradient(node.name)
         if len(contributions) > 1:
             values[dy] = Value(dy, values[node.name].shape)
-            steps.append(Step("sum", Node(dy, Sum(), tuple(contributions), {}), tuple(contributions), (dy,)))
+            steps.append(Step("sum", Node(dy, Sum(), tuple(contributions), {}, {}), tuple(contributions), (dy,)))
         elif contributions[0] != dy:
             values[dy] = Value(dy, values[node.name].shape, base=contributions[0])
         writes = []

@@ -48,5 +48,5 @@ class Learner:
 def bind_learners(learners: list[Learner], plan: Plan, replicas: Replicas) -> None:
     """Learners for all replicas in use; those that were bound once stay bound, so a change of number is cheap."""
     while len(learners) < replicas.count:
-        weights, gradient = replicas.row(len(learners))
-        learners.append(Learner(plan.bind(weights, gradient), gradient))
+        weights, gradient, statistics = replicas.row(len(learners))
+        learners.append(Learner(plan.bind(weights, gradient, statistics), gradient))

@@ -10,12 +10,16 @@ from mpibow.graph.graph import Array
 class Replicas:
     """Weights, momenta and gradients (capacity, size) of a rank's learners; the first `count` rows are in use.
 
+    Statistics (capacity, its own size) are what operators keep beside weights, as batch norm's running means.
     Rows are taken from zeroed pages that the system gives out on first touch: a learner that never runs costs nothing,
     and a row's address never changes, so plans stay bound when learners come and go.
     """
 
-    def __init__(self, capacity: int, size: int, dtype: str) -> None:
+    def __init__(self, capacity: int, size: int, dtype: str, statistics: Array | None = None) -> None:
+        """`statistics` (its size,) is what every replica's start from."""
         self.capacity, self.count = capacity, 0
+        self._first = np.zeros(0, dtype) if statistics is None else statistics
+        self._statistics = np.zeros((capacity, self._first.size), dtype)
         self._weights, self._momenta, self._gradients = (np.zeros((capacity, size), dtype) for _ in range(3))
 
     @property
@@ -30,18 +34,24 @@ class Replicas:
     def gradients(self) -> Array:
         return self._gradients[: self.count]
 
-    def row(self, i: int) -> tuple[Array, Array]:
-        """The weights and gradients (size,) that learner i's plan is bound to."""
-        return self._weights[i], self._gradients[i]
+    @property
+    def statistics(self) -> Array:
+        return self._statistics[: self.count]
 
-    def resize(self, count: int) -> None:
-        """Keeps the first `count` replicas; new ones have momentum 0 and weights that a restart will set."""
+    def row(self, i: int) -> tuple[Array, Array, Array]:
+        """The weights, gradients and statistics that learner i's plan is bound to."""
+        return self._weights[i], self._gradients[i], self._statistics[i]
+
+    def resize(self, count: int, statistics: Array | None = None) -> None:
+        """Keeps the first `count` replicas; new ones have momentum 0, `statistics`, and weights that a restart sets."""
         assert 1 <= count <= self.capacity
         self._momenta[self.count : count] = 0
+        self._statistics[self.count : count] = self._first if statistics is None else statistics
         self.count = count
 
     def reseed(self, i: int, centre: Array) -> None:
-        """Learner i starts again from the centre: momentum 0, and nothing learnt this iteration."""
+        """Learner i starts again from the centre: momentum 0, the first statistics, nothing learnt this iteration."""
         np.copyto(self._weights[i], centre)
         self._momenta[i] = 0
         self._gradients[i] = 0
+        self._statistics[i] = self._first

@@ -1,6 +1,7 @@
 """Operators: frozen records of tensor functions, and the functions that add them to a graph."""
 
 from mpibow.ops.activation import Relu, Sigmoid, Tanh, relu, sigmoid, tanh
+from mpibow.ops.batch_norm import BatchNorm, batch_norm
 from mpibow.ops.conv import Conv2d, conv2d
 from mpibow.ops.dense import Dense, dense
 from mpibow.ops.dropout import COUNTER, Dropout, dropout
@@ -14,6 +15,7 @@ __all__ = [
     "COUNTER",
     "Accuracy",
     "AvgPool2d",
+    "BatchNorm",
     "Constant",
     "Conv2d",
     "Dense",
@@ -31,6 +33,7 @@ __all__ = [
     "Xavier",
     "accuracy",
     "avg_pool2d",
+    "batch_norm",
     "conv2d",
     "dense",
     "dropout",

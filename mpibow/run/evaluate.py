@@ -30,17 +30,23 @@ class Evaluation:
 
 
 class Evaluator:
-    """`plan` is an evaluation plan; `workers` threads each bind it once, to one copy of the centre."""
+    """`plan` is an evaluation plan; `workers` threads each bind it once, to one copy of centre and statistics."""
 
     def __init__(self, plan: Plan, data: Dataset, workers: int) -> None:
         self._data = data
         self._centre = np.zeros(plan.layout.size, plan.dtype)
         self._batch = plan.graph.tensors["label"].shape[0]
-        self._plans = [plan.bind(self._centre) for _ in range(workers)]
+        self._statistics = np.zeros(plan.statistics.size, plan.dtype)
+        self._plans = [plan.bind(self._centre, statistics=self._statistics) for _ in range(workers)]
         self._slots = [slot_arrays(self._batch, data.shape, data.dtype) for _ in range(workers)]
 
     def __call__(
-        self, centre: Array, run: Run, comm: Callable[[Callable[[Communicator], Any]], Any], each: Each | None = None
+        self,
+        centre: Array,
+        statistics: Array,
+        run: Run,
+        comm: Callable[[Callable[[Communicator], Any]], Any],
+        each: Each | None = None,
     ) -> Evaluation:
         """Batches go round robin to the workers of all ranks; `run` is the scheduler's, `comm` the synchroniser's call.
 
@@ -48,6 +54,7 @@ class Evaluator:
         """
         begin = time.perf_counter()
         np.copyto(self._centre, centre)
+        np.copyto(self._statistics, statistics)
         workers = len(self._plans)
         rank, counts = comm(lambda c: (c.rank, c.share(workers)))  # ranks may differ in workers
         first, numbers = sum(counts[:rank]), sum(counts)

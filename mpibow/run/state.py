@@ -12,28 +12,37 @@ import numpy as np
 from mpibow.data.timeline import Change, Timeline, fixed
 from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import Layout
+from mpibow.graph.plan import Plan
 from mpibow.learn.replica import Replicas
 from mpibow.run.checkpoint import Snapshot, read_arrays
 from mpibow.sync.rules import Rule, RuleState
 
 
 def snapshot(
-    header: Mapping[str, Any], layout: Layout, timeline: Timeline, iteration: int, replicas: Replicas, rule: Rule
-) -> Snapshot:
-    """The run before `iteration`, with `header`'s entries beside what is needed here; nothing may be under way."""
+    header: Mapping[str, Any], plan: Plan, timeline: Timeline, iteration: int, replicas: Replicas, rule: Rule,
+    statistics: Array,
+) -> Snapshot:  # fmt: skip
+    """The run before `iteration`, with `header`'s entries beside what is needed here; nothing may be under way.
+
+    `statistics` (statistics.size,) are the centre's.
+    """
     state = rule.state()
-    own = {"weights": replicas.weights, "momenta": replicas.momenta, **state.own}
+    own = {"weights": replicas.weights, "momenta": replicas.momenta, "statistics": replicas.statistics, **state.own}
     entries = {
         **header,
         "iteration": iteration,
         "position": timeline.position(iteration),
         "batch_size": timeline.batch,
         "timeline": [asdict(change) for change in timeline.changes],
-        "layout": layout.digest(),
+        "layout": plan.layout.digest(),
         "rule": dict(state.numbers),
     }
-    return Snapshot(entries, layout.views(rule.centre), state.common, own)
+    return Snapshot(entries, named(plan, rule.centre, statistics), state.common, own)
+
+
+def named(plan: Plan, centre: Array, statistics: Array) -> dict[str, Array]:
+    """Weights and statistics by name, as views."""
+    return plan.layout.views(centre) | plan.statistics.views(statistics)
 
 
 def check_fits(path: Path, header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -54,16 +63,20 @@ def timeline_of(header: Mapping[str, Any], counts: tuple[int, ...], batch: int) 
     return fixed(batch, counts, header["iteration"], header["position"])
 
 
-def read_centre(path: Path, layout: Layout, dtype: str) -> Array:
-    """The centre of a checkpoint as one flat array (layout.size,)."""
-    flat = np.zeros(layout.size, dtype)
-    stored = read_arrays(path, "centre")
-    views = layout.views(flat)
+def read_centre(path: Path, plan: Plan) -> tuple[Array, Array]:
+    """The centre of a checkpoint as two flat arrays: weights (layout.size,) and statistics (statistics.size,)."""
+    return from_named(read_arrays(path, "centre"), plan, str(path))
+
+
+def from_named(stored: Mapping[str, Array], plan: Plan, path: str) -> tuple[Array, Array]:
+    """The inverse of `named`. Raises CheckpointError, about `path`, where names or shapes are another model's."""
+    centre, statistics = np.zeros(plan.layout.size, plan.dtype), np.zeros(plan.statistics.size, plan.dtype)
+    views = named(plan, centre, statistics)
     if set(stored) != set(views) or any(stored[name].shape != view.shape for name, view in views.items()):
         raise CheckpointError(f"{path}: holds the weights of another model")
     for name, view in views.items():
         view[...] = stored[name]
-    return flat
+    return centre, statistics
 
 
 def restore(path: Path, header: Mapping[str, Any], rank: int, centre: Array, replicas: Replicas, rule: Rule) -> None:
@@ -71,4 +84,5 @@ def restore(path: Path, header: Mapping[str, Any], rank: int, centre: Array, rep
     own, common = read_arrays(path, f"rank-{rank}"), read_arrays(path, "common")
     replicas.weights[...] = own.pop("weights")
     replicas.momenta[...] = own.pop("momenta")
+    replicas.statistics[...] = own.pop("statistics")
     rule.load(centre, RuleState(common, own, header["rule"]))

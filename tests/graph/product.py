@@ -26,6 +26,9 @@ class Product:
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
         return {}
 
+    def statistics(self, *shapes: Shape) -> Mapping[str, Weight]:
+        return {}
+
     def is_view(self, training: bool) -> bool:
         return False
 

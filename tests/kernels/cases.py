@@ -36,6 +36,8 @@ CASES = [
     Case(ops.MaxPool2d((3, 2), (2, 1)), ((2, 2, 8, 5),), id="overlapping, uncovered border"),
     Case(ops.AvgPool2d((2, 2), (2, 2)), ((2, 3, 6, 4),)),
     Case(ops.AvgPool2d((3, 3), (2, 2)), ((1, 2, 8, 7),), id="overlapping"),
+    Case(ops.BatchNorm(1e-5, 0.1), ((4, 3, 2, 5),)),
+    Case(ops.BatchNorm(1e-3, 0.5), ((6, 4),), id="features"),
     Case(ops.Relu(), ((4, 5),)),
     Case(ops.Sigmoid(), ((4, 5),)),
     Case(ops.Tanh(), ((2, 3, 2),)),
@@ -69,6 +71,9 @@ class Bench:
         )
         self.shape = case.op.infer(*case.shapes)
         self.w = {k: generator.standard_normal(v.shape).astype(dtype) for k, v in case.op.weights(*case.shapes).items()}
+        self.statistics = {
+            k: generator.uniform(0.5, 2.0, v.shape).astype(dtype) for k, v in case.op.statistics(*case.shapes).items()
+        }
         self.dw = {k: np.full_like(v, np.nan) for k, v in self.w.items()}
         self.y, self.dy = np.full(self.shape, np.nan, dtype), generator.standard_normal(self.shape).astype(dtype)
         gradients = case.op.differentiable or ()
@@ -85,7 +90,19 @@ class Bench:
 
     def call(self, backward: bool) -> Call:
         scratch = self._arrays(self.buffers.backward if backward else self.buffers.forward)
-        return Call("node", self.case.op, self.x, self.y, self.w, self.saved, scratch, self.dy, self.dx, self.dw)
+        return Call(
+            "node",
+            self.case.op,
+            self.x,
+            self.y,
+            self.w,
+            self.saved,
+            scratch,
+            self.dy,
+            self.dx,
+            self.dw,
+            self.statistics,
+        )
 
     def forward(self) -> np.ndarray[Any, Any]:
         self.kernel.forward(self.call(backward=False))()

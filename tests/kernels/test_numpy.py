@@ -171,7 +171,9 @@ SLOW: dict[str, tuple[Callable[..., Array], Callable[..., Back] | None]] = {
     "normalise": (normalised, None),
     "sum": (add, None),
 }
-KERNEL_CASES = [case for case in CASES if type(case.op) in OPERATORS]
+KERNEL_CASES = [  # batch norm has its own tests
+    case for case in CASES if type(case.op) in OPERATORS and case.op.kind != "batch_norm"
+]
 TOLERANCE = {"float64": 1e-12, "float32": 2e-6}  # float32: sums of up to 48 products, 6e-8 each
 
 

@@ -35,7 +35,7 @@ def test_the_three_blocks_are_apart_and_contiguous() -> None:
 
 def test_a_row_is_what_a_plan_is_bound_to() -> None:
     replicas = filled()
-    weights, gradients = replicas.row(1)
+    weights, gradients, _ = replicas.row(1)
     weights[0], gradients[1] = -1, -2
     assert replicas.weights[1].tolist() == [-1, 11, 11, 11, 11]
     assert replicas.gradients[1].tolist() == [31, -2, 31, 31, 31]

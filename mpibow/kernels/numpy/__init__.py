@@ -2,10 +2,11 @@
 
 from mpibow.graph.kernel import Kernel, KernelTable
 from mpibow.graph.steps import Sum
-from mpibow.kernels.numpy import conv, dense, dropout, elementwise, loss, pool
+from mpibow.kernels.numpy import batch_norm, conv, dense, dropout, elementwise, loss, pool
 from mpibow.ops import (
     Accuracy,
     AvgPool2d,
+    BatchNorm,
     Conv2d,
     Dense,
     Dropout,
@@ -20,6 +21,7 @@ from mpibow.ops import (
 OPERATORS: KernelTable = {
     Accuracy: Kernel(loss.accuracy_forward, None, loss.accuracy_buffers),
     AvgPool2d: Kernel(pool.avg_forward, pool.avg_backward, pool.avg_buffers),
+    BatchNorm: Kernel(batch_norm.forward, batch_norm.backward, batch_norm.buffers),
     Conv2d: Kernel(conv.forward, conv.backward, conv.buffers),
     Dense: Kernel(dense.forward, dense.backward),
     Dropout: Kernel(dropout.forward, dropout.backward, dropout.buffers),

@@ -12,10 +12,9 @@ from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData, Dataset
 from mpibow.data.slots import slot_arrays
 from mpibow.errors import ConfigError
-from mpibow.graph.layout import plan_layout
-from mpibow.graph.plan import compile_plan
 from mpibow.job import Job, make_job
 from mpibow.models.classifier import Net
+from mpibow.run.state import from_named
 from mpibow.summary import Summary
 
 Source = Dataset | tuple[Array, Array]
@@ -34,13 +33,10 @@ class Fitted:
         data, images = self._job.train, np.asarray(images)
         if images.shape[1:] != data.shape:
             raise ConfigError(f"images: must be (n, {', '.join(map(str, data.shape))}), got {images.shape}")
-        graph = self._job.build(batch_size)
-        layout = plan_layout(graph, self._job.config.update.decay_biases)
-        flat = np.zeros(layout.size, self._job.config.precision)
-        for name, view in layout.views(flat).items():
-            view[...] = self.weights[name]
-        plan = compile_plan(graph, layout, self._job.kernels.operators, self._job.config.precision, training=False)
-        bound, slot = plan.bind(flat), slot_arrays(batch_size, data.shape, data.dtype)
+        plan = self._job.evaluation_plan(batch_size)
+        centre, statistics = from_named(self.weights, plan, "weights")
+        bound = plan.bind(centre, statistics=statistics)
+        slot = slot_arrays(batch_size, data.shape, data.dtype)
         logits = []
         for start in range(0, len(images), batch_size):
             part = images[start : start + batch_size]
@@ -49,7 +45,7 @@ class Fitted:
                 np.copyto(array, slot[name])
             bound.run()
             logits.append(bound.outputs["logits"][: len(part)].copy())
-        return np.concatenate(logits) if logits else np.zeros((0, data.classes), flat.dtype)
+        return np.concatenate(logits) if logits else np.zeros((0, data.classes), plan.dtype)
 
 
 def fit(

@@ -1,0 +1,129 @@
+"""Batch normalisation against its definition in float64, in training and in evaluation, and through a whole run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import mpibow as mb
+from mpibow import ops
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import Graph
+from mpibow.graph.kernel import Shapes
+from mpibow.graph.layout import plan_layout
+from mpibow.graph.plan import compile_plan
+from mpibow.kernels.numpy import OPERATORS
+from tests.kernels.cases import CASES, Bench, Case, name
+
+Array = npt.NDArray[Any]
+CASES_HERE = [case for case in CASES if case.op.kind == "batch_norm"]
+KERNEL = OPERATORS[ops.BatchNorm]
+
+
+def per_channel(x: Array) -> Array:
+    """(n, c, ...) -> (c, everything else)."""
+    return np.moveaxis(x, 1, 0).reshape(x.shape[1], -1)
+
+
+@pytest.mark.parametrize("case", CASES_HERE, ids=name)
+def test_training_takes_the_batchs_statistics_and_moves_the_running_ones(case: Case) -> None:
+    bench = Bench(case, KERNEL, "float64")
+    before = {key: array.copy() for key, array in bench.statistics.items()}
+    y = per_channel(bench.forward())
+    rows, count = per_channel(bench.x[0]), per_channel(bench.x[0]).shape[1]
+    normal = (rows - rows.mean(1, keepdims=True)) / np.sqrt(rows.var(1, keepdims=True) + case.op.epsilon)
+    np.testing.assert_allclose(y, bench.w["weight"][:, None] * normal + bench.w["bias"][:, None], rtol=1e-12)
+    m = case.op.momentum
+    expected = {"mean": rows.mean(1), "variance": rows.var(1) * count / (count - 1)}
+    for key, value in expected.items():
+        np.testing.assert_allclose(bench.statistics[key], (1 - m) * before[key] + m * value, rtol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES_HERE, ids=name)
+def test_evaluation_takes_the_running_statistics_and_leaves_them(case: Case) -> None:
+    bench = Bench(case, KERNEL, "float64", training=False)
+    before = {key: array.copy() for key, array in bench.statistics.items()}
+    y, rows = per_channel(bench.forward()), per_channel(bench.x[0])
+    normal = (rows - before["mean"][:, None]) / np.sqrt(before["variance"][:, None] + case.op.epsilon)
+    np.testing.assert_allclose(y, bench.w["weight"][:, None] * normal + bench.w["bias"][:, None], rtol=1e-10)
+    for key, array in before.items():
+        np.testing.assert_array_equal(bench.statistics[key], array)
+
+
+def test_backward_overwrites() -> None:
+    bench = Bench(CASES_HERE[0], KERNEL, "float64")
+    bench.forward()
+    assert KERNEL.backward is not None
+    run = KERNEL.backward(bench.call(backward=True))
+    run()
+    first = [array.copy() for array in (*bench.dx, *bench.dw.values()) if array is not None]
+    run()
+    for array, again in zip(first, (*bench.dx, *bench.dw.values()), strict=True):
+        np.testing.assert_array_equal(array, again)
+
+
+def test_one_value_a_channel_cannot_be_trained_on() -> None:
+    op = ops.BatchNorm(1e-5, 0.1)
+    with pytest.raises(ShapeError) as caught:
+        KERNEL.buffers(op, Shapes(((1, 3),), (1, 3), training=True))
+    expected = "training needs more than one value a channel, the variance of one is 0: take a larger batch"
+    assert str(caught.value) == expected
+    KERNEL.buffers(op, Shapes(((1, 3),), (1, 3), training=False))
+    graph = Graph()
+    x = graph.input("x", (1, 3))
+    graph.output("loss", ops.softmax_cross_entropy(mb.batch_norm(mb.dense(x, 3)), graph.input("l", (1,), "int32")))
+    with pytest.raises(ShapeError) as caught:
+        compile_plan(graph, plan_layout(graph), OPERATORS, "float64", training=True)
+    assert str(caught.value) == f"batch_norm1 (batch_norm): {expected}"
+
+
+def net(x: Any) -> Any:
+    x = mb.relu(mb.batch_norm(mb.conv2d(x, 4, 3, padding=1, bias=False)))
+    return mb.dense(mb.flatten(mb.max_pool2d(x, 2)), 3)
+
+
+def data(count: int) -> tuple[Array, Array]:
+    generator = np.random.default_rng(0)
+    labels = generator.integers(3, size=count)
+    images = generator.normal(labels[:, None, None, None], 0.5, size=(count, 1, 4, 4)).astype(np.float32)
+    return images, labels
+
+
+def test_the_centres_statistics_are_the_mean_over_the_learners(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    from mpibow.comm import Single
+    from mpibow.config import load_mapping
+    from mpibow.data.dataset import ArrayData
+    from mpibow.job import make_job
+    from mpibow.run.signals import Signals
+    from mpibow.session import Session
+    from mpibow.train import iterate
+
+    settings = {"learners": 3, "batch_size": 4, "precision": "float64", "checkpoint": {"every": None}}
+    config = load_mapping(settings, model_given=True, data_given=True)
+    job = make_job("bn", config, net, ArrayData(*data(50)), None, standardise=True)
+    with Signals() as signals, Session(job, Single()) as session:
+        for _ in range(7):
+            iterate(session, signals)
+        session.settle()
+        rows = session.replicas.statistics
+        assert np.ptp(rows[:, :4], axis=0).min() > 0  # each learner has seen other batches
+        np.testing.assert_allclose(session.statistics(), rows.mean(axis=0), rtol=1e-12)
+
+
+def test_a_run_with_batch_norm_resumes_bit_for_bit_and_predicts(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings: dict[str, Any] = {"batch_size": 4, "learners": 2, "update": {"lr": 0.01, "momentum": 0.5}}
+    train, test = data(64), data(30)
+    whole = mb.fit(net, train, test, stop={"iterations": 40}, out="a", **settings)
+    mb.fit(net, train, test, stop={"iterations": 23}, out="b", **settings)
+    rest = mb.fit(net, train, test, stop={"iterations": 40}, out="b", resume="auto", **settings)
+    assert whole.weights.keys() == rest.weights.keys() >= {"batch_norm1.mean", "batch_norm1.variance"}
+    for key, array in whole.weights.items():
+        np.testing.assert_array_equal(array, rest.weights[key])
+    hits = (whole.predict(test[0]).argmax(axis=1) == test[1]).mean()
+    assert hits == pytest.approx(whole.summary.accuracy)
+    assert hits > 0.6  # chance is 0.33
