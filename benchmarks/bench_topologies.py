@@ -66,7 +66,8 @@ def run_cell(ranks: int, learners: int, settings: list[str]) -> dict[str, Any]:
     )
     cell = {key: summary[key] for key in keys}
     cell["accuracies"] = [event["accuracy"] for event in events if event["event"] == "evaluate"]
-    return {**cell, "date": time.strftime("%Y-%m-%d"), "command": " ".join(line[line.index("-m") :])}
+    shown = f"mpirun -np {ranks} python -m mpibow.train {CONFIG} learners={learners} {' '.join(settings)}"
+    return {**cell, "date": time.strftime("%Y-%m-%d"), "command": shown}
 
 
 def table(cells: dict[str, Any]) -> str:

@@ -41,8 +41,8 @@ forward() { # $1: the signal
 trap 'forward USR1' USR1
 trap 'forward TERM' TERM
 
-# The list has a line for each rank; an mpirun that was built for PBS would not need it. `timeout` sends SIGUSR1 when the
-# time is nearly up. --bind-to none: Open MPI would put all learners of a rank on one core.
+# The list has a line for each rank; an mpirun that was built for PBS would not need it. `timeout` sends SIGUSR1 when
+# the time is nearly up. --bind-to none: Open MPI would put all learners of a rank on one core.
 ranks=$(grep -c . "$PBS_NODEFILE")
 timeout --foreground --preserve-status --signal=USR1 "$seconds" \
     mpirun -np "$ranks" --hostfile "$PBS_NODEFILE" --bind-to none "${train[@]}" &

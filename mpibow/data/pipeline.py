@@ -51,9 +51,9 @@ class HostPipeline:
     def next(self) -> list[Slot]:
         begin = time.perf_counter()
         with self._state:
-            self._state.wait_for(lambda: self._ready or self._error is not None)
+            self._state.wait_for(lambda: self._ready or self._error is not None or self._closed)
             if not self._ready:
-                assert self._error is not None
+                assert self._error is not None, "next() after close()"
                 raise self._error
             slots = self._ready.popleft()
             self._next += 1

@@ -386,6 +386,17 @@ def test_ssgd_of_n_learners_is_one_learner_with_an_n_fold_batch() -> None:
     assert np.abs(alone.weights - z).max() > 0.1
 
 
+@pytest.mark.parametrize("settings", [*SETTINGS.values(), Ssgd()])
+def test_begin_with_keep_leaves_the_replicas_as_they_are(settings: Sma | Ssgd) -> None:
+    rows = Replicas(3, SIZE, "float64")
+    rows.resize(3)
+    rows.weights[...], rows.momenta[...] = np.arange(3)[:, None], -np.arange(3)[:, None]
+    rule = make_rule(settings, flat, np.full(SIZE, 7.0))
+    rule.begin(rows, 3, keep=True)
+    assert rows.weights[:, 0].tolist() == [0, 1, 2]
+    assert rows.momenta[:, 0].tolist() == [0, -1, -2]
+
+
 def test_ssgd_grows_and_shrinks() -> None:
     cluster = Cluster(Ssgd(), (1, 2), start_at())
     for counts in ((3, 1), (2, 3)):

@@ -1,0 +1,131 @@
+"""The order of samples: every one exactly once an epoch, whatever happens on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpibow.data.order import permutation, samples_at
+from mpibow.data.timeline import Timeline, fixed
+
+Sample = tuple[int, int]  # epoch and number
+
+
+def stream(position: int, length: int, count: int, seed: int = 1) -> list[Sample]:
+    epochs, samples = samples_at(position, length, count, seed)
+    return list(zip(epochs.tolist(), samples.tolist(), strict=True))
+
+
+def test_golden_order() -> None:
+    """An order that changes silently would make no run repeatable."""
+    assert permutation(100, 1, 0)[:10].tolist() == [92, 45, 60, 3, 20, 25, 44, 27, 0, 14]
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(1, 200), st.integers(0, 2**32 - 1), st.integers(0, 1000))
+def test_an_epoch_holds_every_sample_once(count: int, seed: int, epoch: int) -> None:
+    assert sorted(permutation(count, seed, epoch).tolist()) == list(range(count))
+
+
+def test_epochs_seeds_and_counts_have_orders_of_their_own() -> None:
+    orders = [
+        permutation(*of)[:10].tolist() for of in ((100, 1, 0), (100, 1, 1), (100, 2, 0), (101, 1, 0), (100, 0, 1))
+    ]
+    assert len({tuple(order) for order in orders}) == 5
+
+
+def test_an_order_is_read_only() -> None:
+    order = permutation(10, 1, 0)
+    assert order.dtype == np.int64
+    with pytest.raises(ValueError, match="read-only"):
+        order[0] = 1
+
+
+def test_an_order_does_not_depend_on_what_was_asked_before() -> None:
+    first = permutation(50, 3, 7).copy()
+    for epoch in range(10):
+        permutation(50, 3, epoch)
+    np.testing.assert_array_equal(permutation(50, 3, 7), first)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(1, 20), st.integers(0, 100), st.integers(1, 60))
+def test_the_stream_is_the_epochs_in_a_row(count: int, position: int, length: int) -> None:
+    whole = [(epoch, n) for epoch in range(161) for n in permutation(count, 1, epoch).tolist()]
+    assert stream(position, length, count) == whole[position : position + length]
+
+
+def test_far_positions() -> None:
+    """Beyond 2^32 samples, as a long run on a large data set gets."""
+    position = 7 * 10**9
+    assert stream(position, 2, 1000) == [(7_000_000, int(n)) for n in permutation(1000, 1, 7_000_000)[:2]]
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> tuple[int, Timeline, int]:
+    """A number of samples, a timeline of changing learner counts over 1 to 3 ranks, and how many iterations to run."""
+    count, batch, ranks = draw(st.integers(1, 30)), draw(st.integers(1, 6)), draw(st.integers(1, 3))
+    counts = st.tuples(*[st.integers(1, 4)] * ranks)
+    timeline, end = fixed(batch, draw(counts)), 0
+    for _ in range(draw(st.integers(0, 4))):
+        end += draw(st.integers(1, 5))
+        timeline = timeline.announce(end, draw(counts))
+    return count, timeline, end + draw(st.integers(1, 6))
+
+
+def taken(timeline: Timeline, iteration: int, count: int) -> list[Sample]:
+    """What all learners of all ranks take at `iteration`, each for itself: the j-th run of `batch`."""
+    counts = timeline.counts(iteration)
+    samples, learner = [], 0
+    for rank_count in counts:
+        for _ in range(rank_count):
+            start = timeline.position(iteration) + learner * timeline.batch
+            samples += stream(start, timeline.batch, count)
+            learner += 1
+    return samples
+
+
+def exactly_once(samples: list[Sample], count: int) -> None:
+    seen = Counter(samples)
+    assert set(seen.values()) <= {1}
+    whole, rest = divmod(len(samples), count)
+    by_epoch = Counter(epoch for epoch, _ in samples)
+    expected = dict.fromkeys(range(whole), count) | ({whole: rest} if rest else {})
+    assert by_epoch == expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs())
+def test_every_sample_exactly_once_an_epoch(run: tuple[int, Timeline, int]) -> None:
+    count, timeline, iterations = run
+    exactly_once([s for t in range(iterations) for s in taken(timeline, t, count)], count)
+
+
+@settings(max_examples=100, deadline=None)
+@given(runs(), st.data())
+def test_also_across_a_resume_with_other_learners(run: tuple[int, Timeline, int], data: st.DataObject) -> None:
+    """At any iteration the run stops, and goes on with any counts from the position that it had."""
+    count, timeline, iterations = run
+    stop = data.draw(st.integers(0, iterations))
+    counts = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple))
+    resumed = fixed(timeline.batch, counts, stop, timeline.position(stop))
+    samples = [s for t in range(stop) for s in taken(timeline, t, count)]
+    samples += [s for t in range(stop, stop + 5) for s in taken(resumed, t, count)]
+    exactly_once(samples, count)
+
+
+@settings(max_examples=50, deadline=None)
+@given(runs(), st.data())
+def test_a_resume_with_the_same_learners_goes_on_as_if_nothing_had_been(
+    run: tuple[int, Timeline, int], data: st.DataObject
+) -> None:
+    count, timeline, iterations = run
+    last = timeline.changes[-1].iteration
+    stop = data.draw(st.integers(last, last + iterations))
+    resumed = fixed(timeline.batch, timeline.counts(stop), stop, timeline.position(stop))
+    for t in range(stop, stop + 4):
+        assert taken(resumed, t, count) == taken(timeline, t, count)

@@ -1,0 +1,68 @@
+"""Timelines: learners and positions before, at and after each change."""
+
+from __future__ import annotations
+
+import pytest
+
+from mpibow.data.timeline import Change, Timeline, fixed
+
+
+def example() -> Timeline:
+    """Batches of 4: (1, 2) learners from iteration 0, (2, 2) from 10, (1, 1) from 11."""
+    return fixed(4, (1, 2)).announce(10, (2, 2)).announce(11, (1, 1))
+
+
+@pytest.mark.parametrize(
+    ("iteration", "counts", "position"),
+    [
+        (0, (1, 2), 0),
+        (1, (1, 2), 12),
+        (9, (1, 2), 108),
+        (10, (2, 2), 120),
+        (11, (1, 1), 136),
+        (12, (1, 1), 144),
+        (1011, (1, 1), 8136),
+    ],
+)
+def test_by_hand(iteration: int, counts: tuple[int, ...], position: int) -> None:
+    timeline = example()
+    assert timeline.counts(iteration) == counts
+    assert timeline.learners(iteration) == sum(counts)
+    assert timeline.position(iteration) == position
+
+
+def test_a_position_is_the_sum_of_all_batches_before() -> None:
+    timeline, position = example(), 0
+    for t in range(30):
+        assert timeline.position(t) == position
+        position += 4 * sum(timeline.counts(t))
+
+
+def test_changes() -> None:
+    timeline = example()
+    assert timeline.changes == (Change(0, 0, (1, 2)), Change(10, 120, (2, 2)), Change(11, 136, (1, 1)))
+    assert [t for t in range(20) if timeline.changes_at(t)] == [10, 11]
+
+
+def test_a_resumed_run() -> None:
+    """Where it starts is no change: nothing restarts there."""
+    timeline = fixed(8, (3,), 50, 1000).announce(52, (1,))
+    assert timeline.position(50) == 1000
+    assert timeline.position(51) == 1024
+    assert timeline.position(53) == 1056
+    assert [t for t in range(50, 60) if timeline.changes_at(t)] == [52]
+
+
+def test_what_was_before_an_announcement_stays() -> None:
+    before = fixed(4, (1, 2))
+    after = before.announce(10, (5, 5))
+    assert before.changes == (Change(0, 0, (1, 2)),)
+    assert [after.position(t) for t in range(11)] == [before.position(t) for t in range(11)]
+
+
+@pytest.mark.parametrize(
+    ("iteration", "counts"), [(11, (2, 2)), (5, (2, 2)), (12, (2,)), (12, (2, 2, 2)), (12, (2, 0)), (12, (0, 2))]
+)
+def test_what_may_not_be_announced(iteration: int, counts: tuple[int, ...]) -> None:
+    with pytest.raises(AssertionError):
+        example().announce(iteration, counts)

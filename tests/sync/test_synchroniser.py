@@ -1,0 +1,318 @@
+"""The synchroniser: the same bits overlapped or not, ranks that agree again, errors that surface in wait()."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.comm.communicator import Communicator, Single
+from mpibow.comm.threads import on_threads
+from mpibow.errors import CommunicationError
+from mpibow.graph.graph import Array
+from mpibow.kernels.numpy import flat
+from mpibow.kernels.passes import CHUNK, Local
+from mpibow.learn.replica import Replicas
+from mpibow.learn.scheduler import Scheduler
+from mpibow.sync.rules import Rule, SmaRule, make_rule
+from mpibow.sync.settings import Sma, Ssgd
+from mpibow.sync.synchroniser import Synchroniser, Tally
+
+SIZE = CHUNK + 40
+LOCAL, NOTHING = Local(0.05, 0.9, False, 0.01, SIZE), Tally()
+SETTINGS = {
+    "gain none": Sma(gain="none"),
+    "gain none, period 3": Sma(gain="none", period=3),
+    "gain": Sma(gain=2.0),
+    "gain, delay 0": Sma(gain=2.0, delay=0),
+    "ssgd": Ssgd(),
+}
+
+
+def inline(tasks: list[Any]) -> list[Any]:
+    return [task() for task in tasks]
+
+
+class Rank:
+    """One rank's rule, replicas and synchroniser; `count` learners of `k`."""
+
+    def __init__(
+        self, comm: Communicator, settings: Sma | Ssgd, count: int, k: int, *, overlap: bool, run: Any = inline
+    ) -> None:
+        self.rows = Replicas(4, SIZE, "float32")
+        self.rows.resize(count)
+        z = np.random.default_rng(99).standard_normal(SIZE).astype(np.float32)
+        self.rule: Rule = make_rule(settings, flat, z)
+        self.rule.begin(self.rows, k)
+        self.sync = Synchroniser(comm, self.rule, self.rows, run, overlap=overlap)
+        self.comm, self.t = comm, 0
+
+    def gradients(self) -> None:
+        noise = np.random.default_rng([self.comm.rank, self.t]).standard_normal(self.rows.weights.shape)
+        self.rows.gradients[...] = self.rows.weights - 1 + noise
+
+    def step(self, tally: Tally = NOTHING) -> Tally | None:
+        """As the training loop does: compute, wait for the exchange before, update, begin the next one."""
+        self.gradients()
+        received = self.sync.wait()
+        self.sync.update(LOCAL, 2)
+        self.sync.start(tally, LOCAL, 2)
+        self.t += 1
+        return received
+
+
+class Slow(Single):
+    """Sums nothing, and takes its time."""
+
+    def allreduce(self, array: Array, stream: Any = None) -> None:
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_overlapped_and_sequential_give_the_same_bits(settings: Sma | Ssgd) -> None:
+    """On two ranks with learner threads of their own."""
+
+    def body(comm: Communicator, overlap: bool) -> list[Array]:
+        scheduler = Scheduler()
+        rank = Rank(comm, settings, 1 + comm.rank, 3, overlap=overlap, run=scheduler.run)
+        for _ in range(12):
+            rank.step()
+        rank.sync.wait()
+        rank.sync.close()
+        scheduler.close()
+        assert rank.rule.gain == (2.0 if isinstance(settings, Sma) and settings.gain == 2.0 else 1.0)
+        return [rank.rows.weights.copy(), rank.rows.momenta.copy(), rank.rule.centre.copy()]
+
+    sequential = on_threads(2, lambda comm: body(comm, overlap=False))
+    overlapped = on_threads(2, lambda comm: body(comm, overlap=True))
+    for one, other in zip(sequential, overlapped, strict=True):
+        for a, b in zip(one, other, strict=True):
+            np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(sequential[0][2], sequential[1][2])
+    assert np.abs(sequential[0][2] - Rank(Single(), settings, 1, 1, overlap=False).rule.centre).max() > 0.1
+
+
+class Gate(Single):
+    """An all-reduce that ends when it is let through."""
+
+    def __init__(self) -> None:
+        self.open, self.threads = threading.Event(), set[str]()
+
+    def allreduce(self, array: Array, stream: Any = None) -> None:
+        self.threads.add(threading.current_thread().name)
+        assert self.open.wait(10)
+
+
+def test_an_overlapped_exchange_is_under_way_when_start_returns() -> None:
+    comm = Gate()
+    rank = Rank(comm, Sma(), 2, 2, overlap=True)
+    before = rank.rule.centre.copy()
+    rank.step()  # returns, though nothing can have been received
+    np.testing.assert_array_equal(rank.rule.centre, before)
+    rank.gradients()
+    comm.open.set()
+    rank.sync.wait()
+    assert (rank.rule.centre != before).all()
+    assert len(comm.threads) == 1
+    assert threading.current_thread().name not in comm.threads
+    assert rank.sync.busy > 0
+    rank.sync.close()
+
+
+@pytest.mark.parametrize("settings", [Sma(gain="none"), Sma(gain=2.0), Sma(gain=2.0, delay=0), Ssgd()])
+def test_a_sequential_exchange_is_over_when_start_returns(settings: Sma | Ssgd) -> None:
+    rank = Rank(Slow(), settings, 2, 2, overlap=False)
+    mean = rank.rule.shared()[0]
+    before = mean.copy()
+    rank.step()
+    assert (mean != before).all()
+    assert rank.sync.busy >= 0.01
+    rank.sync.close()
+
+
+@pytest.mark.parametrize("settings", [Sma(gain=2.0, delay=0), Ssgd()])
+def test_a_rule_that_needs_its_sums_at_once_is_never_overlapped(settings: Sma | Ssgd) -> None:
+    rank = Rank(Slow(), settings, 2, 2, overlap=True)
+    before = rank.rule.centre.copy()
+    rank.step()
+    assert (rank.rule.centre != before).all()
+    rank.sync.close()
+
+
+def test_tallies_are_summed_over_ranks() -> None:
+    def body(comm: Communicator) -> list[Tally | None]:
+        rank = Rank(comm, Sma(gain="none"), 1, 2, overlap=True)
+        tallies = [rank.step(Tally(float(comm.rank == 1 and t == 1), 1.5 * t, 10 * comm.rank + t)) for t in range(3)]
+        tallies += [rank.sync.wait(), rank.sync.wait()]
+        rank.sync.close()
+        return tallies
+
+    for tallies in on_threads(2, body):
+        assert tallies == [None, Tally(0, 0, 10), Tally(1, 3, 12), Tally(0, 6, 14), None]
+
+
+def test_tallies_wait_for_the_iteration_that_sends() -> None:
+    """With a period of 3 and no gain the steps of iterations 2, 3, 4 are sent together, and so are their tallies."""
+    rank = Rank(Single(), Sma(gain="none", period=3), 2, 2, overlap=False)
+    tallies = []
+    for t in range(8):
+        rank.step(Tally(loss=float(2**t)))
+        tallies.append(rank.sync.wait())
+    assert [tally and tally.loss for tally in tallies] == [
+        None,
+        1 + 2,
+        None,
+        None,
+        4 + 8 + 16,
+        None,
+        None,
+        32 + 64 + 128,
+    ]
+    rank.sync.close()
+
+
+class Broken(Single):
+    def allreduce(self, array: Array, stream: Any = None) -> None:
+        raise CommunicationError("rank 1 is gone")
+
+
+@pytest.mark.parametrize("overlap", [True, False])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_an_error_of_the_communicator_surfaces_in_wait(settings: Sma | Ssgd, overlap: bool) -> None:
+    rank = Rank(Broken(), settings, 2, 2, overlap=overlap)
+    if settings == SETTINGS["gain none, period 3"]:  # whose first iteration sends nothing
+        rank.step()
+        assert rank.sync.wait() is None
+    rank.step()
+    with pytest.raises(CommunicationError, match=r"^rank 1 is gone$"):
+        rank.sync.wait()
+    assert rank.sync.wait() is None
+    rank.sync.close()
+
+
+def test_calls_are_made_on_the_communication_thread_after_what_is_under_way() -> None:
+    comm = Gate()
+    rank = Rank(comm, Sma(), 2, 2, overlap=True)
+    rank.step()
+    threading.Timer(0.05, comm.open.set).start()
+    assert rank.sync.call(lambda c: (c is comm, comm.open.is_set(), threading.current_thread().name)) == (
+        True,
+        True,
+        *comm.threads,
+    )
+    rank.sync.wait()
+    with pytest.raises(ZeroDivisionError):
+        rank.sync.call(lambda c: 1 // 0)
+    rank.sync.close()
+
+
+def test_a_communicator_of_one_thread_is_called_on_that_thread() -> None:
+    class OneThread(Gate):
+        any_thread = False
+
+    comm = OneThread()
+    comm.open.set()
+    rank = Rank(comm, Sma(), 2, 2, overlap=True)
+    rank.step()
+    rank.sync.wait()
+    assert comm.threads == {threading.current_thread().name}
+    rank.sync.close()
+
+    class OneThreadBroken(Broken):
+        any_thread = False
+
+    rank = Rank(OneThreadBroken(), Sma(), 2, 2, overlap=True)
+    rank.step()
+    with pytest.raises(CommunicationError, match=r"^rank 1 is gone$"):
+        rank.sync.wait()
+    rank.sync.close()
+
+
+def flip(array: Array, place: int) -> None:
+    array.view(np.uint32)[place] ^= 1
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_ranks_with_the_same_bits_agree(settings: Sma | Ssgd) -> None:
+    def body(comm: Communicator) -> tuple[float, int]:
+        rank = Rank(comm, settings, 1 + comm.rank, 3, overlap=True)
+        for _ in range(4):  # with a period of 3 the last steps are unsent
+            rank.step()
+        rank.sync.wait()
+        agreement = rank.sync.agree(3)
+        rank.sync.close()
+        return agreement.drift, agreement.mismatches
+
+    for drift, mismatches in on_threads(2, body):
+        assert mismatches == 0
+        assert drift < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("settings", "number"),
+    [(Sma(gain="none"), 1), (Sma(gain="none"), 2), (Sma(gain=2.0), 1), (Ssgd(), 0)],
+    ids=["z", "z_prev", "common step", "ssgd"],
+)
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_a_rank_with_flipped_bits_is_given_rank_0s(settings: Sma | Ssgd, number: int, wrong: int) -> None:
+    """Also where rank 0 is the one that is wrong: what counts is that all are equal."""
+
+    def body(comm: Communicator) -> tuple[list[Array], Array, int, list[Array]]:
+        rank = Rank(comm, settings, 1, 3, overlap=True)
+        for _ in range(3):
+            rank.step()
+        rank.sync.wait()
+        if comm.rank == wrong:
+            flip(rank.rule.shared()[number], 5)
+        before = [array.copy() for array in rank.rule.shared()]
+        mismatches = rank.sync.agree(3).mismatches
+        shared, weights = [array.copy() for array in rank.rule.shared()], rank.rows.weights.copy()
+        for _ in range(2):
+            rank.step()
+        rank.sync.wait()
+        rank.sync.close()
+        return shared, weights, mismatches, [before[number], rank.rule.centre.copy()]
+
+    results = on_threads(3, body)
+    for shared, weights, mismatches, (_, later) in results:
+        assert mismatches == 1
+        for array, first in zip(shared, results[0][0], strict=True):
+            np.testing.assert_array_equal(array, first)
+        np.testing.assert_array_equal(shared[number], results[0][3][0])
+        np.testing.assert_array_equal(later, results[0][3][1])
+        if isinstance(settings, Ssgd):
+            np.testing.assert_array_equal(weights[0], shared[0])
+
+
+def test_a_mean_that_has_drifted_is_set_right() -> None:
+    def body(comm: Communicator) -> tuple[float, Array, Array]:
+        rank = Rank(comm, Sma(gain=2.0), 1 + comm.rank, 3, overlap=True)
+        for _ in range(3):
+            rank.step()
+        rank.sync.wait()
+        assert isinstance(rank.rule, SmaRule)
+        rank.rule.mean += 0.5
+        drift = rank.sync.agree(3).drift
+        rank.sync.close()
+        return drift, rank.rule.centre, rank.rows.weights
+
+    results = on_threads(2, body)
+    true = np.concatenate([weights for _, _, weights in results]).astype(np.float64).mean(axis=0)
+    for drift, centre, _ in results:
+        np.testing.assert_allclose(centre, true, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(centre, results[0][1])
+        assert drift == pytest.approx(0.5 * SIZE**0.5 / float(np.linalg.norm(true)), rel=1e-4)
+
+
+def test_nothing_may_be_under_way() -> None:
+    rank = Rank(Single(), Sma(), 2, 2, overlap=True)
+    rank.step()
+    with pytest.raises(AssertionError):
+        rank.sync.start(Tally(), LOCAL, 1)
+    with pytest.raises(AssertionError):
+        rank.sync.agree(2)
+    rank.sync.wait()
+    rank.sync.close()
