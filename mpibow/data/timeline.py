@@ -36,10 +36,6 @@ class Timeline:
         change = self._change(iteration)
         return change.position + (iteration - change.iteration) * sum(change.counts) * self.batch
 
-    def changes_at(self, iteration: int) -> bool:
-        """Whether another number of learners begins at `iteration`."""
-        return any(change.iteration == iteration for change in self.changes[1:])
-
     def announce(self, iteration: int, counts: Counts) -> Timeline:
         """The timeline with `counts` from `iteration` on, which must lie behind all that was announced before."""
         assert iteration > self.changes[-1].iteration

@@ -87,7 +87,7 @@ class Synchroniser:
                 self._pending.exception()  # only waits; errors are raised by wait()
         else:
             self._pending = self._thread.submit(self._exchange, flat, local, range(0))
-            self._pending.exception()
+            self._pending.result()  # sums that did not arrive must not be applied
             self._on_learners(workers, lambda chunks: self._rule.apply(self._rows, local, chunks))
 
     def wait(self) -> Tally | None:

@@ -170,9 +170,7 @@ def test_resume_around_a_change_of_learners(tmp_path: Path, rule: str) -> None:
 
 
 @pytest.mark.parametrize("rule", ["auto", "none", "ssgd"])
-def test_other_learners_restart_from_the_centre(
-    tmp_path: Path, rule: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_other_learners_restart_from_the_centre(tmp_path: Path, rule: str, capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"rule": tiny.RULES[rule], "checkpoint": EVERY, "stop": {"epochs": None, "iterations": 20}}
     before = tiny.run(tiny.job(tmp_path, learners=2, **settings), 2)
     capsys.readouterr()

@@ -62,7 +62,7 @@ def sma_update(
     """w_i <- w_i + u_i - alpha (w_i - centre) + gain * common, for every row i in order.
 
     total <- sum of u_i where `begin`, else total + that sum; squares[chunk] likewise of |u_i|^2 (float64).
-    Gradients are overwritten by the steps.
+    Gradients are overwritten by what was added to the weights.
     """
     number = weights.dtype.type
     scratch_all = np.empty(CHUNK, weights.dtype)
@@ -143,7 +143,7 @@ def centre_update(
 def add_scaled(target: Array, source: Array, *, scale: float, chunks: range) -> None:
     """target += scale * source, for target (size,) or every row of target (k, size)."""
     scratch_all = np.empty(CHUNK, source.dtype)
-    rows = target.reshape(-1, source.size)
+    rows = target if target.ndim == 2 else target[np.newaxis]
     for _, part in _slices(chunks, source.size):
         scratch = scratch_all[: part.stop - part.start]
         np.multiply(source[part], source.dtype.type(scale), out=scratch)
