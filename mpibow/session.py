@@ -156,7 +156,7 @@ class Session:
         statistics = self.statistics() if self.replicas.count else None
         self.counts = counts
         self.replicas.resize(counts[self.rank], statistics)
-        bind_learners(self.learners, self._plan, self.replicas)
+        bind_learners(self.learners, self._plan, self.replicas, self.config.update)
         self.rule.begin(self.replicas, sum(counts), keep)
 
     def statistics(self) -> Array:

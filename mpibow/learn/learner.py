@@ -12,6 +12,7 @@ from mpibow.data.slots import Slot
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import BoundPlan, Plan
 from mpibow.learn.replica import Replicas
+from mpibow.learn.settings import Sgd
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,27 @@ class Result:
     seconds: float
 
 
-class Learner:
-    """`plan` is bound to a replica's weights and to `gradient` (size,)."""
+def clip(gradient: Array, value: float | None, norm: float | None) -> float:
+    """Limits gradient (size,) in place, each element to +-value, then its length to norm; |gradient|^2 before `norm`.
 
-    def __init__(self, plan: BoundPlan, gradient: Array) -> None:
-        self.plan, self.gradient = plan, gradient
+    As PyTorch's clip_grad_value_ and clip_grad_norm_ (Pascanu et al., arXiv:1211.5063), for one learner's batch. NaN
+    stays NaN, to be seen.
+    """
+    if value is not None:
+        np.clip(gradient, -value, value, out=gradient)
+    square = float(np.dot(gradient, gradient))
+    if norm is not None and norm**2 < square < math.inf:
+        gradient *= gradient.dtype.type(norm / math.sqrt(square))
+    return square
+
+
+class Learner:
+    """`plan` is bound to a replica's weights and to `gradient` (size,), which is clipped where limits are given."""
+
+    def __init__(
+        self, plan: BoundPlan, gradient: Array, clip_value: float | None = None, clip_norm: float | None = None
+    ) -> None:
+        self.plan, self.gradient, self._limits = plan, gradient, (clip_value, clip_norm)
 
     def compute(self, slot: Slot) -> Result:
         """Copies the slot in, releases it, and computes the gradient of the mean loss of its batch."""
@@ -39,14 +56,15 @@ class Learner:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # asked once, below
             self.plan.run()
             loss = float(self.plan.outputs["loss"].sum(dtype=np.float64))
-            square = float(np.dot(self.gradient, self.gradient))
+            square = clip(self.gradient, *self._limits)
         hits = float(self.plan.outputs["accuracy"].sum(dtype=np.float64)) if "accuracy" in self.plan.outputs else 0.0
         finite = math.isfinite(loss) and math.isfinite(square)
         return Result(loss, hits, finite, time.perf_counter() - begin)
 
 
-def bind_learners(learners: list[Learner], plan: Plan, replicas: Replicas) -> None:
+def bind_learners(learners: list[Learner], plan: Plan, replicas: Replicas, update: Sgd) -> None:
     """Learners for all replicas in use; those that were bound once stay bound, so a change of number is cheap."""
     while len(learners) < replicas.count:
         weights, gradient, statistics = replicas.row(len(learners))
-        learners.append(Learner(plan.bind(weights, gradient, statistics), gradient))
+        bound = plan.bind(weights, gradient, statistics)
+        learners.append(Learner(bound, gradient, update.clip_value, update.clip_norm))

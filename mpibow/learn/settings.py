@@ -20,6 +20,12 @@ class Sgd:
     nesterov: Annotated[bool, "look one step ahead; needs momentum"] = False
     weight_decay: Annotated[float, AtLeast(0), "added to the gradient, times the weights"] = 0.0
     decay_biases: Annotated[bool, "decay biases and batch norm's weights too"] = False
+    clip_value: Annotated[
+        Annotated[float, Above(0)] | None, "largest element of a learner's gradient; null is no limit"
+    ] = None
+    clip_norm: Annotated[
+        Annotated[float, Above(0)] | None, "largest norm of a learner's gradient, after clip_value; null is no limit"
+    ] = None
     schedule: Annotated[Schedule, "what the rate is multiplied by"] = field(default_factory=Constant)
     warmup: Annotated[Warmup, "a linear start in front of the schedule"] = field(default_factory=Warmup)
 

@@ -175,6 +175,8 @@ update:
   nesterov: false
   weight_decay: 0.0
   decay_biases: false
+  clip_value: null
+  clip_norm: null
   schedule: {name: constant}
   warmup: {epochs: 0.0, start: 0.1}
 stop: {epochs: 10.0, accuracy: null, minutes: null, iterations: null}

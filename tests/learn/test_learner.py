@@ -13,7 +13,7 @@ from mpibow.graph.graph import Array, Graph
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
-from mpibow.learn.learner import Learner
+from mpibow.learn.learner import Learner, clip
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops import dense, softmax_cross_entropy
@@ -134,3 +134,30 @@ def test_dropout_gets_the_slots_counter() -> None:
         slot.arrays["counter"][0] = (5, epoch, 6, 7)
         losses.append(learner.compute(slot).loss)
     assert losses[0] == losses[2] != losses[1]
+
+
+def test_clip_by_value_then_by_norm() -> None:
+    gradient = np.array([3.0, -4.0, 0.5, 0.0])
+    assert clip(gradient, None, None) == 25.25
+    np.testing.assert_array_equal(gradient, [3, -4, 0.5, 0])
+    assert clip(gradient, 2.0, None) == 8.25
+    np.testing.assert_array_equal(gradient, [2, -2, 0.5, 0])
+    assert clip(gradient, 1.0, 0.75) == 2.25  # (1, -1, 0.5) is 1.5 long
+    np.testing.assert_allclose(gradient, [0.5, -0.5, 0.25, 0])
+    clip(gradient, None, 10.0)
+    np.testing.assert_allclose(gradient, [0.5, -0.5, 0.25, 0])
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_clipping_by_norm_does_not_hide_what_is_not_finite(bad: float) -> None:
+    assert not np.isfinite(clip(np.array([1.0, bad]), None, 1.0))
+
+
+def test_a_learner_clips_its_gradient() -> None:
+    free, _ = learner_of(BUILD(4))
+    free.compute(slot_of(4))
+    tight, _ = learner_of(BUILD(4))
+    tight = Learner(tight.plan, tight.gradient, clip_norm=0.01)
+    assert tight.compute(slot_of(4)).finite
+    assert np.linalg.norm(tight.gradient) == pytest.approx(0.01, rel=1e-5)
+    np.testing.assert_allclose(tight.gradient, free.gradient * 0.01 / np.linalg.norm(free.gradient), rtol=1e-5)
