@@ -156,9 +156,7 @@ def test_learners_come_and_go(tmp_path: Path, rule: str, prefetch: int) -> None:
     expected = np.repeat([(2, 2), (3, 1), (1, 1), (2, 4), (2, 2)], np.diff([0, *at, 40]), axis=0)
     assert per_rank == expected.T.tolist()
     # Every sample once an epoch: the stream, cut where epochs end, is one permutation after the other.
-    stream = np.concatenate(
-        [np.concatenate([*a, *b]) for a, b in zip(ranks[0].samples, ranks[1].samples, strict=True)]
-    )
+    stream = np.concatenate([np.concatenate([*a, *b]) for a, b in zip(ranks[0].samples, ranks[1].samples, strict=True)])
     for epoch in range(len(stream) // tiny.COUNT):
         assert sorted(stream[epoch * tiny.COUNT : (epoch + 1) * tiny.COUNT]) == list(range(tiny.COUNT))
     assert len(stream) > 5 * tiny.COUNT
