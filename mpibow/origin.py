@@ -44,7 +44,7 @@ def _find(job: Job, resume: str | None) -> Origin:
         return Origin(path.parent.parent, path, header, tuple(notes))
     if resume == "auto":
         notes.append(f"nothing to resume in {out}: a new run")
-    folder = directory.create(out, config.name, job.title)
+    folder = directory.create(out, config.name, job.title, again=resume == "auto")
     directory.write(folder / "config.yaml", dump(config))
     return Origin(folder, notes=tuple(notes))
 

@@ -77,11 +77,12 @@ class Reporter:
     def trained(self, where: Where, rate: float, gain: float) -> None:
         """A metrics entry: means since the last one."""
         ledger, seconds = self.ledger, max(self.clock(), 1e-9)
-        samples = max(ledger.samples, 1)
-        entry = {"loss": ledger.loss / samples, "accuracy": ledger.hits / samples, "rate": rate, "gain": gain}
+        n = ledger.samples  # those whose losses an all-reduce has carried: none before the first
+        loss, accuracy = (ledger.loss / n, ledger.hits / n) if n else (None, None)
+        entry = {"loss": loss, "accuracy": accuracy, "rate": rate, "gain": gain}
         speed = {"images_per_second": ledger.images / seconds, "learners": where.learners}
         self._events.add("train", **where.fields(), **entry, **speed, **self._shares())
-        self._loss = f"loss {ledger.loss / samples:.4f}"
+        self._loss = "loss -" if loss is None else f"loss {loss:.4f}"
         ledger.loss = ledger.hits = 0.0
         ledger.samples = 0
 

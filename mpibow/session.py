@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+
 from mpibow.comm.communicator import Communicator
 from mpibow.config import dump
 from mpibow.data.pipeline import HostPipeline
@@ -28,10 +30,11 @@ from mpibow.run.evaluate import Evaluator, due
 from mpibow.run.ledger import Ledger
 from mpibow.run.state import check_fits, named, read_centre, restore, snapshot, timeline_of
 from mpibow.summary import Summary, Trained
-from mpibow.sync.rules import make_rule
+from mpibow.sync.rules import check_rule, make_rule
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Synchroniser, Tally
 
+HOPELESS = 20  # iterations in a row in which every learner of a rank is reset
 CAPACITY = 64  # learners that a rank has room for; rows that no learner uses take no memory
 
 
@@ -43,24 +46,27 @@ class Session:
         self._plan = job.training_plan()
         self.layout = self._plan.layout
         self._started = learner_counts(self.config.learners, comm.size)
+        check_rule(self.config.rule, sum(self._started))
         check_alike(comm, dump(self.config) + self.layout.digest())
         origin = find_origin(job, comm, resume)
         with ExitStack() as stack:
             self._open(origin, comm, stack)
+            counts = self.counts
+            self.reporter.start(
+                self.where,
+                job.title,
+                [
+                    note,
+                    *core_warnings(comm, counts),
+                    *origin.notes,
+                    self._restarted,
+                    f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {comm.size} rank(s), "
+                    f"learners {' + '.join(map(str, counts))}, batch {self.config.batch_size}; {origin.folder}",
+                ],
+            )
+            if self._owed and self.evaluate() and self.config.checkpoint.interval and self.config.checkpoint.best:
+                self.save(best=True)
             self._stack = stack.pop_all()
-        counts = self.counts
-        self.reporter.start(
-            self.where,
-            job.title,
-            [
-                note,
-                *core_warnings(comm, counts),
-                *origin.notes,
-                self._restarted,
-                f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {comm.size} rank(s), "
-                f"learners {' + '.join(map(str, counts))}, batch {self.config.batch_size}; {origin.folder}",
-            ],
-        )
 
     def _open(self, origin: Origin, comm: Communicator, stack: ExitStack) -> None:
         """Everything that holds threads, memory or files, as a new run has it or as the checkpoint left it."""
@@ -86,9 +92,11 @@ class Session:
         self.synchroniser = Synchroniser(comm, self.rule, self.replicas, self.scheduler.run, overlap=config.overlap)
         stack.callback(self.synchroniser.close)
         self._restarted = ""
+        self._untold = 0  # samples whose losses no all-reduce has carried yet
         if header is not None and path is not None and same:
             self.change_learners(tuple(header["counts"]), keep=True)
-            restore(path, header, comm.rank, centre, self.replicas, self.rule)
+            unsent = restore(path, header, comm.rank, centre, self.replicas, self.rule)
+            self.synchroniser.unsent, self._untold = unsent, header["untold"]
         else:
             self.change_learners(timeline.counts(self.iteration))
             if header is not None:
@@ -102,12 +110,16 @@ class Session:
         self.evaluator = None
         if job.test is not None:
             self.evaluator = Evaluator(job.evaluation_plan(), job.test, self._started[comm.rank])
-        self.ledger = Ledger() if header is None else Ledger.of(header["ledger"])
+        self.ledger = Ledger.of({} if header is None else header["ledger"], config.stop.accuracy)
         total = None if config.stop.epochs is None else int(config.stop.epochs * job.train.count)
         self.reporter = Reporter(origin.folder, comm.rank, self.ledger, total, header, self._waits)
         stack.callback(self.reporter.close)
         self._saved, self._saved_at = path, time.perf_counter()
-        self._asked = self._diverged = False
+        # What the ranks were about to do when the checkpoint was made: talk, agree after a reset, evaluate.
+        due_then: list[bool] = [False] * 3 if header is None else header["due"]
+        self._asked, self._diverged, self._owed = due_then
+        self._barren = 0
+        self._resets = list[str]()  # that the other ranks do not know of yet
 
     def __enter__(self) -> Session:
         return self
@@ -144,7 +156,7 @@ class Session:
             self.settle()
             self.change_learners(counts)
             self.reporter.note(f"iteration {self.iteration}: learners {' + '.join(map(str, counts))}")
-        elif self.iteration and self._restart_due():
+        elif self.iteration > self.coordinator.timeline().changes[0].iteration and self._restart_due():
             self.settle()
             self.rule.restart(self.replicas)
         update = self.config.update
@@ -169,10 +181,13 @@ class Session:
     def settle(self) -> None:
         """Ends the exchange under way, if any."""
         tally = self.synchroniser.wait()
+        self._gain = self.rule.gain  # which changes while an exchange is under way
         if tally is not None:
             self._asked = self._asked or tally.attention > 0
             self.ledger.loss += tally.loss
             self.ledger.hits += tally.hits
+            self.ledger.samples += self._untold
+            self._untold = 0
 
     def check(self, results: list[Result], rate: float) -> list[Result]:
         """The finite results. A learner whose loss or gradient is not is reset, or ends the run (`on_nan`)."""
@@ -182,13 +197,34 @@ class Session:
             where = f"iteration {self.iteration}: learner {sum(self.counts[: self.rank]) + i} (rank {self.rank})"
             what = f"{where}: loss or gradient is not finite (loss {result.loss:g})"
             if self.config.on_nan == "stop":
-                kept = f"the last checkpoint is {self._saved}" if self._saved else "there is no checkpoint yet"
-                raise DivergedError(f"{what}; lower update.lr (now {rate:g}), or set on_nan=reset; {kept}")
-            self.replicas.reseed(i, self.rule.centre)
-            self.ledger.resets += 1
+                raise DivergedError(f"{what}; lower update.lr (now {rate:g}), or set on_nan=reset; {self._kept()}")
+            self._check_centre()
+            if isinstance(self.config.rule, Sma):
+                self.replicas.reseed(i, self.rule.centre)
+                self._resets.append(f"{what}; it starts again from the centre")
+            else:  # its weights and momentum are those of all replicas
+                self.replicas.gradients[i] = 0
+                self._resets.append(f"{what}; it is left out")
             self._diverged = True
-            self.reporter.note(f"{what}; it starts again from the centre")
-        return [result for result in results if result.finite]
+        finite = [result for result in results if result.finite]
+        self._barren = 0 if finite else self._barren + 1
+        if self._barren == HOPELESS:
+            raise DivergedError(
+                f"iteration {self.iteration}: no learner of rank {self.rank} had a finite loss "
+                f"in {HOPELESS} iterations; lower update.lr (now {rate:g}); {self._kept()}"
+            )
+        return finite
+
+    def _check_centre(self) -> None:
+        """A centre that is not finite heals no learner, and is not worth a checkpoint."""
+        if not np.isfinite(self.rule.centre).all():
+            rate = self.config.update.lr
+            raise DivergedError(
+                f"iteration {self.iteration}: the centre is not finite; lower update.lr (now {rate:g}); {self._kept()}"
+            )
+
+    def _kept(self) -> str:
+        return f"the last checkpoint is {self._saved}" if self._saved else "there is no checkpoint yet"
 
     def tally(self, results: list[Result], signal: str) -> Tally:
         """What this rank tells the others beside its steps."""
@@ -200,19 +236,20 @@ class Session:
         config, before = self.config, self.position
         self.iteration += 1
         self.ledger.images += self.position - before
-        self.ledger.samples += self.position - before
+        self._untold += self.position - before
         stop, save, best = "", False, False
         if self._asked:  # every rank read this from the same all-reduce
             stop, save = self._talk(signal)
         if self.iteration % config.metrics.every == 0:
-            self.reporter.trained(self.where, rate, self.rule.gain)
+            self.reporter.trained(self.where, rate, self._gain)
         if self.iteration % config.rule.resync == 0:
             self._agree()
-        if self.evaluator is not None and not stop and self._passed(before, config.evaluate.every):
+        self._owed = self.evaluator is not None and self._passed(before, config.evaluate.every)
+        if self._owed and not stop:
             best = self.evaluate()
         if stop.startswith("SIG") or save or self._checkpoint_due(before, best):
             self.save(best)
-        self.reporter.show(self.where, self.rule.gain)
+        self.reporter.show(self.where, self._gain)
         return stop
 
     # What happens between iterations
@@ -220,20 +257,24 @@ class Session:
     def evaluate(self) -> bool:
         """Evaluates the centre; whether it is the best so far."""
         assert self.evaluator is not None
+        self._owed = False
         self.settle()
         self.reporter.clock()
         found = self.evaluator(self.rule.centre, self.statistics(), self.scheduler.run, self.synchroniser.call)
         self.reporter.pause()
-        best = self.ledger.evaluated(found, self.position, self.where.epoch, self.config.stop.accuracy)
+        best = self.ledger.evaluated(found, self.position, self.where.epoch)
         self.reporter.evaluated(self.where, found, best)
         return best
 
     def save(self, best: bool = False) -> None:
         """Writes a checkpoint on all ranks, and forgets those that are not to be kept."""
         self.settle()
+        self._check_centre()
         self.reporter.clock()
         begin = time.perf_counter()
         folder = self.reporter.folder / "checkpoints"
+        self._tell_resets()
+        diverged = any(self.synchroniser.call(lambda comm: comm.share(self._diverged)))
         header = {
             **self._identity(),
             "started": self._started,
@@ -242,21 +283,28 @@ class Session:
             "config": dump(self.config),
             "input": self._input(),
             "ledger": self.ledger.state(),
+            "due": [self._asked, diverged, self._owed],
+            "untold": self._untold,
             "metrics_bytes": self.synchroniser.call(lambda comm: comm.share(self.reporter.mark()))[0],
         }
         timeline = self.coordinator.timeline()
-        state = snapshot(header, self._plan, timeline, self.iteration, self.replicas, self.rule, self.statistics())
+        state = snapshot(
+            header, self._plan, timeline, self.iteration, self.replicas, self.rule, self.statistics(),
+            self.synchroniser.unsent,
+        )  # fmt: skip
         self._saved = checkpoint.save(folder, state, self.synchroniser.call)
         if self.rank == 0:
-            if best:
+            if best and self.config.checkpoint.best:
                 checkpoint.point(folder, "best", self._saved)
-            checkpoint.prune(folder, self.config.checkpoint.keep)
+            checkpoint.prune(folder, self.config.checkpoint.keep, self._saved)
         self.reporter.saved(self.where, self._saved, time.perf_counter() - begin)
 
     def finish(self, stop: str) -> Trained:
         """The end of a run that reached a limit, or was told to stop: what it came to, on rank 0 also on disk."""
         self.settle()
+        self._check_centre()
         self.reporter.clock()
+        self._tell_resets()
         if not stop.startswith("SIG"):
             late = self.evaluator is not None and self.ledger.evaluated_at != self.position
             best = self.evaluate() if late else False
@@ -284,6 +332,7 @@ class Session:
         decision = decide(requests)
         self._asked = False
         if decision.resync:
+            self._tell_resets()
             self._agree()
             self._diverged = False
         if decision.stop:
@@ -292,6 +341,14 @@ class Session:
         if decision.save:
             self._saved_at = time.perf_counter()
         return decision.stop, decision.save
+
+    def _tell_resets(self) -> None:
+        """Every rank enters the resets of all."""
+        for texts in self.synchroniser.call(lambda comm: comm.share(self._resets)):
+            self.ledger.resets += len(texts)
+            for text in texts:
+                self.reporter.note(text)
+        self._resets = []
 
     def _agree(self) -> None:
         self.settle()

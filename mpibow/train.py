@@ -21,6 +21,7 @@ from mpibow.run.directory import on_rank_0
 from mpibow.run.signals import Signals
 from mpibow.session import Session
 from mpibow.summary import Trained
+from mpibow.sync.rules import check_rule
 
 
 def train(job: Job, comm: Communicator, *, resume: str | None = None, note: str = "") -> Trained:
@@ -89,6 +90,7 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     else:
         config = load(arguments.config, arguments.overrides)
     counts = learner_counts(config.learners, comm.size)
+    check_rule(config.rule, sum(counts))
     on_rank_0(lambda function: function(comm), comm.rank, lambda: open_job(config) and None)  # one rank converts, and
     job = open_job(config)  # what it can't open no rank can
     if arguments.check:

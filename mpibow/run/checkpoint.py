@@ -112,9 +112,13 @@ def _finish(aside: Path, final: Path, header: Mapping[str, Any]) -> None:
         file.flush()
         os.fsync(file.fileno())
     _sync(aside)
-    shutil.rmtree(final, ignore_errors=True)
+    old = final.with_name(f".{final.name}.old")
+    shutil.rmtree(old, ignore_errors=True)
+    if final.exists():
+        final.rename(old)
     aside.rename(final)
     _sync(final.parent)
+    shutil.rmtree(old, ignore_errors=True)
 
 
 def _sync(folder: Path) -> None:
@@ -131,9 +135,11 @@ def read_header(path: Path) -> dict[str, Any]:
         first, text = (path / "checkpoint.json").read_text().split("\n", 1)
         sealed = json.loads(first)["crc32c"] == crc32c(text.removesuffix("\n").encode())
         header = json.loads(text) if sealed else {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path / 'checkpoint.json'}: cannot be read: {error}") from None
-    if not sealed or not isinstance(header, dict):
+    except OSError as error:
+        raise CheckpointError(f"{path / 'checkpoint.json'}: cannot be read: {_reason(error)}") from None
+    except (ValueError, KeyError, TypeError):
+        sealed = False
+    if not sealed:
         raise CheckpointError(f"{path / 'checkpoint.json'}: is damaged: its checksum does not match")
     if header.get("format") != FORMAT:
         raise CheckpointError(f"{path}: has format {header.get('format')}, this version reads {FORMAT}")
@@ -176,25 +182,40 @@ def find(path: Path) -> Iterator[Path]:
 
 def choose(path: Path, note: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
     """The first checkpoint of `find` that is whole; each damaged one is named. Raises CheckpointError if none is."""
+    damages = list[str]()
     for candidate in find(path):
         try:
-            return candidate, read_header(candidate)
+            header = read_header(candidate)
         except CheckpointError as error:
-            note(f"{error}; taking the one before it")
-    raise CheckpointError(f"{path}: holds no whole checkpoint")
+            damages.append(str(error))
+            continue
+        for damage in damages:
+            note(f"{damage}; taking the one before it")
+        return candidate, header
+    raise CheckpointError("\n".join([f"{path}: holds no whole checkpoint", *damages]))
 
 
 def point(folder: Path, name: str, target: Path) -> None:
     """Makes `folder`/`name` a link to the checkpoint `target`, in one step."""
     aside = folder / f".{name}.link"
-    aside.unlink(missing_ok=True)
-    aside.symlink_to(target.name)
-    aside.rename(folder / name)
+    try:
+        aside.unlink(missing_ok=True)
+        aside.symlink_to(target.name)
+        aside.rename(folder / name)
+    except OSError as error:
+        raise CheckpointError(f"{folder / name}: cannot be made: {_reason(error)}") from error
 
 
-def prune(folder: Path, keep: int) -> None:
-    """Removes all but the latest `keep` checkpoints and those that a link names."""
+def prune(folder: Path, keep: int, latest: Path) -> None:
+    """Removes all but the `keep` checkpoints up to `latest`, the one just made, and those that a link names.
+
+    Later ones are of a run that was left when an earlier checkpoint was resumed.
+    """
     linked = {p.resolve() for p in folder.iterdir() if p.is_symlink()}
-    for old in newest_first(folder)[keep:]:
-        if old.resolve() not in linked:
+    found = newest_first(folder)
+    kept = [p for p in found if p.name <= latest.name][:keep]
+    for old in found:
+        if old not in kept and old.resolve() not in linked:
             shutil.rmtree(old, ignore_errors=True)
+    for aside in folder.glob(".iteration-*"):  # what a kill left
+        shutil.rmtree(aside, ignore_errors=True)

@@ -12,8 +12,11 @@ from typing import Any
 from mpibow.errors import MpibowError
 
 
-def create(out: Path, name: str, title: str) -> Path:
-    """A new folder in `out`: `name`, or one made of `title` and the time where it is 'auto'."""
+def create(out: Path, name: str, title: str, *, again: bool = False) -> Path:
+    """A new folder in `out`: `name`, or one made of `title` and the time where it is 'auto'.
+
+    With `again` a folder `name` may be there: of a run that came to no checkpoint.
+    """
     stem = f"{title}-{time.strftime('%Y%m%d-%H%M%S')}" if name == "auto" else name
     for suffix in ("", *(f"-{i}" for i in range(2, 1000))):
         path = out / f"{stem}{suffix}"
@@ -21,7 +24,7 @@ def create(out: Path, name: str, title: str) -> Path:
             path.mkdir(parents=True)
             return path
         except FileExistsError:
-            if name != "auto" and any(path.iterdir()):
+            if name != "auto" and not (again and path.is_dir()) and (not path.is_dir() or any(path.iterdir())):
                 raise MpibowError(
                     f"name: {path} exists already; continue it with --resume {path}, or choose another name"
                 ) from None

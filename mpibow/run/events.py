@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
@@ -40,7 +41,7 @@ class EventFile:
             self._file: BinaryIO = path.open("ab")
             self._file.truncate(min(keep, self._file.tell()))
         except OSError as error:
-            raise _refused(path, error) from error
+            raise cannot_write(path, error) from error
 
     def add(self, event: str, **fields: Any) -> None:
         line = json.dumps({"event": event, "time": round(time.time(), 3), **fields}) + "\n"
@@ -48,16 +49,18 @@ class EventFile:
             self._file.write(line.encode())
             self._file.flush()
         except OSError as error:
-            raise _refused(self._path, error) from error
+            raise cannot_write(self._path, error) from error
 
     def mark(self) -> int:
         return self._file.tell()
 
     def close(self) -> None:
-        self._file.close()
+        with suppress(OSError):  # of a line that `add` has complained of
+            self._file.close()
 
 
-def _refused(path: Path, error: OSError) -> MpibowError:
+def cannot_write(path: Path, error: OSError) -> MpibowError:
+    """What to say of a file of the run directory that the system refuses."""
     return MpibowError(
         f"{path}: cannot be written: {(error.strerror or str(error)).lower()}; set out= to another place"
     )

@@ -22,6 +22,7 @@ class Ledger:
     accuracy: float | None = None
     test_loss: float | None = None
     best_accuracy: float | None = None
+    target: float | None = None  # the accuracy to be reached
     epochs_to_target: float | None = None
     seconds_to_target: float | None = None
     evaluated_at: int = -1  # position
@@ -29,11 +30,11 @@ class Ledger:
     mismatches: int = 0
     resets: int = 0
 
-    def evaluated(self, found: Evaluation, position: int, epoch: float, target: float | None) -> bool:
+    def evaluated(self, found: Evaluation, position: int, epoch: float) -> bool:
         """Enters an evaluation; whether it is the best so far."""
         self.evaluation_seconds += found.seconds
         self.accuracy, self.test_loss, self.evaluated_at = found.accuracy, found.loss, position
-        if target is not None and found.accuracy >= target and self.epochs_to_target is None:
+        if self.target is not None and found.accuracy >= self.target and self.epochs_to_target is None:
             self.epochs_to_target, self.seconds_to_target = epoch, self.seconds
         best = self.best_accuracy is None or found.accuracy > self.best_accuracy
         if best:
@@ -44,5 +45,9 @@ class Ledger:
         return asdict(self)
 
     @classmethod
-    def of(cls, state: Mapping[str, Any]) -> Ledger:
-        return cls(**state)
+    def of(cls, state: Mapping[str, Any], target: float | None) -> Ledger:
+        """The ledger that `state` gave, {} for a new one; another target than it had is still to be reached."""
+        ledger = cls(**state)
+        if ledger.target != target:
+            ledger.target, ledger.epochs_to_target, ledger.seconds_to_target = target, None, None
+        return ledger

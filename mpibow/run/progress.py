@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from tqdm import tqdm
 
+from mpibow.run.events import cannot_write
+
 PLAIN_EVERY = 10.0  # seconds between lines where the output is no terminal
 
 
@@ -52,8 +54,11 @@ class Line:
         tqdm.write(text, file=sys.stderr)
         sys.stderr.flush()
         if self._log is not None:
-            with self._log.open("a") as file:
-                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+            try:
+                with self._log.open("a") as file:
+                    file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
+            except OSError as error:
+                raise cannot_write(self._log, error) from error
 
     def show(self, samples: int, text: str, speed: float) -> None:
         if self._live:

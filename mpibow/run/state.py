@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import Any
 
@@ -16,18 +16,26 @@ from mpibow.graph.plan import Plan
 from mpibow.learn.replica import Replicas
 from mpibow.run.checkpoint import Snapshot, read_arrays
 from mpibow.sync.rules import Rule, RuleState
+from mpibow.sync.synchroniser import Tally
 
 
 def snapshot(
     header: Mapping[str, Any], plan: Plan, timeline: Timeline, iteration: int, replicas: Replicas, rule: Rule,
-    statistics: Array,
+    statistics: Array, unsent: Tally,
 ) -> Snapshot:  # fmt: skip
     """The run before `iteration`, with `header`'s entries beside what is needed here; nothing may be under way.
 
     `statistics` (statistics.size,) are the centre's.
     """
     state = rule.state()
-    own = {"weights": replicas.weights, "momenta": replicas.momenta, "statistics": replicas.statistics, **state.own}
+    tally = np.array(astuple(unsent), np.float64)
+    own = {
+        "weights": replicas.weights,
+        "momenta": replicas.momenta,
+        "statistics": replicas.statistics,
+        "tally": tally,
+        **state.own,
+    }
     entries = {
         **header,
         "iteration": iteration,
@@ -48,6 +56,11 @@ def named(plan: Plan, centre: Array, statistics: Array) -> dict[str, Array]:
 def check_fits(path: Path, header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
     """Raises CheckpointError naming the first thing in which the checkpoint and this run differ."""
     for key, value in expected.items():
+        if key == "layout" and header.get(key) != value:
+            raise CheckpointError(
+                f"{path}: was made with another model, its weights have other names or shapes; "
+                "resume with the same config, or start anew without --resume"
+            )
         if header.get(key) != value:
             raise CheckpointError(
                 f"{path}: was made with {key} {header.get(key)}, this run has {value}; "
@@ -79,10 +92,12 @@ def from_named(stored: Mapping[str, Array], plan: Plan, path: str) -> tuple[Arra
     return centre, statistics
 
 
-def restore(path: Path, header: Mapping[str, Any], rank: int, centre: Array, replicas: Replicas, rule: Rule) -> None:
-    """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were."""
+def restore(path: Path, header: Mapping[str, Any], rank: int, centre: Array, replicas: Replicas, rule: Rule) -> Tally:
+    """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were; what is unsent."""
     own, common = read_arrays(path, f"rank-{rank}"), read_arrays(path, "common")
     replicas.weights[...] = own.pop("weights")
     replicas.momenta[...] = own.pop("momenta")
     replicas.statistics[...] = own.pop("statistics")
+    unsent = Tally(*own.pop("tally").tolist())
     rule.load(centre, RuleState(common, own, header["rule"]))
+    return unsent

@@ -23,7 +23,8 @@ def follow(averages: Averages, k: int, mean_square: float, square_of_mean: float
 
     Each iteration weighs min(k / 1000, 1): about a thousand batches count, however many learners they are spread over.
     """
-    n1, n2 = (mean_square / rate**2, square_of_mean / rate**2) if rate else (math.nan, math.nan)
+    square = rate * rate  # inf or 0 where it leaves the range, while ** would raise
+    n1, n2 = (mean_square / square, square_of_mean / square) if square else (math.nan, math.nan)
     if not (math.isfinite(n1) and math.isfinite(n2)):
         return averages
     share = min(k / 1000.0, 1.0)

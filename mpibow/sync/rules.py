@@ -307,6 +307,12 @@ def averaging(settings: Sma, k: int) -> Averaging:
     return rule
 
 
+def check_rule(settings: Sma | Ssgd, k: int) -> None:
+    """Raises ConfigError where the rule cannot keep k learners together."""
+    if isinstance(settings, Sma):
+        averaging(settings, k)
+
+
 RULES: Mapping[type, type[SmaRule] | type[SsgdRule]] = {Sma: SmaRule, Ssgd: SsgdRule}
 
 

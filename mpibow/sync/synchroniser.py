@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+import numpy as np
+
 from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import Local, chunks_of, share_of
 from mpibow.sync.rules import TAIL, Rows, Rule
 
 T = TypeVar("T")
+QUIET = np.errstate(over="ignore", invalid="ignore")  # what overflows, the learners' next losses tell
 Run = Callable[[list[Callable[[], Any]]], Any]  # the scheduler's: all tasks at once, on the learners' threads
 
 
@@ -60,7 +63,7 @@ class Synchroniser:
         self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap
         self._thread: Executor = ThreadPoolExecutor(1, "communication") if comm.any_thread else Inline()
         self._pending: Future[Tally | None] | None = None
-        self._tally = Tally()
+        self.unsent = Tally()  # of iterations whose steps no all-reduce has carried yet
         self._size = rows.weights.shape[1]
         self.waited = 0.0  # seconds that learners stood still for it
         self.busy = 0.0  # seconds that exchanges took
@@ -76,11 +79,11 @@ class Synchroniser:
     def start(self, tally: Tally, local: Local, workers: int) -> None:
         """Begins this iteration's exchange, and ends it where it can't be overlapped."""
         assert self._pending is None
-        self._tally += tally
+        self.unsent += tally
         flat = self._rule.outgoing()
         if flat is not None:
-            flat[-TAIL + 1 :] = (self._tally.attention, self._tally.loss, self._tally.hits)
-            self._tally = Tally()
+            flat[-TAIL + 1 :] = (self.unsent.attention, self.unsent.loss, self.unsent.hits)
+            self.unsent = Tally()
         if self._rule.deferred:
             self._pending = self._thread.submit(self._exchange, flat, local, chunks_of(self._size))
             if not self._overlap:
@@ -101,6 +104,7 @@ class Synchroniser:
         self.waited += time.perf_counter() - begin
         return tally
 
+    @QUIET
     def _exchange(self, flat: Array | None, local: Local, chunks: range) -> Tally | None:
         begin = time.perf_counter()
         if flat is not None:
@@ -112,8 +116,9 @@ class Synchroniser:
 
     def _on_learners(self, workers: int, work: Callable[[range], None]) -> None:
         chunks = chunks_of(self._size)
-        self._run([partial(work, share_of(chunks, i, workers)) for i in range(workers)])
+        self._run([partial(QUIET(work), share_of(chunks, i, workers)) for i in range(workers)])
 
+    @QUIET
     def agree(self, k: int) -> Agreement:
         """Sets W to the replicas' true mean over all ranks and compares the ranks' centres; nothing may be under way.
 

@@ -1,4 +1,4 @@
-"""Runs small enough for hundreds of them: 57 images of 6 x 6 in three classes, on one rank or several of this process."""
+"""Runs small enough for hundreds of them: 57 images of 6 x 6 in three classes, on ranks of one process."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def dropping(image: Tensor) -> Tensor:
 
 
 def job(out: Path, *, net: Net = plain, **settings: Any) -> Job:
-    """A run of 40 iterations in `out`/run, enough for a measured gain (from the 21st on), unless `settings` say else."""
+    """A run of 40 iterations in `out`/run, enough for a measured gain, which needs 20, unless told otherwise."""
     defaults = {
         "name": "run",
         "out": str(out),
@@ -120,6 +120,10 @@ class Watched:
     pipeline: Any
     replay: Replay
 
+    @property
+    def waited(self) -> float:
+        return float(self.pipeline.waited)
+
     def next(self) -> list[Slot]:
         slots: list[Slot] = self.pipeline.next()
         self.replay.samples.append([slot.samples.copy() for slot in slots if slot.samples is not None])
@@ -139,10 +143,10 @@ def replay(
     def body(comm: Communicator) -> Replay:
         seen, signals = Replay(), Signals()
         with Session(work, comm, None if resume is None else str(resume), "") as session:
-            pipeline, stop = Watched(session.open_pipeline(), seen), ""
+            session.pipeline, stop = Watched(session.pipeline, seen), ""  # type: ignore[assignment]
             while not (stop := stop or session.limit_reached()):
                 before(session)
-                stop = iterate(session, pipeline, signals)
+                stop = iterate(session, signals)
                 if settle:
                     session.settle()
                     seen.centres.append(checksum(session.rule.centre))

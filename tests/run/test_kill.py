@@ -1,0 +1,122 @@
+"""kill -9 at any moment: the run that is resumed ends with the bits of the run that was never killed."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpibow.run import checkpoint
+from mpibow.session import Session
+from tests.launching import RANKS, needs_mpi
+from tests.run import tiny
+from tests.run.processes import centre, ended, last_iteration, pids, reached, started, wait_for, write_run
+from tests.run.test_resume import arrays, copy, entries
+
+KILLS = 6  # of processes; each costs a start of all ranks
+
+
+class Killed(BaseException):
+    """What nothing catches; whatever is on disk stays as it is."""
+
+
+def kill_at(iteration: int) -> Callable[[Session], None]:
+    def kill(session: Session) -> None:
+        if session.iteration == iteration:
+            raise Killed
+
+    return kill
+
+
+@pytest.mark.parametrize("rule", ["auto", "none-3", "ssgd"])
+def test_at_twenty_iterations(tmp_path: Path, rule: str) -> None:
+    settings = {"rule": {**tiny.RULES[rule], "resync": 7}, "learners": 2, "net": tiny.dropping}
+    every = {"every": "6 iterations", "keep": 2}
+    tiny.run(tiny.job(tmp_path / "whole", checkpoint=every, **settings), 2)
+    work = tiny.job(tmp_path / "cut", checkpoint=every, **settings)
+    for iteration in sorted(random.Random(rule).sample(range(40), 20)):
+        with pytest.raises(Killed):
+            tiny.replay(work, 2, before=kill_at(iteration), resume="auto")
+    tiny.run(work, 2, resume="auto")
+    assert arrays(tmp_path / "cut", 40) == arrays(tmp_path / "whole", 40)
+    assert entries(tmp_path / "cut") == entries(tmp_path / "whole")
+
+
+def test_at_every_step_of_writing_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before every call that changes a folder or waits for the disk, in the third checkpoint of a run."""
+    work = tiny.job(tmp_path / "before", learners=2, checkpoint={"every": "10 iterations", "keep": 1})
+    whole = tiny.run(tiny.job(tmp_path / "whole", learners=2))
+    with pytest.raises(Killed):
+        tiny.replay(work, before=kill_at(29))
+    left = {"steps": 10**6}
+
+    def stepping(function: Callable[..., Any]) -> Callable[..., Any]:
+        def step(*arguments: Any, **named: Any) -> Any:
+            if left["steps"] == 0:
+                raise Killed
+            left["steps"] -= 1
+            return function(*arguments, **named)
+
+        return step
+
+    for owner, name in (
+        (Path, "mkdir"), (Path, "rename"), (Path, "symlink_to"), (checkpoint.os, "fsync"), (checkpoint, "save_file"),
+        (shutil, "rmtree"),
+    ):  # fmt: skip
+        monkeypatch.setattr(owner, name, stepping(getattr(owner, name)))
+    steps = 0
+    for steps in range(100):
+        left["steps"] = 10**6
+        folder = copy(tmp_path / "before", tmp_path / str(steps))
+        again = tiny.job(folder, learners=2, checkpoint={"every": "10 iterations", "keep": 1})
+        left["steps"] = steps
+        try:
+            tiny.replay(again, before=kill_at(31), resume="auto")
+        except Killed:
+            done = left["steps"] > 0  # it came to iteration 31
+        left["steps"] = 10**6
+        found = tiny.run(again, resume="auto")
+        assert tiny.same_bits(found.weights, whole.weights), steps
+        assert not list((folder / "run/checkpoints").glob(".iteration*")), steps
+        if done:
+            break
+    assert 10 < steps < 99
+
+
+@needs_mpi
+@pytest.mark.slow
+def test_processes(tmp_path: Path) -> None:
+    """Rank after rank is killed; once the ranks are told to stop in between, and killed as soon as they are back."""
+    end = 2000
+    settings = {"stop": {"epochs": None, "iterations": end}, "checkpoint": {"every": "40 iterations"}}
+    command = ("-m", "mpibow.train", "run.yaml", "--resume", "auto")
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder in (whole, cut):
+        folder.mkdir()
+        write_run(folder, **settings)
+    with started(RANKS, *command, cwd=whole) as child:
+        code, said = ended(child)
+        assert code == 0, said
+    numbers, run = random.Random(1), cut / "runs/run"
+    for kill in range(KILLS):
+        number = signal.SIGTERM if kill == KILLS // 2 else signal.SIGKILL
+        far = max(last_iteration(run / "metrics.jsonl"), 0)
+        target = min(far + numbers.randrange(1, 2 * end // KILLS), end - 150)
+        with started(RANKS, *command, cwd=cut) as child:
+            wait_for(child, lambda target=target: reached(run / "metrics.jsonl", target))  # type: ignore[misc]
+            os.kill(numbers.choice(pids(child, RANKS)), number)
+            code, said = ended(child)
+        assert code == 75 if number == signal.SIGTERM else code not in (0, 75), said
+    with started(RANKS, *command, cwd=cut) as child:
+        code, said = ended(child)
+        assert code == 0, said
+    assert centre(run, end) == centre(whole / "runs/run", end)
+    lines = [line["iteration"] for line in tiny.events(run, "train")]
+    assert lines == list(range(1, end + 1))
+    assert entries(cut / "runs") == entries(whole / "runs")

@@ -1,0 +1,363 @@
+"""Bad input: each with its message in full and its exit code, and nothing half-written."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mpibow.data import manifest
+from mpibow.data.records import HEADER
+from tests.launching import RANKS, mpirun, needs_mpi, run
+from tests.run import tiny
+from tests.run.processes import write_run
+
+SHORT = {"stop": {"epochs": 2}, "evaluate": {"every": 1}, "checkpoint": {"every": "1 epoch"}}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    write_run(folder, **SHORT)
+    (folder / "broken.yaml").write_text("model: {name: mlp\n")
+    (folder / "empty.yaml").write_text("")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_run(tmp_path, **SHORT)
+    return tmp_path
+
+
+def train(folder: Path, *arguments: str, ranks: int = 1) -> subprocess.CompletedProcess[str]:
+    command = ["-m", "mpibow.train", *arguments]
+    return mpirun(ranks, *command, cwd=folder) if ranks > 1 else run([sys.executable, *command], cwd=folder)
+
+
+REFUSED = {
+    "unknown key": ("update.rate=1", 2, "update.rate: is not a setting of sgd"),
+    "unknown key, close": ("learner=2", 2, "learner: is not a setting; did you mean 'learners'?"),
+    "key of another level": ("lr=0.1", 2, "lr: is not a setting; did you mean 'update.lr'?"),
+    "wrong type": ("batch_size=many", 2, "batch_size: must be an integer of at least 1, got 'many'"),
+    "no learner": (
+        "learners=0", 2,
+        "learners: must be an integer of at least 1 or a list of integers of at least 1 that is not empty, got 0",
+    ),
+    "learners of other ranks": (
+        "learners=[1, 2, 1]", 2,
+        "learners: must have one number for each of 1 rank(s), got [1, 2, 1]; start 3 ranks or give 1 number(s)",
+    ),
+    "learners by themselves": (
+        "learners=auto", 2,
+        "learners: auto is not there yet; give a number, or a list with a number for each rank",
+    ),
+    "unknown model": ("model.name=lenets", 2, "model.name: must be one of convnet, lenet, logistic, mlp, got 'lenets'"),
+    "wrong model option": ("model.hidden=12", 2, "model.hidden: must be a list of integers or null, got 12"),
+    "unknown model option": ("model.hiden=[3]", 2, "model.hiden: is not a setting of mlp; did you mean 'hidden'?"),
+    "other classes": ("model.classes=100", 2, "data.train: data/train has 3 classes, model.classes is 100"),
+    "no data": ("data.train=nowhere", 3, "nowhere: there is no such folder; convert the data to it first"),
+    "no test data": ("data.test=nowhere", 3, "nowhere: there is no such folder; convert the data to it first"),
+    "no limit": (
+        "stop.epochs=null", 2, "stop: one of epochs, accuracy, minutes, iterations must be set, got null for all",
+    ),
+    "restless replicas": (
+        "rule={name: sma, gain: none, alpha: 1.5}", 2,
+        "rule.alpha: must be below 0.9744 for 2 learners, got 1.5; auto is 1 / learners",
+    ),
+    "out is a file": (
+        "out=run.yaml", 1, "out: run.yaml/run cannot be made: not a directory; set out= to another place",
+    ),
+    "out cannot be made": (
+        "out=/proc/none", 1, "out: /proc/none/run cannot be made: no such file or directory; set out= to another place",
+    ),
+    "no name": (
+        "name=../up", 2, "name: must be a text of letters, digits, . _ - that starts with none of . -, got '../up'",
+    ),
+}  # fmt: skip
+
+
+UNREADABLE = (
+        (["nowhere.yaml"], "nowhere.yaml: cannot be read: no such file or directory"),
+        (["data"], "data: cannot be read: is a directory"),
+        (["broken.yaml"], "broken.yaml: line 2, column 1: expected ',' or '}', but got '<stream end>'"),
+        (["empty.yaml"], "empty.yaml: must be a mapping of settings, got null"),
+        (["run.yaml", "learners"], "override 'learners': must be key.path=value, as in update.lr=0.1"),
+        (["run.yaml", "batch_size=x", "seed=-1"],
+         "batch_size: must be an integer of at least 1, got 'x'\n"
+         "seed: must be an integer of at least 0 and below 4294967296, got -1"),
+)  # fmt: skip
+
+# Commands one after the other in one process: a start of Python for each would take most of the time.
+MANY = """
+import contextlib, io, json, sys
+from mpibow.train import main
+
+ends = []
+for arguments in json.loads(sys.argv[1]):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(arguments)
+        except SystemExit as end:
+            ends.append([end.code, out.getvalue(), err.getvalue()])
+print(json.dumps(ends))
+"""
+
+
+def test_refused_at_the_door(whole: Path) -> None:
+    """By a check too, but for what has to do with the run directory."""
+    expected = {f"run.yaml {override}": (code, message) for override, code, message in REFUSED.values()}
+    commands = {key: key.split(" ", 1) for key in expected}
+    for override, code, message in REFUSED.values():
+        if code != 1:
+            expected[f"{override} --check"] = (code, message)
+            commands[f"{override} --check"] = ["run.yaml", override, "--check"]
+    for arguments, message in UNREADABLE:
+        expected[str(arguments)] = (2, message)
+        commands[str(arguments)] = arguments
+    with tiny.unchanged(whole):
+        done = run([sys.executable, "-c", MANY, json.dumps(list(commands.values()))], cwd=whole)
+    found = dict(zip(commands, json.loads(done.stdout), strict=True))
+    assert found == {key: [code, "", f"error: {message}\n"] for key, (code, message) in expected.items()}
+
+
+def test_an_unknown_option_of_the_command(whole: Path) -> None:
+    done = train(whole, "run.yaml", "--fast")
+    assert done.returncode == 2
+    assert done.stderr.endswith("error: unrecognized arguments: --fast\n")
+
+
+def test_images_of_another_shape(folder: Path) -> None:
+    from mpibow.data.recordset import write_records
+
+    images, labels = tiny.images(5)
+    write_records(folder / "data/wide", zip(images.repeat(2, axis=3), labels.tolist(), strict=True), classes=3)
+    with tiny.unchanged(folder):
+        done = train(folder, "run.yaml", "data.test=data/wide")
+    expected = "error: data.test: wide has images (1, 6, 12) uint8, data.train has (1, 6, 6) uint8\n"
+    assert (done.returncode, done.stderr) == (2, expected)
+
+
+def test_a_net_that_does_not_fit_the_images(folder: Path) -> None:
+    with tiny.unchanged(folder):
+        done = train(folder, "run.yaml", "model={name: lenet}")
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert "conv" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+# Records
+
+
+def shard(folder: Path, name: str = "train") -> Path:
+    (path,) = (folder / "data" / name).glob("*.mpr")
+    return path
+
+
+def flip(path: Path, place: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[place] ^= 8
+    path.write_bytes(data)
+
+
+def test_a_truncated_file(folder: Path) -> None:
+    path = shard(folder)
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-1])
+    with tiny.unchanged(folder):
+        done = train(folder, "run.yaml")
+    assert done.returncode == 3
+    assert done.stderr.startswith(f"error: {path.relative_to(folder)}: ")
+    assert f": is {size - 1} bytes long, but says 57 records" in done.stderr
+
+
+@pytest.mark.parametrize("what", ["header", "index", "manifest"])
+def test_a_flipped_bit_beside_the_images(folder: Path, what: str) -> None:
+    path = folder / "data/train" / manifest.FILE if what == "manifest" else shard(folder)
+    flip(path, {"header": 20, "index": -5, "manifest": 30}[what])
+    with tiny.unchanged(folder):
+        done = train(folder, "run.yaml")
+    assert done.returncode == 3
+    assert done.stderr.startswith(f"error: {path.relative_to(folder)}: ")
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("record", [0, 33, 56])
+def test_a_flipped_bit_in_an_image(folder: Path, record: int) -> None:
+    """Found when it is read, in the first epoch: file and record are named, what was saved before is kept."""
+    path = shard(folder)
+    flip(path, HEADER.size + record * 36 + 7)
+    done = train(folder, "run.yaml", "checkpoint.every=1 iterations")
+    assert done.returncode == 3
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(f"error: {path.relative_to(folder)}: record {record}: checksum is 0x")
+    assert last.endswith("; copy the file or convert the data again")
+    assert "Traceback" not in done.stderr
+    points = list((folder / "runs/run/checkpoints").glob("*"))
+    assert all(point.name.startswith("iteration-") for point in points)
+    assert not (folder / "runs/run/summary.json").exists()
+
+
+def test_a_flipped_bit_in_a_test_image(folder: Path) -> None:
+    path = shard(folder, "test")
+    flip(path, HEADER.size + 11 * 36)
+    done = train(folder, "run.yaml")
+    assert done.returncode == 3
+    assert f"error: {path.relative_to(folder)}: record 11: checksum is 0x" in done.stderr.splitlines()[-1]
+
+
+# The disk
+
+
+def test_a_full_disk(folder: Path) -> None:
+    """No file may grow beyond 30 kB: the checkpoint is refused, what was saved before is whole."""
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
+
+    command = [sys.executable, "-m", "mpibow.train", "run.yaml", "stop.epochs=4", "checkpoint.every=10 iterations"]
+    first = run([*command, "name=a"], cwd=folder)
+    assert first.returncode == 0
+    wide = ["model.hidden=[300]", "name=b"]
+    done = subprocess.run(
+        [*command, *wide], cwd=folder, preexec_fn=limited, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 4
+    expected = "error: rank 0: runs/b/checkpoints: a checkpoint cannot be written: "
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith(expected)
+    assert "file too large" in last
+    assert last.endswith("; the checkpoints before it are whole, free some space and use --resume")
+    assert "Traceback" not in done.stderr
+    assert list((folder / "runs/b/checkpoints").iterdir()) == []
+    again = run([*command, *wide, "--resume", "auto"], cwd=folder)
+    assert again.returncode == 0
+
+
+def test_a_disk_that_fills_up_with_metrics(folder: Path) -> None:
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "mpibow.train", "run.yaml", "stop.epochs=400", "checkpoint.every=null"],
+        cwd=folder, preexec_fn=limited, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    expected = "error: runs/run/metrics.jsonl: cannot be written: file too large; set out= to another place"
+    assert done.stderr.splitlines()[-1] == expected
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("file", ["metrics.jsonl", "log.txt", "summary.json", "checkpoints"])
+def test_a_run_directory_that_takes_no_files(folder: Path, file: str) -> None:
+    """The same for root, to whom permissions mean nothing: something else stands where a file is to be written."""
+    assert train(folder, "run.yaml").returncode == 0
+    path = folder / "runs/run" / file
+    if path.is_dir():
+        shutil.rmtree(path)
+        path.write_text("")
+    else:
+        path.unlink()
+        path.mkdir()
+        (path / "in the way").write_text("")
+    done = train(folder, "run.yaml", "stop.epochs=3", "--resume", "runs/run")
+    assert done.returncode in (1, 4)
+    assert "Traceback" not in done.stderr
+    assert done.stderr.splitlines()[-1].startswith("error: runs/run")
+
+
+def test_a_name_that_is_taken(folder: Path) -> None:
+    assert train(folder, "run.yaml").returncode == 0
+    with tiny.unchanged(folder):
+        done = train(folder, "run.yaml")
+    expected = "error: name: runs/run exists already; continue it with --resume runs/run, or choose another name\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+
+
+def test_nothing_to_resume(folder: Path) -> None:
+    with tiny.unchanged(folder):
+        done = train(folder, "run.yaml", "--resume", "runs/nowhere")
+    expected = "error: runs/nowhere: is no checkpoint and no run directory with checkpoints/ in it\n"
+    assert (done.returncode, done.stderr) == (4, expected)
+
+
+# Training that diverges
+
+
+@pytest.mark.parametrize("on_nan", ["stop", "reset"])
+def test_a_rate_that_makes_the_loss_nan(folder: Path, on_nan: str) -> None:
+    settings = ["update.lr=1e25", f"on_nan={on_nan}", "stop.epochs=10", "checkpoint.every=1 iterations"]
+    done = train(folder, "run.yaml", *settings)
+    assert done.returncode == 6
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("error: iteration ")
+    assert "; lower update.lr (now 1e+25)" in last
+    kept = folder / last.rpartition("the last checkpoint is ")[2]
+    assert (kept / "checkpoint.json").is_file()
+    assert "Traceback" not in done.stderr
+    assert "Warning" not in done.stderr
+    assert not (folder / "runs/run/summary.json").exists()
+
+
+# Several ranks
+
+
+@needs_mpi
+def test_ranks_speak_once(whole: Path) -> None:
+    """What is wrong on all ranks is said by one of them."""
+    with tiny.unchanged(whole):
+        done = train(whole, "run.yaml", "batch_size=0", ranks=RANKS)
+    assert done.returncode == 2
+    assert done.stderr.count("error: batch_size: must be an integer of at least 1, got 0") == 1
+
+
+@needs_mpi
+def test_an_unequal_list_of_learners(whole: Path) -> None:
+    with tiny.unchanged(whole):
+        done = train(whole, "run.yaml", f"learners={[1] * (RANKS + 1)}", ranks=RANKS)
+    assert done.returncode == 2
+    assert f"learners: must have one number for each of {RANKS} rank(s), got {[1] * (RANKS + 1)}" in done.stderr
+
+
+@needs_mpi
+def test_one_rank_that_fails_ends_all_quickly(folder: Path) -> None:
+    """A damaged record reaches one rank only; the others wait for it in an all-reduce."""
+    path = shard(folder)
+    flip(path, HEADER.size + 33 * 36 + 7)
+    begin = time.monotonic()
+    done = train(folder, "run.yaml", "stop.epochs=1000", ranks=RANKS)
+    assert time.monotonic() - begin < 30
+    assert done.returncode == 3
+    said = [line for line in done.stderr.splitlines() if "record 33: checksum is 0x" in line]
+    assert len(said) == 1
+    assert said[0].startswith("rank ")
+    assert "Traceback" not in done.stderr
+    assert not (folder / "runs/run/summary.json").exists()
+
+
+@needs_mpi
+def test_a_full_disk_of_one_rank(folder: Path) -> None:
+    """Every rank writes its own file: where one can't, all say so and nothing half-written stays."""
+    program = (
+        "import os, resource, sys\n"
+        "from mpibow.comm.launch import find_launcher\n"
+        "if find_launcher(os.environ).rank == 1: resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))\n"
+        "sys.argv = ['train', 'run.yaml', 'model.hidden=[300]']\n"
+        "from mpibow.train import main\n"
+        "main()\n"
+    )
+    (folder / "limited.py").write_text(program)
+    done = mpirun(RANKS, "limited.py", cwd=folder)
+    assert done.returncode == 4
+    assert "error: rank 1: runs/run/checkpoints: a checkpoint cannot be written: " in done.stderr
+    assert done.stderr.count("a checkpoint cannot be written") == 1
+    assert "Traceback" not in done.stderr
+    assert list((folder / "runs/run/checkpoints").iterdir()) == []
