@@ -41,8 +41,9 @@ class Operator(Protocol):
 
     kind: ClassVar[str]
     reads: ClassVar[frozenset[str]]
-    differentiable: ClassVar[tuple[int, ...] | None]
 
+    @property
+    def differentiable(self) -> tuple[int, ...] | None: ...
     def infer(self, *shapes: Shape) -> Shape: ...
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]: ...
     def statistics(self, *shapes: Shape) -> Mapping[str, Weight]: ...
@@ -54,7 +55,10 @@ class Op:
 
     kind: ClassVar[str]
     reads: ClassVar[frozenset[str]] = frozenset()
-    differentiable: ClassVar[tuple[int, ...] | None] = (0,)
+
+    @property
+    def differentiable(self) -> tuple[int, ...] | None:
+        return (0,)
 
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
         return {}

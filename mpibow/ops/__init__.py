@@ -1,47 +1,110 @@
 """Operators: frozen records of tensor functions, and the functions that add them to a graph."""
 
-from mpibow.ops.activation import Relu, Sigmoid, Tanh, relu, sigmoid, tanh
+from mpibow.ops.activation import (
+    ClippedRelu,
+    Gelu,
+    LeakyRelu,
+    Relu,
+    Sigmoid,
+    Tanh,
+    clipped_relu,
+    gelu,
+    leaky_relu,
+    relu,
+    sigmoid,
+    tanh,
+)
 from mpibow.ops.batch_norm import BatchNorm, batch_norm
+from mpibow.ops.combine import Add, Concat, Maximum, Multiply, add, concat, maximum, multiply
 from mpibow.ops.conv import Conv2d, conv2d
 from mpibow.ops.dense import Dense, dense
 from mpibow.ops.dropout import COUNTER, Dropout, dropout
+from mpibow.ops.factorise import MatrixFactorisation, matrix_factorisation
 from mpibow.ops.initialisers import Constant, He, TruncatedNormal, Uniform, Xavier
-from mpibow.ops.loss import Accuracy, SoftmaxCrossEntropy, accuracy, softmax_cross_entropy
+from mpibow.ops.layer_norm import LayerNorm, layer_norm
+from mpibow.ops.local_response import LocalResponseNorm, local_response_norm
+from mpibow.ops.loss import (
+    Accuracy,
+    SoftCrossEntropy,
+    Softmax,
+    SoftmaxCrossEntropy,
+    accuracy,
+    soft_cross_entropy,
+    softmax,
+    softmax_cross_entropy,
+)
 from mpibow.ops.normalise import Normalise, normalise
-from mpibow.ops.pool import AvgPool2d, MaxPool2d, avg_pool2d, max_pool2d
+from mpibow.ops.pool import (
+    AdaptiveAvgPool2d,
+    AvgPool2d,
+    GlobalAvgPool2d,
+    MaxPool2d,
+    adaptive_avg_pool2d,
+    avg_pool2d,
+    global_avg_pool2d,
+    max_pool2d,
+)
 from mpibow.ops.shape import Flatten, flatten
 
 __all__ = [
     "COUNTER",
     "Accuracy",
+    "AdaptiveAvgPool2d",
+    "Add",
     "AvgPool2d",
     "BatchNorm",
+    "ClippedRelu",
+    "Concat",
     "Constant",
     "Conv2d",
     "Dense",
     "Dropout",
     "Flatten",
+    "Gelu",
+    "GlobalAvgPool2d",
     "He",
+    "LayerNorm",
+    "LeakyRelu",
+    "LocalResponseNorm",
+    "MatrixFactorisation",
     "MaxPool2d",
+    "Maximum",
+    "Multiply",
     "Normalise",
     "Relu",
     "Sigmoid",
+    "SoftCrossEntropy",
+    "Softmax",
     "SoftmaxCrossEntropy",
     "Tanh",
     "TruncatedNormal",
     "Uniform",
     "Xavier",
     "accuracy",
+    "adaptive_avg_pool2d",
+    "add",
     "avg_pool2d",
     "batch_norm",
+    "clipped_relu",
+    "concat",
     "conv2d",
     "dense",
     "dropout",
     "flatten",
+    "gelu",
+    "global_avg_pool2d",
+    "layer_norm",
+    "leaky_relu",
+    "local_response_norm",
+    "matrix_factorisation",
     "max_pool2d",
+    "maximum",
+    "multiply",
     "normalise",
     "relu",
     "sigmoid",
+    "soft_cross_entropy",
+    "softmax",
     "softmax_cross_entropy",
     "tanh",
 ]

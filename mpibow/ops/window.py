@@ -13,13 +13,28 @@ def pair(value: int | Pair) -> Pair:
     return (value, value) if isinstance(value, int) else (value[0], value[1])
 
 
-def window_shape(x: Shape, kernel: Pair, stride: Pair, padding: Pair) -> Pair:
-    """How many windows fit, down and across, into x (n, c, h, w)."""
+def window_shape(
+    x: Shape, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair = (1, 1), ceil: bool = False
+) -> Pair:
+    """How many windows fit, down and across, into x (n, c, h, w).
+
+    With `ceil` a window may hang over the end if it starts inside the image or its padding in front: PyTorch's rule.
+    """
     if len(x) != 4:
         raise ShapeError("input must be (batch, channels, height, width)")
     if min(kernel) < 1 or min(stride) < 1 or min(padding) < 0:
         raise ShapeError(f"kernel {kernel} and stride {stride} must be at least 1, padding {padding} at least 0")
+    if min(dilation) < 1:
+        raise ShapeError(f"dilation {dilation} must be at least 1")
+    reach = tuple(d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True))
     padded = (x[2] + 2 * padding[0], x[3] + 2 * padding[1])
-    if kernel[0] > padded[0] or kernel[1] > padded[1]:
-        raise ShapeError(f"a window of {kernel[0]}x{kernel[1]} does not fit into {padded[0]}x{padded[1]}")
-    return (padded[0] - kernel[0]) // stride[0] + 1, (padded[1] - kernel[1]) // stride[1] + 1
+    rooms = [extent - window for extent, window in zip(padded, reach, strict=True)]
+    if any(room < 0 and not (ceil and -room < step) for room, step in zip(rooms, stride, strict=True)):
+        raise ShapeError(f"a window of {reach[0]}x{reach[1]} does not fit into {padded[0]}x{padded[1]}")
+    if not ceil:
+        return rooms[0] // stride[0] + 1, rooms[1] // stride[1] + 1
+    rows, columns = (
+        min(-(-room // step), (extent - pad - 1) // step) + 1
+        for room, step, extent, pad in zip(rooms, stride, padded, padding, strict=True)
+    )
+    return rows, columns

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import product
@@ -16,6 +17,7 @@ from mpibow.graph.kernel import Kernel
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.kernels.philox import stream
 from tests.kernels.cases import CASES, Bench, Case, name
+from tests.kernels.plain import PLAIN
 from tests.kernels.test_philox import plain
 
 Weights = Mapping[str, Array]
@@ -35,10 +37,13 @@ def conv_terms(op: ops.Conv2d, shape: tuple[int, ...], at: tuple[int, ...]) -> l
     """Indices into x and weight of the products that make up y[at]."""
     n, o, i, j = at
     terms = []
-    for c, a, b in product(range(shape[1]), range(op.kernel[0]), range(op.kernel[1])):
-        row, column = i * op.stride[0] + a - op.padding[0], j * op.stride[1] + b - op.padding[1]
+    channels = shape[1] // op.groups
+    first = o // (op.channels // op.groups) * channels
+    for c, a, b in product(range(channels), range(op.kernel[0]), range(op.kernel[1])):
+        row = i * op.stride[0] + a * op.dilation[0] - op.padding[0]
+        column = j * op.stride[1] + b * op.dilation[1] - op.padding[1]
         if 0 <= row < shape[2] and 0 <= column < shape[3]:
-            terms.append(((n, c, row, column), (o, c, a, b)))
+            terms.append(((n, first + c, row, column), (o, c, a, b)))
     return terms
 
 
@@ -54,10 +59,19 @@ def conv_back(op: ops.Conv2d, x: Array, w: Weights, dy: Array) -> Back:
 
 
 def windows(op: ops.MaxPool2d | ops.AvgPool2d, shape: tuple[int, ...], at: tuple[int, ...]) -> list[Any]:
-    """Indices of the elements of y[at]'s window, row by row."""
+    """Indices of the elements of y[at]'s window that are inside the image, row by row."""
     n, c, i, j = at
-    elements = product(range(op.kernel[0]), range(op.kernel[1]))
-    return [(n, c, i * op.stride[0] + a, j * op.stride[1] + b) for a, b in elements]
+    top, left = i * op.stride[0] - op.padding[0], j * op.stride[1] - op.padding[1]
+    elements = product(range(top, top + op.kernel[0]), range(left, left + op.kernel[1]))
+    return [(n, c, a, b) for a, b in elements if 0 <= a < shape[2] and 0 <= b < shape[3]]
+
+
+def counted(op: ops.AvgPool2d, shape: tuple[int, ...], at: tuple[int, ...]) -> int:
+    """How many elements the mean of y[at]'s window is of."""
+    if not op.count_padding:
+        return len(windows(op, shape, at))
+    wide = replace(op, padding=(0, 0))  # the same windows over an image that has its padding
+    return len(windows(wide, (*shape[:2], shape[2] + 2 * op.padding[0], shape[3] + 2 * op.padding[1]), at))
 
 
 def max_pool(op: ops.MaxPool2d, x: Array, w: Weights) -> Array:
@@ -79,7 +93,7 @@ def avg_pool(op: ops.AvgPool2d, x: Array, w: Weights) -> Array:
     y = np.zeros(op.infer(x.shape))
     for at, _ in np.ndenumerate(y):
         elements = windows(op, x.shape, at)
-        y[at] = sum(x[element] for element in elements) / len(elements)
+        y[at] = sum(x[element] for element in elements) / counted(op, x.shape, at)
     return y
 
 
@@ -88,7 +102,7 @@ def avg_pool_back(op: ops.AvgPool2d, x: Array, w: Weights, dy: Array) -> Back:
     for at, d in np.ndenumerate(dy):
         elements = windows(op, x.shape, at)
         for element in elements:
-            dx[element] += d / len(elements)
+            dx[element] += d / counted(op, x.shape, at)
     return [dx], {}
 
 
@@ -117,23 +131,6 @@ def mask(op: ops.Dropout, counter: Array, shape: tuple[int, ...], node: str = "n
             word = plain((e // 4, low, high, epoch), (seed, stream(node)))[e % 4]
             kept[n, e] = word >= op.rate * 2**32
     return kept.reshape(shape) / (1 - op.rate)
-
-
-def softmax(logits: Array) -> Array:
-    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return powers / powers.sum(axis=1, keepdims=True)
-
-
-def cross_entropy(op: Any, logits: Array, label: Array, w: Weights) -> Array:
-    return np.array([-np.log(softmax(logits)[n, label[n]]) for n in range(len(label))])
-
-
-def cross_entropy_back(op: Any, logits: Array, label: Array, w: Weights, dy: Array) -> Back:
-    return [dy[:, None] * (softmax(logits) - np.eye(logits.shape[1])[label])], {}
-
-
-def hits(op: Any, logits: Array, label: Array, w: Weights) -> Array:
-    return np.array([float(list(row).index(max(row)) == n) for row, n in zip(logits, label, strict=True)])
 
 
 def normalised(op: ops.Normalise, x: Array, w: Weights) -> Array:
@@ -166,10 +163,9 @@ SLOW: dict[str, tuple[Callable[..., Array], Callable[..., Back] | None]] = {
         lambda op, x, counter, w: x * mask(op, counter, x.shape),
         lambda op, x, counter, w, dy: ([dy * mask(op, counter, x.shape)], {}),
     ),
-    "softmax_cross_entropy": (cross_entropy, cross_entropy_back),
-    "accuracy": (hits, None),
     "normalise": (normalised, None),
     "sum": (add, None),
+    **PLAIN,
 }
 KERNEL_CASES = [  # batch norm has its own tests
     case for case in CASES if type(case.op) in OPERATORS and case.op.kind != "batch_norm"
@@ -242,6 +238,22 @@ def test_the_first_of_equals_wins_a_window() -> None:
     np.testing.assert_array_equal(bench.dx[0], [[[[0, 11, 0], [100, 0, 1000], [0, 0, 0]]]])
 
 
+def test_padding_never_wins_not_even_over_minus_infinity() -> None:
+    bench = bench_of(ops.MaxPool2d((2, 2), (2, 2), (1, 1)), np.full((1, 1, 2, 2), -np.inf))
+    np.testing.assert_array_equal(bench.forward(), np.full((1, 1, 2, 2), -np.inf))
+    bench.dy[...] = [[[[1, 2], [3, 4]]]]
+    OPERATORS[ops.MaxPool2d].backward(bench.call(backward=True))()  # type: ignore[misc]
+    np.testing.assert_array_equal(bench.dx[0], bench.dy)
+
+
+def test_the_first_of_equals_is_the_maximum() -> None:
+    bench = bench_of(ops.Maximum(3), np.array([1.0, 2, 0, 5]), np.array([1.0, 2, 3, np.nan]), np.array([1.0, 4, 3, 0]))
+    np.testing.assert_array_equal(bench.forward(), [1, 4, 3, np.nan])
+    bench.dy[...] = [1, 10, 100, 1000]
+    OPERATORS[ops.Maximum].backward(bench.call(backward=True))()  # type: ignore[misc]
+    np.testing.assert_array_equal(bench.dx, [[1, 0, 0, 1000], [0, 0, 100, 0], [0, 10, 0, 0]])
+
+
 def test_a_window_of_more_than_256_elements() -> None:
     x = np.zeros((1, 1, 17, 17))
     x[0, 0, 16, 15] = 1
@@ -252,7 +264,24 @@ def test_a_window_of_more_than_256_elements() -> None:
     np.testing.assert_array_equal(bench.dx[0], 3 * x)
 
 
-@pytest.mark.parametrize("op", [ops.MaxPool2d((2, 2), (2, 2)), ops.AvgPool2d((2, 2), (2, 2)), ops.Relu(), ops.Tanh()])
+PASS_ON = [
+    ops.MaxPool2d((2, 2), (2, 2)),
+    ops.MaxPool2d((3, 3), (2, 2), (1, 1)),
+    ops.AvgPool2d((2, 2), (2, 2)),
+    ops.AvgPool2d((3, 3), (2, 2), (1, 1), count_padding=False),
+    ops.AdaptiveAvgPool2d((1, 3)),
+    ops.GlobalAvgPool2d(),
+    ops.Relu(),
+    ops.LeakyRelu(0.1),
+    ops.ClippedRelu(6.0),
+    ops.Gelu(False),
+    ops.Gelu(True),
+    ops.Tanh(),
+    ops.Softmax(3),
+]
+
+
+@pytest.mark.parametrize("op", PASS_ON, ids=repr)
 @pytest.mark.parametrize("place", range(4))
 def test_nan_is_passed_on(op: Any, place: int) -> None:
     x = np.ones((1, 1, 2, 2))
@@ -268,9 +297,54 @@ def test_no_overflow() -> None:
     np.testing.assert_array_equal(losses, [0.0, 2e4])
 
 
+def test_gelu_is_erfs_to_the_last_bits_and_to_many_digits_where_it_is_small() -> None:
+    x = np.concatenate([np.linspace(-37.0, 9.0, 20001), [0.0, -1e-300, 1e-300]])
+    got = forward(ops.Gelu(False), x)
+    expected = np.array([0.5 * v * math.erfc(-v / math.sqrt(2)) for v in x.tolist()])
+    np.testing.assert_allclose(got, expected, rtol=1e-12, atol=0)  # exp(-x^2 / 2) doubles errors of x^2 / 2, up to 680
+    near = np.abs(x) < 6
+    np.testing.assert_allclose(got[near], expected[near], rtol=1e-14, atol=0)
+    positive = x > 0
+    np.testing.assert_allclose(got[positive], expected[positive], rtol=1e-15, atol=0)
+
+
 def test_the_first_of_equal_logits_is_the_guess() -> None:
     logits, label = np.array([[1.0, 3, 3], [3, 3, 1], [0, 0, 0]]), np.array([2, 0, 0])
     assert forward(ops.Accuracy(), logits, label, dtypes=(FLOAT, "int32")).tolist() == [0.0, 1.0, 1.0]
+
+
+def test_a_label_that_is_no_class_is_a_miss_and_so_is_nan() -> None:
+    logits = np.array([[1.0, 2, 3], [1, 2, 3], [9, 2, 1], [np.nan, 2, 3], [np.nan, 2, 3]])
+    for k, hits in ((2, [0.0, 0, 1, 0, 0]), (3, [0.0, 0, 1, 0, 1])):
+        got = forward(ops.Accuracy(k), logits, np.array([-100, 3, 1, 0, 1]), dtypes=(FLOAT, "int32"))
+        assert got.tolist() == hits, k
+
+
+def test_the_first_of_equals_is_ahead_among_the_k_best() -> None:
+    logits, label = np.array([[1.0, 3, 3, 3]] * 4), np.array([0, 1, 2, 3])
+    assert forward(ops.Accuracy(2), logits, label, dtypes=(FLOAT, "int32")).tolist() == [0.0, 1.0, 1.0, 0.0]
+
+
+def test_an_ignored_sample_has_no_loss_and_no_gradient_whatever_its_logits() -> None:
+    logits, label = np.array([[np.nan, np.inf], [1.0, 1.0]]), np.array([-100, 1])
+    bench = bench_of(ops.SoftmaxCrossEntropy(0.1, -100), logits, label, dtypes=(FLOAT, "int32"))
+    with np.errstate(invalid="ignore"):
+        assert bench.forward().tolist() == pytest.approx([0.0, np.log(2)])
+        OPERATORS[ops.SoftmaxCrossEntropy].backward(bench.call(backward=True))()  # type: ignore[misc]
+    assert bench.dx[0] is not None
+    assert bench.dx[0][0].tolist() == [0.0, 0.0]
+    assert np.isfinite(bench.dx[0]).all()
+
+
+def test_an_index_outside_a_table_is_that_of_its_nearest_row() -> None:
+    op, rating = ops.MatrixFactorisation(3, 2, 1, ops.Constant()), np.zeros(2)
+    bench = bench_of(op, np.array([-1, 7]), np.array([5, -3]), rating, dtypes=("int32", "int32", FLOAT))
+    bench.w["user"][...], bench.w["item"][...] = [[1], [10], [2]], [[3], [4]]
+    assert bench.forward().tolist() == [16.0, 36.0]
+    bench.dy[...] = 1
+    OPERATORS[type(op)].backward(bench.call(backward=True))()  # type: ignore[misc]
+    assert bench.dw["user"].tolist() == [[2 * 4 * 4], [0], [2 * 6 * 3]]
+    assert bench.dw["item"].tolist() == [[2 * 6 * 2], [2 * 4 * 1]]
 
 
 def counters(samples: list[int], seed: int = 1, epoch: int = 0) -> Array:

@@ -1,6 +1,7 @@
-"""Convolution as one matrix product over columns, images innermost so that copies run over long stretches.
+"""Convolution as one matrix product a group over columns, images innermost so that copies run over long stretches.
 
-With t for "image index last": xt (c, h, w, n), columns (c * kh * kw, h' * w' * n), yt (o, h' * w' * n).
+With t for "image index last": xt (c, h, w, n); with g groups, its products are of weight (g, o / g, c / g * kh * kw),
+columns (g, c / g * kh * kw, h' * w' * n) and yt (g, o / g, h' * w' * n).
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ def buffers(op: Conv2d, shapes: Shapes) -> Buffers:
     n, c, h, w = shapes.x[0]
     o, rows, columns = shapes.y[1:]
     padded: Spec = ((c, h + 2 * op.padding[0], w + 2 * op.padding[1], n), FLOAT)
-    cols: Spec = ((c * op.kernel[0] * op.kernel[1], rows * columns * n), FLOAT)
-    product: Spec = ((o, rows * columns * n), FLOAT)
+    g = op.groups
+    cols: Spec = ((g, c // g * op.kernel[0] * op.kernel[1], rows * columns * n), FLOAT)
+    product: Spec = ((g, o // g, rows * columns * n), FLOAT)
     if not shapes.training:
         return Buffers(forward={"xt": padded, "cols": cols, "yt": product})
     return Buffers(
@@ -33,7 +35,8 @@ def _windows(op: Conv2d, image: Array, rows: int, columns: int) -> Array:
     c, _, _, n = image.shape
     sc, sh, sw, sn = image.strides
     shape = (c, *op.kernel, rows, columns, n)
-    return as_strided(image, shape, (sc, sh, sw, sh * op.stride[0], sw * op.stride[1], sn))
+    (dh, dw), (step_h, step_w) = op.dilation, op.stride
+    return as_strided(image, shape, (sc, sh * dh, sw * dw, sh * step_h, sw * step_w, sn))
 
 
 def _inside(op: Conv2d, image: Array) -> Array:
@@ -45,7 +48,7 @@ def _inside(op: Conv2d, image: Array) -> Array:
 def forward(call: Call) -> Run:
     op, x, y, bias = call.op, call.x[0], call.y, call.w.get("bias")
     xt, cols, yt = call.scratch["xt"], call.buffer("cols"), call.scratch["yt"]
-    weight = call.w["weight"].reshape(y.shape[1], -1)
+    weight = call.w["weight"].reshape(op.groups, y.shape[1] // op.groups, -1)
     n, o, rows, columns = y.shape
     windows = _windows(op, xt, rows, columns)
     inside, cols6 = _inside(op, xt), cols.reshape(windows.shape)
@@ -71,8 +74,10 @@ def backward(call: Call) -> Run:
     op, dy, dx = call.op, call.dy, call.dx[0]
     dxt, dcols, dyt, cols = call.scratch["dxt"], call.scratch["dcols"], call.scratch["dyt"], call.saved["cols"]
     n, o, rows, columns = dy.shape
-    weight, dweight = call.w["weight"].reshape(o, -1), call.dw["weight"].reshape(o, -1)
-    dbias = call.dw.get("bias")
+    grouped = (op.groups, o // op.groups, -1)
+    weight, dweight = call.w["weight"].reshape(grouped), call.dw["weight"].reshape(grouped)
+    weight_t, cols_t = weight.transpose(0, 2, 1), cols.transpose(0, 2, 1)
+    dbias, flat = call.dw.get("bias"), dyt.reshape(o, -1)
     dproduct = dyt.reshape(o, rows, columns, n).transpose(3, 0, 1, 2)
     windows = _windows(op, dxt, rows, columns)
     dcols6, inside = dcols.reshape(windows.shape), _inside(op, dxt)
@@ -81,11 +86,11 @@ def backward(call: Call) -> Run:
 
     def run() -> None:
         np.copyto(dproduct, dy)
-        np.matmul(dyt, cols.T, out=dweight)
+        np.matmul(dyt, cols_t, out=dweight)
         if dbias is not None:
-            np.sum(dyt, axis=1, out=dbias)
+            np.sum(flat, axis=1, out=dbias)
         if dx is not None:
-            np.matmul(weight.T, dyt, out=dcols)
+            np.matmul(weight_t, dyt, out=dcols)
             dxt.fill(0)
             for target, source in pairs:
                 np.add(target, source, out=target)

@@ -1,4 +1,4 @@
-"""Activations, sums of gradients, and the normalisation of stored pixels."""
+"""Activations, and the normalisation of stored pixels."""
 
 from __future__ import annotations
 
@@ -34,6 +34,57 @@ def relu_backward(call: Call) -> Run:
 
     def run() -> None:
         np.greater(y, zero, out=mask)
+        np.multiply(dy, mask, out=dx)
+
+    return run
+
+
+def leaky_forward(call: Call) -> Run:
+    x, y, slope = call.x[0], call.y, call.y.dtype.type(call.op.slope)
+    larger = np.maximum if call.op.slope <= 1 else np.minimum
+
+    def run() -> None:
+        np.multiply(x, slope, out=y)
+        larger(x, y, out=y)
+
+    return run
+
+
+def leaky_backward(call: Call) -> Run:
+    y, dy, dx, mask = call.y, call.dy, call.dx[0], call.scratch["mask"]
+    zero, slope = y.dtype.type(0), y.dtype.type(call.op.slope)
+    assert dx is not None
+
+    def run() -> None:
+        np.greater(y, zero, out=mask)
+        np.multiply(dy, slope, out=dx)
+        np.copyto(dx, dy, where=mask)
+
+    return run
+
+
+def clipped_forward(call: Call) -> Run:
+    x, y, zero, ceiling = call.x[0], call.y, call.y.dtype.type(0), call.y.dtype.type(call.op.ceiling)
+
+    def run() -> None:
+        np.maximum(x, zero, out=y)
+        np.minimum(y, ceiling, out=y)
+
+    return run
+
+
+def clipped_buffers(op: Any, shapes: Shapes) -> Buffers:
+    return Buffers(backward={"mask": (shapes.y, "bool"), "below": (shapes.y, "bool")})
+
+
+def clipped_backward(call: Call) -> Run:
+    y, dy, dx, mask, below = call.y, call.dy, call.dx[0], call.scratch["mask"], call.scratch["below"]
+    zero, ceiling = y.dtype.type(0), y.dtype.type(call.op.ceiling)
+
+    def run() -> None:
+        np.greater(y, zero, out=mask)
+        np.less(y, ceiling, out=below)
+        np.logical_and(mask, below, out=mask)
         np.multiply(dy, mask, out=dx)
 
     return run
@@ -81,17 +132,6 @@ def tanh_backward(call: Call) -> Run:
         np.multiply(y, y, out=part)
         np.subtract(one, part, out=part)
         np.multiply(dy, part, out=dx)
-
-    return run
-
-
-def sum_forward(call: Call) -> Run:
-    y, (first, second, *rest) = call.y, call.x
-
-    def run() -> None:
-        np.add(first, second, out=y)
-        for x in rest:
-            np.add(y, x, out=y)
 
     return run
 

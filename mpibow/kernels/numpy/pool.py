@@ -4,41 +4,78 @@ from __future__ import annotations
 
 import numpy as np
 
-from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Buffers, Call, Run, Shapes
-from mpibow.ops import AvgPool2d, MaxPool2d
+from mpibow.graph.graph import FLOAT, Array, Shape
+from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
+from mpibow.ops import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+
+Part = tuple[slice, slice]
 
 
-def _elements(op: MaxPool2d | AvgPool2d, image: Array, rows: int, columns: int) -> list[Array]:
-    """For every element of the window, row by row, the view (n, c, rows, columns) of image (n, c, h, w)."""
-    (kh, kw), (sh, sw) = op.kernel, op.stride
-    return [
-        image[:, :, a : a + sh * (rows - 1) + 1 : sh, b : b + sw * (columns - 1) + 1 : sw]
-        for a in range(kh)
-        for b in range(kw)
-    ]
+def _reach(offset: int, stride: int, extent: int, count: int) -> tuple[slice, slice]:
+    """Of `count` windows, those whose element at offset + stride i lies in [0, extent), and where it lies."""
+    first = max(0, -(offset // stride))
+    last = min(count - 1, (extent - 1 - offset) // stride)
+    if last < first:
+        return slice(0, 0), slice(0, 0)
+    return slice(first, last + 1), slice(offset + stride * first, offset + stride * last + 1, stride)
+
+
+def _elements(op: MaxPool2d | AvgPool2d, image: Array, y: Shape) -> list[tuple[int, Part, Array]]:
+    """For every element of the window, row by row: its number, the part of y (n, c, rows, columns) whose windows
+    have it inside the image, and it there, a view of image (n, c, h, w). Those that are always outside are left out.
+    """
+    found = []
+    (_, kw), (sh, sw), (ph, pw) = op.kernel, op.stride, op.padding
+    for number in range(op.kernel[0] * kw):
+        rows, from_rows = _reach(number // kw - ph, sh, image.shape[2], y[2])
+        columns, from_columns = _reach(number % kw - pw, sw, image.shape[3], y[3])
+        if rows.stop and columns.stop:
+            found.append((number, (rows, columns), image[:, :, from_rows, from_columns]))
+    return found
+
+
+def _narrow(table: Array) -> Array:
+    """`table` (rows, columns), as (1, 1) where it is one number throughout: that broadcasts faster."""
+    return table[:1, :1] if (table == table[0, 0]).all() else table
+
+
+def _cut(array: Array, part: Part) -> Array:
+    view: Array = array[..., part[0], part[1]]
+    return view
 
 
 def max_buffers(op: MaxPool2d, shapes: Shapes) -> Buffers:
     small = "uint8" if op.kernel[0] * op.kernel[1] <= 256 else "uint16"
-    winner, mask = {"winner": (shapes.y, small)}, {"mask": (shapes.y, "bool")}
+    winner: dict[str, Spec] = {"winner": (shapes.y, small)}
+    mask: dict[str, Spec] = {"mask": (shapes.y, "bool")}
     if not shapes.training:
         return Buffers(forward={**winner, **mask})
-    return Buffers(saved=winner, forward=mask, backward={**mask, "part": (shapes.y, "float")})
+    return Buffers(saved=winner, forward=mask, backward={**mask, "part": (shapes.y, FLOAT)})
 
 
 def max_forward(call: Call) -> Run:
     y, winner, mask = call.y, call.buffer("winner"), call.scratch["mask"]
-    first, *rest = _elements(call.op, call.x[0], *y.shape[2:])
-    numbered = [(winner.dtype.type(i), element) for i, element in enumerate(rest, 1)]
+    first = np.zeros(y.shape[2:], winner.dtype)  # the first element of each window that is inside the image
+    elements = _elements(call.op, call.x[0], y.shape)
+    for number, part, _ in reversed(elements):
+        _cut(first, part)[...] = number
+    numbered = [
+        (winner.dtype.type(number), element, _cut(y, part), _cut(winner, part), _cut(mask, part))
+        for number, part, element in elements
+    ]
+    whole = numbered[0][1].shape == y.shape
+    first = _narrow(first)
 
     def run() -> None:
-        np.copyto(y, first)
-        winner.fill(0)
-        for i, element in numbered:
-            np.greater(element, y, out=mask)
-            np.copyto(winner, i, where=mask)
-            np.maximum(y, element, out=y)  # maximum, unlike a masked copy, lets NaN through
+        if whole:
+            np.copyto(y, numbered[0][1])
+        else:
+            y.fill(-np.inf)
+        np.copyto(winner, first)
+        for number, element, target, won, better in numbered[whole:]:
+            np.greater(element, target, out=better)
+            np.copyto(won, number, where=better)
+            np.maximum(target, element, out=target)  # maximum, unlike a masked copy, lets NaN through
 
     return run
 
@@ -47,45 +84,128 @@ def max_backward(call: Call) -> Run:
     dy, dx, winner = call.dy, call.dx[0], call.saved["winner"]
     mask, part = call.scratch["mask"], call.scratch["part"]
     assert dx is not None
-    numbered = [(winner.dtype.type(i), element) for i, element in enumerate(_elements(call.op, dx, *dy.shape[2:]))]
+    numbered = [
+        (winner.dtype.type(number), element, _cut(dy, cut), _cut(winner, cut), _cut(mask, cut), _cut(part, cut))
+        for number, cut, element in _elements(call.op, dx, dy.shape)
+    ]
 
     def run() -> None:
         dx.fill(0)
-        for i, element in numbered:
-            np.equal(winner, i, out=mask)
-            np.multiply(dy, mask, out=part)
-            np.add(element, part, out=element)
+        for number, element, source, won, here, share in numbered:
+            np.equal(won, number, out=here)
+            np.multiply(source, here, out=share)
+            np.add(element, share, out=element)
 
     return run
 
 
+def _scale(op: AvgPool2d, image: Array, y: Array) -> Array:
+    """1 / how many elements each window counts, (rows, columns)."""
+    counts = []
+    for axis in (0, 1):
+        extent, pad = image.shape[2 + axis], op.padding[axis]
+        starts = np.arange(y.shape[2 + axis]) * op.stride[axis] - pad
+        stops = np.minimum(starts + op.kernel[axis], extent + pad)
+        if not op.count_padding:
+            starts, stops = np.maximum(starts, 0), np.minimum(stops, extent)
+        counts.append(stops - starts)
+    return _narrow((1.0 / np.outer(counts[0], counts[1])).astype(y.dtype))
+
+
 def avg_forward(call: Call) -> Run:
-    y, elements = call.y, _elements(call.op, call.x[0], *call.y.shape[2:])
-    scale = y.dtype.type(1.0 / len(elements))
+    x, y = call.x[0], call.y
+    pairs = [(_cut(y, part), element) for _, part, element in _elements(call.op, x, y.shape)]
+    scale = _scale(call.op, x, y)
+    whole = pairs[0][0].shape == y.shape
 
     def run() -> None:
-        np.copyto(y, elements[0])
-        for element in elements[1:]:
-            np.add(y, element, out=y)
+        if whole:
+            np.copyto(y, pairs[0][1])
+        else:
+            y.fill(0)
+        for target, element in pairs[whole:]:
+            np.add(target, element, out=target)
         np.multiply(y, scale, out=y)
 
     return run
 
 
-def avg_buffers(op: AvgPool2d, shapes: Shapes) -> Buffers:
-    return Buffers(backward={"part": (shapes.y, "float")})
+def avg_buffers(op: AvgPool2d | AdaptiveAvgPool2d, shapes: Shapes) -> Buffers:
+    return Buffers(backward={"part": (shapes.y, FLOAT)})
 
 
 def avg_backward(call: Call) -> Run:
     dy, dx, part = call.dy, call.dx[0], call.scratch["part"]
     assert dx is not None
-    elements = _elements(call.op, dx, *dy.shape[2:])
-    scale = dy.dtype.type(1.0 / len(elements))
+    pairs = [(_cut(part, cut), element) for _, cut, element in _elements(call.op, dx, dy.shape)]
+    scale = _scale(call.op, dx, dy)
 
     def run() -> None:
         np.multiply(dy, scale, out=part)
         dx.fill(0)
-        for element in elements:
-            np.add(element, part, out=element)
+        for source, element in pairs:
+            np.add(element, source, out=element)
+
+    return run
+
+
+def _adaptive(image: Array, y: Array) -> tuple[list[tuple[Array, Array]], Array]:
+    """For every element of y (n, c, rows, columns): it (n, c, 1, 1) and its window; and 1 / the windows' sizes."""
+    cuts = []
+    for extent, count in zip(image.shape[2:], y.shape[2:], strict=True):
+        cuts.append([slice(i * extent // count, -(-(i + 1) * extent // count)) for i in range(count)])
+    pairs = [
+        (y[:, :, i : i + 1, j : j + 1], image[:, :, rows, columns])
+        for i, rows in enumerate(cuts[0])
+        for j, columns in enumerate(cuts[1])
+    ]
+    counts = [np.array([cut.stop - cut.start for cut in along]) for along in cuts]
+    return pairs, _narrow((1.0 / np.outer(counts[0], counts[1])).astype(y.dtype))
+
+
+def adaptive_forward(call: Call) -> Run:
+    y = call.y
+    pairs, scale = _adaptive(call.x[0], y)
+
+    def run() -> None:
+        for target, window in pairs:
+            np.sum(window, axis=(2, 3), keepdims=True, out=target)
+        np.multiply(y, scale, out=y)
+
+    return run
+
+
+def adaptive_backward(call: Call) -> Run:
+    dy, dx, part = call.dy, call.dx[0], call.scratch["part"]
+    assert dx is not None
+    pairs, scale = _adaptive(dx, part)
+
+    def run() -> None:
+        np.multiply(dy, scale, out=part)
+        dx.fill(0)
+        for source, window in pairs:
+            np.add(window, source, out=window)
+
+    return run
+
+
+def global_forward(call: Call) -> Run:
+    x, y = call.x[0], call.y
+    scale = y.dtype.type(1.0 / (x.shape[2] * x.shape[3]))
+
+    def run() -> None:
+        np.sum(x, axis=(2, 3), out=y)
+        np.multiply(y, scale, out=y)
+
+    return run
+
+
+def global_backward(call: Call) -> Run:
+    dx = call.dx[0]
+    assert dx is not None
+    dy, scale = call.dy[:, :, None, None], call.dy.dtype.type(1.0 / (dx.shape[2] * dx.shape[3]))
+
+    def run() -> None:
+        np.multiply(dy, scale, out=dx)
 
     return run

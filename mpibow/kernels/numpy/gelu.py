@@ -1,0 +1,125 @@
+"""Gelu, a cache-sized chunk at a time, by the normal distribution's function or its approximation by tanh.
+
+NumPy has no erf; math.erf a number at a time makes objects and holds the GIL. Here it is one polynomial without
+branches, so that it runs as NumPy passes: erfc(z) = t exp(-z^2) p(2 t - 1) with t = 3 / (3 + z), for z >= 0 (the form
+of Press et al., Numerical Recipes, section 6.2.2). p interpolates erfcx(z) / t at 60 Chebyshev nodes, computed to 50
+digits; the error of P is below 4e-16, and below 5e-15 relative where P is small (a test holds it to math.erf).
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
+from mpibow.ops import Gelu
+
+CHUNK = 4096
+TERMS = (
+    0.3580023023627799, 0.294464817723293, 0.19674278570136933, 0.10348908730032487, 0.039842587095666314,
+    0.008942411537958437, -0.00040413887394316183, -0.0010113539579816233, -0.00018276991424949872,
+    9.225899997789508e-05, 3.585392363681283e-05, -1.0131578675156923e-05, -5.823857407636006e-06,
+    1.5801189369395156e-06, 9.225829640201406e-07, -3.2798388174368307e-07, -1.3722842699705352e-07,
+    7.241314802770536e-08, 1.6652640553590825e-08, -1.3174436327282527e-08, -1.1893885619092368e-09,
+    1.3433763579088608e-09, 2.3183140775046786e-12,
+)  # fmt: skip
+SCALE, CUBE = (2 / math.pi) ** 0.5, 0.044715  # of the form by tanh
+
+
+def normal(x: Array, p: Array, bell: Array, work: Array, mask: Array) -> None:
+    """p <- P(x) and bell <- exp(-x^2 / 2); all of one shape and dtype, but `mask` is bool."""
+    number = x.dtype.type
+    np.multiply(x, x, out=bell)
+    np.multiply(bell, number(-0.5), out=bell)
+    np.exp(bell, out=bell)
+    np.abs(x, out=work)
+    np.multiply(work, number(0.5**0.5 / 3), out=work)  # z / 3, z = |x| / sqrt(2)
+    np.add(work, number(1), out=work)
+    np.divide(number(2), work, out=work)
+    np.subtract(work, number(1), out=work)  # u = 2 t - 1
+    p.fill(TERMS[-1])
+    for term in TERMS[-2::-1]:
+        np.multiply(p, work, out=p)
+        np.add(p, number(term), out=p)
+    np.add(work, number(1), out=work)
+    np.multiply(work, number(0.25), out=work)  # t / 2
+    np.multiply(p, work, out=p)
+    np.multiply(p, bell, out=p)  # P(-|x|) = erfc(z) / 2
+    np.subtract(number(1), p, out=work)
+    np.greater_equal(x, number(0), out=mask)
+    np.copyto(p, work, where=mask)
+
+
+def buffers(op: Gelu, shapes: Shapes) -> Buffers:
+    chunk = min(CHUNK, math.prod(shapes.y))
+    scratch: dict[str, Spec] = {"bell": ((chunk,), FLOAT), "work": ((chunk,), FLOAT), "mask": ((chunk,), "bool")}
+    return Buffers(forward=scratch, backward=scratch)
+
+
+def _chunks(call: Call, *arrays: Array) -> list[tuple[Array, ...]]:
+    """Every chunk of `arrays`, all of one size, with bell, work and mask of its length."""
+    scratch, size = [call.scratch[key] for key in ("bell", "work", "mask")], arrays[0].size
+    return [
+        (
+            *(array.reshape(-1)[start : start + CHUNK] for array in arrays),
+            *(array[: min(CHUNK, size - start)] for array in scratch),
+        )
+        for start in range(0, size, CHUNK)
+    ]
+
+
+def forward(call: Call) -> Run:
+    chunks, number = _chunks(call, call.x[0], call.y), call.y.dtype.type
+
+    def by_erf() -> None:
+        for x, y, bell, work, mask in chunks:
+            normal(x, y, bell, work, mask)
+            np.multiply(y, x, out=y)
+
+    def by_tanh() -> None:  # x (1 + tanh(s x (1 + c x^2))) / 2
+        for x, y, *_ in chunks:
+            np.multiply(x, x, out=y)
+            np.multiply(y, number(SCALE * CUBE), out=y)
+            np.add(y, number(SCALE), out=y)
+            np.multiply(y, x, out=y)
+            np.tanh(y, out=y)
+            np.add(y, number(1), out=y)
+            np.multiply(y, x, out=y)
+            np.multiply(y, number(0.5), out=y)
+
+    return by_tanh if call.op.tanh else by_erf
+
+
+def backward(call: Call) -> Run:
+    assert call.dx[0] is not None
+    chunks, number = _chunks(call, call.x[0], call.dy, call.dx[0]), call.dy.dtype.type
+
+    def by_erf() -> None:  # P + x P'
+        for x, dy, dx, bell, work, mask in chunks:
+            normal(x, dx, bell, work, mask)
+            np.multiply(bell, x, out=bell)
+            np.multiply(bell, number((2 * math.pi) ** -0.5), out=bell)
+            np.add(dx, bell, out=dx)
+            np.multiply(dx, dy, out=dx)
+
+    def by_tanh() -> None:  # with T the tanh: (1 + T) (1 + x (1 - T) s (1 + 3 c x^2)) / 2
+        for x, dy, dx, square, t, _ in chunks:
+            np.multiply(x, x, out=square)
+            np.multiply(square, number(SCALE * CUBE), out=t)
+            np.add(t, number(SCALE), out=t)
+            np.multiply(t, x, out=t)
+            np.tanh(t, out=t)
+            np.multiply(square, number(3 * SCALE * CUBE), out=dx)
+            np.add(dx, number(SCALE), out=dx)
+            np.multiply(dx, x, out=dx)
+            np.subtract(number(1), t, out=square)
+            np.multiply(dx, square, out=dx)
+            np.add(dx, number(1), out=dx)
+            np.add(t, number(1), out=t)
+            np.multiply(dx, t, out=dx)
+            np.multiply(dx, number(0.5), out=dx)
+            np.multiply(dx, dy, out=dx)
+
+    return by_tanh if call.op.tanh else by_erf

@@ -1,0 +1,239 @@
+"""Slow definitions of operators, in plain loops: (op, inputs, weights) -> output, and the gradients for one of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mpibow import ops
+from mpibow.graph.graph import Array
+
+Back = tuple[list[Array], dict[str, Array]]  # gradients of inputs, of weights
+
+
+def add(op: ops.Add, *args: Any) -> Array:
+    y = np.zeros(args[0].shape)
+    for coefficient, x in zip(op.coefficients, args[:-1], strict=True):
+        y += coefficient * x
+    return y
+
+
+def add_back(op: ops.Add, *args: Any) -> Back:
+    return [coefficient * args[-1] for coefficient in op.coefficients], {}
+
+
+def multiply(op: ops.Multiply, *args: Any) -> Array:
+    return np.prod(args[:-1], axis=0)
+
+
+def multiply_back(op: ops.Multiply, *args: Any) -> Back:
+    *x, _, dy = args
+    return [dy * np.prod(x[:i] + x[i + 1 :], axis=0) for i in range(len(x))], {}
+
+
+def maximum(op: ops.Maximum, *args: Any) -> Array:
+    y = np.zeros(args[0].shape)
+    for at, _ in np.ndenumerate(y):
+        y[at] = max(x[at] for x in args[:-1])
+    return y
+
+
+def maximum_back(op: ops.Maximum, *args: Any) -> Back:
+    *x, _, dy = args
+    dx = [np.zeros(one.shape) for one in x]
+    for at, d in np.ndenumerate(dy):
+        dx[max(range(len(x)), key=lambda i: x[i][at])][at] = d  # max keeps the first of equals
+    return dx, {}
+
+
+def concat(op: ops.Concat, *args: Any) -> Array:
+    return np.concatenate(args[:-1], axis=op.axis)
+
+
+def concat_back(op: ops.Concat, *args: Any) -> Back:
+    *x, _, dy = args
+    dx, start = [], 0
+    for one in x:
+        dx.append(dy.take(range(start, start + one.shape[op.axis]), axis=op.axis))
+        start += one.shape[op.axis]
+    return dx, {}
+
+
+def around(op: Any, shape: tuple[int, ...], at: tuple[int, ...]) -> Any:
+    """The index of y[at]'s window in adaptive or global pooling."""
+    if len(at) == 2:
+        return at
+    bounds = []
+    for extent, size, i in zip(shape[2:], op.size, at[2:], strict=True):
+        bounds.append(slice(math.floor(i * extent / size), math.ceil((i + 1) * extent / size)))
+    return (*at[:2], *bounds)
+
+
+def mean(op: Any, x: Array, w: Any) -> Array:
+    y = np.zeros(op.infer(x.shape))
+    for at, _ in np.ndenumerate(y):
+        y[at] = x[around(op, x.shape, at)].mean()
+    return y
+
+
+def mean_back(op: Any, x: Array, w: Any, dy: Array) -> Back:
+    dx = np.zeros(x.shape)
+    for at, d in np.ndenumerate(dy):
+        part = around(op, x.shape, at)
+        dx[part] += d / x[part].size
+    return [dx], {}
+
+
+def elementwise(f: Callable[[Any, float], float], slope: Callable[[Any, float], float]) -> tuple[Any, Any]:
+    """f and its derivative, number by number."""
+
+    def forward(op: Any, x: Array, w: Any) -> Array:
+        return np.array([f(op, value) for value in x.ravel().tolist()]).reshape(x.shape)
+
+    def back(op: Any, x: Array, w: Any, dy: Array) -> Back:
+        return [dy * np.array([slope(op, value) for value in x.ravel().tolist()]).reshape(x.shape)], {}
+
+    return forward, back
+
+
+def gelu(op: ops.Gelu, x: float) -> float:
+    if op.tanh:
+        return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * math.erfc(-x / math.sqrt(2))
+
+
+def gelu_slope(op: ops.Gelu, x: float) -> float:
+    if op.tanh:
+        t = math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+        return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
+    return 0.5 * math.erfc(-x / math.sqrt(2)) + x * math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+
+
+def softmax(op: Any, x: Array, w: Any) -> Array:
+    y = np.exp(x - x.max(axis=op.axis, keepdims=True))
+    return y / y.sum(axis=op.axis, keepdims=True)
+
+
+def softmax_back(op: ops.Softmax, x: Array, w: Any, dy: Array) -> Back:
+    y, d = np.moveaxis(softmax(op, x, w), op.axis, -1), np.moveaxis(dy, op.axis, -1)
+    dx = np.zeros(y.shape)
+    for at in np.ndindex(*y.shape[:-1]):
+        jacobian = np.diag(y[at]) - np.outer(y[at], y[at])
+        dx[at] = jacobian @ d[at]
+    return [np.moveaxis(dx, -1, op.axis)], {}
+
+
+def target(op: Any, classes: int, given: Any) -> Array | None:
+    """The probabilities that a loss compares with, None for an ignored label."""
+    if isinstance(op, ops.SoftmaxCrossEntropy):
+        if given == op.ignore:
+            return None
+        given = np.eye(classes)[given]
+    return (1 - op.smoothing) * np.asarray(given) + op.smoothing / classes
+
+
+def cross_entropy(op: Any, logits: Array, given: Array, w: Any) -> Array:
+    y = np.zeros(len(logits))
+    for n, row in enumerate(logits):
+        t = target(op, len(row), given[n])
+        if t is not None:
+            y[n] = -sum(t[c] * (row[c] - np.log(np.exp(row).sum())) for c in range(len(row)))
+    return y
+
+
+def cross_entropy_back(op: Any, logits: Array, given: Array, w: Any, dy: Array) -> Back:
+    dx = np.zeros(logits.shape)
+    for n, row in enumerate(logits):
+        t = target(op, len(row), given[n])
+        if t is not None:
+            dx[n] = dy[n] * (t.sum() * np.exp(row) / np.exp(row).sum() - t)
+    return [dx], {}
+
+
+def accuracy(op: ops.Accuracy, logits: Array, label: Array, w: Any) -> Array:
+    best = [sorted(range(len(row)), key=lambda c: -row[c])[: op.k] for row in logits]  # stable: the first of equals
+    return np.array([float(n in classes) for n, classes in zip(label.tolist(), best, strict=True)])
+
+
+def neighbours(op: ops.LocalResponseNorm, channels: int, c: int) -> range:
+    return range(max(0, c - op.size // 2), min(channels - 1, c + (op.size - 1) // 2) + 1)
+
+
+def base(op: ops.LocalResponseNorm, x: Array, at: tuple[int, ...]) -> float:
+    n, c, *rest = at
+    squares = [float(x[(n, j, *rest)]) ** 2 for j in neighbours(op, x.shape[1], c)]
+    return op.k + op.alpha / op.size * sum(squares)
+
+
+def local_response_norm(op: ops.LocalResponseNorm, x: Array, w: Any) -> Array:
+    y = np.zeros(x.shape)
+    for at, value in np.ndenumerate(x):
+        y[at] = value / base(op, x, at) ** op.beta
+    return y
+
+
+def local_response_norm_back(op: ops.LocalResponseNorm, x: Array, w: Any, dy: Array) -> Back:
+    dx = np.zeros(x.shape)
+    for at, d in np.ndenumerate(dy):
+        b = base(op, x, at)
+        dx[at] += d * b**-op.beta
+        for j in neighbours(op, x.shape[1], at[1]):
+            other = (at[0], j, *at[2:])
+            dx[other] -= d * x[at] * op.beta * b ** (-op.beta - 1) * 2 * op.alpha / op.size * x[other]
+    return [dx], {}
+
+
+def layer_norm(op: ops.LayerNorm, x: Array, w: Any) -> Array:
+    axes = tuple(range(x.ndim - op.axes, x.ndim))
+    hat = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + op.epsilon)
+    return hat * w["weight"] + w["bias"]
+
+
+def layer_norm_back(op: ops.LayerNorm, x: Array, w: Any, dy: Array) -> Back:
+    dx, dw = np.zeros(x.shape), {key: np.zeros(array.shape) for key, array in w.items()}
+    shape = x.shape[-op.axes :]
+    for at in np.ndindex(*x.shape[: -op.axes]):  # by the Jacobian of each row
+        row, size = x[at].ravel(), x[at].size
+        deviation, s = row - row.mean(), np.sqrt(row.var() + op.epsilon)
+        jacobian = (np.eye(size) - 1 / size) / s - np.outer(deviation, deviation) / (size * s**3)
+        dx[at] = (jacobian @ (dy[at] * w["weight"]).ravel()).reshape(shape)
+        dw["weight"] += dy[at] * (deviation / s).reshape(shape)
+        dw["bias"] += dy[at]
+    return [dx], dw
+
+
+def matrix_factorisation(op: Any, user: Array, item: Array, rating: Array, w: Any) -> Array:
+    rows = zip(user.tolist(), item.tolist(), rating.tolist(), strict=True)
+    return np.array([(w["user"][i] @ w["item"][j] - r) ** 2 for i, j, r in rows])
+
+
+def matrix_factorisation_back(op: Any, user: Array, item: Array, rating: Array, w: Any, dy: Array) -> Back:
+    dw = {key: np.zeros(array.shape) for key, array in w.items()}
+    for i, j, r, d in zip(user.tolist(), item.tolist(), rating.tolist(), dy.tolist(), strict=True):
+        slope = 2 * d * (w["user"][i] @ w["item"][j] - r)
+        dw["user"][i] += slope * w["item"][j]
+        dw["item"][j] += slope * w["user"][i]
+    return [], dw
+
+
+PLAIN: dict[str, tuple[Callable[..., Array], Callable[..., Back] | None]] = {
+    "add": (add, add_back),
+    "multiply": (multiply, multiply_back),
+    "maximum": (maximum, maximum_back),
+    "concat": (concat, concat_back),
+    "adaptive_avg_pool": (mean, mean_back),
+    "global_avg_pool": (mean, mean_back),
+    "leaky_relu": elementwise(lambda op, x: x if x > 0 else op.slope * x, lambda op, x: 1 if x > 0 else op.slope),
+    "clipped_relu": elementwise(lambda op, x: min(max(x, 0), op.ceiling), lambda op, x: float(0 < x < op.ceiling)),
+    "gelu": elementwise(gelu, gelu_slope),
+    "softmax": (softmax, softmax_back),
+    "softmax_cross_entropy": (cross_entropy, cross_entropy_back),
+    "soft_cross_entropy": (cross_entropy, cross_entropy_back),
+    "accuracy": (accuracy, None),
+    "local_response_norm": (local_response_norm, local_response_norm_back),
+    "layer_norm": (layer_norm, layer_norm_back),
+    "matrix_factorisation": (matrix_factorisation, matrix_factorisation_back),
+}

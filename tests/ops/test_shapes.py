@@ -1,0 +1,235 @@
+"""The operators' shapes and names, and what they refuse, in full."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from mpibow import ops
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import Graph, Tensor
+
+
+def image(graph: Graph) -> Tensor:
+    return graph.input("image", (2, 6, 7, 8))
+
+
+def vector(graph: Graph, batch: int = 2) -> Tensor:
+    return graph.input(f"x{batch}", (batch, 3))
+
+
+def label(graph: Graph) -> Tensor:
+    return graph.input("label", (2,), "int32")
+
+
+SHAPES: dict[str, tuple[Callable[[Graph, Tensor], Tensor], str, tuple[int, ...]]] = {
+    "add": (lambda g, x: ops.add(x, x), "add1", (2, 6, 7, 8)),
+    "add three": (lambda g, x: ops.add(x, x, x, coefficients=[1, 2, 3]), "add1", (2, 6, 7, 8)),
+    "multiply": (lambda g, x: ops.multiply(x, x, x), "multiply1", (2, 6, 7, 8)),
+    "maximum": (lambda g, x: ops.maximum(x, x), "maximum1", (2, 6, 7, 8)),
+    "concat": (lambda g, x: ops.concat(x, x, x), "concat1", (2, 18, 7, 8)),
+    "concat along the last axis": (lambda g, x: ops.concat(x, x, axis=-1), "concat1", (2, 6, 7, 16)),
+    "concat of one": (lambda g, x: ops.concat(x), "concat1", (2, 6, 7, 8)),
+    "conv in groups": (lambda g, x: ops.conv2d(x, 4, 3, groups=2), "conv1", (2, 4, 5, 6)),
+    "dilated conv": (lambda g, x: ops.conv2d(x, 1, 3, dilation=(3, 2)), "conv1", (2, 1, 1, 4)),
+    "max pool": (lambda g, x: ops.max_pool2d(x, 3, stride=2, padding=1), "max_pool1", (2, 6, 4, 4)),
+    "max pool, ceil": (lambda g, x: ops.max_pool2d(x, 3, stride=2, ceil=True), "max_pool1", (2, 6, 3, 4)),
+    "avg pool": (lambda g, x: ops.avg_pool2d(x, (2, 3), padding=(1, 0)), "avg_pool1", (2, 6, 4, 2)),
+    "a last window that would start in the padding": (
+        lambda g, x: ops.avg_pool2d(x, 2, stride=4, padding=1, ceil=True),
+        "avg_pool1",
+        (2, 6, 2, 3),
+    ),
+    "adaptive pool": (lambda g, x: ops.adaptive_avg_pool2d(x, (9, 3)), "adaptive_avg_pool1", (2, 6, 9, 3)),
+    "adaptive pool to a square": (lambda g, x: ops.adaptive_avg_pool2d(x, 6), "adaptive_avg_pool1", (2, 6, 6, 6)),
+    "global pool": (lambda g, x: ops.global_avg_pool2d(x), "global_avg_pool1", (2, 6)),
+    "leaky relu": (lambda g, x: ops.leaky_relu(x), "leaky_relu1", (2, 6, 7, 8)),
+    "clipped relu": (lambda g, x: ops.clipped_relu(x), "clipped_relu1", (2, 6, 7, 8)),
+    "gelu": (lambda g, x: ops.gelu(x, tanh=True), "gelu1", (2, 6, 7, 8)),
+    "local response norm": (lambda g, x: ops.local_response_norm(x), "local_response_norm1", (2, 6, 7, 8)),
+    "layer norm": (lambda g, x: ops.layer_norm(x, 3), "layer_norm1", (2, 6, 7, 8)),
+    "softmax": (lambda g, x: ops.softmax(x, -3), "softmax1", (2, 6, 7, 8)),
+    "soft targets": (lambda g, x: ops.soft_cross_entropy(vector(g), vector(g)), "soft_cross_entropy1", (2,)),
+    "top 3 of 3": (lambda g, x: ops.accuracy(vector(g), label(g), 3), "accuracy1", (2,)),
+    "factorisation": (
+        lambda g, x: ops.matrix_factorisation(label(g), label(g), g.input("r", (2,)), users=3, items=4, factors=5),
+        "matrix_factorisation1",
+        (2,),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_name_and_shape(case: str) -> None:
+    make, name, shape = SHAPES[case]
+    graph = Graph()
+    tensor = make(graph, image(graph))
+    assert (tensor.name, tensor.shape) == (name, shape)
+
+
+IMAGE = "image (2, 6, 7, 8)"
+ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
+    "add of different shapes": (
+        lambda g, x: ops.add(vector(g), vector(g), vector(g, 3)),
+        "add1 (add of x2 (2, 3), x2 (2, 3), x3 (3, 3)): all inputs must have one shape",
+    ),
+    "too few coefficients": (
+        lambda g, x: ops.add(x, x, x, coefficients=[1.0, 2.0]),
+        f"add1 (add of {IMAGE}, {IMAGE}, {IMAGE}): coefficients must be one finite number an input, got (1.0, 2.0)",
+    ),
+    "no coefficients": (
+        lambda g, x: ops.add(x, x, coefficients=[]),
+        f"add1 (add of {IMAGE}, {IMAGE}): coefficients must be one finite number an input, got ()",
+    ),
+    "an infinite coefficient": (
+        lambda g, x: ops.add(x, x, coefficients=[1.0, float("inf")]),
+        f"add1 (add of {IMAGE}, {IMAGE}): coefficients must be one finite number an input, got (1.0, inf)",
+    ),
+    "add of one": (
+        lambda g, x: g.add(ops.Add((1.0,)), x),
+        f"add1 (add of {IMAGE}): there must be 1 inputs as the operator says, and at least 2, got 1",
+    ),
+    "product of different shapes": (
+        lambda g, x: ops.multiply(x, vector(g)),
+        f"multiply1 (multiply of {IMAGE}, x2 (2, 3)): all inputs must have one shape",
+    ),
+    "maximum of more than it says": (
+        lambda g, x: g.add(ops.Maximum(2), x, x, x),
+        f"maximum1 (maximum of {IMAGE}, {IMAGE}, {IMAGE}): "
+        "there must be 2 inputs as the operator says, and at least 2, got 3",
+    ),
+    "concat of different batches": (
+        lambda g, x: ops.concat(vector(g), vector(g, 3)),
+        "concat1 (concat of x2 (2, 3), x3 (3, 3)): all inputs must have one shape but for axis 1",
+    ),
+    "concat of different ranks": (
+        lambda g, x: ops.concat(x, vector(g)),
+        f"concat1 (concat of {IMAGE}, x2 (2, 3)): all inputs must have one shape but for axis 1",
+    ),
+    "concat along what is not there": (
+        lambda g, x: ops.concat(vector(g), vector(g), axis=2),
+        "concat1 (concat of x2 (2, 3), x2 (2, 3)): axis 2 must be one of the inputs' 2 axes",
+    ),
+    "concat of nothing": (
+        lambda g, x: g.add(ops.Concat(0, 1)),
+        "concat1 (concat of ): there must be 0 inputs as the operator says, and at least 1, got 0",
+    ),
+    "groups that do not divide the input": (
+        lambda g, x: ops.conv2d(x, 8, 3, groups=4),
+        f"conv1 (conv of {IMAGE}): groups must divide the 6 channels of the input and the 8 of the output, got 4",
+    ),
+    "groups that do not divide the output": (
+        lambda g, x: ops.conv2d(x, 8, 3, groups=3),
+        f"conv1 (conv of {IMAGE}): groups must divide the 6 channels of the input and the 8 of the output, got 3",
+    ),
+    "no groups": (
+        lambda g, x: ops.conv2d(x, 8, 3, groups=0),
+        f"conv1 (conv of {IMAGE}): groups must divide the 6 channels of the input and the 8 of the output, got 0",
+    ),
+    "dilation 0": (
+        lambda g, x: ops.conv2d(x, 8, 3, dilation=0),
+        f"conv1 (conv of {IMAGE}): dilation (0, 0) must be at least 1",
+    ),
+    "dilation beyond the image": (
+        lambda g, x: ops.conv2d(x, 8, 3, dilation=(4, 3)),
+        f"conv1 (conv of {IMAGE}): a window of 9x7 does not fit into 7x8",
+    ),
+    "more padding than half a window": (
+        lambda g, x: ops.max_pool2d(x, 3, padding=(1, 2)),
+        f"max_pool1 (max_pool of {IMAGE}): padding (1, 2) must be at most half of kernel (3, 3)",
+    ),
+    "a window that not even ceil lets in": (
+        lambda g, x: ops.avg_pool2d(x, 9, stride=2, ceil=True),
+        f"avg_pool1 (avg_pool of {IMAGE}): a window of 9x9 does not fit into 7x8",
+    ),
+    "adaptive pool to nothing": (
+        lambda g, x: ops.adaptive_avg_pool2d(x, 0),
+        f"adaptive_avg_pool1 (adaptive_avg_pool of {IMAGE}): size (0, 0) must be at least 1",
+    ),
+    "adaptive pool of a vector": (
+        lambda g, x: ops.adaptive_avg_pool2d(vector(g), 1),
+        "adaptive_avg_pool1 (adaptive_avg_pool of x2 (2, 3)): input must be (batch, channels, height, width)",
+    ),
+    "global pool of a vector": (
+        lambda g, x: ops.global_avg_pool2d(vector(g)),
+        "global_avg_pool1 (global_avg_pool of x2 (2, 3)): input must be (batch, channels, height, width)",
+    ),
+    "a slope below 0": (
+        lambda g, x: ops.leaky_relu(x, -0.1),
+        f"leaky_relu1 (leaky_relu of {IMAGE}): slope must be at least 0, got -0.1",
+    ),
+    "a ceiling of 0": (
+        lambda g, x: ops.clipped_relu(x, 0.0),
+        f"clipped_relu1 (clipped_relu of {IMAGE}): ceiling must be above 0, got 0.0",
+    ),
+    "no neighbours": (
+        lambda g, x: ops.local_response_norm(x, 0),
+        f"local_response_norm1 (local_response_norm of {IMAGE}): size must be at least 1, got 0",
+    ),
+    "k of 0": (
+        lambda g, x: ops.local_response_norm(x, k=0.0),
+        f"local_response_norm1 (local_response_norm of {IMAGE}): "
+        "alpha and beta must be at least 0 and k above 0, got alpha 0.0001, beta 0.75, k 0.0",
+    ),
+    "local response of what has no channels": (
+        lambda g, x: ops.local_response_norm(label(g)),
+        "local_response_norm1 (local_response_norm of label (2,)): input must be (batch, channels, ...)",
+    ),
+    "layer norm over the batch": (
+        lambda g, x: ops.layer_norm(vector(g), 2),
+        "layer_norm1 (layer_norm of x2 (2, 3)): axes must be between 1 and 1, all but the batch, got 2",
+    ),
+    "layer norm with epsilon 0": (
+        lambda g, x: ops.layer_norm(x, epsilon=0.0),
+        f"layer_norm1 (layer_norm of {IMAGE}): epsilon must be above 0, got 0.0",
+    ),
+    "softmax along what is not there": (
+        lambda g, x: ops.softmax(vector(g), -3),
+        "softmax1 (softmax of x2 (2, 3)): axis -1 must be one of the input's 2 axes",
+    ),
+    "smoothing 1": (
+        lambda g, x: ops.softmax_cross_entropy(vector(g), label(g), smoothing=1.0),
+        "softmax_cross_entropy1 (softmax_cross_entropy of x2 (2, 3), label (2,)): smoothing must be in [0, 1), got 1.0",
+    ),
+    "soft targets that are labels": (
+        lambda g, x: ops.soft_cross_entropy(vector(g), label(g)),
+        "soft_cross_entropy1 (soft_cross_entropy of x2 (2, 3), label (2,)): "
+        "logits and targets must both be (batch, classes)",
+    ),
+    "more guesses than classes": (
+        lambda g, x: ops.accuracy(vector(g), label(g), 4),
+        "accuracy1 (accuracy of x2 (2, 3), label (2,)): k must be between 1 and the number of classes, got 4",
+    ),
+    "ratings for fewer": (
+        lambda g, x: ops.matrix_factorisation(label(g), label(g), g.input("rating", (1,)), users=3, items=3, factors=2),
+        "matrix_factorisation1 (matrix_factorisation of label (2,), label (2,), rating (1,)): "
+        "users, items and ratings must be (batch,)",
+    ),
+    "no factors": (
+        lambda g, x: ops.matrix_factorisation(label(g), label(g), label(g), users=3, items=3, factors=0),
+        "matrix_factorisation1 (matrix_factorisation of label (2,), label (2,), label (2,)): "
+        "3 users, 3 items, 0 factors: each must be at least 1",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", ERRORS)
+def test_error(case: str) -> None:
+    make, message = ERRORS[case]
+    graph = Graph()
+    with pytest.raises(ShapeError) as error:
+        make(graph, image(graph))
+    assert str(error.value) == message
+
+
+def test_weights_of_groups_and_tables_and_their_fans() -> None:
+    graph = Graph()
+    ops.conv2d(image(graph), 4, (3, 2), groups=2)
+    ops.matrix_factorisation(label(graph), label(graph), graph.input("r", (2,)), users=3, items=4, factors=5)
+    ops.layer_norm(image(graph), 2)
+    conv, tables, norm = (node.weights for node in graph.nodes)
+    assert [(w.shape, w.fan_in, w.fan_out) for w in conv.values()] == [((4, 3, 3, 2), 18, 12), ((4,), 18, 12)]
+    assert [(key, w.shape, w.decay) for key, w in tables.items()] == [("user", (3, 5), True), ("item", (4, 5), True)]
+    assert [(key, w.shape, w.decay) for key, w in norm.items()] == [("weight", (7, 8), False), ("bias", (7, 8), False)]
