@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from types import TracebackType
+from typing import Any, NoReturn
 
 import numpy as np
 
-from mpibow.comm.launch import open_communicator, outcome, say
+from mpibow.comm.communicator import Single
+from mpibow.comm.launch import guarded, open_communicator
+from mpibow.comm.mpi import Mpi
 from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData, Dataset
 from mpibow.data.slots import slot_arrays
@@ -33,6 +39,8 @@ class Fitted:
         data, images = self._job.train, np.asarray(images)
         if images.shape[1:] != data.shape:
             raise ConfigError(f"images: must be (n, {', '.join(map(str, data.shape))}), got {images.shape}")
+        if not np.can_cast(images.dtype, data.dtype, "same_kind"):
+            raise ConfigError(f"images: must be {data.dtype} as in training, got {images.dtype}")
         plan = self._job.evaluation_plan(batch_size)
         centre, statistics = from_named(self.weights, plan, "weights")
         bound = plan.bind(centre, statistics=statistics)
@@ -82,11 +90,24 @@ def fit(
     if comm.size == 1:
         work()
     else:
-        code, text = outcome(work)
-        if not done:  # this rank failed: the others must not wait for it
-            say(text, comm.rank)
-            comm.close(code or 1)
+        sys.excepthook = partial(_end_all, comm)  # what the script does after this must not leave the others waiting
+        try:
+            work()
+        except BaseException as error:
+            guarded(comm, partial(_again, error))
     return done[0]
+
+
+def _end_all(comm: Single | Mpi, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """As sys.excepthook: says what happened and ends all ranks."""
+    try:
+        guarded(comm, partial(_again, error.with_traceback(trace)))
+    except SystemExit as end:  # an exception of a hook would be printed, not obeyed
+        os._exit(int(end.code or 1))
+
+
+def _again(error: BaseException) -> NoReturn:
+    raise error
 
 
 def _dataset(source: Source, name: str, classes: int | None = None) -> Dataset:

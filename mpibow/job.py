@@ -11,7 +11,7 @@ from mpibow.config.strict import check_options
 from mpibow.data.dataset import Dataset
 from mpibow.data.digits import ensure_digits
 from mpibow.data.recordset import open_records
-from mpibow.errors import ConfigError
+from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.plan import Plan, compile_plan
 from mpibow.kernels import KERNEL_SETS, KernelSet
@@ -100,7 +100,15 @@ def make_job(title: str, config: Config, net: Net, train: Dataset, test: Dataset
     if test is not None and test.classes > train.classes:
         raise ConfigError(f"data.test: {test.name} has {test.classes} classes, data.train has {train.classes}")
     mean, std = (train.mean, train.std) if standardise else (None, None)
-    return Job(title, config, classifier(net, train.shape, str(train.dtype), mean, std), train, test)
+    job = Job(title, config, classifier(net, train.shape, str(train.dtype), mean, std), train, test)
+    graph = job.build(config.batch_size)
+    logits = graph.tensors[graph.outputs["logits"]]
+    if logits.shape[1] < train.classes:
+        raise ShapeError(
+            f"{logits.name}: the net's output must be (batch, classes) with at least the {train.classes} classes of "
+            f"{train.name}, got {logits.shape}"
+        )
+    return job
 
 
 def open_data(path: str) -> Dataset:

@@ -1,0 +1,398 @@
+"""Training end to end: the built-in run, its files, and `mpibow.fit` from a script."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpibow
+from mpibow import dense, flatten, relu
+from mpibow.comm import on_threads
+from mpibow.config import describe, dump, load
+from mpibow.data.dataset import Array
+from mpibow.errors import ConfigError, DivergedError, RecordError, ShapeError
+from mpibow.session import Session
+from mpibow.train import iterate
+from tests.launching import RANKS, mpirun, needs_mpi, run
+from tests.run import tiny
+from tests.run.processes import write_run
+
+NUMBER, MAYBE = (int, float), (int, float, type(None))
+SUMMARY: dict[str, Any] = {
+    "run": str, "stopped": str, "accuracy": MAYBE, "best_accuracy": MAYBE, "test_loss": MAYBE, "epochs": NUMBER,
+    "iterations": int, "samples": int, "seconds": NUMBER, "evaluation_seconds": NUMBER, "target": MAYBE,
+    "epochs_to_target": MAYBE, "seconds_to_target": MAYBE, "images_per_second": NUMBER, "ranks": int, "learners": list,
+    "batch_size": int, "rule": dict, "device": str, "precision": str, "seed": int, "gain": NUMBER, "drift": NUMBER,
+    "mismatches": int, "resets": int, "data_wait": NUMBER, "sync_wait": NUMBER, "versions": dict,
+    "checkpoint": (str, type(None)),
+}  # fmt: skip
+
+
+def check_files(folder: Path, ranks: int, learners: int) -> dict[str, Any]:
+    """A finished run's directory holds what it should, and it all fits together; its summary."""
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "checkpoints", "config.yaml", "log.txt", "metrics.jsonl", "summary.json",
+    ]  # fmt: skip
+    summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
+    assert {key: isinstance(summary.get(key), kind) for key, kind in SUMMARY.items()} == dict.fromkeys(SUMMARY, True)
+    assert (summary["ranks"], summary["learners"]) == (ranks, [learners] * ranks)
+    assert {"python", "numpy", "mpibow"} <= set(summary["versions"])
+    assert summary["images_per_second"] == pytest.approx(summary["samples"] / summary["seconds"])
+    config = load(folder / "config.yaml")
+    assert dump(config) == (folder / "config.yaml").read_text()
+    events = tiny.events(folder)
+    kinds = [event["event"] for event in events]
+    assert kinds[0] == "start"
+    assert kinds[-1] == "end"
+    assert {"train", "evaluate", "checkpoint"} <= set(kinds)
+    assert all(a["time"] <= b["time"] and a["position"] <= b["position"] for a, b in pairwise(events))
+    evaluated = [event for event in events if event["event"] == "evaluate"]
+    assert evaluated[-1]["accuracy"] == summary["accuracy"]
+    assert max(event["accuracy"] for event in evaluated) == summary["best_accuracy"]
+    per_iteration = ranks * learners * config.batch_size
+    assert all(event["position"] == event["iteration"] * per_iteration for event in events)
+    best = (folder / "checkpoints/best/checkpoint.json").read_text().split("\n", 1)[1]
+    assert json.loads(best)["ledger"]["accuracy"] == summary["best_accuracy"]
+    assert (folder.parent.parent / summary["checkpoint"]).is_dir()
+    return summary
+
+
+def test_the_built_in_run(tmp_path: Path) -> None:
+    """Alone and from nothing: it converts the digits, learns them, and says what a user needs to know."""
+    done = run([sys.executable, "-m", "mpibow.train", "stop.epochs=3", "metrics.every=20"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("convnet-digits-")
+    summary = check_files(folder, 1, 2)
+    assert summary["stopped"] == "stop.epochs 3"
+    assert summary["epochs"] == pytest.approx(3, abs=0.02)
+    assert summary["accuracy"] > 0.8  # chance is 0.1
+    said = done.stderr.splitlines()
+    assert said[0] == "one process: no launcher found; mpirun -np N python -m mpibow.train uses N"
+    assert f"run directory runs/{folder.name}" in said
+    assert f"test accuracy {summary['accuracy']:.2%} (best {summary['best_accuracy']:.2%})" in said
+    assert all(
+        line.split(" ", 2)[2] in said for line in (folder / "log.txt").read_text().splitlines() if line[:1] == "2"
+    )
+    losses = [event["loss"] for event in tiny.events(folder, "train")]
+    assert losses[-1] < losses[0] / 3
+    assert not list(tmp_path.glob(".*"))
+
+
+@needs_mpi
+def test_ranks_and_learners(tmp_path: Path) -> None:
+    arguments = ["stop.epochs=3", "name=pair", "learners=2"]
+    done = mpirun(RANKS, "-m", "mpibow.train", *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    summary = check_files(tmp_path / "runs/pair", RANKS, 2)
+    assert summary["accuracy"] > 0.8
+    assert done.stderr.count("stopped by stop.epochs 3") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_check_trains_nothing(tmp_path: Path) -> None:
+    write_run(tmp_path)
+    with tiny.unchanged(tmp_path):
+        done = run([sys.executable, "-m", "mpibow.train", "run.yaml", "--check", "learners=3"], cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = done.stdout.splitlines()
+    assert "train: 57 samples (1, 6, 6) uint8, 3 classes" in lines
+    assert "test: 20 samples (1, 6, 6) uint8, 3 classes" in lines
+    assert "learners: 3" in lines
+    assert any("backward dense" in line for line in lines)
+    assert lines[-1].startswith("rank 0: 3 learner(s) x (arena 0.0 MiB + weights, gradients and momenta 0.0 MiB) + ")
+
+
+def test_help_lists_every_setting() -> None:
+    done = run([sys.executable, "-m", "mpibow.train", "--help"])
+    assert done.returncode == 0
+    assert describe() in done.stdout
+    assert "--resume" in done.stdout
+    assert "exit code 75" in done.stdout
+
+
+# Where a run ends
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_stop_at_an_accuracy(tmp_path: Path, ranks: int) -> None:
+    stop = {"epochs": 50, "accuracy": 0.9}
+    summary = tiny.run(tiny.job(tmp_path, stop=stop), ranks).summary
+    assert summary.stopped == "stop.accuracy 0.9"
+    assert summary.target == 0.9
+    assert (summary.accuracy or 0) >= 0.9
+    assert summary.epochs_to_target == summary.epochs < 50
+    assert 0 < (summary.seconds_to_target or 0) <= summary.seconds
+    evaluations = tiny.events(tmp_path / "run", "evaluate")
+    assert [event["accuracy"] >= 0.9 for event in evaluations] == [False] * (len(evaluations) - 1) + [True]
+
+
+def test_a_target_that_is_not_reached(tmp_path: Path) -> None:
+    stop = {"epochs": 1, "accuracy": 1.0}
+    summary = tiny.run(tiny.job(tmp_path, stop=stop, update={"lr": 1e-6})).summary
+    assert summary.stopped == "stop.epochs 1"
+    assert (summary.epochs_to_target, summary.seconds_to_target) == (None, None)
+    assert "target 100.00% not reached" in str(summary)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_stop_after_minutes(tmp_path: Path, ranks: int) -> None:
+    begin = time.monotonic()
+    summary = tiny.run(tiny.job(tmp_path, stop={"epochs": None, "minutes": 0.01}), ranks).summary
+    assert summary.stopped == "stop.minutes 0.01"
+    assert 0.5 < summary.seconds < 10
+    assert time.monotonic() - begin < 20
+    assert summary.accuracy is not None
+
+
+def test_stop_after_iterations_and_epochs(tmp_path: Path) -> None:
+    first = tiny.run(tiny.job(tmp_path / "a", stop={"epochs": 100, "iterations": 7})).summary
+    assert (first.stopped, first.iterations, first.samples) == ("stop.iterations 7", 7, 21)
+    second = tiny.run(tiny.job(tmp_path / "b", stop={"epochs": 1.5, "iterations": 100})).summary
+    assert (second.stopped, second.iterations) == ("stop.epochs 1.5", 29)  # 29 x 3 is the first above 85.5
+
+
+def test_checkpoints_by_the_minute(tmp_path: Path) -> None:
+    every = {"every": "0.005 minutes", "keep": 100}
+    tiny.run(tiny.job(tmp_path, stop={"epochs": None, "minutes": 0.02}, checkpoint=every, evaluate={"every": 10**6}), 2)
+    assert 3 <= len(tiny.events(tmp_path / "run", "checkpoint")) <= 6
+
+
+def test_without_test_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiny, "TEST", None)
+    summary = tiny.run(tiny.job(tmp_path, checkpoint={"every": "1 epoch"})).summary
+    assert (summary.accuracy, summary.best_accuracy, summary.test_loss) == (None, None, None)
+    assert summary.evaluation_seconds == 0
+    assert summary.checkpoint is not None
+
+
+def test_metrics_are_means_over_what_was_trained(tmp_path: Path) -> None:
+    """With a rate of almost nothing every loss is the first one; each entry counts exactly its own samples."""
+    summary = tiny.run(tiny.job(tmp_path, learners=2, update={"lr": 1e-12}, metrics={"every": 1}), 2).summary
+    entries = tiny.events(tmp_path / "run", "train")
+    assert (entries[0]["loss"], entries[0]["accuracy"]) == (None, None)  # no all-reduce has carried one yet
+    losses = np.array([entry["loss"] for entry in entries[1:]])
+    assert len(losses) == 39
+    assert losses.mean() == pytest.approx(summary.test_loss, rel=0.1)
+    assert losses.std() < 0.3 * losses.mean()
+
+
+@pytest.mark.parametrize("what", ["seed", "learners"])
+def test_ranks_that_were_given_different_settings(tmp_path: Path, what: str) -> None:
+    def body(comm: mpibow.comm.Communicator) -> None:  # type: ignore[name-defined]
+        settings = {"seed": comm.rank} if what == "seed" else {"learners": [1, 1 + comm.rank]}
+        Session(tiny.job(tmp_path, **settings), comm)
+
+    with tiny.unchanged(tmp_path), pytest.raises(mpibow.MpibowError) as caught:
+        on_threads(2, body)
+    assert str(caught.value) == "rank 1: has another config or model than rank 0; start all ranks with the same"
+
+
+def test_the_loop_can_be_written_out(tmp_path: Path) -> None:
+    """`train` has no more to it than this."""
+    from mpibow.comm import Single
+    from mpibow.run.signals import Signals
+
+    work = tiny.job(tmp_path / "a")
+    with Signals() as signals, Session(work, Single()) as session:
+        while not session.limit_reached():
+            iterate(session, signals)
+        found = session.finish("by hand")
+    assert found.summary.stopped == "by hand"
+    assert tiny.same_bits(found.weights, tiny.run(tiny.job(tmp_path / "b")).weights)
+
+
+# mpibow.fit
+
+
+def small(image: Any) -> Any:
+    return dense(relu(dense(flatten(image), 12)), 3)
+
+
+SETTINGS: dict[str, Any] = {
+    "batch_size": 3, "learners": 2, "update": {"lr": 0.05, "momentum": 0.9}, "stop": {"epochs": 6},
+    "checkpoint": {"every": None},
+}  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("form", ["uint8", "float32", "float64", "rows"])
+def test_fit_and_predict(here: Path, form: str) -> None:
+    images, labels = tiny.images(90)
+    test, answers = tiny.images(31, seed=1)
+    if form == "rows":
+        images, test = images.reshape(90, 36), test.reshape(31, 36)
+    elif form != "uint8":
+        images, test = (each.astype(form) / 255 for each in (images, test))
+    found = mpibow.fit(small, (images, labels), (test, answers), **SETTINGS)
+    assert found.summary.accuracy is not None
+    assert found.summary.accuracy > 0.9
+    logits = found.predict(test, batch_size=7)
+    assert logits.shape == (31, 3)
+    assert (logits.argmax(axis=1) == answers).mean() == found.summary.accuracy
+    np.testing.assert_allclose(found.predict(test, batch_size=100), logits, rtol=1e-5, atol=1e-5)
+    assert found.predict(test[:0]).shape == (0, 3)
+    assert set(found.weights) == {"dense1.weight", "dense1.bias", "dense2.weight", "dense2.bias"}
+    (folder,) = (here / "runs").iterdir()
+    assert folder.name.startswith("net-")
+
+
+def test_predict_refuses_other_images(here: Path) -> None:
+    found = mpibow.fit(small, tiny.images(), **{**SETTINGS, "stop": {"iterations": 2}})
+    with pytest.raises(ConfigError) as caught:
+        found.predict(np.zeros((2, 6, 6), np.uint8))
+    assert str(caught.value) == "images: must be (n, 1, 6, 6), got (2, 6, 6)"
+    with pytest.raises(ConfigError) as caught:
+        found.predict(np.zeros((2, 1, 6, 6)))  # cut to integers they would all be 0
+    assert str(caught.value) == "images: must be uint8 as in training, got float64"
+
+
+class Stripes:
+    """A data set that makes its samples when they are read."""
+
+    name, count, shape, dtype, classes = "stripes", 64, (1, 4, 4), np.dtype(np.uint8), 2
+    mean, std = (50.0,), (50.0,)
+
+    def read(self, samples: Array, images: Array, labels: Array) -> None:
+        images[...] = 0
+        for row, sample in enumerate(samples.tolist()):
+            labels[row] = sample % 2
+            images[row, 0, sample % 4 :: 2] = 100 + sample
+
+
+def test_a_data_set_of_ones_own(here: Path) -> None:
+    found = mpibow.fit(lambda image: dense(flatten(image), 2), Stripes(), Stripes(), **SETTINGS)
+    assert found.summary.accuracy == 1.0
+    assert found.summary.samples >= 6 * 64
+
+
+def test_fit_resumes(here: Path) -> None:
+    settings = {**SETTINGS, "checkpoint": {"every": "1 epoch"}}
+    whole = mpibow.fit(small, tiny.images(), name="whole", **settings)
+    mpibow.fit(small, tiny.images(), name="cut", **{**settings, "stop": {"epochs": 3}})
+    again = mpibow.fit(small, tiny.images(), resume="auto", **settings)
+    assert tiny.same_bits(again.weights, whole.weights)
+    assert len(list((here / "runs").iterdir())) == 2
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"batchsize": 3}, ConfigError, "batchsize: is not a setting; did you mean 'batch_size'?"),
+        ({"model": {"name": "mlp"}}, ConfigError, "model: must be null as the program gives its own, got"),
+        (
+            {"train": (np.zeros((3, 1, 6, 6)), np.array([0, 1]))},
+            RecordError,
+            "train: images (3, 1, 6, 6) and labels (2,)",
+        ),
+        ({"train": (np.zeros((3, 1, 6, 6)), np.array([0.5, 1, 2]))}, RecordError, "train: labels must be integers"),
+        (
+            {"test": (np.zeros((3, 1, 6, 6), np.uint8), np.array([0, 1, 3]))},
+            RecordError,
+            "test: labels must lie in [0, 3)",
+        ),
+        ({"test": (np.zeros((3, 1, 7, 6), np.uint8), np.array([0, 1, 2]))}, ConfigError, "data.test: test has images"),
+        (
+            {"net": lambda image: dense(image, 3)},
+            ShapeError,
+            "dense1 (dense of normalise1 (3, 1, 6, 6)): input must be",
+        ),
+        (
+            {"net": lambda image: dense(flatten(image), 2)},
+            ShapeError,
+            "dense1: the net's output must be (batch, classes) with at least the 3 classes of train, got (3, 2)",
+        ),
+    ],
+)
+def test_fit_refuses(here: Path, change: dict[str, Any], error: type[Exception], message: str) -> None:
+    arguments = {"net": small, "train": tiny.images(), "test": None, **SETTINGS, **change}
+    net, train, test = (arguments.pop(name) for name in ("net", "train", "test"))
+    with tiny.unchanged(here), pytest.raises(error) as caught:
+        mpibow.fit(net, train, test, **arguments)
+    assert str(caught.value).startswith(message)
+
+
+def test_fit_that_diverges(here: Path) -> None:
+    with pytest.raises(DivergedError, match=r"^iteration \d+: learner \d \(rank 0\): loss or gradient is not finite"):
+        mpibow.fit(small, tiny.images(), **{**SETTINGS, "update": {"lr": 1e25}, "stop": {"epochs": 50}})
+
+
+PROGRAM = """
+import os
+import numpy as np
+import mpibow
+from mpibow import dense, flatten, relu
+
+rank = int(os.environ.get("OMPI_COMM_WORLD_RANK", os.environ.get("PMI_RANK", "0")))
+generator = np.random.default_rng(0)
+labels = np.arange(60) % 3
+images = generator.random((60, 1, 6, 6))
+images[np.arange(60), 0, 2 * labels] += 1
+
+
+def net(image):
+    if os.environ.get("FAIL") == "net" and rank == 1:
+        raise ValueError("the net of rank 1 is broken")
+    return dense(relu(dense(flatten(image), 12)), 3)
+
+
+def fit(name):
+    settings = {"update": {"lr": 0.1}, "stop": {"epochs": 20}, "evaluate": {"every": 5}}
+    return mpibow.fit(net, (images, labels), (images, labels), name=name, batch_size=5, **settings)
+
+
+found = fit("first")
+print("accuracy", (found.predict(images).argmax(axis=1) == labels).mean(), flush=True)
+if os.environ.get("FAIL") == "between" and rank == 1:
+    raise ValueError("rank 1 is broken between two fits")
+fit("second")
+print("done", flush=True)
+"""
+
+
+def test_the_same_program_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PROGRAM)
+    done = run([sys.executable, "mine.py"], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    accuracy, last = done.stdout.splitlines()
+    assert float(accuracy.split()[1]) > 0.9
+    assert last == "done"
+    assert done.stderr.splitlines()[0].startswith("one process: no launcher found; mpirun -np N python ")
+
+
+@needs_mpi
+def test_the_same_program_on_ranks(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(PROGRAM)
+    done = mpirun(RANKS, "mine.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines.count("done") == RANKS
+    accuracies = {line for line in lines if line.startswith("accuracy")}
+    assert len(accuracies) == 1  # every rank has the same net
+    assert float(accuracies.pop().split()[1]) > 0.9
+    assert len(list((tmp_path / "runs").iterdir())) == 2
+
+
+@needs_mpi
+@pytest.mark.parametrize("where", ["net", "between"])
+def test_an_error_of_one_rank_ends_all(tmp_path: Path, where: str) -> None:
+    (tmp_path / "mine.py").write_text(PROGRAM)
+    begin = time.monotonic()
+    done = mpirun(RANKS, "mine.py", cwd=tmp_path, env={"FAIL": where})
+    assert time.monotonic() - begin < 30
+    assert done.returncode not in (0, 75)
+    assert "done" not in done.stdout
+    assert done.stderr.count("ValueError: ") == 1
+    assert "rank 1 is broken" in done.stderr
