@@ -1,9 +1,14 @@
-"""Measures training on made-up data: python -m mpibow.bench train MODEL --batch-size B --learners K --json."""
+"""Measures training on made-up data, and the memory of a plan.
+
+python -m mpibow.bench train MODEL --batch-size B --learners K --seconds S --json
+python -m mpibow.bench memory MODEL --batch-size B --json
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import tempfile
 import time
 from collections.abc import Mapping
@@ -18,6 +23,7 @@ from mpibow.comm.launch import run_ranks
 from mpibow.config import load_mapping
 from mpibow.data.dataset import ArrayData
 from mpibow.errors import ConfigError
+from mpibow.graph.memory import peak
 from mpibow.job import Job, make_job, named_net
 from mpibow.models import MODELS
 from mpibow.run.signals import Signals
@@ -74,26 +80,58 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
     }
 
 
+def bench_memory(job: Job) -> dict[str, Any]:
+    """Bytes of a learner's training plan, and what they are to be compared with."""
+    plan = job.training_plan()
+    written = sum(block.size for block in plan.blocks if block.name in plan.program.values)
+    return {
+        "arena": plan.arena_bytes,
+        "largest_alive": peak(plan.blocks),
+        "tensors_written": written,
+        "buffers": sum(block.size for block in plan.blocks) - written,
+        "weights": plan.layout.size * np.dtype(plan.dtype).itemsize,
+        "model": job.title,
+        "batch_size": job.config.batch_size,
+        "kernels": job.kernels.name,
+    }
+
+
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m mpibow.bench", description="Benchmarks; one JSON line with --json."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("train", help="the whole training step on made-up data; also under mpirun")
-    command.add_argument("model", choices=sorted(MODELS), help="model to train")
-    command.add_argument("--batch-size", type=int, default=8, help="samples of a learner (8)")
-    command.add_argument("--learners", type=int, default=1, help="learners of a rank (1)")
-    command.add_argument("--seconds", type=float, default=10.0, help="how long to measure (10)")
-    command.add_argument("--shape", help="channels,height,width of an image; the model's own unless given")
-    command.add_argument("--classes", type=int, help="classes; the model's own unless given")
-    command.add_argument("--json", action="store_true", help="print one JSON line")
-    command.add_argument("overrides", nargs="*", metavar="key.path=value", help="any other setting, as rule.name=ssgd")
+    train = commands.add_parser("train", help="the whole training step on made-up data; also under mpirun")
+    memory = commands.add_parser("memory", help="the arena of a training plan, and how good it is")
+    for command in (train, memory):
+        command.add_argument("model", choices=sorted(MODELS), help="model to train")
+        command.add_argument("--batch-size", type=int, default=8, help="samples of a learner (8)")
+        command.add_argument("--shape", help="channels,height,width of an image; the model's own unless given")
+        command.add_argument("--classes", type=int, help="classes; the model's own unless given")
+        command.add_argument("--json", action="store_true", help="print one JSON line")
+        command.add_argument("overrides", nargs="*", metavar="key.path=value", help="any other setting, as seed=2")
+    train.add_argument("--learners", type=int, default=1, help="learners of a rank (1)")
+    train.add_argument("--seconds", type=float, default=10.0, help="how long to measure (10)")
     run_ranks(partial(_run, parser.parse_args(argv)))
 
 
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
-    if arguments.seconds <= 0:
-        raise ConfigError(f"--seconds: must be above 0, got {arguments.seconds:g}")
+    with tempfile.TemporaryDirectory() as folder:
+        job = _job(arguments, comm.share(folder)[0])
+        if arguments.command == "memory":
+            found, text = bench_memory(job), _memory_text
+        elif arguments.seconds <= 0:
+            raise ConfigError(f"--seconds: must be above 0, got {arguments.seconds:g}")
+        else:
+            found, text = bench_train(job, comm, arguments.seconds), _train_text
+        comm.barrier()  # rank 0's folder is every rank's
+    if comm.rank == 0:
+        print(json.dumps(found) if arguments.json else text(found))
+    return 0
+
+
+def _job(arguments: argparse.Namespace, out: str) -> Job:
+    """The model on made-up images, writing nothing but a run directory in `out`."""
     classes, shape = SHAPES[arguments.model]
     classes = arguments.classes or classes
     if arguments.shape:
@@ -102,34 +140,40 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
         except ValueError:
             raise ConfigError(f"--shape: must be channels,height,width, got '{arguments.shape}'") from None
     generator = np.random.default_rng(0)
-    images = generator.integers(256, size=(SAMPLES, *shape), dtype=np.uint8)
-    data = ArrayData(images, generator.integers(classes, size=SAMPLES), classes=classes, name="made up")
-    with tempfile.TemporaryDirectory() as folder:
-        settings = {
-            "model": {"name": arguments.model},
-            "batch_size": arguments.batch_size,
-            "learners": arguments.learners,
-            "update": {"lr": 1e-4, "momentum": 0.9},
-            "stop": {"iterations": 10**9},
-            "checkpoint": {"every": None},
-            "metrics": {"every": 10**9},
-            "out": comm.share(folder)[0],
-        }
-        config = load_mapping(settings, arguments.overrides, data_given=True)
-        net = named_net(config, classes)
-        found = bench_train(
-            make_job(arguments.model, config, net, data, None, standardise=True), comm, arguments.seconds
-        )
-        comm.barrier()
-    if comm.rank == 0:
-        step = found["seconds_per_iteration"]
-        text = (
-            f"{arguments.model}, batch {found['batch_size']}, learners {found['learners']}: "
-            f"{found['images_per_second']:,.0f} images/s, {1e3 * step['median']:.2f} ms an iteration "
-            f"({1e3 * step['p10']:.2f} to {1e3 * step['p90']:.2f})"
-        )
-        print(json.dumps(found) if arguments.json else text)
-    return 0
+    count = max(SAMPLES * 3072 // max(math.prod(shape), 3072), 16)
+    images = generator.integers(256, size=(count, *shape), dtype=np.uint8)
+    data = ArrayData(images, generator.integers(classes, size=len(images)), classes=classes, name="made up")
+    settings = {
+        "model": {"name": arguments.model},
+        "batch_size": arguments.batch_size,
+        "learners": getattr(arguments, "learners", 1),
+        "update": {"lr": 1e-4, "momentum": 0.9},
+        "stop": {"iterations": 10**9},
+        "checkpoint": {"every": None},
+        "metrics": {"every": 10**9},
+        "out": out,
+    }
+    config = load_mapping(settings, arguments.overrides, data_given=True)
+    return make_job(arguments.model, config, named_net(config, classes), data, None, standardise=True)
+
+
+def _train_text(found: Mapping[str, Any]) -> str:
+    step = found["seconds_per_iteration"]
+    return (
+        f"{found['model']}, batch {found['batch_size']}, learners {found['learners']}: "
+        f"{found['images_per_second']:,.0f} images/s, {1e3 * step['median']:.2f} ms an iteration "
+        f"({1e3 * step['p10']:.2f} to {1e3 * step['p90']:.2f})"
+    )
+
+
+def _memory_text(found: Mapping[str, Any]) -> str:
+    size = {key: f"{found[key] / 2**20:,.1f} MiB" for key in ("arena", "largest_alive", "tensors_written", "buffers")}
+    return (
+        f"{found['model']}, batch {found['batch_size']}: arena {size['arena']}; largest sum alive at one step "
+        f"{size['largest_alive']} ({found['arena'] / found['largest_alive'] - 1:+.1%}); all tensors written, forward and "
+        f"gradient, {size['tensors_written']} ({found['arena'] / found['tensors_written'] - 1:+.1%}); kernels' own "
+        f"buffers {size['buffers']}"
+    )
 
 
 if __name__ == "__main__":

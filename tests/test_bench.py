@@ -1,0 +1,64 @@
+"""The benchmarks' command: that it measures, and what it prints. Never how fast."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.launching import mpirun, needs_mpi
+
+
+def bench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mpibow.bench", *arguments]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_train_prints_one_json_line(tmp_path: Path) -> None:
+    done = bench("train", "convnet", "--batch-size", "4", "--learners", "2", "--seconds", "0.3", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    found = json.loads(line)
+    step = found["seconds_per_iteration"]
+    assert 0 < step["p10"] <= step["median"] <= step["p90"]
+    assert found["images_per_second"] > 0
+    assert (found["batch_size"], found["learners"], found["ranks"]) == (4, [2], 1)
+    assert (found["device"], found["kernels"], found["rule"]) == ("cpu", "numpy", "sma")
+    assert found["versions"]["numpy"]
+    assert not list(tmp_path.iterdir())  # it leaves nothing behind
+
+
+@needs_mpi
+def test_train_is_for_all_ranks_together(tmp_path: Path) -> None:
+    done = mpirun(2, "-m", "mpibow.bench", "train", "logistic", "--seconds", "0.3", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.strip())
+    assert (found["learners"], found["ranks"]) == ([1, 1], 2)
+
+
+def test_other_settings_and_shapes(tmp_path: Path) -> None:
+    arguments = ("train", "mlp", "--shape", "3,4,4", "--classes", "7", "--seconds", "0.2", "--json", "rule.name=ssgd")
+    done = bench(*arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["rule"] == "ssgd"
+
+
+def test_memory(tmp_path: Path) -> None:
+    done = bench("memory", "lenet", "--batch-size", "16", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["largest_alive"] <= found["arena"] <= 1.05 * found["largest_alive"]
+    assert found["weights"] == 4 * 1_111_952  # with its padding
+    text = bench("memory", "lenet", "--batch-size", "16", cwd=tmp_path).stdout
+    assert text.startswith("lenet, batch 16: arena ")
+
+
+def test_what_is_refused(tmp_path: Path) -> None:
+    for arguments, message in (
+        (("train", "convnet", "--seconds", "0"), "error: --seconds: must be above 0, got 0\n"),
+        (("train", "convnet", "--shape", "x"), "error: --shape: must be channels,height,width, got 'x'\n"),
+        (("train", "convnet", "--batch-size", "0"), "error: batch_size: must be an integer of at least 1, got 0\n"),
+    ):
+        done = bench(*arguments, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (2, message)
