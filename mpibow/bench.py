@@ -112,7 +112,11 @@ def main(argv: list[str] | None = None) -> None:
         command.add_argument("overrides", nargs="*", metavar="key.path=value", help="any other setting, as seed=2")
     train.add_argument("--learners", type=int, default=1, help="learners of a rank (1)")
     train.add_argument("--seconds", type=float, default=10.0, help="how long to measure (10)")
-    run_ranks(partial(_run, parser.parse_args(argv)))
+    arguments, rest = parser.parse_known_args(argv)  # settings that stand behind options
+    if any(text.startswith("-") or "=" not in text for text in rest):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    arguments.overrides += rest
+    run_ranks(partial(_run, arguments))
 
 
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
@@ -170,8 +174,8 @@ def _memory_text(found: Mapping[str, Any]) -> str:
     size = {key: f"{found[key] / 2**20:,.1f} MiB" for key in ("arena", "largest_alive", "tensors_written", "buffers")}
     return (
         f"{found['model']}, batch {found['batch_size']}: arena {size['arena']}; largest sum alive at one step "
-        f"{size['largest_alive']} ({found['arena'] / found['largest_alive'] - 1:+.1%}); all tensors written, forward and "
-        f"gradient, {size['tensors_written']} ({found['arena'] / found['tensors_written'] - 1:+.1%}); kernels' own "
+        f"{size['largest_alive']} ({found['arena'] / found['largest_alive'] - 1:+.1%}); all tensors written, forward "
+        f"and gradient, {size['tensors_written']} ({found['arena'] / found['tensors_written'] - 1:+.1%}); kernels' own "
         f"buffers {size['buffers']}"
     )
 
