@@ -45,7 +45,8 @@ def binding_warning(allowed: int, machine: int, learners: int, ranks: int, launc
         return f"{ranks} ranks with {_learners(learners)} each share the node's {machine} cores: {remedy}"
     need = f"this process may use {allowed} of {machine} cores, but has {_learners(learners)}"
     if learners * ranks > machine:
-        return f"{need}: use learners={fitting}, or more cores"
+        shared = "mpirun --bind-to none lets it share them all, or " if launcher.startswith("Open MPI") else ""
+        return f"{need}: {shared if allowed < machine else ''}use learners={fitting}, or more cores"
     if launcher.startswith("Open MPI"):
         remedy = f"mpirun --bind-to none, or --map-by ppr:{ranks}:node:pe={learners}"
     elif launcher.startswith("mpiexec of MPICH"):

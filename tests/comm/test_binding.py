@@ -77,6 +77,10 @@ def test_a_machine_too_small():
     assert binding_warning(2, 2, 4, 1) == (
         "this process may use 2 of 2 cores, but has 4 learners: use learners=2, or more cores"
     )
+    assert binding_warning(1, 2, 2, 2, "Open MPI's mpirun") == (
+        "this process may use 1 of 2 cores, but has 2 learners: "
+        "mpirun --bind-to none lets it share them all, or use learners=1, or more cores"
+    )
     assert binding_warning(4, 4, 2, 4) == (
         "4 ranks with 2 learners each share the node's 4 cores: use fewer ranks, or learners=1"
     )
