@@ -32,10 +32,19 @@ from mpibow.summary import versions
 from mpibow.train import iterate
 
 SHAPES: Mapping[str, tuple[int, tuple[int, ...]]] = {  # classes and images that a model is known for
+    "alexnet": (1000, (3, 224, 224)),
     "convnet": (10, (1, 8, 8)),
+    "googlenet": (1000, (3, 224, 224)),
+    "inception_v3": (1000, (3, 299, 299)),
     "lenet": (10, (1, 28, 28)),
     "logistic": (10, (1, 28, 28)),
     "mlp": (10, (1, 28, 28)),
+    "overfeat": (1000, (3, 231, 231)),
+    **dict.fromkeys(("resnet20", "resnet32", "resnet44", "resnet56", "resnet110"), (10, (3, 32, 32))),
+    **dict.fromkeys(("resnet18", "resnet34", "resnet50", "resnet101", "resnet152"), (1000, (3, 224, 224))),
+    "vgg16": (1000, (3, 224, 224)),
+    "vgg16_cifar": (100, (3, 32, 32)),
+    "vgg_a": (1000, (3, 224, 224)),
 }
 SAMPLES = 2048
 WARM_UP = 5  # iterations

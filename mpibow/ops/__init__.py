@@ -44,7 +44,7 @@ from mpibow.ops.pool import (
     global_avg_pool2d,
     max_pool2d,
 )
-from mpibow.ops.shape import Flatten, flatten
+from mpibow.ops.shape import Flatten, PadChannels, flatten, pad_channels
 
 __all__ = [
     "COUNTER",
@@ -71,6 +71,7 @@ __all__ = [
     "Maximum",
     "Multiply",
     "Normalise",
+    "PadChannels",
     "Relu",
     "Sigmoid",
     "SoftCrossEntropy",
@@ -101,6 +102,7 @@ __all__ = [
     "maximum",
     "multiply",
     "normalise",
+    "pad_channels",
     "relu",
     "sigmoid",
     "soft_cross_entropy",

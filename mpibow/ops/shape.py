@@ -1,4 +1,4 @@
-"""Operators that only change how an array is read."""
+"""Operators that compute nothing: they read an array differently, or make room in it."""
 
 from __future__ import annotations
 
@@ -26,6 +26,27 @@ class Flatten(Op):
         return True
 
 
+@dataclass(frozen=True)
+class PadChannels(Op):
+    """x (n, c, ...) -> (n, channels, ...): x first, zeros after it."""
+
+    channels: int
+    kind: ClassVar[str] = "pad_channels"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if len(x) < 2:
+            raise ShapeError("input must be (batch, channels, ...)")
+        if self.channels < x[1]:
+            raise ShapeError(f"channels must be at least the {x[1]} of the input, got {self.channels}")
+        return (x[0], self.channels, *x[2:])
+
+
 def flatten(x: Tensor, *, name: str | None = None) -> Tensor:
     """x (n, ...) -> (n, features)."""
     return x.graph.add(Flatten(), x, name=name)
+
+
+def pad_channels(x: Tensor, channels: int, *, name: str | None = None) -> Tensor:
+    """x (n, c, ...) -> (n, channels, ...), zeros after the c channels there are."""
+    return x.graph.add(PadChannels(channels), x, name=name)

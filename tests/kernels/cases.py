@@ -87,6 +87,8 @@ CASES = [
     Case(ops.Concat(2, 1), ((2, 3, 2, 2), (2, 1, 2, 2))),
     Case(ops.Concat(3, 2), ((2, 2, 1), (2, 2, 3), (2, 2, 2)), id="three, last axis"),
     Case(ops.Concat(1, 0), ((3, 2),), id="one, first axis"),
+    Case(ops.PadChannels(5), ((2, 3, 2, 2),)),
+    Case(ops.PadChannels(4), ((3, 4),), id="nothing to pad"),
     Case(Sum(), ((3, 4), (3, 4))),
     Case(Sum(), ((2, 2), (2, 2), (2, 2)), (FLOAT, FLOAT, FLOAT), id="three"),
 ]

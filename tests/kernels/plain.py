@@ -62,6 +62,17 @@ def concat_back(op: ops.Concat, *args: Any) -> Back:
     return dx, {}
 
 
+def pad_channels(op: ops.PadChannels, x: Array, w: Any) -> Array:
+    y = np.zeros(op.infer(x.shape))
+    for at, value in np.ndenumerate(x):
+        y[at] = value
+    return y
+
+
+def pad_channels_back(op: ops.PadChannels, x: Array, w: Any, dy: Array) -> Back:
+    return [np.array([dy[at] for at in np.ndindex(*x.shape)]).reshape(x.shape)], {}
+
+
 def around(op: Any, shape: tuple[int, ...], at: tuple[int, ...]) -> Any:
     """The index of y[at]'s window in adaptive or global pooling."""
     if len(at) == 2:
@@ -224,6 +235,7 @@ PLAIN: dict[str, tuple[Callable[..., Array], Callable[..., Back] | None]] = {
     "multiply": (multiply, multiply_back),
     "maximum": (maximum, maximum_back),
     "concat": (concat, concat_back),
+    "pad_channels": (pad_channels, pad_channels_back),
     "adaptive_avg_pool": (mean, mean_back),
     "global_avg_pool": (mean, mean_back),
     "leaky_relu": elementwise(lambda op, x: x if x > 0 else op.slope * x, lambda op, x: 1 if x > 0 else op.slope),

@@ -163,6 +163,12 @@ def test_concat(shape: Shape, along: list[int], data: st.DataObject, seed: int) 
 
 
 @several
+@given(images, st.integers(0, 4), seeds)
+def test_pad_channels(shape: Shape, more: int, seed: int) -> None:
+    check(ops.PadChannels(shape[1] + more), lambda x: F.pad(x, (0, 0, 0, 0, 0, more)), [shape], seed)
+
+
+@several
 @given(images, st.integers(1, 7), st.floats(0, 2), st.floats(0, 1.5), st.floats(0.5, 2), seeds)
 def test_local_response_norm(shape: Shape, size: int, alpha: float, beta: float, k: float, seed: int) -> None:
     op = ops.LocalResponseNorm(size, alpha, beta, k)

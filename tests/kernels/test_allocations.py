@@ -25,6 +25,7 @@ LARGE = [
     Case(ops.AdaptiveAvgPool2d((3, 2)), (IMAGE,)),
     Case(ops.GlobalAvgPool2d(), (IMAGE,)),
     Case(ops.BatchNorm(1e-5, 0.1), (IMAGE,)),
+    Case(ops.PadChannels(9), (IMAGE,)),
     Case(ops.Relu(), ((N, 5),)),
     Case(ops.LeakyRelu(0.1), ((N, 5),)),
     Case(ops.ClippedRelu(6.0), ((N, 5),)),

@@ -32,6 +32,7 @@ SHAPES: dict[str, tuple[Callable[[Graph, Tensor], Tensor], str, tuple[int, ...]]
     "concat": (lambda g, x: ops.concat(x, x, x), "concat1", (2, 18, 7, 8)),
     "concat along the last axis": (lambda g, x: ops.concat(x, x, axis=-1), "concat1", (2, 6, 7, 16)),
     "concat of one": (lambda g, x: ops.concat(x), "concat1", (2, 6, 7, 8)),
+    "padded channels": (lambda g, x: ops.pad_channels(x, 9), "pad_channels1", (2, 9, 7, 8)),
     "conv in groups": (lambda g, x: ops.conv2d(x, 4, 3, groups=2), "conv1", (2, 4, 5, 6)),
     "dilated conv": (lambda g, x: ops.conv2d(x, 1, 3, dilation=(3, 2)), "conv1", (2, 1, 1, 4)),
     "max pool": (lambda g, x: ops.max_pool2d(x, 3, stride=2, padding=1), "max_pool1", (2, 6, 4, 4)),
@@ -111,6 +112,10 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     "concat along what is not there": (
         lambda g, x: ops.concat(vector(g), vector(g), axis=2),
         "concat1 (concat of x2 (2, 3), x2 (2, 3)): axis 2 must be one of the inputs' 2 axes",
+    ),
+    "fewer channels than there are": (
+        lambda g, x: ops.pad_channels(x, 5),
+        f"pad_channels1 (pad_channels of {IMAGE}): channels must be at least the 6 of the input, got 5",
     ),
     "concat of nothing": (
         lambda g, x: g.add(ops.Concat(0, 1)),

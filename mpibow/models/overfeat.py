@@ -1,0 +1,16 @@
+"""OverFeat, its fast model (Sermanet et al., arXiv:1312.6229, table 1), as in convnet-benchmarks."""
+
+from mpibow.graph.graph import Tensor
+from mpibow.ops import conv2d, dense, dropout, flatten, max_pool2d, relu
+
+
+def overfeat(image: Tensor, classes: int, *, hidden: tuple[int, int] = (3072, 4096), drop: float = 0.5) -> Tensor:
+    """image (n, 3, 231, 231) -> logits (n, classes), 145,920,872 weights; the paper says 145 millions."""
+    x = max_pool2d(relu(conv2d(image, 96, 11, stride=4)), 2)
+    x = max_pool2d(relu(conv2d(x, 256, 5)), 2)
+    for channels in (512, 1024, 1024):
+        x = relu(conv2d(x, channels, 3, padding=1))
+    x = flatten(max_pool2d(x, 2))
+    for units in hidden:
+        x = relu(dense(dropout(x, drop), units))
+    return dense(x, classes)
