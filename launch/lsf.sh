@@ -44,6 +44,7 @@ trap 'forward TERM' TERM
 # --bind-to none: Open MPI would put all learners of a rank on one core.
 mpirun -np "$LSB_DJOB_NUMPROC" --bind-to none "${train[@]}" &
 step=$!
+if [ -n "$first" ]; then kill -USR1 "$step" 2>/dev/null; fi # it came before there was a step
 
 # A signal cuts `wait` short with a code above 128; mpirun is still there then.
 while true; do

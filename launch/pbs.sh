@@ -47,6 +47,7 @@ ranks=$(grep -c . "$PBS_NODEFILE")
 timeout --foreground --preserve-status --signal=USR1 "$seconds" \
     mpirun -np "$ranks" --hostfile "$PBS_NODEFILE" --bind-to none "${train[@]}" &
 step=$!
+if [ -n "$first" ]; then kill -USR1 "$step" 2>/dev/null; fi # it came before there was a step
 
 # A signal cuts `wait` short with a code above 128; mpirun is still there then.
 while true; do
