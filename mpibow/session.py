@@ -71,10 +71,10 @@ class Session:
     def _open(self, origin: Origin, comm: Communicator, stack: ExitStack) -> None:
         """Everything that holds threads, memory or files, as a new run has it or as the checkpoint left it."""
         config, job, header, path = self.config, self.job, origin.header, origin.checkpoint
+        first = initial_weights(self._plan.statistics, config.seed, config.precision)
         if header is None or path is None:
             self.iteration, timeline = 0, fixed(config.batch_size, self._started)
-            centre = initial_weights(self.layout, config.seed, config.precision)
-            statistics = initial_weights(self._plan.statistics, config.seed, config.precision)
+            centre, statistics = initial_weights(self.layout, config.seed, config.precision), first
         else:
             check_fits(path, header, self._identity())
             self.iteration, timeline = header["iteration"], timeline_of(header, self._started, config.batch_size)
@@ -84,7 +84,7 @@ class Session:
             self._rule(),
         ]
         self.coordinator = Coordinator(timeline, config.prefetch)
-        self.replicas = Replicas(max(CAPACITY, *self._started), self.layout.size, config.precision, statistics)
+        self.replicas = Replicas(max(CAPACITY, *self._started), self.layout.size, config.precision, first)
         self.learners: list[Learner] = []
         self.scheduler = Scheduler()
         stack.callback(self.scheduler.close)
@@ -99,6 +99,7 @@ class Session:
             self.synchroniser.unsent, self._untold = unsent, header["untold"]
         else:
             self.change_learners(timeline.counts(self.iteration))
+            self.replicas.statistics[...] = statistics
             if header is not None:
                 then = " + ".join(map(str, header["counts"]))
                 self._restarted = f"learners were {then} or the rule was another: averaging restarts from the centre"
@@ -203,7 +204,7 @@ class Session:
                 self.replicas.reseed(i, self.rule.centre)
                 self._resets.append(f"{what}; it starts again from the centre")
             else:  # its weights and momentum are those of all replicas
-                self.replicas.gradients[i] = 0
+                self.replicas.leave_out(i)
                 self._resets.append(f"{what}; it is left out")
             self._diverged = True
         finite = [result for result in results if result.finite]

@@ -184,6 +184,19 @@ def test_metrics_are_means_over_what_was_trained(tmp_path: Path) -> None:
     assert losses.std() < 0.3 * losses.mean()
 
 
+def test_metrics_tell_gain_and_agreement(tmp_path: Path) -> None:
+    settings = {"rule": {"name": "sma", "resync": 8}, "metrics": {"every": 1}, "checkpoint": {"every": "9 iterations"}}
+    summary = tiny.run(tiny.job(tmp_path, learners=2, **settings), 2).summary
+    assert [event["iteration"] for event in tiny.events(tmp_path / "run", "agree")] == [8, 16, 24, 32, 40]
+    assert all(event["drift"] < 1e-12 and event["mismatches"] == 0 for event in tiny.events(tmp_path / "run", "agree"))
+    gains = [event["gain"] for event in tiny.events(tmp_path / "run", "train")]
+    assert gains[:21] == [1.0] * 21  # of the iteration before: nothing is measured in the first 20
+    assert all(1.0 < gain <= 4.0 for gain in gains[21:])
+    assert 1.0 < summary.gain <= 4.0
+    saved = [event["iteration"] for event in tiny.events(tmp_path / "run", "checkpoint")]
+    assert {9, 18, 27, 36, 40} <= set(saved)
+
+
 @pytest.mark.parametrize("what", ["seed", "learners"])
 def test_ranks_that_were_given_different_settings(tmp_path: Path, what: str) -> None:
     def body(comm: mpibow.comm.Communicator) -> None:  # type: ignore[name-defined]

@@ -53,5 +53,9 @@ class Replicas:
         """Learner i starts again from the centre: momentum 0, the first statistics, nothing learnt this iteration."""
         np.copyto(self._weights[i], centre)
         self._momenta[i] = 0
+        self.leave_out(i)
+
+    def leave_out(self, i: int) -> None:
+        """Learner i has learnt nothing this iteration; its statistics, which may be spoilt, are the first ones."""
         self._gradients[i] = 0
         self._statistics[i] = self._first

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -172,12 +173,23 @@ def newest_first(folder: Path) -> list[Path]:
 def find(path: Path) -> Iterator[Path]:
     """Checkpoints to try for `path`, best first: itself and those before it, or those of a run directory."""
     if (path / "checkpoints").is_dir():
+        _recover(path / "checkpoints")
         yield from newest_first(path / "checkpoints")
         return
+    _recover(path.parent)
     real = path.resolve()  # `best` is a link
     if not real.name.startswith("iteration-"):
         raise CheckpointError(f"{path}: is no checkpoint and no run directory with checkpoints/ in it")
     yield from (p for p in newest_first(real.parent) if p.name <= real.name)
+
+
+def _recover(folder: Path) -> None:
+    """Gives a checkpoint its name back that a kill caught while another took its place."""
+    for old in folder.glob(".iteration-*.old"):
+        name = folder / old.name[1:].removesuffix(".old")
+        with suppress(OSError):
+            if not name.exists():
+                old.rename(name)
 
 
 def choose(path: Path, note: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:

@@ -39,7 +39,9 @@ class EventFile:
         self._path = path
         try:
             self._file: BinaryIO = path.open("ab")
-            self._file.truncate(min(keep, self._file.tell()))
+            if keep < self._file.tell():
+                self._file.truncate(keep)
+                self._file.seek(keep)  # else `mark` would tell where the end was
         except OSError as error:
             raise cannot_write(path, error) from error
 

@@ -28,6 +28,19 @@ def test_four_learners_give_the_same_centre_on_any_number_of_ranks(tmp_path: Pat
     assert tiny.distance(four, one) < 1e-10
 
 
+@pytest.mark.parametrize("rule", ["auto", "none", "ssgd"])
+def test_batch_norm_does_not_depend_on_ranks(tmp_path: Path, rule: str) -> None:
+    """Its running statistics belong to the learners, the centre's are their mean."""
+    one, two, uneven = (
+        tiny.run(tiny.job(tmp_path / str(learners), net=tiny.normed, rule=tiny.RULES[rule], learners=learners), ranks)
+        for learners, ranks in ((4, 1), (2, 2), ([3, 1], 2))
+    )
+    assert "batch_norm1.variance" in one.weights
+    assert tiny.distance(two.weights, one.weights) < 1e-10
+    assert tiny.distance(uneven.weights, one.weights) < 1e-10
+    assert two.summary.test_loss == pytest.approx(one.summary.test_loss, rel=1e-9)
+
+
 def test_unequal_ranks_give_the_same_centre(tmp_path: Path) -> None:
     one = tiny.run(tiny.job(tmp_path / "1", learners=4))
     two = tiny.run(tiny.job(tmp_path / "2", learners=[1, 3]), 2)
@@ -65,7 +78,7 @@ def test_overlap_changes_no_bit(tmp_path: Path, rule: dict[str, Any]) -> None:
 @RULES
 def test_two_runs_are_the_same_bits(tmp_path: Path, rule: dict[str, Any]) -> None:
     one, two = (
-        tiny.run(tiny.job(tmp_path / name, net=tiny.dropping, rule=rule, learners=2, precision="float32"), 2)
+        tiny.run(tiny.job(tmp_path / name, net=tiny.normed, rule=rule, learners=2, precision="float32"), 2)
         for name in "ab"
     )
     assert tiny.same_bits(one.weights, two.weights)
@@ -91,7 +104,7 @@ def test_looking_changes_no_bit(tmp_path: Path, rule: str) -> None:
     """Evaluation, checkpoints and metrics only read."""
 
     def seen(name: str, **settings: Any) -> dict[str, Any]:
-        work = tiny.job(tmp_path / name, rule=tiny.RULES[rule], learners=2, precision="float32", **settings)
+        work = tiny.job(tmp_path / name, rule=tiny.RULES[rule], learners=2, net=tiny.normed, **settings)
         return tiny.run(work, 2).weights
 
     quiet = seen("quiet", evaluate={"every": 1000}, metrics={"every": 1000})
@@ -146,7 +159,7 @@ def announce(session: Session) -> None:
 @pytest.mark.parametrize("prefetch", [1, 4])
 def test_learners_come_and_go(tmp_path: Path, rule: str, prefetch: int) -> None:
     def seen(name: str) -> list[tiny.Replay]:
-        work = tiny.job(tmp_path / name, rule=tiny.RULES[rule], learners=2, prefetch=prefetch, net=tiny.dropping)
+        work = tiny.job(tmp_path / name, rule=tiny.RULES[rule], learners=2, prefetch=prefetch, net=tiny.normed)
         return tiny.replay(work, 2, before=announce)
 
     ranks, again = seen("a"), seen("b")

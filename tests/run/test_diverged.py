@@ -42,7 +42,9 @@ def meetings() -> list[tuple[int, int]]:
 
 def job(out: Path, ranks: int, **settings: Any) -> Job:
     update = {"lr": 0.05, "momentum": 0.9}
-    return tiny.job(out, **{"learners": 4 // ranks, "on_nan": "reset", "update": update, **settings})
+    return tiny.job(
+        out, **{"net": tiny.normed, "learners": 4 // ranks, "on_nan": "reset", "update": update, **settings}
+    )
 
 
 @pytest.mark.usefixtures("bad")
@@ -54,7 +56,7 @@ def test_reset(tmp_path: Path, rule: str, capsys: pytest.CaptureFixture[str]) ->
     assert tiny.distance(four.weights, one.weights) < 1e-10
     assert one.summary.resets == two.summary.resets == four.summary.resets == len(meetings()) > 5
     assert one.summary.accuracy is not None
-    assert one.summary.accuracy > 0.8
+    assert one.summary.accuracy > 0.6  # chance is 0.33; each reset costs its learner its statistics
     end = "it is left out" if rule == "ssgd" else "it starts again from the centre"
     told = [line for line in capsys.readouterr().err.splitlines() if "not finite" in line]
     expected = [
@@ -88,10 +90,11 @@ def test_after_a_reset_the_mean_is_the_true_one(tmp_path: Path, rule: str) -> No
 
 
 @pytest.mark.usefixtures("bad")
+@pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("rule", RULES)
-def test_resume_around_a_reset(tmp_path: Path, rule: str) -> None:
+def test_resume_around_a_reset(tmp_path: Path, rule: str, rank: int) -> None:
     """Also between the reset and the moment when all ranks agree on the mean again."""
-    first = meetings()[2][0]
+    first = next(iteration for iteration, learner in meetings()[1:] if learner // 2 == rank)
     cuts = (first, first + 1, first + 2, first + 3)
     settings = {"rule": tiny.RULES[rule], "checkpoint": AT_END, "precision": "float32"}
     tiny.replay(job(tmp_path / "whole", 2, **settings), 2, before=saving(*cuts))

@@ -85,7 +85,7 @@ def test_resume_from_any_checkpoint(tmp_path: Path, rule: dict[str, Any]) -> Non
         "rule": {**rule, "resync": 8},
         "learners": 2,
         "precision": "float32",
-        "net": tiny.dropping,
+        "net": tiny.normed,
         "checkpoint": AT_END,
     }
     cuts = (1, 16, 17, 21, 39)
@@ -114,7 +114,7 @@ def test_resume_from_any_checkpoint(tmp_path: Path, rule: dict[str, Any]) -> Non
      "update": {"lr": 0.05, "momentum": 0.9, "schedule": {"name": "step", "every": 1.0, "factor": 0.7}}},
 ], ids=["unequal", "sequential", "prefetch", "nesterov", "fixed", "drops", "drops-4"])  # fmt: skip
 def test_resume_with_any_option(tmp_path: Path, settings: dict[str, Any]) -> None:
-    settings = {"checkpoint": AT_END, **settings}
+    settings = {"checkpoint": AT_END, "net": tiny.normed, **settings}
     cuts = (10, 15, 18, 19, 20)  # averaging starts again before iteration 15 and 19, where epochs end
     tiny.replay(tiny.job(tmp_path / "whole", **settings), 2, before=saving(*cuts))
     for cut in cuts:
@@ -178,7 +178,7 @@ def test_resume_around_a_change_of_learners(tmp_path: Path, rule: str) -> None:
         saving(*cuts)(session)
         announce(session)
 
-    settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": AT_END}
+    settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": AT_END, "net": tiny.normed}
     whole = tiny.replay(tiny.job(tmp_path / "whole", **settings), 2, before=both)
     for cut in cuts:
         folder = copy(tmp_path / "whole", tmp_path / str(cut))

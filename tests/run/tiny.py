@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow import dense, dropout, flatten, relu
+from mpibow import batch_norm, dense, dropout, flatten, relu
 from mpibow.comm import Communicator, checksum, on_threads
 from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData
@@ -56,6 +56,11 @@ TEST = ArrayData(*images(20, seed=1), classes=CLASSES, name="more bars")
 
 def plain(image: Tensor) -> Tensor:
     return dense(relu(dense(flatten(image), 12)), CLASSES)
+
+
+def normed(image: Tensor) -> Tensor:
+    """With all that a checkpoint has to carry: weights, statistics, and dropout's place in the stream."""
+    return dense(dropout(relu(batch_norm(dense(flatten(image), 12, bias=False))), 0.1), CLASSES)
 
 
 def dropping(image: Tensor) -> Tensor:

@@ -1,0 +1,60 @@
+"""What all ranks decide from what each of them wants."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpibow.data.timeline import Change, fixed
+from mpibow.run.coordinator import Coordinator, Decision, Request, decide
+
+NOTHING = Request()
+REQUESTS = st.lists(
+    st.builds(Request, st.sampled_from(["", "SIGTERM", "stop.minutes 1"]), st.booleans(), st.booleans()), min_size=1
+)
+
+
+def test_nothing_to_decide() -> None:
+    assert decide([NOTHING]) == Decision()
+    assert decide([NOTHING] * 3) == Decision()
+    assert NOTHING.attention == 0.0
+
+
+def test_attention() -> None:
+    for request in (Request("SIGUSR1"), Request(save=True), Request(resync=True)):
+        assert request.attention == 1.0
+
+
+def test_the_first_rank_that_wants_to_stop_is_named() -> None:
+    wishes = [NOTHING, Request("SIGUSR1"), Request("SIGTERM")]
+    assert decide(wishes) == Decision("SIGUSR1", 1)
+    assert decide(wishes[::-1]) == Decision("SIGTERM", 0)
+
+
+def test_wishes_add_up() -> None:
+    assert decide([Request(save=True), Request(resync=True)]) == Decision(save=True, resync=True)
+    assert decide([Request(save=True), Request("SIGTERM")]) == Decision("SIGTERM", 1, save=True)
+
+
+@given(REQUESTS)
+def test_no_wish_is_lost(requests: list[Request]) -> None:
+    decision = decide(requests)
+    assert bool(decision.stop) == any(request.stop for request in requests)
+    assert decision.stop == requests[decision.rank].stop
+    assert decision.save == any(request.save for request in requests)
+    assert decision.resync == any(request.resync for request in requests)
+
+
+def test_a_change_begins_behind_what_is_prefetched() -> None:
+    coordinator = Coordinator(fixed(4, (2, 2)), prefetch=3)
+    assert coordinator.announce(10, (1, 3)) == 14
+    timeline = coordinator.timeline()
+    assert timeline.counts(13) == (2, 2)
+    assert timeline.counts(14) == (1, 3)
+    assert timeline.changes[-1] == Change(14, 14 * 4 * 4, (1, 3))
+
+
+def test_changes_keep_their_order() -> None:
+    coordinator = Coordinator(fixed(4, (2, 2)), prefetch=3)
+    assert [coordinator.announce(10, (k, 1)) for k in (1, 2, 3)] == [14, 15, 16]
+    assert coordinator.announce(40, (1, 1)) == 44

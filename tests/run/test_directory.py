@@ -1,0 +1,121 @@
+"""The run directory: its name, the newest one, small files that are whole or not there."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpibow.comm import on_threads
+from mpibow.errors import ConfigError, MpibowError
+from mpibow.run import directory
+
+
+def test_a_made_up_name_is_new_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory.time, "strftime", lambda form: "20260102-030405")
+    names = [directory.create(tmp_path / "runs", "auto", "mlp-digits").name for _ in range(3)]
+    stem = "mlp-digits-20260102-030405"
+    assert names == [stem, f"{stem}-2", f"{stem}-3"]
+
+
+def test_a_made_up_name_says_when(tmp_path: Path) -> None:
+    assert re.fullmatch(r"x-\d{8}-\d{6}", directory.create(tmp_path, "auto", "x").name)
+
+
+def test_a_given_name(tmp_path: Path) -> None:
+    path = directory.create(tmp_path / "a/b", "mine", "x")
+    assert path == tmp_path / "a/b/mine"
+    assert directory.create(tmp_path / "a/b", "mine", "x") == path  # nothing is in it
+    (path / "config.yaml").write_text("")
+    with pytest.raises(MpibowError) as caught:
+        directory.create(tmp_path / "a/b", "mine", "x")
+    assert str(caught.value) == (
+        f"name: {path} exists already; continue it with --resume {path}, or choose another name"
+    )
+    assert directory.create(tmp_path / "a/b", "mine", "x", again=True) == path
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_file_of_that_name(tmp_path: Path, again: bool) -> None:
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(MpibowError, match="exists already"):
+        directory.create(tmp_path, "mine", "x", again=again)
+
+
+def test_no_place(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MpibowError) as caught:
+        directory.create(tmp_path / "file", "mine", "x")
+    expected = f"out: {tmp_path / 'file/mine'} cannot be made: not a directory; set out= to another place"
+    assert str(caught.value) == expected
+
+
+def make_run(folder: Path, name: str, time: int, whole: bool = True) -> Path:
+    point = folder / name / "checkpoints/iteration-0000000010"
+    point.mkdir(parents=True)
+    if whole:
+        (point / "checkpoint.json").write_text("")
+        os.utime(point / "checkpoint.json", (time, time))
+    return folder / name
+
+
+def test_the_newest_run(tmp_path: Path) -> None:
+    assert directory.latest(tmp_path / "none", "auto") is None
+    assert directory.latest(tmp_path, "auto") is None
+    make_run(tmp_path, "a", 300)
+    newest = make_run(tmp_path, "b", 500)
+    make_run(tmp_path, "c", 400)
+    make_run(tmp_path, "d", 0, whole=False)
+    (tmp_path / "e").mkdir()
+    (tmp_path / "file").write_text("")
+    assert directory.latest(tmp_path, "auto") == newest
+    assert directory.latest(tmp_path, "c") == tmp_path / "c"
+    assert directory.latest(tmp_path, "d") is None
+    assert directory.latest(tmp_path, "e") is None
+    assert directory.latest(tmp_path, "none") is None
+
+
+def test_a_small_file(tmp_path: Path) -> None:
+    directory.write(tmp_path / "a.txt", "one\n")
+    directory.write(tmp_path / "a.txt", "two\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "two\n"
+
+
+def test_a_small_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("old")
+    (tmp_path / ".a.txt.part").symlink_to("/dev/full")
+    with pytest.raises(MpibowError) as caught:
+        directory.write(tmp_path / "a.txt", "new")
+    assert str(caught.value) == f"{tmp_path / 'a.txt'}: cannot be written: no space left on device"
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+    assert (tmp_path / "a.txt").read_text() == "old"
+
+
+def test_rank_0_works_for_all() -> None:
+    calls: list[int] = []
+
+    def work() -> dict[str, int]:
+        calls.append(1)
+        return {"found": 3}
+
+    found = on_threads(3, lambda comm: directory.on_rank_0(lambda function: function(comm), comm.rank, work))
+    assert found == [{"found": 3}] * 3
+    assert calls == [1]
+
+
+def test_what_fails_on_rank_0_fails_on_all() -> None:
+    def work() -> Any:
+        raise ConfigError("seed: is odd")
+
+    def body(comm: Any) -> str:
+        try:
+            directory.on_rank_0(lambda function: function(comm), comm.rank, work)
+        except ConfigError as error:
+            return str(error)
+        return "no error"
+
+    assert on_threads(3, body) == ["seed: is odd"] * 3
