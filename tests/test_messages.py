@@ -14,6 +14,7 @@ import pytest
 
 from mpibow.data import manifest
 from mpibow.data.records import HEADER
+from mpibow.models import MODELS
 from tests.launching import RANKS, mpirun, needs_mpi, run
 from tests.run import tiny
 from tests.run.processes import write_run
@@ -58,7 +59,9 @@ REFUSED = {
         "learners=auto", 2,
         "learners: auto is not there yet; give a number, or a list with a number for each rank",
     ),
-    "unknown model": ("model.name=lenets", 2, "model.name: must be one of convnet, lenet, logistic, mlp, got 'lenets'"),
+    "unknown model": (
+        "model.name=lenets", 2, f"model.name: must be one of {', '.join(sorted(MODELS))}, got 'lenets'",
+    ),
     "wrong model option": ("model.hidden=12", 2, "model.hidden: must be a list of integers or null, got 12"),
     "unknown model option": ("model.hiden=[3]", 2, "model.hiden: is not a setting of mlp; did you mean 'hidden'?"),
     "other classes": ("model.classes=100", 2, "data.train: data/train has 3 classes, model.classes is 100"),

@@ -229,10 +229,12 @@ def test_another_batch_size_goes_on_from_the_same_sample(tmp_path: Path) -> None
 
 
 def test_a_restart_begins_at_the_centre(tmp_path: Path) -> None:
-    settings = {"learners": 2, "checkpoint": EVERY}
+    settings = {"learners": 2, "checkpoint": EVERY, "net": tiny.normed}
     before = tiny.run(tiny.job(tmp_path, stop={"epochs": None, "iterations": 20}, **settings))
     assert before.summary.checkpoint == str(point(tmp_path, 20))
-    after = tiny.run(tiny.job(tmp_path, learners=4, stop={"epochs": None, "iterations": 20}), resume="auto")
+    after = tiny.run(
+        tiny.job(tmp_path, learners=4, net=tiny.normed, stop={"epochs": None, "iterations": 20}), resume="auto"
+    )
     assert tiny.same_bits(after.weights, before.weights)
 
 
