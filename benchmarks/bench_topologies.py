@@ -76,7 +76,7 @@ def table(cells: dict[str, Any]) -> str:
         "",
         f"LeNet, batch 8, `{CONFIG}`; a cell: epochs and seconds of training to the first evaluation at 99 %, and the "
         "test accuracy after each epoch.",
-        "Two cores without a GPU; made by `python benchmarks/bench_topologies.py`. Seconds are one machine's, which had "
+        "Two cores without a GPU; made by `python benchmarks/bench_topologies.py`. Seconds are of one machine that had "
         "other work as well: compare epochs.",
         "",
         "| rule | " + " | ".join(f"{r} rank{'s' * (r > 1)} x {k} learner{'s' * (k > 1)}" for r, k in TOPOLOGIES) + " |",

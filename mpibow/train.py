@@ -16,6 +16,7 @@ from mpibow.comm.launch import run_ranks
 from mpibow.config import describe, dump, load, load_mapping
 from mpibow.errors import EXIT_REQUEUE
 from mpibow.job import BUILT_IN, Job, open_job
+from mpibow.models import MODELS
 from mpibow.origin import learner_counts
 from mpibow.run.directory import on_rank_0
 from mpibow.run.signals import Signals
@@ -68,7 +69,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m mpibow.train",
         description="Trains a model with small batches on all ranks. Without CONFIG: a small net on real digits.",
-        epilog=f"settings (key.path=value):\n\n{describe()}\n\nexit code 75: a signal came, the state is saved, "
+        epilog=f"models: {', '.join(sorted(MODELS))}\n\nsettings (key.path=value):\n\n{describe()}\n\nexit code 75: a signal came, the state is saved, "
         "start again with --resume auto",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
