@@ -69,8 +69,9 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m mpibow.train",
         description="Trains a model with small batches on all ranks. Without CONFIG: a small net on real digits.",
-        epilog=f"models: {', '.join(sorted(MODELS))}\n\nsettings (key.path=value):\n\n{describe()}\n\nexit code 75: a signal came, the state is saved, "
-        "start again with --resume auto",
+        epilog=f"models: {', '.join(sorted(MODELS))}\n\n"
+        f"settings (key.path=value):\n\n{describe()}\n\n"
+        "exit code 75: a signal came, the state is saved, start again with --resume auto",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", nargs="?", help="YAML file of settings")
