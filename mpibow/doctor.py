@@ -31,7 +31,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
     launcher = find_launcher(os.environ)
     library, threads = "", "multiple"
     if isinstance(comm, Mpi):
-        library, threads = comm.library, comm.thread_level
+        library, threads = comm.mpi_library, comm.thread_level
     else:
         try:
             library = short(load().Get_library_version())
@@ -47,7 +47,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
         local_size=comm.local_size,
         host=socket.gethostname(),
         launcher=launcher.name if launcher else "",
-        library=library,
+        mpi_library=library,
         threads=threads,
         remedy=remedy,
         python=tuple(map(int, platform.python_version_tuple()[:2])),
@@ -94,7 +94,7 @@ def describe(facts: Facts) -> dict[str, str]:
         **facts.packages,
         "blas of numpy": facts.blas,
         "launcher": facts.launcher or "none",
-        "mpi": (facts.library or "none") + (f", threads '{facts.threads}'" if facts.size > 1 else ""),
+        "mpi": (facts.mpi_library or "none") + (f", threads '{facts.threads}'" if facts.size > 1 else ""),
         "cores": f"{facts.allowed} of {facts.machine}",
         "learners": "not given" if facts.learners is None else str(facts.learners),
         "memlock": in_bytes(facts.memlock),

@@ -23,7 +23,7 @@ class Facts:
     local_size: int = 1
     host: str = "node"
     launcher: str = ""  # a Launcher's name
-    library: str = "Open MPI v5.0"  # "" where none can be loaded
+    mpi_library: str = "Open MPI v5.0"  # "" where none can be loaded
     threads: str = "multiple"  # MPI's thread level
     remedy: str = ""  # why ranks cannot start, and what to do
     python: tuple[int, ...] = (3, 11, 0)
@@ -54,7 +54,7 @@ class Finding:
 
 def check_ranks(facts: Facts) -> Finding:
     if facts.size > 1:
-        return Finding("ok", "ranks", f"{facts.size} over {facts.library}")
+        return Finding("ok", "ranks", f"{facts.size} over {facts.mpi_library}")
     if facts.remedy:
         alone = not facts.launcher
         return Finding("warning" if alone else "error", "ranks", f"{'1, no more can start: ' * alone}{facts.remedy}")
@@ -153,7 +153,7 @@ def check_alike(everyone: Sequence[Facts]) -> Finding:
     names = sorted({name for facts in everyone for name in facts.packages})
     differing = [name for name in names if len({facts.packages.get(name) for facts in everyone}) > 1]
     differing += ["python"] * (len({facts.python for facts in everyone}) > 1)
-    differing += ["MPI"] * (len({facts.library for facts in everyone}) > 1)
+    differing += ["MPI"] * (len({facts.mpi_library for facts in everyone}) > 1)
     if differing:
         return Finding("warning", "alike", f"{', '.join(differing)} differ between ranks: use one environment for all")
     return Finding("ok", "alike", "all ranks have the same versions")

