@@ -200,12 +200,12 @@ class Session:
             if self.config.on_nan == "stop":
                 raise DivergedError(f"{what}; lower update.lr (now {rate:g}), or set on_nan=reset; {self._kept()}")
             self._check_centre()
-            if isinstance(self.config.rule, Sma):
-                self.replicas.reseed(i, self.rule.centre)
-                self._resets.append(f"{what}; it starts again from the centre")
-            else:  # its weights and momentum are those of all replicas
+            if self.rule.uniform:  # its weights and momentum are those of all replicas
                 self.replicas.leave_out(i)
                 self._resets.append(f"{what}; it is left out")
+            else:
+                self.replicas.reseed(i, self.rule.centre)
+                self._resets.append(f"{what}; it starts again from the centre")
             self._diverged = True
         finite = [result for result in results if result.finite]
         self._barren = 0 if finite else self._barren + 1

@@ -53,8 +53,8 @@ class Rule(Protocol):
     @property
     def deferred(self) -> bool: ...
     @property
-    def restarts(self) -> bool:
-        """Whether a drop of the rate starts the averaging again."""
+    def uniform(self) -> bool:
+        """Whether all replicas are the centre itself, at every iteration's start."""
         ...
 
     @property
@@ -96,7 +96,7 @@ class SmaRule:
     settings: Sma
     flat: FlatKernels
     mean: Array  # W (size,)
-    restarts: bool = True
+    uniform: bool = False
 
     def __post_init__(self) -> None:
         size, dtype = self.mean.size, self.mean.dtype
@@ -171,12 +171,12 @@ class SmaRule:
         rule, sent = self.rule, self._fresh
         pull = rule.k * rule.alpha if rule.on(self._turn) and not rule.pulled else 0.0
         now = 1.0 / rule.k
-        if sent and rule.gain is not None and rule.delay == 0 and self.gain != 1.0:
+        if rule.delay == 0 and self.gain != 1.0:  # with a gain every iteration is sent
             self.flat.add_scaled(
                 rows.weights, self._total[: self._size], scale=(self.gain - 1.0) / rule.k, chunks=chunks
             )
             now = self.gain / rule.k
-        if sent and rule.gain is not None and self._late:
+        if self._late:
             self.flat.add_scaled(self.mean, self._common[: self._size], scale=self._late, chunks=chunks)
         self.flat.centre_update(
             self.mean, self._z, self._previous, self._total[: self._size] if sent else None,
@@ -233,7 +233,7 @@ class SsgdRule:
     settings: Ssgd
     flat: FlatKernels
     mean: Array  # (size,) the weights, the same in every row
-    restarts: bool = False
+    uniform: bool = True
     deferred: bool = False
     gain: float = 1.0
 

@@ -135,8 +135,8 @@ class Synchroniser:
             if len(set(self.call(partial(_checksums, array=array)))) > 1:
                 mismatches += 1
                 self.call(partial(_from_rank_0, array=array))
-        if mismatches and not self._rule.restarts:
-            self._rule.restart(self._rows)  # replicas that are the centre follow it
+        if mismatches and self._rule.uniform:
+            self._rule.restart(self._rows)
         return Agreement(drift, mismatches)
 
     def close(self) -> None:

@@ -427,7 +427,7 @@ def test_ssgd_state_continues_the_same_bits() -> None:
 def test_ssgd_has_nothing_of_its_own() -> None:
     rule = make_rule(Ssgd(), flat, np.ones(4))
     assert isinstance(rule, SsgdRule)
-    assert (rule.deferred, rule.restarts, rule.gain, rule.unsent()) == (False, False, 1.0, None)
+    assert (rule.deferred, rule.uniform, rule.gain, rule.unsent()) == (False, True, 1.0, None)
     assert rule.set_mean(np.zeros(4)) == 0.0
     assert rule.centre.tolist() == [1.0] * 4
     assert rule.shared()[0] is rule.centre
