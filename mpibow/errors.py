@@ -6,7 +6,8 @@
     |- RecordError         3   a record file or data set that is damaged or does not fit
     |- CheckpointError     4   a checkpoint that is damaged or belongs to another run
     |- CommunicationError  5   ranks that cannot work together: launcher, MPI, a lost peer
-    `- DivergedError       6   a loss or gradient that is not finite
+    |- DivergedError       6   a loss or gradient that is not finite
+    `- DeviceError         7   a device or a library of kernels that is not there or not fit
 
 Messages are lower case, name the thing, the rule and the value, and the remedy where there is one.
 """
@@ -59,3 +60,9 @@ class DivergedError(MpibowError):
     """A loss or gradient is not finite; the message names iteration, learner and rank."""
 
     code = 6
+
+
+class DeviceError(MpibowError):
+    """A device, or a library that computes on it, cannot be used; the message says what to install or to change."""
+
+    code = 7

@@ -21,8 +21,7 @@ from mpibow.config.document import parse
 from mpibow.data.dataset import Array
 from mpibow.data.recordset import open_records
 from mpibow.errors import CheckpointError, ConfigError
-from mpibow.graph.layout import plan_layout
-from mpibow.graph.plan import compile_plan
+from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.job import kernels_of, named_net
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.classifier import classifier
@@ -56,8 +55,9 @@ def evaluate(
     net = named_net(config, expected["classes"])
     build = classifier(net, records.shape, str(records.dtype), expected["mean"], expected["std"])
     graph = build(batch_size or config.evaluate.batch_size)
-    layout = plan_layout(graph, config.update.decay_biases)
-    plan = compile_plan(graph, layout, kernels_of(config).operators, config.precision, training=False)
+    kernels, _ = kernels_of(config)
+    layout = choose_layout(graph, kernels, training=False)
+    plan = compile_plan(graph, layout, kernels, config.precision, training=False)
     centre, statistics = read_centre(folder, plan)
     scheduler, rows = Scheduler(), list[tuple[Array, Array, Array]]()
     try:

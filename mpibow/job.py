@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from mpibow.config import Config
@@ -13,8 +13,8 @@ from mpibow.data.digits import ensure_digits
 from mpibow.data.recordset import open_records
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.layout import Layout, plan_layout
-from mpibow.graph.plan import Plan, compile_plan
-from mpibow.kernels import KERNEL_SETS, KernelSet
+from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.kernels import KernelSet, choose
 from mpibow.models import MODELS
 from mpibow.models.classifier import Build, Net, classifier
 
@@ -38,13 +38,17 @@ class Job:
     build: Build
     train: Dataset
     test: Dataset | None
+    canonical: bool = False  # weights lie as they are saved, whatever the kernels want
 
     @property
     def kernels(self) -> KernelSet:
-        return kernels_of(self.config)
+        return kernels_of(self.config)[0]
 
+    @cached_property
     def layout(self) -> Layout:
-        return plan_layout(self.build(self.config.batch_size), self.config.update.decay_biases)
+        """A replica's layout, as the kernels of the training plan want it, or the canonical one."""
+        graph, decay_biases = self.build(self.config.batch_size), self.config.update.decay_biases
+        return plan_layout(graph, decay_biases) if self.canonical else choose_layout(graph, self.kernels, decay_biases)
 
     @property
     def weights(self) -> int:
@@ -58,8 +62,7 @@ class Job:
         return self._plan(batch_size or self.config.evaluate.batch_size, training=False)
 
     def _plan(self, batch: int, *, training: bool) -> Plan:
-        operators = self.kernels.operators
-        return compile_plan(self.build(batch), self.layout(), operators, self.config.precision, training=training)
+        return compile_plan(self.build(batch), self.layout, self.kernels, self.config.precision, training=training)
 
 
 def open_job(config: Config) -> Job:
@@ -86,9 +89,9 @@ def named_net(config: Config, classes: int) -> Net:
     return partial(function, classes=classes, **check_options("model", function, config.model.options))
 
 
-def kernels_of(config: Config) -> KernelSet:
-    """The kernel set of `device`: auto takes the fastest that is there."""
-    return KERNEL_SETS["numpy" if config.device == "auto" else config.device]
+def kernels_of(config: Config) -> tuple[KernelSet, str]:
+    """The kernel set of `device`, and what to say of it. Raises DeviceError."""
+    return choose(config.device, config.precision, config.onednn.library)
 
 
 def make_job(title: str, config: Config, net: Net, train: Dataset, test: Dataset | None, *, standardise: bool) -> Job:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from mpibow.data.timeline import Counts, fixed
 from mpibow.errors import DivergedError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
-from mpibow.job import Job
+from mpibow.job import Job, kernels_of
 from mpibow.kernels.passes import Local
 from mpibow.learn.learner import Learner, Result, bind_learners
 from mpibow.learn.replica import Replicas
@@ -47,7 +47,12 @@ class Session:
         self.layout = self._plan.layout
         self._started = learner_counts(self.config.learners, comm.size)
         check_rule(self.config.rule, sum(self._started))
-        check_alike(comm, dump(self.config) + self.layout.digest())
+        check_alike(comm, dump(self.config) + self.layout.canonical().digest())
+        if len(set(comm.share(self.layout.digest()))) > 1:
+            note = f"{note}\nranks' kernels want different layouts of the weights: all take the canonical one".strip()
+            self.job = job = replace(job, canonical=True)
+            self._plan = job.training_plan()
+            self.layout = self._plan.layout
         origin = find_origin(job, comm, resume)
         with ExitStack() as stack:
             self._open(origin, comm, stack)
@@ -57,11 +62,13 @@ class Session:
                 job.title,
                 [
                     note,
+                    kernels_of(self.config)[1],
                     *core_warnings(comm, counts),
                     *origin.notes,
                     self._restarted,
                     f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {comm.size} rank(s), "
-                    f"learners {' + '.join(map(str, counts))}, batch {self.config.batch_size}; {origin.folder}",
+                    f"learners {' + '.join(map(str, counts))}, batch {self.config.batch_size}, {job.kernels.about}; "
+                    f"{origin.folder}",
                 ],
             )
             if self._owed and self.evaluate() and self.config.checkpoint.interval and self.config.checkpoint.best:
@@ -95,7 +102,7 @@ class Session:
         self._untold = 0  # samples whose losses no all-reduce has carried yet
         if header is not None and path is not None and same:
             self.change_learners(tuple(header["counts"]), keep=True)
-            unsent = restore(path, header, comm.rank, centre, self.replicas, self.rule)
+            unsent = restore(path, header, comm.rank, centre, self.replicas, self.rule, self.layout)
             self.synchroniser.unsent, self._untold = unsent, header["untold"]
         else:
             self.change_learners(timeline.counts(self.iteration))
@@ -389,7 +396,7 @@ class Session:
         return {
             "seed": self.config.seed,
             "precision": self.config.precision,
-            "layout": self.layout.digest(),
+            "layout": self.layout.canonical().digest(),
             "train_samples": self.job.train.count,
         }
 

@@ -50,7 +50,7 @@ def iterate(session: Session, signals: Signals) -> str:
 
 def describe_job(job: Job, counts: tuple[int, ...]) -> str:
     """What `train --check` prints: settings, data, the plan step by step, and the memory that a rank will take."""
-    plan, layout = job.training_plan(), job.layout()
+    plan, layout = job.training_plan(), job.layout
     data = [(name, found) for name, found in (("train", job.train), ("test", job.test)) if found is not None]
     lines = [dump(job.config).rstrip(), ""]
     lines += [f"{name}: {d.count:,} samples {d.shape} {d.dtype}, {d.classes} classes" for name, d in data]

@@ -100,6 +100,11 @@ class Metrics:
 
 
 @dataclass(frozen=True)
+class OneDnn:
+    library: Annotated[Text | None, "a libdnnl.so of oneDNN 3; null is the one that is installed"] = None
+
+
+@dataclass(frozen=True)
 class Config:
     """A run. `model` and `data` are None only where a program gives them as objects."""
 
@@ -113,7 +118,8 @@ class Config:
     rule: Annotated[Sma | Ssgd, "what keeps the replicas together"] = field(default_factory=Sma)
     update: Annotated[Sgd, "the local step of a learner"] = field(default_factory=Sgd)
     stop: Annotated[Stop, "when the run ends: at the first that is reached"] = field(default_factory=Stop)
-    device: Annotated[Literal["auto", "numpy"], "what computes"] = "auto"
+    device: Annotated[Literal["auto", "onednn", "numpy"], "what computes; auto is the fastest that is there"] = "auto"
+    onednn: Annotated[OneDnn, "the library of device onednn"] = field(default_factory=OneDnn)
     precision: Annotated[Literal["float32", "float64"], "of weights and gradients"] = "float32"
     overlap: Annotated[bool, "compute gradients while ranks communicate"] = True
     prefetch: Annotated[Count, "iterations that data is made ready ahead"] = 2

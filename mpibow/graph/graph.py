@@ -15,6 +15,7 @@ Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 Initialiser = Callable[[np.random.Generator, Shape, int, int], Array]  # (generator, shape, fan in, fan out)
 
+OUTPUT = -1
 FLOAT = "float"  # a tensor of the plan's own precision; any other dtype is given by its NumPy name
 
 
@@ -35,7 +36,8 @@ class Operator(Protocol):
     `infer` gives the output's shape or raises ShapeError with the broken rule; `weights` names the arrays that a
     node of it owns, `statistics` those that its forward itself updates in training. `reads` says which of x (inputs),
     y (output) and w (weights) its backward reads, empty where it only reads what its kernel saved. `differentiable`
-    says for which inputs there is a gradient, None for an operator without backward; `is_view` that the output is the
+    says for which inputs there is a gradient, None for an operator without backward; `shares` which gradient that of
+    input i is: OUTPUT the output's own, j that of input j, None one of its own; `is_view` that the output is the
     input under another shape: no kernel runs.
     """
 
@@ -47,6 +49,7 @@ class Operator(Protocol):
     def infer(self, *shapes: Shape) -> Shape: ...
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]: ...
     def statistics(self, *shapes: Shape) -> Mapping[str, Weight]: ...
+    def shares(self, i: int) -> int | None: ...
     def is_view(self, training: bool) -> bool: ...
 
 
@@ -66,6 +69,9 @@ class Op:
     def statistics(self, *shapes: Shape) -> Mapping[str, Weight]:
         return {}
 
+    def shares(self, i: int) -> int | None:
+        return None
+
     def is_view(self, training: bool) -> bool:
         return False
 
@@ -82,13 +88,22 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Node:
-    """An operator at its place: the tensors it reads; its output carries the node's name."""
+    """An operator at its place: the tensors it reads; its output carries the node's name.
+
+    `owner` is the node of the user's graph whose weights and statistics these are: another one where several nodes
+    were fused into this one.
+    """
 
     name: str
     op: Operator
     inputs: tuple[str, ...]
     weights: Mapping[str, Weight]
     statistics: Mapping[str, Weight]
+    owner: str = ""
+
+    def full(self, key: str) -> str:
+        """The name of the weight or statistic `key` in a replica: conv1.weight."""
+        return f"{self.owner or self.name}.{key}"
 
 
 class Graph:
@@ -125,9 +140,13 @@ class Graph:
             shape = op.infer(*shapes)
         except ShapeError as error:
             raise ShapeError(f"{name} ({op.kind} of {sources}): {error}") from None
-        output = self._tensor(name, shape, FLOAT)
         names = tuple(tensor.name for tensor in inputs)
-        self.nodes.append(Node(name, op, names, op.weights(*shapes), op.statistics(*shapes)))
+        return self.append(Node(name, op, names, op.weights(*shapes), op.statistics(*shapes)), shape)
+
+    def append(self, node: Node, shape: Shape) -> Tensor:
+        """The output (shape) of a node that is taken over as it is, as rewriting a graph does."""
+        output = self._tensor(node.name, shape, FLOAT)
+        self.nodes.append(node)
         return output
 
     def output(self, name: str, tensor: Tensor) -> Tensor:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from mpibow.graph.graph import Array, Shape
+from mpibow.graph.formats import canonical
+from mpibow.graph.graph import Array, Graph, Shape
 
 Run = Callable[[], None]  # computes; allocates nothing, asks nothing, decides nothing
 Spec = tuple[Shape, str]  # shape and dtype; FLOAT is the plan's precision
@@ -22,17 +23,38 @@ class Buffers:
 
 
 @dataclass(frozen=True)
+class Formats:
+    """The layouts (see mpibow.graph.formats) of a node's arrays; a gradient has the layout of what it belongs to.
+
+    Of its weights: `w` as forward reads them, `back` as backward does, `dw` as backward writes their gradients; absent
+    from w: canonical, absent from back or dw: as in w.
+    """
+
+    x: tuple[str, ...]
+    y: str
+    w: Mapping[str, str] = field(default_factory=dict)
+    back: Mapping[str, str] = field(default_factory=dict)
+    dw: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Shapes:
-    """What a kernel sees of a node before there are arrays."""
+    """What a kernel sees of a node before there are arrays. Shapes are logical, `wanted` are the inputs that need a
+    gradient, and `formats` what the kernel itself asked for."""
 
     x: tuple[Shape, ...]
     y: Shape
     training: bool
+    wanted: tuple[int, ...] = ()
+    formats: Formats = Formats((), "")
 
 
 @dataclass(frozen=True)
 class Call:
-    """The arrays of one node. In a forward call `dy`, `dx` and `dw` are empty; dx[i] is None where not wanted."""
+    """The arrays of one node, in the layouts that its kernel asked for.
+
+    In a forward call `dy`, `dx` and `dw` are empty; dx[i] is None where not wanted.
+    """
 
     name: str
     op: Any
@@ -45,22 +67,50 @@ class Call:
     dx: tuple[Array | None, ...] = ()
     dw: Mapping[str, Array] = field(default_factory=dict)
     statistics: Mapping[str, Array] = field(default_factory=dict)
+    shapes: Shapes = Shapes((), (), False)
 
     def buffer(self, key: str) -> Array:
         """The buffer `key`, saved in training and scratch in evaluation."""
         return self.saved[key] if key in self.saved else self.scratch[key]
 
 
+def canonical_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    """What a kernel asks for that knows one layout only."""
+    return Formats(tuple(canonical(shape) for shape in shapes.x), canonical(shapes.y))
+
+
 @dataclass(frozen=True)
 class Kernel:
     """How one operator is computed by one library: binds arrays to runs.
 
-    `backward` overwrites dx and dw, it never adds; None for an operator without gradients.
+    `backward` overwrites dx and dw, it never adds; None for an operator without gradients. `formats` says the layouts
+    that it wants where its inputs come in the layouts `given`.
     """
 
     forward: Callable[[Call], Run]
     backward: Callable[[Call], Run] | None = None
     buffers: Callable[[Any, Shapes], Buffers] = lambda op, shapes: Buffers()
+    formats: Callable[[Any, Shapes, tuple[str, ...]], Formats] = canonical_formats
 
 
 KernelTable = Mapping[type, Kernel]
+
+
+def same_graph(graph: Graph, training: bool) -> Graph:
+    return graph
+
+
+def one_by_one(runs: Sequence[Run]) -> Sequence[Run]:
+    return runs
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """A library's kernels as a plan takes them.
+
+    `fuse` replaces nodes of a graph by fused ones that the library has; `join` turns runs into fewer that do the same.
+    """
+
+    operators: KernelTable
+    fuse: Callable[[Graph, bool], Graph] = same_graph
+    join: Callable[[Sequence[Run]], Sequence[Run]] = one_by_one

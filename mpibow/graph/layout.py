@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mpibow.graph.formats import canonical, pack, physical, unpack
 from mpibow.graph.graph import Array, Graph, Shape, Weight
 
 ALIGNMENT = 16  # elements: 64 bytes of float32, a cache line and an AVX-512 register
@@ -15,27 +16,54 @@ ALIGNMENT = 16  # elements: 64 bytes of float32, a cache line and an AVX-512 reg
 
 @dataclass(frozen=True)
 class Span:
-    """One weight's place: `offset` and `size` in elements, its canonical `shape`, and its physical `format`."""
+    """One weight's place: `offset` and `size` in elements, its `shape`, and the layout `format` that it lies in."""
 
     name: str
     offset: int
     size: int
     shape: Shape
     weight: Weight
-    format: str = "canonical"
+    format: str
 
 
 @dataclass(frozen=True)
 class Layout:
-    """All spans of a replica. Those that weight decay applies to come first: elements [0, decayed). Padding is zero."""
+    """All spans of a replica. Those that weight decay applies to come first: elements [0, decayed). Padding is zero.
+
+    Weights, gradients, momenta and centre share one layout, which the training plan's kernels chose.
+    """
 
     spans: tuple[Span, ...]
     decayed: int
     size: int
 
     def views(self, flat: Array) -> dict[str, Array]:
-        """The weights by name as views of `flat` (size,)."""
-        return {span.name: flat[span.offset : span.offset + span.size].reshape(span.shape) for span in self.spans}
+        """The weights by name as views of `flat` (size,), as they lie: of physical(span.format, span.shape)."""
+        return {
+            span.name: flat[span.offset : span.offset + span.size].reshape(physical(span.format, span.shape))
+            for span in self.spans
+        }
+
+    def unpacked(self, flat: Array) -> dict[str, Array]:
+        """The weights by name in their own shapes: what is saved, exported and compared."""
+        views = self.views(flat)
+        return {span.name: unpack(views[span.name], span.format, span.shape) for span in self.spans}
+
+    def packed(self, named: Mapping[str, Array], dtype: str) -> Array:
+        """The flat array (size,) of weights given by name in their own shapes."""
+        flat = np.zeros(self.size, dtype)
+        for span, view in zip(self.spans, self.views(flat).values(), strict=True):
+            view[...] = pack(named[span.name], span.format)
+        return flat
+
+    def canonical(self) -> Layout:
+        """The same weights in the same order, each in the canonical layout."""
+        formats = dict.fromkeys((span.name for span in self.spans), "")
+        return _place(formats, *self._groups())
+
+    def _groups(self) -> list[dict[str, Weight]]:
+        first = {s.name: s.weight for s in self.spans if s.offset < self.decayed}
+        return [first, {s.name: s.weight for s in self.spans if s.name not in first}]
 
     def digest(self) -> str:
         """A hash of names, places and formats: ranks compare it before they add up flat arrays."""
@@ -43,10 +71,14 @@ class Layout:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def plan_layout(graph: Graph, decay_biases: bool = False) -> Layout:
-    """Places the weights of `graph`, decayed ones first, each in the graph's order and aligned."""
-    weights = {f"{node.name}.{key}": weight for node in graph.nodes for key, weight in node.weights.items()}
+def plan_layout(graph: Graph, decay_biases: bool = False, formats: Mapping[str, str] | None = None) -> Layout:
+    """Places the weights of `graph`, decayed ones first, each in the graph's order and aligned.
+
+    `formats` are the layouts that they are to lie in, by name, where not the canonical one.
+    """
+    weights = {node.full(key): weight for node in graph.nodes for key, weight in node.weights.items()}
     return _place(
+        formats or {},
         {name: w for name, w in weights.items() if w.decay or decay_biases},
         {name: w for name, w in weights.items() if not (w.decay or decay_biases)},
     )
@@ -54,27 +86,40 @@ def plan_layout(graph: Graph, decay_biases: bool = False) -> Layout:
 
 def plan_statistics(graph: Graph) -> Layout:
     """Places the statistics of `graph`: they belong to a replica as its weights do, but nothing is sent of them."""
-    return _place({}, {f"{node.name}.{key}": s for node in graph.nodes for key, s in node.statistics.items()})
+    return _place({}, {}, {node.full(key): s for node in graph.nodes for key, s in node.statistics.items()})
 
 
-def _place(*groups: Mapping[str, Weight]) -> Layout:
+def _place(formats: Mapping[str, str], *groups: Mapping[str, Weight]) -> Layout:
     """One group after the other; the first is what weight decay applies to."""
     spans: list[Span] = []
     ends, offset = [], 0
     for group in groups:
         for name, weight in group.items():
-            size = int(np.prod(weight.shape))
-            spans.append(Span(name, offset, size, weight.shape, weight))
+            tag = formats.get(name) or canonical(weight.shape)
+            size = int(np.prod(physical(tag, weight.shape)))
+            spans.append(Span(name, offset, size, weight.shape, weight, tag))
             offset += -(-size // ALIGNMENT) * ALIGNMENT
         ends.append(offset)
     return Layout(tuple(spans), decayed=ends[0], size=offset)
 
 
+def repack(flat: Array, source: Layout, target: Layout) -> Array:
+    """flat (..., source.size + n) in the layout `target`, (..., target.size + n); what stands behind is kept."""
+    if source.digest() == target.digest():
+        return flat
+    rows = flat.reshape(-1, flat.shape[-1])
+    packed = [
+        np.concatenate([target.packed(source.unpacked(row[: source.size]), flat.dtype.name), row[source.size :]])
+        for row in rows
+    ]
+    return np.stack(packed).reshape(*flat.shape[:-1], -1)
+
+
 def initial_weights(layout: Layout, seed: int, dtype: str) -> Array:
     """The flat array (size,) that every replica starts from; each weight depends on (seed, its name) only."""
-    flat = np.zeros(layout.size, dtype)
-    for span, view in zip(layout.spans, layout.views(flat).values(), strict=True):
+    named = {}
+    for span in layout.spans:
         word = int.from_bytes(hashlib.sha256(span.name.encode()).digest()[:8], "little")
         generator = np.random.Generator(np.random.Philox(key=[seed, word]))
-        view[...] = span.weight.initial(generator, span.shape, span.weight.fan_in, span.weight.fan_out)
-    return flat
+        named[span.name] = span.weight.initial(generator, span.shape, span.weight.fan_in, span.weight.fan_out)
+    return layout.packed(named, dtype)

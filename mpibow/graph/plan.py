@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mpibow.errors import ShapeError
+from mpibow.graph.arrange import arrange
+from mpibow.graph.formats import Reorder, canonical, physical
 from mpibow.graph.graph import FLOAT, Array, Graph, Node, Shape
-from mpibow.graph.kernel import Buffers, Call, KernelTable, Run, Shapes
-from mpibow.graph.layout import Layout, initial_weights, plan_statistics
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernels, Run, Shapes
+from mpibow.graph.layout import Layout, initial_weights, plan_layout, plan_statistics
 from mpibow.graph.memory import Block, lifetimes, peak, place
-from mpibow.graph.steps import Program, Step, compile_steps, gradient
+from mpibow.graph.steps import Program, Step, Value, compile_steps, gradient
 
 
 @dataclass(frozen=True)
@@ -22,10 +25,11 @@ class Plan:
     graph: Graph
     layout: Layout
     statistics: Layout
-    kernels: KernelTable
+    kernels: Kernels
     dtype: str
     training: bool
     program: Program
+    shapes: Mapping[str, Shapes]  # by node
     buffers: Mapping[str, Buffers]  # by node
     blocks: tuple[Block, ...]
     offsets: Mapping[str, int]
@@ -42,51 +46,105 @@ class Plan:
             statistics = initial_weights(self.statistics, 0, self.dtype)
         return BoundPlan(self, arena[shift : shift + self.arena_bytes], weights, gradients, statistics)
 
+    @property
+    def reorders(self) -> list[Step]:
+        """The steps that only change a layout."""
+        return [step for step in self.program.steps if isinstance(step.node.op, Reorder)]
+
     def __str__(self) -> str:
         return describe(self)
 
 
-def compile_plan(graph: Graph, layout: Layout, kernels: KernelTable, dtype: str, *, training: bool) -> Plan:
-    """graph -> steps -> lifetimes -> offsets in one arena. Raises ShapeError where the kernel set lacks an operator."""
-    program = compile_steps(graph, training)
-    missing = sorted({step.node.op.kind for step in program.steps if type(step.node.op) not in kernels})
-    if missing:
-        raise ShapeError(f"the kernel set has no kernel for {', '.join(missing)}")
+def choose_layout(graph: Graph, kernels: Kernels, decay_biases: bool = False, *, training: bool = True) -> Layout:
+    """A replica's layout as the kernels of a plan of `graph` want it."""
+    arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training)
+    return plan_layout(graph, decay_biases, arrangement.weight_formats())
+
+
+def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, training: bool) -> Plan:
+    """graph -> fused nodes -> layouts and reorders -> steps -> lifetimes -> offsets in one arena.
+
+    Weights are taken as they lie in `layout`, and reordered where the kernels want them otherwise. Raises ShapeError
+    where the kernel set lacks an operator or refuses its shapes.
+    """
+    statistics = plan_statistics(graph)
+    arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training)
+    graph, shapes = arrangement.graph, dict(arrangement.shapes)
+    program = _reorder_weights(compile_steps(graph, training, arrangement.formats), layout, shapes)
     buffers: dict[str, Buffers] = {}
-    sizes: dict[str, int] = {}
     for step in program.steps:
         node = step.node
-        if step.kind != "backward":
-            shapes = Shapes(
-                tuple(program.values[name].shape for name in node.inputs), program.values[node.name].shape, training
-            )
+        if node.name not in shapes:  # a sum of gradients
+            formats = tuple(_format(program.values[name]) for name in node.inputs)
+            x = tuple(program.values[name].shape for name in node.inputs)
+            shapes[node.name] = Shapes(x, x[0], training, (), Formats(formats, formats[0]))
+        if node.name not in buffers:
             try:
-                buffers[node.name] = kernels[type(node.op)].buffers(node.op, shapes)
+                buffers[node.name] = kernels.operators[type(node.op)].buffers(node.op, shapes[node.name])
             except ShapeError as error:
                 raise ShapeError(f"{node.name} ({node.op.kind}): {error}") from None
+    sizes: dict[str, int] = {}
     uses: list[list[str]] = []
-    outside = set(graph.inputs)
+    outside = {name for name, value in program.values.items() if value.place or value.constant is not None}
+    outside |= set(graph.inputs)
     for step in program.steps:
-        names = [program.root(name) for name in (*step.reads, *step.writes)]
-        names = [n for n in names if n not in outside and program.values[n].constant is None]
+        names = [name for name in map(program.root, step.touches) if name not in outside]
         extra = _extra(step, buffers[step.node.name])
-        for name, (shape, dtype_) in extra.items():
-            sizes[name] = _bytes(shape, dtype_, dtype)
+        sizes |= {name: _bytes(*spec, dtype) for name, spec in extra.items()}
+        sizes |= {name: _bytes(_extents(program.values[name]), program.values[name].dtype, dtype) for name in names}
         uses.append([*names, *extra])
-        for name in names:
-            value = program.values[name]
-            sizes[name] = _bytes(value.shape, value.dtype, dtype)
     shown = [program.root(name) for name in graph.outputs.values()]
     spans = lifetimes(uses, shown)
     blocks = tuple(Block(name, sizes[name], first, last) for name, (first, last) in spans.items())
     offsets, arena_bytes = place(blocks)
     return Plan(
-        graph, layout, plan_statistics(graph), kernels, dtype, training, program, buffers, blocks, offsets, arena_bytes
+        graph, layout, statistics, kernels, dtype, training, program, shapes, buffers, blocks, offsets, arena_bytes
     )
 
 
+def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]) -> Program:
+    """Reorders of the weights that a kernel wants in another layout than the replica's, and of its gradients back."""
+    lies = {span.name: span.format for span in layout.spans}
+    values, steps = dict(program.values), list[Step]()
+    for step in program.steps:
+        if step.kind == "sum":
+            steps.append(step)
+            continue
+        node, formats, before, after = step.node, shapes[step.node.name].formats, list[Step](), list[Step]()
+
+        def reorder(source: str, target: str, copy: str, tags: tuple[str, str], shape: Shape) -> Step:
+            name = f"reorder of {copy}"
+            shapes[name] = Shapes((shape,), shape, False, (), Formats((tags[0],), tags[1]))
+            return Step("reorder", Node(name, Reorder(*tags), (source,), {}, {}), (source,), (target,))
+
+        weights, gradients = dict(step.weights), dict(step.gradients)
+        for key, name in step.weights.items():
+            full, shape = node.full(key), values[name].shape
+            values[name] = replace(values[name], format=lies[full])
+            wanted = formats.w.get(key, canonical(shape))
+            if step.kind == "backward":
+                wanted = formats.back.get(key, wanted) if "w" in node.op.reads else lies[full]
+            if wanted != lies[full]:
+                copy = weights[key] = f"{name} as {wanted} {step.kind}"
+                values[copy] = Value(copy, shape, format=wanted)
+                before.append(reorder(name, copy, copy, (lies[full], wanted), shape))
+        for key, name in step.gradients.items():
+            full, shape = node.full(key), values[name].shape
+            values[name] = replace(values[name], format=lies[full])
+            made = formats.dw.get(key, formats.w.get(key, canonical(shape)))
+            if made != lies[full]:
+                copy = gradients[key] = f"{name} as {made}"
+                values[copy] = Value(copy, shape, format=made)
+                after.append(reorder(copy, name, copy, (made, lies[full]), shape))
+        steps += [*before, replace(step, weights=weights, gradients=gradients), *after]
+    return Program(tuple(steps), values)
+
+
 class BoundPlan:
-    """A plan with arrays: fill `inputs`, call `run`, read `outputs`. Owned by one thread at a time."""
+    """A plan with arrays: fill `inputs`, call `run`, read `outputs`. Owned by one thread at a time.
+
+    `runs` is what `run` calls, one after the other: the steps' own, or fewer where the kernel set joins them.
+    """
 
     def __init__(self, plan: Plan, arena: Array, weights: Array, gradients: Array | None, statistics: Array) -> None:
         self.plan = plan
@@ -98,14 +156,14 @@ class BoundPlan:
         self._gradients = {} if gradients is None else plan.layout.views(gradients)
         self._statistics = plan.statistics.views(statistics)
         self.outputs = {key: self._value(name) for key, name in plan.graph.outputs.items()}
-        self._runs: list[Run] = [self._bind(step) for step in plan.program.steps]
+        self.runs = plan.kernels.join([self._bind(step) for step in plan.program.steps])
 
     def run(self) -> None:
-        for run in self._runs:
+        for run in self.runs:
             run()
 
     def _bind(self, step: Step) -> Run:
-        node, kernel = step.node, self.plan.kernels[type(step.node.op)]
+        node, kernel = step.node, self.plan.kernels.operators[type(step.node.op)]
         buffers = self.plan.buffers[node.name]
         backward = step.kind == "backward"
         scratch = buffers.backward if backward else buffers.forward
@@ -113,14 +171,15 @@ class BoundPlan:
             name=node.name,
             op=node.op,
             x=tuple(self._value(name) for name in node.inputs),
-            y=self._value(node.name),
-            w=self._owned(node.name, node.weights, self._weights),
-            statistics=self._owned(node.name, node.statistics, self._statistics),
+            y=self._value(step.writes[0] if step.kind == "reorder" else node.name),
+            w={key: self._value(name) for key, name in step.weights.items()},
+            statistics={key: self._statistics[node.full(key)] for key in node.statistics},
             saved={key: self._buffer(_saved(node, key), *spec) for key, spec in buffers.saved.items()},
             scratch={key: self._buffer(_scratch(step, key), *spec) for key, spec in scratch.items()},
             dy=self._value(gradient(node.name)) if backward else np.empty(0),
             dx=self._dx(step) if backward else (),
-            dw=self._owned(node.name, node.weights, self._gradients) if backward else {},
+            dw={key: self._value(name) for key, name in step.gradients.items()},
+            shapes=self.plan.shapes[node.name],
         )
         if not backward:
             return kernel.forward(call)
@@ -132,20 +191,20 @@ class BoundPlan:
         wanted = dict(zip(step.wanted, step.writes, strict=True))
         return tuple(self._value(wanted[i]) if i in wanted else None for i in range(len(step.node.inputs)))
 
-    def _owned(self, node: str, keys: Iterable[str], views: Mapping[str, Array]) -> dict[str, Array]:
-        return {key: views[f"{node}.{key}"] for key in keys}
-
     def _value(self, name: str) -> Array:
         value, root = self.plan.program.values[name], self.plan.program.root(name)
+        owner, shape = self.plan.program.values[root], _extents(value)
+        if owner.place:
+            views = self._weights if owner.place == "weights" else self._gradients
+            return views[root.removeprefix("weight ").removeprefix("d weight ")]
         if root in self.inputs:
-            return self.inputs[root].reshape(value.shape)
-        constant = self.plan.program.values[root].constant
-        if constant is not None:
-            array = self._constants.setdefault(root, np.full(value.shape, constant, self.plan.dtype))
-            return array.reshape(value.shape)
+            return self.inputs[root].reshape(shape)
+        if owner.constant is not None:
+            array = self._constants.setdefault(root, np.full(shape, owner.constant, self.plan.dtype))
+            return array.reshape(shape)
         if root not in self.plan.offsets:  # a value that no step of this plan touches
             return np.empty(0)
-        return self._buffer(root, value.shape, value.dtype)
+        return self._buffer(root, shape, value.dtype)
 
     def _buffer(self, name: str, shape: Shape, dtype: str) -> Array:
         size = _bytes(shape, dtype, self.plan.dtype)
@@ -161,6 +220,9 @@ def describe(plan: Plan) -> str:
         reads = ", ".join(step.reads)
         lines.append(f"{i:4d} {step.kind:8} {step.node.op.kind:22} {writes} <- {reads}")
     total = sum(block.size for block in plan.blocks)
+    reorders = Counter("of weights" if step.kind == "reorder" else step.kind for step in plan.reorders)
+    if reorders:
+        lines.append("reorders: " + ", ".join(f"{count} {kind}" for kind, count in reorders.items()))
     lines.append(
         f"{plan.layout.size:,} weights as {plan.dtype}; arena {plan.arena_bytes:,} bytes, "
         f"largest sum alive {peak(plan.blocks):,}, all values {total:,}"
@@ -171,7 +233,7 @@ def describe(plan: Plan) -> str:
 def _where(plan: Plan, name: str) -> str:
     value, root = plan.program.values[name], plan.program.root(name)
     place_ = f"@{plan.offsets[root]:#x}" if root in plan.offsets else ""
-    return f"{name}{list(value.shape)}{place_}"
+    return f"{name}{list(value.shape)}{value.format if _format(value) != canonical(value.shape) else ''}{place_}"
 
 
 def _extra(step: Step, buffers: Buffers) -> dict[str, tuple[Shape, str]]:
@@ -188,6 +250,15 @@ def _saved(node: Node, key: str) -> str:
 
 def _scratch(step: Step, key: str) -> str:
     return f"{step.node.name}.{step.kind}.{key}"
+
+
+def _format(value: Value) -> str:
+    return value.format or canonical(value.shape)
+
+
+def _extents(value: Value) -> Shape:
+    """The shape of a value's array."""
+    return physical(_format(value), value.shape)
 
 
 def _dtype(dtype: str, precision: str) -> np.dtype[np.generic]:

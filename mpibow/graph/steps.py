@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Graph, Node, Op, Shape
+from mpibow.graph.graph import FLOAT, OUTPUT, Graph, Node, Op, Shape
 
 
 @dataclass(frozen=True)
@@ -23,27 +24,39 @@ class Sum(Op):
 
 @dataclass(frozen=True)
 class Value:
-    """A named array of the plan. `base` names the value whose memory it shares, '' where it has its own."""
+    """A named array of the plan, in the layout `format`, canonical where that is ''.
+
+    `base` names the value whose memory it shares, '' where it has its own; `place` the replica's flat array that it
+    is a part of.
+    """
 
     name: str
     shape: Shape
     dtype: str = FLOAT
     base: str = ""
     constant: float | None = None
+    format: str = ""
+    place: Literal["", "weights", "gradients"] = ""
 
 
 @dataclass(frozen=True)
 class Step:
-    """One kernel's run: `reads` and `writes` are value names (weights and their gradients are not listed).
+    """One kernel's run: `reads` and `writes` are value names; `weights` and `gradients` are those of the node's by key.
 
     A backward step writes the gradients of the node's inputs number `wanted`, in that order.
     """
 
-    kind: Literal["forward", "backward", "sum"]
+    kind: Literal["forward", "backward", "sum", "reorder"]
     node: Node
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     wanted: tuple[int, ...] = ()
+    weights: Mapping[str, str] = field(default_factory=dict)
+    gradients: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def touches(self) -> tuple[str, ...]:
+        return (*self.reads, *self.writes, *self.weights.values(), *self.gradients.values())
 
 
 @dataclass(frozen=True)
@@ -65,15 +78,29 @@ def gradient(name: str) -> str:
     return f"d {name}"
 
 
-def compile_steps(graph: Graph, training: bool) -> Program:
-    """The program of `graph`: forward only, or with the gradients of the mean of its 'loss' output."""
-    values = {t.name: Value(t.name, t.shape, t.dtype) for t in graph.tensors.values()}
+def weight(name: str) -> str:
+    """The value name of the weight `name` as it lies in the replica."""
+    return f"weight {name}"
+
+
+def compile_steps(graph: Graph, training: bool, formats: Mapping[str, str] | None = None) -> Program:
+    """The program of `graph`: forward only, or with the gradients of the mean of its 'loss' output.
+
+    `formats` are the layouts of its tensors, where they are not canonical.
+    """
+    formats = formats or {}
+    values = {t.name: Value(t.name, t.shape, t.dtype, format=formats.get(t.name, "")) for t in graph.tensors.values()}
+    for node in graph.nodes:
+        for key, own in node.weights.items():
+            name = weight(node.full(key))
+            values[name] = Value(name, own.shape, place="weights")
+            values[gradient(name)] = Value(gradient(name), own.shape, place="gradients")
     steps = []
     for node in graph.nodes:
         if node.op.is_view(training):
             values[node.name] = replace(values[node.name], base=node.inputs[0])
         else:
-            steps.append(Step("forward", node, node.inputs, (node.name,)))
+            steps.append(Step("forward", node, node.inputs, (node.name,), weights=_weights(node)))
     if training:
         steps += _backward(graph, values)
     return Program(tuple(steps), values)
@@ -83,12 +110,7 @@ def _backward(graph: Graph, values: dict[str, Value]) -> list[Step]:
     """Reverse mode: a node runs back once the gradient of its output is complete, so the graph's reverse order does."""
     if "loss" not in graph.outputs:
         raise ShapeError("a training plan needs an output named 'loss': graph.output('loss', tensor)")
-    trained: set[str] = set()  # values that some weight has a say in
-    for node in graph.nodes:
-        if node.op.differentiable is not None and (
-            node.weights or any(node.inputs[i] in trained for i in node.op.differentiable)
-        ):
-            trained.add(node.name)
+    trained = trained_values(graph)
     loss = graph.outputs["loss"]
     if loss not in trained:
         raise ShapeError(f"loss {loss}: no weight leads to it, so there is nothing to train")
@@ -102,25 +124,55 @@ def _backward(graph: Graph, values: dict[str, Value]) -> list[Step]:
             continue
         dy = gradient(node.name)
         if len(contributions) > 1:
-            values[dy] = Value(dy, values[node.name].shape)
+            values[dy] = Value(dy, values[node.name].shape, format=values[node.name].format)
             steps.append(Step("sum", Node(dy, Sum(), tuple(contributions), {}, {}), tuple(contributions), (dy,)))
         elif contributions[0] != dy:
-            values[dy] = Value(dy, values[node.name].shape, base=contributions[0])
-        writes = []
+            values[dy] = replace(values[contributions[0]], name=dy, base=contributions[0])
+        writes: list[tuple[int, str]] = []
         wanted = tuple(i for i in node.op.differentiable or () if node.inputs[i] in trained)
+        made: dict[int, str] = {OUTPUT: dy}
         for i in wanted:
             source = node.inputs[i]
             name = gradient(source) if consumers[source] == 1 else f"{gradient(source)} from {node.name}[{i}]"
-            view = node.op.is_view(training=True)
-            values[name] = Value(name, values[source].shape, base=dy if view else "")
+            share = OUTPUT if node.op.is_view(training=True) else node.op.shares(i)
+            base = made.get(share, "") if share is not None else ""
+            made[i] = name
+            values[name] = Value(name, values[source].shape, base=base, format=values[source].format)
             parts.setdefault(source, []).append(name)
-            writes.append(name)
-        if not node.op.is_view(training=True):
+            if not base:
+                writes.append((i, name))
+        if writes or node.weights:
             read = [dy]
             read += list(node.inputs) if "x" in node.op.reads else []
             read += [node.name] if "y" in node.op.reads else []
-            steps.append(Step("backward", node, tuple(read), tuple(writes), wanted))
+            weights = _weights(node)
+            steps.append(
+                Step(
+                    "backward",
+                    node,
+                    tuple(read),
+                    tuple(name for _, name in writes),
+                    tuple(i for i, _ in writes),
+                    weights,
+                    {key: gradient(name) for key, name in weights.items()},
+                )
+            )
     return steps
+
+
+def trained_values(graph: Graph) -> set[str]:
+    """The tensors that some weight has a say in."""
+    trained: set[str] = set()
+    for node in graph.nodes:
+        if node.op.differentiable is not None and (
+            node.weights or any(node.inputs[i] in trained for i in node.op.differentiable)
+        ):
+            trained.add(node.name)
+    return trained
+
+
+def _weights(node: Node) -> dict[str, str]:
+    return {key: weight(node.full(key)) for key in node.weights}
 
 
 def _size(shape: Shape) -> int:

@@ -2,26 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
 from typing import cast
 
-from mpibow.graph.kernel import KernelTable
+from mpibow.errors import DeviceError
+from mpibow.graph.kernel import Kernels
 from mpibow.kernels import numpy as reference
 from mpibow.kernels.numpy import flat
 from mpibow.kernels.passes import FlatKernels
 
+INSTALL = "pip install 'mpibow[cpu]'"
 
-@dataclass(frozen=True)
-class KernelSet:
-    """One library's kernels: operator -> kernel, and the passes over flat arrays."""
+
+@dataclass(frozen=True, kw_only=True)
+class KernelSet(Kernels):
+    """One library's kernels: operator -> kernel, and the passes over flat arrays. `about` says which library it is."""
 
     name: str
-    operators: KernelTable
     flat: FlatKernels
     precisions: tuple[str, ...]
+    about: str
 
 
-KERNEL_SETS: Mapping[str, KernelSet] = {
-    "numpy": KernelSet("numpy", reference.OPERATORS, cast(FlatKernels, flat), ("float32", "float64")),
-}
+NUMPY = KernelSet(
+    name="numpy",
+    operators=reference.OPERATORS,
+    flat=cast(FlatKernels, flat),
+    precisions=("float32", "float64"),
+    about="NumPy",
+)
+
+
+@cache
+def onednn_set(path: str | None = None) -> KernelSet:
+    """oneDNN's and numba's kernels, of the library at `path` or of the one that is installed. Raises DeviceError."""
+    if find_spec("numba") is None:
+        raise DeviceError(f"device onednn: numba is not installed: {INSTALL}")
+    from mpibow.kernels import onednn as fast
+    from mpibow.kernels.compiled import flat as compiled
+    from mpibow.kernels.compiled.command import join
+    from mpibow.kernels.onednn.library import find_library, load
+
+    found = path or find_library()
+    if found is None:
+        raise DeviceError(f"device onednn: no libdnnl found: {INSTALL}, or say where one is: onednn.library=PATH")
+    library = load(found)
+    return KernelSet(
+        name="onednn",
+        operators=fast.operators(library),
+        fuse=fast.rewrite,
+        join=join,
+        flat=cast(FlatKernels, compiled),
+        precisions=("float32",),
+        about=f"oneDNN {library.version}, {library.isa}",
+    )
+
+
+def choose(device: str, precision: str, library: str | None) -> tuple[KernelSet, str]:
+    """The kernel set of `device`, and what to say of it: auto takes the fastest that is there.
+
+    Raises DeviceError where what is asked for by name is not.
+    """
+    if device == "numpy" or (device == "auto" and precision == "float64"):
+        return NUMPY, ""
+    try:
+        chosen = onednn_set(library)
+    except DeviceError as error:
+        if device != "auto" or library is not None:
+            raise
+        return NUMPY, f"computing with NumPy, which is slow: {str(error).removeprefix('device onednn: ')}"
+    if precision not in chosen.precisions:
+        raise DeviceError(f"device: {device} computes in {', '.join(chosen.precisions)}, precision is {precision}")
+    return chosen, ""

@@ -22,7 +22,7 @@ class BatchNorm(Op):
     epsilon: float
     momentum: float
     kind: ClassVar[str] = "batch_norm"
-    reads: ClassVar[frozenset[str]] = frozenset("w")
+    reads: ClassVar[frozenset[str]] = frozenset("xw")
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

@@ -8,7 +8,7 @@ from math import isfinite
 from typing import ClassVar
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.graph import OUTPUT, Op, Shape, Tensor
 
 
 def _one_shape(shapes: tuple[Shape, ...], inputs: int) -> Shape:
@@ -29,6 +29,9 @@ class Add(Op):
     @property
     def differentiable(self) -> tuple[int, ...]:
         return tuple(range(len(self.coefficients)))
+
+    def shares(self, i: int) -> int | None:
+        return OUTPUT if self.coefficients[i] == 1.0 else None
 
     def infer(self, *shapes: Shape) -> Shape:
         if len(self.coefficients) != len(shapes) or not all(isfinite(c) for c in self.coefficients):

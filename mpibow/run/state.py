@@ -12,11 +12,15 @@ import numpy as np
 from mpibow.data.timeline import Change, Timeline, fixed
 from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import Layout, repack
 from mpibow.graph.plan import Plan
 from mpibow.learn.replica import Replicas
 from mpibow.run.checkpoint import Snapshot, read_arrays
 from mpibow.sync.rules import Rule, RuleState
 from mpibow.sync.synchroniser import Tally
+
+# What is stored in the canonical layout, so that a run may go on with kernels that want another.
+FLAT = {"weights", "momenta", "mean", "previous", "common", "pending"}
 
 
 def snapshot(
@@ -36,21 +40,26 @@ def snapshot(
         "tally": tally,
         **state.own,
     }
+    stored, lies = plan.layout.canonical(), plan.layout
     entries = {
         **header,
         "iteration": iteration,
         "position": timeline.position(iteration),
         "batch_size": timeline.batch,
         "timeline": [asdict(change) for change in timeline.changes],
-        "layout": plan.layout.digest(),
+        "layout": stored.digest(),
         "rule": dict(state.numbers),
     }
-    return Snapshot(entries, named(plan, rule.centre, statistics), state.common, own)
+    common, own = (
+        {key: repack(array, lies, stored) if key in FLAT else array for key, array in arrays.items()}
+        for arrays in (state.common, own)
+    )
+    return Snapshot(entries, named(plan, rule.centre, statistics), common, own)
 
 
 def named(plan: Plan, centre: Array, statistics: Array) -> dict[str, Array]:
-    """Weights and statistics by name, as views."""
-    return plan.layout.views(centre) | plan.statistics.views(statistics)
+    """Weights and statistics by name, in their own shapes."""
+    return plan.layout.unpacked(centre) | plan.statistics.unpacked(statistics)
 
 
 def check_fits(path: Path, header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
@@ -83,18 +92,20 @@ def read_centre(path: Path, plan: Plan) -> tuple[Array, Array]:
 
 def from_named(stored: Mapping[str, Array], plan: Plan, path: str) -> tuple[Array, Array]:
     """The inverse of `named`. Raises CheckpointError, about `path`, where names or shapes are another model's."""
-    centre, statistics = np.zeros(plan.layout.size, plan.dtype), np.zeros(plan.statistics.size, plan.dtype)
-    views = named(plan, centre, statistics)
-    if set(stored) != set(views) or any(stored[name].shape != view.shape for name, view in views.items()):
+    shapes = {span.name: span.shape for layout in (plan.layout, plan.statistics) for span in layout.spans}
+    if {name: array.shape for name, array in stored.items()} != shapes:
         raise CheckpointError(f"{path}: holds the weights of another model")
-    for name, view in views.items():
-        view[...] = stored[name]
-    return centre, statistics
+    return plan.layout.packed(stored, plan.dtype), plan.statistics.packed(stored, plan.dtype)
 
 
-def restore(path: Path, header: Mapping[str, Any], rank: int, centre: Array, replicas: Replicas, rule: Rule) -> Tally:
+def restore(
+    path: Path, header: Mapping[str, Any], rank: int, centre: Array, replicas: Replicas, rule: Rule, layout: Layout
+) -> Tally:
     """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were; what is unsent."""
-    own, common = read_arrays(path, f"rank-{rank}"), read_arrays(path, "common")
+    own, common = (
+        {key: repack(array, layout.canonical(), layout) if key in FLAT else array for key, array in arrays.items()}
+        for arrays in (read_arrays(path, f"rank-{rank}"), read_arrays(path, "common"))
+    )
     replicas.weights[...] = own.pop("weights")
     replicas.momenta[...] = own.pop("momenta")
     replicas.statistics[...] = own.pop("statistics")

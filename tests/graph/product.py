@@ -29,6 +29,9 @@ class Product:
     def statistics(self, *shapes: Shape) -> Mapping[str, Weight]:
         return {}
 
+    def shares(self, i: int) -> int | None:
+        return None
+
     def is_view(self, training: bool) -> bool:
         return False
 

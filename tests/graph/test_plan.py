@@ -13,7 +13,7 @@ import pytest
 from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Graph, Tensor
-from mpibow.graph.kernel import Kernel
+from mpibow.graph.kernel import Kernel, Kernels
 from mpibow.graph.layout import Layout, initial_weights, plan_layout
 from mpibow.graph.plan import BoundPlan, Plan, compile_plan
 from mpibow.graph.steps import Sum
@@ -49,7 +49,7 @@ def bound(
     for view in layout.views(weights).values():
         view += 0.1 * generator.standard_normal(view.shape)
     gradients = np.zeros_like(weights)
-    plan = compile_plan(graph, layout, TABLE, dtype, training=training)
+    plan = compile_plan(graph, layout, Kernels(TABLE), dtype, training=training)
     return plan.bind(weights, gradients if training else None), weights, gradients, layout
 
 
@@ -236,11 +236,11 @@ def test_plans_of_two_batch_sizes_share_the_layout() -> None:
     assert plan_layout(large).digest() == layout.digest()
     weights = initial_weights(layout, 1, "float64")
     gradients = [np.zeros_like(weights) for _ in range(4)]
-    whole = compile_plan(large, layout, OPERATORS, "float64", training=True).bind(weights, gradients[3])
+    whole = compile_plan(large, layout, Kernels(OPERATORS), "float64", training=True).bind(weights, gradients[3])
     feed(whole)
     whole.run()
     for i in range(3):
-        part = compile_plan(small, layout, OPERATORS, "float64", training=True).bind(weights, gradients[i])
+        part = compile_plan(small, layout, Kernels(OPERATORS), "float64", training=True).bind(weights, gradients[i])
         feed(part, start=2 * i)
         part.run()
         np.testing.assert_allclose(part.outputs["loss"], whole.outputs["loss"][2 * i : 2 * i + 2], rtol=1e-12)
@@ -285,7 +285,7 @@ def test_precision() -> None:
 
 
 def plan_of(graph: Graph, training: bool) -> Plan:
-    return compile_plan(graph, plan_layout(graph), OPERATORS, "float32", training=training)
+    return compile_plan(graph, plan_layout(graph), Kernels(OPERATORS), "float32", training=training)
 
 
 def tiny() -> Graph:
@@ -339,7 +339,7 @@ def test_memory_is_reused() -> None:
 
 def test_missing_kernel() -> None:
     with pytest.raises(ShapeError) as error:
-        compile_plan(tiny(), plan_layout(tiny()), {}, "float32", training=False)
+        compile_plan(tiny(), plan_layout(tiny()), Kernels({}), "float32", training=False)
     assert str(error.value) == (
         "the kernel set has no kernel for accuracy, dense, normalise, relu, softmax_cross_entropy"
     )
@@ -348,7 +348,7 @@ def test_missing_kernel() -> None:
 def test_kernel_without_gradient() -> None:
     table = {**OPERATORS, ops.Relu: Kernel(OPERATORS[ops.Relu].forward)}
     graph = tiny()
-    plan = compile_plan(graph, plan_layout(graph), table, "float32", training=True)
+    plan = compile_plan(graph, plan_layout(graph), Kernels(table), "float32", training=True)
     weights = np.zeros(plan.layout.size, np.float32)
     with pytest.raises(ShapeError) as error:
         plan.bind(weights, weights.copy())

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.graph.graph import FLOAT
+from mpibow.graph.formats import canonical, pack, physical, unpack
+from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Call, Kernel, Shapes
 from mpibow.graph.steps import Sum
 
@@ -99,9 +100,21 @@ def name(case: Case) -> str:
 
 
 class Bench:
-    """The arrays of one case bound to one kernel, all poisoned with NaN until written."""
+    """The arrays of one case bound to one kernel, all poisoned with NaN until written.
 
-    def __init__(self, case: Case, kernel: Kernel, dtype: str, seed: int = 0, training: bool = True) -> None:
+    They are canonical. The kernel is asked for its layouts as if inputs came in the layouts `given`; it gets copies in
+    these (the arrays themselves where it wants them canonical), and what it writes is copied back.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        kernel: Kernel,
+        dtype: str,
+        seed: int = 0,
+        training: bool = True,
+        given: tuple[str, ...] | None = None,
+    ) -> None:
         generator = np.random.default_rng(seed)
         self.case, self.kernel, self.dtype = case, kernel, dtype
         dtypes = case.dtypes * len(case.shapes) if len(case.dtypes) == 1 else case.dtypes
@@ -120,7 +133,13 @@ class Bench:
         self.y, self.dy = np.full(self.shape, np.nan, dtype), generator.standard_normal(self.shape).astype(dtype)
         gradients = case.op.differentiable or ()
         self.dx = tuple(np.full_like(x, np.nan) if i in gradients else None for i, x in enumerate(self.x))
-        self.buffers = kernel.buffers(case.op, Shapes(case.shapes, self.shape, training))
+        shapes = Shapes(case.shapes, self.shape, training, tuple(gradients) if training else ())
+        asked = kernel.formats(case.op, shapes, given or tuple(canonical(shape) for shape in case.shapes))
+        floating = [
+            tag if kind == FLOAT else canonical(x) for tag, kind, x in zip(asked.x, dtypes, case.shapes, strict=True)
+        ]
+        self.shapes = replace(shapes, formats=replace(asked, x=tuple(floating)))
+        self.buffers = kernel.buffers(case.op, self.shapes)
         self.saved = self._arrays(self.buffers.saved)
 
     def _arrays(self, specs: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,25 +149,50 @@ class Bench:
             arrays[key].view(np.uint8).fill(0xFF)  # NaN, or a wild integer
         return arrays
 
+    def _weight_tags(self, backward: bool) -> tuple[dict[str, str], dict[str, str]]:
+        """The layouts of weights as the call reads them, and of their gradients."""
+        formats = self.shapes.formats
+        w = {key: formats.w.get(key, canonical(array.shape)) for key, array in self.w.items()}
+        return {key: formats.back.get(key, tag) if backward else tag for key, tag in w.items()}, {
+            key: formats.dw.get(key, tag) for key, tag in w.items()
+        }
+
     def call(self, backward: bool) -> Call:
-        scratch = self._arrays(self.buffers.backward if backward else self.buffers.forward)
+        formats, (read, written) = self.shapes.formats, self._weight_tags(backward)
+        gradients = zip(self.dx, formats.x, strict=True)
         return Call(
             "node",
             self.case.op,
-            self.x,
-            self.y,
-            self.w,
+            tuple(_inward(x, tag) for x, tag in zip(self.x, formats.x, strict=True)),
+            _inward(self.y, formats.y) if backward else _outward(self.y, formats.y),
+            {key: _inward(array, read[key]) for key, array in self.w.items()},
             self.saved,
-            scratch,
-            self.dy,
-            self.dx,
-            self.dw,
+            self._arrays(self.buffers.backward if backward else self.buffers.forward),
+            _inward(self.dy, formats.y),
+            tuple(None if dx is None else _outward(dx, tag) for dx, tag in gradients),
+            {key: _outward(array, written[key]) for key, array in self.dw.items()},
             self.statistics,
+            self.shapes,
         )
 
     def forward(self) -> np.ndarray[Any, Any]:
-        self.kernel.forward(self.call(backward=False))()
+        call = self.call(backward=False)
+        self.kernel.forward(call)()
+        _take(self.y, call.y, self.shapes.formats.y)
         return self.y.copy()
+
+    def backward(self) -> None:
+        """Runs backward twice, as it overwrites and never adds."""
+        assert self.kernel.backward is not None
+        call = self.call(backward=True)
+        run = self.kernel.backward(call)
+        run()
+        run()
+        for mine, array, tag in zip(self.dx, call.dx, self.shapes.formats.x, strict=True):
+            if mine is not None and array is not None:
+                _take(mine, array, tag)
+        for key, tag in self._weight_tags(backward=True)[1].items():
+            _take(self.dw[key], call.dw[key], tag)
 
     def hide_what_backward_may_not_read(self) -> None:
         reads = self.case.op.reads
@@ -157,3 +201,20 @@ class Bench:
         hidden += [] if "w" in reads else list(self.w.values())
         for array in hidden:
             array.view(np.uint8).fill(0xFF)
+
+
+def _inward(array: Array, tag: str) -> Array:
+    """`array` in the layout `tag`, for a kernel to read."""
+    return array if tag == canonical(array.shape) else pack(array, tag)
+
+
+def _outward(array: Array, tag: str) -> Array:
+    """Room for `array` in the layout `tag`, for a kernel to write."""
+    return array if tag == canonical(array.shape) else np.full(physical(tag, array.shape), np.nan, array.dtype)
+
+
+def _take(array: Array, written: Array, tag: str) -> None:
+    """Copies what a kernel wrote into `array`; padding must be zero."""
+    if tag != canonical(array.shape):
+        array[...] = unpack(written, tag, array.shape)
+        np.testing.assert_array_equal(pack(array, tag), written.reshape(physical(tag, array.shape)))

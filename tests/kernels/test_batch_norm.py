@@ -12,7 +12,7 @@ import mpibow as mb
 from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Graph
-from mpibow.graph.kernel import Shapes
+from mpibow.graph.kernel import Kernels, Shapes
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
@@ -76,7 +76,7 @@ def test_one_value_a_channel_cannot_be_trained_on() -> None:
     x = graph.input("x", (1, 3))
     graph.output("loss", ops.softmax_cross_entropy(mb.batch_norm(mb.dense(x, 3)), graph.input("l", (1,), "int32")))
     with pytest.raises(ShapeError) as caught:
-        compile_plan(graph, plan_layout(graph), OPERATORS, "float64", training=True)
+        compile_plan(graph, plan_layout(graph), Kernels(OPERATORS), "float64", training=True)
     assert str(caught.value) == f"batch_norm1 (batch_norm): {expected}"
 
 

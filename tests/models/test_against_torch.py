@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout, plan_statistics
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
@@ -95,14 +96,14 @@ def test_a_step_of_sgd(name: str) -> None:
             assert span.endswith(key)
             getattr(module, key).copy_(torch.from_numpy(ours[span]))
 
-    single = compile_plan(graph, layout, OPERATORS, "float32", training=False)
+    single = compile_plan(graph, layout, Kernels(OPERATORS), "float32", training=False)
     bound = single.bind(weights.astype("float32"), None, statistics.astype("float32"))
     bound.inputs["image"][...] = images
     bound.run()
     close(bound.outputs["logits"], net.eval()(torch.from_numpy(images)), tolerance=1e-4)  # float32's rounding
 
     for training in (False, True):
-        plan = compile_plan(graph, layout, OPERATORS, "float64", training=training)
+        plan = compile_plan(graph, layout, Kernels(OPERATORS), "float64", training=training)
         bound = plan.bind(weights, gradients, statistics)
         bound.inputs["image"][...], bound.inputs["label"][...] = images, labels
         bound.run()
@@ -122,7 +123,7 @@ def test_a_step_of_sgd(name: str) -> None:
         close(ours_running[f"{node.name}.mean"], module.running_mean)
         close(ours_running[f"{node.name}.variance"], module.running_var)
     if norms:  # and what was learnt is what evaluation takes
-        plan = compile_plan(graph, layout, OPERATORS, "float64", training=False)
+        plan = compile_plan(graph, layout, Kernels(OPERATORS), "float64", training=False)
         bound = plan.bind(weights, None, statistics)
         bound.inputs["image"][...], bound.inputs["label"][...] = images, labels
         bound.run()

@@ -9,6 +9,7 @@ import pytest
 
 from mpibow.bench import SHAPES
 from mpibow.graph.graph import Graph
+from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
@@ -88,7 +89,7 @@ def test_a_few_steps_on_one_batch_bring_its_loss_down(name: str) -> None:
     graph = graph_of(name, shape, 5, batch=8)
     layout = plan_layout(graph)
     weights, gradients = initial_weights(layout, 1, "float64"), np.zeros(layout.size)
-    plan = compile_plan(graph, layout, OPERATORS, "float64", training=True).bind(weights, gradients)
+    plan = compile_plan(graph, layout, Kernels(OPERATORS), "float64", training=True).bind(weights, gradients)
     generator = np.random.default_rng(0)
     plan.inputs["image"][...] = generator.integers(2, size=(8, *shape))
     plan.inputs["label"][...] = np.arange(8) % 5

@@ -9,6 +9,7 @@ import pytest
 
 from mpibow import ops
 from mpibow.graph.graph import Graph, Tensor
+from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
@@ -58,8 +59,8 @@ def test_gradient_of_a_plan(build: Callable[[Graph], None]) -> None:
     build(graph)
     layout = plan_layout(graph)
     weights, gradients = initial_weights(layout, 1, "float64"), np.full(layout.size, np.nan)
-    plan = compile_plan(graph, layout, OPERATORS, "float64", training=True).bind(weights, gradients)
-    evaluation = compile_plan(graph, layout, OPERATORS, "float64", training=False).bind(weights)
+    plan = compile_plan(graph, layout, Kernels(OPERATORS), "float64", training=True).bind(weights, gradients)
+    evaluation = compile_plan(graph, layout, Kernels(OPERATORS), "float64", training=False).bind(weights)
     generator = np.random.default_rng(0)
     for key, array in plan.inputs.items():
         if array.dtype == np.float64:

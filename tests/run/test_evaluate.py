@@ -13,7 +13,7 @@ from mpibow.comm import Communicator, Single, on_threads
 from mpibow.data.dataset import Array, ArrayData
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import Plan, compile_plan
-from mpibow.kernels import KERNEL_SETS
+from mpibow.kernels import NUMPY
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.classifier import Build, Net, classifier
 from mpibow.run.evaluate import Evaluation, Evaluator, due
@@ -23,7 +23,7 @@ from tests.run import tiny
 def built(batch: int, net: Net = tiny.plain) -> tuple[Plan, Build]:
     build = classifier(net, tiny.TRAIN.shape, "uint8", tiny.TRAIN.mean, tiny.TRAIN.std)
     layout = plan_layout(build(batch))
-    return compile_plan(build(batch), layout, KERNEL_SETS["numpy"].operators, "float64", training=False), build
+    return compile_plan(build(batch), layout, NUMPY, "float64", training=False), build
 
 
 def statistics_of(plan: Plan) -> Array:

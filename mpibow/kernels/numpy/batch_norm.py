@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.graph import FLOAT, Array, Shape
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
 from mpibow.ops import BatchNorm
 
@@ -16,27 +16,31 @@ def _rows(array: Array) -> Array:
 
 
 def buffers(op: BatchNorm, shapes: Shapes) -> Buffers:
-    n, c, *rest = shapes.y
-    if shapes.training and n * int(np.prod(rest)) == 1:
-        raise ShapeError("training needs more than one value a channel, the variance of one is 0: take a larger batch")
-    channel = ((c,), FLOAT)
+    channel = ((shapes.y[1],), FLOAT)
     if not shapes.training:
         return Buffers(forward={"inverse": channel, "shift": channel})
+    check_values(shapes.y)
     return Buffers(
-        saved={"normal": (shapes.y, FLOAT), "inverse": channel},
-        forward={"mean": channel, "variance": channel},
-        backward={"part": (shapes.y, FLOAT), "factor": channel},
+        saved={"mean": channel, "inverse": channel},
+        forward={"normal": (shapes.y, FLOAT), "variance": channel, "part": channel},
+        backward={"normal": (shapes.y, FLOAT), "part": (shapes.y, FLOAT), "factor": channel},
     )
 
 
+def check_values(shape: Shape) -> None:
+    """Raises ShapeError where training on (n, c, ...) has one value a channel."""
+    if int(np.prod(shape)) == shape[1]:
+        raise ShapeError("training needs more than one value a channel, the variance of one is 0: take a larger batch")
+
+
 def forward(call: Call) -> Run:
-    return _train(call) if "normal" in call.saved else _evaluate(call)
+    return _train(call) if "mean" in call.saved else _evaluate(call)
 
 
 def _train(call: Call) -> Run:
     op, x, y = call.op, _rows(call.x[0]), _rows(call.y)
-    normal, inverse = _rows(call.saved["normal"]), call.saved["inverse"]
-    mean, variance = call.scratch["mean"], call.scratch["variance"]
+    normal, variance, part = _rows(call.scratch["normal"]), call.scratch["variance"], call.scratch["part"]
+    mean, inverse = call.saved["mean"], call.saved["inverse"]
     weight, bias = call.w["weight"][:, None], call.w["bias"][:, None]
     running_mean, running_variance = call.statistics["mean"], call.statistics["variance"]
     number = y.dtype.type
@@ -59,8 +63,8 @@ def _train(call: Call) -> Run:
         np.multiply(normal, weight, out=y)
         np.add(y, bias, out=y)
         np.multiply(running_mean, keep, out=running_mean)
-        np.multiply(mean, take, out=mean)
-        np.add(running_mean, mean, out=running_mean)
+        np.multiply(mean, take, out=part)
+        np.add(running_mean, part, out=running_mean)
         np.multiply(running_variance, keep, out=running_variance)
         np.multiply(variance, unbiased, out=variance)
         np.add(running_variance, variance, out=running_variance)
@@ -89,12 +93,19 @@ def _evaluate(call: Call) -> Run:
 
 def backward(call: Call) -> Run:
     dy, dx, part, factor = _rows(call.dy), call.dx[0], _rows(call.scratch["part"]), call.scratch["factor"]
-    normal, inverse = _rows(call.saved["normal"]), call.saved["inverse"]
+    x, normal, mean, inverse = (
+        _rows(call.x[0]),
+        _rows(call.scratch["normal"]),
+        call.saved["mean"],
+        call.saved["inverse"],
+    )
     weight, dweight, dbias = call.w["weight"], call.dw["weight"], call.dw["bias"]
     dx3 = None if dx is None else _rows(dx)
     each = dy.dtype.type(1.0 / (dy.shape[0] * dy.shape[2]))
 
     def run() -> None:  # dx = weight / deviation (dy - mean(dy) - normal mean(dy normal))
+        np.subtract(x, mean[:, None], out=normal)
+        np.multiply(normal, inverse[:, None], out=normal)
         np.sum(dy, axis=(0, 2), out=dbias)
         np.multiply(dy, normal, out=part)
         np.sum(part, axis=(0, 2), out=dweight)

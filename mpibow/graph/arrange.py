@@ -1,0 +1,91 @@
+"""Layouts for a graph's tensors: kernels say what they want, reorders are inserted where neighbours disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from mpibow.errors import ShapeError
+from mpibow.graph.formats import Reorder, canonical
+from mpibow.graph.graph import FLOAT, Graph, Node
+from mpibow.graph.kernel import Formats, KernelTable, Shapes
+from mpibow.graph.steps import trained_values
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """`graph` with reorders as nodes; the layout of every tensor that is not canonical; what each node's kernel sees.
+
+    A gradient has its tensor's layout, so the backward half of a reorder is the reorder back.
+    """
+
+    graph: Graph
+    formats: Mapping[str, str]
+    shapes: Mapping[str, Shapes]
+
+    def weight_formats(self) -> dict[str, str]:
+        """The layout in which forward reads each weight, by full name."""
+        return {
+            node.full(key): tag
+            for node in self.graph.nodes
+            for key, tag in self.shapes[node.name].formats.w.items()
+            if key in node.weights
+        }
+
+
+def arrange(graph: Graph, kernels: KernelTable, training: bool) -> Arrangement:
+    """Asks every node's kernel in order, given what its inputs come in. Inputs and outputs of the graph are canonical.
+
+    Raises ShapeError where the kernels lack an operator or refuse the shapes.
+    """
+    missing = sorted({n.op.kind for n in graph.nodes if type(n.op) not in kernels and not n.op.is_view(training)})
+    if missing:
+        raise ShapeError(f"the kernel set has no kernel for {', '.join(missing)}")
+    trained = trained_values(graph) if training else set()
+    out = Graph()
+    for name in graph.inputs:
+        out.input(name, graph.tensors[name].shape, graph.tensors[name].dtype)
+    found: dict[str, str] = {}  # layouts that are not canonical
+    shapes: dict[str, Shapes] = {}
+
+    def layout_of(name: str) -> str:
+        return found.get(name, canonical(out.tensors[name].shape))
+
+    def reordered(name: str, tag: str) -> str:
+        """The tensor in the layout `tag`: itself, or a reorder of it that may be there already."""
+        if layout_of(name) == tag:
+            return name
+        copy = f"{name} as {tag}"
+        if copy not in out.tensors:
+            shape, op = out.tensors[name].shape, Reorder(layout_of(name), tag)
+            wanted = (0,) if name in trained else ()
+            shapes[copy] = Shapes((shape,), shape, training, wanted, Formats((op.source,), op.target))
+            out.append(Node(copy, op, (name,), {}, {}), shape)
+            if tag != canonical(shape):
+                found[copy] = tag
+            if name in trained:
+                trained.add(copy)
+        return copy
+
+    for node in graph.nodes:
+        x, y = tuple(graph.tensors[name].shape for name in node.inputs), graph.tensors[node.name].shape
+        wanted = tuple(i for i in node.op.differentiable or () if training and node.inputs[i] in trained)
+        mine = Shapes(x, y, training, wanted)
+        try:
+            if node.op.is_view(training):
+                formats = Formats(tuple(canonical(shape) for shape in x), canonical(y))
+            else:
+                formats = kernels[type(node.op)].formats(node.op, mine, tuple(layout_of(name) for name in node.inputs))
+        except ShapeError as error:
+            raise ShapeError(f"{node.name} ({node.op.kind}): {error}") from None
+        inputs = tuple(
+            reordered(name, tag) if graph.tensors[name].dtype == FLOAT else name
+            for name, tag in zip(node.inputs, formats.x, strict=True)
+        )
+        out.append(replace(node, inputs=inputs), y)
+        shapes[node.name] = replace(mine, formats=formats)
+        if formats.y != canonical(y):
+            found[node.name] = formats.y
+    for key, name in graph.outputs.items():
+        out.output(key, out.tensors[reordered(name, canonical(graph.tensors[name].shape))])
+    return Arrangement(out, found, shapes)

@@ -1,0 +1,71 @@
+"""Operators that stand for several nodes of a user's graph, for kernel sets that compute them in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mpibow.graph.graph import OUTPUT, Op, Shape, Weight
+from mpibow.ops.batch_norm import BatchNorm
+from mpibow.ops.conv import Conv2d
+
+
+@dataclass(frozen=True)
+class ConvRelu(Op):
+    """y = max(conv(x), 0)."""
+
+    conv: Conv2d
+    kind: ClassVar[str] = "conv+relu"
+    reads: ClassVar[frozenset[str]] = frozenset("xwy")
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return self.conv.infer(*shapes)
+
+    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+        return self.conv.weights(*shapes)
+
+
+@dataclass(frozen=True)
+class NormAddRelu(Op):
+    """y = batch_norm(x0), + x1 where `added`, then max(., 0) where `relu`."""
+
+    norm: BatchNorm
+    added: bool
+    relu: bool
+    kind: ClassVar[str] = "norm+add+relu"
+    reads: ClassVar[frozenset[str]] = frozenset("xwy")
+
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        return (0, 1) if self.added else (0,)
+
+    def shares(self, i: int) -> int | None:
+        return OUTPUT if i == 1 and not self.relu else None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return self.norm.infer(shapes[0])
+
+    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+        return self.norm.weights(shapes[0])
+
+    def statistics(self, *shapes: Shape) -> Mapping[str, Weight]:
+        return self.norm.statistics(shapes[0])
+
+
+@dataclass(frozen=True)
+class AddRelu(Op):
+    """y = max(x0 + x1, 0)."""
+
+    kind: ClassVar[str] = "add+relu"
+    reads: ClassVar[frozenset[str]] = frozenset("y")
+
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        return (0, 1)
+
+    def shares(self, i: int) -> int | None:
+        return 0 if i == 1 else None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return shapes[0]
