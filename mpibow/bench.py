@@ -1,6 +1,7 @@
-"""Measures training on made-up data, and the memory of a plan.
+"""Measures training on made-up data, where its time goes, and the memory of a plan.
 
 python -m mpibow.bench train MODEL --batch-size B --learners K --seconds S --json
+python -m mpibow.bench profile MODEL --batch-size B --seconds S --json
 python -m mpibow.bench memory MODEL --batch-size B --json
 """
 
@@ -12,6 +13,7 @@ import math
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +25,10 @@ from mpibow.comm.launch import run_ranks
 from mpibow.config import load_mapping
 from mpibow.data.dataset import ArrayData
 from mpibow.errors import ConfigError
+from mpibow.graph.kernel import one_by_one
+from mpibow.graph.layout import initial_weights
 from mpibow.graph.memory import peak
+from mpibow.graph.plan import compile_plan
 from mpibow.job import Job, make_job, named_net
 from mpibow.models import MODELS
 from mpibow.run.signals import Signals
@@ -89,6 +94,42 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
     }
 
 
+def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
+    """One learner's iteration, and the time of every kind of operator in it, each step timed by itself in turn."""
+    whole = bench_train(job, comm, seconds)
+    apart = replace(job.kernels, join=one_by_one)
+    plan = compile_plan(job.build(job.config.batch_size), job.layout, apart, job.config.precision, training=True)
+    weights = initial_weights(job.layout, job.config.seed, job.config.precision)
+    bound = plan.bind(weights, np.zeros_like(weights))
+    samples = np.arange(job.config.batch_size) % job.train.count
+    job.train.read(samples, bound.inputs["image"], bound.inputs["label"])
+    bound.run()
+    rounds: list[list[float]] = []
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < seconds:
+        stamps = [time.perf_counter()]
+        for run in bound.runs:
+            run()
+            stamps.append(time.perf_counter())
+        rounds.append(np.diff(stamps).tolist())
+    parts: dict[str, list[float]] = {}
+    for step, median in zip(plan.program.steps, np.median(np.array(rounds), axis=0).tolist(), strict=True):
+        parts.setdefault(
+            f"{step.kind} {step.node.op.kind}" if step.kind != step.node.op.kind else step.kind, []
+        ).append(median)
+    total = sum(map(sum, parts.values()))
+    iteration = whole["seconds_per_iteration"]["median"]
+    convolutions = sum(sum(times) for kind, times in parts.items() if kind.partition(" ")[2].startswith("conv"))
+    return {
+        "iteration": iteration,
+        "plan": total,
+        "convolutions": convolutions,
+        "ratio": iteration / convolutions if convolutions else None,
+        "parts": {kind: {"count": len(times), "seconds": sum(times)} for kind, times in parts.items()},
+        **{key: whole[key] for key in ("model", "batch_size", "kernels", "precision", "versions")},
+    }
+
+
 def bench_memory(job: Job) -> dict[str, Any]:
     """Bytes of a learner's training plan, and what they are to be compared with."""
     plan = job.training_plan()
@@ -111,8 +152,9 @@ def main(argv: list[str] | None = None) -> None:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="the whole training step on made-up data; also under mpirun")
+    profile = commands.add_parser("profile", help="where the time of one learner's iteration goes")
     memory = commands.add_parser("memory", help="the arena of a training plan, and how good it is")
-    for command in (train, memory):
+    for command in (train, profile, memory):
         command.add_argument("model", choices=sorted(MODELS), help="model to train")
         command.add_argument("--batch-size", type=int, default=8, help="samples of a learner (8)")
         command.add_argument("--shape", help="channels,height,width of an image; the model's own unless given")
@@ -120,7 +162,8 @@ def main(argv: list[str] | None = None) -> None:
         command.add_argument("--json", action="store_true", help="print one JSON line")
         command.add_argument("overrides", nargs="*", metavar="key.path=value", help="any other setting, as seed=2")
     train.add_argument("--learners", type=int, default=1, help="learners of a rank (1)")
-    train.add_argument("--seconds", type=float, default=10.0, help="how long to measure (10)")
+    for command in (train, profile):
+        command.add_argument("--seconds", type=float, default=10.0, help="how long to measure (10)")
     arguments, rest = parser.parse_known_args(argv)  # settings that stand behind options
     if any(text.startswith("-") or "=" not in text for text in rest):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -136,7 +179,8 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
         elif arguments.seconds <= 0:
             raise ConfigError(f"--seconds: must be above 0, got {arguments.seconds:g}")
         else:
-            found, text = bench_train(job, comm, arguments.seconds), _train_text
+            bench, text = (bench_train, _train_text) if arguments.command == "train" else (bench_profile, _profile_text)
+            found = bench(job, comm, arguments.seconds)
         comm.barrier()  # rank 0's folder is every rank's
     if comm.rank == 0:
         print(json.dumps(found) if arguments.json else text(found))
@@ -177,6 +221,23 @@ def _train_text(found: Mapping[str, Any]) -> str:
         f"{found['images_per_second']:,.0f} images/s, {1e3 * step['median']:.2f} ms an iteration "
         f"({1e3 * step['p10']:.2f} to {1e3 * step['p90']:.2f})"
     )
+
+
+def _profile_text(found: Mapping[str, Any]) -> str:
+    whole = found["iteration"]
+    rows = sorted(found["parts"].items(), key=lambda part: -part[1]["seconds"])
+    lines = [f"{found['model']}, batch {found['batch_size']}, 1 learner: {1e3 * whole:.2f} ms an iteration, of which"]
+    lines += [
+        f"  {kind:<32} {part['count']:4d} {1e3 * part['seconds']:9.3f} ms {part['seconds'] / whole:6.1%}"
+        for kind, part in rows
+    ]
+    rest = whole - found["plan"]
+    lines.append(f"  {'update, averaging, data, loop':<37} {1e3 * rest:9.3f} ms {rest / whole:6.1%}")
+    if found["ratio"]:
+        lines.append(
+            f"the iteration takes {found['ratio']:.2f} times its convolutions ({1e3 * found['convolutions']:.2f} ms)"
+        )
+    return "\n".join(lines)
 
 
 def _memory_text(found: Mapping[str, Any]) -> str:

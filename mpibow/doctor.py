@@ -65,6 +65,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
         out_free=_free(Path(out)),
         config=options.config or "",
         problem=problem,
+        **_kernels(options.library),
     )
 
 
@@ -93,6 +94,7 @@ def describe(facts: Facts) -> dict[str, str]:
         "python": ".".join(map(str, facts.python)),
         **facts.packages,
         "blas of numpy": facts.blas,
+        "kernels": facts.kernels,
         "launcher": facts.launcher or "none",
         "mpi": (facts.mpi_library or "none") + (f", threads '{facts.threads}'" if facts.size > 1 else ""),
         "cores": f"{facts.allowed} of {facts.machine}",
@@ -142,6 +144,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="YAML file of a run, to be checked with its data")
     parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that win over the file's")
+    parser.add_argument(
+        "--library", metavar="PATH", help="try this libdnnl.so of oneDNN 3, to be set as onednn.library=PATH"
+    )
     parser.add_argument("--learners", type=int, metavar="K", help="learners of every rank, to be set against its cores")
     return parser
 
@@ -173,6 +178,17 @@ def _load(comm: Communicator, path: str | None, overrides: list[str]) -> tuple[i
     if path is not None:
         open_job(config).training_plan()
     return counts[comm.rank], config.out
+
+
+def _kernels(library: str | None) -> dict[str, str]:
+    """What would compute, and what is wrong with the library that was asked for or with the one that was found."""
+    try:
+        from mpibow.kernels import choose
+
+        kernels, hint = choose("auto", "float32", library)
+    except (MpibowError, ImportError) as error:
+        return {"kernels": "none", "library": str(error)}
+    return {"kernels": kernels.about, "slow": hint}
 
 
 def _required() -> dict[str, str]:

@@ -30,6 +30,9 @@ class Facts:
     packages: Mapping[str, str] = field(default_factory=dict)  # what is installed, and its version
     required: Mapping[str, str] = field(default_factory=dict)  # what mpibow needs, and its least version; "" is any
     blas: str = "none"
+    kernels: str = "oneDNN 3"  # what computes
+    slow: str = ""  # why that is slow, and what to do
+    library: str = ""  # why the library that was asked for can't be used
     allowed: int = 1  # cores of this process
     machine: int = 1  # cores of the node
     learners: int | None = None  # of this rank; None: not given
@@ -94,6 +97,12 @@ def check_packages(facts: Facts) -> Finding:
     return Finding("ok", "packages", "all that mpibow needs are there")
 
 
+def check_kernels(facts: Facts) -> Finding:
+    if facts.library:
+        return Finding("error", "kernels", facts.library)
+    return Finding("warning", "kernels", facts.slow) if facts.slow else Finding("ok", "kernels", facts.kernels)
+
+
 def check_cores(facts: Facts) -> Finding:
     learners = facts.learners or 1
     warning = binding_warning(facts.allowed, facts.machine, learners, facts.local_size, facts.launcher)
@@ -140,6 +149,7 @@ CHECKS: tuple[Callable[[Facts], Finding], ...] = (
     check_threads,
     check_python,
     check_packages,
+    check_kernels,
     check_cores,
     check_memlock,
     check_shm,

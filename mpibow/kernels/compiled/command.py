@@ -1,0 +1,194 @@
+"""Commands: runs that are calls of C functions, so that a whole plan is one call that never takes the GIL.
+
+A command is a function's address and four integers. oneDNN's primitives fit as they are: (primitive, stream, number of
+arguments, arguments). A function compiled here takes (address of its arguments, 0, their number, 0); arguments are
+64-bit words: an array's address, an integer, or the bits of a float64.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
+from typing import Any
+
+import numba
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from mpibow.graph.graph import Array
+from mpibow.graph.kernel import Run
+
+SIGNATURE = types.int32(types.int64, types.int64, types.int64, types.int64)
+# Sums may be reordered, so that they run in vector registers; NaN and infinities stay what they are.
+FAST = {"reassoc", "contract", "arcp", "nsz"}
+
+
+@intrinsic
+def _call(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    """function(a, b, c, d), `function` being an address."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        kind = ir.FunctionType(ir.IntType(32), [ir.IntType(64)] * 4)
+        return builder.call(builder.inttoptr(values[0], kind.as_pointer()), values[1:])
+
+    return SIGNATURE.return_type(*[types.int64] * 5), generate
+
+
+@intrinsic
+def _pointer(typing: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.inttoptr(values[0], context.get_value_type(types.CPointer(types.float32)))
+
+    return types.CPointer(types.float32)(types.int64), generate
+
+
+@intrinsic
+def _words(typing: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.inttoptr(values[0], context.get_value_type(types.CPointer(types.int64)))
+
+    return types.CPointer(types.int64)(types.int64), generate
+
+
+@intrinsic
+def _bytes(typing: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.inttoptr(values[0], context.get_value_type(types.CPointer(types.uint8)))
+
+    return types.CPointer(types.uint8)(types.int64), generate
+
+
+@intrinsic
+def _integers(typing: Any, address: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.inttoptr(values[0], context.get_value_type(types.CPointer(types.int32)))
+
+    return types.CPointer(types.int32)(types.int64), generate
+
+
+@intrinsic
+def number(typing: Any, word: Any) -> Any:
+    """The float64 whose bits `word` has."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.bitcast(values[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+@numba.njit(inline="always")
+def words(address: int, count: int) -> Array:
+    """int64 (count,) at `address`: how a compiled function begins, with its first and third argument."""
+    return numba.carray(_words(address), (count,))
+
+
+@numba.njit(inline="always")
+def floats(address: int, count: int) -> Array:
+    """float32 (count,) at `address`."""
+    return numba.carray(_pointer(address), (count,))
+
+
+@numba.njit(inline="always")
+def integers(address: int, count: int) -> Array:
+    """int32 (count,) at `address`; reinterpret as uint32 where needed."""
+    return numba.carray(_integers(address), (count,))
+
+
+@numba.njit(inline="always")
+def octets(address: int, count: int) -> Array:
+    """uint8 (count,) at `address`."""
+    return numba.carray(_bytes(address), (count,))
+
+
+@numba.njit(nogil=True, cache=True)
+def _execute(table: Array) -> int:
+    """Calls the rows (function, a, b, c, d) in order; the number of the first that fails, -1 if none does."""
+    for i in range(len(table)):
+        row = table[i]
+        if _call(row[0], row[1], row[2], row[3], row[4]) != 0:
+            return i
+    return -1
+
+
+class Native:
+    """A function of SIGNATURE that numba compiles on first use, and keeps on disk."""
+
+    def __init__(self, function: Callable[[int, int, int, int], int]) -> None:
+        self._function = function
+
+    @cached_property
+    def address(self) -> int:
+        compiled = numba.cfunc(SIGNATURE, nopython=True, cache=True, fastmath=FAST)(self._function)
+        self._kept = compiled
+        return int(compiled.address)
+
+
+def native(function: Callable[[int, int, int, int], int]) -> Native:
+    """Decorates a function (arguments, 0, count, 0) -> 0: `a = words(arguments, count)`, then floats(a[0], n) ..."""
+    return Native(function)
+
+
+@native
+def _ignore(arguments: int, _: int, count: int, __: int) -> int:
+    """Calls function(a) for (function, a), whatever it returns."""
+    a = words(arguments, count)
+    _call(a[0], a[1], 0, 0, 0)
+    return 0
+
+
+@cache
+def call_address(address: int, argument: int) -> tuple[int, int, int, int, int]:
+    """A row that calls the C function at `address` with one integer; what it returns is not looked at."""
+    block = np.array([address, argument], np.int64)
+    _KEPT.append(block)
+    return (_ignore.address, block.ctypes.data, 0, 2, 0)
+
+
+_KEPT: list[Array] = []  # the argument blocks of rows that live as long as the process
+
+
+class Command:
+    """A run: rows (function, a, b, c, d), and whatever they point to."""
+
+    def __init__(self, rows: Sequence[Sequence[int]] | Array, *kept: Any) -> None:
+        self.table = np.array(rows, np.int64).reshape(-1, 5)
+        self._kept = kept
+
+    def __call__(self) -> None:
+        failed = _execute(self.table)
+        if failed >= 0:
+            raise RuntimeError(f"command {failed} of {len(self.table)} failed")
+
+
+def command(function: Native, *arguments: Array | int | float) -> Command:
+    """The call of a compiled function: arrays go by address, floats as float64."""
+    block = np.array([_word(argument) for argument in arguments], np.int64)
+    return Command([(function.address, block.ctypes.data, 0, len(block), 0)], block, arguments)
+
+
+def _word(argument: Array | int | float) -> int:
+    if isinstance(argument, np.ndarray):
+        return int(argument.ctypes.data)
+    if isinstance(argument, float):
+        return int(struct.unpack("q", struct.pack("d", argument))[0])
+    return int(argument)
+
+
+def together(commands: Sequence[Command]) -> Command:
+    """One command of several."""
+    return Command(np.concatenate([each.table for each in commands]), *commands)
+
+
+def join(runs: Sequence[Run]) -> list[Run]:
+    """The same runs, neighbours that are commands in one."""
+    joined: list[Run] = []
+    for run in runs:
+        last = joined[-1] if joined else None
+        if isinstance(run, Command) and isinstance(last, Command):
+            joined[-1] = Command(np.concatenate([last.table, run.table]), last, run)
+        else:
+            joined.append(run)
+    return joined

@@ -1,0 +1,70 @@
+"""The CPU at speed: oneDNN's primitives, and what numba compiles for the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpibow.graph.formats import Reorder
+from mpibow.graph.fuse import fuse
+from mpibow.graph.graph import Graph, Operator
+from mpibow.graph.kernel import Kernel, KernelTable
+from mpibow.kernels import numpy as reference
+from mpibow.kernels.compiled.table import OPERATORS as COMPILED
+from mpibow.kernels.onednn.batch_norm import BatchNormalisation
+from mpibow.kernels.onednn.conv import Convolution
+from mpibow.kernels.onednn.dense import InnerProduct
+from mpibow.kernels.onednn.library import Library
+from mpibow.kernels.onednn.pool import Pooling
+from mpibow.kernels.onednn.simple import LocalResponse, Reordering, SoftMax
+from mpibow.ops import Add, AvgPool2d, BatchNorm, Conv2d, Dense, LocalResponseNorm, MaxPool2d, Relu, Softmax
+from mpibow.ops.fused import AddRelu, ConvRelu, NormAddRelu
+
+
+def operators(library: Library) -> KernelTable:
+    """NumPy's kernels where neither oneDNN nor numba has better ones."""
+    convolution, norm = Convolution(library), BatchNormalisation(library)
+    return {
+        **reference.OPERATORS,
+        **COMPILED,
+        AvgPool2d: _kernel(Pooling(library, reference.OPERATORS[AvgPool2d])),
+        BatchNorm: _kernel(norm),
+        Conv2d: _kernel(convolution),
+        ConvRelu: _kernel(convolution),
+        Dense: _kernel(InnerProduct(library)),
+        LocalResponseNorm: _kernel(LocalResponse(library, reference.OPERATORS[LocalResponseNorm])),
+        MaxPool2d: _kernel(Pooling(library, reference.OPERATORS[MaxPool2d])),
+        NormAddRelu: _kernel(norm),
+        Reorder: _kernel(Reordering(library)),
+        Softmax: _kernel(SoftMax(library)),
+    }
+
+
+def _kernel(kernels: Any) -> Kernel:
+    return Kernel(kernels.forward, kernels.backward, kernels.buffers, kernels.formats)
+
+
+def conv_relu(chain: tuple[Operator, ...]) -> Operator | None:
+    match chain:
+        case (Conv2d() as conv, Relu()):
+            return ConvRelu(conv)
+    return None
+
+
+def norm_add_relu(chain: tuple[Operator, ...]) -> Operator | None:
+    match chain:
+        case (BatchNorm() as norm, Relu()):
+            return NormAddRelu(norm, added=False, relu=True)
+        case (BatchNorm() as norm, Add((1.0, 1.0)), Relu()):
+            return NormAddRelu(norm, added=True, relu=True)
+    return None
+
+
+def add_relu(chain: tuple[Operator, ...]) -> Operator | None:
+    match chain:
+        case (Add((1.0, 1.0)), Relu()):
+            return AddRelu()
+    return None
+
+
+def rewrite(graph: Graph, training: bool) -> Graph:
+    return fuse(graph, (conv_relu, norm_add_relu, add_relu), longest=3)

@@ -1,0 +1,138 @@
+"""Batch normalisation by oneDNN, with the relu and the sum behind it where they were fused with it."""
+
+from __future__ import annotations
+
+import math
+from ctypes import c_float, c_int, c_uint
+
+import numpy as np
+
+from mpibow.graph.graph import FLOAT, Shape
+from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
+from mpibow.kernels.compiled.command import command, floats, native, number, words
+from mpibow.kernels.compiled.elementwise import add_relu, masked
+from mpibow.kernels.numpy.batch_norm import check_values
+from mpibow.kernels.onednn import library as dnn
+from mpibow.kernels.onednn.library import Library, Primitive, chain
+from mpibow.ops import BatchNorm
+from mpibow.ops.fused import NormAddRelu
+
+GLOBAL, SCALE, SHIFT, RELU = 1, 2, 4, 8  # dnnl_normalization_flags_t
+
+
+@native
+def _follow(arguments: int, _: int, count: int, __: int) -> int:
+    """(mean, variance, running mean, running variance, channels, momentum, momentum * n / (n - 1)): the running ones
+    move by their share; variances are biased, the running one is not."""
+    a = words(arguments, count)
+    n = a[4]
+    mean, variance, running_mean, running_variance = floats(a[0], n), floats(a[1], n), floats(a[2], n), floats(a[3], n)
+    take, unbiased = np.float32(number(a[5])), np.float32(number(a[6]))
+    keep = np.float32(1) - take
+    for i in range(n):
+        running_mean[i] = keep * running_mean[i] + take * mean[i]
+        running_variance[i] = keep * running_variance[i] + unbiased * variance[i]
+    return 0
+
+
+class BatchNormalisation:
+    """BatchNorm and NormAddRelu. A relu without a sum is the primitive's own; the sum is one more pass."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self._made: dict[tuple[BatchNorm | NormAddRelu, Shape, str, bool], tuple[Primitive, Primitive | None]] = {}
+
+    def _pair(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> tuple[Primitive, Primitive | None]:
+        key = (op, shapes.y, shapes.formats.y, shapes.training)
+        if key not in self._made:
+            self._made[key] = self._make(op, shapes)
+        return self._made[key]
+
+    def _make(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> tuple[Primitive, Primitive | None]:
+        norm, added, relu = _parts(op)
+        x, epsilon, make = self.library.descriptor(shapes.y, shapes.formats.y), norm.epsilon, self.library.primitive
+        flags = SCALE | SHIFT | (RELU if relu and not added else 0) | (0 if shapes.training else GLOBAL)
+        settings = c_float(epsilon), c_uint(flags)
+        kind = c_int(dnn.TRAINING if shapes.training else dnn.INFERENCE)
+        forward = make("batch_normalization_forward", kind, x, x, *settings)
+        if not shapes.training:
+            return forward, None
+        return forward, make("batch_normalization_backward", c_int(dnn.BACKWARD), x, x, x, *settings, forward)
+
+    def formats(self, op: BatchNorm | NormAddRelu, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+        return Formats((given[0],) * len(shapes.x), given[0])
+
+    def buffers(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> Buffers:
+        forward, backward = self._pair(op, shapes)
+        scratch: dict[str, Spec] = {"scratch": ((forward.scratch,), "uint8")}
+        if backward is None:
+            return Buffers(forward=scratch)
+        check_values(shapes.y)
+        _, added, relu = _parts(op)
+        channel: Spec = ((shapes.y[1],), FLOAT)
+        saved = {"mean": channel, "variance": channel}
+        if relu and not added:
+            saved["mask"] = ((forward.layout(dnn.WORKSPACE).bytes,), "uint8")
+        back: dict[str, Spec] = {"scratch": ((backward.scratch,), "uint8")}
+        image: Spec = ((forward.layout(dnn.DST).bytes // 4,), FLOAT)
+        if added and relu and 1 not in shapes.wanted:
+            back["dz"] = image
+        if 0 not in shapes.wanted:
+            back["dx"] = image
+        return Buffers(saved=saved, forward=scratch, backward=back)
+
+    def forward(self, call: Call) -> Run:
+        norm, added, relu = _parts(call.op)
+        forward, _ = self._pair(call.op, call.shapes)
+        mean, variance = call.saved.get("mean"), call.saved.get("variance")
+        running = call.statistics["mean"], call.statistics["variance"]
+        arrays = {
+            dnn.SRC: call.x[0], dnn.DST: call.y, dnn.SCALE: call.w["weight"], dnn.SHIFT: call.w["bias"],
+            dnn.MEAN: running[0], dnn.VARIANCE: running[1], dnn.SCRATCHPAD: call.scratch["scratch"],
+        }  # fmt: skip
+        runs: list[Run] = []
+        if mean is not None and variance is not None:
+            arrays |= {dnn.MEAN: mean, dnn.VARIANCE: variance}
+            values = math.prod(call.shapes.y) // mean.size
+            bias = values / (values - 1)
+            runs.append(command(_follow, mean, variance, *running, mean.size, norm.momentum, norm.momentum * bias))
+        if "mask" in call.saved:
+            arrays[dnn.WORKSPACE] = call.saved["mask"]
+        if added and relu:
+            runs.append(command(add_relu, call.y, call.x[1], call.y, call.y.size))
+        elif added:
+            runs.append(command(_add, call.y, call.x[1], call.y.size))
+        return chain([forward.command(arrays), *runs])
+
+    def backward(self, call: Call) -> Run:
+        _, added, relu = _parts(call.op)
+        _, backward = self._pair(call.op, call.shapes)
+        assert backward is not None
+        dy, runs = call.dy, list[Run]()
+        if added and relu:
+            dz = call.dx[1] if call.dx[1] is not None else call.scratch["dz"]
+            runs.append(command(masked, dy, call.y, dz, dy.size))
+            dy = dz
+        arrays = {
+            dnn.SRC: call.x[0], dnn.DIFF_DST: dy, dnn.SCALE: call.w["weight"], dnn.MEAN: call.saved["mean"],
+            dnn.VARIANCE: call.saved["variance"], dnn.DIFF_SCALE: call.dw["weight"], dnn.DIFF_SHIFT: call.dw["bias"],
+            dnn.DIFF_SRC: call.dx[0] if call.dx[0] is not None else call.scratch["dx"],
+            dnn.SCRATCHPAD: call.scratch["scratch"],
+        }  # fmt: skip
+        if "mask" in call.saved:
+            arrays[dnn.WORKSPACE] = call.saved["mask"]
+        return chain([*runs, backward.command(arrays)])
+
+
+@native
+def _add(arguments: int, _: int, count: int, __: int) -> int:
+    """(y, x, n): y += x."""
+    a = words(arguments, count)
+    y, x = floats(a[0], a[2]), floats(a[1], a[2])
+    for i in range(a[2]):
+        y[i] += x[i]
+    return 0
+
+
+def _parts(op: BatchNorm | NormAddRelu) -> tuple[BatchNorm, bool, bool]:
+    return (op.norm, op.added, op.relu) if isinstance(op, NormAddRelu) else (op, False, False)

@@ -1,0 +1,166 @@
+"""Convolution by oneDNN, in the layouts that it chooses."""
+
+from __future__ import annotations
+
+from ctypes import c_int
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpibow.graph.formats import canonical
+from mpibow.graph.graph import FLOAT, Array, Shape
+from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes
+from mpibow.kernels.compiled.command import command
+from mpibow.kernels.compiled.elementwise import masked
+from mpibow.kernels.onednn import library as dnn
+from mpibow.kernels.onednn.library import Library, Primitive, chain, dims
+from mpibow.ops import Conv2d
+from mpibow.ops.fused import ConvRelu
+
+
+@dataclass(frozen=True)
+class Trio:
+    """The primitives of one convolution; those of its backward half only where they are needed."""
+
+    forward: Primitive
+    data: Primitive | None
+    weights: Primitive | None
+
+    @property
+    def weight(self) -> str:
+        return self.forward.layout(dnn.WEIGHTS).tag
+
+    @property
+    def back(self) -> str:
+        return self.data.layout(dnn.WEIGHTS).tag if self.data else self.weight
+
+    @property
+    def gradient(self) -> str:
+        return self.weights.layout(dnn.DIFF_WEIGHTS).tag if self.weights else self.weight
+
+
+class Convolution:
+    """Weights of a convolution in groups have one axis more in oneDNN, (g, o / g, c / g, h, w): they stay canonical in
+    the replica, and are reordered into scratch memory here."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self._made: dict[tuple[ConvRelu | Conv2d, Shape, bool, bool], Trio] = {}
+
+    def _trio(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Trio:
+        key = (op, shapes.x[0], shapes.training, bool(shapes.wanted))
+        if key not in self._made:
+            self._made[key] = self._make(op, shapes)
+        return self._made[key]
+
+    def _make(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Trio:
+        conv, relu = (op.conv, True) if isinstance(op, ConvRelu) else (op, False)
+        any_layout, make = self.library.descriptor, self.library.primitive
+        weight, bias = any_layout(_grouped(conv, shapes)), any_layout((conv.channels,), "a") if conv.bias else None
+        window = (
+            dims(*conv.stride), dims(*(d - 1 for d in conv.dilation)), dims(*conv.padding),
+            dims(*_after(conv, shapes)),
+        )  # fmt: skip
+        kind, direct = c_int(dnn.TRAINING if shapes.training else dnn.INFERENCE), c_int(dnn.DIRECT)
+        x, y = any_layout(shapes.x[0]), any_layout(shapes.y)
+        forward = make("convolution_forward", kind, direct, x, weight, bias, y, *window, relu=relu)
+        if not shapes.training:
+            return Trio(forward, None, None)
+        x, y = forward.layout(dnn.SRC), forward.layout(dnn.DST)
+        data = None
+        hint = make("convolution_forward", kind, direct, x, weight, bias, y, *window) if relu else forward
+        if shapes.wanted:
+            data = make("convolution_backward_data", direct, x, weight, y, *window, hint)
+        weights = make("convolution_backward_weights", direct, x, weight, bias, y, *window, hint)
+        return Trio(forward, data, weights)
+
+    def formats(self, op: ConvRelu | Conv2d, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+        trio = self._trio(op, shapes)
+        x, y = trio.forward.layout(dnn.SRC).tag, trio.forward.layout(dnn.DST).tag
+        if _groups(op) > 1:
+            return Formats((x,), y)
+        return Formats((x,), y, {"weight": trio.weight}, {"weight": trio.back}, {"weight": trio.gradient})
+
+    def buffers(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Buffers:
+        trio = self._trio(op, shapes)
+        forward = {"scratch": ((trio.forward.scratch,), "uint8")}
+        backward = (
+            {"scratch": ((max(p.scratch for p in (trio.data, trio.weights) if p),), "uint8")} if trio.weights else {}
+        )
+        if isinstance(op, ConvRelu):
+            backward["dz"] = ((trio.forward.layout(dnn.DST).bytes // 4,), FLOAT)
+        if _groups(op) > 1:
+            forward["weight"] = ((trio.forward.layout(dnn.WEIGHTS).bytes // 4,), FLOAT)
+            if trio.data:
+                backward["weight"] = ((trio.data.layout(dnn.WEIGHTS).bytes // 4,), FLOAT)
+            if trio.weights:
+                backward["dweight"] = ((trio.weights.layout(dnn.DIFF_WEIGHTS).bytes // 4,), FLOAT)
+        return Buffers(forward=forward, backward=backward)
+
+    def forward(self, call: Call) -> Run:
+        trio, weight, runs = self._trio(call.op, call.shapes), call.w["weight"], list[Run]()
+        if "weight" in call.scratch:
+            runs.append(self._regroup(call, trio.weight, inward=True))
+            weight = call.scratch["weight"]
+        arrays = {dnn.SRC: call.x[0], dnn.WEIGHTS: weight, dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"]}
+        if "bias" in call.w:
+            arrays[dnn.BIAS] = call.w["bias"]
+        return chain([*runs, trio.forward.command(arrays)])
+
+    def backward(self, call: Call) -> Run:
+        trio, dy, runs = self._trio(call.op, call.shapes), call.dy, list[Run]()
+        assert trio.weights is not None
+        scratch, dx = call.scratch["scratch"], call.dx[0]
+        if "dz" in call.scratch:
+            dy = call.scratch["dz"]
+            runs.append(command(masked, call.dy, call.y, dy, call.y.size))
+        dweight = call.scratch.get("dweight", call.dw["weight"])
+        arrays = {dnn.SRC: call.x[0], dnn.DIFF_DST: dy, dnn.DIFF_WEIGHTS: dweight, dnn.SCRATCHPAD: scratch}
+        if "bias" in call.dw:
+            arrays[dnn.DIFF_BIAS] = call.dw["bias"]
+        runs.append(trio.weights.command(arrays))
+        if "dweight" in call.scratch:
+            runs.append(self._regroup(call, trio.gradient, inward=False))
+        if dx is not None and trio.data is not None:
+            weight = call.w["weight"]
+            if "weight" in call.scratch:
+                runs.append(self._regroup(call, trio.back, inward=True))
+                weight = call.scratch["weight"]
+            arrays = {dnn.DIFF_DST: dy, dnn.WEIGHTS: weight, dnn.DIFF_SRC: dx, dnn.SCRATCHPAD: scratch}
+            runs.append(trio.data.command(arrays))
+        return chain(runs)
+
+    def _regroup(self, call: Call, tag: str, *, inward: bool) -> Run:
+        """Weights in groups to the layout that a primitive wants, or a gradient back."""
+        shape = _grouped(call.op.conv if isinstance(call.op, ConvRelu) else call.op, call.shapes)
+        plain = canonical(shape)
+        if inward:
+            copy = self.library.reorder(shape, plain, tag)
+            return copy.command(
+                {dnn.SRC: call.w["weight"], dnn.DST: call.scratch["weight"], dnn.SCRATCHPAD: _none(copy)}
+            )
+        copy = self.library.reorder(shape, tag, plain)
+        return copy.command({dnn.SRC: call.scratch["dweight"], dnn.DST: call.dw["weight"], dnn.SCRATCHPAD: _none(copy)})
+
+
+def _none(primitive: Primitive) -> Array:
+    return np.zeros(max(primitive.scratch, 64), np.uint8)
+
+
+def _groups(op: ConvRelu | Conv2d) -> int:
+    return op.conv.groups if isinstance(op, ConvRelu) else op.groups
+
+
+def _grouped(op: Conv2d, shapes: Shapes) -> Shape:
+    """The weight's shape as oneDNN sees it."""
+    g, c = op.groups, shapes.x[0][1]
+    return (op.channels, c, *op.kernel) if g == 1 else (g, op.channels // g, c // g, *op.kernel)
+
+
+def _after(op: Conv2d, shapes: Shapes) -> tuple[int, int]:
+    """The padding behind the image that the windows reach: less than in front where the stride leaves a rest."""
+    reach = [d * (k - 1) + 1 for d, k in zip(op.dilation, op.kernel, strict=True)]
+    rows, columns = (
+        (shapes.y[2 + i] - 1) * op.stride[i] + reach[i] - shapes.x[0][2 + i] - op.padding[i] for i in (0, 1)
+    )
+    return rows, columns

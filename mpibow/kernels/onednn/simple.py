@@ -1,0 +1,129 @@
+"""Operators that are one oneDNN primitive forward and one backward: reorder, softmax, local response normalisation."""
+
+from __future__ import annotations
+
+from ctypes import c_float, c_int, c_int64
+
+from mpibow.graph.formats import Reorder, canonical
+from mpibow.graph.graph import Array
+from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec
+from mpibow.kernels.onednn import library as dnn
+from mpibow.kernels.onednn.library import Library, Primitive
+from mpibow.ops import LocalResponseNorm, Softmax
+
+
+class Reordering:
+    """From one layout to another, and a gradient back."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+
+    def formats(self, op: Reorder, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+        return Formats((op.source,), op.target)
+
+    def buffers(self, op: Reorder, shapes: Shapes) -> Buffers:
+        there = self.library.reorder(shapes.y, op.source, op.target)
+        back = self.library.reorder(shapes.y, op.target, op.source)
+        return Buffers(
+            forward={"scratch": ((there.scratch,), "uint8")}, backward={"scratch": ((back.scratch,), "uint8")}
+        )
+
+    def forward(self, call: Call) -> Run:
+        op = call.op
+        there = self.library.reorder(call.shapes.y, op.source, op.target)
+        return there.command({dnn.SRC: call.x[0], dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"]})
+
+    def backward(self, call: Call) -> Run:
+        op, dx = call.op, call.dx[0]
+        assert dx is not None
+        back = self.library.reorder(call.shapes.y, op.target, op.source)
+        return back.command({dnn.SRC: call.dy, dnn.DST: dx, dnn.SCRATCHPAD: call.scratch["scratch"]})
+
+
+class SoftMax:
+    """Canonical only: it stands at a net's end."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+
+    def formats(self, op: Softmax, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+        tag = canonical(shapes.y)
+        return Formats((tag,), tag)
+
+    def _pair(self, op: Softmax, shapes: Shapes) -> tuple[Primitive, Primitive]:
+        x, axis, make = self.library.descriptor(shapes.y, canonical(shapes.y)), c_int(op.axis), self.library.primitive
+        forward = make("softmax_forward", c_int(dnn.TRAINING), c_int(dnn.SOFTMAX), x, x, axis)
+        return forward, make("softmax_backward", c_int(dnn.SOFTMAX), x, x, x, axis, forward)
+
+    def buffers(self, op: Softmax, shapes: Shapes) -> Buffers:
+        forward, backward = self._pair(op, shapes)
+        return Buffers(
+            forward={"scratch": ((forward.scratch,), "uint8")}, backward={"scratch": ((backward.scratch,), "uint8")}
+        )
+
+    def forward(self, call: Call) -> Run:
+        arrays = {dnn.SRC: call.x[0], dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"]}
+        return self._pair(call.op, call.shapes)[0].command(arrays)
+
+    def backward(self, call: Call) -> Run:
+        dx = call.dx[0]
+        assert dx is not None
+        arrays = {dnn.DST: call.y, dnn.DIFF_DST: call.dy, dnn.DIFF_SRC: dx, dnn.SCRATCHPAD: call.scratch["scratch"]}
+        return self._pair(call.op, call.shapes)[1].command(arrays)
+
+
+class LocalResponse:
+    """In the layout that is given. `otherwise` computes even sizes, whose window oneDNN places elsewhere."""
+
+    def __init__(self, library: Library, otherwise: Kernel) -> None:
+        self.library, self.otherwise = library, otherwise
+
+    def formats(self, op: LocalResponseNorm, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+        tag = given[0] if op.size % 2 else canonical(shapes.y)
+        return Formats((tag,), tag)
+
+    def _pair(self, op: LocalResponseNorm, shapes: Shapes) -> tuple[Primitive, Primitive | None]:
+        x, make = self.library.descriptor(shapes.y, shapes.formats.y), self.library.primitive
+        across = c_int(dnn.LRN_ACROSS)
+        settings = c_int64(op.size), c_float(op.alpha), c_float(op.beta), c_float(op.k)
+        kind = c_int(dnn.TRAINING if shapes.training else dnn.INFERENCE)
+        forward = make("lrn_forward", kind, across, x, x, *settings)
+        backward = make("lrn_backward", across, x, x, x, *settings, forward) if shapes.training else None
+        return forward, backward
+
+    def buffers(self, op: LocalResponseNorm, shapes: Shapes) -> Buffers:
+        if op.size % 2 == 0:
+            return self.otherwise.buffers(op, shapes)
+        forward, backward = self._pair(op, shapes)
+        scratch: dict[str, Spec] = {"scratch": ((forward.scratch,), "uint8")}
+        if backward is None:
+            return Buffers(forward=scratch)
+        saved = forward.layout(dnn.WORKSPACE).bytes
+        return Buffers(
+            saved={"powers": ((saved,), "uint8")} if saved else {},
+            forward=scratch,
+            backward={"scratch": ((backward.scratch,), "uint8")},
+        )
+
+    def forward(self, call: Call) -> Run:
+        if call.op.size % 2 == 0:
+            return self.otherwise.forward(call)
+        arrays = {dnn.SRC: call.x[0], dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"], **_powers(call)}
+        return self._pair(call.op, call.shapes)[0].command(arrays)
+
+    def backward(self, call: Call) -> Run:
+        if call.op.size % 2 == 0:
+            assert self.otherwise.backward is not None
+            return self.otherwise.backward(call)
+        backward, dx = self._pair(call.op, call.shapes)[1], call.dx[0]
+        assert backward is not None
+        assert dx is not None
+        arrays = {
+            dnn.SRC: call.x[0], dnn.DIFF_DST: call.dy, dnn.DIFF_SRC: dx, dnn.SCRATCHPAD: call.scratch["scratch"],
+            **_powers(call),
+        }  # fmt: skip
+        return backward.command(arrays)
+
+
+def _powers(call: Call) -> dict[int, Array]:
+    return {dnn.WORKSPACE: call.saved["powers"]} if "powers" in call.saved else {}
