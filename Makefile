@@ -17,8 +17,8 @@ endif
 # A site's launcher may put its own folder first on the PATH, with another Python in it.
 python := $(if $(filter site,$(MPI)),$(CURDIR)/$(VENV)/bin/)python
 RUN_EXTRAS_openmpi := demo
-RUN_EXTRAS_mpich := digits,mpich
-RUN_EXTRAS_site := digits
+RUN_EXTRAS_mpich := digits,mpich,cpu
+RUN_EXTRAS_site := digits,cpu
 RUN_EXTRAS := $(RUN_EXTRAS_$(MPI))
 ifeq ($(RUN_EXTRAS),)
 $(error MPI must be openmpi, mpich or site, got '$(MPI)')

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from mpibow.graph.graph import Graph, Node, Operator
+from mpibow.graph.graph import Graph, Node, Operator, Weight
 
-# The operator for a chain of operators, or None where they do not make one. The chain's first node gives it its
-# weights and first inputs; every other node adds the inputs that are not the chain's own.
+# The operator for a chain of operators, or None where they do not make one. The chain's first node gives it its first
+# inputs, every other node those that are not the chain's own. The first node's weights keep their keys, those of the
+# others have the operator's kind in front: batch_norm.bias.
 Fusion = Callable[[tuple[Operator, ...]], Operator | None]
 
 
 def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
     """`graph` with the longest chains of up to `longest` nodes that one of `fusions` knows replaced by one node each.
 
-    Nodes behind the first must own no weights. The fused node has the name of the last, so its output does.
+    The fused node has the name of the last, so its output does.
     """
     users: dict[str, list[Node]] = {}
     for node in graph.nodes:
@@ -29,7 +30,7 @@ def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
         chain = [node]
         while len(chain) < longest and chain[-1].name not in shown and len(users.get(chain[-1].name, ())) == 1:
             (behind,) = users[chain[-1].name]
-            if behind.weights or behind.statistics or behind.name in inside:
+            if behind.name in inside:
                 break
             chain.append(behind)
         for length in range(len(chain), 1, -1):
@@ -43,19 +44,29 @@ def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
         out.input(name, graph.tensors[name].shape, graph.tensors[name].dtype)
     for node in graph.nodes:
         if node.name in taken:
-            first, *others = part = taken[node.name]
-            op = _fused(part, fusions)
+            op = _fused(taken[node.name], fusions)
             assert op is not None
-            own = {member.name for member in part}
-            inputs = first.inputs + tuple(name for other in others for name in other.inputs if name not in own)
-            owner = first.owner or first.name
-            node = Node(node.name, op, inputs, first.weights, first.statistics, owner)
+            node = _joined(taken[node.name], op)
         elif node.name in inside:
             continue
         out.append(node, graph.tensors[node.name].shape)
     for key, name in graph.outputs.items():
         out.output(key, out.tensors[name])
     return out
+
+
+def _joined(chain: tuple[Node, ...], op: Operator) -> Node:
+    own = {member.name for member in chain}
+    inputs = tuple(name for member in chain for name in member.inputs if name not in own)
+    weights: dict[str, Weight] = {}
+    statistics: dict[str, Weight] = {}
+    names: dict[str, str] = {}
+    for number, member in enumerate(chain):
+        before = f"{member.op.kind}." if number else ""
+        weights |= {before + key: weight for key, weight in member.weights.items()}
+        statistics |= {before + key: statistic for key, statistic in member.statistics.items()}
+        names |= {before + key: member.full(key) for key in (*member.weights, *member.statistics)}
+    return Node(chain[-1].name, op, inputs, weights, statistics, names)
 
 
 def _fused(chain: tuple[Node, ...], fusions: Sequence[Fusion]) -> Operator | None:

@@ -90,8 +90,8 @@ class Tensor:
 class Node:
     """An operator at its place: the tensors it reads; its output carries the node's name.
 
-    `owner` is the node of the user's graph whose weights and statistics these are: another one where several nodes
-    were fused into this one.
+    `names` are the full names of weights and statistics by key, where they are not this node's own: it is several
+    nodes of the user's graph in one.
     """
 
     name: str
@@ -99,11 +99,11 @@ class Node:
     inputs: tuple[str, ...]
     weights: Mapping[str, Weight]
     statistics: Mapping[str, Weight]
-    owner: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
 
     def full(self, key: str) -> str:
         """The name of the weight or statistic `key` in a replica: conv1.weight."""
-        return f"{self.owner or self.name}.{key}"
+        return self.names.get(key, f"{self.name}.{key}")
 
 
 class Graph:

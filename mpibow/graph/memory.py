@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from mpibow.graph.graph import Array
+
 ALIGNMENT = 64  # bytes: a cache line
 
 
@@ -16,6 +20,14 @@ class Block:
     size: int
     first: int
     last: int
+
+
+def zeros(shape: int | tuple[int, ...], dtype: str) -> Array:
+    """Zeros whose first element lies at a multiple of ALIGNMENT; pages that nobody touches take no memory."""
+    size = int(np.prod(shape, dtype=np.int64)) * np.dtype(dtype).itemsize
+    raw = np.zeros(size + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
 
 
 def lifetimes(uses: Sequence[Iterable[str]], until_end: Iterable[str]) -> dict[str, tuple[int, int]]:

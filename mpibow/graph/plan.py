@@ -14,7 +14,7 @@ from mpibow.graph.formats import Reorder, canonical, physical
 from mpibow.graph.graph import FLOAT, Array, Graph, Node, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernels, Run, Shapes
 from mpibow.graph.layout import Layout, initial_weights, plan_layout, plan_statistics
-from mpibow.graph.memory import Block, lifetimes, peak, place
+from mpibow.graph.memory import Block, lifetimes, peak, place, zeros
 from mpibow.graph.steps import Program, Step, Value, compile_steps, gradient
 
 
@@ -40,11 +40,10 @@ class Plan:
 
         `statistics` (statistics.size,) starts as the operators say unless given.
         """
-        arena = np.zeros(self.arena_bytes + 64, np.uint8)
-        shift = -arena.ctypes.data % 64  # arena offsets are aligned, so make its start so
+        arena = zeros(self.arena_bytes, "uint8")
         if statistics is None:
             statistics = initial_weights(self.statistics, 0, self.dtype)
-        return BoundPlan(self, arena[shift : shift + self.arena_bytes], weights, gradients, statistics)
+        return BoundPlan(self, arena, weights, gradients, statistics)
 
     @property
     def reorders(self) -> list[Step]:
@@ -150,7 +149,7 @@ class BoundPlan:
         self.plan = plan
         self._arena = arena
         tensors = plan.graph.tensors
-        self.inputs = {n: np.zeros(tensors[n].shape, _dtype(tensors[n].dtype, plan.dtype)) for n in plan.graph.inputs}
+        self.inputs = {n: zeros(tensors[n].shape, _dtype(tensors[n].dtype, plan.dtype).name) for n in plan.graph.inputs}
         self._constants: dict[str, Array] = {}
         self._weights = plan.layout.views(weights)
         self._gradients = {} if gradients is None else plan.layout.views(gradients)

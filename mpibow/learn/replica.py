@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpibow.graph.graph import Array
+from mpibow.graph.memory import zeros
 
 
 class Replicas:
@@ -20,7 +21,7 @@ class Replicas:
         self.capacity, self.count = capacity, 0
         self._first = np.zeros(0, dtype) if statistics is None else statistics
         self._statistics = np.zeros((capacity, self._first.size), dtype)
-        self._weights, self._momenta, self._gradients = (np.zeros((capacity, size), dtype) for _ in range(3))
+        self._weights, self._momenta, self._gradients = (zeros((capacity, size), dtype) for _ in range(3))
 
     @property
     def weights(self) -> Array:

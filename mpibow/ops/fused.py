@@ -27,6 +27,27 @@ class ConvRelu(Op):
 
 
 @dataclass(frozen=True)
+class ConvNormAddRelu(Op):
+    """y = batch_norm(conv(x0)), + x1 where `added`, then max(., 0) where `relu`: evaluation only.
+
+    Weights are the convolution's, and batch_norm.weight and batch_norm.bias; statistics alike.
+    """
+
+    conv: Conv2d
+    norm: BatchNorm
+    added: bool
+    relu: bool
+    kind: ClassVar[str] = "conv+norm+add+relu"
+
+    @property
+    def differentiable(self) -> None:
+        return None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return self.conv.infer(shapes[0])
+
+
+@dataclass(frozen=True)
 class NormAddRelu(Op):
     """y = batch_norm(x0), + x1 where `added`, then max(., 0) where `relu`."""
 

@@ -8,7 +8,7 @@ import pytest
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Op
 from mpibow.kernels.numpy import OPERATORS
-from mpibow.ops.fused import AddRelu, ConvRelu, NormAddRelu
+from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 from tests.kernels.cases import CASES, Bench, Case, name
 
 DIFFERENTIABLE = [
@@ -42,7 +42,13 @@ def test_gradient(case: Case) -> None:
     assert got == pytest.approx(expected, rel=1e-6, abs=1e-8)
 
 
-ELSEWHERE = {Reorder, ConvRelu, NormAddRelu, AddRelu}  # NumPy's kernels know one layout, and fuse nothing
+ELSEWHERE = {
+    Reorder,
+    ConvRelu,
+    ConvNormAddRelu,
+    NormAddRelu,
+    AddRelu,
+}  # NumPy's kernels know one layout, and fuse nothing
 
 
 def _operators(parent: type = Op) -> set[type]:

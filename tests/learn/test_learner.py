@@ -10,6 +10,7 @@ import pytest
 
 from mpibow.data.slots import Slot, slot_arrays
 from mpibow.graph.graph import Array, Graph
+from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
@@ -26,7 +27,7 @@ def learner_of(graph: Graph, dtype: str = "float32") -> tuple[Learner, Array]:
     layout = plan_layout(graph)
     weights = initial_weights(layout, 1, dtype)
     gradient = np.zeros_like(weights)
-    plan = compile_plan(graph, layout, OPERATORS, dtype, training=True).bind(weights, gradient)
+    plan = compile_plan(graph, layout, Kernels(OPERATORS), dtype, training=True).bind(weights, gradient)
     return Learner(plan, gradient), weights
 
 

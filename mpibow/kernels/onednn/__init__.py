@@ -11,24 +11,25 @@ from mpibow.graph.kernel import Kernel, KernelTable
 from mpibow.kernels import numpy as reference
 from mpibow.kernels.compiled.table import OPERATORS as COMPILED
 from mpibow.kernels.onednn.batch_norm import BatchNormalisation
-from mpibow.kernels.onednn.conv import Convolution
+from mpibow.kernels.onednn.conv import Convolution, ConvolutionNormalised
 from mpibow.kernels.onednn.dense import InnerProduct
 from mpibow.kernels.onednn.library import Library
 from mpibow.kernels.onednn.pool import Pooling
 from mpibow.kernels.onednn.simple import LocalResponse, Reordering, SoftMax
 from mpibow.ops import Add, AvgPool2d, BatchNorm, Conv2d, Dense, LocalResponseNorm, MaxPool2d, Relu, Softmax
-from mpibow.ops.fused import AddRelu, ConvRelu, NormAddRelu
+from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 
 
 def operators(library: Library) -> KernelTable:
     """NumPy's kernels where neither oneDNN nor numba has better ones."""
-    convolution, norm = Convolution(library), BatchNormalisation(library)
+    convolution, normalised, norm = Convolution(library), ConvolutionNormalised(library), BatchNormalisation(library)
     return {
         **reference.OPERATORS,
         **COMPILED,
         AvgPool2d: _kernel(Pooling(library, reference.OPERATORS[AvgPool2d])),
         BatchNorm: _kernel(norm),
         Conv2d: _kernel(convolution),
+        ConvNormAddRelu: Kernel(normalised.forward, None, normalised.buffers, normalised.formats),
         ConvRelu: _kernel(convolution),
         Dense: _kernel(InnerProduct(library)),
         LocalResponseNorm: _kernel(LocalResponse(library, reference.OPERATORS[LocalResponseNorm])),
@@ -50,6 +51,18 @@ def conv_relu(chain: tuple[Operator, ...]) -> Operator | None:
     return None
 
 
+def conv_norm_add_relu(chain: tuple[Operator, ...]) -> Operator | None:
+    """Convolutions in groups are left to themselves: their weights are reordered on the way."""
+    match chain:
+        case (Conv2d(groups=1) as conv, BatchNorm() as norm):
+            return ConvNormAddRelu(conv, norm, added=False, relu=False)
+        case (Conv2d(groups=1) as conv, BatchNorm() as norm, Relu()):
+            return ConvNormAddRelu(conv, norm, added=False, relu=True)
+        case (Conv2d(groups=1) as conv, BatchNorm() as norm, Add((1.0, 1.0)), Relu()):
+            return ConvNormAddRelu(conv, norm, added=True, relu=True)
+    return None
+
+
 def norm_add_relu(chain: tuple[Operator, ...]) -> Operator | None:
     match chain:
         case (BatchNorm() as norm, Relu()):
@@ -67,4 +80,6 @@ def add_relu(chain: tuple[Operator, ...]) -> Operator | None:
 
 
 def rewrite(graph: Graph, training: bool) -> Graph:
-    return fuse(graph, (conv_relu, norm_add_relu, add_relu), longest=3)
+    """Training needs the values between convolution and batch norm, evaluation does not."""
+    whole = () if training else (conv_norm_add_relu,)
+    return fuse(graph, (*whole, conv_relu, norm_add_relu, add_relu), longest=4)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from ctypes import c_int
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import FLOAT, Array, Shape
-from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes
-from mpibow.kernels.compiled.command import command
+from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
+from mpibow.kernels.compiled.command import command, floats, native, number, words
 from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn.library import Library, Primitive, chain, dims
 from mpibow.ops import Conv2d
-from mpibow.ops.fused import ConvRelu
+from mpibow.ops.fused import ConvNormAddRelu, ConvRelu
 
 
 @dataclass(frozen=True)
@@ -57,10 +58,7 @@ class Convolution:
         conv, relu = (op.conv, True) if isinstance(op, ConvRelu) else (op, False)
         any_layout, make = self.library.descriptor, self.library.primitive
         weight, bias = any_layout(_grouped(conv, shapes)), any_layout((conv.channels,), "a") if conv.bias else None
-        window = (
-            dims(*conv.stride), dims(*(d - 1 for d in conv.dilation)), dims(*conv.padding),
-            dims(*_after(conv, shapes)),
-        )  # fmt: skip
+        window = _window(conv, shapes)
         kind, direct = c_int(dnn.TRAINING if shapes.training else dnn.INFERENCE), c_int(dnn.DIRECT)
         x, y = any_layout(shapes.x[0]), any_layout(shapes.y)
         forward = make("convolution_forward", kind, direct, x, weight, bias, y, *window, relu=relu)
@@ -141,6 +139,74 @@ class Convolution:
             )
         copy = self.library.reorder(shape, tag, plain)
         return copy.command({dnn.SRC: call.scratch["dweight"], dnn.DST: call.dw["weight"], dnn.SCRATCHPAD: _none(copy)})
+
+
+class ConvolutionNormalised:
+    """Convolution, batch norm by the running statistics, sum and relu in one pass: a net being evaluated."""
+
+    def __init__(self, library: Library) -> None:
+        self.library = library
+        self._made: dict[tuple[ConvNormAddRelu, Shape], Primitive] = {}
+
+    def _primitive(self, op: ConvNormAddRelu, shapes: Shapes) -> Primitive:
+        key = (op, shapes.x[0])
+        if key not in self._made:
+            conv, any_layout = op.conv, self.library.descriptor
+            channel = any_layout((1, conv.channels, 1, 1), "abcd")
+            bias = any_layout((conv.channels,), "a") if conv.bias else None
+            settings = (
+                c_int(dnn.INFERENCE), c_int(dnn.DIRECT), any_layout(shapes.x[0]), any_layout(_grouped(conv, shapes)),
+                bias, any_layout(shapes.y), *_window(conv, shapes),
+            )  # fmt: skip
+            y = self.library.primitive("convolution_forward", *settings).layout(dnn.DST).tag
+            then = [(dnn.MULTIPLY, channel), (dnn.ADD, channel)]
+            then += [(dnn.ADD, any_layout(shapes.y, y))] if op.added else []
+            self._made[key] = self.library.primitive("convolution_forward", *settings, then=then, relu=op.relu)
+        return self._made[key]
+
+    def formats(self, op: ConvNormAddRelu, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+        made = self._primitive(op, shapes)
+        y = made.layout(dnn.DST).tag
+        x = (made.layout(dnn.SRC).tag, y) if op.added else (made.layout(dnn.SRC).tag,)
+        return Formats(x, y, {"weight": made.layout(dnn.WEIGHTS).tag})
+
+    def buffers(self, op: ConvNormAddRelu, shapes: Shapes) -> Buffers:
+        channel: Spec = ((op.conv.channels,), FLOAT)
+        scratch = self._primitive(op, shapes).scratch
+        return Buffers(forward={"scratch": ((scratch,), "uint8"), "scale": channel, "shift": channel})
+
+    def forward(self, call: Call) -> Run:
+        made, scratch, c = self._primitive(call.op, call.shapes), call.scratch, call.op.conv.channels
+        norm = [call.w[f"batch_norm.{key}"] for key in ("weight", "bias")]
+        norm += [call.statistics[f"batch_norm.{key}"] for key in ("mean", "variance")]
+        fold = command(_fold, *norm, scratch["scale"], scratch["shift"], c, call.op.norm.epsilon)
+        arrays = {
+            dnn.SRC: call.x[0], dnn.WEIGHTS: call.w["weight"], dnn.DST: call.y, dnn.SCRATCHPAD: scratch["scratch"],
+            dnn.THEN | dnn.SRC_1: scratch["scale"], 2 * dnn.THEN | dnn.SRC_1: scratch["shift"],
+        }  # fmt: skip
+        if call.op.added:
+            arrays[3 * dnn.THEN | dnn.SRC_1] = call.x[1]
+        if "bias" in call.w:
+            arrays[dnn.BIAS] = call.w["bias"]
+        return chain([fold, made.command(arrays)])
+
+
+@native
+def _fold(arguments: int, _: int, count: int, __: int) -> int:
+    """(weight, bias, mean, variance, scale, shift, channels, epsilon): batch_norm(x) = scale x + shift."""
+    a = words(arguments, count)
+    n = a[6]
+    weight, bias, mean, variance = floats(a[0], n), floats(a[1], n), floats(a[2], n), floats(a[3], n)
+    scale, shift, epsilon = floats(a[4], n), floats(a[5], n), np.float32(number(a[7]))
+    for i in range(n):
+        scale[i] = weight[i] / np.sqrt(variance[i] + epsilon)
+        shift[i] = bias[i] - mean[i] * scale[i]
+    return 0
+
+
+def _window(op: Conv2d, shapes: Shapes) -> tuple[Any, ...]:
+    """Stride, gaps, padding in front and behind, as the library takes them."""
+    return dims(*op.stride), dims(*(d - 1 for d in op.dilation)), dims(*op.padding), dims(*_after(op, shapes))
 
 
 def _none(primitive: Primitive) -> Array:

@@ -35,11 +35,12 @@ DIRECT = 1
 RELU, RELU_FROM_Y = 0x20, 0x100
 MAX_POOLING, AVG_POOLING, AVG_POOLING_INSIDE = 0x1FF, 0x2FF, 0x3FF
 LRN_ACROSS = 0xAFF
+ADD, MULTIPLY = 0x1FFF0, 0x1FFF1
 SOFTMAX = 0x30000
 # execution arguments
 SRC, SRC_1, DST, WEIGHTS, BIAS, MEAN, VARIANCE, SCALE, SHIFT = 1, 2, 17, 33, 41, 49, 50, 51, 52
 WORKSPACE, SCRATCHPAD, DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 64, 80, 129, 145, 161, 169
-DIFF_SCALE, DIFF_SHIFT, MULTIPLE_SRC = 255, 256, 1024
+DIFF_SCALE, DIFF_SHIFT, MULTIPLE_SRC, THEN = 255, 256, 1024, 32768
 # dnnl_query_t
 IMPLEMENTATION, SRC_MD, DIFF_SRC_MD, WEIGHTS_MD, DIFF_WEIGHTS_MD = 8, 129, 130, 131, 132
 DST_MD, DIFF_DST_MD, WORKSPACE_MD, SCRATCHPAD_MD, EXEC_ARG_MD = 133, 134, 135, 136, 255
@@ -53,6 +54,7 @@ NEEDED = (
     "dnnl_primitive_desc_query_md", "dnnl_primitive_desc_destroy", "dnnl_primitive_create", "dnnl_primitive_execute",
     "dnnl_primitive_destroy", "dnnl_primitive_attr_create", "dnnl_primitive_attr_set_scratchpad_mode",
     "dnnl_primitive_attr_set_post_ops", "dnnl_post_ops_create", "dnnl_post_ops_append_eltwise",
+    "dnnl_post_ops_append_binary",
     "dnnl_convolution_forward_primitive_desc_create", "dnnl_convolution_backward_data_primitive_desc_create",
     "dnnl_convolution_backward_weights_primitive_desc_create", "dnnl_inner_product_forward_primitive_desc_create",
     "dnnl_inner_product_backward_data_primitive_desc_create",
@@ -239,14 +241,22 @@ class Library:
 
     # Primitives
 
-    def primitive(self, name: str, *arguments: Any, relu: bool = False) -> Primitive:
-        """A primitive descriptor whose scratch is the caller's. Raises Unimplemented."""
+    def primitive(
+        self, name: str, *arguments: Any, then: Sequence[tuple[int, Descriptor]] = (), relu: bool = False
+    ) -> Primitive:
+        """A primitive descriptor whose scratch is the caller's. Raises Unimplemented.
+
+        Its result goes through the binary operations `then`, with operands as described, and through a relu.
+        """
         attributes = self.make("attributes", self.c.dnnl_primitive_attr_create, self.c.dnnl_primitive_attr_destroy)
         self.check(self.c.dnnl_primitive_attr_set_scratchpad_mode(attributes, c_int(1)), "scratchpad mode")
-        if relu:
+        if then or relu:
             after = self.make("post-ops", self.c.dnnl_post_ops_create, self.c.dnnl_post_ops_destroy)
-            zero = c_float(0.0)
-            self.check(self.c.dnnl_post_ops_append_eltwise(after, c_int(RELU), zero, zero), "post-ops")
+            for kind, operand in then:
+                self.check(self.c.dnnl_post_ops_append_binary(after, c_int(kind), operand), "post-ops")
+            if relu:
+                zero = c_float(0.0)
+                self.check(self.c.dnnl_post_ops_append_eltwise(after, c_int(RELU), zero, zero), "post-ops")
             self.check(self.c.dnnl_primitive_attr_set_post_ops(attributes, after), "post-ops")
         create = getattr(self.c, f"dnnl_{name}_primitive_desc_create")
         head = () if name == "reorder" else (self.engine,)

@@ -1,0 +1,83 @@
+"""Which kernels compute: by name, or the fastest that are there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from mpibow import kernels
+from mpibow.errors import DeviceError
+from mpibow.kernels import NUMPY, choose
+
+
+@pytest.fixture
+def without_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    library = pytest.importorskip("mpibow.kernels.onednn.library")
+    monkeypatch.setattr(library, "find_library", lambda: None)
+    kernels.onednn_set.cache_clear()
+    yield
+    kernels.onednn_set.cache_clear()
+
+
+@pytest.fixture
+def without_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(kernels, "find_spec", lambda name: None)
+    kernels.onednn_set.cache_clear()
+    yield
+    kernels.onednn_set.cache_clear()
+
+
+def test_numpy_by_name() -> None:
+    assert choose("numpy", "float32", None) == (NUMPY, "")
+    assert choose("numpy", "float64", None) == (NUMPY, "")
+
+
+def test_auto_is_onednn_where_it_is_there() -> None:
+    pytest.importorskip("numba")
+    if pytest.importorskip("mpibow.kernels.onednn.library").find_library() is None:
+        pytest.skip("no libdnnl found: pip install 'mpibow[cpu]'")
+    chosen, hint = choose("auto", "float32", None)
+    assert (chosen.name, hint) == ("onednn", "")
+    assert chosen.about.startswith("oneDNN 3.")
+    assert choose("onednn", "float32", None)[0] is chosen
+
+
+def test_auto_in_float64_is_numpy() -> None:
+    assert choose("auto", "float64", None) == (NUMPY, "")
+
+
+@pytest.mark.usefixtures("without_library")
+def test_auto_without_the_library_says_what_to_install() -> None:
+    chosen, hint = choose("auto", "float32", None)
+    assert chosen is NUMPY
+    assert hint == (
+        "computing with NumPy, which is slow: no libdnnl found: pip install 'mpibow[cpu]', or say where one is: "
+        "onednn.library=PATH"
+    )
+
+
+@pytest.mark.usefixtures("without_numba")
+def test_auto_without_numba_says_what_to_install() -> None:
+    hint = "computing with NumPy, which is slow: numba is not installed: pip install 'mpibow[cpu]'"
+    assert choose("auto", "float32", None) == (NUMPY, hint)
+
+
+@pytest.mark.usefixtures("without_library")
+def test_onednn_by_name_without_the_library() -> None:
+    with pytest.raises(DeviceError, match=r"^device onednn: no libdnnl found: pip install 'mpibow\[cpu\]'"):
+        choose("onednn", "float32", None)
+
+
+def test_onednn_in_float64() -> None:
+    pytest.importorskip("numba")
+    if pytest.importorskip("mpibow.kernels.onednn.library").find_library() is None:
+        pytest.skip("no libdnnl found: pip install 'mpibow[cpu]'")
+    with pytest.raises(DeviceError, match=r"^device: onednn computes in float32, precision is float64$"):
+        choose("onednn", "float64", None)
+
+
+def test_a_library_that_was_asked_for_must_be_one() -> None:
+    pytest.importorskip("numba")
+    with pytest.raises(DeviceError, match=r"^onednn.library: /nowhere/libdnnl.so cannot be loaded: "):
+        choose("auto", "float32", "/nowhere/libdnnl.so")
