@@ -7,8 +7,6 @@ from typing import Protocol
 
 from mpibow.graph.graph import Array
 
-CHUNK = 131072  # elements. Smaller ones fit caches better, but NumPy's threads then spend their time on the GIL
-
 
 @dataclass(frozen=True)
 class Local:
@@ -23,6 +21,11 @@ class Local:
 
 class FlatKernels(Protocol):
     """One pass each over flat arrays; `mpibow.kernels.numpy.flat` documents and defines them."""
+
+    @property
+    def chunk(self) -> int:
+        """Elements of a chunk. Every pass works on whole chunks, so any split over threads gives the same bits."""
+        ...
 
     def sma_update(
         self, weights: Array, momenta: Array, gradients: Array, total: Array, squares: Array, centre: Array,
@@ -42,10 +45,12 @@ class FlatKernels(Protocol):
 
     def add_scaled(self, target: Array, source: Array, *, scale: float, chunks: range) -> None: ...
 
+    def squared_norm(self, array: Array) -> float: ...
 
-def chunks_of(size: int) -> range:
-    """All chunks of a flat array of `size` elements."""
-    return range(-(-size // CHUNK))
+
+def chunks_of(size: int, chunk: int) -> range:
+    """All chunks of a flat array of `size` elements, `chunk` of them each."""
+    return range(-(-size // chunk))
 
 
 def share_of(chunks: range, worker: int, workers: int) -> range:

@@ -19,7 +19,7 @@ import numpy as np
 
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import CHUNK, FlatKernels, Local, chunks_of
+from mpibow.kernels.passes import FlatKernels, Local, chunks_of
 from mpibow.sync.gain import Averages, follow, noise_gain
 from mpibow.sync.settings import Sma, Ssgd
 from mpibow.sync.sma import Averaging, alpha_limit
@@ -55,6 +55,11 @@ class Rule(Protocol):
     @property
     def uniform(self) -> bool:
         """Whether all replicas are the centre itself, at every iteration's start."""
+        ...
+
+    @property
+    def chunks(self) -> range:
+        """All chunks of the flat arrays, for `update` and `apply`."""
         ...
 
     @property
@@ -102,7 +107,8 @@ class SmaRule:
         size, dtype = self.mean.size, self.mean.dtype
         self._z, self._previous = self.mean.copy(), self.mean.copy()
         self._total, self._common = (np.zeros(size + TAIL, dtype) for _ in range(2))
-        self._squares = np.zeros(len(chunks_of(size)))
+        self.chunks = chunks_of(size, self.flat.chunk)
+        self._squares = np.zeros(len(self.chunks))
         self._size = size
         self.rule = averaging(self.settings, 1)
         self.averages, self.gain = Averages(), 1.0
@@ -161,8 +167,8 @@ class SmaRule:
             return
         k, steps = self.rule.k, self._total[: self._size]
         if self.rule.gain == "auto":
-            square = sum(float(np.dot(part, part)) for part in np.split(steps, range(CHUNK, self._size, CHUNK)))
-            self.averages = follow(self.averages, k, float(self._total[self._size]) / k, square / k**2, local.rate)
+            square = self.flat.squared_norm(steps) / k**2
+            self.averages = follow(self.averages, k, float(self._total[self._size]) / k, square, local.rate)
             self.gain = noise_gain(self.averages, k)
         else:
             self.gain = min(max(float(self.rule.gain), 1.0), float(k))
@@ -219,7 +225,10 @@ class SmaRule:
         self._fresh, self._common_live = "pending" not in state.own, "common" in state.common
         if not self._fresh:
             np.copyto(self._total, state.own["pending"])
-            np.copyto(self._squares, state.own["squares"])
+            squares = state.own["squares"]
+            if squares.size != self._squares.size:  # of kernels with other chunks; what counts is their sum
+                squares = np.pad([squares.sum()], (0, self._squares.size - 1))
+            np.copyto(self._squares, squares)
         if self._common_live:
             np.copyto(self._common, state.common["common"])
         self._turn, self.gain = state.numbers["turn"], state.numbers["gain"]
@@ -239,6 +248,7 @@ class SsgdRule:
 
     def __post_init__(self) -> None:
         self._size, self._k = self.mean.size, 1
+        self.chunks = chunks_of(self._size, self.flat.chunk)
         self._total = np.zeros(self._size + TAIL, self.mean.dtype)
 
     @property
@@ -271,7 +281,7 @@ class SsgdRule:
         self.flat.sgd_update(
             rows.weights, rows.momenta, self._total[: self._size], local=local, scale=1.0 / self._k, chunks=chunks
         )
-        part = slice(chunks.start * CHUNK, chunks.stop * CHUNK)
+        part = slice(chunks.start * self.flat.chunk, chunks.stop * self.flat.chunk)
         np.copyto(self.mean[part], rows.weights[0, part])
 
     def advance(self) -> None:

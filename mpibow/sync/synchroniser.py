@@ -13,7 +13,7 @@ import numpy as np
 
 from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import Local, chunks_of, share_of
+from mpibow.kernels.passes import Local, share_of
 from mpibow.sync.rules import TAIL, Rows, Rule
 
 T = TypeVar("T")
@@ -64,7 +64,6 @@ class Synchroniser:
         self._thread: Executor = ThreadPoolExecutor(1, "communication") if comm.any_thread else Inline()
         self._pending: Future[Tally | None] | None = None
         self.unsent = Tally()  # of iterations whose steps no all-reduce has carried yet
-        self._size = rows.weights.shape[1]
         self.waited = 0.0  # seconds that learners stood still for it
         self.busy = 0.0  # seconds that exchanges took
 
@@ -76,6 +75,7 @@ class Synchroniser:
         """The local steps and corrections of this rank, cut over `workers` threads."""
         self._on_learners(workers, lambda chunks: self._rule.update(self._rows, local, chunks))
 
+    @QUIET
     def start(self, tally: Tally, local: Local, workers: int) -> None:
         """Begins this iteration's exchange, and ends it where it can't be overlapped."""
         assert self._pending is None
@@ -85,7 +85,7 @@ class Synchroniser:
             flat[-TAIL + 1 :] = (self.unsent.attention, self.unsent.loss, self.unsent.hits)
             self.unsent = Tally()
         if self._rule.deferred:
-            self._pending = self._thread.submit(self._exchange, flat, local, chunks_of(self._size))
+            self._pending = self._thread.submit(self._exchange, flat, local, self._rule.chunks)
             if not self._overlap:
                 self._pending.exception()  # only waits; errors are raised by wait()
         else:
@@ -115,7 +115,7 @@ class Synchroniser:
         return None if flat is None else Tally(*flat[-TAIL + 1 :].tolist())
 
     def _on_learners(self, workers: int, work: Callable[[range], None]) -> None:
-        chunks = chunks_of(self._size)
+        chunks = self._rule.chunks
         self._run([partial(QUIET(work), share_of(chunks, i, workers)) for i in range(workers)])
 
     @QUIET

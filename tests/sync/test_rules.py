@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from itertools import product
+from typing import cast
 
 import numpy as np
 import pytest
 
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
+from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS, flat
-from mpibow.kernels.passes import CHUNK, Local, chunks_of, share_of
+from mpibow.kernels.passes import FlatKernels, Local, chunks_of, share_of
 from mpibow.learn.local import sgd
 from mpibow.learn.replica import Replicas
 from mpibow.models import MODELS
@@ -25,7 +28,8 @@ from mpibow.sync.gain import Averages
 from mpibow.sync.rules import TAIL, Rule, RuleState, SmaRule, SsgdRule, averaging, make_rule
 from mpibow.sync.settings import Sma, Ssgd
 
-SIZE, LARGE = 48, CHUNK + 40  # one chunk, and two
+SIZE, LARGE = 48, flat.chunk + 40  # one chunk, and two
+NUMPY = cast(FlatKernels, flat)
 LOCALS = {
     "plain": Local(0.1, 0.0, False, 0.0, SIZE),
     "momentum": Local(0.05, 0.9, False, 0.0, SIZE),
@@ -34,15 +38,28 @@ LOCALS = {
 RANKS = {"one rank": (3,), "two ranks": (1, 2), "three ranks": (2, 1, 3)}
 
 
+@pytest.fixture(scope="module", params=["numpy", "compiled"])
+def kernels(request: pytest.FixtureRequest) -> FlatKernels:
+    if request.param == "compiled":
+        pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+    return cast(FlatKernels, import_module(f"mpibow.kernels.{request.param}.flat"))
+
+
 class Cluster:
     """Several ranks, each with its rule and replicas; what crosses them is added up here."""
 
     def __init__(
-        self, settings: Sma | Ssgd, counts: tuple[int, ...], z: Array, size: int = SIZE, keep: bool = False
+        self,
+        settings: Sma | Ssgd,
+        counts: tuple[int, ...],
+        z: Array,
+        size: int = SIZE,
+        keep: bool = False,
+        kernels: FlatKernels = NUMPY,
     ) -> None:
         self.counts, self.k, self.size = counts, sum(counts), size
         self.rows = [Replicas(8, size, str(z.dtype)) for _ in counts]
-        self.rules: list[Rule] = [make_rule(settings, flat, z.copy()) for _ in counts]
+        self.rules: list[Rule] = [make_rule(settings, kernels, z.copy()) for _ in counts]
         self.resize(counts, keep)
 
     def resize(self, counts: tuple[int, ...], keep: bool = False) -> None:
@@ -61,7 +78,7 @@ class Cluster:
 
     def step(self, gradients: Array, local: Local, workers: int = 2) -> bool:
         """One iteration with gradients (k, size); whether it sent anything."""
-        begin, chunks = 0, chunks_of(self.size)
+        begin, chunks = 0, self.rules[0].chunks
         for rule, rows, count in zip(self.rules, self.rows, self.counts, strict=True):
             rows.gradients[...] = gradients[begin : begin + count]
             begin += count
@@ -103,9 +120,9 @@ SETTINGS["alpha and momentum"] = Sma(gain="none", alpha=0.2, momentum=0.5)
 SETTINGS["alpha and gain"] = Sma(gain=1.5, alpha=0.7, period=2)
 
 
-def compare(settings: Sma, local: Local, counts: tuple[int, ...], size: int) -> None:
+def compare(settings: Sma, local: Local, counts: tuple[int, ...], size: int, kernels: FlatKernels) -> None:
     """30 iterations of the rules in place and of the pure functions, on the same gradients."""
-    cluster = Cluster(settings, counts, start_at(size=size), size)
+    cluster = Cluster(settings, counts, start_at(size=size), size, kernels=kernels)
     rule = averaging(settings, cluster.k)
     state, v = sma.start(start_at(size=size), cluster.k), np.zeros((cluster.k, size))
     for t in range(30):
@@ -129,13 +146,16 @@ def compare(settings: Sma, local: Local, counts: tuple[int, ...], size: int) -> 
 @pytest.mark.parametrize("counts", RANKS.values(), ids=RANKS.keys())
 @pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_sma_is_the_pure_function_in_place(settings: Sma, local: Local, counts: tuple[int, ...]) -> None:
-    compare(settings, local, counts, SIZE)
+def test_sma_is_the_pure_function_in_place(
+    kernels: FlatKernels, settings: Sma, local: Local, counts: tuple[int, ...]
+) -> None:
+    compare(settings, local, counts, SIZE, kernels)
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_and_with_more_than_one_chunk(settings: Sma) -> None:
-    compare(settings, Local(0.05, 0.5, False, 0.01, CHUNK + 16), (1, 2), LARGE)
+def test_and_with_more_than_one_chunk(kernels: FlatKernels, settings: Sma) -> None:
+    size = kernels.chunk + 40
+    compare(settings, Local(0.05, 0.5, False, 0.01, kernels.chunk + 16), (1, 2), size, kernels)
 
 
 def test_what_is_sent_ends_with_the_sum_of_squares_and_room_for_three() -> None:
@@ -143,7 +163,7 @@ def test_what_is_sent_ends_with_the_sum_of_squares_and_room_for_three() -> None:
     rule, rows, local = cluster.rules[0], cluster.rows[0], LOCALS["plain"]
     g = gradients_of(cluster.weights, 0)
     rows.gradients[...] = g
-    rule.update(rows, local, chunks_of(SIZE))
+    rule.update(rows, local, rule.chunks)
     sent = rule.outgoing()
     assert sent is not None
     close(sent[:SIZE], -0.1 * g.sum(axis=0))
@@ -181,6 +201,19 @@ def test_a_loaded_state_continues_the_same_bits(settings: Sma, counts: tuple[int
             np.testing.assert_array_equal(other.centre, one.centre)
             assert other.gain == one.gain
             assert one.state().numbers == other.state().numbers
+
+
+@pytest.mark.parametrize("squares", [[15.0], [1.0, 2.0, 12.0]])
+def test_sums_of_squares_of_other_chunks_are_loaded_as_one(squares: list[float]) -> None:
+    """A checkpoint may come from kernels with other chunks."""
+    settings, z = Sma(gain="none", period=3), start_at(size=LARGE)
+    cluster, loaded = (Cluster(settings, (2,), z, LARGE, keep=keep) for keep in (False, True))
+    for t in range(4):  # the last one's steps are unsent
+        cluster.step(gradients_of(cluster.weights, t), LOCALS["plain"])
+    state, rule = saved(cluster.rules[0]), loaded.rules[0]
+    rule.load(z, replace(state, own={**state.own, "squares": np.array(squares)}))
+    assert rule.state().own["squares"].tolist() == [15.0, 0.0]
+    np.testing.assert_array_equal(rule.state().own["pending"], state.own["pending"])
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
@@ -254,15 +287,15 @@ def test_restart_keeps_or_resets_the_momenta(reset: bool) -> None:
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
-def test_one_learner_is_plain_sgd_bit_for_bit(settings: Sma) -> None:
+def test_one_learner_is_plain_sgd_bit_for_bit(kernels: FlatKernels, settings: Sma) -> None:
     local = LOCALS["nesterov and decay"]
-    cluster = Cluster(settings, (1,), start_at("float32"))
+    cluster = Cluster(settings, (1,), start_at("float32"), kernels=kernels)
     w, v, buffer = (start_at("float32")[None], np.zeros((1, SIZE), np.float32), np.zeros(SIZE, np.float32))
     for t in range(25):
         g = gradients_of(w, t).astype(np.float32)
         cluster.step(g, local)
         buffer[:] = g[0]
-        flat.sgd_update(w, v, buffer, local=local, scale=1.0, chunks=chunks_of(SIZE))
+        kernels.sgd_update(w, v, buffer, local=local, scale=1.0, chunks=chunks_of(SIZE, kernels.chunk))
         np.testing.assert_array_equal(cluster.weights, w)
         np.testing.assert_array_equal(cluster.rules[0].centre, w[0])
 
@@ -343,13 +376,11 @@ def test_averaging_of_settings() -> None:
     assert averaging(Sma(gain=2.5, alpha=0.1, delay=0), 4) == sma.Averaging(4, 0.1, 0.9, 1, 2.5, 0)
 
 
-@pytest.mark.parametrize("counts", RANKS.values(), ids=RANKS.keys())
-@pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
-@pytest.mark.parametrize("scale_lr", [True, False])
-def test_ssgd_is_one_sgd_with_the_mean_gradient(scale_lr: bool, local: Local, counts: tuple[int, ...]) -> None:
-    cluster = Cluster(Ssgd(scale_lr=scale_lr), counts, start_at())
-    w, v = start_at(), np.zeros(SIZE)
-    rate = local.rate * cluster.k if scale_lr else local.rate
+def compare_ssgd(settings: Ssgd, local: Local, counts: tuple[int, ...], size: int, kernels: FlatKernels) -> None:
+    """20 iterations of the rule in place and of one SGD with the mean gradient."""
+    cluster = Cluster(settings, counts, start_at(size=size), size, kernels=kernels)
+    w, v = start_at(size=size), np.zeros(size)
+    rate = local.rate * cluster.k if settings.scale_lr else local.rate
     for t in range(20):
         g = gradients_of(np.tile(w, (cluster.k, 1)), t)
         v, u = sgd(w, v, g.mean(axis=0), replace(local, rate=rate))
@@ -359,6 +390,19 @@ def test_ssgd_is_one_sgd_with_the_mean_gradient(scale_lr: bool, local: Local, co
             close(row, w)
             np.testing.assert_array_equal(row, cluster.weights[0])
         close(cluster.momenta, np.tile(v, (cluster.k, 1)))
+
+
+@pytest.mark.parametrize("counts", RANKS.values(), ids=RANKS.keys())
+@pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
+@pytest.mark.parametrize("scale_lr", [True, False])
+def test_ssgd_is_one_sgd_with_the_mean_gradient(
+    kernels: FlatKernels, scale_lr: bool, local: Local, counts: tuple[int, ...]
+) -> None:
+    compare_ssgd(Ssgd(scale_lr=scale_lr), local, counts, SIZE, kernels)
+
+
+def test_ssgd_with_more_than_one_chunk(kernels: FlatKernels) -> None:
+    compare_ssgd(Ssgd(), LOCALS["nesterov and decay"], (1, 2), kernels.chunk + 40, kernels)
 
 
 def test_ssgd_of_n_learners_is_one_learner_with_an_n_fold_batch() -> None:
@@ -372,7 +416,7 @@ def test_ssgd_of_n_learners_is_one_learner_with_an_n_fold_batch() -> None:
     gradients = [np.zeros(layout.size) for _ in range(4)]
     rows = [*several.rows[0].weights, *several.rows[1].weights, *alone.rows[0].weights]
     plans = [
-        compile_plan(build(n), layout, OPERATORS, "float64", training=True).bind(w, g)
+        compile_plan(build(n), layout, Kernels(OPERATORS), "float64", training=True).bind(w, g)
         for n, w, g in zip((4, 4, 4, 12), rows, gradients, strict=True)
     ]
     for _ in range(10):

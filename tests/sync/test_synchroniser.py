@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+import warnings
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -14,14 +16,14 @@ from mpibow.comm.threads import on_threads
 from mpibow.errors import CommunicationError
 from mpibow.graph.graph import Array
 from mpibow.kernels.numpy import flat
-from mpibow.kernels.passes import CHUNK, Local
+from mpibow.kernels.passes import Local
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.sync.rules import Rule, SmaRule, make_rule
 from mpibow.sync.settings import Sma, Ssgd
 from mpibow.sync.synchroniser import Synchroniser, Tally
 
-SIZE = CHUNK + 40
+SIZE = flat.chunk + 40
 LOCAL, NOTHING = Local(0.05, 0.9, False, 0.01, SIZE), Tally()
 SETTINGS = {
     "gain none": Sma(gain="none"),
@@ -40,12 +42,20 @@ class Rank:
     """One rank's rule, replicas and synchroniser; `count` learners of `k`."""
 
     def __init__(
-        self, comm: Communicator, settings: Sma | Ssgd, count: int, k: int, *, overlap: bool, run: Any = inline
+        self,
+        comm: Communicator,
+        settings: Sma | Ssgd,
+        count: int,
+        k: int,
+        *,
+        overlap: bool,
+        run: Any = inline,
+        kernels: Any = flat,
     ) -> None:
         self.rows = Replicas(4, SIZE, "float32")
         self.rows.resize(count)
         z = np.random.default_rng(99).standard_normal(SIZE).astype(np.float32)
-        self.rule: Rule = make_rule(settings, flat, z)
+        self.rule: Rule = make_rule(settings, kernels, z)
         self.rule.begin(self.rows, k)
         self.sync = Synchroniser(comm, self.rule, self.rows, run, overlap=overlap)
         self.comm, self.t = comm, 0
@@ -308,6 +318,26 @@ def test_a_mean_that_has_drifted_is_set_right() -> None:
         np.testing.assert_allclose(centre, true, rtol=1e-5, atol=1e-6)
         np.testing.assert_array_equal(centre, results[0][1])
         assert drift == pytest.approx(0.5 * SIZE**0.5 / float(np.linalg.norm(true)), rel=1e-4)
+
+
+@pytest.mark.parametrize("name", ["numpy", "compiled"])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_what_overflows_goes_on_without_a_warning(settings: Sma | Ssgd, name: str) -> None:
+    """The learners' next losses tell. Of 1e25 the square is infinite in float32, and not in float64."""
+    if name == "compiled":
+        pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+    kernels = import_module(f"mpibow.kernels.{name}.flat")
+    rank = Rank(Single(), settings, 2, 2, overlap=False, kernels=kernels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for value in (1e25, 3e38, np.inf, *[np.nan] * 4):  # also past the end of a period
+            rank.rows.gradients.fill(value)
+            rank.sync.wait()
+            rank.sync.update(LOCAL, 2)
+            rank.sync.start(NOTHING, LOCAL, 2)
+        rank.sync.wait()
+    assert not np.isfinite(rank.rule.centre).any()
+    rank.sync.close()
 
 
 def test_nothing_may_be_under_way() -> None:

@@ -1,6 +1,6 @@
 """Passes over flat arrays: what turns gradients into steps, corrections and sums, a cache-sized chunk at a time.
 
-Every pass works on whole chunks of CHUNK elements, so threads may share the work in any way: same bits.
+Every pass works on whole chunks of `chunk` elements, so threads may share the work in any way: same bits.
 Shapes: a rank's k replicas are rows of weights, momenta, gradients (k, size); all other arrays are (size,).
 """
 
@@ -11,12 +11,14 @@ from collections.abc import Iterator
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import CHUNK, Local
+from mpibow.kernels.passes import Local, chunks_of
+
+chunk = 131072  # elements. Smaller ones fit caches better, but threads then spend their time waiting for the GIL
 
 
 def _slices(chunks: range, size: int) -> Iterator[tuple[int, slice]]:
-    for chunk in chunks:
-        yield chunk, slice(chunk * CHUNK, min((chunk + 1) * CHUNK, size))
+    for i in chunks:
+        yield i, slice(i * chunk, min((i + 1) * chunk, size))
 
 
 def _decay(w: Array, g: Array, part: slice, local: Local, scratch: Array) -> None:
@@ -61,14 +63,14 @@ def sma_update(
 ) -> None:
     """w_i <- w_i + u_i - alpha (w_i - centre) + gain * common, for every row i in order.
 
-    total <- sum of u_i where `begin`, else total + that sum; squares[chunk] likewise of |u_i|^2 (float64).
-    Gradients are overwritten by what was added to the weights.
+    total <- sum of u_i where `begin`, else total + that sum; squares[c] likewise of chunk c's |u_i|^2 (float64).
+    What the gradients hold afterwards is not defined.
     """
     number = weights.dtype.type
-    scratch_all = np.empty(CHUNK, weights.dtype)
-    for chunk, part in _slices(chunks, weights.shape[1]):
+    scratch_all = np.empty(chunk, weights.dtype)
+    for c, part in _slices(chunks, weights.shape[1]):
         scratch = scratch_all[: part.stop - part.start]
-        square = 0.0 if begin else float(squares[chunk])
+        square = 0.0 if begin else float(squares[c])
         for i in range(len(weights)):
             w, v, u = weights[i, part], momenta[i, part], gradients[i, part]
             _step(w, v, u, part, local, scratch)
@@ -85,7 +87,7 @@ def sma_update(
                 np.multiply(common[part], number(gain), out=scratch)
                 np.add(u, scratch, out=u)
             np.add(w, u, out=w)
-        squares[chunk] = square
+        squares[c] = square
 
 
 def gradient_sum(gradients: Array, total: Array, *, chunks: range) -> None:
@@ -97,8 +99,11 @@ def gradient_sum(gradients: Array, total: Array, *, chunks: range) -> None:
 
 
 def sgd_update(weights: Array, momenta: Array, gradient: Array, *, local: Local, scale: float, chunks: range) -> None:
-    """One step with `scale` times the summed gradient (size,), the same for every row: all rows stay equal."""
-    scratch_all = np.empty(CHUNK, weights.dtype)
+    """One step with `scale` times the summed gradient (size,), the same for every row: all rows stay equal.
+
+    What the gradient holds afterwards is not defined.
+    """
+    scratch_all = np.empty(chunk, weights.dtype)
     for _, part in _slices(chunks, weights.shape[1]):
         scratch = scratch_all[: part.stop - part.start]
         w, v, u = weights[0, part], momenta[0, part], gradient[part]
@@ -120,7 +125,7 @@ def centre_update(
     `pull` = k alpha, 0 where this iteration is not one of averaging; total None where nothing was received.
     """
     number = mean.dtype.type
-    gap_all, move_all = np.empty(CHUNK, mean.dtype), np.empty(CHUNK, mean.dtype)
+    gap_all, move_all = np.empty(chunk, mean.dtype), np.empty(chunk, mean.dtype)
     for _, part in _slices(chunks, mean.size):
         length = part.stop - part.start
         gap, move = gap_all[:length], move_all[:length]
@@ -142,10 +147,16 @@ def centre_update(
 
 def add_scaled(target: Array, source: Array, *, scale: float, chunks: range) -> None:
     """target += scale * source, for target (size,) or every row of target (k, size)."""
-    scratch_all = np.empty(CHUNK, source.dtype)
+    scratch_all = np.empty(chunk, source.dtype)
     rows = target if target.ndim == 2 else target[np.newaxis]
     for _, part in _slices(chunks, source.size):
         scratch = scratch_all[: part.stop - part.start]
         np.multiply(source[part], source.dtype.type(scale), out=scratch)
         for row in rows:
             np.add(row[part], scratch, out=row[part])
+
+
+def squared_norm(array: Array) -> float:
+    """|array|^2 of array (size,): chunks in its precision, their sum in float64. Not finite where an element is not."""
+    parts = [array[part] for _, part in _slices(chunks_of(array.size, chunk), array.size)]
+    return sum((float(np.dot(part, part)) for part in parts), 0.0)
