@@ -64,7 +64,7 @@ help:
 	@echo 'make test      all tests'
 	@echo 'make test-4    the MPI tests on 4 ranks'
 	@echo 'make check     format, lint, types, imports between layers, shell scripts'
-	@echo 'make bench     images/s for models, batch sizes and learners'
+	@echo 'make bench     images/s beside PyTorch, where it is installed, and the targets: 25 minutes'
 	@echo 'make settings  the export lines for running by hand; in a shell: eval "$$(make -s settings)"'
 	@echo 'make clean     removes caches; make distclean also the set-up, $(VENV)'
 	@echo
@@ -91,7 +91,7 @@ check: $(DEV_READY)
 	shellcheck $(SCRIPTS)
 
 bench: $(RUN_READY)
-	$(call run,python benchmarks/bench_train.py $(ARGS))
+	$(call run,python benchmarks/bench_cpu.py $(ARGS))
 
 settings:
 	@$(PRINT)

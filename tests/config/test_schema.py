@@ -181,6 +181,7 @@ update:
   warmup: {epochs: 0.0, start: 0.1}
 stop: {epochs: 10.0, accuracy: null, minutes: null, iterations: null}
 device: auto
+onednn: {library: null}
 precision: float32
 overlap: true
 prefetch: 2

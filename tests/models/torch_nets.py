@@ -1,4 +1,4 @@
-"""The nets as torchvision and the papers' users write them, for PyTorch: what ours are compared with."""
+"""The nets as torchvision and the papers' users write them, for PyTorch: what ours are compared with, also in speed."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ class Block(nn.Module):
         for i, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
             y = norm(conv(y))
             if i + 1 < len(self.convs):
-                y = F.relu(y)
-        return F.relu(y + (x if self.downsample is None else self.downsample(x)))
+                y = F.relu(y, inplace=True)
+        y += x if self.downsample is None else self.downsample(x)
+        return F.relu(y, inplace=True)
 
 
 def projection(inputs: int, outputs: int, stride: int) -> nn.Module:
@@ -40,7 +41,7 @@ def projection(inputs: int, outputs: int, stride: int) -> nn.Module:
 
 
 def resnet(classes: int, depths: Sequence[int], expansion: int) -> nn.Module:
-    layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU()]
+    layers: list[nn.Module] = [nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)]
     layers.append(nn.MaxPool2d(3, 2, 1))
     inputs = 64
     for stage, depth in enumerate(depths):
@@ -66,7 +67,7 @@ class Subsample(nn.Module):
 
 
 def resnet_cifar(classes: int, layers: int, shortcut: str, size: int) -> nn.Module:
-    net: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU()]
+    net: list[nn.Module] = [nn.Conv2d(3, 16, 3, 1, 1, bias=False), nn.BatchNorm2d(16), nn.ReLU(inplace=True)]
     inputs = 16
     for width in (16, 32, 64):
         for i in range((layers - 2) // 6):
@@ -90,23 +91,36 @@ def vgg(classes: int, configuration: Sequence[int | str], hidden: int, pixels: i
         if isinstance(entry, str):
             layers.append(nn.MaxPool2d(2, 2))
         else:
-            layers += [nn.Conv2d(inputs, entry, 3, padding=1), nn.ReLU()]
+            layers += [nn.Conv2d(inputs, entry, 3, padding=1), nn.ReLU(inplace=True)]
             inputs = entry
-    layers += [nn.Flatten(), nn.Linear(512 * pixels, hidden), nn.ReLU(), nn.Linear(hidden, hidden), nn.ReLU()]
+    layers += [
+        nn.Flatten(),
+        nn.Linear(512 * pixels, hidden),
+        nn.ReLU(inplace=True),
+        nn.Linear(hidden, hidden),
+        nn.ReLU(inplace=True),
+    ]
     return nn.Sequential(*layers, nn.Linear(hidden, classes))
 
 
-def vgg16_cifar(classes: int) -> nn.Module:
+def vgg16_cifar(classes: int, drops: tuple[float, float, float] = (0.0, 0.0, 0.0)) -> nn.Module:
+    """`drops`: in the first stage, in the others, and before each dense layer; 0 leaves the layer out."""
     layers: list[nn.Module] = []
-    inputs = 3
-    for entry in VGG16:
+    inputs, (early, late, end) = 3, drops
+    for i, entry in enumerate(VGG16):
         if isinstance(entry, str):
             layers.append(nn.MaxPool2d(2, 2))
         else:
-            layers += [nn.Conv2d(inputs, entry, 3, padding=1), nn.ReLU(), nn.BatchNorm2d(entry, 1e-3, 0.01)]
+            if i and not isinstance(VGG16[i - 1], str):
+                layers += dropout(early if entry == 64 else late)
+            layers += [nn.Conv2d(inputs, entry, 3, padding=1), nn.ReLU(inplace=True), nn.BatchNorm2d(entry, 1e-3, 0.01)]
             inputs = entry
-    layers += [nn.Flatten(), nn.Linear(512, 512), nn.ReLU(), nn.BatchNorm1d(512, 1e-3, 0.01), nn.Linear(512, classes)]
-    return nn.Sequential(*layers)
+    layers += [nn.Flatten(), *dropout(end), nn.Linear(512, 512), nn.ReLU(inplace=True), nn.BatchNorm1d(512, 1e-3, 0.01)]
+    return nn.Sequential(*layers, *dropout(end), nn.Linear(512, classes))
+
+
+def dropout(rate: float) -> list[nn.Module]:
+    return [nn.Dropout(rate)] if rate else []
 
 
 VGG11: list[int | str] = [64, "M", 128, "M", 256, 256, "M", 512, 512, "M", 512, 512, "M"]
@@ -116,23 +130,23 @@ VGG16: list[int | str] = [64, 64, "M", 128, 128, "M", 256, 256, 256, "M", 512, 5
 def alexnet(classes: int, hidden: int, pixels: int) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 64, kernel_size=11, stride=4, padding=2),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.MaxPool2d(kernel_size=3, stride=2),
         nn.Conv2d(64, 192, kernel_size=5, padding=2),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.MaxPool2d(kernel_size=3, stride=2),
         nn.Conv2d(192, 384, kernel_size=3, padding=1),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Conv2d(384, 256, kernel_size=3, padding=1),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Conv2d(256, 256, kernel_size=3, padding=1),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.MaxPool2d(kernel_size=3, stride=2),
         nn.Flatten(),
         nn.Linear(256 * pixels, hidden),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Linear(hidden, hidden),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Linear(hidden, classes),
     )
 
@@ -140,23 +154,23 @@ def alexnet(classes: int, hidden: int, pixels: int) -> nn.Module:
 def overfeat(classes: int, hidden: Sequence[int], pixels: int) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 96, 11, 4),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.MaxPool2d(2, 2),
         nn.Conv2d(96, 256, 5, 1),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.MaxPool2d(2, 2),
         nn.Conv2d(256, 512, 3, 1, 1),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Conv2d(512, 1024, 3, 1, 1),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Conv2d(1024, 1024, 3, 1, 1),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.MaxPool2d(2, 2),
         nn.Flatten(),
         nn.Linear(1024 * pixels, hidden[0]),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Linear(hidden[0], hidden[1]),
-        nn.ReLU(),
+        nn.ReLU(inplace=True),
         nn.Linear(hidden[1], classes),
     )
 
@@ -173,7 +187,7 @@ class Branches(nn.Module):
 
 
 def conv_relu(inputs: int, outputs: int, kernel: int, stride: int = 1, padding: int = 0) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, outputs, kernel, stride, padding), nn.ReLU()]
+    return [nn.Conv2d(inputs, outputs, kernel, stride, padding), nn.ReLU(inplace=True)]
 
 
 def inception(inputs: int, b1: int, r3: int, b3: int, r5: int, b5: int, b4: int) -> nn.Module:
@@ -214,7 +228,7 @@ def googlenet(classes: int) -> nn.Module:
 def basic(inputs: int, outputs: int, **settings: Any) -> nn.Module:
     """torchvision's BasicConv2d."""
     conv = nn.Conv2d(inputs, outputs, bias=False, **settings)
-    return nn.Sequential(conv, nn.BatchNorm2d(outputs, eps=0.001), nn.ReLU())
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs, eps=0.001), nn.ReLU(inplace=True))
 
 
 def inception_a(inputs: int, pool: int) -> nn.Module:
@@ -307,3 +321,37 @@ def inception_v3(classes: int) -> nn.Module:
         nn.Flatten(),
         nn.Linear(2048, classes),
     )
+
+
+def lenet(classes: int, drop: float = 0.4) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 32, 5),
+        nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 5),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(1024, 1024),
+        nn.ReLU(inplace=True),
+        *dropout(drop),
+        nn.Linear(1024, classes),
+    )
+
+
+def convnet(classes: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.ReLU(inplace=True),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(32 * 16, classes),
+    )
+
+
+def mlp(classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(inplace=True), nn.Linear(256, classes))
+
+
+def logistic(classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, classes))

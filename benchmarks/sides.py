@@ -1,0 +1,121 @@
+"""The two sides of a benchmark, each run as a fresh process, and what is said of the machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # `make` sets them; PyTorch sets its own
+KEPT = {"MALLOC_TRIM_THRESHOLD_": str(10**12), "MALLOC_MMAP_MAX_": "0", "MALLOC_TOP_PAD_": str(2**28)}
+BUSY = 0.5  # load average from which threads of one side wait for something else
+
+
+class Failed(SystemExit):
+    """A side ended with `exit_code`."""
+
+    def __init__(self, command: Sequence[str], exit_code: int, reason: str) -> None:
+        super().__init__(f"{shlex.join(command)}: exit code {exit_code}\n{reason}")
+        self.exit_code = exit_code
+
+
+def ours(module: str, *arguments: str) -> str:
+    """What `python -m mpibow.MODULE` prints. Raises Failed."""
+    return _run([sys.executable, "-m", f"mpibow.{module}", *arguments], dict(os.environ))
+
+
+class Peer:
+    """PyTorch in the interpreter `python`, its scripts in this folder; `kept`: freed memory stays with the process."""
+
+    def __init__(self, python: str, kept: bool = False) -> None:
+        self.python = python
+        self.environment = {name: value for name, value in os.environ.items() if name not in THREADS}
+        self.environment.update(KEPT if kept else {})
+
+    def __call__(self, script: str, *arguments: object) -> Any:
+        """The JSON that benchmarks/SCRIPT prints. Raises Failed."""
+        path = str(ROOT / "benchmarks" / script)
+        return json.loads(_run([self.python, path, *map(str, arguments)], self.environment))
+
+    def missing(self) -> str:
+        """Why there is no PyTorch; '' if there is."""
+        done = subprocess.run([self.python, "-c", "import torch"], capture_output=True, text=True)
+        return done.stderr.strip().splitlines()[-1] if done.returncode else ""
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> str:
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        raise Failed(command, done.returncode, done.stderr.strip())
+    return done.stdout
+
+
+def machine() -> dict[str, Any]:
+    """Date, command, processor, cores that this process may use, and how busy they were before."""
+    load = os.getloadavg()[0]
+    if load > BUSY:
+        note(f"the load average is {load:.2f}: something else is running, and two threads of PyTorch suffer most")
+    commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
+    return {
+        "date": time.strftime("%Y-%m-%d %H:%M"),
+        "command": shlex.join(["python", os.path.relpath(sys.argv[0], ROOT), *sys.argv[1:]]),
+        "commit": commit.stdout.strip(),
+        "processor": processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load": [round(load, 2)],
+    }
+
+
+def processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def heading(title: str, about: Mapping[str, Any]) -> str:
+    """The top of a results file: `about` is that of `machine` with the versions of both sides."""
+    ours, theirs = (
+        ", ".join(f"{name} {version}" for name, version in about.get(side, {}).items()) or "not there"
+        for side in ("mpibow", "torch")
+    )
+    return (
+        f"# {title}\n\n    {about['command']}\n\n"
+        f"{about['date']}, {about['processor']}, {about['cores']} cores, load average "
+        f"{' before and '.join(f'{load:.2f}' for load in about['load'])}"
+        f"{' after (its own)' if len(about['load']) > 1 else ''}; commit {about['commit'] or 'unknown'}.\n"
+        f"Ours: {ours}. PyTorch's side: {theirs}.\n"
+    )
+
+
+def write(folder: Path, name: str, text: str, found: Mapping[str, Any]) -> None:
+    """folder/NAME.md and folder/NAME.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.md").write_text(text)
+    (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+    note(f"written: {folder / name}.md and .json")
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+
+
+def verdict(ratio: float | None, target: float | None, *, most: bool = False) -> str:
+    """'met', 'missed', or '' where there is nothing to compare; `most`: the target is the most that is allowed."""
+    if ratio is None or target is None:
+        return ""
+    return "met" if (ratio <= target if most else ratio >= target) else "missed"
+
+
+def note(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
