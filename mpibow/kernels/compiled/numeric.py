@@ -1,0 +1,126 @@
+"""What compiled loops share: float32 functions without branches or calls, so that loops over them run in vector
+registers (libm's do not), and indices of either width."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from llvmlite import ir
+from numba import njit, types
+from numba.extending import intrinsic
+
+from mpibow.graph.graph import Array
+from mpibow.kernels.compiled.command import FAST, integers, words
+
+F = TypeVar("F", bound=Callable[..., Any])
+# Divisions by zero as NumPy has them: Python's check is a branch, so a loop with a division in it stays scalar.
+inlined: Callable[[F], F] = njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
+_f = np.float32
+
+# erfc(z) exp(z^2) (3 + z) / 3 as a polynomial in (3 - z) / (3 + z): the reference's (see its gelu.py), its Chebyshev
+# series cut where float32 ends: below 3e-8 relative.
+_E = tuple(
+    _f(term)
+    for term in (
+        0.35800230503082275, 0.29446473717689514, 0.19674265384674072, 0.10349056869745255, 0.039844099432229996,
+        0.008933907374739647, -0.0004107903514523059, -0.0009911236120387912, -0.00016928352124523371,
+        7.030989218037575e-05, 2.2609878215007484e-05,
+    )
+)  # fmt: skip
+E0, E1, E2, E3, E4, E5, E6, E7, E8, E9, E10 = _E
+
+
+@intrinsic
+def as_float(typing: Any, bits: Any) -> Any:
+    """The float32 whose bits an int32 has."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.bitcast(values[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+@inlined
+def exp(x: Any) -> Any:
+    """e^x to 1e-7 and |x| 6e-8, relative: 2^n e^r, |r| <= log(2) / 2, polynomial by Moshier (Cephes, expf).
+
+    Denormal results are 0, those above 2.3e38 infinite; NaN stays.
+    """
+    z = x if x > _f(-87.3) else _f(-87.3)  # NaN as well: its conversion to an integer would be undefined
+    z = z if z < _f(88.7) else _f(88.7)
+    n = np.rint(z * _f(1.4426950408889634))
+    r = z - n * _f(0.6931471805599453)
+    p = _f(1.9875691500e-4) * r + _f(1.3981999507e-3)
+    p = p * r + _f(8.3334519073e-3)
+    p = p * r + _f(4.1665795894e-2)
+    p = p * r + _f(1.6666665459e-1)
+    p = p * r + _f(5.0000001201e-1)
+    p = p * (r * r) + (r + _f(1))
+    y = p * as_float((np.int32(n) + np.int32(127)) << np.int32(23))
+    y = y if x > _f(-87.3) else _f(0)
+    return y if x == x else x
+
+
+@inlined
+def sigmoid(x: Any) -> Any:
+    return _f(1) / (_f(1) + exp(-x))
+
+
+@inlined
+def logistic(x: Any) -> Any:
+    """s = sigmoid(x) and its derivative s (1 - s), without the error of 1 - s."""
+    e = exp(-abs(x))
+    r = _f(1) / (_f(1) + e)
+    return (r if x >= _f(0) else e * r), e * r * r
+
+
+@inlined
+def tanh(x: Any) -> Any:
+    """Eigen's quotient of polynomials (generic_fast_tanh_float), a few units in the last place; NaN stays."""
+    z = x if x > _f(-7.9053111) else _f(-7.9053111)
+    z = z if z < _f(7.9053111) else _f(7.9053111)
+    s = z * z
+    p = _f(-2.76076847742355e-16) * s + _f(2.00018790482477e-13)
+    p = p * s + _f(-8.60467152213735e-11)
+    p = p * s + _f(5.12229709037114e-08)
+    p = p * s + _f(1.48572235717979e-05)
+    p = p * s + _f(6.37261928875436e-04)
+    p = p * s + _f(4.89352455891786e-03)
+    q = _f(1.19825839466702e-06) * s + _f(1.18534705686654e-04)
+    q = q * s + _f(2.26843463243900e-03)
+    q = q * s + _f(4.89352518554385e-03)
+    y = z * p / q
+    return y if x == x else x
+
+
+@inlined
+def normal(x: Any, bell: Any) -> Any:
+    """The normal distribution's function P(x), given bell = exp(-x^2 / 2)."""
+    t = _f(2) / (abs(x) * _f(0.5**0.5 / 3) + _f(1))  # 6 / (3 + z), z = |x| / sqrt(2)
+    u = t - _f(1)
+    p = E10 * u + E9
+    p = p * u + E8
+    p = p * u + E7
+    p = p * u + E6
+    p = p * u + E5
+    p = p * u + E4
+    p = p * u + E3
+    p = p * u + E2
+    p = p * u + E1
+    p = p * u + E0
+    tail = p * t * _f(0.25) * bell  # P(-|x|)
+    return tail if x < _f(0) else _f(1) - tail
+
+
+@inlined
+def index_at(address: Any, wide: Any, i: Any) -> Any:
+    """Integer i of an array at `address`: int64 where `wide`, else int32."""
+    return words(address, i + 1)[i] if wide else np.int64(integers(address, i + 1)[i])
+
+
+def wide(array: Array) -> int:
+    """Whether an array of integers is int64 rather than int32: those are what index_at reads."""
+    assert array.dtype in (np.int32, np.int64), array.dtype
+    return int(array.dtype == np.int64)
