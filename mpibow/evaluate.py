@@ -54,7 +54,10 @@ def evaluate(
     if records.classes > expected["classes"]:
         raise ConfigError(f"{data}: has {records.classes} classes, {folder} tells {expected['classes']} apart")
     net = named_net(config, expected["classes"])
-    build = classifier(net, records.shape, str(records.dtype), expected["mean"], expected["std"])
+    augmentation = None if config.data is None else config.data.augment
+    build = classifier(
+        net, records.shape, str(records.dtype), expected["mean"], expected["std"], augmentation=augmentation
+    )
     graph = build(batch_size or config.evaluate.batch_size)
     layout = plan_layout(graph, config.update.decay_biases)
     plan = compile_plan(graph, layout, kernels_of(config).operators, config.precision, training=False)

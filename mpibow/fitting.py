@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -15,11 +16,13 @@ from mpibow.comm.communicator import Single
 from mpibow.comm.launch import guarded, open_communicator
 from mpibow.comm.mpi import Mpi
 from mpibow.config import load_mapping
+from mpibow.config.strict import build
 from mpibow.data.dataset import Array, ArrayData, Dataset
 from mpibow.data.slots import slot_arrays
 from mpibow.errors import ConfigError
 from mpibow.job import Job, make_job
 from mpibow.models.classifier import Net
+from mpibow.models.settings import Augmentation
 from mpibow.run.state import from_named
 from mpibow.summary import Summary
 
@@ -63,14 +66,16 @@ def fit(
     *,
     name: str = "net",
     normalise: bool = True,
+    augment: Mapping[str, Any] | None = None,
     resume: str | None = None,
     **settings: Any,
 ) -> Fitted:
     """Trains `net`, a function from an image tensor (n, ...) to logits (n, classes), and gives it back trained.
 
     `train` and `test` are (images, labels) or data sets: images (n, channels, height, width) or (n, features), uint8
-    or float, labels (n,) integers. `settings` are those of a config file: batch_size=8, learners=2, update={"lr": 0.1},
-    stop={"epochs": 5}, ... Under mpirun every rank of the script calls it; an error on one ends all.
+    or float, labels (n,) integers. `normalise` and `augment`, as {"pad": 4, "flip": True}, are a config file's
+    data.normalise and data.augment, `settings` all the others: batch_size=8, learners=2, update={"lr": 0.1}, ...
+    Under mpirun every rank of the script calls it; an error on one ends all.
     """
     from mpibow.train import train as run  # late: `python -m mpibow.train` must not find it imported already
 
@@ -82,7 +87,8 @@ def fit(
         config = load_mapping(settings, model_given=True, data_given=True)
         training = _dataset(train, "train")
         testing = None if test is None else _dataset(test, "test", training.classes)
-        job = make_job(name, config, net, training, testing, standardise=normalise)
+        augmentation = build(Augmentation, augment or {}, path="data.augment")
+        job = make_job(name, config, net, training, testing, standardise=normalise, augmentation=augmentation)
         trained = run(job, comm, resume=resume, note=note)
         done.append(Fitted(trained.summary, trained.weights, job))
         return 0

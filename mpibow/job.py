@@ -17,6 +17,7 @@ from mpibow.graph.plan import Plan, compile_plan
 from mpibow.kernels import KERNEL_SETS, KernelSet
 from mpibow.models import MODELS
 from mpibow.models.classifier import Build, Net, classifier
+from mpibow.models.settings import Augmentation
 
 # What `python -m mpibow.train` does without a file: real digits, a small convolutional net, under a minute.
 BUILT_IN = {
@@ -59,7 +60,9 @@ class Job:
 
     def _plan(self, batch: int, *, training: bool) -> Plan:
         operators = self.kernels.operators
-        return compile_plan(self.build(batch), self.layout(), operators, self.config.precision, training=training)
+        return compile_plan(
+            self.build(batch, training), self.layout(), operators, self.config.precision, training=training
+        )
 
 
 def open_job(config: Config) -> Job:
@@ -74,7 +77,9 @@ def open_job(config: Config) -> Job:
         )
     net = named_net(config, train.classes)
     title = f"{config.model.name}-{Path(config.data.train).resolve().parent.name}"
-    return make_job(title, config, net, train, test, standardise=config.data.normalise)
+    return make_job(
+        title, config, net, train, test, standardise=config.data.normalise, augmentation=config.data.augment
+    )
 
 
 def named_net(config: Config, classes: int) -> Net:
@@ -91,7 +96,16 @@ def kernels_of(config: Config) -> KernelSet:
     return KERNEL_SETS["numpy" if config.device == "auto" else config.device]
 
 
-def make_job(title: str, config: Config, net: Net, train: Dataset, test: Dataset | None, *, standardise: bool) -> Job:
+def make_job(
+    title: str,
+    config: Config,
+    net: Net,
+    train: Dataset,
+    test: Dataset | None,
+    *,
+    standardise: bool,
+    augmentation: Augmentation | None = None,
+) -> Job:
     """The job of a net given as a function, on data given as objects. Raises ConfigError where they don't fit."""
     if test is not None and (test.shape, test.dtype) != (train.shape, train.dtype):
         raise ConfigError(
@@ -100,7 +114,10 @@ def make_job(title: str, config: Config, net: Net, train: Dataset, test: Dataset
     if test is not None and test.classes > train.classes:
         raise ConfigError(f"data.test: {test.name} has {test.classes} classes, data.train has {train.classes}")
     mean, std = (train.mean, train.std) if standardise else (None, None)
-    job = Job(title, config, classifier(net, train.shape, str(train.dtype), mean, std), train, test)
+    augmentation = augmentation or Augmentation()
+    _check_augmentation(augmentation, train)
+    build = classifier(net, train.shape, str(train.dtype), mean, std, augmentation=augmentation)
+    job = Job(title, config, build, train, test)
     graph = job.build(config.batch_size)
     logits = graph.tensors[graph.outputs["logits"]]
     if logits.shape[1] < train.classes:
@@ -109,6 +126,24 @@ def make_job(title: str, config: Config, net: Net, train: Dataset, test: Dataset
             f"{train.name}, got {logits.shape}"
         )
     return job
+
+
+def _check_augmentation(settings: Augmentation, data: Dataset) -> None:
+    """Raises ConfigError where the images are none, or too small for it."""
+    if settings == Augmentation():
+        return
+    if len(data.shape) != 3:
+        raise ConfigError(f"data.augment: needs images (channels, height, width), {data.name} has {data.shape}")
+    smallest = min(data.shape[1:])
+    if settings.crop is not None and settings.crop > smallest:
+        raise ConfigError(
+            f"data.augment.crop: must be at most {smallest} as {data.name} has images {data.shape}, got {settings.crop}"
+        )
+    if settings.pad >= (settings.crop or smallest):
+        raise ConfigError(
+            f"data.augment.pad: must be below {settings.crop or smallest}, the smaller extent of the window that is "
+            f"cropped, got {settings.pad}"
+        )
 
 
 def open_data(path: str) -> Dataset:

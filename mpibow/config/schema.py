@@ -15,6 +15,7 @@ from mpibow.config.strict import Rest, build, plain
 from mpibow.config.words import show
 from mpibow.errors import ConfigError
 from mpibow.learn.settings import Sgd
+from mpibow.models.settings import Augmentation
 from mpibow.sync.settings import Sma, Ssgd
 
 Count = Annotated[int, AtLeast(1)]
@@ -56,6 +57,7 @@ class Data:
     train: Annotated[Text, "data set to learn from"]
     test: Annotated[Text | None, "data set to evaluate the centre on"] = None
     normalise: Annotated[bool, "subtract the training data's mean and divide by its spread"] = True
+    augment: Augmentation = field(default_factory=Augmentation)
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,9 @@ class Config:
                 problems.append(f"{key}: must be null as the program gives its own, got {show(settings.pop(key))}")
             elif not given and settings.get(key) is None:
                 problems.append(f"{key}: is required, as {key}: {example}")
+        data = settings.get("data")
+        if isinstance(data, dict) and isinstance(data.get("augment"), list):
+            problems.append(f"data.augment: must be as {{pad: 4, flip: true}}, got {show(data.pop('augment'))}")
         if settings.get("learners") == "auto":
             del settings["learners"]
             problems.append("learners: auto is not there yet; give a number, or a list with a number for each rank")

@@ -14,6 +14,7 @@ from mpibow.ops.activation import (
     sigmoid,
     tanh,
 )
+from mpibow.ops.augment import Augment, CentreCrop, augment, centre_crop
 from mpibow.ops.batch_norm import BatchNorm, batch_norm
 from mpibow.ops.combine import Add, Concat, Maximum, Multiply, add, concat, maximum, multiply
 from mpibow.ops.conv import Conv2d, conv2d
@@ -51,8 +52,10 @@ __all__ = [
     "Accuracy",
     "AdaptiveAvgPool2d",
     "Add",
+    "Augment",
     "AvgPool2d",
     "BatchNorm",
+    "CentreCrop",
     "ClippedRelu",
     "Concat",
     "Constant",
@@ -84,8 +87,10 @@ __all__ = [
     "accuracy",
     "adaptive_avg_pool2d",
     "add",
+    "augment",
     "avg_pool2d",
     "batch_norm",
+    "centre_crop",
     "clipped_relu",
     "concat",
     "conv2d",

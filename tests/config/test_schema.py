@@ -10,6 +10,7 @@ from mpibow.config.schema import Checkpoint, Data, Every, Model, Stop
 from mpibow.errors import ConfigError
 from mpibow.learn.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, Step, Warmup
 from mpibow.learn.settings import Sgd
+from mpibow.models.settings import Augmentation
 from mpibow.sync.settings import Sma, Ssgd
 
 RUN = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}
@@ -116,6 +117,11 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
         (["data=null"], "data: is required, as data: {train: data/mnist/train}"),
         (["data={test: a}"], "data.train: is required, a text that is not empty"),
         (["data=a"], "data: must be a mapping of settings or null, got 'a'"),
+        (["data.augment.pad=-1"], "data.augment.pad: must be an integer of at least 0, got -1"),
+        (
+            ["data.augment=[pad4, crop, flip]"],
+            "data.augment: must be as {pad: 4, flip: true}, got ['pad4', 'crop', 'flip']",
+        ),
         (["out="], "out: must be a text that is not empty, got null"),
         (
             ["model=null", "learners=auto", "seed=x"],
@@ -164,7 +170,11 @@ def test_dump_is_whole_and_readable():
         == """\
 name: auto
 model: {name: lenet, classes: null, width: 3}
-data: {train: data/mnist/train, test: null, normalise: true}
+data:
+  train: data/mnist/train
+  test: null
+  normalise: true
+  augment: {pad: 0, crop: null, flip: false}
 batch_size: 16
 learners: [2, 1]
 rule: {name: ssgd, scale_lr: false, resync: 1000}
@@ -221,11 +231,12 @@ rules = st.one_of(
     ),
     st.builds(Sma, gain=st.just("none"), momentum=st.just("auto") | fraction, period=counts),
 )
+augmentations = st.builds(Augmentation, st.integers(0, 9), st.none() | counts, st.booleans())
 configs = st.builds(
     Config,
     name=st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,9}", fullmatch=True),
     model=st.builds(Model, texts, st.none() | st.integers(2, 1000), st.dictionaries(keys, scalars | st.lists(scalars))),
-    data=st.builds(Data, texts, st.none() | texts, st.booleans()),
+    data=st.builds(Data, texts, st.none() | texts, st.booleans(), augmentations),
     learners=counts | st.lists(counts, min_size=1).map(tuple),
     rule=rules,
     update=st.builds(Sgd, lr=positive, momentum=fraction, weight_decay=positive, schedule=schedules),

@@ -34,6 +34,8 @@ LARGE = [
     Case(ops.Gelu(False), ((N, 9),)),
     Case(ops.Gelu(True), ((N, 9),), id="tanh"),
     Case(ops.Dropout(0.5), ((N, 9), (N, 4)), (FLOAT, "uint32"), 9),
+    Case(ops.Augment(2, (5, 5), True), (IMAGE, (N, 4)), ("uint8", "uint32"), 200),
+    Case(ops.CentreCrop((3, 4)), (IMAGE,), ("uint8",), 200),
     Case(ops.Normalise((1.0,) * 6, (2.0,) * 6), (IMAGE,), ("uint8",), 200),
     Case(ops.Softmax(1), (IMAGE,)),
     Case(ops.SoftmaxCrossEntropy(), ((N, 4), (N,)), (FLOAT, "int32")),

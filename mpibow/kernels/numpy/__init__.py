@@ -3,6 +3,7 @@
 from mpibow.graph.kernel import Kernel, KernelTable
 from mpibow.graph.steps import Sum
 from mpibow.kernels.numpy import (
+    augment,
     batch_norm,
     combine,
     conv,
@@ -20,8 +21,10 @@ from mpibow.ops import (
     Accuracy,
     AdaptiveAvgPool2d,
     Add,
+    Augment,
     AvgPool2d,
     BatchNorm,
+    CentreCrop,
     ClippedRelu,
     Concat,
     Conv2d,
@@ -50,8 +53,10 @@ OPERATORS: KernelTable = {
     Accuracy: Kernel(loss.accuracy_forward, None, loss.accuracy_buffers),
     AdaptiveAvgPool2d: Kernel(pool.adaptive_forward, pool.adaptive_backward, pool.avg_buffers),
     Add: Kernel(combine.add_forward, combine.add_backward, combine.add_buffers),
+    Augment: Kernel(augment.forward, None, augment.buffers),
     AvgPool2d: Kernel(pool.avg_forward, pool.avg_backward, pool.avg_buffers),
     BatchNorm: Kernel(batch_norm.forward, batch_norm.backward, batch_norm.buffers),
+    CentreCrop: Kernel(augment.centre_forward),
     ClippedRelu: Kernel(elementwise.clipped_forward, elementwise.clipped_backward, elementwise.clipped_buffers),
     Concat: Kernel(combine.concat_forward, combine.concat_backward),
     Conv2d: Kernel(conv.forward, conv.backward, conv.buffers),
