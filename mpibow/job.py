@@ -114,9 +114,13 @@ def make_job(
     if test is not None and test.classes > train.classes:
         raise ConfigError(f"data.test: {test.name} has {test.classes} classes, data.train has {train.classes}")
     mean, std = (train.mean, train.std) if standardise else (None, None)
-    augmentation = augmentation or Augmentation()
-    _check_augmentation(augmentation, train)
-    build = classifier(net, train.shape, str(train.dtype), mean, std, augmentation=augmentation)
+    augmentation, loss, top_k = augmentation or Augmentation(), config.loss, config.evaluate.top_k
+    _check_augmentation(augmentation, train, config)
+    if loss.ignore is not None and loss.ignore >= train.classes:
+        raise ConfigError(f"loss.ignore: must be one of {train.name}'s {train.classes} classes, got {loss.ignore}")
+    if top_k is not None and top_k > train.classes:
+        raise ConfigError(f"evaluate.top_k: must be at most the {train.classes} classes of {train.name}, got {top_k}")
+    build = classifier(net, train.shape, str(train.dtype), mean, std, augmentation=augmentation, loss=loss, top_k=top_k)
     job = Job(title, config, build, train, test)
     graph = job.build(config.batch_size)
     logits = graph.tensors[graph.outputs["logits"]]
@@ -128,9 +132,13 @@ def make_job(
     return job
 
 
-def _check_augmentation(settings: Augmentation, data: Dataset) -> None:
-    """Raises ConfigError where the images are none, or too small for it."""
-    if settings == Augmentation():
+def _check_augmentation(settings: Augmentation, data: Dataset, config: Config) -> None:
+    """Raises ConfigError where the images are none, or too small for it, or there is nothing to mix with."""
+    if settings.mixup and config.batch_size == 1:
+        raise ConfigError("data.augment.mixup: mixes samples of one batch, so batch_size must be at least 2, got 1")
+    if settings.mixup and config.loss.ignore is not None:
+        raise ConfigError(f"data.augment.mixup: can't be with loss.ignore, got {config.loss.ignore}; leave one out")
+    if not settings.of_images:
         return
     if len(data.shape) != 3:
         raise ConfigError(f"data.augment: needs images (channels, height, width), {data.name} has {data.shape}")

@@ -88,8 +88,10 @@ class Reporter:
 
     def evaluated(self, where: Where, found: Evaluation, best: bool) -> None:
         entry = {"accuracy": found.accuracy, "loss": found.loss, "seconds": found.seconds, "best": best}
-        self._events.add("evaluate", **where.fields(), **entry)
-        self.note(f"epoch {where.epoch:.2f}: test accuracy {found.accuracy:.2%}, test loss {found.loss:.4f}")
+        top_k = found.top_k_accuracy
+        shown, more = ("", {}) if top_k is None else (f", top-k {top_k:.2%}", {"top_k_accuracy": top_k})
+        self._events.add("evaluate", **where.fields(), **entry, **more)
+        self.note(f"epoch {where.epoch:.2f}: test accuracy {found.accuracy:.2%}{shown}, test loss {found.loss:.4f}")
 
     def saved(self, where: Where, path: Path, seconds: float) -> None:
         self._events.add("checkpoint", **where.fields(), path=str(path), seconds=seconds)
@@ -129,8 +131,8 @@ class Reporter:
         """What a summary takes from the ledger and the clocks."""
         ledger = self.ledger
         taken = (
-            "accuracy", "best_accuracy", "test_loss", "seconds", "evaluation_seconds", "epochs_to_target",
-            "seconds_to_target", "drift", "mismatches", "resets",
+            "accuracy", "best_accuracy", "top_k_accuracy", "test_loss", "seconds", "evaluation_seconds",
+            "epochs_to_target", "seconds_to_target", "drift", "mismatches", "resets",
         )  # fmt: skip
         fields = {key: getattr(ledger, key) for key in taken}
         shares = self._shares()

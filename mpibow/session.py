@@ -110,7 +110,7 @@ class Session:
         stack.callback(self.pipeline.close)
         self.evaluator = None
         if job.test is not None:
-            self.evaluator = Evaluator(job.evaluation_plan(), job.test, self._started[comm.rank])
+            self.evaluator = Evaluator(job.evaluation_plan(), job.test, self._started[comm.rank], config.loss.ignore)
         self.ledger = Ledger.of({} if header is None else header["ledger"], config.stop.accuracy)
         total = None if config.stop.epochs is None else int(config.stop.epochs * job.train.count)
         self.reporter = Reporter(origin.folder, comm.rank, self.ledger, total, header, self._waits)
@@ -413,6 +413,7 @@ class Session:
             iterations=where.iteration,
             samples=where.position,
             target=config.stop.accuracy,
+            top_k=config.evaluate.top_k,
             ranks=self.size,
             learners=where.learners,
             batch_size=config.batch_size,

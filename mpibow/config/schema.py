@@ -15,7 +15,7 @@ from mpibow.config.strict import Rest, build, plain
 from mpibow.config.words import show
 from mpibow.errors import ConfigError
 from mpibow.learn.settings import Sgd
-from mpibow.models.settings import Augmentation
+from mpibow.models.settings import Augmentation, Loss
 from mpibow.sync.settings import Sma, Ssgd
 
 Count = Annotated[int, AtLeast(1)]
@@ -80,6 +80,9 @@ class Stop:
 class Evaluate:
     every: Annotated[Positive, "epochs from evaluation to evaluation"] = 1.0
     batch_size: Annotated[Count, "samples at once"] = 100
+    top_k: Annotated[
+        Annotated[int, AtLeast(2)] | None, "also count labels among so many likeliest classes; null does not"
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,7 @@ class Config:
         Count | Annotated[tuple[Count, ...], NotEmpty()], "learners of every rank, or a list of them"
     ] = 1
     rule: Annotated[Sma | Ssgd, "what keeps the replicas together"] = field(default_factory=Sma)
+    loss: Loss = field(default_factory=Loss)
     update: Annotated[Sgd, "the local step of a learner"] = field(default_factory=Sgd)
     stop: Annotated[Stop, "when the run ends: at the first that is reached"] = field(default_factory=Stop)
     device: Annotated[Literal["auto", "numpy"], "what computes"] = "auto"

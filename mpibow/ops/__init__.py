@@ -34,6 +34,7 @@ from mpibow.ops.loss import (
     softmax,
     softmax_cross_entropy,
 )
+from mpibow.ops.mixup import Mix, MixShares, OneHot, mix, mix_shares, one_hot
 from mpibow.ops.normalise import Normalise, normalise
 from mpibow.ops.pool import (
     AdaptiveAvgPool2d,
@@ -72,8 +73,11 @@ __all__ = [
     "MatrixFactorisation",
     "MaxPool2d",
     "Maximum",
+    "Mix",
+    "MixShares",
     "Multiply",
     "Normalise",
+    "OneHot",
     "PadChannels",
     "Relu",
     "Sigmoid",
@@ -105,8 +109,11 @@ __all__ = [
     "matrix_factorisation",
     "max_pool2d",
     "maximum",
+    "mix",
+    "mix_shares",
     "multiply",
     "normalise",
+    "one_hot",
     "pad_channels",
     "relu",
     "sigmoid",

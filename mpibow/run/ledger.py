@@ -20,6 +20,7 @@ class Ledger:
     hits: float = 0.0
     samples: int = 0
     accuracy: float | None = None
+    top_k_accuracy: float | None = None
     test_loss: float | None = None
     best_accuracy: float | None = None
     target: float | None = None  # the accuracy to be reached
@@ -34,6 +35,7 @@ class Ledger:
         """Enters an evaluation; whether it is the best so far."""
         self.evaluation_seconds += found.seconds
         self.accuracy, self.test_loss, self.evaluated_at = found.accuracy, found.loss, position
+        self.top_k_accuracy = found.top_k_accuracy
         if self.target is not None and found.accuracy >= self.target and self.epochs_to_target is None:
             self.epochs_to_target, self.seconds_to_target = epoch, self.seconds
         best = self.best_accuracy is None or found.accuracy > self.best_accuracy

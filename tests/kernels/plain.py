@@ -10,6 +10,7 @@ import numpy as np
 
 from mpibow import ops
 from mpibow.graph.graph import Array
+from mpibow.kernels.beta import larger_shares
 from mpibow.kernels.philox import stream
 from tests.kernels.test_philox import Words
 from tests.kernels.test_philox import plain as philox
@@ -259,6 +260,18 @@ def centre_crop(op: ops.CentreCrop, x: Array, w: Any) -> Array:
     return y
 
 
+def mix_shares(op: ops.MixShares, counter: Array, w: Any) -> Array:
+    return np.array([larger_shares(op.alpha)[block(one)[0] // 2**20] for one in counter.tolist()])
+
+
+def mix(op: ops.Mix, x: Array, share: Array, w: Any) -> Array:
+    return np.array([share[n] * x[n] + (1 - share[n]) * x[(n + 1) % len(x)] for n in range(len(x))])
+
+
+def one_hot(op: ops.OneHot, label: Array, w: Any) -> Array:
+    return np.array([[float(n == c) for c in range(op.classes)] for n in label.tolist()])
+
+
 PLAIN: dict[str, tuple[Callable[..., Array], Callable[..., Back] | None]] = {
     "add": (add, add_back),
     "augment": (augment, None),
@@ -276,6 +289,9 @@ PLAIN: dict[str, tuple[Callable[..., Array], Callable[..., Back] | None]] = {
     "softmax_cross_entropy": (cross_entropy, cross_entropy_back),
     "soft_cross_entropy": (cross_entropy, cross_entropy_back),
     "accuracy": (accuracy, None),
+    "mix_shares": (mix_shares, None),
+    "mix": (mix, None),
+    "one_hot": (one_hot, None),
     "local_response_norm": (local_response_norm, local_response_norm_back),
     "layer_norm": (layer_norm, layer_norm_back),
     "matrix_factorisation": (matrix_factorisation, matrix_factorisation_back),

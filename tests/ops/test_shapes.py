@@ -36,6 +36,9 @@ SHAPES: dict[str, tuple[Callable[[Graph, Tensor], Tensor], str, tuple[int, ...]]
     "augment": (lambda g, x: ops.augment(x, pad=6), "augment1", (2, 6, 7, 8)),
     "augment to a crop": (lambda g, x: ops.augment(x, crop=(3, 8), flip=True), "augment1", (2, 6, 3, 8)),
     "centre crop": (lambda g, x: ops.centre_crop(x, (7, 2)), "centre_crop1", (2, 6, 7, 2)),
+    "shares": (lambda g, x: ops.mix_shares(g.input("counter", (2, 4), "uint32"), 0.2), "mix_shares1", (2,)),
+    "mixture": (lambda g, x: ops.mix(x, g.input("share", (2,))), "mix1", (2, 6, 7, 8)),
+    "one hot": (lambda g, x: ops.one_hot(label(g), 5), "one_hot1", (2, 5)),
     "conv in groups": (lambda g, x: ops.conv2d(x, 4, 3, groups=2), "conv1", (2, 4, 5, 6)),
     "dilated conv": (lambda g, x: ops.conv2d(x, 1, 3, dilation=(3, 2)), "conv1", (2, 1, 1, 4)),
     "max pool": (lambda g, x: ops.max_pool2d(x, 3, stride=2, padding=1), "max_pool1", (2, 6, 4, 4)),
@@ -139,6 +142,22 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     "augment with another batch's counter": (
         lambda g, x: g.add(ops.Augment(0, (2, 2), True), x, vector(g)),
         f"augment1 (augment of {IMAGE}, x2 (2, 3)): the counter must be (batch, 4)",
+    ),
+    "shares of no counter": (
+        lambda g, x: ops.mix_shares(vector(g), 0.2),
+        "mix_shares1 (mix_shares of x2 (2, 3)): the counter must be (batch, 4)",
+    ),
+    "shares of a beta distribution that is none": (
+        lambda g, x: ops.mix_shares(g.input("counter", (2, 4), "uint32"), 0.0),
+        "mix_shares1 (mix_shares of counter (2, 4)): alpha must be above 0, got 0.0",
+    ),
+    "shares of another batch": (
+        lambda g, x: ops.mix(x, vector(g)),
+        f"mix1 (mix of {IMAGE}, x2 (2, 3)): shares must be (batch,)",
+    ),
+    "one hot of images": (
+        lambda g, x: ops.one_hot(vector(g), 4),
+        "one_hot1 (one_hot of x2 (2, 3)): labels must be (batch,)",
     ),
     "groups that do not divide the input": (
         lambda g, x: ops.conv2d(x, 8, 3, groups=4),

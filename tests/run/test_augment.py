@@ -81,19 +81,34 @@ def test_fit_and_predict_with_a_crop(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_from_a_file_and_evaluated_from_its_checkpoint(tmp_path: Path) -> None:
-    data = {"train": "data/train", "test": "data/test", "augment": {"pad": 1, "crop": 5, "flip": True}}
-    write_run(tmp_path, data=data, stop={"epochs": 2})
+    augment = {"pad": 1, "crop": 5, "flip": True, "mixup": 0.4}
+    data = {"train": "data/train", "test": "data/test", "augment": augment}
+    loss, evaluate = {"smoothing": 0.1}, {"every": 1, "top_k": 2}
+    write_run(tmp_path, data=data, stop={"epochs": 2}, loss=loss, evaluate=evaluate)
     done = run([sys.executable, "-m", "mpibow.train", "run.yaml"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = run([sys.executable, "-m", "mpibow.evaluate", "runs/run", "data/test", "--json"], cwd=tmp_path)
     assert found.returncode == 0, found.stderr
-    summary = json.loads((tmp_path / "runs/run/summary.json").read_text())
-    assert json.loads(found.stdout)["loss"] == pytest.approx(summary["test_loss"], rel=1e-6)
+    summary, result = json.loads((tmp_path / "runs/run/summary.json").read_text()), json.loads(found.stdout)
+    assert result["loss"] == pytest.approx(summary["test_loss"], rel=1e-6)
+    assert result["top_k_accuracy"] == summary["top_k_accuracy"] >= result["accuracy"]
+    assert summary["top_k"] == 2
+    assert f", top-2 {summary['top_k_accuracy']:.2%}\n" in done.stderr
+    assert tiny.events(tmp_path / "runs/run", "evaluate")[-1]["top_k_accuracy"] == summary["top_k_accuracy"]
+    command = [sys.executable, "-m", "mpibow.evaluate", "runs/run", "data/test", "--top-k"]
+    assert "%, top-k 100.0000%, loss " in run([*command, "3"], cwd=tmp_path).stdout
+    refused = run([*command, "4"], cwd=tmp_path)
+    assert refused.returncode == 2
+    assert refused.stderr.startswith("error: --top-k: must be at most the 3 classes of runs/run/checkpoints/iteration-")
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
+        (
+            Augmentation(mixup=0.2),
+            "data.augment.mixup: mixes samples of one batch, so batch_size must be at least 2, got 1",
+        ),
         (
             Augmentation(crop=7),
             "data.augment.crop: must be at most 6 as bars has images (1, 6, 6), got 7",
@@ -110,7 +125,7 @@ def test_from_a_file_and_evaluated_from_its_checkpoint(tmp_path: Path) -> None:
 )
 def test_what_does_not_fit_the_images(tmp_path: Path, settings: Augmentation, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        tiny.job(tmp_path, augmentation=settings)
+        tiny.job(tmp_path, augmentation=settings, batch_size=1)
     assert str(caught.value) == message
 
 
