@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mpibow.config import Config
 from mpibow.config.strict import check_options
-from mpibow.data.dataset import Dataset
+from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples
 from mpibow.data.digits import ensure_digits
 from mpibow.data.recordset import open_records
 from mpibow.errors import ConfigError, ShapeError
@@ -17,7 +17,9 @@ from mpibow.graph.plan import Plan, compile_plan
 from mpibow.kernels import KERNEL_SETS, KernelSet
 from mpibow.models import MODELS
 from mpibow.models.classifier import Build, Net, classifier
-from mpibow.models.settings import Augmentation
+from mpibow.models.objective import LossNet, objective
+from mpibow.models.settings import Augmentation, Loss
+from mpibow.ops import MatrixFactorisation
 
 # What `python -m mpibow.train` does without a file: real digits, a small convolutional net, under a minute.
 BUILT_IN = {
@@ -32,13 +34,16 @@ BUILT_IN = {
 
 @dataclass(frozen=True)
 class Job:
-    """`build` gives the graph for a batch size: inputs named as a slot's arrays, outputs loss, accuracy and logits."""
+    """`build` gives the graph for a batch size: inputs named as a slot's arrays, outputs loss, accuracy and logits.
+
+    The net of `NamedSamples` has its loss as its only output.
+    """
 
     title: str
     config: Config
     build: Build
-    train: Dataset
-    test: Dataset | None
+    train: Samples
+    test: Samples | None
 
     @property
     def kernels(self) -> KernelSet:
@@ -99,14 +104,20 @@ def kernels_of(config: Config) -> KernelSet:
 def make_job(
     title: str,
     config: Config,
-    net: Net,
-    train: Dataset,
-    test: Dataset | None,
+    net: Net | LossNet,
+    train: Samples,
+    test: Samples | None,
     *,
     standardise: bool,
     augmentation: Augmentation | None = None,
 ) -> Job:
     """The job of a net given as a function, on data given as objects. Raises ConfigError where they don't fit."""
+    augmentation = augmentation or Augmentation()
+    if isinstance(train, NamedSamples) and (test is None or isinstance(test, NamedSamples)):
+        return _loss_job(title, config, net, train, test, augmentation)
+    if isinstance(train, NamedSamples) or isinstance(test, NamedSamples):
+        assert test is not None
+        raise ConfigError(f"data.test: {test.name} has {described(test)}, data.train has {described(train)}")
     if test is not None and (test.shape, test.dtype) != (train.shape, train.dtype):
         raise ConfigError(
             f"data.test: {test.name} has images {test.shape} {test.dtype}, data.train has {train.shape} {train.dtype}"
@@ -114,7 +125,7 @@ def make_job(
     if test is not None and test.classes > train.classes:
         raise ConfigError(f"data.test: {test.name} has {test.classes} classes, data.train has {train.classes}")
     mean, std = (train.mean, train.std) if standardise else (None, None)
-    augmentation, loss, top_k = augmentation or Augmentation(), config.loss, config.evaluate.top_k
+    loss, top_k = config.loss, config.evaluate.top_k
     _check_augmentation(augmentation, train, config)
     if loss.ignore is not None and loss.ignore >= train.classes:
         raise ConfigError(f"loss.ignore: must be one of {train.name}'s {train.classes} classes, got {loss.ignore}")
@@ -130,6 +141,49 @@ def make_job(
             f"{train.name}, got {logits.shape}"
         )
     return job
+
+
+def _loss_job(
+    title: str,
+    config: Config,
+    net: LossNet,
+    train: NamedSamples,
+    test: NamedSamples | None,
+    augmentation: Augmentation,
+) -> Job:
+    """The job of a net that gives losses, on data by name."""
+    if test is not None and dict(test.inputs) != dict(train.inputs):
+        raise ConfigError(f"data.test: {test.name} has {described(test)}, data.train has {described(train)}")
+    for key, given in (
+        ("data.augment", augmentation != Augmentation()),
+        ("loss", config.loss != Loss()),
+        ("evaluate.top_k", config.evaluate.top_k is not None),
+        ("stop.accuracy", config.stop.accuracy is not None),
+    ):
+        if given:
+            raise ConfigError(f"{key}: is for data with classes, {train.name} has {described(train)}; leave it out")
+    job = Job(title, config, objective(net, train.inputs), train, test)
+    for node in job.build(config.batch_size).nodes:
+        if isinstance(node.op, MatrixFactorisation):
+            for data in (train, test):
+                _check_rows(data, node.inputs[0], node.op.users)
+                _check_rows(data, node.inputs[1], node.op.items)
+    return job
+
+
+def _check_rows(data: NamedSamples | None, name: str, rows: int) -> None:
+    """Numbers that a table's rows are looked up by must be there: the kernels do not ask."""
+    if isinstance(data, NamedArrays) and name in data.arrays:
+        least, most = int(data.arrays[name].min()), int(data.arrays[name].max())
+        if least < 0 or most >= rows:
+            raise ConfigError(f"{data.name}.{name}: must lie in [0, {rows}), got {least} to {most}")
+
+
+def described(data: Samples) -> str:
+    """What one of its samples is."""
+    if isinstance(data, NamedSamples):
+        return ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in data.inputs.items())
+    return f"{data.shape} {data.dtype}, {data.classes} classes"
 
 
 def _check_augmentation(settings: Augmentation, data: Dataset, config: Config) -> None:

@@ -57,6 +57,8 @@ class Summary:
         if self.accuracy is not None and self.best_accuracy is not None:
             top = "" if self.top_k_accuracy is None else f", top-{self.top_k} {self.top_k_accuracy:.2%}"
             lines.append(f"test accuracy {self.accuracy:.2%} (best {self.best_accuracy:.2%}){top}")
+        elif self.test_loss is not None:
+            lines.append(f"test loss {self.test_loss:.4f}")
         if self.target is not None:
             reached = (
                 f"reached in {self.epochs_to_target:g} epochs, {self.seconds_to_target:.1f} s"
