@@ -27,13 +27,16 @@ if TYPE_CHECKING:
         layer_norm,
         leaky_relu,
         local_response_norm,
+        matrix_factorisation,
         max_pool2d,
         maximum,
         multiply,
         pad_channels,
         relu,
         sigmoid,
+        soft_cross_entropy,
         softmax,
+        softmax_cross_entropy,
         tanh,
     )
 
@@ -61,13 +64,16 @@ __all__ = [
     "layer_norm",
     "leaky_relu",
     "local_response_norm",
+    "matrix_factorisation",
     "max_pool2d",
     "maximum",
     "multiply",
     "pad_channels",
     "relu",
     "sigmoid",
+    "soft_cross_entropy",
     "softmax",
+    "softmax_cross_entropy",
     "tanh",
 ]
 _ELSEWHERE = {"MpibowError": "mpibow.errors", "Fitted": "mpibow.fitting", "fit": "mpibow.fitting"}

@@ -22,8 +22,8 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks
-from mpibow.config import load_mapping
-from mpibow.data.dataset import ArrayData
+from mpibow.config import Config, load_mapping
+from mpibow.data.dataset import ArrayData, NamedArrays, read_into
 from mpibow.errors import ConfigError
 from mpibow.graph.kernel import one_by_one
 from mpibow.graph.layout import initial_weights
@@ -31,6 +31,7 @@ from mpibow.graph.memory import peak
 from mpibow.graph.plan import compile_plan
 from mpibow.job import Job, make_job, named_net
 from mpibow.models import MODELS
+from mpibow.ops import matrix_factorisation
 from mpibow.run.signals import Signals
 from mpibow.session import Session
 from mpibow.summary import versions
@@ -51,6 +52,8 @@ SHAPES: Mapping[str, tuple[int, tuple[int, ...]]] = {  # classes and images that
     "vgg16_cifar": (100, (3, 32, 32)),
     "vgg_a": (1000, (3, 224, 224)),
 }
+RATINGS = "matrix_factorisation"  # Koren et al., Computer 42(8), 2009; as large as Crossbow's example
+TABLES: Mapping[str, Any] = {"users": 5000, "items": 5000, "factors": 10}
 SAMPLES = 2048
 WARM_UP = 5  # iterations
 
@@ -98,11 +101,11 @@ def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any
     """One learner's iteration, and the time of every kind of operator in it, each step timed by itself in turn."""
     whole = bench_train(job, comm, seconds)
     apart = replace(job.kernels, join=one_by_one)
-    plan = compile_plan(job.build(job.config.batch_size), job.layout, apart, job.config.precision, training=True)
+    graph = job.build(job.config.batch_size, True)
+    plan = compile_plan(graph, job.layout, apart, job.config.precision, training=True)
     weights = initial_weights(job.layout, job.config.seed, job.config.precision)
     bound = plan.bind(weights, np.zeros_like(weights))
-    samples = np.arange(job.config.batch_size) % job.train.count
-    job.train.read(samples, bound.inputs["image"], bound.inputs["label"])
+    read_into(job.train, np.arange(job.config.batch_size) % job.train.count, bound.inputs)
     bound.run()
     rounds: list[list[float]] = []
     begin = time.perf_counter()
@@ -114,9 +117,8 @@ def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any
         rounds.append(np.diff(stamps).tolist())
     parts: dict[str, list[float]] = {}
     for step, median in zip(plan.program.steps, np.median(np.array(rounds), axis=0).tolist(), strict=True):
-        parts.setdefault(
-            f"{step.kind} {step.node.op.kind}" if step.kind != step.node.op.kind else step.kind, []
-        ).append(median)
+        kind = step.node.op.kind
+        parts.setdefault(kind if step.kind in ("sum", "reorder") else f"{step.kind} {kind}", []).append(median)
     total = sum(map(sum, parts.values()))
     iteration = whole["seconds_per_iteration"]["median"]
     convolutions = sum(sum(times) for kind, times in parts.items() if kind.partition(" ")[2].startswith("conv"))
@@ -155,7 +157,7 @@ def main(argv: list[str] | None = None) -> None:
     profile = commands.add_parser("profile", help="where the time of one learner's iteration goes")
     memory = commands.add_parser("memory", help="the arena of a training plan, and how good it is")
     for command in (train, profile, memory):
-        command.add_argument("model", choices=sorted(MODELS), help="model to train")
+        command.add_argument("model", choices=sorted([*MODELS, RATINGS]), help="model to train")
         command.add_argument("--batch-size", type=int, default=8, help="samples of a learner (8)")
         command.add_argument("--shape", help="channels,height,width of an image; the model's own unless given")
         command.add_argument("--classes", type=int, help="classes; the model's own unless given")
@@ -188,7 +190,12 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
 
 
 def _job(arguments: argparse.Namespace, out: str) -> Job:
-    """The model on made-up images, writing nothing but a run directory in `out`."""
+    """The model on made-up data, writing nothing but a run directory in `out`."""
+    if arguments.model == RATINGS:
+        if arguments.shape or arguments.classes:
+            raise ConfigError(f"--shape, --classes: {RATINGS} has neither; leave them out")
+        net = partial(matrix_factorisation, **TABLES)
+        return make_job(RATINGS, _config(arguments, out, None), net, _ratings(), None, standardise=False)
     classes, shape = SHAPES[arguments.model]
     classes = arguments.classes or classes
     if arguments.shape:
@@ -200,8 +207,20 @@ def _job(arguments: argparse.Namespace, out: str) -> Job:
     count = max(SAMPLES * 3072 // max(math.prod(shape), 3072), 16)
     images = generator.integers(256, size=(count, *shape), dtype=np.uint8)
     data = ArrayData(images, generator.integers(classes, size=len(images)), classes=classes, name="made up")
+    config = _config(arguments, out, {"name": arguments.model})
+    return make_job(arguments.model, config, named_net(config, classes), data, None, standardise=True)
+
+
+def _ratings() -> NamedArrays:
+    """One to five stars, of users and items at random."""
+    generator = np.random.default_rng(0)
+    user, item = (generator.integers(TABLES[key], size=100_000) for key in ("users", "items"))
+    return NamedArrays({"user": user, "item": item, "rating": generator.uniform(1, 5, len(user))}, name="made up")
+
+
+def _config(arguments: argparse.Namespace, out: str, model: dict[str, str] | None) -> Config:
     settings = {
-        "model": {"name": arguments.model},
+        "model": model,
         "batch_size": arguments.batch_size,
         "learners": getattr(arguments, "learners", 1),
         "update": {"lr": 1e-4, "momentum": 0.9},
@@ -210,8 +229,7 @@ def _job(arguments: argparse.Namespace, out: str) -> Job:
         "metrics": {"every": 10**9},
         "out": out,
     }
-    config = load_mapping(settings, arguments.overrides, data_given=True)
-    return make_job(arguments.model, config, named_net(config, classes), data, None, standardise=True)
+    return load_mapping(settings, arguments.overrides, model_given=model is None, data_given=True)
 
 
 def _train_text(found: Mapping[str, Any]) -> str:

@@ -33,11 +33,18 @@ THREADS = 8  # of one rank, at the most
 
 
 def evaluate(
-    path: Path, data: str, comm: Communicator, *, batch_size: int | None = None, predictions: Path | None = None
+    path: Path,
+    data: str,
+    comm: Communicator,
+    *,
+    batch_size: int | None = None,
+    top_k: int | None = None,
+    predictions: Path | None = None,
 ) -> Evaluation:
     """Loss and accuracy of the centre in checkpoint (or run directory) `path` over the records in folder `data`.
 
-    Every rank calls it and takes its share. `predictions` is a CSV file: sample, label, predicted, probability.
+    Every rank calls it and takes its share. Labels among the `top_k` likeliest classes are counted too, the run's own
+    evaluate.top_k unless given. `predictions` is a CSV file: sample, label, predicted, probability.
     """
     threadpool_limits(1)
     folder, header = _open(path)
@@ -53,7 +60,19 @@ def evaluate(
     if records.classes > expected["classes"]:
         raise ConfigError(f"{data}: has {records.classes} classes, {folder} tells {expected['classes']} apart")
     net = named_net(config, expected["classes"])
-    build = classifier(net, records.shape, str(records.dtype), expected["mean"], expected["std"])
+    augmentation = None if config.data is None else config.data.augment
+    top_k = top_k or config.evaluate.top_k
+    if top_k is not None and top_k > expected["classes"]:
+        raise ConfigError(f"--top-k: must be at most the {expected['classes']} classes of {folder}, got {top_k}")
+    build = classifier(
+        net,
+        records.shape,
+        str(records.dtype),
+        expected["mean"],
+        expected["std"],
+        augmentation=augmentation,
+        top_k=top_k,
+    )
     graph = build(batch_size or config.evaluate.batch_size)
     kernels, _ = kernels_of(config)
     layout = choose_layout(graph, kernels, training=False)
@@ -63,7 +82,7 @@ def evaluate(
     try:
         workers = max(1, min(allowed_cores() // comm.local_size, THREADS))
         each = None if predictions is None else lambda *row: rows.append(row)
-        result = Evaluator(plan, records, workers)(
+        result = Evaluator(plan, records, workers, config.loss.ignore)(
             centre, statistics, scheduler.run, lambda function: function(comm), each
         )
     finally:
@@ -114,22 +133,33 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("checkpoint", type=Path, help="a checkpoint, checkpoints/best, or a run directory: its newest")
     parser.add_argument("data", help="folder of records, as data/mnist/test")
     parser.add_argument("--batch-size", type=int, help="samples at once; the run's own unless given")
+    parser.add_argument("--top-k", type=int, metavar="K", help="count labels among the K likeliest too; the run's own")
     parser.add_argument("--predictions", type=Path, metavar="FILE.csv", help="write every sample's prediction")
     parser.add_argument("--json", action="store_true", help="print one JSON line")
     arguments = parser.parse_args(argv)
     if arguments.batch_size is not None and arguments.batch_size < 1:
         parser.error(f"--batch-size: must be at least 1, got {arguments.batch_size}")
+    if arguments.top_k is not None and arguments.top_k < 2:
+        parser.error(f"--top-k: must be at least 2, got {arguments.top_k}")
     run_ranks(partial(_run, arguments))
 
 
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     found = evaluate(
-        arguments.checkpoint, arguments.data, comm, batch_size=arguments.batch_size, predictions=arguments.predictions
+        arguments.checkpoint,
+        arguments.data,
+        comm,
+        batch_size=arguments.batch_size,
+        top_k=arguments.top_k,
+        predictions=arguments.predictions,
     )
     if comm.rank == 0 and arguments.json:
-        print(json.dumps({"accuracy": found.accuracy, "loss": found.loss, "samples": found.count}))
+        top = {} if found.top_k_accuracy is None else {"top_k_accuracy": found.top_k_accuracy}
+        print(json.dumps({"accuracy": found.accuracy, **top, "loss": found.loss, "samples": found.count}))
     elif comm.rank == 0:
-        print(f"accuracy {found.accuracy:.4%}, loss {found.loss:.6f}, {found.count:,} samples, {found.seconds:.1f} s")
+        shown = f"accuracy {found.accuracy:.4%}"
+        shown += "" if found.top_k_accuracy is None else f", top-k {found.top_k_accuracy:.4%}"
+        print(f"{shown}, loss {found.loss:.6f}, {found.count:,} samples, {found.seconds:.1f} s")
     return 0
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
@@ -15,15 +16,18 @@ from mpibow.comm.communicator import Single
 from mpibow.comm.launch import guarded, open_communicator
 from mpibow.comm.mpi import Mpi
 from mpibow.config import load_mapping
-from mpibow.data.dataset import Array, ArrayData, Dataset
+from mpibow.config.strict import build
+from mpibow.data.dataset import Array, ArrayData, NamedArrays, NamedSamples, Samples
 from mpibow.data.slots import slot_arrays
 from mpibow.errors import ConfigError
 from mpibow.job import Job, make_job
 from mpibow.models.classifier import Net
+from mpibow.models.objective import LossNet
+from mpibow.models.settings import Augmentation
 from mpibow.run.state import from_named
 from mpibow.summary import Summary
 
-Source = Dataset | tuple[Array, Array]
+Source = Samples | tuple[Array, Array] | Mapping[str, Array]
 
 
 @dataclass(frozen=True)
@@ -37,6 +41,8 @@ class Fitted:
     def predict(self, images: Array, batch_size: int = 100) -> Array:
         """Logits (n, classes) of images (n, ...) in the form that the net was trained on."""
         data, images = self._job.train, np.asarray(images)
+        if isinstance(data, NamedSamples):
+            raise ConfigError("predict: gives the logits of a classifier, this net gives losses; use its weights")
         if images.shape[1:] != data.shape:
             raise ConfigError(f"images: must be (n, {', '.join(map(str, data.shape))}), got {images.shape}")
         if not np.can_cast(images.dtype, data.dtype, "same_kind"):
@@ -57,20 +63,25 @@ class Fitted:
 
 
 def fit(
-    net: Net,
+    net: Net | LossNet,
     train: Source,
     test: Source | None = None,
     *,
     name: str = "net",
     normalise: bool = True,
+    augment: Mapping[str, Any] | None = None,
     resume: str | None = None,
     **settings: Any,
 ) -> Fitted:
     """Trains `net`, a function from an image tensor (n, ...) to logits (n, classes), and gives it back trained.
 
     `train` and `test` are (images, labels) or data sets: images (n, channels, height, width) or (n, features), uint8
-    or float, labels (n,) integers. `settings` are those of a config file: batch_size=8, learners=2, update={"lr": 0.1},
-    stop={"epochs": 5}, ... Under mpirun every rank of the script calls it; an error on one ends all.
+    or float, labels (n,) integers. They may be anything else as arrays (n, ...) by name, {"user": ..., "rating": ...};
+    then `net` takes tensors of these names and gives one loss a sample (n,), whose mean is trained and evaluated.
+
+    `normalise` and `augment`, as {"pad": 4, "flip": True}, are a config file's data.normalise and data.augment,
+    `settings` all the others: batch_size=8, learners=2, update={"lr": 0.1}, ... Under mpirun every rank of the script
+    calls it; an error on one ends all.
     """
     from mpibow.train import train as run  # late: `python -m mpibow.train` must not find it imported already
 
@@ -80,9 +91,11 @@ def fit(
 
     def work() -> int:
         config = load_mapping(settings, model_given=True, data_given=True)
-        training = _dataset(train, "train")
-        testing = None if test is None else _dataset(test, "test", training.classes)
-        job = make_job(name, config, net, training, testing, standardise=normalise)
+        augmentation = build(Augmentation, augment or {}, path="data.augment")
+        training = _samples(train, "train")
+        classes = None if isinstance(training, NamedSamples) else training.classes
+        testing = None if test is None else _samples(test, "test", classes)
+        job = make_job(name, config, net, training, testing, standardise=normalise, augmentation=augmentation)
         trained = run(job, comm, resume=resume, note=note)
         done.append(Fitted(trained.summary, trained.weights, job))
         return 0
@@ -110,5 +123,7 @@ def _again(error: BaseException) -> NoReturn:
     raise error
 
 
-def _dataset(source: Source, name: str, classes: int | None = None) -> Dataset:
-    return ArrayData(*source, classes=classes, name=name) if isinstance(source, tuple) else source
+def _samples(source: Source, name: str, classes: int | None = None) -> Samples:
+    if isinstance(source, tuple):
+        return ArrayData(*source, classes=classes, name=name)
+    return NamedArrays(source, name=name) if isinstance(source, Mapping) else source

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mpibow.config import Config
 from mpibow.config.strict import check_options
-from mpibow.data.dataset import Dataset
+from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples
 from mpibow.data.digits import ensure_digits
 from mpibow.data.recordset import open_records
 from mpibow.errors import ConfigError, ShapeError
@@ -17,6 +17,9 @@ from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.kernels import KernelSet, choose
 from mpibow.models import MODELS
 from mpibow.models.classifier import Build, Net, classifier
+from mpibow.models.objective import LossNet, objective
+from mpibow.models.settings import Augmentation, Loss
+from mpibow.ops import MatrixFactorisation
 
 # What `python -m mpibow.train` does without a file: real digits, a small convolutional net, under a minute.
 BUILT_IN = {
@@ -31,13 +34,16 @@ BUILT_IN = {
 
 @dataclass(frozen=True)
 class Job:
-    """`build` gives the graph for a batch size: inputs named as a slot's arrays, outputs loss, accuracy and logits."""
+    """`build` gives the graph for a batch size: inputs named as a slot's arrays, outputs loss, accuracy and logits.
+
+    The net of `NamedSamples` has its loss as its only output.
+    """
 
     title: str
     config: Config
     build: Build
-    train: Dataset
-    test: Dataset | None
+    train: Samples
+    test: Samples | None
     canonical: bool = False  # weights lie as they are saved, whatever the kernels want
 
     @property
@@ -47,7 +53,7 @@ class Job:
     @cached_property
     def layout(self) -> Layout:
         """A replica's layout, as the kernels of the training plan want it, or the canonical one."""
-        graph, decay_biases = self.build(self.config.batch_size), self.config.update.decay_biases
+        graph, decay_biases = self.build(self.config.batch_size, True), self.config.update.decay_biases
         return plan_layout(graph, decay_biases) if self.canonical else choose_layout(graph, self.kernels, decay_biases)
 
     @property
@@ -62,7 +68,8 @@ class Job:
         return self._plan(batch_size or self.config.evaluate.batch_size, training=False)
 
     def _plan(self, batch: int, *, training: bool) -> Plan:
-        return compile_plan(self.build(batch), self.layout, self.kernels, self.config.precision, training=training)
+        graph = self.build(batch, training)
+        return compile_plan(graph, self.layout, self.kernels, self.config.precision, training=training)
 
 
 def open_job(config: Config) -> Job:
@@ -77,7 +84,9 @@ def open_job(config: Config) -> Job:
         )
     net = named_net(config, train.classes)
     title = f"{config.model.name}-{Path(config.data.train).resolve().parent.name}"
-    return make_job(title, config, net, train, test, standardise=config.data.normalise)
+    return make_job(
+        title, config, net, train, test, standardise=config.data.normalise, augmentation=config.data.augment
+    )
 
 
 def named_net(config: Config, classes: int) -> Net:
@@ -94,8 +103,23 @@ def kernels_of(config: Config) -> tuple[KernelSet, str]:
     return choose(config.device, config.precision, config.onednn.library)
 
 
-def make_job(title: str, config: Config, net: Net, train: Dataset, test: Dataset | None, *, standardise: bool) -> Job:
+def make_job(
+    title: str,
+    config: Config,
+    net: Net | LossNet,
+    train: Samples,
+    test: Samples | None,
+    *,
+    standardise: bool,
+    augmentation: Augmentation | None = None,
+) -> Job:
     """The job of a net given as a function, on data given as objects. Raises ConfigError where they don't fit."""
+    augmentation = augmentation or Augmentation()
+    if isinstance(train, NamedSamples) and (test is None or isinstance(test, NamedSamples)):
+        return _loss_job(title, config, net, train, test, augmentation)
+    if isinstance(train, NamedSamples) or isinstance(test, NamedSamples):
+        assert test is not None
+        raise ConfigError(f"data.test: {test.name} has {described(test)}, data.train has {described(train)}")
     if test is not None and (test.shape, test.dtype) != (train.shape, train.dtype):
         raise ConfigError(
             f"data.test: {test.name} has images {test.shape} {test.dtype}, data.train has {train.shape} {train.dtype}"
@@ -103,7 +127,14 @@ def make_job(title: str, config: Config, net: Net, train: Dataset, test: Dataset
     if test is not None and test.classes > train.classes:
         raise ConfigError(f"data.test: {test.name} has {test.classes} classes, data.train has {train.classes}")
     mean, std = (train.mean, train.std) if standardise else (None, None)
-    job = Job(title, config, classifier(net, train.shape, str(train.dtype), mean, std), train, test)
+    loss, top_k = config.loss, config.evaluate.top_k
+    _check_augmentation(augmentation, train, config)
+    if loss.ignore is not None and loss.ignore >= train.classes:
+        raise ConfigError(f"loss.ignore: must be one of {train.name}'s {train.classes} classes, got {loss.ignore}")
+    if top_k is not None and top_k > train.classes:
+        raise ConfigError(f"evaluate.top_k: must be at most the {train.classes} classes of {train.name}, got {top_k}")
+    build = classifier(net, train.shape, str(train.dtype), mean, std, augmentation=augmentation, loss=loss, top_k=top_k)
+    job = Job(title, config, build, train, test)
     graph = job.build(config.batch_size)
     logits = graph.tensors[graph.outputs["logits"]]
     if logits.shape[1] < train.classes:
@@ -112,6 +143,71 @@ def make_job(title: str, config: Config, net: Net, train: Dataset, test: Dataset
             f"{train.name}, got {logits.shape}"
         )
     return job
+
+
+def _loss_job(
+    title: str,
+    config: Config,
+    net: LossNet,
+    train: NamedSamples,
+    test: NamedSamples | None,
+    augmentation: Augmentation,
+) -> Job:
+    """The job of a net that gives losses, on data by name."""
+    if test is not None and dict(test.inputs) != dict(train.inputs):
+        raise ConfigError(f"data.test: {test.name} has {described(test)}, data.train has {described(train)}")
+    for key, given in (
+        ("data.augment", augmentation != Augmentation()),
+        ("loss", config.loss != Loss()),
+        ("evaluate.top_k", config.evaluate.top_k is not None),
+        ("stop.accuracy", config.stop.accuracy is not None),
+    ):
+        if given:
+            raise ConfigError(f"{key}: is for data with classes, {train.name} has {described(train)}; leave it out")
+    job = Job(title, config, objective(net, train.inputs), train, test)
+    for node in job.build(config.batch_size).nodes:
+        if isinstance(node.op, MatrixFactorisation):
+            for data in (train, test):
+                _check_rows(data, node.inputs[0], node.op.users)
+                _check_rows(data, node.inputs[1], node.op.items)
+    return job
+
+
+def _check_rows(data: NamedSamples | None, name: str, rows: int) -> None:
+    """Numbers that a table's rows are looked up by must be there: the kernels do not ask."""
+    if isinstance(data, NamedArrays) and name in data.arrays:
+        least, most = int(data.arrays[name].min()), int(data.arrays[name].max())
+        if least < 0 or most >= rows:
+            raise ConfigError(f"{data.name}.{name}: must lie in [0, {rows}), got {least} to {most}")
+
+
+def described(data: Samples) -> str:
+    """What one of its samples is."""
+    if isinstance(data, NamedSamples):
+        return ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in data.inputs.items())
+    return f"{data.shape} {data.dtype}, {data.classes} classes"
+
+
+def _check_augmentation(settings: Augmentation, data: Dataset, config: Config) -> None:
+    """Raises ConfigError where the images are none, or too small for it, or there is nothing to mix with."""
+    if settings.mixup and config.batch_size == 1:
+        raise ConfigError("data.augment.mixup: mixes samples of one batch, so batch_size must be at least 2, got 1")
+    if settings.mixup and config.loss.ignore is not None:
+        raise ConfigError(f"data.augment.mixup: can't be with loss.ignore, got {config.loss.ignore}; leave one out")
+    if not settings.of_images:
+        return
+    if len(data.shape) != 3:
+        raise ConfigError(f"data.augment: needs images (channels, height, width), {data.name} has {data.shape}")
+    smallest = min(data.shape[1:])
+    if settings.crop is not None and settings.crop > smallest:
+        raise ConfigError(
+            f"data.augment.crop: must be at most {smallest} as {data.name} has images {data.shape}, got {settings.crop}"
+        )
+    if settings.pad >= (settings.crop or smallest):
+        raise ConfigError(
+            f"data.augment.pad: must be below {settings.crop or smallest}, the smaller extent of the window that is "
+            f"cropped, got {settings.pad}"
+        )
 
 
 def open_data(path: str) -> Dataset:

@@ -35,14 +35,15 @@ class Where:
 class Reporter:
     """Owns the ledger and its clock, metrics.jsonl, log.txt and the progress line.
 
-    `waits` gives seconds since the start by name: data_wait, sync_wait, sync_busy.
+    `waits` gives seconds since the start by name: data_wait, sync_wait, sync_busy. Without `classes` there are no hits.
     """
 
     def __init__(
         self, folder: Path, rank: int, ledger: Ledger, total: int | None, header: Mapping[str, Any] | None,
-        waits: Callable[[], dict[str, float]],
+        waits: Callable[[], dict[str, float]], *, classes: bool = True,
     ) -> None:  # fmt: skip
         self.folder, self.ledger, self._rank, self._waits = folder, ledger, rank, waits
+        self._classes = classes
         self._events: Events = Silent()
         self._progress: Progress = Quiet()
         if rank == 0:
@@ -79,6 +80,7 @@ class Reporter:
         ledger, seconds = self.ledger, max(self.clock(), 1e-9)
         n = ledger.samples  # those whose losses an all-reduce has carried: none before the first
         loss, accuracy = (ledger.loss / n, ledger.hits / n) if n else (None, None)
+        accuracy = accuracy if self._classes else None
         entry = {"loss": loss, "accuracy": accuracy, "rate": rate, "gain": gain}
         speed = {"images_per_second": ledger.images / seconds, "learners": where.learners}
         self._events.add("train", **where.fields(), **entry, **speed, **self._shares())
@@ -88,8 +90,12 @@ class Reporter:
 
     def evaluated(self, where: Where, found: Evaluation, best: bool) -> None:
         entry = {"accuracy": found.accuracy, "loss": found.loss, "seconds": found.seconds, "best": best}
-        self._events.add("evaluate", **where.fields(), **entry)
-        self.note(f"epoch {where.epoch:.2f}: test accuracy {found.accuracy:.2%}, test loss {found.loss:.4f}")
+        top_k = found.top_k_accuracy
+        more = {} if top_k is None else {"top_k_accuracy": top_k}
+        self._events.add("evaluate", **where.fields(), **entry, **more)
+        shown = "" if found.accuracy is None else f"test accuracy {found.accuracy:.2%}, "
+        shown += "" if top_k is None else f"top-k {top_k:.2%}, "
+        self.note(f"epoch {where.epoch:.2f}: {shown}test loss {found.loss:.4f}")
 
     def saved(self, where: Where, path: Path, seconds: float) -> None:
         self._events.add("checkpoint", **where.fields(), path=str(path), seconds=seconds)
@@ -129,8 +135,8 @@ class Reporter:
         """What a summary takes from the ledger and the clocks."""
         ledger = self.ledger
         taken = (
-            "accuracy", "best_accuracy", "test_loss", "seconds", "evaluation_seconds", "epochs_to_target",
-            "seconds_to_target", "drift", "mismatches", "resets",
+            "accuracy", "best_accuracy", "top_k_accuracy", "test_loss", "seconds", "evaluation_seconds",
+            "epochs_to_target", "seconds_to_target", "drift", "mismatches", "resets",
         )  # fmt: skip
         fields = {key: getattr(ledger, key) for key in taken}
         shares = self._shares()

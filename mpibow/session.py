@@ -11,6 +11,7 @@ import numpy as np
 
 from mpibow.comm.communicator import Communicator
 from mpibow.config import dump
+from mpibow.data.dataset import NamedSamples
 from mpibow.data.pipeline import HostPipeline
 from mpibow.data.timeline import Counts, fixed
 from mpibow.errors import DivergedError
@@ -117,10 +118,13 @@ class Session:
         stack.callback(self.pipeline.close)
         self.evaluator = None
         if job.test is not None:
-            self.evaluator = Evaluator(job.evaluation_plan(), job.test, self._started[comm.rank])
+            self.evaluator = Evaluator(job.evaluation_plan(), job.test, self._started[comm.rank], config.loss.ignore)
         self.ledger = Ledger.of({} if header is None else header["ledger"], config.stop.accuracy)
         total = None if config.stop.epochs is None else int(config.stop.epochs * job.train.count)
-        self.reporter = Reporter(origin.folder, comm.rank, self.ledger, total, header, self._waits)
+        self.reporter = Reporter(
+            origin.folder, comm.rank, self.ledger, total, header, self._waits,
+            classes="accuracy" in self._plan.graph.outputs,
+        )  # fmt: skip
         stack.callback(self.reporter.close)
         self._saved, self._saved_at = path, time.perf_counter()
         # What the ranks were about to do when the checkpoint was made: talk, agree after a reset, evaluate.
@@ -403,6 +407,8 @@ class Session:
     def _input(self) -> dict[str, Any]:
         """What an evaluation must know of the data that the net was trained on."""
         data = self.job.train
+        if isinstance(data, NamedSamples):
+            return {"inputs": {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}}
         scaling = self.config.data is None or self.config.data.normalise
         mean, std = (list(data.mean), list(data.std)) if scaling else (None, None)
         return {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes, "mean": mean, "std": std}
@@ -420,6 +426,7 @@ class Session:
             iterations=where.iteration,
             samples=where.position,
             target=config.stop.accuracy,
+            top_k=config.evaluate.top_k,
             ranks=self.size,
             learners=where.learners,
             batch_size=config.batch_size,

@@ -20,6 +20,8 @@ class Summary:
     stopped: str  # the limit or signal that ended it
     accuracy: float | None
     best_accuracy: float | None
+    top_k: int | None
+    top_k_accuracy: float | None
     test_loss: float | None
     epochs: float
     iterations: int
@@ -53,7 +55,10 @@ class Summary:
         learners = " + ".join(map(str, self.learners))
         lines = [f"stopped by {self.stopped} after {self.epochs:.2f} epochs ({self.samples:,} samples)"]
         if self.accuracy is not None and self.best_accuracy is not None:
-            lines.append(f"test accuracy {self.accuracy:.2%} (best {self.best_accuracy:.2%})")
+            top = "" if self.top_k_accuracy is None else f", top-{self.top_k} {self.top_k_accuracy:.2%}"
+            lines.append(f"test accuracy {self.accuracy:.2%} (best {self.best_accuracy:.2%}){top}")
+        elif self.test_loss is not None:
+            lines.append(f"test loss {self.test_loss:.4f}")
         if self.target is not None:
             reached = (
                 f"reached in {self.epochs_to_target:g} epochs, {self.seconds_to_target:.1f} s"

@@ -15,7 +15,7 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks
 from mpibow.config import describe, dump, load, load_mapping
 from mpibow.errors import EXIT_REQUEUE
-from mpibow.job import BUILT_IN, Job, open_job
+from mpibow.job import BUILT_IN, Job, described, open_job
 from mpibow.models import MODELS
 from mpibow.origin import learner_counts
 from mpibow.run.directory import on_rank_0
@@ -53,7 +53,7 @@ def describe_job(job: Job, counts: tuple[int, ...]) -> str:
     plan, layout = job.training_plan(), job.layout
     data = [(name, found) for name, found in (("train", job.train), ("test", job.test)) if found is not None]
     lines = [dump(job.config).rstrip(), ""]
-    lines += [f"{name}: {d.count:,} samples {d.shape} {d.dtype}, {d.classes} classes" for name, d in data]
+    lines += [f"{name}: {found.count:,} samples {described(found)}" for name, found in data]
     lines += ["", str(plan), ""]
     flat = layout.size * (8 if job.config.precision == "float64" else 4)
     for rank, k in enumerate(counts):

@@ -44,6 +44,12 @@ def test_other_settings_and_shapes(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["rule"] == "ssgd"
 
 
+def test_ratings(tmp_path: Path) -> None:
+    done = bench("train", "matrix_factorisation", "--batch-size", "32", "--seconds", "0.2", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["model"] == "matrix_factorisation"
+
+
 def test_memory(tmp_path: Path) -> None:
     done = bench("memory", "lenet", "--batch-size", "16", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -57,6 +63,10 @@ def test_memory(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     for arguments, message in (
         (("train", "convnet", "--seconds", "0"), "error: --seconds: must be above 0, got 0\n"),
+        (
+            ("train", "matrix_factorisation", "--classes", "5"),
+            "error: --shape, --classes: matrix_factorisation has neither; leave them out\n",
+        ),
         (("train", "convnet", "--shape", "x"), "error: --shape: must be channels,height,width, got 'x'\n"),
         (("train", "convnet", "--batch-size", "0"), "error: batch_size: must be an integer of at least 1, got 0\n"),
     ):

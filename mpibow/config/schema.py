@@ -15,6 +15,7 @@ from mpibow.config.strict import Rest, build, plain
 from mpibow.config.words import show
 from mpibow.errors import ConfigError
 from mpibow.learn.settings import Sgd
+from mpibow.models.settings import Augmentation, Loss
 from mpibow.sync.settings import Sma, Ssgd
 
 Count = Annotated[int, AtLeast(1)]
@@ -56,6 +57,7 @@ class Data:
     train: Annotated[Text, "data set to learn from"]
     test: Annotated[Text | None, "data set to evaluate the centre on"] = None
     normalise: Annotated[bool, "subtract the training data's mean and divide by its spread"] = True
+    augment: Augmentation = field(default_factory=Augmentation)
 
 
 @dataclass(frozen=True)
@@ -78,6 +80,9 @@ class Stop:
 class Evaluate:
     every: Annotated[Positive, "epochs from evaluation to evaluation"] = 1.0
     batch_size: Annotated[Count, "samples at once"] = 100
+    top_k: Annotated[
+        Annotated[int, AtLeast(2)] | None, "also count labels among so many likeliest classes; null does not"
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +121,7 @@ class Config:
         Count | Annotated[tuple[Count, ...], NotEmpty()], "learners of every rank, or a list of them"
     ] = 1
     rule: Annotated[Sma | Ssgd, "what keeps the replicas together"] = field(default_factory=Sma)
+    loss: Loss = field(default_factory=Loss)
     update: Annotated[Sgd, "the local step of a learner"] = field(default_factory=Sgd)
     stop: Annotated[Stop, "when the run ends: at the first that is reached"] = field(default_factory=Stop)
     device: Annotated[Literal["auto", "onednn", "numpy"], "what computes; auto is the fastest that is there"] = "auto"
@@ -146,6 +152,9 @@ class Config:
                 problems.append(f"{key}: must be null as the program gives its own, got {show(settings.pop(key))}")
             elif not given and settings.get(key) is None:
                 problems.append(f"{key}: is required, as {key}: {example}")
+        data = settings.get("data")
+        if isinstance(data, dict) and isinstance(data.get("augment"), list):
+            problems.append(f"data.augment: must be as {{pad: 4, flip: true}}, got {show(data.pop('augment'))}")
         if settings.get("learners") == "auto":
             del settings["learners"]
             problems.append("learners: auto is not there yet; give a number, or a list with a number for each rank")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -10,6 +11,8 @@ import numpy.typing as npt
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]
+Inputs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # name: shape and dtype of one sample's
+COUNTER = "counter"  # the one input that the pipeline fills itself
 
 
 class Dataset(Protocol):
@@ -42,6 +45,37 @@ class Dataset(Protocol):
         ...
 
 
+@runtime_checkable
+class NamedSamples(Protocol):
+    """Samples that are no images with labels: any arrays, by the names of the graph's inputs."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def inputs(self) -> Inputs: ...
+
+    def read(self, samples: Array, *arrays: Array) -> None:
+        """Copies samples (n,) int64 into arrays (n, ...), one for each of `inputs` and in its order."""
+        ...
+
+
+Samples = Dataset | NamedSamples
+
+
+def inputs_of(data: Samples) -> Inputs:
+    """What `data` fills of a graph's inputs."""
+    if isinstance(data, NamedSamples):
+        return data.inputs
+    return {"image": (data.shape, data.dtype), "label": ((), np.dtype(np.int32))}
+
+
+def read_into(data: Samples, samples: Array, arrays: Mapping[str, Array]) -> None:
+    """Reads samples (n,) into the arrays of that many, by name."""
+    data.read(samples, *(arrays[name] for name in inputs_of(data)))
+
+
 class ArrayData:
     """A data set of NumPy arrays in memory: images (n, c, h, w) or (n, features), labels (n,) integers."""
 
@@ -72,3 +106,38 @@ class ArrayData:
     def read(self, samples: Array, images: Array, labels: Array) -> None:
         np.take(self.images, samples, axis=0, out=images, mode="clip")
         np.take(self.labels, samples, out=labels, mode="clip")
+
+
+class NamedArrays:
+    """A data set of NumPy arrays by name, each (n, ...): integers become int32, but uint8 stays, floats float32."""
+
+    def __init__(self, arrays: Mapping[str, Array], *, name: str = "arrays") -> None:
+        self.name = name
+        self.arrays = {key: _stored(f"{name}.{key}", np.asarray(array)) for key, array in arrays.items()}
+        shapes = ", ".join(f"{key} {array.shape}" for key, array in self.arrays.items())
+        counts = {len(array) for array in self.arrays.values()}
+        if len(counts) != 1 or 0 in counts:
+            raise RecordError(f"{name}: arrays must be (n, ...) of one n >= 1, got {shapes or 'none'}")
+        if COUNTER in arrays:
+            raise RecordError(f"{name}.{COUNTER}: is the name of the random numbers' input; give it another")
+        (self.count,) = counts
+        self.inputs: Inputs = {key: (array.shape[1:], array.dtype) for key, array in self.arrays.items()}
+
+    def read(self, samples: Array, *arrays: Array) -> None:
+        for stored, array in zip(self.arrays.values(), arrays, strict=True):
+            np.take(stored, samples, axis=0, out=array, mode="clip")
+
+
+def _stored(name: str, array: Array) -> Array:
+    if array.ndim == 0:
+        raise RecordError(f"{name}: must be an array (n, ...), got a single value")
+    if array.dtype == np.uint8:
+        return np.ascontiguousarray(array)
+    if np.issubdtype(array.dtype, np.floating):
+        return np.ascontiguousarray(array, np.float32)
+    limits = np.iinfo(np.int32)
+    if not np.issubdtype(array.dtype, np.integer):
+        raise RecordError(f"{name}: must be integers or floats, got {array.dtype}")
+    if array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max:
+        raise RecordError(f"{name}: must fit into int32, got {array.min()} to {array.max()}")
+    return np.ascontiguousarray(array, np.int32)

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from mpibow.data.dataset import Dataset
+from mpibow.data.dataset import Samples, read_into
 from mpibow.data.order import samples_at
-from mpibow.data.slots import Slot, fill_counter, slot_arrays
+from mpibow.data.slots import Slot, arrays_for, fill_counter
 from mpibow.data.timeline import Timeline
 
 
@@ -35,7 +35,7 @@ class HostPipeline:
     """
 
     def __init__(
-        self, data: Dataset, timeline: Callable[[], Timeline], *, rank: int, iteration: int, seed: int, prefetch: int
+        self, data: Samples, timeline: Callable[[], Timeline], *, rank: int, iteration: int, seed: int, prefetch: int
     ) -> None:
         self._data, self._timeline, self._rank, self._seed, self._prefetch = data, timeline, rank, seed, prefetch
         self._next, self._produced = iteration, iteration
@@ -92,7 +92,7 @@ class HostPipeline:
         for j in range(counts[self._rank]):
             slot = self._slot(batch)
             epochs, samples = samples_at(start + j * batch, batch, self._data.count, self._seed)
-            self._data.read(samples, slot.arrays["image"], slot.arrays["label"])
+            read_into(self._data, samples, slot.arrays)
             fill_counter(slot.arrays["counter"], self._seed, epochs, samples)
             slot.samples = samples
             slots.append(slot)
@@ -103,7 +103,7 @@ class HostPipeline:
         with self._state:
             if self._free:
                 return self._free.pop()
-        slot = Slot(slot_arrays(batch, self._data.shape, self._data.dtype), lambda: None)
+        slot = Slot(arrays_for(self._data, batch), lambda: None)
 
         def release() -> None:
             with self._state:

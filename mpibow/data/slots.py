@@ -7,20 +7,31 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mpibow.data.dataset import Array
+from mpibow.data.dataset import COUNTER, Array, Samples, inputs_of
 
 
 @dataclass
 class Slot:
-    """One batch: image (b, ...), label (b,), counter (b, 4) for random numbers; `release` gives it back to its ring."""
+    """One batch by the names of the graph's inputs; `release` gives it back to its ring.
+
+    image (b, ...) and label (b,), or what the data set has instead, and counter (b, 4) for random numbers.
+    """
 
     arrays: dict[str, Array]
     release: Callable[[], None]
     samples: Array | None = None  # (b,) which samples these are
 
 
+def arrays_for(data: Samples, batch: int) -> dict[str, Array]:
+    """The arrays of a slot for samples of `data`."""
+    arrays: dict[str, Array] = {
+        name: np.zeros((batch, *shape), dtype) for name, (shape, dtype) in inputs_of(data).items()
+    }
+    return {**arrays, COUNTER: np.zeros((batch, 4), np.uint32)}
+
+
 def slot_arrays(batch: int, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> dict[str, Array]:
-    """The arrays of one slot, by the names of the graph's inputs."""
+    """The arrays of a slot for images of `shape`."""
     return {
         "image": np.zeros((batch, *shape), dtype),
         "label": np.zeros(batch, np.int32),

@@ -3,30 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from mpibow.graph.graph import Graph, Shape, Tensor
-from mpibow.ops import accuracy, normalise, softmax_cross_entropy
+from mpibow.models.settings import Augmentation, Loss
+from mpibow.ops import (
+    accuracy,
+    augment,
+    centre_crop,
+    mix,
+    mix_shares,
+    normalise,
+    one_hot,
+    soft_cross_entropy,
+    softmax_cross_entropy,
+)
+from mpibow.ops.dropout import counter_of
 
 Net = Callable[[Tensor], Tensor]  # image (n, ...) -> logits (n, classes)
-Build = Callable[[int], Graph]  # batch size -> graph; the weights do not depend on the batch size
+
+
+class Build(Protocol):
+    """Batch size -> graph, to train or to evaluate with. The weights depend on neither."""
+
+    def __call__(self, batch: int, training: bool = False) -> Graph: ...
 
 
 def classifier(
-    net: Net, shape: Shape, dtype: str, mean: Sequence[float] | None = None, std: Sequence[float] | None = None
+    net: Net,
+    shape: Shape,
+    dtype: str,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    *,
+    augmentation: Augmentation | None = None,
+    loss: Loss | None = None,
+    top_k: int | None = None,
 ) -> Build:
-    """Graphs with inputs image (batch, *shape) and label (and counter, with dropout), outputs loss, accuracy, logits.
+    """Graphs with inputs image (batch, *shape) and label (and counter, where random numbers are drawn).
 
-    The net sees (image - mean) / std per channel, or the stored values where none are given.
+    Their outputs are loss, accuracy and logits, to evaluate with also top_k: hit or miss among the k likeliest. The net
+    sees (image - mean) / std per channel, or the stored values where none are given. `augmentation` and `loss` are of
+    training; but evaluated images are cropped as well.
     """
+    augmentation, loss = augmentation or Augmentation(), loss or Loss()
 
-    def build(batch: int) -> Graph:
+    def build(batch: int, training: bool = False) -> Graph:
         graph = Graph()
         image = graph.input("image", (batch, *shape), dtype)
         label = graph.input("label", (batch,), "int32")
-        scaled = normalise(image, tuple(mean or (0.0,) * shape[0]), tuple(std or (1.0,) * shape[0]))
-        logits = graph.output("logits", net(scaled))
-        graph.output("loss", softmax_cross_entropy(logits, label))
+        seen = _augmented(image, augmentation, training)
+        scaled = normalise(seen, tuple(mean or (0.0,) * shape[0]), tuple(std or (1.0,) * shape[0]))
+        share = mix_shares(counter_of(image), augmentation.mixup) if training and augmentation.mixup else None
+        logits = graph.output("logits", net(scaled if share is None else mix(scaled, share)))
+        graph.output("loss", _loss(logits, label, share, loss if training else Loss()))
         graph.output("accuracy", accuracy(logits, label))
+        if top_k is not None and not training:
+            graph.output("top_k", accuracy(logits, label, top_k))
         return graph
 
     return build
+
+
+def _loss(logits: Tensor, label: Tensor, share: Tensor | None, settings: Loss) -> Tensor:
+    if share is None:
+        return softmax_cross_entropy(logits, label, smoothing=settings.smoothing, ignore=settings.ignore)
+    return soft_cross_entropy(logits, mix(one_hot(label, logits.shape[1]), share), smoothing=settings.smoothing)
+
+
+def _augmented(image: Tensor, settings: Augmentation, training: bool) -> Tensor:
+    crop = None if settings.crop is None else (settings.crop, settings.crop)
+    if training and settings.of_images:
+        return augment(image, pad=settings.pad, crop=crop, flip=settings.flip)
+    return image if crop is None else centre_crop(image, crop)

@@ -14,6 +14,7 @@ from mpibow.ops.activation import (
     sigmoid,
     tanh,
 )
+from mpibow.ops.augment import Augment, CentreCrop, augment, centre_crop
 from mpibow.ops.batch_norm import BatchNorm, batch_norm
 from mpibow.ops.combine import Add, Concat, Maximum, Multiply, add, concat, maximum, multiply
 from mpibow.ops.conv import Conv2d, conv2d
@@ -33,6 +34,7 @@ from mpibow.ops.loss import (
     softmax,
     softmax_cross_entropy,
 )
+from mpibow.ops.mixup import Mix, MixShares, OneHot, mix, mix_shares, one_hot
 from mpibow.ops.normalise import Normalise, normalise
 from mpibow.ops.pool import (
     AdaptiveAvgPool2d,
@@ -51,8 +53,10 @@ __all__ = [
     "Accuracy",
     "AdaptiveAvgPool2d",
     "Add",
+    "Augment",
     "AvgPool2d",
     "BatchNorm",
+    "CentreCrop",
     "ClippedRelu",
     "Concat",
     "Constant",
@@ -69,8 +73,11 @@ __all__ = [
     "MatrixFactorisation",
     "MaxPool2d",
     "Maximum",
+    "Mix",
+    "MixShares",
     "Multiply",
     "Normalise",
+    "OneHot",
     "PadChannels",
     "Relu",
     "Sigmoid",
@@ -84,8 +91,10 @@ __all__ = [
     "accuracy",
     "adaptive_avg_pool2d",
     "add",
+    "augment",
     "avg_pool2d",
     "batch_norm",
+    "centre_crop",
     "clipped_relu",
     "concat",
     "conv2d",
@@ -100,8 +109,11 @@ __all__ = [
     "matrix_factorisation",
     "max_pool2d",
     "maximum",
+    "mix",
+    "mix_shares",
     "multiply",
     "normalise",
+    "one_hot",
     "pad_channels",
     "relu",
     "sigmoid",

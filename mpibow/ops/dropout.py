@@ -32,5 +32,9 @@ def dropout(x: Tensor, rate: float = 0.5, *, name: str | None = None) -> Tensor:
     """x (n, ...), each element dropped with probability `rate` in training, anew for every sample and epoch."""
     if not 0.0 <= rate < 1.0:
         raise ShapeError(f"dropout of {x.name}: rate must be in [0, 1), got {rate}")
-    counter = x.graph.input(COUNTER, (x.shape[0], 4), "uint32")
-    return x.graph.add(Dropout(rate), x, counter, name=name)
+    return x.graph.add(Dropout(rate), x, counter_of(x), name=name)
+
+
+def counter_of(x: Tensor) -> Tensor:
+    """The input that random numbers of x's samples are a function of."""
+    return x.graph.input(COUNTER, (x.shape[0], 4), "uint32")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from mpibow.comm.communicator import Communicator
-from mpibow.data.dataset import Array, Dataset
-from mpibow.data.slots import slot_arrays
+from mpibow.data.dataset import Array, Samples, read_into
+from mpibow.data.slots import arrays_for
 from mpibow.graph.plan import Plan
 
 Run = Callable[[list[Callable[[], Any]]], list[Any]]
@@ -21,24 +21,29 @@ Each = Callable[[Array, Array, Array], None]  # samples (n,), labels (n,), logit
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Means over `count` samples, and the seconds that it took."""
+    """Means over `count` samples, and the seconds that it took; no accuracy where the data have no classes."""
 
     loss: float
-    accuracy: float
+    accuracy: float | None
     count: int
     seconds: float
+    top_k_accuracy: float | None = None
 
 
 class Evaluator:
-    """`plan` is an evaluation plan; `workers` threads each bind it once, to one copy of centre and statistics."""
+    """`plan` is an evaluation plan; `workers` threads each bind it once, to one copy of centre and statistics.
 
-    def __init__(self, plan: Plan, data: Dataset, workers: int) -> None:
-        self._data = data
+    Samples whose label is `ignore` are left out.
+    """
+
+    def __init__(self, plan: Plan, data: Samples, workers: int, ignore: int | None = None) -> None:
+        self._data, self._ignore = data, ignore
+        self._summed = [name for name in ("loss", "accuracy", "top_k") if name in plan.graph.outputs]
         self._centre = np.zeros(plan.layout.size, plan.dtype)
-        self._batch = plan.graph.tensors["label"].shape[0]
+        self._batch = plan.graph.tensors[plan.graph.inputs[0]].shape[0]
         self._statistics = np.zeros(plan.statistics.size, plan.dtype)
         self._plans = [plan.bind(self._centre, statistics=self._statistics) for _ in range(workers)]
-        self._slots = [slot_arrays(self._batch, data.shape, data.dtype) for _ in range(workers)]
+        self._slots = [arrays_for(data, self._batch) for _ in range(workers)]
 
     def __call__(
         self,
@@ -61,27 +66,30 @@ class Evaluator:
         parts = run([partial(self._part, w, first + w, numbers, each) for w in range(workers)])
         totals = np.sum(np.array(parts, np.float64), axis=0)
         comm(lambda c: c.allreduce(totals))
-        loss, hits, count = totals.tolist()
-        return Evaluation(loss / count, hits / count, int(count), time.perf_counter() - begin)
+        count, *sums = totals.tolist()
+        means = {name: total / max(count, 1) for name, total in zip(self._summed, sums, strict=True)}
+        seconds = time.perf_counter() - begin
+        return Evaluation(means["loss"], means.get("accuracy"), int(count), seconds, means.get("top_k"))
 
-    def _part(self, worker: int, number: int, numbers: int, each: Each | None) -> tuple[float, float, int]:
+    def _part(self, worker: int, number: int, numbers: int, each: Each | None) -> list[float]:
+        """The number of samples, and the sums over them."""
         plan, slot = self._plans[worker], self._slots[worker]
-        loss = hits = 0.0
-        seen = 0
+        totals = [0.0] * (1 + len(self._summed))
         for start in range(number * self._batch, self._data.count, numbers * self._batch):
             n = min(self._batch, self._data.count - start)
             samples = np.minimum(np.arange(start, start + self._batch), self._data.count - 1)  # the last one fills up
-            self._data.read(samples, slot["image"], slot["label"])
+            read_into(self._data, samples, slot)
             for name, array in plan.inputs.items():
                 np.copyto(array, slot[name])
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
                 plan.run()
-                loss += float(plan.outputs["loss"][:n].sum(dtype=np.float64))
-            hits += float(plan.outputs["accuracy"][:n].sum(dtype=np.float64))
-            seen += n
+            counted = np.ones(n, bool) if self._ignore is None else slot["label"][:n] != self._ignore
+            totals[0] += float(counted.sum())
+            for i, name in enumerate(self._summed, 1):
+                totals[i] += float(plan.outputs[name][:n].sum(dtype=np.float64, where=counted))
             if each is not None:
                 each(samples[:n], slot["label"][:n].copy(), plan.outputs["logits"][:n].copy())
-        return loss, hits, seen
+        return totals
 
 
 def due(before: int, after: int, count: int, every: float) -> bool:

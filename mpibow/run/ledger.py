@@ -20,8 +20,10 @@ class Ledger:
     hits: float = 0.0
     samples: int = 0
     accuracy: float | None = None
+    top_k_accuracy: float | None = None
     test_loss: float | None = None
     best_accuracy: float | None = None
+    best_loss: float | None = None
     target: float | None = None  # the accuracy to be reached
     epochs_to_target: float | None = None
     seconds_to_target: float | None = None
@@ -31,9 +33,15 @@ class Ledger:
     resets: int = 0
 
     def evaluated(self, found: Evaluation, position: int, epoch: float) -> bool:
-        """Enters an evaluation; whether it is the best so far."""
+        """Enters an evaluation; whether it is the best so far: by its accuracy, by its loss where there is none."""
         self.evaluation_seconds += found.seconds
         self.accuracy, self.test_loss, self.evaluated_at = found.accuracy, found.loss, position
+        self.top_k_accuracy = found.top_k_accuracy
+        lower = self.best_loss is None or found.loss < self.best_loss
+        if lower:
+            self.best_loss = found.loss
+        if found.accuracy is None:
+            return lower
         if self.target is not None and found.accuracy >= self.target and self.epochs_to_target is None:
             self.epochs_to_target, self.seconds_to_target = epoch, self.seconds
         best = self.best_accuracy is None or found.accuracy > self.best_accuracy

@@ -6,10 +6,11 @@ from hypothesis import strategies as st
 
 from mpibow.config import Config, describe, dump, load, load_mapping
 from mpibow.config.document import parse
-from mpibow.config.schema import Checkpoint, Data, Every, Model, Stop
+from mpibow.config.schema import Checkpoint, Data, Evaluate, Every, Model, Stop
 from mpibow.errors import ConfigError
 from mpibow.learn.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, Step, Warmup
 from mpibow.learn.settings import Sgd
+from mpibow.models.settings import Augmentation, Loss
 from mpibow.sync.settings import Sma, Ssgd
 
 RUN = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}
@@ -116,6 +117,16 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
         (["data=null"], "data: is required, as data: {train: data/mnist/train}"),
         (["data={test: a}"], "data.train: is required, a text that is not empty"),
         (["data=a"], "data: must be a mapping of settings or null, got 'a'"),
+        (["data.augment.pad=-1"], "data.augment.pad: must be an integer of at least 0, got -1"),
+        (
+            ["data.augment=[pad4, crop, flip]"],
+            "data.augment: must be as {pad: 4, flip: true}, got ['pad4', 'crop', 'flip']",
+        ),
+        (["data.augment.mixup=0"], "data.augment.mixup: must be a number above 0 and of at most 100 or null, got 0"),
+        (["loss.smoothing=1"], "loss.smoothing: must be a number of at least 0 and below 1, got 1"),
+        (["loss.ignore=-100"], "loss.ignore: must be an integer of at least 0 or null, got -100"),
+        (["evaluate.top_k=1"], "evaluate.top_k: must be an integer of at least 2 or null, got 1"),
+        (["smoothing=0.1"], "smoothing: is not a setting; did you mean 'loss.smoothing'?"),
         (["out="], "out: must be a text that is not empty, got null"),
         (
             ["model=null", "learners=auto", "seed=x"],
@@ -164,10 +175,15 @@ def test_dump_is_whole_and_readable():
         == """\
 name: auto
 model: {name: lenet, classes: null, width: 3}
-data: {train: data/mnist/train, test: null, normalise: true}
+data:
+  train: data/mnist/train
+  test: null
+  normalise: true
+  augment: {pad: 0, crop: null, flip: false, mixup: null}
 batch_size: 16
 learners: [2, 1]
 rule: {name: ssgd, scale_lr: false, resync: 1000}
+loss: {smoothing: 0.0, ignore: null}
 update:
   name: sgd
   lr: 0.01
@@ -186,7 +202,7 @@ precision: float32
 overlap: true
 prefetch: 2
 on_nan: stop
-evaluate: {every: 1.0, batch_size: 100}
+evaluate: {every: 1.0, batch_size: 100, top_k: null}
 checkpoint: {every: 1 epoch, keep: 2, best: true}
 metrics: {every: 50}
 seed: 1
@@ -222,16 +238,21 @@ rules = st.one_of(
     ),
     st.builds(Sma, gain=st.just("none"), momentum=st.just("auto") | fraction, period=counts),
 )
+augmentations = st.builds(
+    Augmentation, st.integers(0, 9), st.none() | counts, st.booleans(), st.none() | st.floats(1e-9, 100)
+)
 configs = st.builds(
     Config,
     name=st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,9}", fullmatch=True),
     model=st.builds(Model, texts, st.none() | st.integers(2, 1000), st.dictionaries(keys, scalars | st.lists(scalars))),
-    data=st.builds(Data, texts, st.none() | texts, st.booleans()),
+    data=st.builds(Data, texts, st.none() | texts, st.booleans(), augmentations),
     learners=counts | st.lists(counts, min_size=1).map(tuple),
     rule=rules,
     update=st.builds(Sgd, lr=positive, momentum=fraction, weight_decay=positive, schedule=schedules),
     stop=st.builds(Stop, st.none() | positive, st.none() | st.floats(1e-9, 1), st.none() | positive, counts),
     checkpoint=st.builds(Checkpoint, st.sampled_from([None, "1 epoch", "0.5 minutes", "7 iterations"])),
+    loss=st.builds(Loss, st.floats(0, 1, exclude_max=True), st.none() | st.integers(0, 9)),
+    evaluate=st.builds(Evaluate, st.just(1.0), counts, st.none() | st.integers(2, 9)),
     seed=st.integers(0, 2**32 - 1),
     out=texts,
 )

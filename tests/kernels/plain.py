@@ -10,6 +10,10 @@ import numpy as np
 
 from mpibow import ops
 from mpibow.graph.graph import Array
+from mpibow.kernels.beta import larger_shares
+from mpibow.kernels.philox import stream
+from tests.kernels.test_philox import Words
+from tests.kernels.test_philox import plain as philox
 
 Back = tuple[list[Array], dict[str, Array]]  # gradients of inputs, of weights
 
@@ -230,8 +234,48 @@ def matrix_factorisation_back(op: Any, user: Array, item: Array, rating: Array, 
     return [], dw
 
 
+def block(counter: list[int], node: str = "node") -> Words:
+    """A sample's first Philox block for a node."""
+    seed, epoch, low, high = counter
+    return philox((0, low, high, epoch), (seed, stream(node)))
+
+
+def augment(op: ops.Augment, x: Array, counter: Array, w: Any) -> Array:
+    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (op.pad, op.pad), (op.pad, op.pad)))
+    rows, columns = op.crop
+    y = np.zeros(op.infer(x.shape, counter.shape))
+    for n, words in enumerate(map(block, counter.tolist())):
+        top = words[0] * (padded.shape[2] - rows + 1) // 2**32
+        left = words[1] * (padded.shape[3] - columns + 1) // 2**32
+        window = padded[n, :, top : top + rows, left : left + columns]
+        y[n] = window[:, :, ::-1] if op.flip and words[2] >= 2**31 else window
+    return y
+
+
+def centre_crop(op: ops.CentreCrop, x: Array, w: Any) -> Array:
+    y = np.zeros(op.infer(x.shape))
+    top, left = ((extent - size) // 2 for extent, size in zip(x.shape[2:], op.crop, strict=True))
+    for (n, c, i, j), _ in np.ndenumerate(y):
+        y[n, c, i, j] = x[n, c, top + i, left + j]
+    return y
+
+
+def mix_shares(op: ops.MixShares, counter: Array, w: Any) -> Array:
+    return np.array([larger_shares(op.alpha)[block(one)[0] // 2**20] for one in counter.tolist()])
+
+
+def mix(op: ops.Mix, x: Array, share: Array, w: Any) -> Array:
+    return np.array([share[n] * x[n] + (1 - share[n]) * x[(n + 1) % len(x)] for n in range(len(x))])
+
+
+def one_hot(op: ops.OneHot, label: Array, w: Any) -> Array:
+    return np.array([[float(n == c) for c in range(op.classes)] for n in label.tolist()])
+
+
 PLAIN: dict[str, tuple[Callable[..., Array], Callable[..., Back] | None]] = {
     "add": (add, add_back),
+    "augment": (augment, None),
+    "centre_crop": (centre_crop, None),
     "multiply": (multiply, multiply_back),
     "maximum": (maximum, maximum_back),
     "concat": (concat, concat_back),
@@ -245,6 +289,9 @@ PLAIN: dict[str, tuple[Callable[..., Array], Callable[..., Back] | None]] = {
     "softmax_cross_entropy": (cross_entropy, cross_entropy_back),
     "soft_cross_entropy": (cross_entropy, cross_entropy_back),
     "accuracy": (accuracy, None),
+    "mix_shares": (mix_shares, None),
+    "mix": (mix, None),
+    "one_hot": (one_hot, None),
     "local_response_norm": (local_response_norm, local_response_norm_back),
     "layer_norm": (layer_norm, layer_norm_back),
     "matrix_factorisation": (matrix_factorisation, matrix_factorisation_back),

@@ -351,6 +351,46 @@ def counters(samples: list[int], seed: int = 1, epoch: int = 0) -> Array:
     return np.array([[seed, epoch, sample & 0xFFFFFFFF, sample >> 32] for sample in samples], np.uint32)
 
 
+def windows_of(samples: list[int], size: int = 2, flip: bool = False, node: str = "node", **counter: int) -> Array:
+    """The windows of a 4 x 4 image whose pixels are numbered."""
+    image = np.broadcast_to(np.arange(16.0).reshape(1, 1, 4, 4), (len(samples), 1, 4, 4))
+    op = ops.Augment(0, (size, size), flip)
+    bench = bench_of(op, image, counters(samples, **counter), dtypes=(FLOAT, "uint32"))
+    OPERATORS[ops.Augment].forward(replace(bench.call(backward=False), name=node))()
+    return bench.y
+
+
+def test_every_window_is_as_likely_and_half_of_them_are_flipped() -> None:
+    count = 9 * 400
+    corners = windows_of(list(range(count)), flip=True)[:, 0]
+    flipped = corners[:, 0, 0] > corners[:, 0, 1]
+    assert flipped.mean() == pytest.approx(0.5, abs=4 * 0.5 / count**0.5)
+    places, times = np.unique(np.minimum(corners[:, 0, 0], corners[:, 0, 1]), return_counts=True)
+    assert places.tolist() == [0, 1, 2, 4, 5, 6, 8, 9, 10]
+    assert np.abs(times - 400).max() < 4 * 400**0.5
+    for place in places:  # place and flip know nothing of each other
+        assert 0.38 < flipped[np.minimum(corners[:, 0, 0], corners[:, 0, 1]) == place].mean() < 0.62
+
+
+def test_a_samples_window_depends_on_seed_epoch_sample_and_node_and_not_on_its_batch() -> None:
+    samples = list(range(20))
+    first = windows_of(samples)
+    np.testing.assert_array_equal(windows_of([5, 5, 19])[1], first[5])
+    changed = (windows_of(samples, seed=2), windows_of(samples, epoch=1), windows_of(samples, node="other"))
+    for other in (*changed, windows_of([sample + (1 << 32) for sample in samples])):
+        assert (other != first).any(axis=(1, 2, 3)).sum() > 10
+
+
+def test_padding_is_0_and_falls_on_every_side() -> None:
+    image = np.ones((200, 1, 3, 3))
+    y = forward(ops.Augment(2, (3, 3), False), image, counters(list(range(200))), dtypes=(FLOAT, "uint32"))[:, 0]
+    assert set(np.unique(y)) == {0.0, 1.0}
+    kept = y.reshape(200, 9).sum(axis=1)
+    assert set(kept.tolist()) == {1.0, 2.0, 3.0, 4.0, 6.0, 9.0}  # rows times columns that are left
+    for corner in (y[:, 0, 0], y[:, 0, 2], y[:, 2, 0], y[:, 2, 2]):
+        assert 0.24 < corner.mean() < 0.48  # 9 of 25 windows have their corner in the image
+
+
 def masks(samples: list[int], features: int = 40, rate: float = 0.5, seed: int = 1, epoch: int = 0) -> Array:
     """Which elements of each sample are kept, as 0 and 1 / (1 - rate)."""
     return forward(

@@ -10,15 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from mpibow.bench import SHAPES
 from mpibow.config import load
-from mpibow.job import named_net
-from mpibow.models import MODELS
-from mpibow.models.classifier import classifier
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "launch"
-YAMLS = sorted(LAUNCH.rglob("*.yaml"))
 SCRIPTS = ["launch/slurm.sbatch", "launch/pbs.sh", "launch/lsf.sh", ".ci/run"]
 JOBS = {  # script: the scheduler's variables; {node} is a file with a line for each rank
     "slurm.sbatch": {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "4", "SLURM_CPUS_PER_TASK": "8"},
@@ -208,39 +203,3 @@ def test_the_run_has_a_name_that_the_config_takes(site: Site, script: str) -> No
     (name,) = [word for word in site.calls()[0].split() if word.startswith("name=")]
     assert name == f"name={RUN[script]}"
     assert load(LAUNCH / "digits.yaml", [name]).name == RUN[script]
-
-
-@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.relative_to(LAUNCH).as_posix())
-def test_every_yaml_file_is_a_run_of_a_model(path: Path) -> None:
-    config = load(path)
-    assert config.model is not None
-    assert config.data is not None
-    classes, shape = SHAPES[config.model.name]
-    assert config.model.classes in (None, classes)
-    graph = classifier(named_net(config, classes), shape, "uint8")(config.batch_size)
-    assert graph.tensors[graph.outputs["logits"]].shape == (config.batch_size, classes)
-
-
-def test_every_model_has_a_yaml_file() -> None:
-    assert {load(path).model.name for path in LAUNCH.glob("*.yaml")} == set(MODELS)  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.relative_to(LAUNCH).as_posix())
-def test_a_yaml_file_says_how_it_is_run(path: Path) -> None:
-    assert f"python -m mpibow.train launch/{path.relative_to(LAUNCH).as_posix()}" in path.read_text()
-
-
-def test_the_weights_of_crossbow() -> None:
-    counts = {}
-    for path in (LAUNCH / "crossbow").glob("*.yaml"):
-        config = load(path)
-        assert config.model is not None
-        classes, shape = SHAPES[config.model.name]
-        counts[path.stem] = classifier(named_net(config, classes), shape, "uint8")(1).weight_count
-    assert counts == {
-        "lenet-mnist": 1_111_946,
-        "resnet32-cifar10": 469_114,
-        "vgg16-cifar100": 15_038_116,
-        "resnet50-imagenet": 25_557_032,
-        "resnet101-imagenet": 44_549_160,
-    }

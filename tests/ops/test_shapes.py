@@ -33,6 +33,12 @@ SHAPES: dict[str, tuple[Callable[[Graph, Tensor], Tensor], str, tuple[int, ...]]
     "concat along the last axis": (lambda g, x: ops.concat(x, x, axis=-1), "concat1", (2, 6, 7, 16)),
     "concat of one": (lambda g, x: ops.concat(x), "concat1", (2, 6, 7, 8)),
     "padded channels": (lambda g, x: ops.pad_channels(x, 9), "pad_channels1", (2, 9, 7, 8)),
+    "augment": (lambda g, x: ops.augment(x, pad=6), "augment1", (2, 6, 7, 8)),
+    "augment to a crop": (lambda g, x: ops.augment(x, crop=(3, 8), flip=True), "augment1", (2, 6, 3, 8)),
+    "centre crop": (lambda g, x: ops.centre_crop(x, (7, 2)), "centre_crop1", (2, 6, 7, 2)),
+    "shares": (lambda g, x: ops.mix_shares(g.input("counter", (2, 4), "uint32"), 0.2), "mix_shares1", (2,)),
+    "mixture": (lambda g, x: ops.mix(x, g.input("share", (2,))), "mix1", (2, 6, 7, 8)),
+    "one hot": (lambda g, x: ops.one_hot(label(g), 5), "one_hot1", (2, 5)),
     "conv in groups": (lambda g, x: ops.conv2d(x, 4, 3, groups=2), "conv1", (2, 4, 5, 6)),
     "dilated conv": (lambda g, x: ops.conv2d(x, 1, 3, dilation=(3, 2)), "conv1", (2, 1, 1, 4)),
     "max pool": (lambda g, x: ops.max_pool2d(x, 3, stride=2, padding=1), "max_pool1", (2, 6, 4, 4)),
@@ -120,6 +126,38 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     "concat of nothing": (
         lambda g, x: g.add(ops.Concat(0, 1)),
         "concat1 (concat of ): there must be 0 inputs as the operator says, and at least 1, got 0",
+    ),
+    "augmenting what is no image": (
+        lambda g, x: ops.augment(vector(g), pad=1, crop=(2, 2)),
+        "augment1 (augment of x2 (2, 3), counter (2, 4)): input must be (batch, channels, height, width)",
+    ),
+    "padding as large as the crop": (
+        lambda g, x: ops.augment(x, pad=3, crop=(3, 5)),
+        f"augment1 (augment of {IMAGE}, counter (2, 4)): pad must be at least 0 and below the crop (3, 5), got 3",
+    ),
+    "a crop that is too large": (
+        lambda g, x: ops.centre_crop(x, (7, 9)),
+        f"centre_crop1 (centre_crop of {IMAGE}): crop (7, 9) must be at least 1 and at most the image's 7x8",
+    ),
+    "augment with another batch's counter": (
+        lambda g, x: g.add(ops.Augment(0, (2, 2), True), x, vector(g)),
+        f"augment1 (augment of {IMAGE}, x2 (2, 3)): the counter must be (batch, 4)",
+    ),
+    "shares of no counter": (
+        lambda g, x: ops.mix_shares(vector(g), 0.2),
+        "mix_shares1 (mix_shares of x2 (2, 3)): the counter must be (batch, 4)",
+    ),
+    "shares of a beta distribution that is none": (
+        lambda g, x: ops.mix_shares(g.input("counter", (2, 4), "uint32"), 0.0),
+        "mix_shares1 (mix_shares of counter (2, 4)): alpha must be above 0, got 0.0",
+    ),
+    "shares of another batch": (
+        lambda g, x: ops.mix(x, vector(g)),
+        f"mix1 (mix of {IMAGE}, x2 (2, 3)): shares must be (batch,)",
+    ),
+    "one hot of images": (
+        lambda g, x: ops.one_hot(vector(g), 4),
+        "one_hot1 (one_hot of x2 (2, 3)): labels must be (batch,)",
     ),
     "groups that do not divide the input": (
         lambda g, x: ops.conv2d(x, 8, 3, groups=4),

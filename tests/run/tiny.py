@@ -19,6 +19,7 @@ from mpibow.data.slots import Slot
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job, make_job
 from mpibow.models.classifier import Net
+from mpibow.models.settings import Augmentation
 from mpibow.run.signals import Signals
 from mpibow.session import Session
 from mpibow.summary import Trained
@@ -67,7 +68,7 @@ def dropping(image: Tensor) -> Tensor:
     return dense(dropout(relu(dense(flatten(image), 12)), 0.3), CLASSES)
 
 
-def job(out: Path, *, net: Net = plain, **settings: Any) -> Job:
+def job(out: Path, *, net: Net = plain, augmentation: Augmentation | None = None, **settings: Any) -> Job:
     """A run of 40 iterations in `out`/run, enough for a measured gain, which needs 20, unless told otherwise."""
     defaults = {
         "name": "run",
@@ -81,7 +82,7 @@ def job(out: Path, *, net: Net = plain, **settings: Any) -> Job:
         "metrics": {"every": 5},
     }
     config = load_mapping({**defaults, **settings}, model_given=True, data_given=True)
-    return make_job("tiny", config, net, TRAIN, TEST, standardise=True)
+    return make_job("tiny", config, net, TRAIN, TEST, standardise=True, augmentation=augmentation)
 
 
 def run(work: Job, ranks: int = 1, resume: str | Path | None = None) -> Trained:

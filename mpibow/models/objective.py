@@ -1,0 +1,32 @@
+"""From a net that computes its own loss, of any inputs by name, to the graph that is trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Graph, Shape, Tensor
+from mpibow.models.classifier import Build
+
+LossNet = Callable[..., Tensor]  # inputs by name, each (n, ...) -> losses (n,)
+
+
+def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]]) -> Build:
+    """Graphs with these inputs (batch, *shape) and the output loss: floats are of the plan's precision."""
+
+    def build(batch: int, training: bool = False) -> Graph:
+        graph = Graph()
+        kinds = {name: np.dtype(dtype) for name, (_, dtype) in inputs.items()}
+        tensors = {
+            name: graph.input(name, (batch, *shape), FLOAT if kinds[name].kind == "f" else kinds[name].name)
+            for name, (shape, _) in inputs.items()
+        }
+        loss = graph.output("loss", net(**tensors))
+        if loss.shape != (batch,):
+            raise ShapeError(f"{loss.name}: the net's output must be one loss a sample, ({batch},), got {loss.shape}")
+        return graph
+
+    return build

@@ -1,0 +1,39 @@
+"""The settings of what stands in front of a net and behind it in training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from mpibow.bounds import Above, AtLeast, AtMost, Below
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Of training images, anew in every epoch: all random numbers are a pure function of (seed, epoch, sample)."""
+
+    pad: Annotated[int, AtLeast(0), "zeros on every side of an image, of which a random window is cropped"] = 0
+    crop: Annotated[
+        Annotated[int, AtLeast(1)] | None,
+        "height and width of the window, in evaluation the centre; null is the whole image's",
+    ] = None
+    flip: Annotated[bool, "flip left to right with probability 1/2"] = False
+    mixup: Annotated[
+        Annotated[float, Above(0), AtMost(100)] | None,
+        "mix each sample with another of its batch, by shares of Beta(mixup, mixup)",
+    ] = None
+
+    @property
+    def of_images(self) -> bool:
+        """Whether anything of it needs height and width."""
+        return self.pad > 0 or self.crop is not None or self.flip
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Of training. The loss of an evaluation is the plain cross-entropy."""
+
+    smoothing: Annotated[float, AtLeast(0), Below(1), "share of the target spread evenly over all classes"] = 0.0
+    ignore: Annotated[
+        Annotated[int, AtLeast(0)] | None, "a label whose samples teach nothing, and are left out of an evaluation"
+    ] = None

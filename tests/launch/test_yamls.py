@@ -1,0 +1,121 @@
+"""The YAML files of the standard runs: each opens and plans on data of its shape, and says what was published."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.bench import SHAPES
+from mpibow.config import Config, load
+from mpibow.data.recordset import write_records
+from mpibow.job import named_net
+from mpibow.learn.schedules import MultiStep, Step
+from mpibow.models import MODELS
+from mpibow.models.classifier import classifier
+from mpibow.models.settings import Augmentation
+from mpibow.sync.settings import Sma
+from mpibow.train import main
+
+LAUNCH = Path(__file__).parents[2] / "launch"
+YAMLS = sorted(LAUNCH.rglob("*.yaml"))
+CROSSBOW = sorted((LAUNCH / "crossbow").glob("*.yaml"))
+each = pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.relative_to(LAUNCH).as_posix())
+
+
+def of_model(config: Config) -> tuple[int, tuple[int, ...]]:
+    """Classes and image shape that the model is known for."""
+    assert config.model is not None
+    return SHAPES[config.model.name]
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path]:
+    """Writes two records as the model wants them, once for each shape."""
+
+    @cache
+    def write(classes: int, shape: tuple[int, ...]) -> Path:
+        folder = tmp_path_factory.mktemp("records") / "data"
+        pixels = np.random.default_rng(0).integers(0, 256, (2, *shape), dtype=np.uint8)
+        write_records(folder, zip(pixels, (0, classes - 1), strict=True), classes=classes)
+        return folder
+
+    return lambda config: write(*of_model(config))
+
+
+@each
+def test_check_passes(path: Path, records: Callable[[Config], Path], capsys: pytest.CaptureFixture[str]) -> None:
+    config = load(path)
+    folder = records(config)
+    with pytest.raises(SystemExit) as end:
+        main([str(path), f"data.train={folder}", f"data.test={folder}", "--check"])
+    said = capsys.readouterr()
+    assert (end.value.code, said.err) == (0, "")
+    assert f"test: 2 samples {of_model(config)[1]} uint8, {of_model(config)[0]} classes\n" in said.out
+    assert said.out.splitlines()[-1].startswith(f"rank 0: {config.learners} learner(s) x (arena ")
+    assert config.data is not None
+    assert ("forward  augment " in said.out) == config.data.augment.of_images
+
+
+@each
+def test_it_is_a_run_of_a_model(path: Path) -> None:
+    config = load(path)
+    assert config.model is not None
+    classes, shape = of_model(config)
+    assert config.model.classes in (None, classes)
+    graph = classifier(named_net(config, classes), shape, "uint8")(config.batch_size)
+    assert graph.tensors[graph.outputs["logits"]].shape == (config.batch_size, classes)
+
+
+@each
+def test_it_says_how_it_is_run(path: Path) -> None:
+    assert f"python -m mpibow.train launch/{path.relative_to(LAUNCH).as_posix()}" in path.read_text()
+
+
+@each
+def test_photographs_are_augmented_as_published(path: Path) -> None:
+    config = load(path)
+    assert config.data is not None
+    cifar, imagenet = ("cifar" in path.stem, "imagenet" in path.stem)
+    assert config.data.augment == Augmentation(pad=4 * cifar, flip=cifar or imagenet)
+    assert config.evaluate.top_k == (5 if imagenet else None)
+
+
+def test_every_model_has_one_of_small_batches() -> None:
+    configs = [load(path) for path in LAUNCH.glob("*.yaml")]
+    assert sorted(config.model.name for config in configs if config.model) == sorted(MODELS)
+    assert max(config.batch_size for config in configs) <= 32
+    assert all(isinstance(config.rule, Sma) and config.rule.gain == "auto" for config in configs)
+
+
+# Crossbow's runs: GPUs, learners of each, batch, rate, momentum, decay, schedule, epochs, weights
+PUBLISHED: dict[str, tuple[Any, ...]] = {
+    "lenet-mnist": (1, 1, 1, 0.001, 0.0, 1e-4, MultiStep((120.0,), 0.1), 100, 1_111_946),
+    "resnet32-cifar10": (2, 1, 64, 0.1, 0.9, 1e-4, MultiStep((80.0, 120.0), 0.1), 140, 469_114),
+    "vgg16-cifar100": (1, 1, 256, 0.1, 0.9, 5e-4, Step(20.0, 0.5), 250, 15_038_116),
+    "resnet50-imagenet": (8, 2, 16, 0.1, 0.9, 1e-4, MultiStep((30.0, 60.0, 80.0), 0.1), 90, 25_557_032),
+    "resnet101-imagenet": (8, 1, 32, 0.1, 0.9, 1e-4, MultiStep((30.0, 60.0, 80.0), 0.1), 90, 44_549_160),
+}
+
+
+@pytest.mark.parametrize("path", CROSSBOW, ids=lambda path: path.stem)
+def test_crossbows_settings(path: Path) -> None:
+    config = load(path)
+    found = re.search(r"mpirun -np (\d+) python", path.read_text())
+    assert found is not None
+    classes, shape = of_model(config)
+    weights = classifier(named_net(config, classes), shape, "uint8")(1).weight_count
+    update, epochs = config.update, config.stop.epochs
+    sgd = (update.lr, update.momentum, update.weight_decay, update.schedule)
+    assert (int(found[1]), config.learners, config.batch_size, *sgd, epochs, weights) == PUBLISHED[path.stem]
+    assert config.rule == Sma(gain="none", momentum=0.9)
+    assert (LAUNCH / path.name).exists()  # the small batches beside it
+
+
+def test_all_of_crossbow_is_here() -> None:
+    assert {path.stem for path in CROSSBOW} == set(PUBLISHED)

@@ -1,0 +1,91 @@
+"""Settings of the loss, mixup and top-k accuracy in a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.data.dataset import Array, ArrayData
+from mpibow.errors import ConfigError
+from mpibow.models.settings import Augmentation
+from tests.run import tiny
+
+
+def logits_of(weights: dict[str, Array]) -> Array:
+    """Of the test images, by the formulas, (20, 3)."""
+    x = (tiny.images(20, seed=1)[0].reshape(20, -1) - tiny.TRAIN.mean[0]) / tiny.TRAIN.std[0]
+    hidden = np.maximum(x @ weights["dense1.weight"].T + weights["dense1.bias"], 0)
+    found: Array = hidden @ weights["dense2.weight"].T + weights["dense2.bias"]
+    return found
+
+
+def test_the_evaluation_loss_is_plain_whatever_the_training_loss(tmp_path: Path) -> None:
+    labels = tiny.images(20, seed=1)[1]
+    found = tiny.run(
+        tiny.job(tmp_path, loss={"smoothing": 0.3}, evaluate={"top_k": 2}, augmentation=Augmentation(mixup=1.0))
+    )
+    logits = logits_of(found.weights)
+    likely = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    own = likely[np.arange(20), labels]
+    assert found.summary.test_loss == pytest.approx(-np.log(own).mean(), rel=1e-9)
+    assert found.summary.accuracy == (likely.argmax(axis=1) == labels).mean() > 0.5
+    assert found.summary.top_k_accuracy == ((likely > own[:, None]).sum(axis=1) < 2).mean()
+    assert found.summary.top_k == 2
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"loss": {"smoothing": 0.3}}, {"loss": {"ignore": 2}}, {"augmentation": Augmentation(mixup=0.4)}],
+    ids=["smoothing", "ignore", "mixup"],
+)
+def test_it_changes_what_is_learnt_and_not_with_ranks(tmp_path: Path, settings: dict[str, Any]) -> None:
+    one, two = (
+        tiny.run(tiny.job(tmp_path / str(ranks), learners=4 // ranks, **settings), ranks).weights for ranks in (1, 2)
+    )
+    without = tiny.run(tiny.job(tmp_path / "without", learners=4)).weights
+    assert tiny.distance(two, one) < 1e-10
+    assert tiny.distance(without, one) > 1e-3
+
+
+def test_resume_with_mixup_is_the_whole_run(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"augmentation": Augmentation(mixup=0.2), "learners": 2}
+    whole = tiny.run(tiny.job(tmp_path / "whole", **settings)).weights
+    cut = {**settings, "checkpoint": {"every": "1 epoch"}}
+    tiny.run(tiny.job(tmp_path / "cut", stop={"iterations": 17}, **cut))
+    assert tiny.same_bits(tiny.run(tiny.job(tmp_path / "cut", **cut), resume="auto").weights, whole)
+
+
+def test_ignored_samples_are_left_out_of_an_evaluation(tmp_path: Path) -> None:
+    labels = tiny.images(20, seed=1)[1]
+    found = tiny.run(tiny.job(tmp_path, loss={"ignore": 1}, evaluate={"batch_size": 7}))
+    guesses = logits_of(found.weights).argmax(axis=1)
+    kept = labels != 1
+    assert found.summary.accuracy == pytest.approx((guesses == labels)[kept].mean())
+    assert (guesses[kept] != 1).all()  # that class was never learnt
+
+
+def test_nothing_but_ignored_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels, _ = tiny.images(4)
+    monkeypatch.setattr(tiny, "TEST", ArrayData(pixels, np.ones(4, int), classes=3))
+    found = tiny.run(tiny.job(tmp_path, loss={"ignore": 1}))
+    assert (found.summary.accuracy, found.summary.test_loss) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"loss": {"ignore": 3}}, "loss.ignore: must be one of bars's 3 classes, got 3"),
+        ({"evaluate": {"top_k": 4}}, "evaluate.top_k: must be at most the 3 classes of bars, got 4"),
+        (
+            {"loss": {"ignore": 2}, "augmentation": Augmentation(mixup=0.2)},
+            "data.augment.mixup: can't be with loss.ignore, got 2; leave one out",
+        ),
+    ],
+)
+def test_what_does_not_fit_the_data(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        tiny.job(tmp_path, **settings)
+    assert str(caught.value) == message

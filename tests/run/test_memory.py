@@ -1,0 +1,69 @@
+"""A rank has room for many learners, and pays for those that it has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from mpibow import dense, flatten, relu
+from mpibow.comm import Single
+from mpibow.graph.graph import Tensor
+from mpibow.graph.plan import BoundPlan, Plan
+from mpibow.learn.replica import Replicas
+from mpibow.run.signals import Signals
+from mpibow.session import CAPACITY, Session
+from mpibow.train import iterate
+from tests.run import tiny
+
+MIB = 1 << 20
+UNITS = 100_000  # of 40 weights each: 15 MiB a row
+
+
+def wide(image: Tensor) -> Tensor:
+    return dense(relu(dense(flatten(image), UNITS)), tiny.CLASSES)
+
+
+def resident() -> int:
+    return int(psutil.Process().memory_info().rss)
+
+
+def test_rows_of_replicas_take_memory_when_they_are_written() -> None:
+    size = 4 * MIB  # 16 MiB a row, 3 GiB in all
+    before = resident()
+    replicas = Replicas(64, size, "float32")
+    assert resident() - before < 4 * MIB
+    replicas.resize(2)  # momenta of new replicas are set to 0
+    for row in replicas.row(0):
+        row[...] = 1
+    assert 48 * MIB < resident() - before < 72 * MIB
+
+
+def test_a_learner_is_paid_for_when_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound: list[Plan] = []
+    bind = Plan.bind
+
+    def watched(plan: Plan, *arrays: np.ndarray) -> BoundPlan:  # type: ignore[type-arg]
+        bound.append(plan)
+        return bind(plan, *arrays)
+
+    monkeypatch.setattr(Plan, "bind", watched)
+    monkeypatch.setattr(tiny, "TEST", None)
+    work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1)
+    row = 4 * work.layout().size
+    before, seen = resident(), []
+    with Session(work, Single()) as session, Signals() as signals:
+        for count in (1, 3):
+            if session.iteration:
+                session.coordinator.announce(session.iteration, (count,))
+            for _ in range(5):
+                iterate(session, signals)
+            session.settle()
+            seen.append((len(bound), resident() - before))
+    (first, one), (then, three) = seen
+    assert (first, then) == (1, 3)
+    assert one < 16 * row  # weights, momentum, gradient; the rule's arrays; what an iteration has for a moment
+    assert 5 * row < three - one < 9 * row  # of each: weights, momentum, gradient
+    assert CAPACITY >= 64

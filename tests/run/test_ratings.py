@@ -1,0 +1,173 @@
+"""Data that are no images: ratings of items by users, and a net that gives its own loss."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpibow
+from mpibow.data.dataset import Array
+from mpibow.errors import ConfigError, MpibowError, RecordError, ShapeError
+from mpibow.graph.graph import Tensor
+from tests.run import tiny
+
+USERS, ITEMS, FACTORS = 30, 20, 2
+SETTINGS: dict[str, Any] = {
+    "batch_size": 4, "learners": 2, "update": {"lr": 0.05}, "stop": {"epochs": 40},
+    "checkpoint": {"every": None},
+}  # fmt: skip
+
+
+def ratings(every: int = 4) -> tuple[dict[str, Array], dict[str, Array]]:
+    """All pairs of users and items, rated by two tastes; every fourth is kept for the test."""
+    generator = np.random.default_rng(0)
+    user, item = (one.ravel() for one in np.indices((USERS, ITEMS)))
+    tastes, kinds = generator.normal(size=(USERS, FACTORS)), generator.normal(size=(ITEMS, FACTORS))
+    whole = {"user": user, "item": item, "rating": (tastes @ kinds.T)[user, item]}
+    test = generator.permutation(len(user)) % every == 0
+    return {key: array[~test] for key, array in whole.items()}, {key: array[test] for key, array in whole.items()}
+
+
+def net(user: Tensor, item: Tensor, rating: Tensor) -> Tensor:
+    return mpibow.matrix_factorisation(user, item, rating, users=USERS, items=ITEMS, factors=FACTORS)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def error_of(weights: dict[str, Array], data: dict[str, Array]) -> float:
+    tables = weights["matrix_factorisation1.user"], weights["matrix_factorisation1.item"]
+    found = (tables[0] @ tables[1].T)[data["user"], data["item"]]
+    return float(((found - data["rating"]) ** 2).mean())
+
+
+def test_ratings_are_learnt_and_those_of_other_pairs_foretold(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train, test = ratings()
+    found = mpibow.fit(net, train, test, name="taste", **{**SETTINGS, "checkpoint": {"every": "10 epochs"}})
+    summary = found.summary
+    assert summary.test_loss == pytest.approx(error_of(found.weights, test), rel=1e-5)
+    assert summary.test_loss < 0.1 * test["rating"].var()  # what guessing the mean would come to
+    assert (summary.accuracy, summary.best_accuracy, summary.target) == (None, None, None)
+    folder = Path(summary.run)
+    evaluated, trained = (tiny.events(folder, kind) for kind in ("evaluate", "train"))
+    assert evaluated[-1]["loss"] == summary.test_loss
+    assert {event["accuracy"] for event in evaluated + trained} == {None}
+    losses = [event["loss"] for event in evaluated]
+    assert [event["best"] for event in evaluated] == [loss == min(losses[: n + 1]) for n, loss in enumerate(losses)]
+    assert (folder / "checkpoints/best").exists()
+    said = capsys.readouterr().err
+    assert f"\ntest loss {summary.test_loss:.4f}\n" in said
+    assert f"epoch 40.00: test loss {losses[-1]:.4f}\n" in said
+    with pytest.raises(ConfigError) as caught:
+        found.predict(test["user"])
+    assert str(caught.value) == "predict: gives the logits of a classifier, this net gives losses; use its weights"
+
+
+def test_resume_is_the_whole_run(here: Path) -> None:
+    train, test = ratings()
+    settings = {**SETTINGS, "stop": {"epochs": 4}, "checkpoint": {"every": "1 epoch"}}
+    whole = mpibow.fit(net, train, test, name="whole", **settings)
+    mpibow.fit(net, train, test, name="cut", **{**settings, "stop": {"epochs": 2}})
+    again = mpibow.fit(net, train, test, resume="auto", **settings)
+    assert tiny.same_bits(again.weights, whole.weights)
+
+
+def test_any_arrays_by_name(here: Path) -> None:
+    """Two images a sample and which is the brighter; with dropout, whose counter the pipeline fills."""
+    left, right = np.random.default_rng(0).normal(size=(2, 90, 1, 3, 3))
+    data = {"left": left, "right": right, "brighter": (left.sum(axis=(1, 2, 3)) < right.sum(axis=(1, 2, 3))) * 1}
+
+    def compare(left: Tensor, right: Tensor, brighter: Tensor) -> Tensor:
+        both = mpibow.concat(mpibow.flatten(left), mpibow.flatten(right))
+        return mpibow.softmax_cross_entropy(mpibow.dense(mpibow.dropout(both, 0.1), 2), brighter)
+
+    found = mpibow.fit(compare, data, data, **{**SETTINGS, "precision": "float64"})
+    assert found.summary.test_loss is not None
+    assert found.summary.test_loss < 0.2  # chance is 0.69
+    assert found.weights["dense1.weight"].shape == (2, 18)
+
+
+ONE = np.zeros(1)
+REFUSED: dict[str, tuple[dict[str, Any], type[MpibowError], str]] = {
+    "of other lengths": (
+        {"train": {"a": np.zeros((2, 3)), "b": np.zeros(3)}}, RecordError,
+        "train: arrays must be (n, ...) of one n >= 1, got a (2, 3), b (3,)",
+    ),
+    "of length 0": ({"train": {"a": ONE[:0]}}, RecordError, "train: arrays must be (n, ...) of one n >= 1, got a (0,)"),
+    "none": ({"train": {}}, RecordError, "train: arrays must be (n, ...) of one n >= 1, got none"),
+    "a value": ({"train": {"a": 3.0}}, RecordError, "train.a: must be an array (n, ...), got a single value"),
+    "texts": ({"train": {"a": ["x"]}}, RecordError, "train.a: must be integers or floats, got <U1"),
+    "large": (
+        {"train": {"a": np.array([1 << 31])}}, RecordError,
+        "train.a: must fit into int32, got 2147483648 to 2147483648",
+    ),
+    "the counter's name": (
+        {"train": {"counter": ONE}}, RecordError,
+        "train.counter: is the name of the random numbers' input; give it another",
+    ),
+    "a test of other arrays": (
+        {"test": {"user": np.zeros(3, int)}}, ConfigError,
+        "data.test: test has user () int32, data.train has user () int32, item () int32, rating () float32",
+    ),
+    "a test of images": (
+        {"test": tiny.images()}, ConfigError,
+        "data.test: test has (1, 6, 6) uint8, 3 classes, "
+        "data.train has user () int32, item () int32, rating () float32",
+    ),
+    "images and a test by name": (
+        {"train": tiny.images()}, ConfigError,
+        "data.test: test has user () int32, item () int32, rating () float32, "
+        "data.train has (1, 6, 6) uint8, 3 classes",
+    ),
+    "augmentation": (
+        {"augment": {"flip": True}}, ConfigError,
+        "data.augment: is for data with classes, train has user () int32, item () int32, rating () float32; "
+        "leave it out",
+    ),
+    "an accuracy": (
+        {"stop": {"accuracy": 0.9}}, ConfigError,
+        "stop.accuracy: is for data with classes, train has user () int32, item () int32, rating () float32; "
+        "leave it out",
+    ),
+    "smoothing": (
+        {"loss": {"smoothing": 0.1}}, ConfigError,
+        "loss: is for data with classes, train has user () int32, item () int32, rating () float32; leave it out",
+    ),
+    "top k": (
+        {"evaluate": {"top_k": 2}}, ConfigError,
+        "evaluate.top_k: is for data with classes, train has user () int32, item () int32, rating () float32; "
+        "leave it out",
+    ),
+    "a user that has no row": (
+        {"train": {**ratings()[0], "user": ratings()[0]["user"] + 1}}, ConfigError,
+        "train.user: must lie in [0, 30), got 1 to 30",
+    ),
+    "an item below 0": (
+        {"test": {**ratings()[1], "item": ratings()[1]["item"] - 1}}, ConfigError,
+        "test.item: must lie in [0, 20), got -1 to 18",
+    ),
+    "a net without losses": (
+        {"net": lambda user, item, rating: mpibow.dense(mpibow.flatten(rating), 3)}, ShapeError,
+        "flatten1 (flatten of rating (4,)): input must have a batch axis and at least one more",
+    ),
+    "a net of the mean": (
+        {"train": {"x": np.zeros((5, 3))}, "test": None, "net": lambda x: mpibow.dense(x, 2)}, ShapeError,
+        "dense1: the net's output must be one loss a sample, (4,), got (4, 2)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(here: Path, case: str) -> None:
+    change, error, message = REFUSED[case]
+    train, test = ratings()
+    arguments = {"net": net, "train": train, "test": test, **SETTINGS, **change}
+    with tiny.unchanged(here), pytest.raises(error) as caught:
+        mpibow.fit(**arguments)
+    assert str(caught.value) == message
