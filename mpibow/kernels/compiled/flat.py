@@ -109,6 +109,10 @@ def sma_update(
     begin: bool,
     chunks: range,
 ) -> None:
+    # Vector code masks out what a 0 makes useless, but a masked load from a page that nobody has touched yet faults
+    # each time, which is 30 times the whole pass: give it pages that are there, and that are not written meanwhile.
+    common = common if gain else gradients[0]
+    centre = centre if alpha else gradients[0]
     _sma_update(
         weights, momenta, gradients, total, squares, centre, common, float(local.rate), float(local.momentum),
         local.nesterov, float(local.decay), local.decayed, float(alpha), float(gain), begin, chunks.start, chunks.stop,
