@@ -190,9 +190,15 @@ class Session:
         mean *= mean.dtype.type(1.0 / sum(self.counts))
         return mean
 
+    def receive(self) -> None:
+        """Ends the exchange under way, if any; the next update brings the centre up to date."""
+        self._heed(self.synchroniser.receive())
+
     def settle(self) -> None:
-        """Ends the exchange under way, if any."""
-        tally = self.synchroniser.wait()
+        """As `receive`, and the centre is up to date: to be read, or changed."""
+        self._heed(self.synchroniser.settle())
+
+    def _heed(self, tally: Tally | None) -> None:
         self._gain = self.rule.gain  # which changes while an exchange is under way
         if tally is not None:
             self._asked = self._asked or tally.attention > 0
@@ -210,6 +216,7 @@ class Session:
             what = f"{where}: loss or gradient is not finite (loss {result.loss:g})"
             if self.config.on_nan == "stop":
                 raise DivergedError(f"{what}; lower update.lr (now {rate:g}), or set on_nan=reset; {self._kept()}")
+            self.settle()
             self._check_centre()
             if self.rule.uniform:  # its weights and momentum are those of all replicas
                 self.replicas.leave_out(i)

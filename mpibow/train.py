@@ -41,7 +41,7 @@ def iterate(session: Session, signals: Signals) -> str:
     slots = session.pipeline.next()  # one small batch for each learner of this rank
     learners = zip(session.learners, slots, strict=False)
     results = session.scheduler.run([partial(learner.compute, slot) for learner, slot in learners])  # one gradient each
-    session.settle()  # the all-reduce and the centre of the iteration before, until now under way
+    session.receive()  # the all-reduce of the iteration before, until now under way
     finite = session.check(results, local.rate)  # a learner that diverged is reset, or ends the run
     session.synchroniser.update(local, len(slots))  # local steps, corrections, and the sum of the steps, which is
     session.synchroniser.start(session.tally(finite, signals.received), local, len(slots))  # sent during the next ones

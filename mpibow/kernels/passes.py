@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from mpibow.graph.graph import Array
+
+PIECE = 65536  # elements: what a rule's arrays hold of a piece fits a core's cache
 
 
 @dataclass(frozen=True)
@@ -57,3 +60,10 @@ def share_of(chunks: range, worker: int, workers: int) -> range:
     """The chunks that worker number `worker` of `workers` takes."""
     n = len(chunks)
     return chunks[worker * n // workers : (worker + 1) * n // workers]
+
+
+def pieces(chunks: range, chunk: int) -> Iterator[range]:
+    """Runs of chunks, `chunk` elements each, for passes that walk the same arrays to take turns on: PIECE elements."""
+    step = max(PIECE // chunk, 1)
+    for start in range(0, len(chunks), step):
+        yield chunks[start : start + step]

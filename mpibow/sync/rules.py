@@ -5,13 +5,14 @@ An iteration, with u the local steps of all learners:
     update(chunks)    by all learner threads, each its chunks: local steps and corrections; sums of steps
     outgoing()        the flat array to be summed over the ranks, or None where this iteration sends nothing
     received()        what the sums say beside the steps themselves (the gain)
-    apply(chunks)     the centre from the sums; where `deferred`, at any time before the next update
+    apply()           what makes the centre from the sums, to be called with chunks; where `deferred`, at any time
+                      before the next update of these chunks, or before the centre is read
     advance()         the iteration is over
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
@@ -24,6 +25,7 @@ from mpibow.sync.gain import Averages, follow, noise_gain
 from mpibow.sync.settings import Sma, Ssgd
 from mpibow.sync.sma import Averaging, alpha_limit
 
+OnChunks = Callable[[range], None]
 TAIL = 4  # elements behind the steps: sum |u|^2, and three that the synchroniser fills
 
 
@@ -58,6 +60,11 @@ class Rule(Protocol):
         ...
 
     @property
+    def chunk(self) -> int:
+        """Elements of a chunk."""
+        ...
+
+    @property
     def chunks(self) -> range:
         """All chunks of the flat arrays, for `update` and `apply`."""
         ...
@@ -71,7 +78,7 @@ class Rule(Protocol):
     def update(self, rows: Rows, local: Local, chunks: range) -> None: ...
     def outgoing(self) -> Array | None: ...
     def received(self, local: Local) -> None: ...
-    def apply(self, rows: Rows, local: Local, chunks: range) -> None: ...
+    def apply(self, rows: Rows, local: Local) -> OnChunks: ...
     def advance(self) -> None: ...
     def unsent(self) -> Array | None:
         """This rank's steps that no all-reduce has carried yet (size,), to be summed in place for `set_mean`."""
@@ -107,7 +114,7 @@ class SmaRule:
         size, dtype = self.mean.size, self.mean.dtype
         self._z, self._previous = self.mean.copy(), self.mean.copy()
         self._total, self._common = (np.zeros(size + TAIL, dtype) for _ in range(2))
-        self.chunks = chunks_of(size, self.flat.chunk)
+        self.chunk, self.chunks = self.flat.chunk, chunks_of(size, self.flat.chunk)
         self._squares = np.zeros(len(self.chunks))
         self._size = size
         self.rule = averaging(self.settings, 1)
@@ -173,21 +180,24 @@ class SmaRule:
         else:
             self.gain = min(max(float(self.rule.gain), 1.0), float(k))
 
-    def apply(self, rows: Rows, local: Local, chunks: range) -> None:
-        rule, sent = self.rule, self._fresh
+    def apply(self, rows: Rows, local: Local) -> OnChunks:
+        rule, flat, late = self.rule, self.flat, self._late
+        sent = self._total[: self._size] if self._fresh else None
+        common = self._common[: self._size]
         pull = rule.k * rule.alpha if rule.on(self._turn) and not rule.pulled else 0.0
-        now = 1.0 / rule.k
-        if rule.delay == 0 and self.gain != 1.0:  # with a gain every iteration is sent
-            self.flat.add_scaled(
-                rows.weights, self._total[: self._size], scale=(self.gain - 1.0) / rule.k, chunks=chunks
-            )
-            now = self.gain / rule.k
-        if self._late:
-            self.flat.add_scaled(self.mean, self._common[: self._size], scale=self._late, chunks=chunks)
-        self.flat.centre_update(
-            self.mean, self._z, self._previous, self._total[: self._size] if sent else None,
-            pull=pull, alpha=rule.alpha, momentum=rule.mu, scale=now, chunks=chunks,
-        )  # fmt: skip
+        extra = (self.gain - 1.0) / rule.k if rule.delay == 0 else 0.0  # with a gain every iteration is sent
+
+        def run(chunks: range) -> None:
+            if extra and sent is not None:
+                flat.add_scaled(rows.weights, sent, scale=extra, chunks=chunks)
+            if late:
+                flat.add_scaled(self.mean, common, scale=late, chunks=chunks)
+            flat.centre_update(
+                self.mean, self._z, self._previous, sent,
+                pull=pull, alpha=rule.alpha, momentum=rule.mu, scale=1.0 / rule.k + extra, chunks=chunks,
+            )  # fmt: skip
+
+        return run
 
     def advance(self) -> None:
         if self._fresh and self.rule.gain is not None and self.rule.delay == 1:
@@ -248,7 +258,7 @@ class SsgdRule:
 
     def __post_init__(self) -> None:
         self._size, self._k = self.mean.size, 1
-        self.chunks = chunks_of(self._size, self.flat.chunk)
+        self.chunk, self.chunks = self.flat.chunk, chunks_of(self._size, self.flat.chunk)
         self._total = np.zeros(self._size + TAIL, self.mean.dtype)
 
     @property
@@ -275,14 +285,18 @@ class SsgdRule:
     def received(self, local: Local) -> None:
         pass
 
-    def apply(self, rows: Rows, local: Local, chunks: range) -> None:
+    def apply(self, rows: Rows, local: Local) -> OnChunks:
         if self.settings.scale_lr:  # Goyal et al., arXiv:1706.02677
             local = Local(local.rate * self._k, local.momentum, local.nesterov, local.decay, local.decayed)
-        self.flat.sgd_update(
-            rows.weights, rows.momenta, self._total[: self._size], local=local, scale=1.0 / self._k, chunks=chunks
-        )
-        part = slice(chunks.start * self.flat.chunk, chunks.stop * self.flat.chunk)
-        np.copyto(self.mean[part], rows.weights[0, part])
+
+        def run(chunks: range) -> None:
+            self.flat.sgd_update(
+                rows.weights, rows.momenta, self._total[: self._size], local=local, scale=1.0 / self._k, chunks=chunks
+            )
+            part = slice(chunks.start * self.flat.chunk, chunks.stop * self.flat.chunk)
+            np.copyto(self.mean[part], rows.weights[0, part])
+
+        return run
 
     def advance(self) -> None:
         pass

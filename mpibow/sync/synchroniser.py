@@ -13,8 +13,8 @@ import numpy as np
 
 from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import Local, share_of
-from mpibow.sync.rules import TAIL, Rows, Rule
+from mpibow.kernels.passes import Local, pieces, share_of
+from mpibow.sync.rules import TAIL, OnChunks, Rows, Rule
 
 T = TypeVar("T")
 QUIET = np.errstate(over="ignore", invalid="ignore")  # what overflows, the learners' next losses tell
@@ -63,6 +63,8 @@ class Synchroniser:
         self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap
         self._thread: Executor = ThreadPoolExecutor(1, "communication") if comm.any_thread else Inline()
         self._pending: Future[Tally | None] | None = None
+        self._local: Local  # of the exchange under way
+        self._owed: OnChunks | None = None  # what the centre waits for
         self.unsent = Tally()  # of iterations whose steps no all-reduce has carried yet
         self.waited = 0.0  # seconds that learners stood still for it
         self.busy = 0.0  # seconds that exchanges took
@@ -72,8 +74,19 @@ class Synchroniser:
         return self._thread.submit(function, self._comm).result()
 
     def update(self, local: Local, workers: int) -> None:
-        """The local steps and corrections of this rank, cut over `workers` threads."""
-        self._on_learners(workers, lambda chunks: self._rule.update(self._rows, local, chunks))
+        """The local steps and corrections of this rank, cut over `workers` threads.
+
+        What the last exchange owes the centre is done on the way, a piece at a time, while it is in the cache.
+        """
+        owed, self._owed = self._owed, None
+
+        def work(chunks: range) -> None:
+            for part in pieces(chunks, self._rule.chunk):
+                if owed is not None:
+                    owed(part)
+                self._rule.update(self._rows, local, part)
+
+        self._on_learners(workers, work)
 
     @QUIET
     def start(self, tally: Tally, local: Local, workers: int) -> None:
@@ -84,35 +97,44 @@ class Synchroniser:
         if flat is not None:
             flat[-TAIL + 1 :] = (self.unsent.attention, self.unsent.loss, self.unsent.hits)
             self.unsent = Tally()
-        if self._rule.deferred:
-            self._pending = self._thread.submit(self._exchange, flat, local, self._rule.chunks)
-            if not self._overlap:
-                self._pending.exception()  # only waits; errors are raised by wait()
-        else:
-            self._pending = self._thread.submit(self._exchange, flat, local, range(0))
+        self._pending, self._local = self._thread.submit(self._exchange, flat, local), local
+        if not self._rule.deferred:
             self._pending.result()  # sums that did not arrive must not be applied
-            self._on_learners(workers, lambda chunks: self._rule.apply(self._rows, local, chunks))
+            self._on_learners(workers, self._rule.apply(self._rows, local))
+        elif not self._overlap:
+            self._pending.exception()  # only waits; errors are raised by receive()
 
-    def wait(self) -> Tally | None:
-        """Ends the exchange under way: the centre is that of after the last update. The tally of all ranks, if sent."""
+    def receive(self) -> Tally | None:
+        """Ends the exchange under way, if any: the tally of all ranks, if it was sent. The next update may come."""
         if self._pending is None:
             return None
         begin = time.perf_counter()
         pending, self._pending = self._pending, None
         tally = pending.result()
+        if self._rule.deferred:
+            self._owed = self._rule.apply(self._rows, self._local)
         self._rule.advance()
         self.waited += time.perf_counter() - begin
         return tally
 
     @QUIET
-    def _exchange(self, flat: Array | None, local: Local, chunks: range) -> Tally | None:
+    def settle(self) -> Tally | None:
+        """As `receive`, and the centre is that of after the last update: to be read, or changed."""
+        tally = self.receive()
+        if self._owed is not None:
+            self._owed(self._rule.chunks)
+            self._owed = None
+        return tally
+
+    @QUIET
+    def _exchange(self, flat: Array | None, local: Local) -> Tally | None:
+        if flat is None:
+            return None
         begin = time.perf_counter()
-        if flat is not None:
-            self._comm.allreduce(flat)
-            self._rule.received(local)
-        self._rule.apply(self._rows, local, chunks)
+        self._comm.allreduce(flat)
+        self._rule.received(local)
         self.busy += time.perf_counter() - begin
-        return None if flat is None else Tally(*flat[-TAIL + 1 :].tolist())
+        return Tally(*flat[-TAIL + 1 :].tolist())
 
     def _on_learners(self, workers: int, work: Callable[[range], None]) -> None:
         chunks = self._rule.chunks

@@ -94,7 +94,7 @@ class Cluster:
                 array[:] = total
                 rule.received(local)
             for worker in range(workers):
-                rule.apply(rows, local, share_of(chunks, worker, workers))
+                rule.apply(rows, local)(share_of(chunks, worker, workers))
             rule.advance()
         return bool(sent)
 
