@@ -8,8 +8,10 @@ arguments, arguments). A function compiled here takes (address of its arguments,
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
 import numba
@@ -37,36 +39,21 @@ def _call(typing: Any, function: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return SIGNATURE.return_type(*[types.int64] * 5), generate
 
 
-@intrinsic
-def _pointer(typing: Any, address: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.inttoptr(values[0], context.get_value_type(types.CPointer(types.float32)))
+def _pointer_to(kind: Any) -> Any:
+    """An intrinsic that takes an address for a pointer to elements of `kind`."""
 
-    return types.CPointer(types.float32)(types.int64), generate
+    @intrinsic
+    def pointer(typing: Any, address: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            return builder.inttoptr(values[0], context.get_value_type(types.CPointer(kind)))
 
+        return types.CPointer(kind)(types.int64), generate
 
-@intrinsic
-def _words(typing: Any, address: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.inttoptr(values[0], context.get_value_type(types.CPointer(types.int64)))
-
-    return types.CPointer(types.int64)(types.int64), generate
+    return pointer
 
 
-@intrinsic
-def _bytes(typing: Any, address: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.inttoptr(values[0], context.get_value_type(types.CPointer(types.uint8)))
-
-    return types.CPointer(types.uint8)(types.int64), generate
-
-
-@intrinsic
-def _integers(typing: Any, address: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        return builder.inttoptr(values[0], context.get_value_type(types.CPointer(types.int32)))
-
-    return types.CPointer(types.int32)(types.int64), generate
+_words, _floats = _pointer_to(types.int64), _pointer_to(types.float32)
+_integers, _octets = _pointer_to(types.int32), _pointer_to(types.uint8)
 
 
 @intrinsic
@@ -88,7 +75,7 @@ def words(address: int, count: int) -> Array:
 @numba.njit(inline="always")
 def floats(address: int, count: int) -> Array:
     """float32 (count,) at `address`."""
-    return numba.carray(_pointer(address), (count,))
+    return numba.carray(_floats(address), (count,))
 
 
 @numba.njit(inline="always")
@@ -100,7 +87,7 @@ def integers(address: int, count: int) -> Array:
 @numba.njit(inline="always")
 def octets(address: int, count: int) -> Array:
     """uint8 (count,) at `address`."""
-    return numba.carray(_bytes(address), (count,))
+    return numba.carray(_octets(address), (count,))
 
 
 @numba.njit(nogil=True, cache=True)
@@ -121,9 +108,19 @@ class Native:
 
     @cached_property
     def address(self) -> int:
-        compiled = numba.cfunc(SIGNATURE, nopython=True, cache=True, fastmath=FAST)(self._function)
+        # What numba keeps it finds by name and by the function's own file, and it has the code of others in it.
+        self._function.__qualname__ += f"_{_helpers():08x}"
+        # error_model: a division by 0 is inf or NaN, as NumPy's; the test that Python wants would keep loops scalar.
+        compiled = numba.cfunc(SIGNATURE, nopython=True, cache=True, fastmath=FAST, error_model="numpy")(self._function)
         self._kept = compiled
         return int(compiled.address)
+
+
+@cache
+def _helpers() -> int:
+    """A checksum of the files whose functions are compiled into others."""
+    folder = Path(__file__).parent
+    return zlib.crc32(b"".join((folder / name).read_bytes() for name in ("command.py", "numeric.py")))
 
 
 def native(function: Callable[[int, int, int, int], int]) -> Native:
@@ -188,7 +185,7 @@ def join(runs: Sequence[Run]) -> list[Run]:
     for run in runs:
         last = joined[-1] if joined else None
         if isinstance(run, Command) and isinstance(last, Command):
-            joined[-1] = Command(np.concatenate([last.table, run.table]), last, run)
+            joined[-1] = together([last, run])
         else:
             joined.append(run)
     return joined

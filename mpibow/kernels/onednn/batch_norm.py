@@ -9,11 +9,11 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
-from mpibow.kernels.compiled.command import command, floats, native, number, words
+from mpibow.kernels.compiled.command import Command, command, floats, native, number, together, words
 from mpibow.kernels.compiled.elementwise import add_relu, masked
 from mpibow.kernels.numpy.batch_norm import check_values
 from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn.library import Library, Primitive, chain
+from mpibow.kernels.onednn.library import Library, Primitive
 from mpibow.ops import BatchNorm
 from mpibow.ops.fused import NormAddRelu
 
@@ -90,7 +90,7 @@ class BatchNormalisation:
             dnn.SRC: call.x[0], dnn.DST: call.y, dnn.SCALE: call.w["weight"], dnn.SHIFT: call.w["bias"],
             dnn.MEAN: running[0], dnn.VARIANCE: running[1], dnn.SCRATCHPAD: call.scratch["scratch"],
         }  # fmt: skip
-        runs: list[Run] = []
+        runs: list[Command] = []
         if mean is not None and variance is not None:
             arrays |= {dnn.MEAN: mean, dnn.VARIANCE: variance}
             values = math.prod(call.shapes.y) // mean.size
@@ -102,13 +102,13 @@ class BatchNormalisation:
             runs.append(command(add_relu, call.y, call.x[1], call.y, call.y.size))
         elif added:
             runs.append(command(_add, call.y, call.x[1], call.y.size))
-        return chain([forward.command(arrays), *runs])
+        return together([forward.command(arrays), *runs])
 
     def backward(self, call: Call) -> Run:
         _, added, relu = _parts(call.op)
         _, backward = self._pair(call.op, call.shapes)
         assert backward is not None
-        dy, runs = call.dy, list[Run]()
+        dy, runs = call.dy, list[Command]()
         if added and relu:
             dz = call.dx[1] if call.dx[1] is not None else call.scratch["dz"]
             runs.append(command(masked, dy, call.y, dz, dy.size))
@@ -121,7 +121,7 @@ class BatchNormalisation:
         }  # fmt: skip
         if "mask" in call.saved:
             arrays[dnn.WORKSPACE] = call.saved["mask"]
-        return chain([*runs, backward.command(arrays)])
+        return together([*runs, backward.command(arrays)])
 
 
 @native

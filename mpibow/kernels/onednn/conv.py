@@ -11,10 +11,10 @@ import numpy as np
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import FLOAT, Array, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
-from mpibow.kernels.compiled.command import command, floats, native, number, words
+from mpibow.kernels.compiled.command import Command, command, floats, native, number, together, words
 from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn.library import Library, Primitive, chain, dims
+from mpibow.kernels.onednn.library import Library, Primitive, dims
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu
 
@@ -96,17 +96,17 @@ class Convolution:
         return Buffers(forward=forward, backward=backward)
 
     def forward(self, call: Call) -> Run:
-        trio, weight, runs = self._trio(call.op, call.shapes), call.w["weight"], list[Run]()
+        trio, weight, runs = self._trio(call.op, call.shapes), call.w["weight"], list[Command]()
         if "weight" in call.scratch:
             runs.append(self._regroup(call, trio.weight, inward=True))
             weight = call.scratch["weight"]
         arrays = {dnn.SRC: call.x[0], dnn.WEIGHTS: weight, dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"]}
         if "bias" in call.w:
             arrays[dnn.BIAS] = call.w["bias"]
-        return chain([*runs, trio.forward.command(arrays)])
+        return together([*runs, trio.forward.command(arrays)])
 
     def backward(self, call: Call) -> Run:
-        trio, dy, runs = self._trio(call.op, call.shapes), call.dy, list[Run]()
+        trio, dy, runs = self._trio(call.op, call.shapes), call.dy, list[Command]()
         assert trio.weights is not None
         scratch, dx = call.scratch["scratch"], call.dx[0]
         if "dz" in call.scratch:
@@ -126,9 +126,9 @@ class Convolution:
                 weight = call.scratch["weight"]
             arrays = {dnn.DIFF_DST: dy, dnn.WEIGHTS: weight, dnn.DIFF_SRC: dx, dnn.SCRATCHPAD: scratch}
             runs.append(trio.data.command(arrays))
-        return chain(runs)
+        return together(runs)
 
-    def _regroup(self, call: Call, tag: str, *, inward: bool) -> Run:
+    def _regroup(self, call: Call, tag: str, *, inward: bool) -> Command:
         """Weights in groups to the layout that a primitive wants, or a gradient back."""
         shape = _grouped(call.op.conv if isinstance(call.op, ConvRelu) else call.op, call.shapes)
         plain = canonical(shape)
@@ -188,7 +188,7 @@ class ConvolutionNormalised:
             arrays[3 * dnn.THEN | dnn.SRC_1] = call.x[1]
         if "bias" in call.w:
             arrays[dnn.BIAS] = call.w["bias"]
-        return chain([fold, made.command(arrays)])
+        return together([fold, made.command(arrays)])
 
 
 @native

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes
+from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn.library import Library, Primitive, chain
+from mpibow.kernels.onednn.library import Library, Primitive
 from mpibow.ops import Dense
 
 WEIGHT = "ab"
@@ -71,11 +72,11 @@ class InnerProduct:
         arrays = {dnn.SRC: call.x[0], dnn.DIFF_DST: call.dy, dnn.DIFF_WEIGHTS: call.dw["weight"], **scratch}
         if "bias" in call.dw:
             arrays[dnn.DIFF_BIAS] = call.dw["bias"]
-        runs: list[Run] = [trio.weights.command(arrays)]
+        runs: list[Command] = [trio.weights.command(arrays)]
         if call.dx[0] is not None and trio.data is not None:
             runs.append(
                 trio.data.command(
                     {dnn.DIFF_DST: call.dy, dnn.WEIGHTS: call.w["weight"], dnn.DIFF_SRC: call.dx[0], **scratch}
                 )
             )
-        return chain(runs)
+        return together(runs)

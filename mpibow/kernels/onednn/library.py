@@ -14,8 +14,7 @@ from typing import Any
 
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array, Shape
-from mpibow.graph.kernel import Run
-from mpibow.kernels.compiled.command import Command, call_address, join
+from mpibow.kernels.compiled.command import Command, call_address
 
 MAX_DIMS = 12
 Dims = c_int64 * MAX_DIMS
@@ -299,12 +298,6 @@ def _tags(library: Library, rank: int) -> dict[str, int]:
         if library._query(descriptor, NDIMS, c_int).value == rank:
             found.setdefault(library._tag(descriptor), number)
     return found
-
-
-def chain(runs: Sequence[Run]) -> Run:
-    """Commands one after the other as one."""
-    (run,) = join(runs)
-    return run
 
 
 def dims(*extents: int) -> Any:
