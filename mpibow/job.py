@@ -13,6 +13,7 @@ from mpibow.data.digits import ensure_digits
 from mpibow.data.recordset import open_records
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.layout import Layout, plan_layout
+from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.kernels import KernelSet, choose
 from mpibow.models import MODELS
@@ -66,6 +67,15 @@ class Job:
 
     def evaluation_plan(self, batch_size: int | None = None) -> Plan:
         return self._plan(batch_size or self.config.evaluate.batch_size, training=False)
+
+    def prepare(self) -> None:
+        """Compiles what would be compiled on first use, where anything is: other processes find it on disk."""
+        if self.kernels.prepare is None:
+            return
+        self.kernels.prepare()
+        for plan in [self.training_plan()] + [self.evaluation_plan()] * (self.test is not None):
+            weights = zeros(plan.layout.size, plan.dtype)
+            plan.bind(weights, weights)
 
     def _plan(self, batch: int, *, training: bool) -> Plan:
         graph = self.build(batch, training)

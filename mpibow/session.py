@@ -44,6 +44,10 @@ class Session:
 
     def __init__(self, job: Job, comm: Communicator, resume: str | None = None, note: str = "") -> None:
         self.job, self.config, self.rank, self.size = job, job.config, comm.rank, comm.size
+        for first in (True, False):  # one rank compiles, the others then find it on disk
+            if first == (comm.rank == 0):
+                job.prepare()
+            comm.barrier()
         self._plan = job.training_plan()
         self.layout = self._plan.layout
         self._started = learner_counts(self.config.learners, comm.size)

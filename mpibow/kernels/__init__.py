@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
@@ -18,12 +19,16 @@ INSTALL = "pip install 'mpibow[cpu]'"
 
 @dataclass(frozen=True, kw_only=True)
 class KernelSet(Kernels):
-    """One library's kernels: operator -> kernel, and the passes over flat arrays. `about` says which library it is."""
+    """One library's kernels: operator -> kernel, and the passes over flat arrays.
+
+    `about` says which library it is; `prepare` compiles the passes, None where nothing is compiled.
+    """
 
     name: str
     flat: FlatKernels
     precisions: tuple[str, ...]
     about: str
+    prepare: Callable[[], None] | None = None
 
 
 NUMPY = KernelSet(
@@ -57,6 +62,7 @@ def onednn_set(path: str | None = None) -> KernelSet:
         flat=cast(FlatKernels, compiled),
         precisions=("float32",),
         about=f"oneDNN {library.version}, {library.isa}",
+        prepare=compiled.prepare,
     )
 
 

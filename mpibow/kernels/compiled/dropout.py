@@ -9,22 +9,10 @@ import numpy as np
 
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
 from mpibow.kernels.compiled.command import command, floats, integers, native, number, octets, words
-from mpibow.kernels.compiled.numeric import inlined
+from mpibow.kernels.compiled.numeric import philox
 from mpibow.kernels.philox import stream
 
 _u = np.uint64
-LOW, SHIFT = _u(0xFFFFFFFF), _u(32)
-M0, M1, W0, W1 = _u(0xD2511F53), _u(0xCD9E8D57), _u(0x9E3779B9), _u(0xBB67AE85)
-
-
-@inlined
-def _philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
-    """Philox4x32-10 of one counter, in 64-bit integers that hold 32 bits each; see mpibow.kernels.philox."""
-    for _ in range(10):
-        p0, p1 = c0 * M0, c2 * M1
-        c0, c1, c2, c3 = (p1 >> SHIFT) ^ c1 ^ k0, p1 & LOW, (p0 >> SHIFT) ^ c3 ^ k1, p0 & LOW
-        k0, k1 = (k0 + W0) & LOW, (k1 + W1) & LOW
-    return c0, c1, c2, c3
 
 
 @native
@@ -39,7 +27,7 @@ def dropped(arguments: int, _: int, count: int, __: int) -> int:
         low, high = _u(np.uint32(counters[4 * i + 2])), _u(np.uint32(counters[4 * i + 3]))
         mask = octets(a[3] + 4 * blocks * i, 4 * blocks)
         for b in range(blocks):
-            w0, w1, w2, w3 = _philox(_u(b), low, high, epoch, seed, node)
+            w0, w1, w2, w3 = philox(_u(b), low, high, epoch, seed, node)
             mask[4 * b] = w0 >= threshold
             mask[4 * b + 1] = w1 >= threshold
             mask[4 * b + 2] = w2 >= threshold

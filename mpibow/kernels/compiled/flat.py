@@ -237,6 +237,18 @@ def squared_norm(array: Array) -> float:
     return float(_squared_norm(array))
 
 
+def prepare() -> None:
+    """Compiles the passes for float32, or loads them from disk: seconds that belong to no iteration."""
+    rows, flat, squares = np.zeros((1, 1), np.float32), np.zeros(1, np.float32), np.zeros(1)
+    local, chunks = Local(0.0, 0.0, False, 0.0, 0), range(1)
+    sma_update(rows, rows, rows, flat, squares, flat, flat, local=local, alpha=0, gain=0, begin=True, chunks=chunks)
+    gradient_sum(rows, flat, chunks=chunks)
+    sgd_update(rows, rows, flat, local=local, scale=0, chunks=chunks)
+    centre_update(flat, flat, flat, flat, pull=1, alpha=0, momentum=0, scale=0, chunks=chunks)
+    add_scaled(flat, flat, scale=0, chunks=chunks)
+    squared_norm(flat)
+
+
 def _ends(chunks: range, array: Array) -> tuple[int, int]:
     """The elements of `array` (size,) that the chunks cover."""
     return chunks.start * chunk, min(chunks.stop * chunk, array.size)

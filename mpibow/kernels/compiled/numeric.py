@@ -1,5 +1,5 @@
 """What compiled loops share: float32 functions without branches or calls, so that loops over them run in vector
-registers (libm's do not), and indices of either width."""
+registers (libm's do not), indices of either width, and Philox."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from mpibow.kernels.compiled.command import FAST, integers, words
 F = TypeVar("F", bound=Callable[..., Any])
 # Divisions by zero as NumPy has them: Python's check is a branch, so a loop with a division in it stays scalar.
 inlined: Callable[[F], F] = njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
-_f = np.float32
+_f, _u = np.float32, np.uint64
+LOW, SHIFT = _u(0xFFFFFFFF), _u(32)
+M0, M1, W0, W1 = _u(0xD2511F53), _u(0xCD9E8D57), _u(0x9E3779B9), _u(0xBB67AE85)
 
 # erfc(z) exp(z^2) (3 + z) / 3 as a polynomial in (3 - z) / (3 + z): the reference's (see its gelu.py), its Chebyshev
 # series cut where float32 ends: below 3e-8 relative.
@@ -112,6 +114,25 @@ def normal(x: Any, bell: Any) -> Any:
     p = p * u + E0
     tail = p * t * _f(0.25) * bell  # P(-|x|)
     return tail if x < _f(0) else _f(1) - tail
+
+
+@inlined
+def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
+    """Philox4x32-10 of one counter, in 64-bit integers that hold 32 bits each; see mpibow.kernels.philox."""
+    for _ in range(10):
+        p0, p1 = c0 * M0, c2 * M1
+        c0, c1, c2, c3 = (p1 >> SHIFT) ^ c1 ^ k0, p1 & LOW, (p0 >> SHIFT) ^ c3 ^ k1, p0 & LOW
+        k0, k1 = (k0 + W0) & LOW, (k1 + W1) & LOW
+    return c0, c1, c2, c3
+
+
+@inlined
+def first_block(address: Any, i: Any, node: Any) -> Any:
+    """The first Philox block of sample i of the counters (n, 4) at `address`."""
+    counter = integers(address + 16 * i, 4)
+    seed, epoch = _u(np.uint32(counter[0])), _u(np.uint32(counter[1]))
+    low, high = _u(np.uint32(counter[2])), _u(np.uint32(counter[3]))
+    return philox(_u(0), low, high, epoch, seed, _u(node))
 
 
 @inlined

@@ -3,6 +3,7 @@
 from mpibow.graph.kernel import Kernel, KernelTable
 from mpibow.graph.steps import Sum
 from mpibow.kernels.compiled import (
+    augment,
     combine,
     copies,
     dropout,
@@ -12,12 +13,15 @@ from mpibow.kernels.compiled import (
     layer_norm,
     loss,
     mean_pool,
+    mixup,
     normalise,
 )
 from mpibow.kernels.compiled.elementwise import as_given, unpadded
 from mpibow.ops import (
     Accuracy,
     Add,
+    Augment,
+    CentreCrop,
     ClippedRelu,
     Concat,
     Dropout,
@@ -27,8 +31,11 @@ from mpibow.ops import (
     LeakyRelu,
     MatrixFactorisation,
     Maximum,
+    Mix,
+    MixShares,
     Multiply,
     Normalise,
+    OneHot,
     PadChannels,
     Relu,
     Sigmoid,
@@ -42,6 +49,8 @@ OPERATORS: KernelTable = {
     Accuracy: Kernel(loss.accuracy_forward),
     Add: Kernel(combine.add_forward, combine.add_backward, formats=as_given),
     AddRelu: Kernel(elementwise.add_relu_forward, elementwise.add_relu_backward, formats=as_given),
+    Augment: Kernel(augment.forward, buffers=augment.buffers),
+    CentreCrop: Kernel(augment.centre_forward),
     ClippedRelu: Kernel(elementwise.clipped_forward, elementwise.clipped_backward, formats=as_given),
     Concat: Kernel(copies.concat_forward, copies.concat_backward, formats=copies.concat_formats),
     Dropout: Kernel(dropout.forward, dropout.backward, dropout.buffers),
@@ -51,8 +60,11 @@ OPERATORS: KernelTable = {
     LeakyRelu: Kernel(elementwise.leaky_forward, elementwise.leaky_backward, formats=as_given),
     MatrixFactorisation: Kernel(factorise.forward, factorise.backward, factorise.buffers),
     Maximum: Kernel(combine.maximum_forward, combine.maximum_backward, combine.maximum_buffers, as_given),
+    Mix: Kernel(mixup.mix_forward),
+    MixShares: Kernel(mixup.shares_forward),
     Multiply: Kernel(combine.multiply_forward, combine.multiply_backward, formats=as_given),
     Normalise: Kernel(normalise.forward),
+    OneHot: Kernel(mixup.one_hot_forward),
     PadChannels: Kernel(copies.pad_forward, copies.pad_backward, formats=copies.pad_formats),
     Relu: Kernel(elementwise.relu_forward, elementwise.relu_backward, formats=as_given),
     Sigmoid: Kernel(elementwise.sigmoid_forward, elementwise.sigmoid_backward, formats=unpadded),

@@ -1,0 +1,109 @@
+"""Augmentation: windows copied out of stored images a row at a time, at places that Philox draws."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpibow.graph.kernel import Call, Run
+from mpibow.kernels.compiled.command import command, floats, native, octets, words
+from mpibow.kernels.compiled.numeric import first_block, inlined
+from mpibow.kernels.numpy import augment
+from mpibow.kernels.philox import stream
+
+_f, _u = np.float32, np.uint64
+
+
+@inlined
+def _put(row: Any, target: Any, flip: Any) -> None:
+    """target = row, or that from right to left."""
+    n = _u(len(row))  # unsigned: the test for an index below 0 would keep the second loop scalar
+    if flip:
+        for j in range(n):
+            target[n - _u(1) - j] = row[j]
+    else:
+        for j in range(n):
+            target[j] = row[j]
+
+
+@inlined
+def _clear(target: Any) -> None:
+    for j in range(len(target)):
+        target[j] = _f(0)
+
+
+@inlined
+def _window(x: Any, y: Any, sizes: Any, top: Any, left: Any, flip: Any) -> None:
+    """The image at x, its window at (top, left) and zeros around it, to y: every number is written once."""
+    channels, height, width, rows, columns, octet = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]
+    first, last = max(-left, 0), min(columns, width - left)  # the columns of the window that lie in the image
+    start, length = columns - last if flip else first, last - first
+    for c in range(channels):
+        for r in range(rows):
+            row, target = top + r, y + 4 * (c * rows + r) * columns
+            inside = 0 <= row < height
+            _clear(floats(target, start if inside else columns))
+            if not inside:
+                continue
+            at, middle = (c * height + row) * width + left + first, floats(target + 4 * start, length)
+            if octet:
+                _put(octets(x + at, length), middle, flip)
+            else:
+                _put(floats(x + 4 * at, length), middle, flip)
+            _clear(floats(target + 4 * (start + length), columns - start - length))
+
+
+@native
+def windows(arguments: int, _: int, count: int, __: int) -> int:
+    """(x, y, n, counters, pad, flips, node, sizes ...): a window at random of every image.
+
+    Sizes are channels, height and width of an image, rows and columns of a window, whether x is uint8.
+    """
+    a = words(arguments, count)
+    pad, sizes = a[4], words(arguments + 8 * 7, 6)
+    image = sizes[0] * sizes[1] * sizes[2] * (1 if sizes[5] else 4)
+    tops, lefts = sizes[1] + 2 * pad - sizes[3] + 1, sizes[2] + 2 * pad - sizes[4] + 1
+    for i in range(a[2]):
+        w = first_block(a[3], i, a[6])
+        top, left = np.int64(w[0] * _u(tops) >> _u(32)) - pad, np.int64(w[1] * _u(lefts) >> _u(32)) - pad
+        flip = a[5] != 0 and w[2] >> _u(31) != 0
+        _window(a[0] + i * image, a[1] + 4 * i * sizes[0] * sizes[3] * sizes[4], sizes, top, left, flip)
+    return 0
+
+
+@native
+def centres(arguments: int, _: int, count: int, __: int) -> int:
+    """(x, y, n, sizes ...): the middle of every image; sizes as in windows."""
+    a = words(arguments, count)
+    sizes = words(arguments + 8 * 3, 6)
+    image = sizes[0] * sizes[1] * sizes[2] * (1 if sizes[5] else 4)
+    top, left = (sizes[1] - sizes[3]) // 2, (sizes[2] - sizes[4]) // 2
+    for i in range(a[2]):
+        _window(a[0] + i * image, a[1] + 4 * i * sizes[0] * sizes[3] * sizes[4], sizes, top, left, False)
+    return 0
+
+
+buffers = augment.buffers  # what NumPy's wants for pixels that are neither uint8 nor float32: 56 bytes a sample
+
+
+def _sizes(call: Call) -> tuple[int, ...] | None:
+    """None for pixels that are neither."""
+    x, y = call.x[0], call.y
+    if x.dtype not in (np.uint8, np.float32):
+        return None
+    return (*x.shape[1:], *y.shape[2:], int(x.dtype == np.uint8))
+
+
+def forward(call: Call) -> Run:
+    (x, counter), y, op, sizes = call.x, call.y, call.op, _sizes(call)
+    if sizes is None:
+        return augment.forward(call)
+    return command(windows, x, y, len(x), counter, op.pad, int(op.flip), stream(call.name), *sizes)
+
+
+def centre_forward(call: Call) -> Run:
+    sizes = _sizes(call)
+    if sizes is None:
+        return augment.centre_forward(call)
+    return command(centres, call.x[0], call.y, len(call.y), *sizes)

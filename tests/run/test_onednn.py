@@ -1,0 +1,111 @@
+"""Runs on oneDNN: the same bits however they go on their way, in whatever layout their weights lie."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow import add, batch_norm, conv2d, dense, dropout, flatten, global_avg_pool2d, max_pool2d, relu
+from mpibow.comm import on_threads
+from mpibow.comm.communicator import Single
+from mpibow.graph.graph import Tensor
+from mpibow.kernels import choose
+from mpibow.run.checkpoint import newest_first
+from mpibow.session import Session
+from mpibow.train import train
+from tests.run import tiny
+
+pytestmark = pytest.mark.skipif(
+    choose("auto", "float32", None)[0].name != "onednn",
+    reason="oneDNN or numba is not there: pip install 'mpibow[cpu]'",
+)
+
+
+def residual(image: Tensor) -> Tensor:
+    """All that is fused and reordered: blocks that channels do not fill, a sum, a canonical end."""
+    x = relu(batch_norm(conv2d(image, 20, 3, padding=1, bias=False)))
+    y = batch_norm(conv2d(relu(batch_norm(conv2d(x, 20, 3, padding=1, bias=False))), 20, 3, padding=1, bias=False))
+    x = relu(add(y, x))
+    x = max_pool2d(relu(conv2d(x, 8, 3, padding=1)), 2)
+    return dense(dropout(flatten(x), 0.1), tiny.CLASSES)
+
+
+def job(out: Path, **settings: Any) -> tiny.Job:
+    return tiny.job(out, **{"net": residual, "precision": "float32", "device": "onednn", **settings})
+
+
+def test_it_runs_in_layouts_of_its_own(tmp_path: Path) -> None:
+    work = job(tmp_path)
+    plan = work.training_plan()
+    assert work.layout.digest() != work.layout.canonical().digest()
+    assert plan.reorders
+    assert len(plan.bind(np.zeros(plan.layout.size, np.float32), np.zeros(plan.layout.size, np.float32)).runs) == 1
+
+
+@pytest.mark.parametrize("rule", ["auto", "none-3", "ssgd"])
+def test_two_runs_and_no_overlap_are_the_same_bits(tmp_path: Path, rule: str) -> None:
+    settings = {"rule": tiny.RULES[rule], "learners": 2}
+    first, again, sequential = (
+        tiny.run(job(tmp_path / name, **settings, overlap=name != "sequential"), 2).weights
+        for name in ("first", "again", "sequential")
+    )
+    assert tiny.same_bits(first, again)
+    assert tiny.same_bits(first, sequential)
+
+
+def test_learners_may_be_spread_over_ranks(tmp_path: Path) -> None:
+    one, two = (tiny.run(job(tmp_path / str(ranks), learners=4 // ranks), ranks).weights for ranks in (1, 2))
+    assert tiny.distance(two, one) < 1e-3
+
+
+@pytest.mark.parametrize("rule", ["auto", "none-3", "auto-3"])
+def test_a_run_goes_on_bit_for_bit(tmp_path: Path, rule: str) -> None:
+    settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": {"every": "7 iterations", "keep": 9}}
+    whole = tiny.run(job(tmp_path / "whole", **settings)).weights
+    for checkpoint in newest_first(tmp_path / "whole/run/checkpoints"):
+        resumed = tiny.run(job(tmp_path / checkpoint.name, **settings), resume=checkpoint).weights
+        assert tiny.same_bits(resumed, whole), checkpoint.name
+
+
+@pytest.mark.parametrize(("first", "then"), [("onednn", "numpy"), ("numpy", "onednn")])
+def test_the_other_device_goes_on_from_a_checkpoint(tmp_path: Path, first: str, then: str) -> None:
+    """With the same numbers to rounding: what is stored does not depend on layouts."""
+    settings = {"learners": 2, "checkpoint": {"every": "10 iterations", "keep": 9}, "rule": tiny.RULES["auto"]}
+    whole = tiny.run(job(tmp_path / "whole", device=first, **settings))
+    checkpoint = tmp_path / "whole/run/checkpoints/iteration-0000000030"
+    resumed = tiny.run(job(tmp_path / "then", device=then, **settings), resume=checkpoint)
+    assert tiny.distance(resumed.weights, whole.weights) < 1e-3
+    assert resumed.summary.device == then
+
+
+def test_ranks_that_want_different_layouts_take_the_canonical_one(tmp_path: Path) -> None:
+    work = job(tmp_path / "mixed", learners=1)
+    digests: list[str] = []
+
+    def rank(comm: Any) -> Any:
+        mine = replace(work, canonical=True) if comm.rank else work  # as a rank on another processor may
+        with Session(mine, comm, None, "") as session:
+            digests.append(session.layout.digest())
+            assert session.job.canonical
+        return None
+
+    on_threads(2, rank)
+    assert set(digests) == {work.layout.canonical().digest()}
+    canonical = replace(job(tmp_path / "canonical", learners=2), canonical=True)
+    found = train(canonical, Single(), resume=None)
+    assert tiny.distance(found.weights, tiny.run(job(tmp_path / "own", learners=2)).weights) < 1e-3
+
+
+def test_pooling_over_the_image(tmp_path: Path) -> None:
+    def net(image: Tensor) -> Tensor:
+        return dense(global_avg_pool2d(relu(batch_norm(conv2d(image, 16, 3, bias=False)))), tiny.CLASSES)
+
+    fast, slow = (
+        tiny.run(job(tmp_path / device, net=net, device=device, stop={"epochs": None, "iterations": 10})).weights
+        for device in ("onednn", "numpy")
+    )
+    assert tiny.distance(fast, slow) < 1e-4
