@@ -7,7 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from mpibow.kernels import choose
 from tests.launching import mpirun, needs_mpi
+
+FASTEST = choose("auto", "float32", None)[0].name
 
 
 def bench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -24,7 +29,7 @@ def test_train_prints_one_json_line(tmp_path: Path) -> None:
     assert 0 < step["p10"] <= step["median"] <= step["p90"]
     assert found["images_per_second"] > 0
     assert (found["batch_size"], found["learners"], found["ranks"]) == (4, [2], 1)
-    assert (found["device"], found["kernels"], found["rule"]) == ("cpu", "numpy", "sma")
+    assert (found["device"], found["kernels"], found["rule"]) == ("cpu", FASTEST, "sma")
     assert found["versions"]["numpy"]
     assert not list(tmp_path.iterdir())  # it leaves nothing behind
 
@@ -58,6 +63,28 @@ def test_memory(tmp_path: Path) -> None:
     assert found["weights"] == 4 * 1_111_952  # with its padding
     text = bench("memory", "lenet", "--batch-size", "16", cwd=tmp_path).stdout
     assert text.startswith("lenet, batch 16: arena ")
+
+
+@pytest.mark.skipif(FASTEST != "onednn", reason="NumPy's convolutions keep their columns")
+def test_memory_of_a_large_net(tmp_path: Path) -> None:
+    found = json.loads(bench("memory", "resnet50", "--batch-size", "32", "--json", cwd=tmp_path).stdout)
+    assert found["arena"] <= 1.05 * found["largest_alive"]
+    assert found["arena"] <= 0.6 * found["tensors_written"]
+
+
+def test_profile(tmp_path: Path) -> None:
+    arguments = ("profile", "convnet", "--batch-size", "4", "--seconds", "0.3", "device=numpy")
+    done = bench(*arguments, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    convolutions = sum(part["seconds"] for kind, part in found["parts"].items() if kind.endswith(" conv"))
+    assert found["convolutions"] == pytest.approx(convolutions)
+    assert found["parts"]["forward conv"]["count"] == found["parts"]["backward conv"]["count"] == 2
+    assert found["plan"] == pytest.approx(sum(part["seconds"] for part in found["parts"].values()))
+    assert found["ratio"] == pytest.approx(found["iteration"] / convolutions)
+    text = bench(*arguments, cwd=tmp_path).stdout
+    assert "ms an iteration, of which" in text
+    assert "times its convolutions" in text
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def test_demo_says_what_it_fetches_before_it_does(nowhere: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("choice", "extras"), [("MPI=mpich", "digits,mpich"), ("MPI=site", "digits"), ("MPIRUN=srun", "digits")]
+    ("choice", "extras"), [("MPI=mpich", "digits,mpich,cpu"), ("MPI=site", "digits,cpu"), ("MPIRUN=srun", "digits,cpu")]
 )
 def test_another_mpi_can_be_chosen(nowhere: str, choice: str, extras: str) -> None:
     steps = make("-n", "demo", nowhere, choice)

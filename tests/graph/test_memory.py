@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpibow.graph.memory import ALIGNMENT, Block, lifetimes, peak, place
+from mpibow.graph.memory import ALIGNMENT, ORDERS, Block, lifetimes, peak, place
 
 EXTENTS = st.tuples(st.integers(0, 400), st.integers(0, 12), st.integers(0, 12))
 
@@ -44,7 +44,7 @@ def test_blocks_alive_together_never_share_bytes(extents: list[tuple[int, int, i
 def slow_place(blocks: list[Block]) -> dict[str, int]:
     """By definition, line by line: the smallest run of free lines that fits, the lowest of equals, else on top."""
     lines: dict[str, range] = {}
-    for block in sorted(blocks, key=lambda b: (-b.size, b.first, b.name)):
+    for block in blocks:
         taken = {
             i for other in blocks if other.name in lines and alive_together(block, other) for i in lines[other.name]
         }
@@ -65,7 +65,12 @@ def slow_place(blocks: list[Block]) -> dict[str, int]:
 @given(st.lists(st.tuples(st.integers(1, 400), st.integers(0, 8), st.integers(0, 8)), max_size=25))
 def test_offsets_are_those_of_the_slow_definition(extents: list[tuple[int, int, int]]) -> None:
     blocks = blocks_of(extents)
-    assert place(blocks)[0] == slow_place(blocks)
+    by_order = [slow_place(sorted(blocks, key=lambda b: (*order(b), b.name))) for order in ORDERS]
+    sizes = {block.name: -(-block.size // ALIGNMENT) * ALIGNMENT for block in blocks}
+    arenas = [max((offset + sizes[name] for name, offset in found.items()), default=0) for found in by_order]
+    good = [i for i, arena in enumerate(arenas) if arena <= 1.01 * peak(blocks)]
+    tried = arenas[: good[0] + 1] if good else arenas
+    assert place(blocks) == (by_order[tried.index(min(tried))], min(tried))
 
 
 @settings(max_examples=100, deadline=None)

@@ -51,8 +51,8 @@ def test_a_learner_is_paid_for_when_it_comes(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(Plan, "bind", watched)
     monkeypatch.setattr(tiny, "TEST", None)
-    work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1)
-    row = 4 * work.layout().size
+    work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1, device="numpy")
+    row = 4 * work.layout.size
     before, seen = resident(), []
     with Session(work, Single()) as session, Signals() as signals:
         for count in (1, 3):
