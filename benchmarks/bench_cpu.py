@@ -51,6 +51,7 @@ NETS = {
     "logistic": PLAIN,
 }
 DEFAULT = ("resnet32", "resnet20", "lenet", "vgg16_cifar", "resnet50")
+FLOORS = (("resnet32", 4, 1.4), ("lenet", 8, None), ("lenet", 1, None))  # model, batch, most of the convolutions' time
 SCALING = ("resnet32", 4, (1, 2), 1.8)  # model, batch, learners, how many times the images/s
 
 
@@ -184,8 +185,39 @@ def scaling(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[s
     return table(heads, [cells]), {"rounds": rounds, "one": one, "two": two, "ratio": ratio, "target": target}
 
 
+def floor(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[str, Any]]:
+    """One learner's iteration beside its convolutions alone, and where the rest goes."""
+    texts, found = [], {}
+    for model, batch, target in FLOORS:
+        note(f"{model}, batch {batch}: where an iteration's time goes")
+        arguments = ("profile", model, "--batch-size", str(batch), "--seconds", str(2 * options.seconds), *options.set)
+        made = json.loads(ours("bench", *arguments, "--json"))
+        found[f"{model}, {batch}"] = made
+        ratio, limit = made["ratio"], made["operations"] / made["fastest"]
+        rows = sorted(made["parts"].items(), key=lambda part: -part[1]["seconds"])[:8]
+        cells = [[kind, str(part["count"]), f"{1e3 * part['seconds']:.2f}"] for kind, part in rows]
+        rest = made["iteration"] - made["plan"]
+        other = made["plan"] - sum(part["seconds"] for _, part in rows)
+        cells += [
+            ["other operators", "", f"{1e3 * other:.2f}"],
+            ["update, averaging, data, loop", "", f"{1e3 * rest:.2f}"],
+        ]
+        wanted = f" (at most {target:.2f}: {verdict(ratio, target, most=True)})" if target else ""
+        texts.append(
+            f"{model}, batch {batch}, one learner: {1e3 * made['iteration']:.2f} ms an iteration, {ratio:.2f} times "
+            f"its convolutions{wanted}. Its {made['operations'] / 1e9:.2f} GFLOP at the rate of the fastest "
+            f"convolution, {made['fastest'] / 1e9:.0f} GFLOP/s a core, would take {1e3 * limit:.2f} ms: "
+            f"{batch / limit:,.0f} images/s a learner are the limit.\n\n{table(['operator', 'steps', 'ms'], cells)}"
+        )
+    return "\n".join(texts), found
+
+
 Part = Callable[[argparse.Namespace, Peer | None], tuple[str, dict[str, Any]]]
-PARTS: Mapping[str, Part] = {"speed": speed, "scaling": scaling}  # --only chooses; each gives Markdown and JSON
+PARTS: Mapping[str, Part] = {
+    "speed": speed,
+    "scaling": scaling,
+    "floor": floor,
+}  # --only chooses; each gives Markdown and JSON
 
 
 def check_weights(counts: Mapping[str, int]) -> None:

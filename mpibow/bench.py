@@ -25,10 +25,11 @@ from mpibow.comm.launch import run_ranks
 from mpibow.config import Config, load_mapping
 from mpibow.data.dataset import ArrayData, NamedArrays, read_into
 from mpibow.errors import ConfigError
-from mpibow.graph.kernel import one_by_one
+from mpibow.graph.kernel import Shapes, one_by_one
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.memory import peak
 from mpibow.graph.plan import compile_plan
+from mpibow.graph.steps import Step
 from mpibow.job import Job, make_job, named_net
 from mpibow.models import MODELS
 from mpibow.ops import matrix_factorisation
@@ -115,21 +116,37 @@ def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any
             run()
             stamps.append(time.perf_counter())
         rounds.append(np.diff(stamps).tolist())
+    medians = np.median(np.array(rounds), axis=0).tolist()
     parts: dict[str, list[float]] = {}
-    for step, median in zip(plan.program.steps, np.median(np.array(rounds), axis=0).tolist(), strict=True):
+    work, convolutions, fastest = 0.0, 0.0, 0.0
+    for step, median in zip(plan.program.steps, medians, strict=True):
         kind = step.node.op.kind
         parts.setdefault(kind if step.kind in ("sum", "reorder") else f"{step.kind} {kind}", []).append(median)
-    total = sum(map(sum, parts.values()))
+        operations = _operations(step, plan.shapes[step.node.name])
+        work += operations
+        if operations and kind.startswith("conv"):
+            convolutions += median
+            fastest = max(fastest, operations / median)
     iteration = whole["seconds_per_iteration"]["median"]
-    convolutions = sum(sum(times) for kind, times in parts.items() if kind.partition(" ")[2].startswith("conv"))
     return {
         "iteration": iteration,
-        "plan": total,
+        "plan": sum(medians),
         "convolutions": convolutions,
         "ratio": iteration / convolutions if convolutions else None,
+        "operations": work,
+        "fastest": fastest,
         "parts": {kind: {"count": len(times), "seconds": sum(times)} for kind, times in parts.items()},
         **{key: whole[key] for key in ("model", "batch_size", "kernels", "precision", "versions")},
     }
+
+
+def _operations(step: Step, shapes: Shapes) -> float:
+    """Multiplications and additions of a convolution's or dense layer's step, without its bias."""
+    weight = step.node.weights.get("weight")
+    if weight is None or len(weight.shape) < 2 or step.kind == "reorder":
+        return 0.0
+    once = 2.0 * math.prod(shapes.y) * math.prod(weight.shape[1:])
+    return once * (1 + len(step.wanted)) if step.kind == "backward" else once
 
 
 def bench_memory(job: Job) -> dict[str, Any]:
@@ -254,6 +271,11 @@ def _profile_text(found: Mapping[str, Any]) -> str:
     if found["ratio"]:
         lines.append(
             f"the iteration takes {found['ratio']:.2f} times its convolutions ({1e3 * found['convolutions']:.2f} ms)"
+        )
+        floor = found["operations"] / found["fastest"]
+        lines.append(
+            f"{found['operations'] / 1e9:.2f} GFLOP at the rate of the fastest convolution, "
+            f"{found['fastest'] / 1e9:.0f} GFLOP/s, take {1e3 * floor:.2f} ms, {floor / whole:.0%} of the iteration"
         )
     return "\n".join(lines)
 
