@@ -12,8 +12,6 @@ from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn.library import Library, Primitive
 from mpibow.ops import Dense
 
-WEIGHT = "ab"
-
 
 @dataclass(frozen=True)
 class Trio:
@@ -35,7 +33,7 @@ class InnerProduct:
 
     def _make(self, op: Dense, shapes: Shapes) -> Trio:
         layout, make = self.library.descriptor, self.library.primitive
-        x, y, weight = layout(shapes.x[0], "ab"), layout(shapes.y, "ab"), layout((op.units, shapes.x[0][1]), WEIGHT)
+        x, y, weight = layout(shapes.x[0], "ab"), layout(shapes.y, "ab"), layout((op.units, shapes.x[0][1]))
         bias = layout((op.units,), "a") if op.bias else None
         kind = c_int(dnn.TRAINING if shapes.training else dnn.INFERENCE)
         forward = make("inner_product_forward", kind, x, weight, bias, y)
