@@ -16,14 +16,14 @@ from mpibow import ops
 from mpibow.errors import DeviceError, ShapeError
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Array, Op
-from mpibow.graph.kernel import KernelTable
+from mpibow.graph.kernel import KernelTable, Shapes
 from mpibow.kernels import numpy as reference
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 from tests.kernels.cases import CASES, INITIAL, Bench, Case, name
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
 from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn import operators
+from mpibow.kernels.onednn import operators, winograd
 
 FOUND = dnn.find_library()
 pytestmark = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
@@ -110,6 +110,36 @@ def test_convolution(table: KernelTable, found: tuple[ops.Conv2d, tuple[int, ...
     area = op.kernel[0] * op.kernel[1]
     lengths = (shape[1] // op.groups * area, op.channels // op.groups * area, y[0] * y[2] * y[3])
     check(table, Case(ConvRelu(op) if relu else op, (shape,)), lengths, (tag,))
+
+
+def winograd_fits(n: int, c: int, k: int, h: int, w: int) -> bool:
+    shapes = Shapes(((n, c, h, w),), (n, k, h, w), training=True)
+    return winograd.fits(ops.Conv2d(k, (3, 3), (1, 1), (1, 1), False, INITIAL), shapes)
+
+
+@given(st.integers(1, 9), *[st.sampled_from([16, 32, 48])] * 2, *[st.sampled_from([8, 16, 24])] * 2, st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_winograd(table: KernelTable, n: int, c: int, k: int, h: int, w: int, low: bool) -> None:
+    """Whole strips and parts of them, images one group wide and several, one pair of rows high and several."""
+    h = 2 if low and n > 3 else h
+    assert winograd_fits(n, c, k, h, w)
+    op = ops.Conv2d(k, (3, 3), (1, 1), (1, 1), False, INITIAL)
+    check(table, Case(op, ((n, c, h, w),)), (9 * c, 9 * k, n * h * w), ("aBcd16b",))
+
+
+def test_winograd_is_for_shapes_that_it_covers_and_is_faster_on() -> None:
+    assert [winograd_fits(4, c, c, side, side) for c, side in ((16, 32), (32, 16), (64, 8), (256, 8))] == [True] * 4
+    assert not any(
+        winograd_fits(*shape)
+        for shape in ((4, 3, 16, 32, 32), (4, 16, 24, 8, 8), (4, 16, 16, 7, 8), (4, 16, 16, 8, 12), (1, 16, 16, 2, 8),
+                      (4, 512, 16, 8, 8))
+    )  # fmt: skip
+    shapes = Shapes(((4, 16, 8, 8),), (4, 16, 8, 8), training=True)
+    other = [((5, 5), (1, 1), (2, 2)), ((3, 3), (2, 2), (1, 1)), ((3, 3), (1, 1), (0, 0))]
+    assert not any(winograd.fits(ops.Conv2d(16, *window, False, INITIAL), shapes) for window in other)
+    assert not winograd.fits(ops.Conv2d(16, (3, 3), (1, 1), (1, 1), True, INITIAL), shapes)
+    assert not winograd.fits(ops.Conv2d(16, (3, 3), (1, 1), (1, 1), False, INITIAL, 2), shapes)
+    assert not winograd.fits(ops.Conv2d(16, (3, 3), (1, 1), (1, 1), False, INITIAL, 1, (2, 2)), shapes)
 
 
 @given(st.integers(1, 20), st.integers(1, 70), st.integers(1, 70), st.booleans())

@@ -14,6 +14,7 @@ from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
 from mpibow.kernels.compiled.command import Command, command, floats, native, number, together, words
 from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.onednn import library as dnn
+from mpibow.kernels.onednn import winograd
 from mpibow.kernels.onednn.library import Library, Primitive, dims
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu
@@ -42,11 +43,16 @@ class Trio:
 
 class Convolution:
     """Weights of a convolution in groups have one axis more in oneDNN, (g, o / g, c / g, h, w): they stay canonical in
-    the replica, and are reordered into scratch memory here."""
+    the replica, and are reordered into scratch memory here. Where Winograd's is faster it is not oneDNN that convolves.
+    """
 
     def __init__(self, library: Library) -> None:
         self.library = library
         self._made: dict[tuple[ConvRelu | Conv2d, Shape, bool, bool], Trio] = {}
+
+    def _winograd(self, op: ConvRelu | Conv2d, shapes: Shapes) -> bool:
+        vectors = self.library.isa.startswith(("AVX-512", "AMX"))  # of 16 floats
+        return vectors and isinstance(op, Conv2d) and winograd.fits(op, shapes)
 
     def _trio(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Trio:
         key = (op, shapes.x[0], shapes.training, bool(shapes.wanted))
@@ -73,6 +79,8 @@ class Convolution:
         return Trio(forward, data, weights)
 
     def formats(self, op: ConvRelu | Conv2d, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+        if self._winograd(op, shapes):
+            return winograd.FORMATS
         trio = self._trio(op, shapes)
         x, y = trio.forward.layout(dnn.SRC).tag, trio.forward.layout(dnn.DST).tag
         if _groups(op) > 1:
@@ -80,6 +88,8 @@ class Convolution:
         return Formats((x,), y, {"weight": trio.weight}, {"weight": trio.back}, {"weight": trio.gradient})
 
     def buffers(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Buffers:
+        if self._winograd(op, shapes):
+            return winograd.buffers(shapes)
         trio = self._trio(op, shapes)
         forward = {"scratch": ((trio.forward.scratch,), "uint8")}
         backward = (
@@ -96,6 +106,8 @@ class Convolution:
         return Buffers(forward=forward, backward=backward)
 
     def forward(self, call: Call) -> Run:
+        if self._winograd(call.op, call.shapes):
+            return winograd.forward(call)
         trio, weight, runs = self._trio(call.op, call.shapes), call.w["weight"], list[Command]()
         if "weight" in call.scratch:
             runs.append(self._regroup(call, trio.weight, inward=True))
@@ -106,6 +118,8 @@ class Convolution:
         return together([*runs, trio.forward.command(arrays)])
 
     def backward(self, call: Call) -> Run:
+        if self._winograd(call.op, call.shapes):
+            return winograd.backward(call)
         trio, dy, runs = self._trio(call.op, call.shapes), call.dy, list[Command]()
         assert trio.weights is not None
         scratch, dx = call.scratch["scratch"], call.dx[0]
