@@ -110,7 +110,7 @@ def named_net(config: Config, classes: int) -> Net:
 
 def kernels_of(config: Config) -> tuple[KernelSet, str]:
     """The kernel set of `device`, and what to say of it. Raises DeviceError."""
-    return choose(config.device, config.precision, config.onednn.library)
+    return choose(config.device, config.precision, config.onednn.library, config.onednn.winograd)
 
 
 def make_job(

@@ -41,7 +41,7 @@ NUMPY = KernelSet(
 
 
 @cache
-def onednn_set(path: str | None = None) -> KernelSet:
+def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
     """oneDNN's and numba's kernels, of the library at `path` or of the one that is installed. Raises DeviceError."""
     if find_spec("numba") is None:
         raise DeviceError(f"device onednn: numba is not installed: {INSTALL}")
@@ -56,7 +56,7 @@ def onednn_set(path: str | None = None) -> KernelSet:
     library = load(found)
     return KernelSet(
         name="onednn",
-        operators=fast.operators(library),
+        operators=fast.operators(library, winograd),
         fuse=fast.rewrite,
         join=join,
         flat=cast(FlatKernels, compiled),
@@ -66,7 +66,7 @@ def onednn_set(path: str | None = None) -> KernelSet:
     )
 
 
-def choose(device: str, precision: str, library: str | None) -> tuple[KernelSet, str]:
+def choose(device: str, precision: str, library: str | None, winograd: bool = True) -> tuple[KernelSet, str]:
     """The kernel set of `device`, and what to say of it: auto takes the fastest that is there.
 
     Raises DeviceError where what is asked for by name is not.
@@ -74,7 +74,7 @@ def choose(device: str, precision: str, library: str | None) -> tuple[KernelSet,
     if device == "numpy" or (device == "auto" and precision == "float64"):
         return NUMPY, ""
     try:
-        chosen = onednn_set(library)
+        chosen = onednn_set(library, winograd)
     except DeviceError as error:
         if device != "auto" or library is not None:
             raise

@@ -197,7 +197,7 @@ update:
   warmup: {epochs: 0.0, start: 0.1}
 stop: {epochs: 10.0, accuracy: null, minutes: null, iterations: null}
 device: auto
-onednn: {library: null}
+onednn: {library: null, winograd: true}
 precision: float32
 overlap: true
 prefetch: 2

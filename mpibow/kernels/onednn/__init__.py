@@ -20,9 +20,13 @@ from mpibow.ops import Add, AvgPool2d, BatchNorm, Conv2d, Dense, LocalResponseNo
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 
 
-def operators(library: Library) -> KernelTable:
+def operators(library: Library, winograd: bool = True) -> KernelTable:
     """NumPy's kernels where neither oneDNN nor numba has better ones."""
-    convolution, normalised, norm = Convolution(library), ConvolutionNormalised(library), BatchNormalisation(library)
+    convolution, normalised, norm = (
+        Convolution(library, winograd),
+        ConvolutionNormalised(library),
+        BatchNormalisation(library),
+    )
     return {
         **reference.OPERATORS,
         **COMPILED,

@@ -46,13 +46,13 @@ class Convolution:
     the replica, and are reordered into scratch memory here. Where Winograd's is faster it is not oneDNN that convolves.
     """
 
-    def __init__(self, library: Library) -> None:
+    def __init__(self, library: Library, fewer_products: bool) -> None:
         self.library = library
+        self._fewer = fewer_products and library.isa.startswith(("AVX-512", "AMX"))  # it has vectors of 16 floats
         self._made: dict[tuple[ConvRelu | Conv2d, Shape, bool, bool], Trio] = {}
 
     def _winograd(self, op: ConvRelu | Conv2d, shapes: Shapes) -> bool:
-        vectors = self.library.isa.startswith(("AVX-512", "AMX"))  # of 16 floats
-        return vectors and isinstance(op, Conv2d) and winograd.fits(op, shapes)
+        return self._fewer and isinstance(op, Conv2d) and winograd.fits(op, shapes)
 
     def _trio(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Trio:
         key = (op, shapes.x[0], shapes.training, bool(shapes.wanted))
