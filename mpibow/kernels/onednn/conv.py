@@ -52,7 +52,7 @@ class Convolution:
         self._made: dict[tuple[ConvRelu | Conv2d, Shape, bool, bool], Trio] = {}
 
     def _winograd(self, op: ConvRelu | Conv2d, shapes: Shapes) -> bool:
-        return self._fewer and isinstance(op, Conv2d) and winograd.fits(op, shapes)
+        return self._fewer and winograd.fits(op.conv if isinstance(op, ConvRelu) else op, shapes)
 
     def _trio(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Trio:
         key = (op, shapes.x[0], shapes.training, bool(shapes.wanted))
@@ -89,7 +89,7 @@ class Convolution:
 
     def buffers(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Buffers:
         if self._winograd(op, shapes):
-            return winograd.buffers(shapes)
+            return winograd.buffers(op, shapes)
         trio = self._trio(op, shapes)
         forward = {"scratch": ((trio.forward.scratch,), "uint8")}
         backward = (

@@ -13,23 +13,28 @@ G^T (V D) G, summed over tiles: some groups at a time, so that the sums are seld
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes
-from mpibow.kernels.compiled.command import command, native, together, words
+from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
+from mpibow.kernels.compiled.command import Command, command, floats, native, together, words
+from mpibow.kernels.compiled.elementwise import clipped, masked
 from mpibow.ops import Conv2d
+from mpibow.ops.fused import ConvRelu
 
 FORMATS = Formats(("aBcd16b",), "aBcd16b", {"weight": "ABcd16b16a"})
 _I64, _F32 = ir.IntType(64), ir.FloatType()
 _VECTOR = ir.VectorType(_F32, 16)
 LINE = 64  # bytes of 16 channels
 BLOCK = 16 * LINE  # bytes of 16 lines: of weights one tap of 16 x 16 channels, of V and D one row of a group
+ROW = 128  # numbers that loops take at once: of 16 they would be unrolled, and one number at a time
 STRIP = 8  # groups that the weights' gradient takes at once
 
 
@@ -322,7 +327,7 @@ def fits(op: Conv2d, shapes: Shapes) -> bool:
     n, c, h, w = shapes.x[0]
     plain = (op.kernel, op.stride, op.padding, op.dilation) == ((3, 3), (1, 1), (1, 1), (1, 1))
     whole = c % 16 == op.channels % 16 == h % 2 == w % 8 == 0
-    return plain and whole and op.groups == 1 and not op.bias and max(c, op.channels) <= 256 and n * h * w >= 64
+    return plain and whole and op.groups == 1 and max(c, op.channels) <= 256 and n * h * w >= 64
 
 
 def _extents(shapes: Shapes) -> tuple[int, int, int, int, int]:
@@ -330,24 +335,81 @@ def _extents(shapes: Shapes) -> tuple[int, int, int, int, int]:
     return n, c // 16, shapes.y[1] // 16, h, w
 
 
-def buffers(shapes: Shapes) -> Buffers:
-    _, c, k, _, _ = _extents(shapes)
+@native
+def _finish(arguments: int, _: int, count: int, __: int) -> int:
+    """(y, bias, n, K / 16, 16 h w, relu): y += bias, and its negative values to 0 where relu."""
+    a = words(arguments, count)
+    n, blocks, size, relu = a[2], a[3], a[4], a[5]
+    bias, row, zero = floats(a[1], blocks * 16), np.empty(ROW, np.float32), np.float32(0)
+    for image in range(n):
+        for block in range(blocks):
+            y = floats(a[0] + (image * blocks + block) * size * 4, size)
+            for j in range(ROW):
+                row[j] = bias[block * 16 + j % 16]
+            for start in range(0, size, ROW):
+                for j in range(ROW):
+                    value = y[start + j] + row[j]
+                    y[start + j] = value if value > zero or not relu else zero
+    return 0
+
+
+@native
+def _bias_gradient(arguments: int, _: int, count: int, __: int) -> int:
+    """(dy, dbias, n, K / 16, 16 h w): dbias = the sums of dy."""
+    a = words(arguments, count)
+    n, blocks, size = a[2], a[3], a[4]
+    sums, row = floats(a[1], blocks * 16), np.empty(ROW, np.float32)
+    for block in range(blocks):
+        for j in range(ROW):
+            row[j] = 0
+        for image in range(n):
+            dy = floats(a[0] + (image * blocks + block) * size * 4, size)
+            for start in range(0, size, ROW):
+                for j in range(ROW):
+                    row[j] += dy[start + j]
+        for lane in range(16):
+            total = np.float32(0)
+            for j in range(lane, ROW, 16):
+                total += row[j]
+            sums[block * 16 + lane] = total
+    return 0
+
+
+def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
+    n, c, k, h, w = _extents(shapes)
     u, row = (c * k * 16 * BLOCK // 4,), BLOCK // 4
-    forward = {"u": (u, FLOAT), "v": ((c * 4 * row,), FLOAT), "m": ((2 * row,), FLOAT)}
+    forward: dict[str, Spec] = {"u": (u, FLOAT), "v": ((c * 4 * row,), FLOAT), "m": ((2 * row,), FLOAT)}
+    if not shapes.training:
+        return Buffers(forward=forward)
     v, d = (STRIP * c * 4 * row,), (STRIP * k * 4 * row,)
-    backward = {"u": (u, FLOAT), "v": (v, FLOAT), "d": (d, FLOAT), "m": ((9 * row,), FLOAT)}
-    return Buffers(forward=forward, backward=backward if shapes.training else {})
+    backward: dict[str, Spec] = {"u": (u, FLOAT), "v": (v, FLOAT), "d": (d, FLOAT), "m": ((9 * row,), FLOAT)}
+    if isinstance(op, ConvRelu):
+        backward["dz"] = ((n * k * 16 * h * w,), FLOAT)
+    return Buffers(forward=forward, backward=backward)
 
 
 def forward(call: Call) -> Run:
     u, v, m = (call.scratch[key] for key in "uvm")
-    return command(convolve, call.x[0], call.w["weight"], call.y, u, v, m, *_extents(call.shapes), 0)
+    n, c, k, h, w = _extents(call.shapes)
+    relu, bias = isinstance(call.op, ConvRelu), call.w.get("bias")
+    runs = [command(convolve, call.x[0], call.w["weight"], call.y, u, v, m, n, c, k, h, w, 0)]
+    if bias is not None:
+        runs.append(command(_finish, call.y, bias, n, k, 16 * h * w, relu))
+    elif relu:
+        runs.append(command(clipped, call.y, call.y, call.y.size, math.inf))
+    return together(runs)
 
 
 def backward(call: Call) -> Run:
     n, c, k, h, w = _extents(call.shapes)
     u, v, d, m = (call.scratch[key] for key in "uvdm")
-    weights = command(differentiate, call.x[0], call.dy, call.dw["weight"], v, d, u, n, c, k, h, w)
-    if call.dx[0] is None:
-        return weights
-    return together([weights, command(convolve, call.dy, call.w["weight"], call.dx[0], u, d, m, n, k, c, h, w, 1)])
+    runs, dy = list[Command](), call.dy
+    if isinstance(call.op, ConvRelu):
+        dy = call.scratch["dz"]
+        runs.append(command(masked, call.dy, call.y, dy, dy.size))
+    if "bias" in call.dw:
+        runs.append(command(_bias_gradient, dy, call.dw["bias"], n, k, 16 * h * w))
+    runs.append(command(differentiate, call.x[0], dy, call.dw["weight"], v, d, u, n, c, k, h, w))
+    if call.dx[0] is not None:
+        runs.append(command(convolve, dy, call.w["weight"], call.dx[0], u, d, m, n, k, c, h, w, 1))
+    return together(runs)
