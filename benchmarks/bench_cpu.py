@@ -15,6 +15,8 @@ import argparse
 import json
 import os
 import sys
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
@@ -22,6 +24,7 @@ from pathlib import Path
 from statistics import median, mode
 from typing import Any
 
+import numpy as np
 from sides import Peer, heading, machine, note, ours, table, verdict, write
 
 from mpibow.bench import SHAPES
@@ -52,6 +55,7 @@ NETS = {
 }
 DEFAULT = ("resnet32", "resnet20", "lenet", "vgg16_cifar", "resnet50")
 FLOORS = (("resnet32", 4, 1.4), ("lenet", 8, None), ("lenet", 1, None))  # model, batch, most of the convolutions' time
+STREAMS = (("lenet", 1), ("lenet", 8))  # bound by memory
 SCALING = ("resnet32", 4, (1, 2), 1.8)  # model, batch, learners, how many times the images/s
 
 
@@ -185,6 +189,35 @@ def scaling(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[s
     return table(heads, [cells]), {"rounds": rounds, "one": one, "two": two, "ratio": ratio, "target": target}
 
 
+# How often an iteration moves an array of the weights' size, at least. A learner's: the weights are read forward and
+# backward, the gradient is written (into lines that are fetched first), read for its norm and for the update; weights
+# and momenta are read and written. A rank's: the centre read and written, the last sum of steps read twice, the one
+# before it read, the next one written.
+PER_LEARNER, PER_RANK = 2 + 2 + 1 + 1 + 4, 2 + 2 + 1 + 1
+
+
+def bandwidth(size: int = 2**28, seconds: float = 1.0) -> float:
+    """Bytes/s that all cores read and write together, copying arrays too large for any cache."""
+    cores = len(os.sched_getaffinity(0))
+    pairs = [(np.ones(size // 8), np.ones(size // 8)) for _ in range(cores)]
+    copied = [0] * cores
+
+    def copy(i: int, until: float) -> None:
+        while time.perf_counter() < until:
+            np.copyto(*pairs[i])
+            copied[i] += 1
+
+    begin = time.perf_counter()
+    threads = [threading.Thread(target=copy, args=(i, begin + seconds)) for i in range(cores)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return (
+        3 * size * sum(copied) / (time.perf_counter() - begin)
+    )  # the target's lines are fetched before they are written
+
+
 def floor(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[str, Any]]:
     """One learner's iteration beside its convolutions alone, and where the rest goes."""
     texts, found = [], {}
@@ -209,6 +242,18 @@ def floor(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[str
             f"convolution, {made['fastest'] / 1e9:.0f} GFLOP/s a core, would take {1e3 * limit:.2f} ms: "
             f"{batch / limit:,.0f} images/s a learner are the limit.\n\n{table(['operator', 'steps', 'ms'], cells)}"
         )
+    rate, k = bandwidth(), options.learners
+    for model, batch in STREAMS:
+        size = 4 * weights_of(model)
+        moved = size * (PER_LEARNER * k + PER_RANK)
+        limit = k * batch * rate / moved
+        found[f"{model}, {batch}, memory"] = {"bytes": moved, "bandwidth": rate, "limit": limit}
+        texts.append(
+            f"{model}, batch {batch}, {k} learners: weights, gradients, momenta and averages of {size / 1e6:.1f} MB "
+            f"are read or written {PER_LEARNER * k + PER_RANK} times an iteration. At the {rate / 1e9:.0f} GB/s that "
+            f"all cores copy large arrays with, that takes {1e3 * moved / rate:.2f} ms: without any arithmetic "
+            f"{limit:,.0f} images/s are the limit, of what does not stay in a cache.\n"
+        )
     return "\n".join(texts), found
 
 
@@ -220,11 +265,15 @@ PARTS: Mapping[str, Part] = {
 }  # --only chooses; each gives Markdown and JSON
 
 
+def weights_of(model: str) -> int:
+    classes, shape = SHAPES[model]
+    return classifier(partial(MODELS[model], classes=classes), shape, "uint8")(1).weight_count
+
+
 def check_weights(counts: Mapping[str, int]) -> None:
     """Stops where PyTorch's nets have not as many weights as ours."""
     for model, count in counts.items():
-        classes, shape = SHAPES[model]
-        weights = classifier(partial(MODELS[model], classes=classes), shape, "uint8")(1).weight_count
+        weights = weights_of(model)
         if weights != count:
             raise SystemExit(f"{model}: ours has {weights:,} weights, PyTorch's has {count:,}: not the same net")
 
