@@ -56,7 +56,7 @@ def test_ratings(tmp_path: Path) -> None:
 
 
 def test_memory(tmp_path: Path) -> None:
-    done = bench("memory", "lenet", "--batch-size", "16", "--json", cwd=tmp_path)
+    done = bench("memory", "lenet", "--batch-size", "16", "--json", "device=numpy", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["largest_alive"] <= found["arena"] <= 1.05 * found["largest_alive"]
