@@ -254,6 +254,23 @@ def test_the_table_is_whole(table: KernelTable) -> None:
     assert set(table) == set(reference.OPERATORS) | {Reorder, ConvRelu, ConvNormAddRelu, NormAddRelu, AddRelu}
 
 
+def test_what_the_library_lacks_is_an_error_of_the_shapes() -> None:
+    assert FOUND is not None
+    library = dnn.load(FOUND)
+    with pytest.raises(ShapeError, match=rf"^oneDNN {library.version} has no convolution_forward of these shapes: "):
+        library.check(dnn.UNIMPLEMENTED, "convolution_forward")
+
+
+def test_a_library_without_openmp_runs_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no number of threads to set."""
+    assert FOUND is not None
+    library = dnn.Library(FOUND)
+    monkeypatch.setattr(library, "one_thread", [])
+    monkeypatch.setattr(library, "_limit", None)
+    with dnn.load(FOUND).single():
+        check(operators(library), Case(ops.Dense(3, True, INITIAL), ((4, 5),)), (5, 3, 4), ("ab",))
+
+
 def test_a_library_that_cannot_be_loaded(tmp_path: Any) -> None:
     path = tmp_path / "libdnnl.so"
     path.write_bytes(b"no library")
@@ -271,6 +288,10 @@ def test_a_library_that_is_another() -> None:
     ("change", "message"),
     [
         (lambda v: setattr(v, "major", 2), "is oneDNN 2.{minor}.{patch}, mpibow needs 3.x"),
+        (
+            lambda v: setattr(v, "cpu", 4),
+            r"computes by TBB, mpibow's learner threads need a library built for OpenMP or",
+        ),
         (lambda v: setattr(v, "cpu", 512), r"computes by SYCL, mpibow's learner threads need"),
     ],
 )

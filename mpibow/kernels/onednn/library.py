@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mpibow.errors import DeviceError
+from mpibow.errors import DeviceError, ShapeError
 from mpibow.graph.graph import Array, Shape
 from mpibow.kernels.compiled.command import Command, call_address
 
@@ -68,7 +68,7 @@ NEEDED = (
 )  # fmt: skip
 
 
-class Unimplemented(Exception):
+class Unimplemented(ShapeError):
     """The library has no implementation of what was asked for."""
 
 
@@ -140,7 +140,7 @@ class Primitive(Handle):
             library.execute, primitive._as_parameter_.value, library.stream._as_parameter_.value, len(block),
             ctypes.addressof(block),
         )  # fmt: skip
-        return Command([library.one_thread, row], kept, block)
+        return Command([*library.one_thread, row], kept, block)
 
 
 class Library:
@@ -160,10 +160,10 @@ class Library:
             if found.major != 3:
                 raise DeviceError(f"onednn.library: {path} is oneDNN {self.version}, mpibow needs 3.x")
             self.runtime = RUNTIMES.get(found.cpu, f"runtime {found.cpu}")
-            if found.cpu not in (1, 2, 4):
+            if found.cpu not in (1, 2):  # others cannot be held to one thread a learner
                 raise DeviceError(
                     f"onednn.library: {path} (oneDNN {self.version}) computes by {self.runtime}, mpibow's learner "
-                    "threads need a library built for OpenMP, TBB or sequential: pip install onednn-cpu-gomp"
+                    "threads need a library built for OpenMP or sequential: pip install onednn-cpu-gomp"
                 )
         if missing:
             raise DeviceError(
@@ -180,11 +180,11 @@ class Library:
         # OpenMP's number of threads belongs to the calling thread, and learners' threads come and go.
         limit = getattr(c, "omp_set_num_threads", None)
         self._limit = limit
-        self.one_thread = call_address(ctypes.cast(limit, c_void_p).value or 0, 1) if limit else (0,) * 5
+        self.one_thread = [call_address(ctypes.cast(limit, c_void_p).value or 0, 1)] if limit else []
 
     def check(self, status: int, what: str) -> None:
         if status == UNIMPLEMENTED:
-            raise Unimplemented(what)
+            raise Unimplemented(f"oneDNN {self.version} has no {what} of these shapes: take device=numpy")
         if status:
             raise DeviceError(f"oneDNN {self.version}: {what}: {STATUS.get(status, f'status {status}')}")
 
