@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpibow.graph.graph import OUTPUT, Op, Shape, Weight
+from mpibow.graph.graph import Op, Shape, Weight
 from mpibow.ops.batch_norm import BatchNorm
 from mpibow.ops.conv import Conv2d
 
@@ -49,20 +49,16 @@ class ConvNormAddRelu(Op):
 
 @dataclass(frozen=True)
 class NormAddRelu(Op):
-    """y = batch_norm(x0), + x1 where `added`, then max(., 0) where `relu`."""
+    """y = max(batch_norm(x0), + x1 where `added`, 0)."""
 
     norm: BatchNorm
     added: bool
-    relu: bool
     kind: ClassVar[str] = "norm+add+relu"
     reads: ClassVar[frozenset[str]] = frozenset("xwy")
 
     @property
     def differentiable(self) -> tuple[int, ...]:
         return (0, 1) if self.added else (0,)
-
-    def shares(self, i: int) -> int | None:
-        return OUTPUT if i == 1 and not self.relu else None
 
     def infer(self, *shapes: Shape) -> Shape:
         return self.norm.infer(shapes[0])

@@ -11,9 +11,9 @@ from mpibow.ops.fused import AddRelu, NormAddRelu
 def norm_add_relu(chain: tuple[Operator, ...]) -> Operator | None:
     match chain:
         case (ops.BatchNorm() as norm, ops.Relu()):
-            return NormAddRelu(norm, added=False, relu=True)
+            return NormAddRelu(norm, added=False)
         case (ops.BatchNorm() as norm, ops.Add((1.0, 1.0)), ops.Relu()):
-            return NormAddRelu(norm, added=True, relu=True)
+            return NormAddRelu(norm, added=True)
         case (ops.Add((1.0, 1.0)), ops.Relu()):
             return AddRelu()
     return None

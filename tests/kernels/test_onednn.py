@@ -56,7 +56,7 @@ def check(table: KernelTable, case: Case, lengths: tuple[float, float, float], g
     op, kernel = case.op, table[type(case.op)]
     fast = Bench(case, kernel, "float32", given=given)
     inner: Op = op.conv if isinstance(op, ConvRelu) else op.norm if isinstance(op, NormAddRelu) else op
-    relu = isinstance(op, ConvRelu) or getattr(op, "relu", False)
+    relu = isinstance(op, ConvRelu | NormAddRelu)
     slow = Bench(Case(inner, case.shapes[:1], case.dtypes[:1]), reference.OPERATORS[type(inner)], "float64")
     slow.x = (fast.x[0].astype(np.float64),)
     slow.w = {key: array.astype(np.float64) for key, array in fast.w.items()}
@@ -161,7 +161,7 @@ def test_batch_norm(table: KernelTable, shape: tuple[int, ...], tag: str, fused:
     values = shape[0] * shape[2] * shape[3]
     assume(values > 3)  # the variance of two values may be next to nothing
     norm = ops.BatchNorm(1e-3, 0.1)
-    op = norm if fused is None else NormAddRelu(norm, bool(fused), True)
+    op = norm if fused is None else NormAddRelu(norm, bool(fused))
     check(table, Case(op, (shape,) * (2 if fused else 1)), (values,) * 3, (tag,) * (2 if fused else 1))
 
 

@@ -70,9 +70,9 @@ def conv_norm_add_relu(chain: tuple[Operator, ...]) -> Operator | None:
 def norm_add_relu(chain: tuple[Operator, ...]) -> Operator | None:
     match chain:
         case (BatchNorm() as norm, Relu()):
-            return NormAddRelu(norm, added=False, relu=True)
+            return NormAddRelu(norm, added=False)
         case (BatchNorm() as norm, Add((1.0, 1.0)), Relu()):
-            return NormAddRelu(norm, added=True, relu=True)
+            return NormAddRelu(norm, added=True)
     return None
 
 

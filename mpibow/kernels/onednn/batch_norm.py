@@ -75,14 +75,14 @@ class BatchNormalisation:
             saved["mask"] = ((forward.layout(dnn.WORKSPACE).bytes,), "uint8")
         back: dict[str, Spec] = {"scratch": ((backward.scratch,), "uint8")}
         image: Spec = ((forward.layout(dnn.DST).bytes // 4,), FLOAT)
-        if added and relu and 1 not in shapes.wanted:
+        if added and 1 not in shapes.wanted:
             back["dz"] = image
         if 0 not in shapes.wanted:
             back["dx"] = image
         return Buffers(saved=saved, forward=scratch, backward=back)
 
     def forward(self, call: Call) -> Run:
-        norm, added, relu = _parts(call.op)
+        norm, added, _ = _parts(call.op)
         forward, _ = self._pair(call.op, call.shapes)
         mean, variance = call.saved.get("mean"), call.saved.get("variance")
         running = call.statistics["mean"], call.statistics["variance"]
@@ -98,18 +98,16 @@ class BatchNormalisation:
             runs.append(command(_follow, mean, variance, *running, mean.size, norm.momentum, norm.momentum * bias))
         if "mask" in call.saved:
             arrays[dnn.WORKSPACE] = call.saved["mask"]
-        if added and relu:
+        if added:
             runs.append(command(add_relu, call.y, call.x[1], call.y, call.y.size))
-        elif added:
-            runs.append(command(_add, call.y, call.x[1], call.y.size))
         return together([forward.command(arrays), *runs])
 
     def backward(self, call: Call) -> Run:
-        _, added, relu = _parts(call.op)
+        _, added, _ = _parts(call.op)
         _, backward = self._pair(call.op, call.shapes)
         assert backward is not None
         dy, runs = call.dy, list[Command]()
-        if added and relu:
+        if added:
             dz = call.dx[1] if call.dx[1] is not None else call.scratch["dz"]
             runs.append(command(masked, dy, call.y, dz, dy.size))
             dy = dz
@@ -124,15 +122,6 @@ class BatchNormalisation:
         return together([*runs, backward.command(arrays)])
 
 
-@native
-def _add(arguments: int, _: int, count: int, __: int) -> int:
-    """(y, x, n): y += x."""
-    a = words(arguments, count)
-    y, x = floats(a[0], a[2]), floats(a[1], a[2])
-    for i in range(a[2]):
-        y[i] += x[i]
-    return 0
-
-
 def _parts(op: BatchNorm | NormAddRelu) -> tuple[BatchNorm, bool, bool]:
-    return (op.norm, op.added, op.relu) if isinstance(op, NormAddRelu) else (op, False, False)
+    """The norm, and whether a sum and a relu follow."""
+    return (op.norm, op.added, True) if isinstance(op, NormAddRelu) else (op, False, False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ctypes import c_int
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,30 +14,9 @@ from mpibow.kernels.compiled.command import Command, command, floats, native, nu
 from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn import winograd
-from mpibow.kernels.onednn.library import Library, Primitive, dims
+from mpibow.kernels.onednn.library import Library, Primitive, Trio, behind, dims
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu
-
-
-@dataclass(frozen=True)
-class Trio:
-    """The primitives of one convolution; those of its backward half only where they are needed."""
-
-    forward: Primitive
-    data: Primitive | None
-    weights: Primitive | None
-
-    @property
-    def weight(self) -> str:
-        return self.forward.layout(dnn.WEIGHTS).tag
-
-    @property
-    def back(self) -> str:
-        return self.data.layout(dnn.WEIGHTS).tag if self.data else self.weight
-
-    @property
-    def gradient(self) -> str:
-        return self.weights.layout(dnn.DIFF_WEIGHTS).tag if self.weights else self.weight
 
 
 class Convolution:
@@ -85,7 +63,7 @@ class Convolution:
         x, y = trio.forward.layout(dnn.SRC).tag, trio.forward.layout(dnn.DST).tag
         if _groups(op) > 1:
             return Formats((x,), y)
-        return Formats((x,), y, {"weight": trio.weight}, {"weight": trio.back}, {"weight": trio.gradient})
+        return trio.formats(x, y)
 
     def buffers(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Buffers:
         if self._winograd(op, shapes):
@@ -220,7 +198,8 @@ def _fold(arguments: int, _: int, count: int, __: int) -> int:
 
 def _window(op: Conv2d, shapes: Shapes) -> tuple[Any, ...]:
     """Stride, gaps, padding in front and behind, as the library takes them."""
-    return dims(*op.stride), dims(*(d - 1 for d in op.dilation)), dims(*op.padding), dims(*_after(op, shapes))
+    after = behind(shapes, op.kernel, op.stride, op.padding, op.dilation)
+    return dims(*op.stride), dims(*(d - 1 for d in op.dilation)), dims(*op.padding), dims(*after)
 
 
 def _none(primitive: Primitive) -> Array:
@@ -235,12 +214,3 @@ def _grouped(op: Conv2d, shapes: Shapes) -> Shape:
     """The weight's shape as oneDNN sees it."""
     g, c = op.groups, shapes.x[0][1]
     return (op.channels, c, *op.kernel) if g == 1 else (g, op.channels // g, c // g, *op.kernel)
-
-
-def _after(op: Conv2d, shapes: Shapes) -> tuple[int, int]:
-    """The padding behind the image that the windows reach: less than in front where the stride leaves a rest."""
-    reach = [d * (k - 1) + 1 for d, k in zip(op.dilation, op.kernel, strict=True)]
-    rows, columns = (
-        (shapes.y[2 + i] - 1) * op.stride[i] + reach[i] - shapes.x[0][2 + i] - op.padding[i] for i in (0, 1)
-    )
-    return rows, columns

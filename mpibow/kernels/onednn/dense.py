@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from ctypes import c_int
-from dataclasses import dataclass
 
 from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes
 from mpibow.kernels.compiled.command import Command, together
 from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn.library import Library, Primitive
+from mpibow.kernels.onednn.library import Library, Trio
 from mpibow.ops import Dense
-
-
-@dataclass(frozen=True)
-class Trio:
-    forward: Primitive
-    data: Primitive | None
-    weights: Primitive | None
 
 
 class InnerProduct:
@@ -43,11 +35,7 @@ class InnerProduct:
         return Trio(forward, data, make("inner_product_backward_weights", x, weight, bias, y, forward))
 
     def formats(self, op: Dense, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-        trio = self._trio(op, shapes)
-        weight = trio.forward.layout(dnn.WEIGHTS).tag
-        back = trio.data.layout(dnn.WEIGHTS).tag if trio.data else weight
-        gradient = trio.weights.layout(dnn.DIFF_WEIGHTS).tag if trio.weights else weight
-        return Formats(("ab",), "ab", {"weight": weight}, {"weight": back}, {"weight": gradient})
+        return self._trio(op, shapes).formats("ab", "ab")
 
     def buffers(self, op: Dense, shapes: Shapes) -> Buffers:
         trio = self._trio(op, shapes)

@@ -8,13 +8,16 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mpibow.errors import DeviceError, ShapeError
 from mpibow.graph.graph import Array, Shape
+from mpibow.graph.kernel import Formats, Shapes
 from mpibow.kernels.compiled.command import Command, call_address
+from mpibow.ops.window import Pair
 
 MAX_DIMS = 12
 Dims = c_int64 * MAX_DIMS
@@ -31,7 +34,7 @@ ISAS = {
 TRAINING, INFERENCE, BACKWARD = 64, 96, 128
 # dnnl_alg_kind_t
 DIRECT = 1
-RELU, RELU_FROM_Y = 0x20, 0x100
+RELU = 0x20
 MAX_POOLING, AVG_POOLING, AVG_POOLING_INSIDE = 0x1FF, 0x2FF, 0x3FF
 LRN_ACROSS = 0xAFF
 ADD, MULTIPLY = 0x1FFF0, 0x1FFF1
@@ -39,12 +42,10 @@ SOFTMAX = 0x30000
 # execution arguments
 SRC, SRC_1, DST, WEIGHTS, BIAS, MEAN, VARIANCE, SCALE, SHIFT = 1, 2, 17, 33, 41, 49, 50, 51, 52
 WORKSPACE, SCRATCHPAD, DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 64, 80, 129, 145, 161, 169
-DIFF_SCALE, DIFF_SHIFT, MULTIPLE_SRC, THEN = 255, 256, 1024, 32768
+DIFF_SCALE, DIFF_SHIFT, THEN = 255, 256, 32768
 # dnnl_query_t
-IMPLEMENTATION, SRC_MD, DIFF_SRC_MD, WEIGHTS_MD, DIFF_WEIGHTS_MD = 8, 129, 130, 131, 132
-DST_MD, DIFF_DST_MD, WORKSPACE_MD, SCRATCHPAD_MD, EXEC_ARG_MD = 133, 134, 135, 136, 255
-NDIMS, DIMS, PADDED_DIMS, FORMAT_KIND, INNER_COUNT, INNER_SIZES, INNER_AXES = 256, 257, 260, 262, 263, 264, 265
-STRIDES = 14
+IMPLEMENTATION, STRIDES, EXEC_ARG_MD, NDIMS, PADDED_DIMS = 8, 14, 255, 256, 260
+FORMAT_KIND, INNER_COUNT, INNER_SIZES, INNER_AXES = 262, 263, 264, 265
 
 NEEDED = (
     "dnnl_version", "dnnl_get_effective_cpu_isa", "dnnl_engine_create", "dnnl_stream_create",
@@ -141,6 +142,30 @@ class Primitive(Handle):
             ctypes.addressof(block),
         )  # fmt: skip
         return Command([*library.one_thread, row], kept, block)
+
+
+@dataclass(frozen=True)
+class Trio:
+    """The primitives of an operator with weights; those of its backward half only where they are needed."""
+
+    forward: Primitive
+    data: Primitive | None
+    weights: Primitive | None
+
+    @property
+    def weight(self) -> str:
+        return self.forward.layout(WEIGHTS).tag
+
+    @property
+    def back(self) -> str:
+        return self.data.layout(WEIGHTS).tag if self.data else self.weight
+
+    @property
+    def gradient(self) -> str:
+        return self.weights.layout(DIFF_WEIGHTS).tag if self.weights else self.weight
+
+    def formats(self, x: str, y: str) -> Formats:
+        return Formats((x,), y, {"weight": self.weight}, {"weight": self.back}, {"weight": self.gradient})
 
 
 class Library:
@@ -302,6 +327,15 @@ def _tags(library: Library, rank: int) -> dict[str, int]:
 
 def dims(*extents: int) -> Any:
     return Dims(*extents)
+
+
+def behind(shapes: Shapes, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair = (1, 1)) -> Pair:
+    """How far windows over an image reach behind it: less than the padding where the stride leaves a rest."""
+    rows, columns = (
+        (shapes.y[2 + i] - 1) * stride[i] + dilation[i] * (kernel[i] - 1) + 1 - shapes.x[0][2 + i] - padding[i]
+        for i in (0, 1)
+    )
+    return rows, columns
 
 
 def find_library() -> str | None:

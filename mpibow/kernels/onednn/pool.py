@@ -8,7 +8,7 @@ from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec
 from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn.library import Library, Primitive, dims
+from mpibow.kernels.onednn.library import Library, Primitive, behind, dims
 from mpibow.ops import AvgPool2d, MaxPool2d
 
 Pool = MaxPool2d | AvgPool2d
@@ -32,7 +32,8 @@ class Pooling:
         kind = dnn.MAX_POOLING
         if isinstance(op, AvgPool2d):
             kind = dnn.AVG_POOLING if op.count_padding else dnn.AVG_POOLING_INSIDE
-        window = dims(*op.stride), dims(*op.kernel), dims(0, 0), dims(*op.padding), dims(*_after(op, shapes))
+        after = behind(shapes, op.kernel, op.stride, op.padding)
+        window = dims(*op.stride), dims(*op.kernel), dims(0, 0), dims(*op.padding), dims(*after)
         x, y = layout(shapes.x[0], tag), layout(shapes.y, tag)
         mode = c_int(dnn.TRAINING if shapes.training else dnn.INFERENCE)
         forward = make("pooling_forward", mode, c_int(kind), x, y, *window)
@@ -79,16 +80,9 @@ class Pooling:
         return backward.command(arrays)
 
 
-def _after(op: Pool, shapes: Shapes) -> tuple[int, int]:
-    """How far the windows reach behind the image."""
-    rows, columns = (
-        (shapes.y[2 + i] - 1) * op.stride[i] + op.kernel[i] - shapes.x[0][2 + i] - op.padding[i] for i in (0, 1)
-    )
-    return rows, columns
-
-
 def _hangs(op: Pool, shapes: Shapes) -> bool:
     """Whether the mean is over zeros of the padding, but not over what hangs over it."""
     if not isinstance(op, AvgPool2d) or not op.count_padding:
         return False
-    return any(after > before for after, before in zip(_after(op, shapes), op.padding, strict=True))
+    after = behind(shapes, op.kernel, op.stride, op.padding)
+    return any(last > first for last, first in zip(after, op.padding, strict=True))
