@@ -6,20 +6,15 @@ python datasets/mnist.py --source DIR [--download] --output data/mnist
 from __future__ import annotations
 
 import argparse
-import hashlib
-import http.client
 import sys
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from tqdm import tqdm
 
-from mpibow.data import idx, verify
-from mpibow.data.aside import file_aside, folder_aside
-from mpibow.data.recordset import write_records
-from mpibow.errors import MpibowError, RecordError
+from mpibow.data import idx
+from mpibow.data.conversion import Part, exit_code, fetch, file_checksum, write_parts
+from mpibow.errors import RecordError
 
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 MNIST = {  # file: bytes, MD5
@@ -45,49 +40,23 @@ def convert(source: Path, output: Path, *, prefix: str = "", first_label: int = 
             f"pass --first-label {lowest}"
         )
     classes = 1 + max(int(values.max()) for values in labels.values())
-    with folder_aside(output, overwrite=overwrite) as folder:
-        for part, (images, labels_file) in files.items():
-            checksums = {file.name: f"md5 {idx.md5(file)}" for file in (images, labels_file)}
-            samples = _samples(images, labels[part], f"{output}/{part}")
-            about = _about(checksums, prefix, first_label)
-            write_records(folder / part, samples, classes=classes, source=about, sources=checksums)
-        for part in files:
-            if damages := list(verify.damages(folder / part)):
-                raise RecordError(f"{output}: what was written reads back wrong, is the disk sound? {damages[0]}")
-    for part in files:
-        print(f"{output}/{part}: {len(labels[part]):,} records of {classes} classes, verified")
+    sources = {part: {file.name: file_checksum(file) for file in pair} for part, pair in files.items()}
+    parts = {
+        part: Part(len(labels[part]), _samples(images, labels[part]), sources=sources[part])
+        for part, (images, _) in files.items()
+    }
+    about = _about({name: sum_ for part in sources.values() for name, sum_ in part.items()}, prefix, first_label)
+    write_parts(output, parts, classes=classes, source=about, overwrite=overwrite)
 
 
 def download(source: Path) -> None:
     """Gets those of MNIST's four files that `source` has not, and compares their checksums."""
     for name, (size, checksum) in MNIST.items():
-        path = source / name
-        if path.exists():
-            if (found := idx.md5(path)) != checksum:
-                raise RecordError(
-                    f"{path}: MD5 is {found}, MNIST's is {checksum}; remove it or choose another --source"
-                )
-            continue
-        try:
-            source.mkdir(parents=True, exist_ok=True)
-            with (
-                urllib.request.urlopen(MIRROR + name, timeout=30) as reply,
-                file_aside(path) as file,
-                tqdm(total=size, desc=name, unit="B", unit_scale=True, disable=None) as bar,
-            ):
-                digest = hashlib.md5(usedforsecurity=False)
-                while block := reply.read(1 << 16):
-                    digest.update(block)
-                    bar.update(file.write(block))
-                if digest.hexdigest() != checksum:
-                    raise OSError(f"MD5 is {digest.hexdigest()}, MNIST's is {checksum}")
-        except (OSError, http.client.HTTPException) as error:  # OSError: also URLError, or no space
-            raise RecordError(f"{MIRROR}{name}: cannot be had: {error}; {_wanted(source)}") from error
+        fetch(MIRROR + name, source / name, size, checksum, remedy=_wanted(source))
 
 
-def _samples(images: Path, labels: np.ndarray, title: str) -> Iterator[tuple[np.ndarray, int]]:
-    pairs = zip(idx.images(images), labels.tolist(), strict=True)
-    for image, label in tqdm(pairs, total=len(labels), desc=title, unit=" images", disable=None):
+def _samples(images: Path, labels: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    for image, label in zip(idx.images(images), labels.tolist(), strict=True):
         yield image[None], label  # (1, h, w)
 
 
@@ -156,10 +125,11 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--overwrite", action="store_true", help="replace the data set that is there")
     options = parser.parse_args(argv)
-    try:
+    if options.download and options.prefix:
+        parser.error("--download gets MNIST only; get the files of --prefix yourself")
+
+    def run() -> None:
         if options.download:
-            if options.prefix:
-                parser.error("--download gets MNIST only; get the files of --prefix yourself")
             download(options.source)
         convert(
             options.source,
@@ -168,10 +138,8 @@ def main(argv: list[str] | None = None) -> int:
             first_label=options.first_label,
             overwrite=options.overwrite,
         )
-    except MpibowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
-    return 0
+
+    return exit_code(run)
 
 
 if __name__ == "__main__":

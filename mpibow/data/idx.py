@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import hashlib
 import math
 import struct
 import zlib
@@ -53,12 +52,6 @@ def count(path: Path, dimensions: int) -> int:
     """The number of entries that the header says."""
     with _opened(path) as file:
         return _header(path, file, dimensions)[0]
-
-
-def md5(path: Path) -> str:
-    """The checksum by which MNIST's files are known."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
 
 
 @contextmanager

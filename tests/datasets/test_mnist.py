@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from mpibow import records
+from mpibow.data import verify
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 from tests.datasets.scripts import ROOT, script
@@ -25,6 +26,10 @@ MNIST = ROOT.parent / "shared" / "data" / "mnist"
 RANDOM = np.random.default_rng(1)
 IMAGES = RANDOM.integers(0, 256, (6, 3, 2), dtype=np.uint8)
 LABELS = np.array([2, 0, 1, 1, 0, 2], np.uint8)
+
+
+def md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -193,7 +198,7 @@ def test_an_existing_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
 
 def test_what_is_written_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = source(tmp_path / "source")
-    monkeypatch.setattr(mnist.verify, "damages", lambda path: iter(["record 1: checksum"]))
+    monkeypatch.setattr(verify, "damages", lambda path, checked: iter(["record 1: checksum"]))
     assert refusal(folder) == (
         f"{tmp_path}/output: what was written reads back wrong, is the disk sound? record 1: checksum"
     )
@@ -222,7 +227,7 @@ def test_a_killed_converter_leaves_nothing_that_opens(tmp_path: Path) -> None:
 def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A mirror on this machine, of four small files."""
     folder = source(tmp_path / "mirror")
-    known = {name: ((folder / name).stat().st_size, mnist.idx.md5(folder / name)) for name in mnist.MNIST}
+    known = {name: ((folder / name).stat().st_size, md5(folder / name)) for name in mnist.MNIST}
     monkeypatch.setattr(mnist, "MNIST", known)
     monkeypatch.setattr(mnist, "MIRROR", folder.as_uri() + "/")
     return folder
@@ -243,10 +248,10 @@ def test_download_that_fails(tmp_path: Path, mirror: Path, capsys: pytest.Captur
     file = mirror / "train-labels-idx1-ubyte.gz"
     file.write_bytes(file.read_bytes()[:-1])
     assert mnist.main(words) == 3
-    found, right = mnist.idx.md5(file), mnist.MNIST[file.name][1]
+    found, right = md5(file), mnist.MNIST[file.name][1]
     error = capsys.readouterr().err
     assert error.startswith(
-        f"error: {url}: cannot be had: MD5 is {found}, MNIST's is {right}; place these files in {tmp_path}/got:\n"
+        f"error: {url}: cannot be had: MD5 is {found}, it must be {right}; place these files in {tmp_path}/got:\n"
     )
     assert f"  {file.name}  {mnist.MNIST[file.name][0]:,} bytes  MD5 {right}" in error.splitlines()
     file.unlink()
@@ -261,9 +266,9 @@ def test_download_overwrites_no_other_file(tmp_path: Path, mirror: Path, capsys:
     path = tmp_path / "got" / "train-images-idx3-ubyte.gz"
     path.write_bytes(b"Fashion-MNIST has the same names")
     assert mnist.main(["--source", str(tmp_path / "got"), "--download"]) == 3
-    found, right = mnist.idx.md5(path), mnist.MNIST[path.name][1]
+    found, right, url = md5(path), mnist.MNIST[path.name][1], mnist.MIRROR + path.name
     assert capsys.readouterr().err == (
-        f"error: {path}: MD5 is {found}, MNIST's is {right}; remove it or choose another --source\n"
+        f"error: {path}: MD5 is {found}, that of {url} is {right}; remove it or choose another --source\n"
     )
     with pytest.raises(SystemExit):
         mnist.main(["--source", str(tmp_path / "got"), "--download", "--prefix", "emnist-"])

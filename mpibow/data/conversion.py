@@ -1,0 +1,187 @@
+"""What all converters share: parts written aside and verified as one folder, work spread over processes, the exit code.
+
+A converter reads its source into one `Part` for train and one for test, and hands them to `write_parts`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import multiprocessing
+import os
+import sys
+import urllib.request
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy.typing as npt
+from tqdm import tqdm
+
+from mpibow.data import verify
+from mpibow.data.aside import file_aside, folder_aside
+from mpibow.data.recordset import SHARD_SIZE, write_records
+from mpibow.errors import MpibowError, RecordError
+
+Array = npt.NDArray[Any]
+Item = TypeVar("Item")
+Made = TypeVar("Made")
+AHEAD = 4  # tasks a worker that may be under way: enough to keep it busy, few enough for memory
+
+
+@dataclass(frozen=True)
+class Part:
+    """One data set to write: `count` samples (image, label), made while they are written.
+
+    `moments` are mean and std per channel of encoded images, None for raw ones; `sources` maps the
+    names of source files to their checksums.
+    """
+
+    count: int
+    samples: Iterable[tuple[Array | bytes, int]]
+    encoding: str = "raw"
+    moments: tuple[Sequence[float], Sequence[float]] | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+
+def write_parts(
+    output: Path,
+    parts: Mapping[str, Part],
+    *,
+    classes: int,
+    class_names: Sequence[str] = (),
+    source: str = "",
+    overwrite: bool = False,
+    shard_size: int = SHARD_SIZE,
+) -> None:
+    """Writes output/NAME for every part, reads all of it back, and prints a line for each; all of it or nothing.
+
+    Raises RecordError where a sample does not fit, where a part has more or fewer than `count` samples, where `output`
+    exists and `overwrite` is false, and where the disk gives back something else than was written.
+    """
+    with folder_aside(output, overwrite=overwrite) as folder:
+        for name, part in parts.items():
+            write_records(
+                folder / name,
+                _counted(part, f"{output}/{name}"),
+                classes=classes,
+                class_names=class_names,
+                encoding=part.encoding,
+                moments=part.moments,
+                source=source,
+                sources=part.sources,
+                shard_size=shard_size,
+            )
+        for name, part in parts.items():
+            with progress(part.count, f"{output}/{name}: verify", " records") as bar:
+                for damage in verify.damages(folder / name, bar.update):
+                    raise RecordError(f"{output}: what was written reads back wrong, is the disk sound? {damage}")
+    for name, part in parts.items():
+        print(f"{output}/{name}: {part.count:,} records of {classes:,} classes, verified")
+
+
+def progress(total: int | None, title: str, unit: str) -> tqdm[Any]:
+    """A progress bar, on a terminal only."""
+    return tqdm(total=total, desc=title, unit=unit, disable=None, leave=False)
+
+
+def _counted(part: Part, title: str) -> Iterator[tuple[Array | bytes, int]]:
+    done = 0
+    with progress(part.count, title, " images") as bar:
+        for sample in part.samples:
+            done += 1
+            bar.update()
+            yield sample
+    if done != part.count:
+        raise RecordError(f"{title}: the source has {done:,} images, {part.count:,} were expected; did it change?")
+
+
+@contextmanager
+def spreader(workers: int) -> Iterator[Callable[[Callable[[Item], Made], Iterable[Item]], Iterator[Made]]]:
+    """`each(function, items)` on `workers` processes (in this one where 1): results in the order of the items.
+
+    `function` is a module's own and, like its items and results, can be pickled. Items are taken as they are
+    needed, AHEAD a worker at the most. The first error ends it; nothing runs on when the block ends.
+    """
+    if workers == 1:
+        yield map
+        return
+    # not forked: the parent may hold threads, or an MPI library
+    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    try:
+        yield lambda function, items: _ordered(pool, function, items, AHEAD * workers)
+    except BrokenProcessPool as error:
+        raise RecordError("a worker process was killed, is there enough memory? take fewer by --workers") from error
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _ordered(pool: Executor, function: Callable[[Item], Made], items: Iterable[Item], ahead: int) -> Iterator[Made]:
+    under_way: deque[Future[Made]] = deque()
+    for item in items:
+        if len(under_way) == ahead:
+            yield under_way.popleft().result()
+        under_way.append(pool.submit(function, item))
+    while under_way:
+        yield under_way.popleft().result()
+
+
+def cores() -> int:
+    """Cores that this process may use: what `--workers` is unless given."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def file_checksum(path: Path, algorithm: str = "md5") -> str:
+    """As it stands in a manifest: 'md5 f68b3c2d...'."""
+    try:
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    return f"{algorithm} {digest.hexdigest()}"
+
+
+def fetch(url: str, path: Path, size: int, md5: str, *, remedy: str) -> None:
+    """Downloads `path`, unless it is there already, and compares its checksum; whole or not at all.
+
+    Raises RecordError, with `remedy` where there is no getting it.
+    """
+    if path.exists():
+        if (found := file_checksum(path)) != f"md5 {md5}":
+            raise RecordError(
+                f"{path}: MD5 is {found.split()[1]}, that of {url} is {md5}; remove it or choose another --source"
+            )
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            urllib.request.urlopen(url, timeout=30) as reply,
+            file_aside(path) as file,
+            tqdm(total=size, desc=path.name, unit="B", unit_scale=True, disable=None) as bar,
+        ):
+            digest = hashlib.md5(usedforsecurity=False)
+            while block := reply.read(1 << 16):
+                digest.update(block)
+                bar.update(file.write(block))
+            if digest.hexdigest() != md5:
+                raise OSError(f"MD5 is {digest.hexdigest()}, it must be {md5}")
+    except (OSError, http.client.HTTPException) as error:  # OSError: also URLError, or no space
+        raise RecordError(f"{url}: cannot be had: {error}; {remedy}") from error
+
+
+def exit_code(convert: Callable[[], None]) -> int:
+    """Runs it; an error of ours is printed, and its code returned."""
+    try:
+        convert()
+    except MpibowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    except KeyboardInterrupt:
+        print("interrupted: nothing was left behind", file=sys.stderr)
+        return 130
+    return 0
