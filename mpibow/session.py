@@ -12,7 +12,7 @@ import numpy as np
 from mpibow.comm.communicator import Communicator
 from mpibow.config import dump
 from mpibow.data.dataset import NamedSamples
-from mpibow.data.pipeline import HostPipeline
+from mpibow.data.pipeline import Direct, Pipeline
 from mpibow.data.timeline import Counts, fixed
 from mpibow.errors import DivergedError
 from mpibow.graph.graph import Array
@@ -115,9 +115,9 @@ class Session:
             if header is not None:
                 then = " + ".join(map(str, header["counts"]))
                 self._restarted = f"learners were {then} or the rule was another: averaging restarts from the centre"
-        self.pipeline = HostPipeline(
-            job.train, self.coordinator.timeline, rank=comm.rank, iteration=self.iteration, seed=config.seed,
-            prefetch=config.prefetch,
+        self.pipeline = Pipeline(
+            job.train, Direct(job.train), self.coordinator.timeline,
+            rank=comm.rank, iteration=self.iteration, seed=config.seed, prefetch=config.prefetch,
         )  # fmt: skip
         stack.callback(self.pipeline.close)
         self.evaluator = None
