@@ -426,7 +426,8 @@ class Session:
 
     def _waits(self) -> dict[str, float]:
         sync = self.synchroniser
-        return {"data_wait": self.pipeline.waited, "sync_wait": sync.waited, "sync_busy": sync.busy}
+        busy = sync.busy if self.size > 1 else 0.0  # one rank sends nothing
+        return {"data_wait": self.pipeline.waited, "sync_wait": sync.waited, "sync_busy": busy}
 
     def _summary(self, stop: str) -> Summary:
         config, where = self.config, self.where
