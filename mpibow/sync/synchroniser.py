@@ -15,6 +15,7 @@ from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import Local, pieces, share_of
 from mpibow.sync.rules import TAIL, OnChunks, Rows, Rule
+from mpibow.trace import SILENT, Trace
 
 T = TypeVar("T")
 QUIET = np.errstate(over="ignore", invalid="ignore")  # what overflows, the learners' next losses tell
@@ -59,8 +60,11 @@ class Synchroniser:
     Overlapped or not, the same calls are made on the same data in the same order: the bits are the same.
     """
 
-    def __init__(self, comm: Communicator, rule: Rule, rows: Rows, run: Run, *, overlap: bool) -> None:
+    def __init__(
+        self, comm: Communicator, rule: Rule, rows: Rows, run: Run, *, overlap: bool, trace: Trace = SILENT
+    ) -> None:
         self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap
+        self._trace = trace
         self._thread: Executor = ThreadPoolExecutor(1, "communication") if comm.any_thread else Inline()
         self._pending: Future[Tally | None] | None = None
         self._local: Local  # of the exchange under way
@@ -73,7 +77,12 @@ class Synchroniser:
 
     def call(self, function: Callable[[Communicator], T]) -> T:
         """Runs `function` with the communicator on the communication thread, after what is under way."""
-        return self._thread.submit(function, self._comm).result()
+
+        def traced() -> T:
+            with self._trace.span("communication", "call"):
+                return function(self._comm)
+
+        return self._thread.submit(traced).result()
 
     def update(self, local: Local, workers: int) -> None:
         """The local steps and corrections of this rank, cut over `workers` threads.
@@ -121,7 +130,8 @@ class Synchroniser:
 
     def _wait(self, pending: Future[Tally | None], begin: float) -> None:
         """Stands still until the exchange has ended, since `begin`; its error is for who asks for its result."""
-        pending.exception()
+        with self._trace.span("waiting", "averaging"):
+            pending.exception()
         self.waited += time.perf_counter() - begin
         self.busy, self._took = self.busy + self._took, 0.0
 
@@ -139,14 +149,16 @@ class Synchroniser:
         if flat is None:
             return None
         begin = time.perf_counter()
-        self._comm.allreduce(flat)
+        with self._trace.span("communication", "all-reduce"):
+            self._comm.allreduce(flat)
         self._rule.received(local)
         self._took = time.perf_counter() - begin
         return Tally(*flat[-TAIL + 1 :].tolist())
 
     def _on_learners(self, workers: int, work: Callable[[range], None]) -> None:
         chunks = self._rule.chunks
-        self._run([partial(QUIET(work), share_of(chunks, i, workers)) for i in range(workers)])
+        with self._trace.span("synchronisation", "update"):
+            self._run([partial(QUIET(work), share_of(chunks, i, workers)) for i in range(workers)])
 
     @QUIET
     def agree(self, k: int) -> Agreement:
