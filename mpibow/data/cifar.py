@@ -73,17 +73,17 @@ def read_cifar(
     return _read_folder(folders[version], version, coarse, any_count, workers)
 
 
-def load(task: tuple[Path, str, bool, bool]) -> Batch:
-    """The file at a path: with its published name, whether labels are coarse, and whether any count is right."""
-    path, name, coarse, any_count = task
+def load(task: tuple[Path, str, Labels, bool]) -> Batch:
+    """The file at a path, of this published name: its labels of this kind, and whether any count is right."""
+    path, name, labels, any_count = task
     with opened(path) as file:
         data = _all(str(path), file)
-    return _batch(str(path), name, data, coarse, any_count, (path.name, file_checksum(path)))
+    return _batch(str(path), name, data, labels, any_count, (path.name, file_checksum(path)))
 
 
 def _read_folder(folder: Path, version: Version, coarse: bool, any_count: bool, workers: int) -> Cifar:
     labels, files = _labels(folder, version, coarse), _files(folder)
-    tasks = [(files[name], name, coarse, any_count) for name in version.files]
+    tasks = [(files[name], name, labels, any_count) for name in version.files]
     packed = sum(path.suffix in ENDS for path, *_ in tasks)
     with spreader(max(1, min(workers, packed))) as each, progress(len(tasks), f"{folder}: read", " files") as bar:
         batches = {}
@@ -107,9 +107,10 @@ def _read_archive(path: Path, set_: str | None, coarse: bool, any_count: bool) -
             if name in NAMES:
                 names[name] = data
             elif set_ in (None, VERSION_OF[name].set):
-                batches[name] = _batch(f"{path}: {name}", name, data, coarse, any_count, origin)
+                labels = _labels(path, VERSION_OF[name], coarse)
+                batches[name] = _batch(f"{path}: {name}", name, data, labels, any_count, origin)
             bar.update()
-    version = _choose(path, {version: batches.keys() & version.files for version in VERSIONS}, set_)
+    version = _choose(path, dict.fromkeys(VERSIONS, batches), set_)
     labels = _labels(path, version, coarse)
     known = labels.names
     for name in (labels.names_text, labels.names_pickle):
@@ -148,19 +149,23 @@ def _files(folder: Path) -> dict[str, Path]:
 
 def _choose(place: Path, there: Mapping[Version, Collection[str]], set_: str | None) -> Version:
     """The version whose files are all there, the first one of several of one set."""
-    there = {version: names for version, names in there.items() if names and set_ in (None, version.set)}
-    whole = {version.set: version for version in reversed(there) if set(there[version]) >= set(version.files)}
+    parts = {
+        version: [name for name in version.files if name in names]
+        for version, names in there.items()
+        if set_ in (None, version.set)
+    }
+    whole = {version.set: version for version in reversed(parts) if len(parts[version]) == len(version.files)}
     if len(whole) > 1:
         sets = sorted(whole)
         choice = " or ".join(f"--set {name}" for name in sets)
         raise RecordError(f"{place}: has {' and '.join(TITLES[name] for name in sets)}; choose one by {choice}")
     if whole:
         return next(iter(whole.values()))
-    for version, names in there.items():
-        first, lacks = min(names), [name for name in version.files if name not in names]
-        raise RecordError(
-            f"{place}: has {first}, of {version}, but no {', '.join(lacks)}; get what is missing, or the archive"
-        )
+    for version, names in parts.items():
+        if names:
+            lacks = ", ".join(name for name in version.files if name not in names)
+            what = "get what is missing, or the archive"
+            raise RecordError(f"{place}: has {names[0]}, of {version}, but no {lacks}; {what}")
     raise RecordError(
         f"{place}: has no files of {TITLES[set_] if set_ else ' or '.join(TITLES.values())}; {wanted(set_)}"
     )
@@ -186,9 +191,8 @@ def _all(shown: str, file: Source | Any) -> bytes:
     return data
 
 
-def _batch(shown: str, name: str, data: bytes, coarse: bool, any_count: bool, origin: tuple[str, str]) -> Batch:
+def _batch(shown: str, name: str, data: bytes, labels: Labels, any_count: bool, origin: tuple[str, str]) -> Batch:
     version = VERSION_OF[name]
-    labels = _labels(Path(shown), version, coarse)
     images, values = (_binary if version.form == "binary" else _pickled)(shown, version, labels, data)
     count, right = len(values), IMAGES[version.set][name in version.test]
     if count != right and not any_count:

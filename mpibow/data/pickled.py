@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import pickletools
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,10 +86,11 @@ def read_pickle(data: bytes) -> object:
     stack, memo = _Stack([], []), dict[int, Any]()
     place: int | None = 0
     try:
-        for opcode, argument, place in pickletools.genops(data):  # noqa: B007
-            if opcode.name == "STOP":
-                return stack.items.pop()
-            _step(opcode.name, argument, stack, memo)
+        with warnings.catch_warnings(action="ignore"):  # about escapes in a damaged text
+            for opcode, argument, place in pickletools.genops(data):  # noqa: B007
+                if opcode.name == "STOP":
+                    return stack.items.pop()
+                _step(opcode.name, argument, stack, memo)
     except (ValueError, LookupError) as error:
         what = "a value is missing" if isinstance(error, LookupError) else str(error).lower()
         raise RecordError(f"is no pickle, or a damaged one, by byte {place}: {what}") from error
@@ -101,7 +103,7 @@ def uint8(array: object, shape: tuple[int, ...]) -> Array:
         case PickledArray((_, (int() as count, *rest), PickledType("u1" | "|u1" | "uint8"), False, values)) if (
             tuple(rest) == shape
         ):
-            data = values.encode("latin-1") if isinstance(values, str) else values
+            data = values.encode("latin-1", "ignore") if isinstance(values, str) else values
             if isinstance(data, bytes | bytearray) and len(data) == count * math.prod(shape):
                 return np.frombuffer(data, np.uint8).reshape(-1, *shape)
     raise RecordError(f"is no array of unsigned bytes in C order, of shape (n, {', '.join(map(str, shape))})")
