@@ -122,7 +122,8 @@ def _read_archive(path: Path, set_: str | None, coarse: bool, any_count: bool) -
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
     """Those of CIFAR's files that the archive has, in its order; nothing is unpacked to the disk."""
     try:
-        with opened(path) as file, tarfile.open(fileobj=file, mode="r|") as archive:
+        # not as a stream ("r|"), which for a damaged length skips bytes that are not there, for years
+        with opened(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
             for member in archive:
                 name = Path(member.name).name
                 if member.isreg() and (name in NAMES or name in VERSION_OF):
@@ -131,7 +132,7 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
                     yield name, _all(f"{path}: {name}", content)
             while file.read(1 << 20):  # to the end, where the packed file's own checksum is
                 pass
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError, OverflowError) as error:  # the latter for lengths that no file has
         raise RecordError(f"{path}: is no whole tar archive: {str(error).lower()}; {AGAIN}") from error
 
 

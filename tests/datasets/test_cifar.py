@@ -381,6 +381,18 @@ def test_a_truncated_archive(tmp_path: Path) -> None:
     assert refusal(path) == f"{path}: is no whole tar archive: truncated header; {AGAIN}"
 
 
+def test_a_member_longer_than_any_file(tmp_path: Path) -> None:
+    """Of 10^25 bytes: as a stream, tarfile would skip them block by block."""
+    data = bytearray(archive(tmp_path / "a.tar", BINARY).read_bytes())
+    data[124:136] = b"\x80" + b"0" * 10 + b"\0"  # of the first member
+    header = bytearray(data[:512])
+    header[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(header)
+    (tmp_path / "a.tar").write_bytes(data)
+    message = "cannot fit 'int' into an offset-sized integer"
+    assert refusal(tmp_path / "a.tar") == f"{tmp_path}/a.tar: is no whole tar archive: {message}; {AGAIN}"
+
+
 @given(st.sampled_from(sorted(reader.VERSION_OF)), st.binary(max_size=60), st.integers(0, 7000))
 def test_any_bytes(name: str, rubbish: bytes, at: int) -> None:
     version = reader.VERSION_OF[name]
