@@ -13,8 +13,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -29,8 +29,7 @@ CHANNELS = (1, 3, 4)  # what the number of channels may be where the layout is g
 KERAS = {"train": ("x_train", "y_train"), "test": ("x_test", "y_test")}
 
 
-@dataclass(frozen=True)
-class Pair:
+class Pair(NamedTuple):
     """Images and their labels, as they are stored."""
 
     images: Stored
@@ -136,7 +135,7 @@ def _check_alike(train: Stored, test: Stored, layouts: Mapping[str, str]) -> Non
 def _labels(pair: Pair) -> np.ndarray:
     labels, count = pair.labels, pair.images.shape[0]
     if labels.dtype.kind not in "iu" or labels.shape not in ((labels.shape[0],), (labels.shape[0], 1)):
-        remedy = "of one row a class take .argmax(axis=1)" if len(labels.shape) == 2 else "take .astype(np.int64)"
+        remedy = "take .argmax(axis=1) of one-hot rows" if len(labels.shape) == 2 else "take .astype(np.int64)"
         what = f"is {labels.dtype} of shape {labels.shape}, labels are integers (n,) or (n, 1)"
         raise RecordError(f"{labels}: {what}; {remedy}")
     if labels.shape[0] != count:
