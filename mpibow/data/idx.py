@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import struct
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mpibow.data.compressed import Source, opened
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]
-Source = gzip.GzipFile | BufferedReader
 LARGEST_SIDE = 4096  # of an image; a larger one is a damaged header
 
 
 def images(path: Path) -> Iterator[Array]:
-    """The images (h, w) uint8 of a 3-D IDX file, one at a time; compressed where the name ends with .gz.
+    """The images (h, w) uint8 of a 3-D IDX file, one at a time; unpacked where the name ends with .gz or .xz.
 
     Raises RecordError where the file is damaged: at the start, or when the iteration comes to the place.
     """
-    with _opened(path) as file:
+    with opened(path) as file:
         count, *shape = _header(path, file, 3)
         if not all(1 <= side <= LARGEST_SIDE for side in shape):
             raise RecordError(f"{path}: image sides must lie in [1, {LARGEST_SIDE}], got {shape[0]} x {shape[1]}")
@@ -40,7 +36,7 @@ def images(path: Path) -> Iterator[Array]:
 
 def labels(path: Path) -> Array:
     """The labels (n,) uint8 of a 1-D IDX file."""
-    with _opened(path) as file:
+    with opened(path) as file:
         (count,) = _header(path, file, 1)
         values = file.read()  # not `count`, which may be wrong
         if len(values) != count:
@@ -50,19 +46,8 @@ def labels(path: Path) -> Array:
 
 def count(path: Path, dimensions: int) -> int:
     """The number of entries that the header says."""
-    with _opened(path) as file:
+    with opened(path) as file:
         return _header(path, file, dimensions)[0]
-
-
-@contextmanager
-def _opened(path: Path) -> Iterator[Source]:
-    try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            yield file
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise RecordError(f"{path}: is no whole gzip file: {str(error).lower()}; get the file again") from error
-    except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
 
 
 def _header(path: Path, file: Source, dimensions: int) -> list[int]:

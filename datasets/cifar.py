@@ -1,0 +1,120 @@
+"""Writes CIFAR-10 or CIFAR-100 as records: images (3, 32, 32) of unsigned bytes, in RGB.
+
+python datasets/cifar.py --source cifar-10-binary.tar.gz --output data/cifar10
+python datasets/cifar.py --download --set cifar100 --output data/cifar100
+
+The source is an archive as its authors give it away (https://www.cs.toronto.edu/~kriz/cifar.html, the binary or the
+Python version), read without unpacking it; or a folder with that archive, or with what it unpacks to, each file
+also as .gz or .xz. Pickles are read as data, nothing in them is executed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from mpibow.data.cifar import Batch, Cifar, read_cifar, wanted
+from mpibow.data.cifar_files import PAGE, TITLES, VERSIONS
+from mpibow.data.conversion import Part, cores, exit_code, fetch, write_parts
+
+
+def convert(
+    source: Path,
+    output: Path | None = None,
+    *,
+    set_: str | None = None,
+    coarse: bool = False,
+    any_count: bool = False,
+    workers: int = 1,
+    overwrite: bool = False,
+) -> None:
+    """Writes output/train and output/test from the set in `source`, and verifies them; both or nothing.
+
+    `output` is data/cifar10 or data/cifar100 unless given.
+    """
+    cifar = read_cifar(source, set_=set_, coarse=coarse, any_count=any_count, workers=workers)
+    version = cifar.version
+    output = output or Path("data", version.set)
+    parts = {part: _part([cifar.batches[name] for name in getattr(version, part)]) for part in ("train", "test")}
+    about = _about(cifar, coarse)
+    names = cifar.class_names
+    write_parts(output, parts, classes=len(names), class_names=names, source=about, overwrite=overwrite)
+    print(f"{output}: {about}")
+
+
+def download(source: Path, set_: str) -> None:
+    """Gets the archive of the binary version, unless `source` has it, and compares its checksum."""
+    version = next(version for version in VERSIONS if version.set == set_)
+    fetch(PAGE + version.archive, source / version.archive, version.size, version.md5, remedy=wanted(set_))
+
+
+def _part(batches: list[Batch]) -> Part:
+    sources = {batch.source: batch.checksum for batch in batches}
+    return Part(sum(len(batch.labels) for batch in batches), _samples(batches), sources=sources)
+
+
+def _samples(batches: list[Batch]) -> Iterator[tuple[np.ndarray, int]]:
+    for batch in batches:
+        yield from zip(batch.images, batch.labels.tolist(), strict=True)
+
+
+def _about(cifar: Cifar, coarse: bool) -> str:
+    which = "the published files" if cifar.genuine else "not the published files"
+    return f"{TITLES[cifar.version.set]} (Krizhevsky, 2009), {which}" + ("; coarse labels" if coarse else "")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--source",
+        type=Path,
+        default=Path("data/source/cifar"),
+        help="archive, or folder of the archive or of its files (default: %(default)s)",
+    )
+    parser.add_argument("--output", type=Path, help="gets train and test (default: data/cifar10 or data/cifar100)")
+    parser.add_argument("--set", choices=TITLES, help="which one, where the source has both, or for --download")
+    parser.add_argument(
+        "--coarse", action="store_true", help="CIFAR-100's 20 coarse labels instead of its 100 fine ones"
+    )
+    parser.add_argument(
+        "--download", action="store_true", help=f"first get the archive of --set from {PAGE}, if --source lacks it"
+    )
+    parser.add_argument(
+        "--any-count", action="store_true", help="take files of fewer or more images than the published ones have"
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=cores(),
+        metavar="N",
+        help="processes that unpack .gz and .xz files (default: the %(default)s cores)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace the data set that is there")
+    options = parser.parse_args(argv)
+    if options.download and not options.set:
+        parser.error("--download needs --set cifar10 or --set cifar100")
+    if options.workers < 1:
+        parser.error(f"--workers must be at least 1, got {options.workers}")
+
+    def run() -> None:
+        if options.download:
+            download(options.source, options.set)
+        convert(
+            options.source,
+            options.output,
+            set_=options.set,
+            coarse=options.coarse,
+            any_count=options.any_count,
+            workers=options.workers,
+            overwrite=options.overwrite,
+        )
+
+    return exit_code(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,239 @@
+"""Writes NumPy arrays as records: images of unsigned bytes or floats, and a label for each.
+
+python datasets/numpy_arrays.py --train mnist.npz --output data/mnist
+python datasets/numpy_arrays.py --train-images x.npy --train-labels y.npy --test-fraction 0.1 --output data/mine
+
+Images are (n, height, width, channels), (n, channels, height, width) or (n, height, width), uint8 or floats, which
+are stored as float32. Labels are integers (n,) or (n, 1). Arrays are read an image at a time: they may be larger
+than memory. An .npz file as Keras has them (x_train, y_train, x_test, y_test) needs no more options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mpibow.data.arrays import Stored, keys, stored
+from mpibow.data.conversion import Part, exit_code, file_checksum, write_parts
+from mpibow.data.labels import numbered, remapped, stratified
+from mpibow.errors import RecordError
+
+LAYOUTS = ("nhwc", "nchw", "nhw")
+AXES = {"nhwc": (2, 0, 1), "nchw": (0, 1, 2)}  # of an image, in the order channel, height, width
+CHANNELS = (1, 3, 4)  # what the number of channels may be where the layout is guessed
+KERAS = {"train": ("x_train", "y_train"), "test": ("x_test", "y_test")}
+
+
+class Pair(NamedTuple):
+    """Images and their labels, as they are stored."""
+
+    images: Stored
+    labels: Stored
+
+
+def convert(
+    pairs: Mapping[str, Pair],
+    output: Path,
+    *,
+    layout: str | None = None,
+    test_fraction: float | None = None,
+    seed: int = 1,
+    remap: bool = False,
+    classes: int | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Writes output/train and output/test from `pairs` of these names, and verifies them; both or nothing.
+
+    Without a test pair `test_fraction` of the training one is set aside, the same of every class. `remap` numbers
+    the labels that occur from 0; else they must count from 0, up to `classes` where that is given.
+    """
+    if "test" not in pairs and test_fraction is None:
+        raise RecordError(
+            f"{pairs['train'].images}: has no test set; give one, or set some aside by --test-fraction 0.1"
+        )
+    layouts = {name: _layout(pair.images, layout) for name, pair in pairs.items()}
+    if "test" in pairs:
+        _check_alike(pairs["train"].images, pairs["test"].images, layouts)
+    labels = {str(pair.labels): _labels(pair) for pair in pairs.values()}
+    names: tuple[str, ...] = ()
+    if remap:
+        labels, names = remapped(labels)
+    classes = len(names) or numbered(labels, classes=classes)
+    chosen = {name: np.ones(len(labels[str(pair.labels)]), bool) for name, pair in pairs.items()}
+    about = f"NumPy arrays, layout {layouts['train']}" + ("; labels renumbered" if remap else "")
+    if "test" not in pairs:
+        assert test_fraction is not None
+        chosen["test"] = _aside(pairs["train"].labels, labels, test_fraction, seed)
+        chosen["train"] = ~chosen["test"]
+        about += f"; {test_fraction} of every class set aside to test, seed {seed}"
+    parts = {}
+    for name, which in chosen.items():
+        pair = pairs.get(name, pairs["train"])
+        samples = _samples(pair.images, layouts[name if name in layouts else "train"], labels[str(pair.labels)], which)
+        sources = {path.name: file_checksum(path) for path in (pair.images.path, pair.labels.path)}
+        parts[name] = Part(int(which.sum()), samples, sources=sources)
+    write_parts(output, parts, classes=classes, class_names=names, source=about, overwrite=overwrite)
+
+
+def files(images: Path, labels: Path) -> Pair:
+    """Arrays of two .npy files."""
+    return Pair(stored(images), stored(labels))
+
+
+def archives(train: Path, test: Path | None, named: tuple[str, str] | None) -> dict[str, Pair]:
+    """Arrays of .npz files: those `named`, or x_train, y_train, x_test and y_test."""
+    pairs = {}
+    for name, path in (("train", train), ("test", test or train)):
+        there, wanted = keys(path), named or KERAS[name]
+        if set(wanted) <= set(there):
+            if named is None or test or name == "train":
+                pairs[name] = Pair(*(stored(path, key) for key in wanted))
+        elif name == "train" or test:
+            what = f"has no arrays {' and '.join(wanted)}, it has {', '.join(there) or 'none'}"
+            raise RecordError(f"{path}: {what}; say which by --images-key and --labels-key")
+    return pairs
+
+
+def _layout(images: Stored, layout: str | None) -> str:
+    """The layout that was given, or the only one that the shape allows, which is then said."""
+    shape, kind = images.shape, images.dtype
+    if kind != np.uint8 and kind.kind != "f":
+        remedy = ".astype(np.uint8) if they lie in 0 to 255, else .astype(np.float32)"
+        raise RecordError(f"{images}: has values of {kind}, records have uint8 or floats; save it {remedy}")
+    if layout is None:
+        likely = [name for name, axis in (("nhwc", -1), ("nchw", 1)) if len(shape) == 4 and shape[axis] in CHANNELS]
+        likely += ["nhw"] * (len(shape) == 3)
+        if len(likely) != 1:
+            what = (
+                "pass --layout nhwc or --layout nchw" if len(shape) == 4 else "save it as (n, height, width, channels)"
+            )
+            raise RecordError(f"{images}: the layout of shape {shape} is not clear; {what}")
+        (layout,) = likely
+        print(f"{images}: shape {shape} is taken as {layout}; --layout would say otherwise")
+    if len(layout) != len(shape):
+        raise RecordError(f"{images}: layout {layout} has {len(layout)} dimensions, the shape is {shape}")
+    if 0 in shape:
+        raise RecordError(f"{images}: has no images, its shape is {shape}")
+    return layout
+
+
+def _check_alike(train: Stored, test: Stored, layouts: Mapping[str, str]) -> None:
+    def form(images: Stored, layout: str) -> tuple[object, ...]:
+        return "uint8" if images.dtype == np.uint8 else "float", layout, images.shape[1:]
+
+    ours, others = form(train, layouts["train"]), form(test, layouts["test"])
+    if ours != others:
+        say = "{} images, layout {}, of shape {}".format
+        raise RecordError(f"{test}: has {say(*others)}, those to train are {say(*ours)}")
+
+
+def _labels(pair: Pair) -> np.ndarray:
+    labels, count = pair.labels, pair.images.shape[0]
+    if labels.dtype.kind not in "iu" or labels.shape not in ((labels.shape[0],), (labels.shape[0], 1)):
+        remedy = "take .argmax(axis=1) of one-hot rows" if len(labels.shape) == 2 else "take .astype(np.int64)"
+        what = f"is {labels.dtype} of shape {labels.shape}, labels are integers (n,) or (n, 1)"
+        raise RecordError(f"{labels}: {what}; {remedy}")
+    if labels.shape[0] != count:
+        what = f"has {labels.shape[0]:,} labels, {pair.images} has {count:,} images"
+        raise RecordError(f"{labels}: {what}; do they belong together?")
+    return labels.whole().reshape(-1)
+
+
+def _aside(stored_labels: Stored, labels: Mapping[str, np.ndarray], fraction: float, seed: int) -> np.ndarray:
+    values = labels[str(stored_labels)].astype(np.int64)
+    aside = stratified(values, fraction, seed)
+    if not aside.any():
+        raise RecordError(f"{stored_labels}: --test-fraction {fraction} of {len(values):,} records is none; take more")
+    return aside
+
+
+def _samples(images: Stored, layout: str, labels: np.ndarray, chosen: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
+    for record, (image, label, wanted) in enumerate(zip(images.rows(), labels.tolist(), chosen.tolist(), strict=True)):
+        if not wanted:
+            continue
+        if image.dtype != np.uint8:
+            with np.errstate(over="ignore"):
+                image = image.astype(np.float32)
+            if not np.isfinite(image).all():
+                raise RecordError(f"{images}: record {record}: has values that are not finite as float32")
+        yield (image[None] if layout == "nhw" else image.transpose(AXES[layout])), label
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", type=Path, metavar="NPZ", help=".npz file of images and labels to train")
+    parser.add_argument("--test", type=Path, metavar="NPZ", help="one to test; not needed where --train has both")
+    parser.add_argument(
+        "--images-key", metavar="KEY", help="name of the images in .npz files (default: x_train, x_test)"
+    )
+    parser.add_argument("--labels-key", metavar="KEY", help="name of the labels there (default: y_train, y_test)")
+    for part in ("train", "test"):
+        for kind in ("images", "labels"):
+            parser.add_argument(f"--{part}-{kind}", type=Path, metavar="NPY", help=f".npy file of the {kind} to {part}")
+    parser.add_argument("--output", type=Path, required=True, help="gets train and test")
+    parser.add_argument("--layout", choices=LAYOUTS, help="order of the images' axes (default: what the shape tells)")
+    parser.add_argument(
+        "--test-fraction",
+        type=float,
+        metavar="F",
+        help="where there is no test set: set aside this part of every class",
+    )
+    parser.add_argument("--seed", type=int, default=1, help="chooses which ones (default: %(default)s)")
+    parser.add_argument("--remap", action="store_true", help="number the labels that occur from 0, in their order")
+    parser.add_argument("--classes", type=int, metavar="N", help="classes there are, where some have no image")
+    parser.add_argument("--overwrite", action="store_true", help="replace the data set that is there")
+    options = parser.parse_args(argv)
+    if fault := _fault(options):
+        parser.error(fault)
+
+    def run() -> None:
+        if options.train:
+            named = (options.images_key, options.labels_key) if options.images_key else None
+            pairs = archives(options.train, options.test, named)
+        else:
+            pairs = {"train": files(options.train_images, options.train_labels)}
+            if options.test_images:
+                pairs["test"] = files(options.test_images, options.test_labels)
+        if options.test_fraction is not None and "test" in pairs:
+            raise RecordError(f"{pairs['test'].images}: is a test set, so leave out --test-fraction")
+        convert(
+            pairs,
+            options.output,
+            layout=options.layout,
+            test_fraction=options.test_fraction,
+            seed=options.seed,
+            remap=options.remap,
+            classes=options.classes,
+            overwrite=options.overwrite,
+        )
+
+    return exit_code(run)
+
+
+def _fault(options: argparse.Namespace) -> str | None:
+    """What is wrong with the command line, if anything."""
+    single = [options.train_images, options.train_labels, options.test_images, options.test_labels]
+    if bool(options.train) == any(single):
+        return "give --train, or --train-images and --train-labels"
+    if not options.train and (not all(single[:2]) or bool(single[2]) != bool(single[3]) or options.test):
+        return "images and labels go together: --train-images and --train-labels, --test-images and --test-labels"
+    if bool(options.images_key) != bool(options.labels_key):
+        return "--images-key and --labels-key go together"
+    if options.test_fraction is not None and not 0 < options.test_fraction < 1:
+        return f"--test-fraction must lie between 0 and 1, got {options.test_fraction}"
+    if options.seed < 0:
+        return f"--seed must be at least 0, got {options.seed}"
+    if options.remap and options.classes is not None:
+        return "--remap finds the classes itself, so leave out --classes"
+    if options.classes is not None and options.classes < 1:
+        return f"--classes must be at least 1, got {options.classes}"
+    return None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

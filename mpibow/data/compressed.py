@@ -1,0 +1,29 @@
+"""Source files, unpacked while they are read: gzip and xz, told by the ends of their names."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from io import BufferedReader
+from pathlib import Path
+
+from mpibow.errors import RecordError
+
+Source = gzip.GzipFile | lzma.LZMAFile | BufferedReader
+ENDS = {".gz": "gzip", ".tgz": "gzip", ".xz": "xz", ".txz": "xz"}
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Source]:
+    """The file's bytes, unpacked. What is wrong with it, also where that shows inside the block, is a RecordError."""
+    form = ENDS.get(path.suffix)
+    try:
+        with gzip.open(path) if form == "gzip" else lzma.open(path) if form == "xz" else path.open("rb") as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
+        raise RecordError(f"{path}: is no whole {form} file: {str(error).lower()}; get the file again") from error
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error

@@ -1,0 +1,498 @@
+"""CIFAR as records: CIFAR-10's own files where they are, small ones of every version and packing everywhere."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import lzma
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpibow.data import cifar as reader
+from mpibow.data.cifar_files import CIFAR10, COARSE, FINE, LABELS, VERSIONS, Version
+from mpibow.data.recordset import open_records
+from mpibow.errors import RecordError
+from tests.data import python2
+from tests.datasets.scripts import ROOT, script
+
+cifar = script("cifar")
+REAL = ROOT.parent / "shared" / "data" / "cifar10"
+RANDOM = np.random.default_rng(4)
+PER_FILE = 2
+IMAGES = RANDOM.integers(0, 256, (6 * PER_FILE, 3072), dtype=np.uint8)
+FINE_LABELS = np.array([3, 9, 0, 1, 2, 8, 4, 5, 6, 7, 0, 9])
+COARSE_LABELS = (FINE_LABELS + 5) % 20
+AGAIN = "get the file again"
+VERSION = {version.archive: version for version in VERSIONS}
+BINARY, PYTHON, BINARY100, PYTHON100 = VERSIONS
+EACH_VERSION = pytest.mark.parametrize("version", VERSIONS, ids=str)
+
+
+def files(version: Version) -> dict[str, bytes]:
+    """Every file of the version, with two images each and the names of the classes."""
+    made = {}
+    for number, name in enumerate(version.files):
+        rows = slice(number * PER_FILE, (number + 1) * PER_FILE)
+        fine, coarse = FINE_LABELS[rows].tolist(), COARSE_LABELS[rows].tolist()
+        if version.form == "binary":
+            columns = [fine] if version.set == "cifar10" else [coarse, fine]
+            made[name] = np.hstack([np.array(columns, np.uint8).T, IMAGES[rows]]).tobytes()
+        elif version.set == "cifar10":
+            made[name] = python2.pickled(
+                {"batch_label": name, "labels": fine, "data": IMAGES[rows], "filenames": ["a"]}
+            )
+        else:
+            made[name] = python2.pickled({"fine_labels": fine, "coarse_labels": coarse, "data": IMAGES[rows]})
+    return (
+        made
+        | {
+            BINARY: {"batches.meta.txt": "\n".join(CIFAR10).encode() + b"\n\n", "readme.html": b"<html>"},
+            PYTHON: {"batches.meta": python2.pickled({"num_vis": 3072, "label_names": list(CIFAR10)})},
+            BINARY100: {
+                f"{kind}_label_names.txt": "\n".join(n).encode() for kind, n in (("fine", FINE), ("coarse", COARSE))
+            },
+            PYTHON100: {"meta": python2.pickled({"fine_label_names": list(FINE), "coarse_label_names": list(COARSE)})},
+        }[version]
+    )
+
+
+def folder(path: Path, version: Version, pack: Callable[[bytes], bytes] = bytes, end: str = "") -> Path:
+    path.mkdir(parents=True, exist_ok=True)
+    for name, data in files(version).items():
+        known = name in version.files
+        (path / f"{name}{end if known else ''}").write_bytes(pack(data) if known else data)
+    return path
+
+
+def archive(path: Path, *versions: Version) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    mode = {".tar": "w:", ".xz": "w:xz"}.get(path.suffix, "w:gz")
+    with tarfile.open(path, mode) as tar:
+        for version in versions:
+            tar.addfile(tarfile.TarInfo(version.folder))
+            for name, data in sorted(files(version).items(), key=lambda file: file[0][::-1]):  # in no useful order
+                member = tarfile.TarInfo(f"{version.folder}/{name}")
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    return path
+
+
+def check(output: Path, version: Version, coarse: bool = False) -> None:
+    rows = {"train": slice(0, PER_FILE * len(version.train)), "test": slice(PER_FILE * len(version.train), None)}
+    labels = COARSE_LABELS if coarse else FINE_LABELS
+    names = CIFAR10 if version.set == "cifar10" else COARSE if coarse else FINE
+    count = PER_FILE * len(version.files)
+    for part, chosen in rows.items():
+        data = open_records(output / part)
+        assert (data.shape, data.classes, data.manifest.class_names) == ((3, 32, 32), len(names), names)
+        assert np.array_equal(data.labels(), labels[:count][chosen])
+        for sample, image in enumerate(IMAGES[:count][chosen]):
+            assert data.record(sample)[0] == image.tobytes()
+
+
+def refusal(source: Path, **options: object) -> str:
+    """The message; nothing may be left behind."""
+    output = source.parent / "output"
+    with pytest.raises(RecordError) as caught:
+        cifar.convert(source, output, **{"any_count": True} | options)
+    assert not list(source.parent.glob("*output*"))
+    return str(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not REAL.is_dir(), reason="../shared/data/cifar10, CIFAR-10's files, is not there")
+def test_cifar10(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "cifar10"
+    assert cifar.main(["--source", str(REAL), "--output", str(path)]) == 0
+    # 97 images of these files are not those published: see not_bit_exact.txt beside them
+    assert capsys.readouterr().out.splitlines() == [
+        f"{path}/train: 50,000 records of 10 classes, verified",
+        f"{path}/test: 10,000 records of 10 classes, verified",
+        f"{path}: CIFAR-10 (Krizhevsky, 2009), not the published files",
+    ]
+    train, test = open_records(path / "train"), open_records(path / "test")
+    assert (train.count, test.count, train.shape, train.classes) == (50_000, 10_000, (3, 32, 32), 10)
+    assert np.bincount(train.labels()).tolist() == [5_000] * 10
+    assert np.bincount(test.labels()).tolist() == [1_000] * 10
+    assert np.array(train.mean) / 255 == pytest.approx([0.4914, 0.4822, 0.4465], abs=1e-4)  # well known
+    assert np.array(train.std) / 255 == pytest.approx([0.2470, 0.2435, 0.2616], abs=1e-4)
+    assert sorted(train.manifest.sources) == [f"data_batch_{n}.bin.xz" for n in range(1, 6)]
+    for data, start, name in ((train, 20_000, "data_batch_3"), (test, 0, "test_batch")):
+        raw = lzma.decompress((REAL / f"{name}.bin.xz").read_bytes())
+        for record in (0, 1, 4_321, 9_999):
+            own = raw[3073 * record : 3073 * (record + 1)]
+            assert data.record(start + record) == (own[1:], own[0])
+
+
+@EACH_VERSION
+def test_a_folder_as_unpacked(tmp_path: Path, version: Version) -> None:
+    cifar.convert(folder(tmp_path / "source", version), tmp_path / "output", any_count=True)
+    check(tmp_path / "output", version)
+    train, test = (open_records(tmp_path / "output" / part).manifest for part in ("train", "test"))
+    assert train.source == ("CIFAR-10" if version.set == "cifar10" else "CIFAR-100") + (
+        " (Krizhevsky, 2009), not the published files"
+    )
+    for manifest, names in ((train, version.train), (test, version.test)):
+        assert manifest.sources == {name: "md5 " + hashlib.md5(files(version)[name]).hexdigest() for name in names}
+
+
+@EACH_VERSION
+def test_a_folder_that_holds_the_unpacked_one(tmp_path: Path, version: Version) -> None:
+    folder(tmp_path / "source" / version.folder, version)
+    cifar.convert(tmp_path / "source", tmp_path / "output", any_count=True)
+    check(tmp_path / "output", version)
+
+
+@EACH_VERSION
+def test_the_archive_itself(tmp_path: Path, version: Version) -> None:
+    path = archive(tmp_path / "source" / version.archive, version)
+    cifar.convert(path, tmp_path / "output", any_count=True)
+    check(tmp_path / "output", version)
+    checksum = "md5 " + hashlib.md5(path.read_bytes()).hexdigest()
+    assert open_records(tmp_path / "output" / "test").manifest.sources == {version.archive: checksum}
+    cifar.convert(path.parent, tmp_path / "output", any_count=True, overwrite=True)  # a folder that has it
+    check(tmp_path / "output", version)
+
+
+@pytest.mark.parametrize("name", ["a.tar", "a.tar.xz", "a.tgz"])
+def test_archives_packed_otherwise(tmp_path: Path, name: str) -> None:
+    cifar.convert(archive(tmp_path / name, PYTHON), tmp_path / "output", any_count=True)
+    check(tmp_path / "output", PYTHON)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("pack", "end"), [(gzip.compress, ".gz"), (lzma.compress, ".xz")])
+def test_packed_files(tmp_path: Path, pack: Callable[[bytes], bytes], end: str, workers: int) -> None:
+    cifar.convert(folder(tmp_path / "source", BINARY, pack, end), tmp_path / "output", any_count=True, workers=workers)
+    check(tmp_path / "output", BINARY)
+    assert sorted(open_records(tmp_path / "output" / "test").manifest.sources) == [f"test_batch.bin{end}"]
+
+
+@pytest.mark.parametrize("version", [BINARY100, PYTHON100], ids=str)
+def test_coarse_labels(tmp_path: Path, version: Version) -> None:
+    cifar.convert(folder(tmp_path / "source", version), tmp_path / "output", coarse=True, any_count=True)
+    check(tmp_path / "output", version, coarse=True)
+    about = "CIFAR-100 (Krizhevsky, 2009), not the published files; coarse labels"
+    assert open_records(tmp_path / "output" / "train").manifest.source == about
+
+
+def test_coarse_labels_of_cifar10(tmp_path: Path) -> None:
+    source = folder(tmp_path / "source", BINARY)
+    message = "CIFAR-10 has no coarse labels, CIFAR-100 has; leave out --coarse"
+    assert refusal(source, coarse=True) == f"{source}: {message}"
+    path = archive(tmp_path / "a.tar", BINARY)
+    assert refusal(path, coarse=True) == f"{path}: {message}"
+
+
+@EACH_VERSION
+def test_names_are_known_without_their_file(tmp_path: Path, version: Version) -> None:
+    source = folder(tmp_path / "source", version)
+    for file in source.iterdir():
+        if file.name not in version.files:
+            file.unlink()
+    cifar.convert(source, tmp_path / "output", any_count=True)
+    check(tmp_path / "output", version)
+
+
+def test_names_are_those_of_the_file(tmp_path: Path) -> None:
+    source = folder(tmp_path / "source", BINARY)
+    (source / "batches.meta.txt").write_text("\n".join("abcdefghij"))
+    cifar.convert(source, tmp_path / "output", any_count=True)
+    assert open_records(tmp_path / "output" / "train").manifest.class_names == tuple("abcdefghij")
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "data"),
+    [
+        (BINARY, "batches.meta.txt", b"a b c"),
+        (BINARY, "batches.meta.txt", b"a b c d e f g h i i"),
+        (PYTHON, "batches.meta", python2.pickled({})),
+        (PYTHON, "batches.meta", python2.pickled({"label_names": list(range(10))})),
+        (PYTHON, "batches.meta", python2.pickled({"label_names": "abcdefghij"})),
+    ],
+)
+def test_names_that_are_not_ten(tmp_path: Path, version: Version, name: str, data: bytes) -> None:
+    source = folder(tmp_path / "source", version)
+    (source / name).write_bytes(data)
+    assert refusal(source) == f"{source}/{name}: must have 10 different names of classes; {AGAIN} or remove it"
+
+
+def test_two_sets(tmp_path: Path) -> None:
+    source = folder(folder(tmp_path / "source", PYTHON), BINARY100)
+    message = "has CIFAR-10 and CIFAR-100; choose one by --set cifar10 or --set cifar100"
+    assert refusal(source) == f"{source}: {message}"
+    path = archive(tmp_path / "both.tar.gz", BINARY100, PYTHON)
+    assert refusal(path) == f"{path}: {message}"
+    for place in (source, path):
+        for version in (PYTHON, BINARY100):
+            cifar.convert(place, tmp_path / "output", set_=version.set, any_count=True, overwrite=True)
+            check(tmp_path / "output", version)
+
+
+def test_two_versions_of_one_set(tmp_path: Path) -> None:
+    source = folder(tmp_path / "source" / BINARY.folder, BINARY).parent
+    (source / BINARY.folder / "data_batch_2.bin").unlink()
+    archive(source / PYTHON.archive, PYTHON)
+    cifar.convert(source, tmp_path / "output", any_count=True)  # the one that is whole
+    assert list(open_records(tmp_path / "output" / "train").manifest.sources) == [PYTHON.archive]
+    check(tmp_path / "output", PYTHON)
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    wanted = "--download, or place one of these files in the folder, or what it unpacks to:"
+    ten = (
+        "\n  cifar-10-binary.tar.gz  170,052,171 bytes  MD5 c32a1d4ab5d03f1284b67883e8d87530"
+        "\n  cifar-10-python.tar.gz  170,498,071 bytes  MD5 c58f30108f718f92721af3b95e74349a"
+    )
+    hundred = (
+        "\n  cifar-100-binary.tar.gz  168,513,733 bytes  MD5 03b5dce01913d631647c71ecec9e9cb8"
+        "\n  cifar-100-python.tar.gz  169,001,437 bytes  MD5 eb9058c3a382ffc7106e4002c42a8d85"
+    )
+    message = f"{source}: has no files of CIFAR-10 or CIFAR-100; {wanted}{ten}{hundred}"
+    assert refusal(source) == message
+    folder(source, BINARY)
+    assert refusal(source, set_="cifar100") == f"{source}: has no files of CIFAR-100; {wanted}{hundred}"
+    path = archive(tmp_path / "empty.tar")
+    assert refusal(path) == f"{path}: {message.removeprefix(f'{source}: ')}"
+
+
+def test_our_own_output_is_no_source(tmp_path: Path) -> None:
+    cifar.convert(
+        folder(tmp_path / "source", PYTHON100), tmp_path / "records", any_count=True
+    )  # folders train and test
+    assert refusal(tmp_path / "records").startswith(f"{tmp_path}/records: has no files of CIFAR-10 or CIFAR-100; ")
+
+
+def test_missing_files(tmp_path: Path) -> None:
+    source = folder(tmp_path / "source", BINARY)
+    (source / "data_batch_2.bin").unlink()
+    (source / "test_batch.bin").unlink()
+    message = (
+        "of CIFAR-10's binary version, but no data_batch_2.bin, test_batch.bin; get what is missing, or the archive"
+    )
+    assert refusal(source) == f"{source}: has data_batch_1.bin, {message}"
+
+
+def test_another_count(tmp_path: Path) -> None:
+    for version, right in ((BINARY, "10,000"), (PYTHON100, "50,000")):
+        source = folder(tmp_path / version.set, version)
+        first = next(iter(version.files))
+        message = f"has 2 images, the published {first} has {right}; {AGAIN}, or --any-count"
+        assert refusal(source, any_count=False) == f"{source}/{first}: {message}"
+
+
+BAD_LABEL = np.full((1, 3073), 10, np.uint8).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("data_batch_1.bin", b"", f"has no images; {AGAIN}"),
+        ("data_batch_1.bin", bytes(3073 + 9), f"ends within record 1: it has 3,082 bytes, a record 3,073; {AGAIN}"),
+        ("test_batch.bin", bytes(3073) + BAD_LABEL, f"record 1: labels is 10, it lies in [0, 10); {AGAIN}"),
+        ("train.bin", bytes(3074) + BAD_LABEL, f"ends within record 1: it has 6,147 bytes, a record 3,074; {AGAIN}"),
+        ("train.bin", b"\0d" + bytes(3072), f"record 0: fine_labels is 100, it lies in [0, 100); {AGAIN}"),
+        ("train", b"\x80\x02N.", f"is the pickle of a NoneType, not of a dict; {AGAIN}"),
+        (
+            "train",
+            b"\x80\x02cos\nsystem\nU\x02ls\x85R.",
+            f"asks for os.system, which data have no need of; it may be malicious; {AGAIN}",
+        ),
+        (
+            "train",
+            python2.pickled({"fine_labels": [1]}),
+            f"'data' is no array of unsigned bytes in C order, of shape (n, 3072); {AGAIN}",
+        ),
+        (
+            "test",
+            python2.pickled({"labels": [1], "data": IMAGES[:1]}),
+            f"'fine_labels' is no list of integers, as CIFAR-100's Python version has it; {AGAIN}",
+        ),
+        (
+            "test_batch",
+            python2.pickled({"labels": ["1"], "data": IMAGES[:1]}),
+            f"'labels' is no list of integers, as CIFAR-10's Python version has it; {AGAIN}",
+        ),
+        ("test_batch", python2.pickled({"labels": [1], "data": IMAGES[:2]}), f"has 2 images, 1 labels; {AGAIN}"),
+        (
+            "test_batch",
+            python2.pickled({"labels": [1, -1], "data": IMAGES[:2]}),
+            f"record 1: labels is -1, it lies in [0, 10); {AGAIN}",
+        ),
+    ],
+)
+def test_bad_files_are_named(tmp_path: Path, name: str, data: bytes, message: str) -> None:
+    version = reader.VERSION_OF[name]
+    source = folder(tmp_path / "source", version)
+    (source / name).write_bytes(data)
+    assert refusal(source) == f"{source}/{name}: {message}"
+    inside = dict(files(version), **{name: data})
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        for file, content in inside.items():
+            member = tarfile.TarInfo(f"x/{file}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    assert refusal(tmp_path / "a.tar.gz") == f"{tmp_path}/a.tar.gz: {name}: {message}"
+
+
+def test_a_file_too_large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = folder(tmp_path / "source", BINARY, gzip.compress, ".gz")
+    monkeypatch.setattr(reader, "LARGEST", 6_145)
+    assert refusal(source) == (
+        f"{source}/data_batch_1.bin.gz: unpacks to more than 6,145 bytes, more than any file of CIFAR; {AGAIN}"
+    )
+
+
+@pytest.mark.parametrize("version", [BINARY, BINARY100, PYTHON], ids=str)
+def test_truncated_at_every_byte(version: Version) -> None:
+    name = next(iter(version.test))
+    whole, labels = files(version)[name], LABELS[version.set, False]
+    for size in range(len(whole)):
+        with pytest.raises(RecordError):
+            reader._batch("x", name, whole[:size], labels, False, ("", ""))
+    assert len(reader._batch("x", name, whole, labels, True, ("", "")).labels) == PER_FILE
+
+
+def test_a_truncated_archive(tmp_path: Path) -> None:
+    whole = archive(tmp_path / "a.tar.gz", BINARY).read_bytes()
+    path = tmp_path / "b.tar.gz"
+    for size in [*range(0, len(whole) - 40, 997), *range(len(whole) - 40, len(whole))]:
+        path.write_bytes(whole[:size])
+        message = refusal(path)
+        assert message.startswith(f"{path}: is no whole gzip file: ") or size == 0, message
+    path.write_bytes(whole[:-8] + bytes(8))
+    assert refusal(path).startswith(f"{path}: is no whole gzip file: crc check failed")
+    path.write_bytes(b"<html>not found</html>")
+    assert refusal(path).startswith(f"{path}: is no whole gzip file: not a gzipped file")
+    path.write_bytes(gzip.compress(b"<html>not found</html>"))
+    assert refusal(path) == f"{path}: is no whole tar archive: truncated header; {AGAIN}"
+
+
+def test_a_member_longer_than_any_file(tmp_path: Path) -> None:
+    """Of 10^25 bytes: as a stream, tarfile would skip them block by block."""
+    data = bytearray(archive(tmp_path / "a.tar", BINARY).read_bytes())
+    data[124:136] = b"\x80" + b"0" * 10 + b"\0"  # of the first member
+    header = bytearray(data[:512])
+    header[148:156] = b" " * 8
+    data[148:156] = b"%06o\0 " % sum(header)
+    (tmp_path / "a.tar").write_bytes(data)
+    message = "cannot fit 'int' into an offset-sized integer"
+    assert refusal(tmp_path / "a.tar") == f"{tmp_path}/a.tar: is no whole tar archive: {message}; {AGAIN}"
+
+
+@given(st.sampled_from(sorted(reader.VERSION_OF)), st.binary(max_size=60), st.integers(0, 7000))
+def test_any_bytes(name: str, rubbish: bytes, at: int) -> None:
+    version = reader.VERSION_OF[name]
+    start, labels = files(version)[name], LABELS[version.set, version.set == "cifar100"]
+    for data in (rubbish, start[:at] + rubbish + start[at + len(rubbish) :]):
+        try:
+            reader._batch("x", name, data, labels, True, ("", ""))
+        except RecordError as error:
+            assert str(error).startswith("x: ")  # noqa: PT017
+
+
+@given(data=st.binary(max_size=600), at=st.integers(0, 4000))
+def test_any_bytes_in_an_archive(tmp_path_factory: pytest.TempPathFactory, data: bytes, at: int) -> None:
+    path = tmp_path_factory.mktemp("any") / "a.tar"
+    whole = archive(path, PYTHON).read_bytes()
+    path.write_bytes(whole[:at] + data + whole[at + len(data) :])
+    try:
+        reader.read_cifar(path, any_count=True)
+    except RecordError as error:
+        assert str(error).startswith(f"{path}: ")  # noqa: PT017
+
+
+def test_the_published_files_are_recognised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = folder(tmp_path / "source", PYTHON, gzip.compress, ".gz")
+    for name in PYTHON.files:
+        table = PYTHON.train if name in PYTHON.train else PYTHON.test
+        monkeypatch.setitem(table, name, hashlib.md5(files(PYTHON)[name]).hexdigest())
+    for place in (source, archive(tmp_path / "a.tar", PYTHON)):
+        cifar.convert(place, tmp_path / "output", any_count=True, overwrite=True)
+        about = "CIFAR-10 (Krizhevsky, 2009), the published files"
+        assert open_records(tmp_path / "output" / "train").manifest.source == about
+    monkeypatch.setitem(PYTHON.test, "test_batch", "0" * 32)
+    cifar.convert(source, tmp_path / "output", any_count=True, overwrite=True)
+    assert open_records(tmp_path / "output" / "train").manifest.source.endswith(", not the published files")
+
+
+def test_an_existing_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--source", str(folder(tmp_path / "source", BINARY)), "--output", str(tmp_path / "output"), "--any-count"]
+    assert cifar.main(words) == 0
+    assert cifar.main(words) == 3
+    message = f"error: {tmp_path}/output: exists already; overwrite it (--overwrite) or choose another name\n"
+    assert capsys.readouterr().err == message
+    assert cifar.main([*words, "--overwrite"]) == 0
+
+
+def test_the_output_is_named_after_the_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cifar.main(["--source", str(folder(tmp_path / "source", BINARY100)), "--any-count"]) == 0
+    check(tmp_path / "data" / "cifar100", BINARY100)
+
+
+def test_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, message in (
+        (["--download"], "--download needs --set cifar10 or --set cifar100"),
+        (["--workers", "0"], "--workers must be at least 1, got 0"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            cifar.main(words)
+        assert caught.value.code == 2
+        assert capsys.readouterr().err.endswith(f"error: {message}\n")
+
+
+def test_a_killed_converter_leaves_nothing_that_opens(tmp_path: Path) -> None:
+    source = folder(tmp_path / "source", BINARY100)
+    (source / "train.bin").write_bytes(bytes(3074 * 20_000))
+    command = [sys.executable, ROOT / "datasets" / "cifar.py", "--source", source, "--output", tmp_path / "output"]
+    with subprocess.Popen([*command, "--any-count"]) as converter:
+        while not list(tmp_path.glob(".output.tmp-*/.train.tmp-*/*")) and converter.poll() is None:
+            time.sleep(0.01)
+        converter.send_signal(signal.SIGKILL)
+    assert converter.returncode == -signal.SIGKILL
+    assert not (tmp_path / "output").exists()
+    for left in tmp_path.glob(".output.tmp-*/*"):
+        with pytest.raises(RecordError):
+            open_records(left)
+    cifar.convert(folder(source, BINARY100), tmp_path / "output", any_count=True)
+    check(tmp_path / "output", BINARY100)
+
+
+def test_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    path = archive(tmp_path / "mirror" / BINARY100.archive, BINARY100)
+    monkeypatch.setattr(cifar, "PAGE", path.parent.as_uri() + "/")
+    words = [
+        "--source",
+        str(tmp_path / "got"),
+        "--output",
+        str(tmp_path / "output"),
+        "--any-count",
+        "--set",
+        "cifar100",
+    ]
+    assert cifar.main([*words, "--download"]) == 3
+    found, url = hashlib.md5(path.read_bytes()).hexdigest(), f"{cifar.PAGE}{BINARY100.archive}"
+    assert capsys.readouterr().err.startswith(
+        f"error: {url}: cannot be had: MD5 is {found}, it must be {BINARY100.md5}; --download, or place one of "
+    )
+    assert os.listdir(tmp_path / "got") == []
+    known = {**vars(BINARY100), "md5": found}
+    monkeypatch.setattr(cifar, "VERSIONS", [Version(**known)])
+    assert cifar.main([*words, "--download"]) == 0
+    check(tmp_path / "output", BINARY100)
+    path.unlink()
+    assert cifar.main([*words, "--download", "--overwrite"]) == 0  # what is there is not fetched again

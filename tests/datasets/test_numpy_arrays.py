@@ -1,0 +1,352 @@
+"""NumPy arrays as records: every layout, one file or four, a test set that is given or set aside."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpibow import records
+from mpibow.data.recordset import open_records
+from mpibow.errors import RecordError
+from tests.datasets.scripts import ROOT, script
+
+numpy_arrays = script("numpy_arrays")
+RANDOM = np.random.default_rng(7)
+IMAGES = RANDOM.integers(0, 256, (20, 3, 6, 5), dtype=np.uint8)  # as they are stored in records
+LABELS = np.arange(20) % 4
+
+
+def save(folder: Path, **arrays: np.ndarray) -> list[str]:
+    """train_images=... is saved as train_images.npy; the options that name the files."""
+    words = []
+    for name, array in arrays.items():
+        np.save(folder / f"{name}.npy", array)
+        words += [f"--{name.replace('_', '-')}", f"{folder}/{name}.npy"]
+    return words
+
+
+def convert(folder: Path, *words: object) -> int:
+    return numpy_arrays.main([*map(str, words), "--output", f"{folder}/output"])
+
+
+def refusal(folder: Path, capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    """The message; nothing may be left behind."""
+    assert convert(folder, *words) == 3
+    assert not list(folder.glob("*output*"))
+    return capsys.readouterr().err.removeprefix("error: ").removesuffix("\n")
+
+
+def check(folder: Path, images: np.ndarray, labels: np.ndarray, part: str = "train") -> None:
+    data = open_records(folder / "output" / part)
+    assert (data.count, data.shape, data.dtype) == (len(images), images.shape[1:], images.dtype)
+    found, numbers = np.empty(images.shape, images.dtype), np.empty(len(images), np.int32)
+    data.read(np.arange(len(images)), found, numbers)
+    assert np.array_equal(found, images)
+    assert np.array_equal(numbers, labels)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(
+    ("array", "layout", "images"),
+    [
+        (IMAGES.transpose(0, 2, 3, 1), "nhwc", IMAGES),
+        (IMAGES, "nchw", IMAGES),
+        (IMAGES[:, 0], "nhw", IMAGES[:, :1]),
+        (IMAGES[:, :1], "nchw", IMAGES[:, :1]),
+        (IMAGES[:, 0, :, :, None], "nhwc", IMAGES[:, :1]),
+    ],
+)
+def test_layouts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], array: np.ndarray, layout: str, images: np.ndarray, order: str
+) -> None:
+    array = np.asarray(array, order=order)
+    words = save(tmp_path, train_images=array, train_labels=LABELS, test_images=array[:8], test_labels=LABELS[:8])
+    assert convert(tmp_path, *words) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{tmp_path}/train_images.npy: shape {array.shape} is taken as {layout}; --layout would say otherwise",
+        f"{tmp_path}/test_images.npy: shape {array[:8].shape} is taken as {layout}; --layout would say otherwise",
+        f"{tmp_path}/output/train: 20 records of 4 classes, verified",
+        f"{tmp_path}/output/test: 8 records of 4 classes, verified",
+    ]
+    check(tmp_path, images, LABELS)
+    check(tmp_path, images[:8], LABELS[:8], "test")
+    manifest = open_records(tmp_path / "output" / "test").manifest
+    assert manifest.source == f"NumPy arrays, layout {layout}"
+    sums = {name: hashlib.md5((tmp_path / name).read_bytes()) for name in ("test_images.npy", "test_labels.npy")}
+    assert manifest.sources == {name: f"md5 {digest.hexdigest()}" for name, digest in sums.items()}
+    assert convert(tmp_path, *words, "--layout", layout, "--overwrite") == 0
+    assert "is taken as" not in capsys.readouterr().out
+    check(tmp_path, images, LABELS)
+
+
+@pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", ">f8", "f2"])
+def test_floats_are_stored_as_float32(tmp_path: Path, dtype: str) -> None:
+    array = RANDOM.normal(size=(20, 1, 6, 5)).astype(dtype)
+    words = save(tmp_path, train_images=array, train_labels=LABELS[:, None], test_images=array, test_labels=LABELS)
+    assert convert(tmp_path, *words) == 0  # and labels of shape (n, 1)
+    check(tmp_path, array.astype("<f4"), LABELS)
+
+
+@pytest.mark.parametrize("pack", [np.savez, np.savez_compressed])
+def test_keras_arrays_are_found(tmp_path: Path, pack: object) -> None:
+    path = tmp_path / "mnist.npz"
+    pack(path, x_train=IMAGES[:, 0], y_train=LABELS, x_test=IMAGES[:4, 1], y_test=LABELS[:4])
+    assert convert(tmp_path, "--train", path) == 0
+    check(tmp_path, IMAGES[:, :1], LABELS)
+    check(tmp_path, IMAGES[:4, 1:2], LABELS[:4], "test")
+    checksum = "md5 " + hashlib.md5(path.read_bytes()).hexdigest()
+    assert open_records(tmp_path / "output" / "test").manifest.sources == {"mnist.npz": checksum}
+
+
+def test_keys_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.savez(tmp_path / "a.npz", x=IMAGES, y=LABELS)
+    np.savez(tmp_path / "b.npz", x=IMAGES[:4], y=LABELS[:4])
+    files, keys = (
+        ("--train", tmp_path / "a.npz", "--test", tmp_path / "b.npz"),
+        ("--images-key", "x", "--labels-key", "y"),
+    )
+    assert refusal(tmp_path, capsys, *files) == (
+        f"{tmp_path}/a.npz: has no arrays x_train and y_train, it has x, y; say which by --images-key and --labels-key"
+    )
+    assert refusal(tmp_path, capsys, *files[:2], *keys) == (
+        f"{tmp_path}/a.npz: x: has no test set; give one, or set some aside by --test-fraction 0.1"
+    )
+    assert convert(tmp_path, *files, *keys) == 0
+    check(tmp_path, IMAGES, LABELS)
+    check(tmp_path, IMAGES[:4], LABELS[:4], "test")
+    np.savez(tmp_path / "b.npz", images=IMAGES)
+    assert convert(tmp_path, *files, *keys) == 3
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path}/b.npz: has no arrays x and y, it has images; say which by --images-key and --labels-key\n"
+    )
+
+
+def test_a_test_set_is_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = save(tmp_path, train_images=IMAGES, train_labels=LABELS)
+    assert refusal(tmp_path, capsys, *words) == (
+        f"{tmp_path}/train_images.npy: has no test set; give one, or set some aside by --test-fraction 0.1"
+    )
+    assert refusal(tmp_path, capsys, *words, "--test-fraction", 0.01) == (
+        f"{tmp_path}/train_labels.npy: --test-fraction 0.01 of 20 records is none; take more"
+    )
+    parts = []
+    for seed in (1, 1, 2):
+        assert convert(tmp_path, *words, "--test-fraction", 0.4, "--seed", seed, "--overwrite") == 0
+        train, test = (open_records(tmp_path / "output" / part) for part in ("train", "test"))
+        assert np.bincount(train.labels()).tolist() == [3] * 4
+        assert np.bincount(test.labels()).tolist() == [2] * 4
+        images = [data.record(sample) for data in (train, test) for sample in range(data.count)]
+        everything = [(image.tobytes(), label) for image, label in zip(IMAGES, LABELS, strict=True)]
+        assert sorted(images) == sorted(everything)
+        order = [[everything.index(data.record(sample)) for sample in range(data.count)] for data in (train, test)]
+        assert order == list(map(sorted, order))  # both as they stand in the file
+        assert test.manifest.source == (f"NumPy arrays, layout nchw; 0.4 of every class set aside to test, seed {seed}")
+        parts.append(order)
+    assert parts[0] == parts[1] != parts[2]
+    np.save(tmp_path / "test_labels.npy", LABELS)
+    capsys.readouterr()
+    assert convert(tmp_path, *words, "--test-images", words[1], "--test-labels", words[3], "--test-fraction", 0.4) == 3
+    assert capsys.readouterr().err == (
+        f"error: {tmp_path}/train_images.npy: is a test set, so leave out --test-fraction\n"
+    )
+
+
+def test_any_labels_are_renumbered_where_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    labels = LABELS * 100 - 100
+    words = save(tmp_path, train_images=IMAGES, train_labels=labels, test_images=IMAGES[:1], test_labels=np.array([7]))
+    assert refusal(tmp_path, capsys, *words) == (
+        f"{tmp_path}/train_labels.npy: record 0: label is -100, it must be 0 or more; pass --remap"
+    )
+    assert convert(tmp_path, *words, "--remap") == 0
+    check(tmp_path, IMAGES, np.array([0, 1, 3, 4])[LABELS])
+    check(tmp_path, IMAGES[:1], np.array([2]), "test")
+    manifest = open_records(tmp_path / "output" / "train").manifest
+    assert manifest.class_names == ("-100", "0", "7", "100", "200")
+    assert manifest.source == "NumPy arrays, layout nchw; labels renumbered"
+
+
+def test_classes_without_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = save(tmp_path, train_images=IMAGES, train_labels=LABELS * 2, test_images=IMAGES, test_labels=LABELS * 2)
+    assert refusal(tmp_path, capsys, *words) == (
+        f"{tmp_path}/train_labels.npy and {tmp_path}/test_labels.npy: labels go to 6, but none is 1; "
+        "pass --remap to number those that occur, or --classes 7 to keep them"
+    )
+    assert convert(tmp_path, *words, "--classes", 7) == 0
+    assert open_records(tmp_path / "output" / "train").classes == 7
+    check(tmp_path, IMAGES, LABELS * 2)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
+def test_values_that_are_not_finite(tmp_path: Path, capsys: pytest.CaptureFixture[str], value: float) -> None:
+    array = RANDOM.normal(size=IMAGES.shape)
+    array[13, 2, 5, 4] = value
+    words = save(tmp_path, train_images=array, train_labels=LABELS)
+    for more in (("--test-fraction", 0.2), ("--test-images", words[1], "--test-labels", words[3])):
+        assert refusal(tmp_path, capsys, *words, *more) == (
+            f"{tmp_path}/train_images.npy: record 13: has values that are not finite as float32"
+        )
+
+
+REMEDY = "; save it .astype(np.uint8) if they lie in 0 to 255, else .astype(np.float32)"
+
+
+@pytest.mark.parametrize(
+    ("images", "labels", "words", "message"),
+    [
+        (
+            IMAGES.astype(np.int64),
+            LABELS,
+            (),
+            f"{{x}}: has values of int64, records have uint8 or floats{REMEDY}",
+        ),
+        (IMAGES > 9, LABELS, (), f"{{x}}: has values of bool, records have uint8 or floats{REMEDY}"),
+        (IMAGES.astype(complex), LABELS, (), f"{{x}}: has values of complex128, records have uint8 or floats{REMEDY}"),
+        (
+            np.zeros((20, 3, 5, 3), np.uint8),
+            LABELS,
+            (),
+            "{x}: the layout of shape (20, 3, 5, 3) is not clear; pass --layout nhwc or --layout nchw",
+        ),
+        (
+            np.zeros((20, 5, 5, 5), np.uint8),
+            LABELS,
+            (),
+            "{x}: the layout of shape (20, 5, 5, 5) is not clear; pass --layout nhwc or --layout nchw",
+        ),
+        (
+            np.zeros((20, 25), np.uint8),
+            LABELS,
+            (),
+            "{x}: the layout of shape (20, 25) is not clear; save it as (n, height, width, channels)",
+        ),
+        (
+            IMAGES,
+            LABELS,
+            ("--layout", "nhw"),
+            "{x}: layout nhw has 3 dimensions, the shape is (20, 3, 6, 5)",
+        ),
+        (IMAGES[:0], LABELS[:0], (), "{x}: has no images, its shape is (0, 3, 6, 5)"),
+        (
+            IMAGES,
+            LABELS[:-1],
+            (),
+            "{y}: has 19 labels, {x} has 20 images; do they belong together?",
+        ),
+        (
+            IMAGES,
+            LABELS.astype(float),
+            (),
+            "{y}: is float64 of shape (20,), labels are integers (n,) or (n, 1); take .astype(np.int64)",
+        ),
+        (
+            IMAGES,
+            np.eye(4, dtype=int)[LABELS],
+            (),
+            "{y}: is int64 of shape (20, 4), labels are integers (n,) or (n, 1); take .argmax(axis=1) of one-hot rows",
+        ),
+        (
+            IMAGES,
+            np.array([{}] * 20, object),
+            (),
+            "{y}: holds Python objects, which are never read; save an array of numbers",
+        ),
+    ],
+)
+def test_what_does_not_fit(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    images: np.ndarray,
+    labels: np.ndarray,
+    words: tuple[str, ...],
+    message: str,
+) -> None:
+    files = save(tmp_path, train_images=images, train_labels=labels)
+    found = refusal(tmp_path, capsys, *files, *words, "--test-fraction", 0.5)
+    assert found == message.format(x=f"{tmp_path}/train_images.npy", y=f"{tmp_path}/train_labels.npy")
+
+
+def test_train_and_test_are_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = save(tmp_path, train_images=IMAGES, train_labels=LABELS, test_images=IMAGES / 255, test_labels=LABELS)
+    assert refusal(tmp_path, capsys, *words) == (
+        f"{tmp_path}/test_images.npy: has float images, layout nchw, of shape (3, 6, 5), "
+        "those to train are uint8 images, layout nchw, of shape (3, 6, 5)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "give --train, or --train-images and --train-labels"),
+        (("--train", "a", "--train-images", "b"), "give --train, or --train-images and --train-labels"),
+        (
+            ("--train-images", "a"),
+            "images and labels go together: --train-images and --train-labels, --test-images and --test-labels",
+        ),
+        (
+            ("--train-images", "a", "--train-labels", "b", "--test-labels", "c"),
+            "images and labels go together: --train-images and --train-labels, --test-images and --test-labels",
+        ),
+        (("--train", "a", "--images-key", "x"), "--images-key and --labels-key go together"),
+        (("--train", "a", "--test-fraction", "1"), "--test-fraction must lie between 0 and 1, got 1.0"),
+        (("--train", "a", "--seed", "-1"), "--seed must be at least 0, got -1"),
+        (("--train", "a", "--remap", "--classes", "3"), "--remap finds the classes itself, so leave out --classes"),
+        (("--train", "a", "--classes", "0"), "--classes must be at least 1, got 0"),
+    ],
+)
+def test_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str) -> None:
+    with pytest.raises(SystemExit) as caught:
+        convert(tmp_path, *words)
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.endswith(f"error: {message}\n")
+
+
+def test_an_existing_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*save(tmp_path, train_images=IMAGES, train_labels=LABELS), "--test-fraction", "0.2"]
+    assert convert(tmp_path, *words) == 0
+    assert convert(tmp_path, *words) == 3
+    message = f"error: {tmp_path}/output: exists already; overwrite it (--overwrite) or choose another name\n"
+    assert capsys.readouterr().err == message
+    assert convert(tmp_path, *words, "--overwrite") == 0
+    assert records.main(["verify", f"{tmp_path}/output/train", f"{tmp_path}/output/test"]) == 0
+
+
+@pytest.mark.parametrize("form", ["npy", "npz"])
+def test_images_are_never_all_in_memory(tmp_path: Path, form: str) -> None:
+    array, labels = np.zeros((128, 1, 512, 512), np.uint8), np.arange(128) % 2
+    if form == "npy":
+        words = save(tmp_path, train_images=array, train_labels=labels)
+    else:
+        np.savez_compressed(tmp_path / "a.npz", x_train=array, y_train=labels)
+        words = ["--train", f"{tmp_path}/a.npz"]
+    size = array.nbytes
+    del array
+    tracemalloc.start()
+    try:
+        assert convert(tmp_path, *words, "--test-fraction", 0.1, "--layout", "nchw") == 0
+        assert tracemalloc.get_traced_memory()[1] < size / 4
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_killed_converter_leaves_nothing_that_opens(tmp_path: Path) -> None:
+    words = save(tmp_path, train_images=np.zeros((400_000, 2, 3), np.uint8), train_labels=np.arange(400_000) % 2)
+    command = [sys.executable, ROOT / "datasets" / "numpy_arrays.py", *words, "--test-fraction", "0.1"]
+    with subprocess.Popen([*command, "--output", tmp_path / "output"]) as converter:
+        while not list(tmp_path.glob(".output.tmp-*/.train.tmp-*/*")) and converter.poll() is None:
+            time.sleep(0.01)
+        converter.send_signal(signal.SIGKILL)
+    assert converter.returncode == -signal.SIGKILL
+    assert not (tmp_path / "output").exists()
+    for left in tmp_path.glob(".output.tmp-*/*"):
+        with pytest.raises(RecordError):
+            open_records(left)
+    words = save(tmp_path, train_images=IMAGES, train_labels=LABELS)
+    assert convert(tmp_path, *words, "--test-fraction", "0.1") == 0
