@@ -11,9 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from google_crc32c import value as crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
 
-from mpibow.data.examples import Pixels, Wanted
+from mpibow.data.entries import Reader
+from mpibow.data.examples import Image as ImageOf
+from mpibow.data.examples import Pixels, Wanted, pieces, survey
+from mpibow.data.recode import Keep
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 from tests.data.examples import example, frame, write, write_index
@@ -321,6 +326,22 @@ def test_a_damaged_image_is_found_by_decoding(tmp_path: Path, capsys: pytest.Cap
     assert refusal(tmp_path, capsys, *words, "--decode").startswith(f"{tmp_path}/a: record 1: cannot be decoded: ")
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/a").startswith(f"{tmp_path}/a: record 1: cannot be decoded: ")
     assert run(tmp_path, *words) == 0  # not asked for
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=30), st.integers(0, 140), st.integers(0, 30), st.booleans())
+def test_any_example(tmp_path_factory: pytest.TempPathFactory, rubbish: bytes, at: int, less: int, raw: bool) -> None:
+    """Whose checksums are right: only a rule can refuse it."""
+    data = images([1])[0]
+    path = tmp_path_factory.getbasetemp() / "rubbish"
+    path.write_bytes(frame(data[:at] + rubbish + data[at + less :]))
+    wanted = Wanted(name="image/class/label", raw=raw)
+    try:
+        found = survey(wanted, pieces([path], None)[0])
+        make = Pixels((1, 2, 2)) if raw else Keep("png", decode=True)
+        Reader(ImageOf(wanted), make)(found.group.entry(0))
+    except RecordError as error:
+        assert str(error).startswith(f"{path}: ")  # noqa: PT017
 
 
 def test_an_existing_output_is_refused_before_anything_is_read(
