@@ -36,7 +36,7 @@ def group(
     count = len(labels)
     starts, sizes_ = 10 * np.arange(count), np.array(sizes or [5] * count)
     return Group(
-        "/root", title, "/root/file", names or [f"{i}.x" for i in range(count)], starts, sizes_, np.array(labels)
+        "/source", title, "/source/file", names or [f"{i}.x" for i in range(count)], starts, sizes_, np.array(labels)
     )
 
 
@@ -63,9 +63,9 @@ def folder(path: Path, files: dict[str, bytes]) -> Entries:
 
 
 def test_places() -> None:
-    assert TWO[3] == Entry("/root", "h/0.x", "/root/file", 0, 5, 2)
-    assert TWO[1] == Entry("/root", "g/1.x", "/root/file", 10, 5, 1)
-    assert TWO[1].where == "/root/g/1.x"
+    assert TWO[3] == Entry("/source", "h/0.x", "/source/file", 0, 5, 2)
+    assert TWO[1] == Entry("/source", "g/1.x", "/source/file", 10, 5, 1)
+    assert TWO[1].where == "/source/g/1.x"
     assert names(TWO) == ["g/0.x", "g/1.x", "g/2.x", "h/0.x", "h/1.x"]
     assert TWO.labels().tolist() == [0, 1, 0, 2, 2]
 
@@ -169,8 +169,8 @@ def test_empty_images_and_names_that_are_there_twice() -> None:
     with pytest.raises(RecordError) as caught:
         refuse_empty_and_twice(Entries([group([0] * 13, sizes=[1, *[0] * 12])]))
     assert str(caught.value) == (
-        "".join(f"/root/g/{i}.x\n" for i in range(1, 11)) + "and 2 more: empty, no image; remove or get again"
+        "".join(f"/source/g/{i}.x\n" for i in range(1, 11)) + "and 2 more: empty, no image; remove or get again"
     )
     with pytest.raises(RecordError) as caught:
         refuse_empty_and_twice(Entries([group([0] * 5, names=list("abcab"))]))
-    assert str(caught.value) == "/root/g/a\n/root/g/b: there twice under one name; pack the tar again"
+    assert str(caught.value) == "/source/g/a\n/source/g/b: there twice under one name; pack the tar again"
