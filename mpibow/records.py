@@ -1,4 +1,4 @@
-"""python -m mpibow.records: looks into data sets of records (inspect), and checks every byte of them (verify)."""
+"""python -m mpibow.records: looks into data sets of records (inspect), checks (verify) and writes (export) them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from mpibow.data import verify
+from mpibow.data import export, verify
+from mpibow.data.conversion import exit_code
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.errors import MpibowError, RecordError
 
@@ -62,6 +63,8 @@ def check(path: Path) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code: 0 only where all is right."""
     options = _parser().parse_args(argv)
+    if options.command == "export":
+        return exit_code(lambda: export.run(options))
     code = 0
     for path in options.paths:
         try:
@@ -77,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m mpibow.records", description=__doc__.partition(": ")[2])
-    commands = parser.add_subparsers(dest="command", required=True, metavar="inspect | verify")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="inspect | verify | export")
     inspect = commands.add_parser(
         "inspect",
         help="print what a data set holds",
@@ -92,6 +95,13 @@ def _parser() -> argparse.ArgumentParser:
         f"Lists all damages, {SHOWN} at most of one data set; exit code 0 only where there are none, 3 otherwise.",
     )
     verified.add_argument("paths", nargs="+", type=Path, metavar="DIR_OR_FILE", help="a data set, or one .mpr file")
+    exported = commands.add_parser(
+        "export",
+        help="write a data set as TFRecord files or folders of images",
+        description="Writes a data set in a form that others read, and datasets/tfrecord.py or folder.py read back: "
+        "all of it or nothing.",
+    )
+    export.add_options(exported)
     return parser
 
 

@@ -55,7 +55,7 @@ def folder_aside(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     A process killed inside leaves a hidden `.NAME.tmp-*` beside `path`, which nothing reads and anyone may delete.
     """
     with refused(path):
-        _check_free(path, overwrite)
+        check_free(path, overwrite)
     aside = _aside(path)
     try:
         with refused(path):
@@ -75,7 +75,8 @@ def _aside(path: Path) -> Path:
     return real.with_name(f".{real.name}.tmp-{uuid.uuid4().hex[:12]}")
 
 
-def _check_free(path: Path, overwrite: bool) -> None:
+def check_free(path: Path, overwrite: bool) -> None:
+    """Raises RecordError where `path` cannot become a data set's: it is there already, or holds other files."""
     if path.exists() and not path.is_dir():
         raise RecordError(f"{path}: is a file, a data set is a folder; choose another name")
     if not path.exists() or not any(path.iterdir()):
@@ -95,7 +96,7 @@ def _move(aside: Path, path: Path, overwrite: bool) -> None:
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-    _check_free(path, overwrite)  # another process may have been first
+    check_free(path, overwrite)  # another process may have been first
     old = _aside(path)
     os.rename(real, old)
     try:

@@ -39,7 +39,7 @@ class Part:
     """One data set to write: `count` samples (image, label), made while they are written.
 
     `moments` are mean and std per channel of encoded images, None for raw ones; `sources` maps the
-    names of source files to their checksums.
+    names of source files to their checksums; it is read after the last sample, which may have filled it.
     """
 
     count: int

@@ -1,0 +1,130 @@
+"""Writes images in folders, a folder a class, as records.
+
+python datasets/folder.py --source data/source/flowers --test-fraction 0.2 --output data/flowers
+python datasets/folder.py --source data/source/flowers --encode raw --size 64x64 --output data/flowers-64
+
+--source has class folders, or train and test (or val, validation) with class folders in them. JPEG files stay as they
+are, and so do PNG files; other formats that Pillow reads, and mixtures, become what --encode says. Classes are numbered
+in the sorted order of the folders' names, or as --classes lists them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from mpibow.data import tree
+from mpibow.data.arguments import STATISTICS, add_common, add_split, prepare, sides
+from mpibow.data.conversion import exit_code, spreader, write_parts
+from mpibow.data.entries import Reader, file_bytes, part_of, split
+from mpibow.errors import RecordError
+
+
+def convert(
+    source: Path,
+    output: Path,
+    *,
+    classes: Path | None = None,
+    test_folder: str | None = None,
+    test_fraction: float | None = None,
+    seed: int = 1,
+    encode: str | None = None,
+    size: tuple[int, int] | None = None,
+    crop: bool = False,
+    statistics: int = STATISTICS,
+    workers: int = 1,
+    overwrite: bool = False,
+) -> None:
+    """Writes output/train, and output/test if there is one, from class folders, and verifies them; all or nothing."""
+    prepare(output, overwrite)
+    folders = tree.parts(source, test_folder)
+    if test_fraction is not None and "test" in folders:
+        raise RecordError(f"{folders['test']}: is the test part; move it elsewhere, or leave out --test-fraction")
+    chosen = tree.mapping(classes) if classes else None
+    numbers = tree.classes_of({name: tree.folders(path) for name, path in folders.items()}, source, chosen)
+    names = list(dict.fromkeys(chosen.values() if chosen else numbers))
+    listings = {name: tree.listing(path, numbers) for name, path in folders.items()}
+    for name, listing in listings.items():
+        if listing.left_out:
+            kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(listing.left_out.items()))
+            print(f"{folders[name]}: {listing.left_out.total():,} files are left out as no images: {kinds}")
+    parts = {name: listing.entries for name, listing in listings.items()}
+    if test_fraction is not None:
+        parts["train"], parts["test"] = split(parts["train"], test_fraction, seed)
+        for name, entries in parts.items():
+            if not len(entries):
+                raise RecordError(f"{source}: --test-fraction {test_fraction} leaves no image to {name}")
+    with spreader(workers) as each:
+        encoding, make = tree.maker(each, parts, encode, size, crop)
+        made = {
+            name: part_of(
+                entries,
+                Reader(file_bytes, make),
+                each,
+                name,
+                encoding=encoding,
+                workers=workers,
+                statistics=statistics,
+            )
+            for name, entries in parts.items()
+        }
+        about = "images in folders, a folder a class" + (f", {classes.name} names classes" if classes else "")
+        about += f"; test: {test_fraction} of every class, seed {seed}" if test_fraction else ""
+        about += f"; sides {size[0]}x{size[1]}{', cropped' if crop else ''}" if size else ""
+        write_parts(
+            output,
+            made,
+            classes=len(names),
+            class_names=names,
+            source=about,
+            overwrite=overwrite,
+        )
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--source", type=Path, required=True, help="folder of class folders, or of train and test")
+    parser.add_argument(
+        "--output", type=Path, default=Path("data/folder"), help="gets train and test (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--classes", type=Path, metavar="FILE", help="lines of folder, tab, class: several folders may be one class"
+    )
+    parser.add_argument("--test-folder", metavar="NAME", help="which folder is test (default: test, val or validation)")
+    add_split(parser)
+    parser.add_argument(
+        "--encode",
+        choices=["jpeg", "png", "raw"],
+        help="what records hold: jpeg, png (files of that kind are kept as they are), or raw pixels, all of one size",
+    )
+    parser.add_argument("--size", type=sides, metavar="HxW", help="height and width that --encode makes of every image")
+    parser.add_argument("--crop", action="store_true", help="with --size: cut off what does not fit, do not distort")
+    add_common(parser)
+    options = parser.parse_args(argv)
+    if options.size and not options.encode:
+        parser.error("--size needs --encode, usually raw")
+    if options.crop and not options.size:
+        parser.error("--crop needs --size")
+
+    def run() -> None:
+        convert(
+            options.source,
+            options.output,
+            classes=options.classes,
+            test_folder=options.test_folder,
+            test_fraction=options.test_fraction,
+            seed=options.seed,
+            encode=options.encode,
+            size=options.size,
+            crop=options.crop,
+            statistics=options.statistics,
+            workers=options.workers,
+            overwrite=options.overwrite,
+        )
+
+    return exit_code(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

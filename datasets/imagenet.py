@@ -1,0 +1,152 @@
+"""Writes ImageNet (ILSVRC 2012) as records of JPEG bytes, from TFRecords, the published tar files, or folders.
+
+python datasets/imagenet.py --source /data/ILSVRC2012 --output data/imagenet
+python datasets/imagenet.py --source /data/ILSVRC2012 --output data/imagenet \\
+    --validation-labels imagenet_2012_validation_synset_labels.txt
+python datasets/imagenet.py --source /data/ILSVRC2012 --output data/trial --limit 20
+
+Class numbers are the sorted order of synsets (n01440764 is 0), whose names the manifest has. JPEG bytes are kept as
+they are; the few CMYK images and the PNG are encoded again, as RGB of quality 95, and named in the manifest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from mpibow.data import imagenet, synsets
+from mpibow.data.arguments import STATISTICS, add_common, positive, prepare
+from mpibow.data.conversion import exit_code, spreader, write_parts
+from mpibow.data.entries import Each, Entries, Reader, file_bytes, limited, part_of, watched
+from mpibow.data.examples import Image, Wanted, merged, missing, pieces, survey
+from mpibow.data.imagenet import Found
+from mpibow.data.recode import Keep
+from mpibow.errors import RecordError
+
+EXAMPLES = Wanted(name="image/class/synset", first_label=1)
+COUNTS = {"train": 1_281_167, "validation": 50_000}  # ILSVRC 2012
+
+
+def convert(
+    source: Path,
+    output: Path,
+    *,
+    synset_list: Path | None = None,
+    validation_labels: Path | None = None,
+    index: Path | None = None,
+    limit: int | None = None,
+    decode: bool = False,
+    partial_sets: bool = False,
+    statistics: int = STATISTICS,
+    workers: int = 1,
+    overwrite: bool = False,
+) -> None:
+    """Writes output/train and output/test, or what is there of them, and verifies them; all of it or nothing."""
+    prepare(output, overwrite)
+    found = {part: place for part in COUNTS if (place := imagenet.find(source, part)) is not None}
+    if not found:
+        raise RecordError(imagenet.wanted(source))
+    numbered = synsets.synsets(synset_list) if synset_list else None
+    labels = validation_labels or next((path for path in [source / synsets.KNOWN] if path.is_file()), None)
+    names = imagenet.synset_table(found.get("train"), found.get("validation"), numbered)
+    with spreader(workers) as each:
+        parts, called = dict[str, Entries](), dict[int, str]()
+        for part, place in found.items():
+            if place.form == "tfrecords":
+                parts[part], _, called = _examples(each, place, index, partial_sets, called)
+        count = max((1 + int(entries.labels().max()) for entries in parts.values()), default=0)
+        names = imagenet.class_names(called, names, count, source)
+        for part, place in found.items():
+            if place.form in ("flat", "images"):
+                parts[part], names = imagenet.flat(place, names, labels, numbered)
+            elif place.form != "tfrecords":
+                parts[part] = imagenet.listed(each, place, names)
+        parts = {part: parts[part] for part in found}
+        for part in parts:
+            if limit is not None:
+                parts[part] = limited(parts[part], limit)
+            elif len(names) == 1000 and len(parts[part]) != COUNTS[part]:
+                print(f"{part} has {len(parts[part]):,} images, that of ILSVRC 2012 {COUNTS[part]:,}")
+        made = {
+            {"train": "train", "validation": "test"}[part]: part_of(
+                entries,
+                Reader(Image(EXAMPLES) if found[part].form == "tfrecords" else file_bytes, Keep("jpeg", decode)),
+                each,
+                f"{part}: {found[part].form}",
+                encoding="jpeg",
+                workers=workers,
+                statistics=statistics,
+            )
+            for part, entries in parts.items()
+        }
+        about = "ImageNet (ILSVRC 2012)" + (f", at most {limit} images of a class" if limit else "")
+        about = f"{about}; classes: {max(count, len(names)):,} synsets, sorted"
+        write_parts(output, made, classes=max(count, len(names)), class_names=names, source=about, overwrite=overwrite)
+
+
+def _examples(
+    each: Each, found: Found, index: Path | None, partial_sets: bool, called: Mapping[int, str]
+) -> tuple[Entries, dict[str, str], dict[int, str]]:
+    """The images of TFRecords, their kinds, and names of classes, those `called` so far among them."""
+    if not partial_sets and (gone := missing(found.paths)):
+        raise RecordError(
+            f"{found.paths[0].parent}: {len(gone):,} files of the set are not there: {', '.join(gone[:5])}; "
+            "get them, or go without by --partial"
+        )
+    there = pieces(found.paths, index)
+    surveys = watched(each(partial(survey, EXAMPLES), there), len(there), "look through", " files")
+    entries, kinds, names = merged(surveys, called)
+    if not len(entries):
+        raise RecordError(f"{found.paths[0]}: has no records")
+    return entries, kinds, names
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=f"{__doc__}\nWhat --source holds is found by looking:\n{imagenet.FORMS}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--source", type=Path, default=Path("data/source/imagenet"), help="(default: %(default)s)")
+    parser.add_argument(
+        "--output", type=Path, default=Path("data/imagenet"), help="gets train and test (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--synsets", type=Path, metavar="FILE", help="all synsets, one a line (default: those that are there)"
+    )
+    parser.add_argument(
+        "--validation-labels",
+        type=Path,
+        metavar="FILE",
+        help="of validation images without folders: a synset a line, or name and synset; or numbers, with --synsets "
+        f"(default: {synsets.KNOWN} in --source)",
+    )
+    parser.add_argument("--limit", type=positive, metavar="N", help="the first N images of every class, for a trial")
+    parser.add_argument("--decode", action="store_true", help="decode every image, to find damaged ones; takes longer")
+    parser.add_argument("--index", type=Path, metavar="DIR", help="DALI's indices of the TFRecords, NAME.idx")
+    parser.add_argument("--partial", action="store_true", help="go without TFRecord files that are missing")
+    add_common(parser)
+    options = parser.parse_args(argv)
+
+    def run() -> None:
+        convert(
+            options.source,
+            options.output,
+            synset_list=options.synsets,
+            validation_labels=options.validation_labels,
+            index=options.index,
+            limit=options.limit,
+            decode=options.decode,
+            partial_sets=options.partial,
+            statistics=options.statistics,
+            workers=options.workers,
+            overwrite=options.overwrite,
+        )
+
+    return exit_code(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,241 @@
+"""Writes TFRecord files of tf.Examples as records: JPEG, PNG, or pixels as bytes, floats or integers.
+
+python datasets/tfrecord.py --train 'data/source/train-*' --list
+python datasets/tfrecord.py --train 'data/source/train-*' --test 'data/source/test-*' --output data/mine \\
+    --image-feature image/encoded --label-feature image/class/label --first-label 1
+python datasets/tfrecord.py --train data/source/mnist.tfrecord --test-fraction 0.1 --output data/mine \\
+    --image-feature image_floats --shape 1,28,28 --label-feature image_class
+"""
+
+from __future__ import annotations
+
+import argparse
+import glob
+import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from mpibow.data.arguments import STATISTICS, add_common, add_split, positive, prepare, shape
+from mpibow.data.conversion import exit_code, file_checksum, spreader, write_parts
+from mpibow.data.entries import Entries, Reader, part_of, split, watched
+from mpibow.data.examples import Image, Pixels, Wanted, first, merged, missing, pieces, survey
+from mpibow.data.recode import Keep
+from mpibow.errors import RecordError
+
+FEW = 8  # files that get a checksum each, if they are not large
+LARGE = 4 << 30
+
+
+def convert(
+    train: Sequence[Path],
+    test: Sequence[Path],
+    output: Path,
+    wanted: Wanted = Wanted(),  # noqa: B008
+    *,
+    pixels: Pixels | None = None,
+    encode: str | None = None,
+    decode: bool = False,
+    index: Path | None = None,
+    test_fraction: float | None = None,
+    seed: int = 1,
+    classes: int | None = None,
+    partial_sets: bool = False,
+    statistics: int = STATISTICS,
+    workers: int = 1,
+    overwrite: bool = False,
+) -> None:
+    """Writes output/train, and output/test if there is one, from TFRecord files, and verifies them; all or nothing.
+
+    `pixels` says what raw images are, `encode` (jpeg or png) what encoded ones become where they are of both kinds.
+    """
+    prepare(output, overwrite)
+    files = {name: list(paths) for name, paths in (("train", train), ("test", test)) if paths}
+    if not partial_sets and (gone := missing([path for paths in files.values() for path in paths])):
+        raise RecordError(f"{', '.join(gone[:5])}: {len(gone):,} files of a set are not there; --partial goes without")
+    with spreader(workers) as each:
+        found = {}
+        for name, paths in files.items():
+            there = pieces(paths, index)
+            surveys = watched(each(partial(survey, wanted), there), len(there), f"{name}: look through", " files")
+            found[name] = merged(surveys)
+        parts = {name: entries for name, (entries, _, _) in found.items()}
+        for name, entries in parts.items():
+            if not len(entries):
+                raise RecordError(f"{files[name][0]}: has no records")
+        kinds = {kind: where for _, kinds, _ in reversed(found.values()) for kind, where in kinds.items()}
+        make, encoding = _maker(kinds, pixels, encode, decode)
+        names = {label: name for _, _, called in found.values() for label, name in called.items()}
+        highest = max(int(entries.labels().max()) for entries in parts.values())
+        _check_labels(parts, highest, classes, wanted)
+        if test_fraction is not None:
+            parts["train"], parts["test"] = split(parts["train"], test_fraction, seed)
+            for name, entries in parts.items():
+                if not len(entries):
+                    raise RecordError(f"{files['train'][0]}: --test-fraction {test_fraction} leaves no image to {name}")
+        count = classes or highest + 1
+        made = {
+            name: part_of(
+                entries,
+                Reader(Image(wanted), make),
+                each,
+                f"{name}: {files.get(name, train)[0].name} ...",
+                encoding=encoding,
+                workers=workers,
+                statistics=statistics,
+                checksums=_checksums(files.get(name, files["train"])),
+            )
+            for name, entries in parts.items()
+        }
+        about = f"TFRecord files, images {wanted.image}, labels {wanted.label}"
+        about += f" less {wanted.first_label}" if wanted.first_label else ""
+        about += f"; test: {test_fraction} of every class, seed {seed}" if test_fraction else ""
+        write_parts(
+            output,
+            made,
+            classes=count,
+            class_names=[names.get(label, f"unknown-{label}") for label in range(count)] if names else [],
+            source=about,
+            overwrite=overwrite,
+        )
+
+
+def listing(path: Path) -> str:
+    """Features of the first example, kinds and sizes."""
+    features = sorted(first(path).items())
+    wide = max((len(name) for name, _ in features), default=0)
+    return "\n".join([f"{path}: first record", *(f"  {name:{wide}}  {feature}" for name, feature in features)])
+
+
+def _maker(
+    kinds: Mapping[str, str], pixels: Pixels | None, encode: str | None, decode: bool
+) -> tuple[Keep | Pixels, str]:
+    if encode and (unfit := [where for kind, where in kinds.items() if kind not in ("jpeg", "png")]):
+        raise RecordError(f"{unfit[0]}: --encode is for JPEG and PNG images, this one is pixels; leave it out")
+    if encode:
+        return Keep(encode, decode), encode
+    if len(kinds) > 1:
+        (one, there), (other, here) = list(kinds.items())[:2]
+        raise RecordError(f"{here}: has a {other} image, {there} has a {one} one; make them one kind by --encode jpeg")
+    ((kind, where),) = kinds.items()
+    if kind in ("jpeg", "png"):
+        return Keep(kind, decode), kind
+    if pixels is None:
+        raise RecordError(f"{where}: the image is a list of {kind}; pass its shape, --shape C,H,W")
+    return pixels, "raw"
+
+
+def _check_labels(parts: Mapping[str, Entries], highest: int, classes: int | None, wanted: Wanted) -> None:
+    least = min(int(entries.labels().min()) for entries in parts.values())
+    if least > 0 and classes is None:
+        lowest = least + wanted.first_label
+        raise RecordError(
+            f"no label is {wanted.first_label}, the lowest is {lowest}, so that class 0 would be empty; "
+            f"pass --first-label {lowest}, or --classes"
+        )
+    if classes is not None and highest >= classes:
+        raise RecordError(
+            f"labels less --first-label {wanted.first_label} lie in [0, {classes}) (--classes), got {highest}"
+        )
+
+
+def _checksums(files: Sequence[Path]) -> dict[str, str]:
+    """MD5 of a few files; many, or large ones, are not read once more for it."""
+    if len(files) > FEW or sum(path.stat().st_size for path in files) > LARGE:
+        return {}
+    return {path.name: file_checksum(path) for path in files}
+
+
+def _files(pattern: str | None) -> list[Path]:
+    if pattern is None:
+        return []
+    found = [Path(name) for name in sorted(glob.glob(pattern)) if Path(name).is_file()]
+    if not found:
+        raise RecordError(f"{pattern}: there are no such files")
+    return found
+
+
+def _pixels(options: argparse.Namespace, train: Path) -> Pixels | None:
+    """As the options say or, without --shape, the features image/shape and image/dtype of an exported data set."""
+    dtype, dimensions = options.dtype, options.shape
+    if dimensions is None:
+        features = first(train)
+        if options.image_feature not in features or "image/shape" not in features or "image/dtype" not in features:
+            return None
+        sizes, name = features["image/shape"].values, features["image/dtype"].values
+        if len(sizes) != 3 or len(name) != 1:
+            return None
+        dimensions, dtype = tuple(map(int, sizes)), bytes(name[0]).decode("ascii", "replace")
+        if min(dimensions) < 1 or dtype not in ("uint8", "float32"):
+            raise RecordError(f"{train}: record 0: image/shape is {dimensions} of {dtype!r}; pass --shape and --dtype")
+    return Pixels(dimensions, dtype, options.layout == "hwc")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", required=True, metavar="GLOB", help="files, quoted: 'data/source/train-*'")
+    parser.add_argument("--test", metavar="GLOB", help="files of the test part")
+    add_split(parser)
+    parser.add_argument("--output", type=Path, default=Path("data/tfrecord"), help="gets train, test (%(default)s)")
+    parser.add_argument(
+        "--list", action="store_true", help="print the features of the first example, and write nothing"
+    )
+    names = Wanted()
+    parser.add_argument("--image-feature", default=names.image, metavar="NAME", help="(default: %(default)s)")
+    parser.add_argument("--label-feature", default=names.label, metavar="NAME", help="one int64 (default: %(default)s)")
+    parser.add_argument("--name-feature", metavar="NAME", help="names of classes, such as image/class/text")
+    parser.add_argument(
+        "--first-label", type=int, default=0, metavar="N", help="the lowest label, which becomes 0 (default: 0)"
+    )
+    parser.add_argument("--classes", type=positive, metavar="N", help="number of classes (default: those there are)")
+    parser.add_argument(
+        "--shape", type=shape, metavar="C,H,W", help="of images that are pixels: bytes, floats, integers"
+    )
+    parser.add_argument(
+        "--layout", choices=["chw", "hwc"], default="chw", help="hwc: channels come last (default: chw)"
+    )
+    parser.add_argument("--dtype", choices=["uint8", "float32"], default="uint8", help="of pixels that are bytes")
+    parser.add_argument("--encode", choices=["jpeg", "png"], help="make images of both kinds one kind")
+    parser.add_argument("--decode", action="store_true", help="decode every image, to find damaged ones; takes longer")
+    parser.add_argument("--index", type=Path, metavar="DIR", help="DALI's indices, NAME.idx: one file by many workers")
+    parser.add_argument("--partial", action="store_true", help="go without files that are missing from a set")
+    add_common(parser)
+    options = parser.parse_args(argv)
+    if options.test and options.test_fraction:
+        parser.error("--test-fraction is for sources without --test")
+
+    def run() -> None:
+        train, test = _files(options.train), _files(options.test)
+        if options.list:
+            print(listing(train[0]))
+            return
+        pixels = _pixels(options, train[0])
+        convert(
+            train,
+            test,
+            options.output,
+            Wanted(
+                options.image_feature,
+                options.label_feature,
+                options.name_feature,
+                options.first_label,
+                raw=pixels is not None,
+            ),
+            pixels=pixels,
+            encode=options.encode,
+            decode=options.decode,
+            index=options.index,
+            test_fraction=options.test_fraction,
+            seed=options.seed,
+            classes=options.classes,
+            partial_sets=options.partial,
+            statistics=options.statistics,
+            workers=options.workers,
+            overwrite=options.overwrite,
+        )
+
+    return exit_code(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

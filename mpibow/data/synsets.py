@@ -1,0 +1,92 @@
+"""ImageNet's lists: of synsets (n01440764), whose sorted order numbers the classes, and of validation labels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from mpibow.errors import RecordError
+
+SYNSET = re.compile(r"n\d{8}", re.ASCII)
+KNOWN = "imagenet_2012_validation_synset_labels.txt"  # a synset a line, as TensorFlow's scripts have it
+NAMED = 5
+
+
+def synsets(path: Path) -> list[str]:
+    """The first synset of every line, in the file's order. Raises RecordError where a line has none or it is twice."""
+    found: dict[str, int] = {}
+    for number, line in enumerate(_lines(path), 1):
+        match = next((word for word in line.split() if SYNSET.fullmatch(word)), None)
+        if match is None:
+            raise RecordError(f"{path}: line {number}: has no synset such as n01440764, got {line[:40]!r}")
+        if match in found:
+            raise RecordError(f"{path}: line {number}: {match} is on line {found[match]} already")
+        found[match] = number
+    if not found:
+        raise RecordError(f"{path}: has no synsets")
+    return list(found)
+
+
+def validation_labels(path: Path, images: Sequence[str], listed: Sequence[str] | None = None) -> list[str]:
+    """The synset of every image, given their sorted names.
+
+    A line has one label, and lines follow the images' sorted names; or it has an image's name and its label, and more
+    that is not looked at (also with commas, as LOC_val_solution.csv). Labels are synsets, or numbers that count the
+    synsets `listed`, from 0 or 1.
+    """
+    rows = [re.split(r"[\s,]+", line) for line in _lines(path)]
+    if rows and len(rows[0]) > 1 and not _is_label(rows[0][1]):
+        del rows[0]  # a heading
+    if all(len(row) == 1 for row in rows):
+        if len(rows) != len(images):
+            raise RecordError(f"{path}: has {len(rows):,} labels, there are {len(images):,} images")
+        labels = [row[0] for row in rows]
+    else:
+        table = {Path(row[0]).stem: row[1] for row in rows if len(row) > 1}
+        unknown = [image for image in images if Path(image).stem not in table]
+        if unknown:
+            raise RecordError(f"{path}: has no label for {len(unknown):,} images, such as {', '.join(unknown[:NAMED])}")
+        labels = [table[Path(image).stem] for image in images]
+    for label in labels:
+        if not _is_label(label):
+            raise RecordError(f"{path}: a label is a synset such as n01440764, or a number, got {label[:40]!r}")
+    if all(SYNSET.fullmatch(label) for label in labels):
+        return labels
+    return _numbered(path, labels, listed)
+
+
+def _numbered(path: Path, labels: list[str], listed: Sequence[str] | None) -> list[str]:
+    instead = f"take a list of synsets instead, such as {KNOWN}"
+    if any(SYNSET.fullmatch(label) for label in labels):
+        raise RecordError(f"{path}: mixes synsets and numbers; {instead}")
+    if listed is None:
+        raise RecordError(f"{path}: labels are numbers; pass the synsets that they count, --synsets, or {instead}")
+    if "ground_truth" in path.name and list(listed) == sorted(listed):
+        raise RecordError(
+            f"{path}: its numbers are those of ILSVRC's development kit, --synsets is in sorted order; "
+            f"pass --synsets in the kit's order, or {instead}"
+        )
+    numbers = [int(label) for label in labels]
+    least, most = min(numbers), max(numbers)
+    if (least == 0) == (most == len(listed)) or most > len(listed):
+        raise RecordError(
+            f"{path}: numbers of {len(listed):,} synsets go from 0 to {len(listed) - 1:,} or 1 to {len(listed):,}, "
+            f"got {least:,} to {most:,}; {instead}"
+        )
+    return [listed[number - (least != 0)] for number in numbers]
+
+
+def _is_label(text: str) -> bool:
+    return bool(SYNSET.fullmatch(text)) or (text.isascii() and text.isdigit() and len(text) < 10)
+
+
+def _lines(path: Path) -> list[str]:
+    """Those that are not blank."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path}: is no text (UTF-8)") from error
+    return [line.strip() for line in text.splitlines() if line.strip()]

@@ -1,0 +1,177 @@
+"""TFRecord files: u64 length, u32 masked CRC32C of it, data, u32 masked CRC32C of them, and again; little-endian."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from google_crc32c import value as crc32c
+
+from mpibow.data.aside import cannot_write, file_aside
+from mpibow.errors import RecordError
+
+LENGTH = struct.Struct("<QI")
+CHECKSUM = struct.Struct("<I")
+FRAME = LENGTH.size + CHECKSUM.size  # bytes that a record has beside its data
+PIECE = 64 << 20  # bytes of a file that one process looks through, where an index says where records start
+AGAIN = "get the file again"
+
+
+class Piece(NamedTuple):
+    """Records from number `first` on, which fill the bytes [start, stop) of a file."""
+
+    path: Path
+    first: int
+    start: int
+    stop: int
+
+
+def masked(data: bytes) -> int:
+    """The checksum as TFRecord stores it: rotated and offset, so that a CRC over data with a CRC in it is none."""
+    checksum: int = crc32c(data)
+    return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def pieces(path: Path, index: Path | None = None, size: int = PIECE) -> list[Piece]:
+    """The file as one piece; with an index, DALI's ("offset size" a line, of whole records), cut every `size` bytes.
+
+    Raises RecordError where the index does not tile the file.
+    """
+    end = _size(path)
+    if index is None:
+        return [Piece(path, 0, 0, end)]
+    found, first, start, at, number = [], 0, 0, 0, -1
+    for number, line in enumerate(_lines(index)):
+        match line.split():
+            case [offset, length] if offset.isdecimal() and length.isdecimal() and len(offset + length) < 40:
+                if int(offset) != at or int(length) < FRAME:
+                    raise _stale(path, index, number, f"has {line!r} where a record starts at byte {at}")
+            case _:
+                raise _stale(path, index, number, f"must be an offset and a size, got {line[:40]!r}")
+        if at - start >= size:
+            found.append(Piece(path, first, start, at))
+            first, start = number, at
+        at += int(length)
+    if at != end:
+        raise _stale(path, index, number, f"ends at byte {at}, the file at byte {end}")
+    return [*found, Piece(path, first, start, end)]
+
+
+def records(piece: Piece) -> Iterator[tuple[int, memoryview]]:
+    """Where each record's data start, and a view of them, not yet checked: `read` does that; lengths are."""
+    if piece.start == piece.stop:
+        return
+    view = memoryview(_map(piece.path))
+    at, number = piece.start, piece.first
+    while at < piece.stop:
+        where = f"{piece.path}: record {number}"
+        if piece.stop - at < FRAME:
+            raise _compressed(piece.path, view, at) or _short(where, "its header", at, piece, len(view))
+        size, said = LENGTH.unpack_from(view, at)
+        if (found := masked(bytes(view[at : at + 8]))) != said:
+            raise _compressed(piece.path, view, at) or RecordError(
+                f"{where}: checksum of its length is 0x{found:08x}, the file says 0x{said:08x}; "
+                + ("is it a TFRecord file?" if at == 0 else AGAIN)
+            )
+        at += LENGTH.size
+        if size + CHECKSUM.size > piece.stop - at:
+            raise _short(where, f"its {size} bytes", at, piece, len(view))
+        yield at, view[at : at + size]
+        at += size + CHECKSUM.size
+        number += 1
+
+
+def read(path: str | Path, number: int, start: int, size: int) -> bytes:
+    """The data of a record that lies where `records` has found it; both checksums are compared."""
+    where = f"{path}: record {number}"
+    try:
+        with open(path, "rb") as file:
+            file.seek(start - LENGTH.size)
+            frame = file.read(size + FRAME)
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    if len(frame) != size + FRAME or LENGTH.unpack_from(frame) != (size, masked(frame[:8])):
+        raise RecordError(f"{where}: is no longer where it was; did the file change?")
+    data = frame[LENGTH.size : -CHECKSUM.size]
+    (said,) = CHECKSUM.unpack(frame[-CHECKSUM.size :])
+    if (found := masked(data)) != said:
+        raise RecordError(f"{where}: checksum of its data is 0x{found:08x}, the file says 0x{said:08x}; {AGAIN}")
+    return data
+
+
+class TFRecordWriter:
+    """Adds records to a file; `write_tfrecord` makes one."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path, self._file = path, file
+
+    def add(self, data: bytes) -> None:
+        length = struct.pack("<Q", len(data))
+        try:
+            for block in (length, CHECKSUM.pack(masked(length)), data, CHECKSUM.pack(masked(data))):
+                self._file.write(block)
+        except OSError as error:
+            raise cannot_write(self.path, error) from error
+
+
+@contextmanager
+def write_tfrecord(path: Path, *, shown: Path | None = None) -> Iterator[TFRecordWriter]:
+    """A writer of the file `path`, which is there, whole, when the block ends without an error.
+
+    Errors name it `shown`, for a file whose folder is still to be renamed.
+    """
+    with file_aside(path) as file:
+        yield TFRecordWriter(shown or path, file)
+
+
+def _map(path: Path) -> mmap.mmap:
+    """Not read: of ImageNet's 150 GB only lengths, labels and names are looked at before the images' turn comes."""
+    try:
+        with path.open("rb") as file:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+
+
+def _size(path: Path) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+
+
+def _lines(index: Path) -> list[str]:
+    try:
+        return index.read_text("ascii").splitlines()
+    except OSError as error:
+        raise RecordError(f"{index}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except ValueError as error:
+        raise RecordError(f"{index}: is no index: it is not text") from error
+
+
+def _stale(path: Path, index: Path, number: int, what: str) -> RecordError:
+    return RecordError(f"{index}: line {number + 1}: {what}; make the index of {path.name} again, or go without")
+
+
+def _short(where: str, what: str, at: int, piece: Piece, size: int) -> RecordError:
+    if piece.stop < size:
+        return RecordError(
+            f"{where}: {what} from byte {at} on go beyond byte {piece.stop}; is the index another file's?"
+        )
+    return RecordError(f"{where}: the file ends within {what} from byte {at} on; {AGAIN}")
+
+
+def _compressed(path: Path, view: memoryview, at: int) -> RecordError | None:
+    """Asked only where the first length is wrong: any two bytes may start a right one."""
+    first = bytes(view[:2]) if at == 0 else b""
+    if first == b"\x1f\x8b":
+        plain = path.name.removesuffix(".gz") if path.suffix == ".gz" else f"{path.name}.plain"
+        return RecordError(f"{path}: is compressed (GZIP); unpack it first: gzip -dc {path.name} > {plain}")
+    if len(first) == 2 and first[0] & 15 == 8 and int.from_bytes(first) % 31 == 0:
+        return RecordError(f'{path}: is compressed (ZLIB); write it again with TFRecordOptions(compression_type="")')
+    return None
