@@ -78,6 +78,16 @@ class RecordSet:
         """All labels (count,) int32, in the order of the samples; reads no image."""
         return np.concatenate([shard.labels for shard in self.shards])
 
+    def where(self, sample: int) -> str:
+        """File and record number, as messages name them."""
+        shard, record = self._find(sample)
+        return f"{shard.path}: record {record}"
+
+    def class_name(self, label: int) -> str:
+        """Its name, or its number where classes have no names."""
+        names = self.manifest.class_names
+        return names[label] if names else str(label)
+
     def _stored(self, sample: int) -> tuple[Array, int]:
         shard, record = self._find(sample)
         try:
