@@ -54,9 +54,7 @@ def _total_grey(x: Any, weights: Any, size: Any, f: Any, least: Any, most: Any) 
 
 
 @inlined
-def _toned(
-    x: Any, y: Any, weights: Any, size: Any, f: Any, spread: Any, word: Any, least: Any, most: Any
-) -> None:
+def _toned(x: Any, y: Any, weights: Any, size: Any, f: Any, spread: Any, word: Any, least: Any, most: Any) -> None:
     """Brightness by f and, where it has a spread, contrast."""
     if spread == 0.0:
         for j in range(len(y)):
