@@ -93,8 +93,9 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
         config = load(arguments.config, arguments.overrides)
     counts = learner_counts(config.learners, comm.size)
     check_rule(config.rule, sum(counts))
-    on_rank_0(lambda function: function(comm), comm.rank, lambda: open_job(config) and None)  # one rank converts, and
-    job = open_job(config)  # what it can't open no rank can
+    # One rank converts, and reads what data.normalise wants to know; what it can't open no rank can.
+    scaling = on_rank_0(lambda function: function(comm), comm.rank, lambda: open_job(config).scaling)
+    job = open_job(config, scaling)
     if arguments.check:
         if comm.rank == 0:
             print(describe_job(job, counts))
