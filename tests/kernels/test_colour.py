@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpibow import ops
-from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.graph import FLOAT, Array, Graph
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.kernels.numpy.colour import factor
 from mpibow.kernels.philox import stream
@@ -116,3 +116,11 @@ def test_it_depends_on_seed_and_epoch(op: Any) -> None:
     np.testing.assert_array_equal(ran(op, images), first)
     for other in (ran(op, images, seed=2), ran(op, images, epoch=1), np.roll(first, 1, axis=0)):
         assert (other != first).any(axis=(1, 2, 3)).sum() > 20
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [("uint8", 255.0), ("float32", None), (FLOAT, None)])
+def test_bytes_have_a_range_and_floats_have_none(dtype: str, limit: float | None) -> None:
+    graph = Graph()
+    y = ops.jitter(graph.input("image", (2, 3, 4, 4), dtype), contrast=0.4)
+    assert graph.nodes[0].op == ops.Jitter(contrast=0.4, limit=limit)
+    assert y.dtype == FLOAT
