@@ -1,4 +1,4 @@
-"""The host pipeline: a thread that fills slots ahead of the learners."""
+"""The pipeline: a thread that has slots filled ahead of the learners, by whichever reader."""
 
 from __future__ import annotations
 
@@ -12,33 +12,74 @@ from mpibow.data.dataset import Samples, read_into
 from mpibow.data.order import samples_at
 from mpibow.data.slots import Slot, arrays_for, fill_counter
 from mpibow.data.timeline import Timeline
+from mpibow.trace import SILENT, Trace
 
 
-class Pipeline(Protocol):
-    """Gives the slots of one rank, iteration after iteration; `waited` is the seconds its callers waited for them."""
+class Reader(Protocol):
+    """Fills slots, run by run; all its methods are called on the pipeline's thread."""
 
-    waited: float
-
-    def next(self) -> list[Slot]:
-        """The slots of the next iteration, one a learner of this rank. Raises what reading raised."""
+    @property
+    def samples(self) -> int:
+        """How many it likes to read in one run. A run is whole slots: as many as fit, but at least one."""
         ...
 
-    def close(self) -> None: ...
+    @property
+    def depth(self) -> int:
+        """Runs that may be under way at once."""
+        ...
+
+    def begin(self, slots: list[Slot]) -> None:
+        """Starts a run: `slots` have their samples, epochs and counters, and want the rest."""
+        ...
+
+    def end(self) -> None:
+        """Returns when the oldest run is filled. Raises what reading it raised."""
+        ...
+
+    def close(self) -> None:
+        """Ends what is under way; nothing writes into a slot any more."""
+        ...
 
 
-class HostPipeline:
-    """Reads samples on one thread, `prefetch` iterations ahead at the most.
+class Direct:
+    """Copies samples as they are stored, on the pipeline's own thread."""
+
+    samples, depth = 1, 1
+
+    def __init__(self, data: Samples) -> None:
+        self._data = data
+        self._slots: list[Slot] = []
+
+    def begin(self, slots: list[Slot]) -> None:
+        self._slots = slots
+
+    def end(self) -> None:
+        for slot in self._slots:
+            read_into(self._data, slot.samples, slot.arrays)
+
+    def close(self) -> None:
+        pass
+
+
+class Pipeline:
+    """Gives the slots of one rank, iteration after iteration; at most `prefetch` iterations are read ahead.
 
     Slot j of an iteration is the j-th run of `batch` samples of the stream, learners numbered over all ranks. What is
     read for iteration t is laid down by `timeline(t)`; a change must be announced more than `prefetch` iterations
-    before it begins, so nothing that was read is ever thrown away.
+    before it begins, so nothing that was read is ever thrown away. `waited` is the seconds its callers waited.
     """
 
     def __init__(
-        self, data: Samples, timeline: Callable[[], Timeline], *, rank: int, iteration: int, seed: int, prefetch: int
-    ) -> None:
-        self._data, self._timeline, self._rank, self._seed, self._prefetch = data, timeline, rank, seed, prefetch
-        self._next, self._produced = iteration, iteration
+        self, data: Samples, reader: Reader, timeline: Callable[[], Timeline], *,
+        rank: int, iteration: int, seed: int, prefetch: int, trace: Trace = SILENT,
+    ) -> None:  # fmt: skip
+        self._data, self._reader, self._timeline = data, reader, timeline
+        self._rank, self._seed, self._prefetch, self._trace = rank, seed, prefetch, trace
+        self._next, self._planned = iteration, iteration
+        self._waiting: deque[Slot] = deque()  # planned, in no run yet
+        self._runs: deque[int] = deque()  # slots of every run under way
+        self._iterations: deque[list[Slot]] = deque()  # not ready yet
+        self._filled = 0  # slots of them that are
         self._ready: deque[list[Slot]] = deque()
         self._free: list[Slot] = []
         self._state = threading.Condition()
@@ -49,6 +90,7 @@ class HostPipeline:
         self._thread.start()
 
     def next(self) -> list[Slot]:
+        """The slots of the next iteration, one a learner of this rank. Raises what reading raised."""
         begin = time.perf_counter()
         with self._state:
             self._state.wait_for(lambda: self._ready or self._error is not None or self._closed)
@@ -69,32 +111,67 @@ class HostPipeline:
 
     def _serve(self) -> None:
         try:
-            while True:
-                with self._state:
-                    self._state.wait_for(lambda: self._closed or self._produced < self._next + self._prefetch)
-                    if self._closed:
-                        return
-                slots = self._read(self._produced)
-                with self._state:
-                    self._ready.append(slots)
-                    self._produced += 1
-                    self._state.notify_all()
+            while self._plan():
+                while len(self._runs) < self._reader.depth and self._worth_a_run():
+                    self._begin()
+                if self._runs:
+                    with self._trace.span("data", "read"):
+                        self._reader.end()
+                    self._deliver(self._runs.popleft())
         except BaseException as error:
             with self._state:
                 self._error = error
                 self._state.notify_all()
+        finally:
+            self._reader.close()
 
-    def _read(self, iteration: int) -> list[Slot]:
+    def _plan(self) -> bool:
+        """Lays down the slots of all iterations that may be read, once there is anything to do; False when closed."""
+        with self._state:
+            self._state.wait_for(
+                lambda: self._closed or self._runs or self._planned < self._next + self._prefetch or self._worth_a_run()
+            )
+            if self._closed:
+                return False
+            limit = self._next + self._prefetch
+        while self._planned < limit:
+            slots = self._slots_of(self._planned)
+            self._waiting.extend(slots)
+            self._iterations.append(slots)
+            self._planned += 1
+        return True
+
+    def _worth_a_run(self) -> bool:
+        """A whole run, or learners that have nothing else to wait for."""
+        waiting = sum(len(slot.arrays["counter"]) for slot in self._waiting)
+        return waiting >= self._reader.samples or (waiting > 0 and not (self._runs or self._ready))
+
+    def _begin(self) -> None:
+        slots, room = [self._waiting.popleft()], self._reader.samples
+        while self._waiting and (len(slots) + 1) * len(slots[0].arrays["counter"]) <= room:
+            slots.append(self._waiting.popleft())
+        self._runs.append(len(slots))
+        self._reader.begin(slots)
+
+    def _deliver(self, filled: int) -> None:
+        self._filled += filled
+        with self._state:
+            while self._iterations and self._filled >= len(self._iterations[0]):
+                slots = self._iterations.popleft()
+                self._filled -= len(slots)
+                self._ready.append(slots)
+            self._state.notify_all()
+
+    def _slots_of(self, iteration: int) -> list[Slot]:
+        """The slots of an iteration, to be filled."""
         timeline = self._timeline()
         counts, batch = timeline.counts(iteration), timeline.batch
         start = timeline.position(iteration) + sum(counts[: self._rank]) * batch
         slots = []
         for j in range(counts[self._rank]):
             slot = self._slot(batch)
-            epochs, samples = samples_at(start + j * batch, batch, self._data.count, self._seed)
-            read_into(self._data, samples, slot.arrays)
-            fill_counter(slot.arrays["counter"], self._seed, epochs, samples)
-            slot.samples = samples
+            slot.epochs, slot.samples = samples_at(start + j * batch, batch, self._data.count, self._seed)
+            fill_counter(slot.arrays["counter"], self._seed, slot.epochs, slot.samples)
             slots.append(slot)
         return slots
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from mpibow.data.dataset import COUNTER, Array, Samples, inputs_of
+
+
+def _none() -> Array:
+    return np.empty(0, np.int64)
 
 
 @dataclass
@@ -19,7 +23,8 @@ class Slot:
 
     arrays: dict[str, Array]
     release: Callable[[], None]
-    samples: Array | None = None  # (b,) which samples these are
+    samples: Array = field(default_factory=_none)  # (b,) which samples these are
+    epochs: Array = field(default_factory=_none)  # (b,) and in which epoch each
 
 
 def arrays_for(data: Samples, batch: int) -> dict[str, Array]:

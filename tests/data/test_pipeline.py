@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from mpibow.data.dataset import Array, ArrayData
+from mpibow.data.dataset import Array, ArrayData, read_into
 from mpibow.data.order import samples_at
-from mpibow.data.pipeline import HostPipeline
+from mpibow.data.pipeline import Direct, Pipeline
 from mpibow.data.slots import Slot, fill_counter
 from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import RecordError
@@ -31,9 +31,10 @@ def digits() -> ArrayData:
 def pipeline(
     timeline: Timeline | Callable[[], Timeline], *, rank: int = 0, iteration: int = 0, prefetch: int = 3,
     data: ArrayData | None = None,
-) -> Iterator[HostPipeline]:  # fmt: skip
+) -> Iterator[Pipeline]:  # fmt: skip
+    data = data or digits()
     source = timeline if callable(timeline) else lambda: timeline
-    made = HostPipeline(data or digits(), source, rank=rank, iteration=iteration, seed=SEED, prefetch=prefetch)
+    made = Pipeline(data, Direct(data), source, rank=rank, iteration=iteration, seed=SEED, prefetch=prefetch)
     try:
         yield made
     finally:
@@ -165,7 +166,7 @@ def test_an_error_of_the_reader_surfaces_after_what_was_read_before() -> None:
 
 def test_close_ends_a_reader_that_waits_for_room() -> None:
     data = Counting()
-    made = HostPipeline(data, lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=2)
+    made = Pipeline(data, Direct(data), lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=2)
     settled(lambda: data.batches)
     made.close()
     assert not made._thread.is_alive()
@@ -183,7 +184,7 @@ def test_close_ends_a_caller_that_waits_for_a_slot() -> None:
             raise OSError("too late")
 
     data, seen = Stuck(), []
-    made = HostPipeline(data, lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=2)
+    made = Pipeline(data, Direct(data), lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=2)
 
     def wait() -> None:
         try:
@@ -203,7 +204,7 @@ def test_close_ends_a_caller_that_waits_for_a_slot() -> None:
 
 def test_next_after_close() -> None:
     data = Counting()
-    made = HostPipeline(data, lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=1)
+    made = Pipeline(data, Direct(data), lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=1)
     settled(lambda: data.batches)
     made.close()
     made.next()
@@ -226,3 +227,47 @@ def test_counters_of_large_sample_numbers() -> None:
     counter = np.zeros((2, 4), np.uint32)
     fill_counter(counter, 2**32 - 1, np.array([3, 4]), np.array([5, (7 << 32) + 6]))
     assert counter.tolist() == [[2**32 - 1, 3, 5, 0], [2**32 - 1, 4, 6, 7]]
+
+
+class InRuns:
+    """Fills runs of up to `samples`, `depth` of them at once, as a library would that works in the background."""
+
+    def __init__(self, data: ArrayData, samples: int, depth: int) -> None:
+        self.data, self.samples, self.depth = data, samples, depth
+        self.under_way: list[list[Slot]] = []
+        self.sizes: list[int] = []
+        self.closed = False
+
+    def begin(self, slots: list[Slot]) -> None:
+        self.under_way.append(slots)
+        self.sizes.append(sum(len(slot.samples) for slot in slots))
+        assert len(self.under_way) <= self.depth
+
+    def end(self) -> None:
+        for slot in self.under_way.pop(0):
+            read_into(self.data, slot.samples, slot.arrays)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(("samples", "depth"), [(1, 1), (8, 2), (13, 3), (100, 2)])
+@pytest.mark.parametrize("prefetch", [1, 2, 12])
+def test_runs_are_cut_into_slots(samples: int, depth: int, prefetch: int) -> None:
+    """Whatever the size of a run and wherever its ends fall, the slots are the same."""
+    data = digits()
+    reader = InRuns(data, samples, depth)
+    timelines = [fixed(BATCH, (2, 3))]
+    made = Pipeline(data, reader, lambda: timelines[-1], rank=1, iteration=0, seed=SEED, prefetch=prefetch)
+    for t in range(25):
+        slots = made.next()
+        check(slots, timelines[-1], 1, t)
+        for slot in slots:
+            slot.release()
+        if t == 9:
+            timelines.append(timelines[-1].announce(t + prefetch + 1, (1, 1)))
+    made.close()
+    assert reader.closed
+    assert max(reader.sizes) <= max(samples, BATCH)
+    if samples == 13 and prefetch == 12:  # enough is ahead for whole runs: three slots of four
+        assert reader.sizes[:5] == [12] * 5
