@@ -212,7 +212,7 @@ def _job(arguments: argparse.Namespace, out: str) -> Job:
         if arguments.shape or arguments.classes:
             raise ConfigError(f"--shape, --classes: {RATINGS} has neither; leave them out")
         net = partial(matrix_factorisation, **TABLES)
-        return make_job(RATINGS, _config(arguments, out, None), net, _ratings(), None, standardise=False)
+        return make_job(RATINGS, _config(arguments, out, None), net, _ratings(), None, normalise="none")
     classes, shape = SHAPES[arguments.model]
     classes = arguments.classes or classes
     if arguments.shape:
@@ -225,7 +225,7 @@ def _job(arguments: argparse.Namespace, out: str) -> Job:
     images = generator.integers(256, size=(count, *shape), dtype=np.uint8)
     data = ArrayData(images, generator.integers(classes, size=len(images)), classes=classes, name="made up")
     config = _config(arguments, out, {"name": arguments.model})
-    return make_job(arguments.model, config, named_net(config, classes), data, None, standardise=True)
+    return make_job(arguments.model, config, named_net(config, classes), data, None, normalise="channel")
 
 
 def _ratings() -> NamedArrays:

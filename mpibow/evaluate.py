@@ -28,6 +28,7 @@ from mpibow.models.classifier import classifier
 from mpibow.run import checkpoint, directory
 from mpibow.run.evaluate import Evaluation, Evaluator
 from mpibow.run.state import read_centre
+from mpibow.scaling import Scaling
 
 THREADS = 8  # of one rank, at the most
 
@@ -64,12 +65,13 @@ def evaluate(
     top_k = top_k or config.evaluate.top_k
     if top_k is not None and top_k > expected["classes"]:
         raise ConfigError(f"--top-k: must be at most the {expected['classes']} classes of {folder}, got {top_k}")
+    scaling = Scaling.of(expected, partial(checkpoint.read_arrays, folder, "input"))
     build = classifier(
         net,
         records.shape,
         str(records.dtype),
-        expected["mean"],
-        expected["std"],
+        scaling.mean,
+        scaling.std,
         augmentation=augmentation,
         top_k=top_k,
     )

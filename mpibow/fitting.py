@@ -68,7 +68,7 @@ def fit(
     test: Source | None = None,
     *,
     name: str = "net",
-    normalise: bool = True,
+    normalise: str = "channel",
     augment: Mapping[str, Any] | None = None,
     resume: str | None = None,
     **settings: Any,
@@ -95,7 +95,7 @@ def fit(
         training = _samples(train, "train")
         classes = None if isinstance(training, NamedSamples) else training.classes
         testing = None if test is None else _samples(test, "test", classes)
-        job = make_job(name, config, net, training, testing, standardise=normalise, augmentation=augmentation)
+        job = make_job(name, config, net, training, testing, normalise=normalise, augmentation=augmentation)
         trained = run(job, comm, resume=resume, note=note)
         done.append(Fitted(trained.summary, trained.weights, job))
         return 0

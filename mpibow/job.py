@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from mpibow.models.classifier import Build, Net, classifier
 from mpibow.models.objective import LossNet, objective
 from mpibow.models.settings import Augmentation, Loss
 from mpibow.ops import MatrixFactorisation
+from mpibow.scaling import Scaling, scaling_of
 
 # What `python -m mpibow.train` does without a file: real digits, a small convolutional net, under a minute.
 BUILT_IN = {
@@ -37,7 +39,7 @@ BUILT_IN = {
 class Job:
     """`build` gives the graph for a batch size: inputs named as a slot's arrays, outputs loss, accuracy and logits.
 
-    The net of `NamedSamples` has its loss as its only output.
+    The net of `NamedSamples` has its loss as its only output, and no scaling.
     """
 
     title: str
@@ -45,6 +47,7 @@ class Job:
     build: Build
     train: Samples
     test: Samples | None
+    scaling: Scaling | None = None
     canonical: bool = False  # weights lie as they are saved, whatever the kernels want
 
     @property
@@ -82,8 +85,11 @@ class Job:
         return compile_plan(graph, self.layout, self.kernels, self.config.precision, training=training)
 
 
-def open_job(config: Config) -> Job:
-    """The job of a config that names its model and data. Raises ConfigError or RecordError."""
+def open_job(config: Config, scaling: Scaling | None = None) -> Job:
+    """The job of a config that names its model and data. Raises ConfigError or RecordError.
+
+    `scaling` is what another rank found data.normalise to mean, so that no image is read for it again.
+    """
     assert config.model is not None
     assert config.data is not None
     train = open_data(config.data.train)
@@ -95,8 +101,9 @@ def open_job(config: Config) -> Job:
     net = named_net(config, train.classes)
     title = f"{config.model.name}-{Path(config.data.train).resolve().parent.name}"
     return make_job(
-        title, config, net, train, test, standardise=config.data.normalise, augmentation=config.data.augment
-    )
+        title, config, net, train, test, normalise=config.data.normalise, augmentation=config.data.augment,
+        scaling=scaling,
+    )  # fmt: skip
 
 
 def named_net(config: Config, classes: int) -> Net:
@@ -120,10 +127,14 @@ def make_job(
     train: Samples,
     test: Samples | None,
     *,
-    standardise: bool,
+    normalise: str,
     augmentation: Augmentation | None = None,
+    scaling: Scaling | None = None,
 ) -> Job:
-    """The job of a net given as a function, on data given as objects. Raises ConfigError where they don't fit."""
+    """The job of a net given as a function, on data given as objects. Raises ConfigError where they don't fit.
+
+    `normalise` is as data.normalise; `scaling` what it comes to, where that is known already.
+    """
     augmentation = augmentation or Augmentation()
     if isinstance(train, NamedSamples) and (test is None or isinstance(test, NamedSamples)):
         return _loss_job(title, config, net, train, test, augmentation)
@@ -136,15 +147,18 @@ def make_job(
         )
     if test is not None and test.classes > train.classes:
         raise ConfigError(f"data.test: {test.name} has {test.classes} classes, data.train has {train.classes}")
-    mean, std = (train.mean, train.std) if standardise else (None, None)
     loss, top_k = config.loss, config.evaluate.top_k
     _check_augmentation(augmentation, train, config)
     if loss.ignore is not None and loss.ignore >= train.classes:
         raise ConfigError(f"loss.ignore: must be one of {train.name}'s {train.classes} classes, got {loss.ignore}")
     if top_k is not None and top_k > train.classes:
         raise ConfigError(f"evaluate.top_k: must be at most the {train.classes} classes of {train.name}, got {top_k}")
-    build = classifier(net, train.shape, str(train.dtype), mean, std, augmentation=augmentation, loss=loss, top_k=top_k)
-    job = Job(title, config, build, train, test)
+    scaling = scaling or scaling_of(normalise, train, partial(print, file=sys.stderr))
+    build = classifier(
+        net, train.shape, str(train.dtype), scaling.mean, scaling.std, augmentation=augmentation, loss=loss,
+        top_k=top_k,
+    )  # fmt: skip
+    job = Job(title, config, build, train, test, scaling)
     graph = job.build(config.batch_size)
     logits = graph.tensors[graph.outputs["logits"]]
     if logits.shape[1] < train.classes:
@@ -217,6 +231,15 @@ def _check_augmentation(settings: Augmentation, data: Dataset, config: Config) -
         raise ConfigError(
             f"data.augment.pad: must be below {settings.crop or smallest}, the smaller extent of the window that is "
             f"cropped, got {settings.pad}"
+        )
+    if settings.cutout is not None and settings.cutout > (settings.crop or smallest):
+        raise ConfigError(
+            f"data.augment.cutout: must be at most {settings.crop or smallest}, the smaller extent of the images that "
+            f"are trained on, got {settings.cutout}"
+        )
+    if settings.jitter is not None and settings.jitter.saturation and data.shape[0] != 3:
+        raise ConfigError(
+            f"data.augment.jitter.saturation: is of images of 3 channels, {data.name} has {data.shape}; leave it out"
         )
 
 

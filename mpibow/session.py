@@ -325,7 +325,7 @@ class Session:
         with self.trace.span("checkpoint", "save"):
             state = snapshot(
                 header, self._plan, timeline, self.iteration, self.replicas, self.rule, self.statistics(),
-                self.synchroniser.unsent,
+                self.synchroniser.unsent, {} if self.job.scaling is None else self.job.scaling.arrays(),
             )  # fmt: skip
             self._saved = checkpoint.save(folder, state, self.synchroniser.call)
         if self.rank == 0:
@@ -438,9 +438,9 @@ class Session:
         data = self.job.train
         if isinstance(data, NamedSamples):
             return {"inputs": {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}}
-        scaling = self.config.data is None or self.config.data.normalise
-        mean, std = (list(data.mean), list(data.std)) if scaling else (None, None)
-        return {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes, "mean": mean, "std": std}
+        assert self.job.scaling is not None
+        kind = {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes}
+        return {**kind, **self.job.scaling.entries()}
 
     def _waits(self) -> dict[str, float]:
         sync = self.synchroniser

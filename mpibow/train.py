@@ -22,6 +22,7 @@ from mpibow.origin import learner_counts
 from mpibow.run.chrome import WINDOW, check_path, open_trace
 from mpibow.run.directory import on_rank_0
 from mpibow.run.signals import Signals
+from mpibow.scaling import Scaling
 from mpibow.session import Session
 from mpibow.summary import Trained
 from mpibow.sync.rules import check_rule
@@ -104,13 +105,12 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     check_rule(config.rule, sum(counts))
     trace = open_trace(arguments.timeline, arguments.timeline_iterations)
 
-    def look() -> None:  # one rank converts, and what it can't open no rank can
+    def look() -> Scaling | None:  # one rank converts and reads for data.normalise; what it can't open no rank can
         if arguments.timeline is not None:
             check_path(arguments.timeline)
-        open_job(config)
+        return open_job(config).scaling
 
-    on_rank_0(lambda function: function(comm), comm.rank, look)
-    job = open_job(config)
+    job = open_job(config, on_rank_0(lambda function: function(comm), comm.rank, look))
     if arguments.check:
         if comm.rank == 0:
             print(describe_job(job, counts))

@@ -15,7 +15,7 @@ from mpibow.config.strict import Rest, build, plain
 from mpibow.config.words import show
 from mpibow.errors import ConfigError
 from mpibow.learn.settings import Sgd
-from mpibow.models.settings import Augmentation, Loss
+from mpibow.models.settings import Augmentation, Loss, Normalisation
 from mpibow.sync.settings import Sma, Ssgd
 
 Count = Annotated[int, AtLeast(1)]
@@ -56,7 +56,11 @@ class Model:
 class Data:
     train: Annotated[Text, "data set to learn from"]
     test: Annotated[Text | None, "data set to evaluate the centre on"] = None
-    normalise: Annotated[bool, "subtract the training data's mean and divide by its spread"] = True
+    normalise: Annotated[
+        Normalisation,
+        "subtract the training data's mean of each channel, or pixel, and divide by each channel's spread; "
+        "half is x / 127.5 - 1",
+    ] = "channel"
     augment: Augmentation = field(default_factory=Augmentation)
 
 
@@ -156,6 +160,9 @@ class Config:
         data = settings.get("data")
         if isinstance(data, dict) and isinstance(data.get("augment"), list):
             problems.append(f"data.augment: must be as {{pad: 4, flip: true}}, got {show(data.pop('augment'))}")
+        if isinstance(data, dict) and isinstance(data.get("normalise"), bool):
+            word = "channel" if data["normalise"] else "none"
+            problems.append(f"data.normalise: is a word now, write {word} for {show(data.pop('normalise'))}")
         if settings.get("learners") == "auto":
             del settings["learners"]
             problems.append("learners: auto is not there yet; give a number, or a list with a number for each rank")

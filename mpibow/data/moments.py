@@ -1,13 +1,19 @@
-"""Mean and standard deviation per channel, of images that pass by one at a time."""
+"""Means and standard deviations of images: per channel as they pass by one at a time, per value of a data set."""
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from mpibow.data.dataset import Dataset
+
 Array = npt.NDArray[Any]
+PART = 4 << 20  # bytes that are read at once
 
 
 class Moments:
@@ -34,3 +40,24 @@ class Moments:
         """1 where all values are equal, so that it can be divided by."""
         spread = np.sqrt(self.squares / self.count)
         return np.where(spread > 0, spread, 1.0)
+
+
+def mean_image(data: Dataset, note: Callable[[str], None] = lambda text: None, patience: float = 5.0) -> Array:
+    """The mean of every value over all images of `data`, float64 of their shape; each image is read once, in order.
+
+    Sums are whole numbers for uint8, float64 for float32, always in the same order: the same bits on every rank. What
+    takes more than `patience` seconds is noted, and again each time that twice as long has passed.
+    """
+    rows = max(1, min(data.count, PART // (math.prod(data.shape) * data.dtype.itemsize)))
+    images, labels = np.empty((rows, *data.shape), data.dtype), np.empty(rows, np.int32)
+    total: Array = np.zeros(data.shape, np.uint64 if data.dtype == np.uint8 else np.float64)
+    begin = time.monotonic()
+    for first in range(0, data.count, rows):
+        n = min(rows, data.count - first)
+        data.read(np.arange(first, first + n), images[:n], labels[:n])
+        total += images[:n].sum(axis=0, dtype=total.dtype)
+        if time.monotonic() - begin > patience and first + n < data.count:
+            note(f"data.normalise: {first + n:,} of {data.count:,} images of {data.name} are in the mean image")
+            patience *= 2
+    mean: Array = total / data.count
+    return mean

@@ -38,7 +38,7 @@ class Operator(Protocol):
     y (output) and w (weights) its backward reads, empty where it only reads what its kernel saved. `differentiable`
     says for which inputs there is a gradient, None for an operator without backward; `shares` which gradient that of
     input i is: OUTPUT the output's own, j that of input j, None one of its own; `is_view` that the output is the
-    input under another shape: no kernel runs.
+    input under another shape: no kernel runs. `dtype` is the output's for inputs of these.
     """
 
     kind: ClassVar[str]
@@ -47,6 +47,7 @@ class Operator(Protocol):
     @property
     def differentiable(self) -> tuple[int, ...] | None: ...
     def infer(self, *shapes: Shape) -> Shape: ...
+    def dtype(self, *dtypes: str) -> str: ...
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]: ...
     def statistics(self, *shapes: Shape) -> Mapping[str, Weight]: ...
     def shares(self, i: int) -> int | None: ...
@@ -54,7 +55,7 @@ class Operator(Protocol):
 
 
 class Op:
-    """The defaults of an operator record: no weights, no statistics, nothing read, a gradient for input 0."""
+    """An operator record's defaults: no weights, no statistics, nothing read, a gradient for input 0, y as FLOAT."""
 
     kind: ClassVar[str]
     reads: ClassVar[frozenset[str]] = frozenset()
@@ -62,6 +63,9 @@ class Op:
     @property
     def differentiable(self) -> tuple[int, ...] | None:
         return (0,)
+
+    def dtype(self, *dtypes: str) -> str:
+        return FLOAT
 
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
         return {}
@@ -145,7 +149,8 @@ class Graph:
 
     def append(self, node: Node, shape: Shape) -> Tensor:
         """The output (shape) of a node that is taken over as it is, as rewriting a graph does."""
-        output = self._tensor(node.name, shape, FLOAT)
+        dtype = node.op.dtype(*(self.tensors[name].dtype for name in node.inputs))
+        output = self._tensor(node.name, shape, dtype)
         self.nodes.append(node)
         return output
 

@@ -98,7 +98,8 @@ def compile_steps(graph: Graph, training: bool, formats: Mapping[str, str] | Non
     steps = []
     for node in graph.nodes:
         if node.op.is_view(training):
-            values[node.name] = replace(values[node.name], base=node.inputs[0])
+            base = values[node.inputs[0]]
+            values[node.name] = replace(values[node.name], base=base.name, dtype=base.dtype)
         else:
             steps.append(Step("forward", node, node.inputs, (node.name,), weights=_weights(node)))
     if training:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import partial
 from typing import Protocol
 
 from mpibow.graph.graph import Graph, Shape, Tensor
@@ -11,6 +13,8 @@ from mpibow.ops import (
     accuracy,
     augment,
     centre_crop,
+    cutout,
+    jitter,
     mix,
     mix_shares,
     normalise,
@@ -43,8 +47,8 @@ def classifier(
     """Graphs with inputs image (batch, *shape) and label (and counter, where random numbers are drawn).
 
     Their outputs are loss, accuracy and logits, to evaluate with also top_k: hit or miss among the k likeliest. The net
-    sees (image - mean) / std per channel, or the stored values where none are given. `augmentation` and `loss` are of
-    training; but evaluated images are cropped as well.
+    sees (image - mean) / std, or the stored values where none are given: std one a channel, mean as well, or one for
+    every value of an image. `augmentation` and `loss` are of training; but evaluated images are cropped as well.
     """
     augmentation, loss = augmentation or Augmentation(), loss or Loss()
 
@@ -52,8 +56,8 @@ def classifier(
         graph = Graph()
         image = graph.input("image", (batch, *shape), dtype)
         label = graph.input("label", (batch,), "int32")
-        seen = _augmented(image, augmentation, training)
-        scaled = normalise(seen, tuple(mean or (0.0,) * shape[0]), tuple(std or (1.0,) * shape[0]))
+        scale = partial(normalise, mean=tuple(mean or (0.0,) * shape[0]), std=tuple(std or (1.0,) * shape[0]))
+        scaled = _seen(image, augmentation, scale, training, whole=mean is not None and len(mean) > shape[0])
         share = mix_shares(counter_of(image), augmentation.mixup) if training and augmentation.mixup else None
         logits = graph.output("logits", net(scaled if share is None else mix(scaled, share)))
         graph.output("loss", _loss(logits, label, share, loss if training else Loss()))
@@ -71,8 +75,29 @@ def _loss(logits: Tensor, label: Tensor, share: Tensor | None, settings: Loss) -
     return soft_cross_entropy(logits, mix(one_hot(label, logits.shape[1]), share), smoothing=settings.smoothing)
 
 
-def _augmented(image: Tensor, settings: Augmentation, training: bool) -> Tensor:
+def _seen(
+    image: Tensor, settings: Augmentation, scale: Callable[[Tensor], Tensor], training: bool, whole: bool
+) -> Tensor:
+    """The image at its place, in other colours, scaled, with a square cut out: bytes until they are scaled.
+
+    With `whole` its place comes after its colours and the scaling: a mean image is subtracted where its pixels lie, and
+    what is padded is the mean (He et al., arXiv:1512.03385, section 4.2).
+    """
+    if whole:
+        seen = _placed(scale(_coloured(image, settings, training)), settings, training)
+    else:
+        seen = scale(_coloured(_placed(image, settings, training), settings, training))
+    return cutout(seen, settings.cutout) if training and settings.cutout else seen
+
+
+def _placed(image: Tensor, settings: Augmentation, training: bool) -> Tensor:
     crop = None if settings.crop is None else (settings.crop, settings.crop)
-    if training and settings.of_images:
+    if training and settings.of_places:
         return augment(image, pad=settings.pad, crop=crop, flip=settings.flip)
     return image if crop is None else centre_crop(image, crop)
+
+
+def _coloured(image: Tensor, settings: Augmentation, training: bool) -> Tensor:
+    if not training or settings.jitter is None or not settings.of_colours:
+        return image
+    return jitter(image, **asdict(settings.jitter))

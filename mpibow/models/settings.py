@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
 
 from mpibow.bounds import Above, AtLeast, AtMost, Below
+
+Normalisation = Literal["channel", "pixel", "half", "none"]
+
+
+@dataclass(frozen=True)
+class Jitter:
+    """Of colours, in this order. A factor is drawn evenly from [max(0, 1 - s), 1 + s], s being the setting."""
+
+    brightness: Annotated[float, AtLeast(0), "how far from 1 a random factor of the brightness may be"] = 0.0
+    contrast: Annotated[float, AtLeast(0), "how far from 1 a random factor of the contrast may be"] = 0.0
+    saturation: Annotated[float, AtLeast(0), "the same of the saturation, for images of 3 channels"] = 0.0
 
 
 @dataclass(frozen=True)
@@ -18,15 +29,29 @@ class Augmentation:
         "height and width of the window, in evaluation the centre; null is the whole image's",
     ] = None
     flip: Annotated[bool, "flip left to right with probability 1/2"] = False
+    cutout: Annotated[
+        Annotated[int, AtLeast(1)] | None,
+        "side of a square anywhere in the normalised image whose values become 0, the mean",
+    ] = None
+    jitter: Jitter | None = field(default_factory=Jitter)
     mixup: Annotated[
         Annotated[float, Above(0), AtMost(100)] | None,
         "mix each sample with another of its batch, by shares of Beta(mixup, mixup)",
     ] = None
 
     @property
+    def of_places(self) -> bool:
+        """Whether a window is taken at random."""
+        return self.pad > 0 or self.crop is not None or self.flip
+
+    @property
+    def of_colours(self) -> bool:
+        return self.jitter not in (None, Jitter())
+
+    @property
     def of_images(self) -> bool:
         """Whether anything of it needs height and width."""
-        return self.pad > 0 or self.crop is not None or self.flip
+        return self.of_places or self.of_colours or self.cutout is not None
 
 
 @dataclass(frozen=True)

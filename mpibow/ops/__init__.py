@@ -14,8 +14,9 @@ from mpibow.ops.activation import (
     sigmoid,
     tanh,
 )
-from mpibow.ops.augment import Augment, CentreCrop, augment, centre_crop
+from mpibow.ops.augment import Augment, CentreCrop, Cutout, augment, centre_crop, cutout
 from mpibow.ops.batch_norm import BatchNorm, batch_norm
+from mpibow.ops.colour import Jitter, jitter
 from mpibow.ops.combine import Add, Concat, Maximum, Multiply, add, concat, maximum, multiply
 from mpibow.ops.conv import Conv2d, conv2d
 from mpibow.ops.dense import Dense, dense
@@ -61,12 +62,14 @@ __all__ = [
     "Concat",
     "Constant",
     "Conv2d",
+    "Cutout",
     "Dense",
     "Dropout",
     "Flatten",
     "Gelu",
     "GlobalAvgPool2d",
     "He",
+    "Jitter",
     "LayerNorm",
     "LeakyRelu",
     "LocalResponseNorm",
@@ -98,11 +101,13 @@ __all__ = [
     "clipped_relu",
     "concat",
     "conv2d",
+    "cutout",
     "dense",
     "dropout",
     "flatten",
     "gelu",
     "global_avg_pool2d",
+    "jitter",
     "layer_norm",
     "leaky_relu",
     "local_response_norm",

@@ -1,4 +1,4 @@
-"""Augmentation of stored images, in front of all else: a random window to train on, the centre to evaluate."""
+"""Augmentation of places: a random window to train on, the centre to evaluate, a square that is cut out."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from mpibow.ops.window import Pair
 class Augment(Op):
     """y[n] = a window of `crop` (height, width) in x[n] with `pad` zeros around it, flipped left to right or not.
 
-    x (batch, channels, height, width) may be uint8, y is of the plan's precision; there is no gradient. The numbers
-    are those of one Philox block w a sample, counter (0, sample low, sample high, epoch), key (seed, the node's
-    stream): of the `places` (height + 2 pad - crop height + 1) for the window's top the one is w[0] places >> 32,
-    likewise w[1] for its left, and it is flipped where w[2] >> 31 is 1.
+    x is (batch, channels, height, width) of any dtype, which is y's as well; there is no gradient. The numbers are
+    those of one Philox block w a sample, counter (0, sample low, sample high, epoch), key (seed, the node's stream):
+    of the `places` (height + 2 pad - crop height + 1) for the window's top the one is w[0] places >> 32, likewise w[1]
+    for its left, and it is flipped where w[2] >> 31 is 1.
     """
 
     pad: int
@@ -35,6 +35,9 @@ class Augment(Op):
             raise ShapeError(f"pad must be at least 0 and below the crop {self.crop}, got {self.pad}")
         return _cropped(x, self.crop)
 
+    def dtype(self, *dtypes: str) -> str:
+        return dtypes[0]
+
 
 @dataclass(frozen=True)
 class CentreCrop(Op):
@@ -49,6 +52,33 @@ class CentreCrop(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         return _cropped(shapes[0], self.crop)
+
+    def dtype(self, *dtypes: str) -> str:
+        return dtypes[0]
+
+
+@dataclass(frozen=True)
+class Cutout(Op):
+    """y = x, but 0 in a square of side `length` in all channels (DeVries and Taylor, arXiv:1708.04552).
+
+    Its centre lies anywhere in the image, its rows and columns outside the image are left out: with w the sample's
+    Philox block as in Augment, the first row is (w[0] height >> 32) - length // 2, the first column is
+    (w[1] width >> 32) - length // 2. x (batch, channels, height, width) is normalised already, so that 0 is grey.
+    """
+
+    length: int
+    kind: ClassVar[str] = "cutout"
+    differentiable: ClassVar[tuple[int, ...] | None] = None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        x, counter = shapes
+        if counter != (x[0], 4):
+            raise ShapeError("the counter must be (batch, 4)")
+        if len(x) != 4:
+            raise ShapeError("input must be (batch, channels, height, width)")
+        if self.length < 1:
+            raise ShapeError(f"length must be at least 1, got {self.length}")
+        return x
 
 
 def _cropped(x: Shape, crop: Pair) -> Shape:
@@ -70,3 +100,8 @@ def augment(
 def centre_crop(x: Tensor, crop: Pair, *, name: str | None = None) -> Tensor:
     """x (n, c, h, w) of any dtype -> (n, c, *crop)."""
     return x.graph.add(CentreCrop(crop), x, name=name)
+
+
+def cutout(x: Tensor, length: int, *, name: str | None = None) -> Tensor:
+    """x (n, c, h, w) -> the same shape, a square of it 0; for a training graph only."""
+    return x.graph.add(Cutout(length), x, counter_of(x), name=name)

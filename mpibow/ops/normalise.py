@@ -1,8 +1,9 @@
-"""From stored pixels to what a network likes: the graph's first node."""
+"""From stored pixels to what a network likes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 from typing import ClassVar
 
 from mpibow.errors import ShapeError
@@ -11,7 +12,10 @@ from mpibow.graph.graph import Op, Shape, Tensor
 
 @dataclass(frozen=True)
 class Normalise(Op):
-    """y = (x - mean) / std, per channel (axis 1); x may be uint8, y is of the plan's precision. It has no gradient."""
+    """y = (x - mean) / std; x may be uint8, y is of the plan's precision. It has no gradient.
+
+    `std` is one number a channel (axis 1), `mean` as well, or one for every value of a sample, in C order.
+    """
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
@@ -20,13 +24,16 @@ class Normalise(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
-        if len(x) < 2 or not len(self.mean) == len(self.std) == x[1]:
-            raise ShapeError(f"{len(self.mean)} means and {len(self.std)} standard deviations must be one a channel")
+        if len(x) < 2 or len(self.mean) not in (x[1], prod(x[1:])) or len(self.std) != x[1]:
+            raise ShapeError(
+                f"{len(self.mean)} means and {len(self.std)} standard deviations must be one a channel, "
+                "or means one a value"
+            )
         if min(self.std) <= 0:
             raise ShapeError(f"standard deviations must be above 0, got {min(self.std)}")
         return x
 
 
 def normalise(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...], *, name: str | None = None) -> Tensor:
-    """x (n, c, ...) of any dtype -> (x - mean) / std."""
+    """x (n, c, ...) of any dtype -> (x - mean) / std, means one a channel or one for every value of a sample."""
     return x.graph.add(Normalise(tuple(mean), tuple(std)), x, name=name)

@@ -3,6 +3,7 @@
 iteration-00001234/
     centre.safetensors     the centre by weight names in canonical shapes: what is evaluated and exported
     common.safetensors     the rest of what all ranks share: W, z_prev, the pending common step
+    input.safetensors      where data.normalise is pixel: the mean image, as an evaluation wants it
     rank-0.safetensors     that rank's replicas: weights and momenta (learners, size), its unsent steps
     checkpoint.json        everything else, and the size and CRC32C of each file; written last
 """
@@ -14,7 +15,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,16 @@ Call = Callable[[Callable[[Communicator], Any]], Any]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A run between two iterations: `header` is JSON, `own` this rank's arrays, the others are the same on all."""
+    """A run between two iterations: `header` is JSON, `own` this rank's arrays, the others are the same on all.
+
+    `inputs` are of the training data, where there is anything that the header is too small for.
+    """
 
     header: Mapping[str, Any]
     centre: Mapping[str, Array]
     common: Mapping[str, Array]
     own: Mapping[str, Array]
+    inputs: Mapping[str, Array] = field(default_factory=dict)
 
 
 def name_of(iteration: int) -> str:
@@ -59,6 +64,7 @@ def save(folder: Path, snapshot: Snapshot, call: Call) -> Path:
     files = {f"rank-{rank}.safetensors": snapshot.own}
     if rank == 0:
         files |= {"centre.safetensors": snapshot.centre, "common.safetensors": snapshot.common}
+        files |= {"input.safetensors": snapshot.inputs} if snapshot.inputs else {}
     written = _together(call, lambda: {name: _write(aside / name, arrays) for name, arrays in files.items()}, aside)
     header = {**snapshot.header, "format": FORMAT, "files": {k: v for part in written for k, v in part.items()}}
     _together(call, lambda: _finish(aside, final, header) if rank == 0 else None, aside)

@@ -25,11 +25,11 @@ FLAT = {"weights", "momenta", "mean", "previous", "common", "pending"}
 
 def snapshot(
     header: Mapping[str, Any], plan: Plan, timeline: Timeline, iteration: int, replicas: Replicas, rule: Rule,
-    statistics: Array, unsent: Tally,
+    statistics: Array, unsent: Tally, inputs: Mapping[str, Array],
 ) -> Snapshot:  # fmt: skip
     """The run before `iteration`, with `header`'s entries beside what is needed here; nothing may be under way.
 
-    `statistics` (statistics.size,) are the centre's.
+    `statistics` (statistics.size,) are the centre's, `inputs` what an evaluation must know of the training data.
     """
     state = rule.state()
     tally = np.array(astuple(unsent), np.float64)
@@ -54,7 +54,7 @@ def snapshot(
         {key: repack(array, lies, stored) if key in FLAT else array for key, array in arrays.items()}
         for arrays in (state.common, own)
     )
-    return Snapshot(entries, named(plan, rule.centre, statistics), common, own)
+    return Snapshot(entries, named(plan, rule.centre, statistics), common, own, inputs)
 
 
 def named(plan: Plan, centre: Array, statistics: Array) -> dict[str, Array]:

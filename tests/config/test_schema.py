@@ -10,7 +10,7 @@ from mpibow.config.schema import Checkpoint, Data, Evaluate, Every, Model, Stop
 from mpibow.errors import ConfigError
 from mpibow.learn.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, Step, Warmup
 from mpibow.learn.settings import Sgd
-from mpibow.models.settings import Augmentation, Loss
+from mpibow.models.settings import Augmentation, Jitter, Loss
 from mpibow.sync.settings import Sma, Ssgd
 
 RUN = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}
@@ -123,6 +123,15 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
             "data.augment: must be as {pad: 4, flip: true}, got ['pad4', 'crop', 'flip']",
         ),
         (["data.augment.mixup=0"], "data.augment.mixup: must be a number above 0 and of at most 100 or null, got 0"),
+        (["data.augment.cutout=0"], "data.augment.cutout: must be an integer of at least 1 or null, got 0"),
+        (
+            ["data.augment.jitter.contrast=-0.4"],
+            "data.augment.jitter.contrast: must be a number of at least 0, got -0.4",
+        ),
+        (["data.augment.jitter=0.4"], "data.augment.jitter: must be a mapping of settings or null, got 0.4"),
+        (["data.normalise=true"], "data.normalise: is a word now, write channel for true"),
+        (["data.normalise=false"], "data.normalise: is a word now, write none for false"),
+        (["data.normalise=mean"], "data.normalise: must be one of channel, pixel, half, none, got 'mean'"),
         (["loss.smoothing=1"], "loss.smoothing: must be a number of at least 0 and below 1, got 1"),
         (["loss.ignore=-100"], "loss.ignore: must be an integer of at least 0 or null, got -100"),
         (["evaluate.top_k=1"], "evaluate.top_k: must be an integer of at least 2 or null, got 1"),
@@ -178,8 +187,14 @@ model: {name: lenet, classes: null, width: 3}
 data:
   train: data/mnist/train
   test: null
-  normalise: true
-  augment: {pad: 0, crop: null, flip: false, mixup: null}
+  normalise: channel
+  augment:
+    pad: 0
+    crop: null
+    flip: false
+    cutout: null
+    jitter: {brightness: 0.0, contrast: 0.0, saturation: 0.0}
+    mixup: null
 batch_size: 16
 learners: [2, 1]
 rule: {name: ssgd, scale_lr: false, resync: 1000}
@@ -239,13 +254,20 @@ rules = st.one_of(
     st.builds(Sma, gain=st.just("none"), momentum=st.just("auto") | fraction, period=counts),
 )
 augmentations = st.builds(
-    Augmentation, st.integers(0, 9), st.none() | counts, st.booleans(), st.none() | st.floats(1e-9, 100)
+    Augmentation,
+    pad=st.integers(0, 9),
+    crop=st.none() | counts,
+    flip=st.booleans(),
+    cutout=st.none() | counts,
+    jitter=st.none() | st.builds(Jitter, positive, positive, positive),
+    mixup=st.none() | st.floats(1e-9, 100),
 )
+normalisations = st.sampled_from(["channel", "pixel", "half", "none"])
 configs = st.builds(
     Config,
     name=st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,9}", fullmatch=True),
     model=st.builds(Model, texts, st.none() | st.integers(2, 1000), st.dictionaries(keys, scalars | st.lists(scalars))),
-    data=st.builds(Data, texts, st.none() | texts, st.booleans(), augmentations),
+    data=st.builds(Data, texts, st.none() | texts, normalisations, augmentations),
     learners=counts | st.lists(counts, min_size=1).map(tuple),
     rule=rules,
     update=st.builds(Sgd, lr=positive, momentum=fraction, weight_decay=positive, schedule=schedules),

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpibow.graph.graph import Shape, Tensor, Weight
+from mpibow.graph.graph import FLOAT, Shape, Tensor, Weight
 from mpibow.graph.kernel import Call, Kernel, Run
 
 
@@ -22,6 +22,9 @@ class Product:
 
     def infer(self, *shapes: Shape) -> Shape:
         return shapes[0]
+
+    def dtype(self, *dtypes: str) -> str:
+        return FLOAT
 
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
         return {}

@@ -93,11 +93,18 @@ ERRORS: dict[str, tuple[Make, str]] = {
     ),
     "means of another number of channels": (
         lambda g, x: ops.normalise(x, (0.0, 0.0), (1.0, 1.0, 1.0)),
-        "normalise1 (normalise of image (2, 3, 8, 8)): 2 means and 3 standard deviations must be one a channel",
+        "normalise1 (normalise of image (2, 3, 8, 8)): 2 means and 3 standard deviations must be one a channel, "
+        "or means one a value",
+    ),
+    "standard deviations of another number of channels": (
+        lambda g, x: ops.normalise(x, (0.0,) * 192, (1.0,) * 192),
+        "normalise1 (normalise of image (2, 3, 8, 8)): 192 means and 192 standard deviations must be one a channel, "
+        "or means one a value",
     ),
     "normalise of one axis": (
         lambda g, x: ops.normalise(label(g), (0.0,), (1.0,)),
-        "normalise1 (normalise of label (2,)): 1 means and 1 standard deviations must be one a channel",
+        "normalise1 (normalise of label (2,)): 1 means and 1 standard deviations must be one a channel, "
+        "or means one a value",
     ),
     "a standard deviation of 0": (
         lambda g, x: ops.normalise(x, (0.0,) * 3, (1.0, 0.0, 2.0)),

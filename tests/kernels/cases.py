@@ -67,6 +67,13 @@ CASES = [
     Case(ops.Augment(1, (2, 2), False), ((4, 3, 4, 4), (4, 4)), ("uint8", "uint32"), 1 << 32, id="pad and crop"),
     Case(ops.CentreCrop((3, 2)), ((2, 2, 6, 5),), ("uint8",), 256),
     Case(ops.CentreCrop((4, 3)), ((2, 1, 4, 3),), id="all of it"),
+    Case(ops.Cutout(3), ((9, 2, 6, 5), (9, 4)), (FLOAT, "uint32"), 1 << 32),
+    Case(ops.Cutout(4), ((5, 1, 4, 7), (5, 4)), (FLOAT, "uint32"), 1 << 32, id="even"),
+    Case(ops.Jitter(0.4, 0.3, 0.5, 255.0), ((5, 3, 4, 5), (5, 4)), ("uint8", "uint32"), 1 << 32),
+    Case(ops.Jitter(1.5, 2.0, 3.0, 255.0), ((9, 3, 3, 3), (9, 4)), ("uint8", "uint32"), 1 << 32, id="wide"),
+    Case(ops.Jitter(0.5), ((3, 2, 3, 4), (3, 4)), (FLOAT, "uint32"), 1 << 32, id="brightness"),
+    Case(ops.Jitter(0.0, 0.9), ((4, 2, 3, 4), (4, 4)), (FLOAT, "uint32"), 1 << 32, id="contrast"),
+    Case(ops.Jitter(0.0, 0.0, 0.7), ((4, 3, 2, 5), (4, 4)), (FLOAT, "uint32"), 1 << 32, id="saturation"),
     Case(ops.Flatten(), ((2, 3, 4),)),
     Case(ops.MixShares(0.2), ((7, 4),), ("uint32",), 1 << 32),
     Case(ops.MixShares(1.0), ((1, 4),), ("uint32",), 1 << 32, id="evenly"),
@@ -74,6 +81,7 @@ CASES = [
     Case(ops.Mix(), ((1, 3), (1,)), id="alone"),
     Case(ops.OneHot(3), ((6,),), ("int32",)),
     Case(ops.Normalise((3.0, 120.0), (2.0, 60.0)), ((2, 2, 3, 3),), ("uint8",), 256),
+    Case(ops.Normalise(tuple(range(100, 118)), (2.0, 60.0)), ((3, 2, 3, 3),), ("uint8",), 256, id="a mean image"),
     Case(ops.SoftmaxCrossEntropy(), ((6, 4), (6,)), (FLOAT, "int32")),
     Case(ops.SoftmaxCrossEntropy(0.1), ((6, 4), (6,)), (FLOAT, "int32"), id="smoothing"),
     Case(ops.SoftmaxCrossEntropy(0.0, 2), ((9, 4), (9,)), (FLOAT, "int32"), id="ignore"),
@@ -140,7 +148,9 @@ class Bench:
             k: generator.uniform(0.5, 2.0, v.shape).astype(dtype) for k, v in case.op.statistics(*case.shapes).items()
         }
         self.dw = {k: np.full_like(v, np.nan) for k, v in self.w.items()}
-        self.y, self.dy = np.full(self.shape, np.nan, dtype), generator.standard_normal(self.shape).astype(dtype)
+        made = case.op.dtype(*dtypes)
+        self.y = poisoned(self.shape, dtype if made == FLOAT else made)
+        self.dy = generator.standard_normal(self.shape).astype(dtype)
         gradients = case.op.differentiable or ()
         self.dx = tuple(np.full_like(x, np.nan) if i in gradients else None for i, x in enumerate(self.x))
         shapes = Shapes(case.shapes, self.shape, training, tuple(gradients) if training else ())
@@ -153,11 +163,7 @@ class Bench:
         self.saved = self._arrays(self.buffers.saved)
 
     def _arrays(self, specs: Mapping[str, Any]) -> dict[str, Any]:
-        arrays = {}
-        for key, (shape, kind) in specs.items():
-            arrays[key] = np.empty(shape, self.dtype if kind == FLOAT else kind)
-            arrays[key].view(np.uint8).fill(0xFF)  # NaN, or a wild integer
-        return arrays
+        return {key: poisoned(shape, self.dtype if kind == FLOAT else kind) for key, (shape, kind) in specs.items()}
 
     def _weight_tags(self, backward: bool) -> tuple[dict[str, str], dict[str, str]]:
         """The layouts of weights as the call reads them, and of their gradients."""
@@ -213,6 +219,13 @@ class Bench:
             array.view(np.uint8).fill(0xFF)
 
 
+def poisoned(shape: tuple[int, ...], dtype: str) -> Array:
+    """Room for numbers: NaN, or wild integers."""
+    array = np.empty(shape, dtype)
+    array.view(np.uint8).fill(0xFF)
+    return array
+
+
 def _inward(array: Array, tag: str) -> Array:
     """`array` in the layout `tag`, for a kernel to read."""
     return array if tag == canonical(array.shape) else pack(array, tag)
@@ -220,7 +233,7 @@ def _inward(array: Array, tag: str) -> Array:
 
 def _outward(array: Array, tag: str) -> Array:
     """Room for `array` in the layout `tag`, for a kernel to write."""
-    return array if tag == canonical(array.shape) else np.full(physical(tag, array.shape), np.nan, array.dtype)
+    return array if tag == canonical(array.shape) else poisoned(physical(tag, array.shape), array.dtype.name)
 
 
 def _take(array: Array, written: Array, tag: str) -> None:

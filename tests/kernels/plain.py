@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -241,9 +242,9 @@ def block(counter: list[int], node: str = "node") -> Words:
 
 
 def augment(op: ops.Augment, x: Array, counter: Array, w: Any) -> Array:
-    padded = np.pad(x.astype(np.float64), ((0, 0), (0, 0), (op.pad, op.pad), (op.pad, op.pad)))
+    padded = np.pad(x, ((0, 0), (0, 0), (op.pad, op.pad), (op.pad, op.pad)))
     rows, columns = op.crop
-    y = np.zeros(op.infer(x.shape, counter.shape))
+    y = np.zeros(op.infer(x.shape, counter.shape), x.dtype)
     for n, words in enumerate(map(block, counter.tolist())):
         top = words[0] * (padded.shape[2] - rows + 1) // 2**32
         left = words[1] * (padded.shape[3] - columns + 1) // 2**32
@@ -253,10 +254,51 @@ def augment(op: ops.Augment, x: Array, counter: Array, w: Any) -> Array:
 
 
 def centre_crop(op: ops.CentreCrop, x: Array, w: Any) -> Array:
-    y = np.zeros(op.infer(x.shape))
+    y = np.zeros(op.infer(x.shape), x.dtype)
     top, left = ((extent - size) // 2 for extent, size in zip(x.shape[2:], op.crop, strict=True))
     for (n, c, i, j), _ in np.ndenumerate(y):
         y[n, c, i, j] = x[n, c, top + i, left + j]
+    return y
+
+
+def cutout(op: ops.Cutout, x: Array, counter: Array, w: Any) -> Array:
+    y = x.copy()
+    for n, words in enumerate(map(block, counter.tolist())):
+        row, column = words[0] * x.shape[2] // 2**32, words[1] * x.shape[3] // 2**32  # the centre
+        for i, j in np.ndindex(*x.shape[2:]):
+            rows, columns = i - row + op.length // 2, j - column + op.length // 2
+            if 0 <= rows < op.length and 0 <= columns < op.length:
+                y[n, :, i, j] = 0
+    return y
+
+
+def jitter(op: ops.Jitter, x: Array, counter: Array, w: Any) -> Array:
+    y = np.zeros(x.shape)
+
+    def clipped(value: float) -> float:
+        return value if op.limit is None else min(max(value, 0.0), op.limit)
+
+    def grey(n: int, i: int, j: int) -> float:
+        channels = [float(value) for value in y[n, :, i, j]]
+        weights = (0.299, 0.587, 0.114) if len(channels) == 3 else (1 / len(channels),) * len(channels)
+        return sum(weight * value for weight, value in zip(weights, channels, strict=True))
+
+    for n, words in enumerate(map(block, counter.tolist())):
+        spreads = (op.brightness, op.contrast, op.saturation)
+        factors = [
+            max(0, 1 - spread) + (1 + spread - max(0, 1 - spread)) * word / 2**32
+            for spread, word in zip(spreads, words[:3], strict=True)
+        ]
+        pixels = list(np.ndindex(*x.shape[2:]))
+        for c, (i, j) in product(range(x.shape[1]), pixels):
+            y[n, c, i, j] = clipped(factors[0] * x[n, c, i, j])
+        mean = sum(grey(n, i, j) for i, j in pixels) / len(pixels)
+        for c, (i, j) in product(range(x.shape[1]), pixels):
+            y[n, c, i, j] = clipped(factors[1] * y[n, c, i, j] + (1 - factors[1]) * mean)
+        for i, j in pixels:
+            g = grey(n, i, j)
+            for c in range(x.shape[1]):
+                y[n, c, i, j] = clipped(factors[2] * y[n, c, i, j] + (1 - factors[2]) * g)
     return y
 
 
@@ -276,6 +318,8 @@ PLAIN: dict[str, tuple[Callable[..., Array], Callable[..., Back] | None]] = {
     "add": (add, add_back),
     "augment": (augment, None),
     "centre_crop": (centre_crop, None),
+    "cutout": (cutout, None),
+    "jitter": (jitter, None),
     "multiply": (multiply, multiply_back),
     "maximum": (maximum, maximum_back),
     "concat": (concat, concat_back),

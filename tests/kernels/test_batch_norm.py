@@ -104,7 +104,7 @@ def test_the_centres_statistics_are_the_mean_over_the_learners(tmp_path: Any, mo
 
     settings = {"learners": 3, "batch_size": 4, "precision": "float64", "checkpoint": {"every": None}}
     config = load_mapping(settings, model_given=True, data_given=True)
-    job = make_job("bn", config, net, ArrayData(*data(50)), None, standardise=True)
+    job = make_job("bn", config, net, ArrayData(*data(50)), None, normalise="channel")
     with Signals() as signals, Session(job, Single()) as session:
         for _ in range(7):
             iterate(session, signals)

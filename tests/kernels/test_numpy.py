@@ -136,7 +136,8 @@ def mask(op: ops.Dropout, counter: Array, shape: tuple[int, ...], node: str = "n
 def normalised(op: ops.Normalise, x: Array, w: Weights) -> Array:
     y = np.zeros(x.shape)
     for at, value in np.ndenumerate(x):
-        y[at] = (float(value) - op.mean[at[1]]) / op.std[at[1]]
+        which = at[1] if len(op.mean) == x.shape[1] else np.ravel_multi_index(at[1:], x.shape[1:])
+        y[at] = (float(value) - op.mean[which]) / op.std[at[1]]
     return y
 
 

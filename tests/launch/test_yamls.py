@@ -59,7 +59,7 @@ def test_check_passes(path: Path, records: Callable[[Config], Path], capsys: pyt
     assert f"test: 2 samples {of_model(config)[1]} uint8, {of_model(config)[0]} classes\n" in said.out
     assert said.out.splitlines()[-1].startswith(f"rank 0: {config.learners} learner(s) x (arena ")
     assert config.data is not None
-    assert ("forward  augment " in said.out) == config.data.augment.of_images
+    assert ("forward  augment " in said.out) == config.data.augment.of_places
 
 
 @each
@@ -83,6 +83,7 @@ def test_photographs_are_augmented_as_published(path: Path) -> None:
     assert config.data is not None
     cifar, imagenet = ("cifar" in path.stem, "imagenet" in path.stem)
     assert config.data.augment == Augmentation(pad=4 * cifar, flip=cifar or imagenet)
+    assert config.data.normalise == ("half" if path in CROSSBOW and (cifar or imagenet) else "channel")
     assert config.evaluate.top_k == (5 if imagenet else None)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mpibow.data.dataset import Array
-from mpibow.graph.graph import Tensor
+from mpibow.graph.graph import FLOAT, Tensor
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import BoundPlan, compile_plan
@@ -16,7 +16,7 @@ from mpibow.kernels.beta import larger_shares
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.kernels.philox import stream
 from mpibow.models.classifier import classifier
-from mpibow.models.settings import Augmentation, Loss
+from mpibow.models.settings import Augmentation, Jitter, Loss
 from mpibow.ops import dense, flatten
 from tests.kernels.test_philox import plain as philox
 
@@ -91,6 +91,78 @@ def test_mixup_mixes_images_and_targets_alike() -> None:
     evaluation = ran(False, **options)
     assert "counter" not in evaluation.inputs
     np.testing.assert_allclose(evaluation.outputs["loss"], cross_entropy(HARD))
+
+
+WHOLE = tuple(GENERATOR.integers(80, 160, 18).astype(np.float64).tolist())  # a mean image
+ALL = Augmentation(pad=1, crop=2, flip=True, cutout=2, jitter=Jitter(0.5, 0.5))
+
+
+def words(node: str) -> Array:
+    """The Philox block of every sample, (batch, 4)."""
+    return np.array([philox((0, sample, 0, 2), (9, stream(node))) for sample in COUNTER[:, 2].tolist()])
+
+
+def placed(images: Array) -> Array:
+    padded = np.pad(images, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = []
+    for image, (top, left, flipped, _) in zip(padded, words("augment1"), strict=True):
+        top, left = top * 4 >> 32, left * 4 >> 32
+        window = image[:, top : top + 2, left : left + 2]
+        windows.append(window[..., ::-1] if flipped >> 31 else window)
+    return np.array(windows)
+
+
+def coloured(images: Array) -> Array:
+    y = []
+    for image, (bright, contrast, *_) in zip(images, words("jitter1") / 2**32 + 0.5, strict=True):
+        y.append(contrast * bright * image + (1 - contrast) * (bright * image).mean())
+    return np.array(y)
+
+
+def with_a_hole(images: Array) -> Array:
+    y = images.copy()
+    for image, (row, column, *_) in zip(y, words("cutout1") * 2 >> 32, strict=True):
+        image[:, max(row - 1, 0) : row + 1, max(column - 1, 0) : column + 1] = 0
+    return y
+
+
+def seen(training: bool, mean: tuple[float, ...] = (100.0, 120.0)) -> Array:
+    """What a net is given with ALL."""
+    graph = classifier(flatten, SHAPE, "float64", mean, (50.0, 60.0), augmentation=ALL)(BATCH, training)
+    plan = compile_plan(graph, plan_layout(graph), Kernels(OPERATORS), "float64", training=False)
+    bound = plan.bind(np.zeros(0))
+    for name, array in (("image", IMAGES), ("label", LABELS), ("counter", COUNTER)):
+        if name in bound.inputs:
+            bound.inputs[name][...] = array
+    bound.run()
+    return bound.outputs["logits"].reshape(BATCH, 2, 2, 2)
+
+
+def scaled(images: Array, mean: tuple[float, ...]) -> Array:
+    return (images - np.reshape(mean, (2, 3, 3) if len(mean) > 2 else (2, 1, 1))) / np.reshape([50, 60], (2, 1, 1))
+
+
+def test_a_window_is_coloured_scaled_and_cut() -> None:
+    mean = (100.0, 120.0)
+    np.testing.assert_allclose(seen(True), with_a_hole(scaled(coloured(placed(IMAGES)), mean)), atol=1e-12)
+    np.testing.assert_allclose(seen(False), scaled(IMAGES, mean)[:, :, :2, :2])
+
+
+def test_a_mean_image_is_subtracted_where_its_pixels_lie_and_padded_with() -> None:
+    expected = placed(scaled(coloured(IMAGES), WHOLE))
+    assert (expected == 0).any()  # padding
+    np.testing.assert_allclose(seen(True, WHOLE), with_a_hole(expected), atol=1e-12)
+    np.testing.assert_allclose(seen(False, WHOLE), scaled(IMAGES, WHOLE)[:, :, :2, :2])
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+def test_images_keep_their_type_until_they_are_scaled(dtype: str) -> None:
+    for training in (True, False):
+        graph = classifier(net, SHAPE, dtype, augmentation=Augmentation(crop=2, flip=True))(BATCH, training)
+        first, second = graph.nodes[:2]
+        assert (first.op.kind, second.op.kind) == ("augment" if training else "centre_crop", "normalise")
+        assert graph.tensors[first.name].dtype == dtype
+        assert graph.tensors[second.name].dtype == FLOAT
 
 
 @pytest.mark.parametrize("k", [2, 3, 4])

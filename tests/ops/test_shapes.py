@@ -24,6 +24,10 @@ def label(graph: Graph) -> Tensor:
     return graph.input("label", (2,), "int32")
 
 
+def rgb(graph: Graph) -> Tensor:
+    return graph.input("rgb", (2, 3, 7, 8), "uint8")
+
+
 SHAPES: dict[str, tuple[Callable[[Graph, Tensor], Tensor], str, tuple[int, ...]]] = {
     "add": (lambda g, x: ops.add(x, x), "add1", (2, 6, 7, 8)),
     "add three": (lambda g, x: ops.add(x, x, x, coefficients=[1, 2, 3]), "add1", (2, 6, 7, 8)),
@@ -36,6 +40,10 @@ SHAPES: dict[str, tuple[Callable[[Graph, Tensor], Tensor], str, tuple[int, ...]]
     "augment": (lambda g, x: ops.augment(x, pad=6), "augment1", (2, 6, 7, 8)),
     "augment to a crop": (lambda g, x: ops.augment(x, crop=(3, 8), flip=True), "augment1", (2, 6, 3, 8)),
     "centre crop": (lambda g, x: ops.centre_crop(x, (7, 2)), "centre_crop1", (2, 6, 7, 2)),
+    "cutout": (lambda g, x: ops.cutout(x, 9), "cutout1", (2, 6, 7, 8)),
+    "jitter": (lambda g, x: ops.jitter(x, brightness=0.4, contrast=2), "jitter1", (2, 6, 7, 8)),
+    "saturation": (lambda g, x: ops.jitter(rgb(g), saturation=0.1), "jitter1", (2, 3, 7, 8)),
+    "a mean image": (lambda g, x: ops.normalise(x, (0.0,) * 336, (1.0,) * 6), "normalise1", (2, 6, 7, 8)),
     "shares": (lambda g, x: ops.mix_shares(g.input("counter", (2, 4), "uint32"), 0.2), "mix_shares1", (2,)),
     "mixture": (lambda g, x: ops.mix(x, g.input("share", (2,))), "mix1", (2, 6, 7, 8)),
     "one hot": (lambda g, x: ops.one_hot(label(g), 5), "one_hot1", (2, 5)),
@@ -142,6 +150,34 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     "augment with another batch's counter": (
         lambda g, x: g.add(ops.Augment(0, (2, 2), True), x, vector(g)),
         f"augment1 (augment of {IMAGE}, x2 (2, 3)): the counter must be (batch, 4)",
+    ),
+    "cutting out of what is no image": (
+        lambda g, x: ops.cutout(vector(g), 2),
+        "cutout1 (cutout of x2 (2, 3), counter (2, 4)): input must be (batch, channels, height, width)",
+    ),
+    "cutting out nothing": (
+        lambda g, x: ops.cutout(x, 0),
+        f"cutout1 (cutout of {IMAGE}, counter (2, 4)): length must be at least 1, got 0",
+    ),
+    "cutout with another batch's counter": (
+        lambda g, x: g.add(ops.Cutout(2), x, vector(g)),
+        f"cutout1 (cutout of {IMAGE}, x2 (2, 3)): the counter must be (batch, 4)",
+    ),
+    "jitter of what is no image": (
+        lambda g, x: ops.jitter(vector(g), contrast=1),
+        "jitter1 (jitter of x2 (2, 3), counter (2, 4)): input must be (batch, channels, height, width)",
+    ),
+    "jitter with another batch's counter": (
+        lambda g, x: g.add(ops.Jitter(0.4), x, vector(g)),
+        f"jitter1 (jitter of {IMAGE}, x2 (2, 3)): the counter must be (batch, 4)",
+    ),
+    "a brightness below 0": (
+        lambda g, x: ops.jitter(x, brightness=-0.1),
+        f"jitter1 (jitter of {IMAGE}, counter (2, 4)): brightness must be at least 0, got -0.1",
+    ),
+    "saturation of six channels": (
+        lambda g, x: ops.jitter(x, saturation=0.4),
+        f"jitter1 (jitter of {IMAGE}, counter (2, 4)): saturation is of 3 channels, got 6",
     ),
     "shares of no counter": (
         lambda g, x: ops.mix_shares(vector(g), 0.2),

@@ -1,9 +1,11 @@
-"""Augmentation in a run: the same bits however it goes on its way, in training only; and what is refused."""
+"""Augmentation and normalisation in a run: the same bits however it goes on its way; and what is refused."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +13,23 @@ import numpy as np
 import pytest
 
 import mpibow
+from mpibow.comm import Single
+from mpibow.config import load
+from mpibow.data.dataset import Array
+from mpibow.data.recordset import open_records, write_records
 from mpibow.errors import ConfigError
-from mpibow.models.settings import Augmentation
+from mpibow.evaluate import evaluate
+from mpibow.job import open_job
+from mpibow.models.settings import Augmentation, Jitter
+from mpibow.run.checkpoint import read_arrays, read_header
+from mpibow.scaling import Scaling, scaling_of
+from mpibow.train import train
 from tests.launching import run
 from tests.run import tiny
 from tests.run.processes import write_run
 
 SHIFT = Augmentation(pad=1, flip=True)
+ALL = Augmentation(pad=1, crop=5, flip=True, cutout=2, jitter=Jitter(0.4, 0.4))
 
 
 def kinds(work: tiny.Job, training: bool) -> list[str]:
@@ -34,6 +46,17 @@ def test_it_comes_first_and_in_training_only(tmp_path: Path) -> None:
     assert kinds(tiny.job(tmp_path, augmentation=Augmentation()), True) == plain
 
 
+def test_the_order_of_all_of_it(tmp_path: Path) -> None:
+    work = tiny.job(tmp_path, augmentation=ALL)
+    assert kinds(work, True)[:4] == ["augment", "jitter", "normalise", "cutout"]
+    assert kinds(work, False)[:3] == ["centre_crop", "normalise", "flatten"]
+    pixel = tiny.job(tmp_path, augmentation=ALL, normalise="pixel")
+    assert kinds(pixel, True)[:4] == ["jitter", "normalise", "augment", "cutout"]
+    assert kinds(pixel, False)[:3] == ["normalise", "centre_crop", "flatten"]
+    for off in (Augmentation(jitter=None), Augmentation(jitter=Jitter())):
+        assert kinds(tiny.job(tmp_path, augmentation=off), True)[0] == "normalise"
+
+
 def test_a_crop_is_the_centre_in_evaluation(tmp_path: Path) -> None:
     work = tiny.job(tmp_path, augmentation=Augmentation(crop=4))
     assert kinds(work, True)[0] == "augment"
@@ -42,10 +65,20 @@ def test_a_crop_is_the_centre_in_evaluation(tmp_path: Path) -> None:
         assert work.build(3, training).tensors["normalise1"].shape == (3, 1, 4, 4)
 
 
-def test_it_changes_what_is_learnt_and_not_with_ranks(tmp_path: Path) -> None:
+PARTS: dict[str, dict[str, Any]] = {
+    "places": {"augmentation": SHIFT},
+    "cutout": {"augmentation": Augmentation(cutout=3)},
+    "jitter": {"augmentation": Augmentation(jitter=Jitter(contrast=0.5))},
+    "all": {"augmentation": replace(ALL, crop=None)},
+    "a mean image": {"normalise": "pixel"},
+    "all, on a mean image": {"augmentation": replace(ALL, crop=None), "normalise": "pixel"},
+}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_it_changes_what_is_learnt_and_not_with_ranks(tmp_path: Path, part: str) -> None:
     one, two = (
-        tiny.run(tiny.job(tmp_path / str(ranks), augmentation=SHIFT, learners=4 // ranks), ranks).weights
-        for ranks in (1, 2)
+        tiny.run(tiny.job(tmp_path / str(ranks), learners=4 // ranks, **PARTS[part]), ranks).weights for ranks in (1, 2)
     )
     without = tiny.run(tiny.job(tmp_path / "without", learners=4)).weights
     assert tiny.distance(two, one) < 1e-10
@@ -55,11 +88,11 @@ def test_it_changes_what_is_learnt_and_not_with_ranks(tmp_path: Path) -> None:
 def test_resume_is_the_whole_run(tmp_path: Path) -> None:
     def job(stop: int) -> tiny.Job:
         return tiny.job(
-            tmp_path / "cut", augmentation=SHIFT, learners=2, stop={"epochs": None, "iterations": stop},
-            checkpoint={"every": "1 epoch"},
+            tmp_path / "cut", augmentation=ALL, normalise="pixel", learners=2,
+            stop={"epochs": None, "iterations": stop}, checkpoint={"every": "1 epoch"},
         )  # fmt: skip
 
-    whole = tiny.run(tiny.job(tmp_path / "whole", augmentation=SHIFT, learners=2), 2).weights
+    whole = tiny.run(tiny.job(tmp_path / "whole", augmentation=ALL, normalise="pixel", learners=2), 2).weights
     tiny.run(job(17), 2)
     assert tiny.same_bits(tiny.run(job(40), 2, resume="auto").weights, whole)
 
@@ -80,9 +113,64 @@ def test_fit_and_predict_with_a_crop(tmp_path: Path, monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(found.predict(test), expected, rtol=1e-4, atol=1e-4)
 
 
+def scaled(normalise: str, images: Array) -> Array:
+    """By the definitions."""
+    if normalise == "half":
+        return images / 127.5 - 1
+    if normalise == "none":
+        return images.astype(np.float64)
+    mean = tiny.images()[0].mean(axis=0) if normalise == "pixel" else tiny.TRAIN.mean[0]
+    return (images - mean) / tiny.TRAIN.std[0]
+
+
+@pytest.mark.parametrize("normalise", ["channel", "pixel", "half", "none"])
+def test_what_a_net_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, normalise: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    test, answers = tiny.images(31, seed=1)
+    settings: dict[str, Any] = {"batch_size": 3, "stop": {"epochs": 1}, "update": {"lr": 1e-5}}
+    found = mpibow.fit(net, tiny.images(), (test, answers), normalise=normalise, **settings)
+    expected = scaled(normalise, test).reshape(31, 36) @ found.weights["dense1.weight"].T + found.weights["dense1.bias"]
+    np.testing.assert_allclose(found.predict(test), expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("normalise", ["channel", "pixel", "half", "none"])
+def test_a_checkpoint_says_what_a_net_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, normalise: str) -> None:
+    """Evaluated where the training data are gone."""
+    monkeypatch.chdir(tmp_path)
+    data = {"train": "data/train", "test": "data/test", "normalise": normalise, "augment": {"cutout": 2, "pad": 1}}
+    write_run(tmp_path, data=data, stop={"epochs": 2}, evaluate={"every": 1}, update={"lr": 1e-4})
+    summary = train(open_job(load("run.yaml")), Single()).summary
+    shutil.rmtree("data/train")
+    found = evaluate(Path("runs/run"), "data/test", Single())
+    assert found.loss == pytest.approx(summary.test_loss, rel=1e-6)
+    path = Path("runs/run/checkpoints/iteration-0000000019")
+    header = read_header(path)
+    assert ("input.safetensors" in header["files"]) == (normalise == "pixel")
+    if normalise == "pixel":
+        stored = read_arrays(path, "input")["mean"]
+        np.testing.assert_array_equal(stored, tiny.images()[0].mean(axis=0).ravel())
+        assert header["input"]["mean"] == "mean"
+    w = {name: array.astype(np.float64) for name, array in read_arrays(path, "centre").items()}
+    images, labels = tiny.images(20, seed=1)
+    hidden = np.maximum(scaled(normalise, images).reshape(20, 36) @ w["dense1.weight"].T + w["dense1.bias"], 0)
+    logits = hidden @ w["dense2.weight"].T + w["dense2.bias"]
+    losses = np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(20), labels]
+    assert found.loss == pytest.approx(losses.mean(), rel=1e-4)
+
+
+def test_one_rank_reads_the_mean_image_for_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {"train": "data/train", "test": "data/test", "normalise": "pixel"}
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path, data=data)
+    config = load("run.yaml")
+    first = open_job(config)
+    monkeypatch.setattr("mpibow.scaling.mean_image", None)  # a second reading would fail
+    assert open_job(config, first.scaling).scaling == first.scaling
+
+
 def test_from_a_file_and_evaluated_from_its_checkpoint(tmp_path: Path) -> None:
-    augment = {"pad": 1, "crop": 5, "flip": True, "mixup": 0.4}
-    data = {"train": "data/train", "test": "data/test", "augment": augment}
+    augment = {"pad": 1, "crop": 5, "flip": True, "cutout": 2, "jitter": {"brightness": 0.1}, "mixup": 0.4}
+    data = {"train": "data/train", "test": "data/test", "augment": augment, "normalise": "pixel"}
     loss, evaluate = {"smoothing": 0.1}, {"every": 1, "top_k": 2}
     write_run(tmp_path, data=data, stop={"epochs": 2}, loss=loss, evaluate=evaluate)
     done = run([sys.executable, "-m", "mpibow.train", "run.yaml"], cwd=tmp_path)
@@ -114,6 +202,18 @@ def test_from_a_file_and_evaluated_from_its_checkpoint(tmp_path: Path) -> None:
             "data.augment.crop: must be at most 6 as bars has images (1, 6, 6), got 7",
         ),
         (
+            Augmentation(cutout=7),
+            "data.augment.cutout: must be at most 6, the smaller extent of the images that are trained on, got 7",
+        ),
+        (
+            Augmentation(cutout=5, crop=4),
+            "data.augment.cutout: must be at most 4, the smaller extent of the images that are trained on, got 5",
+        ),
+        (
+            Augmentation(jitter=Jitter(saturation=0.4)),
+            "data.augment.jitter.saturation: is of images of 3 channels, bars has (1, 6, 6); leave it out",
+        ),
+        (
             Augmentation(pad=6),
             "data.augment.pad: must be below 6, the smaller extent of the window that is cropped, got 6",
         ),
@@ -132,9 +232,32 @@ def test_what_does_not_fit_the_images(tmp_path: Path, settings: Augmentation, me
 def test_rows_are_no_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     images, labels = tiny.images()
-    with tiny.unchanged(tmp_path), pytest.raises(ConfigError) as caught:
-        mpibow.fit(net, (images.reshape(-1, 36), labels), augment={"flip": True})
-    assert str(caught.value) == "data.augment: needs images (channels, height, width), train has (36,)"
+    for augment in ({"flip": True}, {"cutout": 1}, {"jitter": {"contrast": 0.1}}):
+        with tiny.unchanged(tmp_path), pytest.raises(ConfigError) as caught:
+            mpibow.fit(net, (images.reshape(-1, 36), labels), augment=augment)
+        assert str(caught.value) == "data.augment: needs images (channels, height, width), train has (36,)"
     with tiny.unchanged(tmp_path), pytest.raises(ConfigError) as caught:
         mpibow.fit(net, (images, labels), augment={"mirror": True})
     assert str(caught.value) == "data.augment.mirror: is not a setting"
+
+
+def test_normalisations_that_there_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    images, labels = tiny.images()
+    for given, shown in ((True, "true"), ("batch", "'batch'")):
+        with tiny.unchanged(tmp_path), pytest.raises(ConfigError) as caught:
+            mpibow.fit(net, (images, labels), normalise=given)  # type: ignore[arg-type]
+        assert str(caught.value) == f"data.normalise: must be one of channel, pixel, half, none, got {shown}"
+    with tiny.unchanged(tmp_path), pytest.raises(ConfigError) as caught:
+        mpibow.fit(net, (images / 255, labels), normalise="half")
+    assert str(caught.value) == (
+        "data.normalise: half needs uint8 images, train has float32 ones; write channel or none"
+    )
+
+
+def test_a_mean_image_is_of_raw_images(tmp_path: Path) -> None:
+    write_records(tmp_path / "photos", [(b"\xff\xd8", 0)], classes=2, encoding="jpeg", moments=([1.0] * 3, [1.0] * 3))
+    with pytest.raises(ConfigError) as caught:
+        scaling_of("pixel", open_records(tmp_path / "photos"), print)
+    assert str(caught.value) == "data.normalise: pixel needs raw images, photos has jpeg ones; write channel"
+    assert scaling_of("half", open_records(tmp_path / "photos"), print) == Scaling((127.5,) * 3, (127.5,) * 3)

@@ -68,7 +68,14 @@ def dropping(image: Tensor) -> Tensor:
     return dense(dropout(relu(dense(flatten(image), 12)), 0.3), CLASSES)
 
 
-def job(out: Path, *, net: Net = plain, augmentation: Augmentation | None = None, **settings: Any) -> Job:
+def job(
+    out: Path,
+    *,
+    net: Net = plain,
+    augmentation: Augmentation | None = None,
+    normalise: str = "channel",
+    **settings: Any,
+) -> Job:
     """A run of 40 iterations in `out`/run, enough for a measured gain, which needs 20, unless told otherwise."""
     defaults = {
         "name": "run",
@@ -82,7 +89,7 @@ def job(out: Path, *, net: Net = plain, augmentation: Augmentation | None = None
         "metrics": {"every": 5},
     }
     config = load_mapping({**defaults, **settings}, model_given=True, data_given=True)
-    return make_job("tiny", config, net, TRAIN, TEST, standardise=True, augmentation=augmentation)
+    return make_job("tiny", config, net, TRAIN, TEST, normalise=normalise, augmentation=augmentation)
 
 
 def run(work: Job, ranks: int = 1, resume: str | Path | None = None) -> Trained:

@@ -1,4 +1,4 @@
-"""Augmentation: windows copied out of stored images a row at a time, at places that Philox draws."""
+"""Augmentation of places: windows copied out of stored images a row at a time, squares cut out, where Philox says."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mpibow.kernels.compiled.numeric import first_block, inlined
 from mpibow.kernels.numpy import augment
 from mpibow.kernels.philox import stream
 
-_f, _u = np.float32, np.uint64
+_u = np.uint64
 
 
 @inlined
@@ -30,7 +30,16 @@ def _put(row: Any, target: Any, flip: Any) -> None:
 @inlined
 def _clear(target: Any) -> None:
     for j in range(len(target)):
-        target[j] = _f(0)
+        target[j] = 0
+
+
+@inlined
+def _between(row: Any, target: Any, start: Any, flip: Any) -> None:
+    """target = zeros, from `start` on the row, zeros."""
+    end = start + len(row)
+    _clear(target[:start])
+    _put(row, target[start:end], flip)
+    _clear(target[end:])
 
 
 @inlined
@@ -41,17 +50,12 @@ def _window(x: Any, y: Any, sizes: Any, top: Any, left: Any, flip: Any) -> None:
     start, length = columns - last if flip else first, last - first
     for c in range(channels):
         for r in range(rows):
-            row, target = top + r, y + 4 * (c * rows + r) * columns
-            inside = 0 <= row < height
-            _clear(floats(target, start if inside else columns))
-            if not inside:
-                continue
-            at, middle = (c * height + row) * width + left + first, floats(target + 4 * start, length)
+            row, to = top + r, (c * rows + r) * columns
+            at, count = (c * height + row) * width + left + first, length if 0 <= row < height else 0
             if octet:
-                _put(octets(x + at, length), middle, flip)
+                _between(octets(x + at, count), octets(y + to, columns), start, flip)
             else:
-                _put(floats(x + 4 * at, length), middle, flip)
-            _clear(floats(target + 4 * (start + length), columns - start - length))
+                _between(floats(x + 4 * at, count), floats(y + 4 * to, columns), start, flip)
 
 
 @native
@@ -62,13 +66,14 @@ def windows(arguments: int, _: int, count: int, __: int) -> int:
     """
     a = words(arguments, count)
     pad, sizes = a[4], words(arguments + 8 * 7, 6)
-    image = sizes[0] * sizes[1] * sizes[2] * (1 if sizes[5] else 4)
+    width = 1 if sizes[5] else 4  # bytes of a number
+    image, window = width * sizes[0] * sizes[1] * sizes[2], width * sizes[0] * sizes[3] * sizes[4]
     tops, lefts = sizes[1] + 2 * pad - sizes[3] + 1, sizes[2] + 2 * pad - sizes[4] + 1
     for i in range(a[2]):
         w = first_block(a[3], i, a[6])
         top, left = np.int64(w[0] * _u(tops) >> _u(32)) - pad, np.int64(w[1] * _u(lefts) >> _u(32)) - pad
         flip = a[5] != 0 and w[2] >> _u(31) != 0
-        _window(a[0] + i * image, a[1] + 4 * i * sizes[0] * sizes[3] * sizes[4], sizes, top, left, flip)
+        _window(a[0] + i * image, a[1] + i * window, sizes, top, left, flip)
     return 0
 
 
@@ -77,10 +82,32 @@ def centres(arguments: int, _: int, count: int, __: int) -> int:
     """(x, y, n, sizes ...): the middle of every image; sizes as in windows."""
     a = words(arguments, count)
     sizes = words(arguments + 8 * 3, 6)
-    image = sizes[0] * sizes[1] * sizes[2] * (1 if sizes[5] else 4)
+    width = 1 if sizes[5] else 4
+    image, window = width * sizes[0] * sizes[1] * sizes[2], width * sizes[0] * sizes[3] * sizes[4]
     top, left = (sizes[1] - sizes[3]) // 2, (sizes[2] - sizes[4]) // 2
     for i in range(a[2]):
-        _window(a[0] + i * image, a[1] + 4 * i * sizes[0] * sizes[3] * sizes[4], sizes, top, left, False)
+        _window(a[0] + i * image, a[1] + i * window, sizes, top, left, False)
+    return 0
+
+
+@native
+def cut(arguments: int, _: int, count: int, __: int) -> int:
+    """(x, y, n, counters, length, node, channels, height, width): y = x with a square of zeros."""
+    a = words(arguments, count)
+    length, channels, height, width = a[4], a[6], a[7], a[8]
+    size = channels * height * width
+    for i in range(a[2]):
+        w = first_block(a[3], i, a[5])
+        top = np.int64(w[0] * _u(height) >> _u(32)) - length // 2
+        left = np.int64(w[1] * _u(width) >> _u(32)) - length // 2
+        x, y = floats(a[0] + 4 * i * size, size), floats(a[1] + 4 * i * size, size)
+        first, last = max(left, 0), min(left + length, width)
+        for j in range(size):
+            y[j] = x[j]
+        for c in range(channels):
+            for row in range(max(top, 0), min(top + length, height)):
+                start = (c * height + row) * width
+                _clear(y[start + first : start + last])
     return 0
 
 
@@ -107,3 +134,8 @@ def centre_forward(call: Call) -> Run:
     if sizes is None:
         return augment.centre_forward(call)
     return command(centres, call.x[0], call.y, len(call.y), *sizes)
+
+
+def cutout_forward(call: Call) -> Run:
+    x, counter = call.x
+    return command(cut, x, call.y, len(x), counter, call.op.length, stream(call.name), *x.shape[1:])

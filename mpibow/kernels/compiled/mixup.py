@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from mpibow.graph.kernel import Call, Run
 from mpibow.kernels.beta import SHARES, larger_shares
 from mpibow.kernels.compiled.command import command, floats, native, words
-from mpibow.kernels.compiled.numeric import first_block, index_at, wide
+from mpibow.kernels.compiled.numeric import first_block, index_at, stepwise, wide
 from mpibow.kernels.philox import stream
 
 _f, _u = np.float32, np.uint64
@@ -27,9 +26,8 @@ def drawn_shares(arguments: int, _: int, count: int, __: int) -> int:
     return 0
 
 
-@numba.njit(nogil=True, forceinline=True, fastmath=False)  # unsaid, it would be the caller's
+@stepwise
 def _mix(own: Any, other: Any, share: Any) -> Any:
-    """Product and sum rounded one after the other: in one rounding they are other bits than the reference's."""
     return (own - other) * share + other
 
 

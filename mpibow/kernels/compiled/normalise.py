@@ -14,6 +14,27 @@ _f = np.float32
 
 
 @native
+def centred(arguments: int, _: int, count: int, __: int) -> int:
+    """As `normalised`, with a mean for each of a sample's values: (channels, positions)."""
+    a = words(arguments, count)
+    channels, size = a[3], a[4]
+    means, scales = floats(a[6], channels * size), floats(a[7], channels)
+    for plane in range(a[2] * channels):
+        channel = plane % channels
+        scale, mean = scales[channel], means[channel * size : (channel + 1) * size]
+        y = floats(a[1] + 4 * plane * size, size)
+        if a[5]:
+            pixels = octets(a[0] + plane * size, size)
+            for i in range(size):
+                y[i] = (_f(pixels[i]) - mean[i]) * scale
+        else:
+            x = floats(a[0] + 4 * plane * size, size)
+            for i in range(size):
+                y[i] = (x[i] - mean[i]) * scale
+    return 0
+
+
+@native
 def normalised(arguments: int, _: int, count: int, __: int) -> int:
     """(x, y, n, channels, positions, bytes, means, scales): y = (x - mean) scale; x is uint8 where `bytes`."""
     a = words(arguments, count)
@@ -38,4 +59,5 @@ def forward(call: Call) -> Run:
         return elementwise.normalise_forward(call)
     means, scales = np.array(call.op.mean, _f), (1.0 / np.array(call.op.std, np.float64)).astype(_f)
     n, channels, *rest = y.shape
-    return command(normalised, x, y, n, channels, math.prod(rest), int(x.dtype == np.uint8), means, scales)
+    function = normalised if len(means) == channels else centred
+    return command(function, x, y, n, channels, math.prod(rest), int(x.dtype == np.uint8), means, scales)

@@ -1,4 +1,4 @@
-"""Augmentation: windows copied out of stored images, at places that Philox draws."""
+"""Augmentation of places: windows copied out of stored images and squares cut out, where Philox says."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
 from mpibow.kernels.philox import philox, stream
-from mpibow.ops import Augment
+from mpibow.ops import Augment, Cutout
 
 
 def block_specs(samples: int) -> dict[str, Spec]:
@@ -32,7 +32,7 @@ def draw_block(counter: Array, node: int, scratch: Mapping[str, Array]) -> Run:
     return run
 
 
-def buffers(op: Augment, shapes: Shapes) -> Buffers:
+def buffers(op: Augment | Cutout, shapes: Shapes) -> Buffers:
     return Buffers(forward=block_specs(shapes.y[0]))
 
 
@@ -66,5 +66,21 @@ def centre_forward(call: Call) -> Run:
 
     def run() -> None:
         np.copyto(y, window)
+
+    return run
+
+
+def cutout_forward(call: Call) -> Run:
+    (x, counter), y, length = call.x, call.y, call.op.length
+    words, draw = call.scratch["words"], draw_block(counter, stream(call.name), call.scratch)
+    height, width = x.shape[2:]
+
+    def run() -> None:
+        draw()
+        np.copyto(y, x)
+        for n in range(len(x)):
+            top = (int(words[0, n]) * height >> 32) - length // 2
+            left = (int(words[1, n]) * width >> 32) - length // 2
+            y[n, :, max(top, 0) : top + length, max(left, 0) : left + length] = 0
 
     return run

@@ -18,7 +18,7 @@ from mpibow.graph.graph import FLOAT, Array
 from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.compiled.table import OPERATORS
 from mpibow.kernels.numpy import OPERATORS as NUMPY
-from tests.kernels.cases import Bench, Case
+from tests.kernels.cases import Bench, Case, poisoned
 
 GUARD = 32  # numbers on either side of y
 SIDES, COUNTS, PIXELS = st.integers(1, 40), st.integers(1, 6), st.sampled_from(["uint8", FLOAT])
@@ -40,10 +40,27 @@ def crops(draw: Any) -> Case:
     return Case(op, ((draw(COUNTS), draw(st.integers(1, 3)), height, width),), (draw(PIXELS),), 256)
 
 
+@st.composite
+def cutouts(draw: Any) -> Case:
+    n, height, width = draw(COUNTS), draw(SIDES), draw(SIDES)
+    shapes = ((n, draw(st.integers(1, 3)), height, width), (n, 4))
+    return Case(ops.Cutout(draw(st.integers(1, 50))), shapes, (FLOAT, "uint32"), 1 << 32)
+
+
+@st.composite
+def jitters(draw: Any) -> Case:
+    n, channels, height, width = draw(COUNTS), draw(st.integers(1, 4)), draw(SIDES), draw(SIDES)
+    spreads = st.sampled_from([0.0, 0.1, 0.4, 1.0, 2.5])
+    op = ops.Jitter(draw(spreads), draw(spreads), draw(spreads) if channels == 3 else 0.0, 255.0)
+    return Case(op, ((n, channels, height, width), (n, 4)), ("uint8", "uint32"), 1 << 32)
+
+
 ROWS = st.one_of(st.tuples(COUNTS, st.integers(1, 200)), st.tuples(COUNTS, SIDES, st.integers(1, 5)), st.tuples(COUNTS))
 EXACT: dict[type, st.SearchStrategy[Case]] = {
     ops.Augment: augments(),
     ops.CentreCrop: crops(),
+    ops.Cutout: cutouts(),
+    ops.Jitter: jitters(),
     ops.Mix: ROWS.map(lambda shape: Case(ops.Mix(), (shape, shape[:1]))),
     ops.MixShares: st.builds(
         lambda alpha, n: Case(ops.MixShares(alpha), ((n, 4),), ("uint32",), 1 << 32),
@@ -65,7 +82,7 @@ def both(case: Case, seed: int = 0) -> tuple[Bench, Bench]:
 
 def guarded(bench: Bench, node: str) -> Array:
     """y of the kernel as the node `node`, and the numbers around y."""
-    room = np.full(prod(bench.shape) + 2 * GUARD, np.nan, np.float32)
+    room = poisoned((prod(bench.shape) + 2 * GUARD,), bench.y.dtype.name)
     bench.y = room[GUARD:-GUARD].reshape(bench.shape)
     bench.kernel.forward(replace(bench.call(backward=False), name=node))()
     return room
@@ -79,12 +96,14 @@ def test_its_bits_are_numpys(op: type, data: st.DataObject, seed: int, node: str
     if op is ops.OneHot:
         for bench in (mine, theirs):
             bench.x[0][...] -= 2  # some are below every class, some above
-    np.testing.assert_array_equal(guarded(mine, node).view(np.int32), guarded(theirs, node).view(np.int32))
+    np.testing.assert_array_equal(guarded(mine, node).view(np.uint8), guarded(theirs, node).view(np.uint8))
 
 
-@pytest.mark.parametrize("op", [ops.Augment(2, (5, 4), True), ops.CentreCrop((3, 2))], ids=lambda op: op.kind)
+@pytest.mark.parametrize(
+    "op", [ops.Augment(2, (5, 4), True), ops.CentreCrop((3, 2)), ops.Jitter(0.4, 0.4)], ids=lambda op: op.kind
+)
 def test_pixels_of_another_type_are_numpys_task(op: Any) -> None:
-    shapes = ((3, 2, 6, 5), (3, 4))[: 1 + isinstance(op, ops.Augment)]
+    shapes = ((3, 2, 6, 5), (3, 4))[: 1 + (not isinstance(op, ops.CentreCrop))]
     mine, theirs = both(Case(op, shapes, ("int16", "uint32")[: len(shapes)], 1 << 15))
     assert not isinstance(mine.kernel.forward(mine.call(backward=False)), Command)
     np.testing.assert_array_equal(mine.forward(), theirs.forward())

@@ -104,7 +104,8 @@ def factorisations(draw: Any) -> Case:
 def normalisations(draw: Any) -> Case:
     shape, dtype = draw(ANY), draw(st.sampled_from(["uint8", FLOAT, "int16"]))
     c = shape[1]
-    op = ops.Normalise(tuple(np.linspace(-3, 120, c).tolist()), tuple(np.linspace(1, 60, c).tolist()))
+    means = draw(st.sampled_from([c, prod(shape[1:])]))
+    op = ops.Normalise(tuple(np.linspace(-3, 120, means).tolist()), tuple(np.linspace(1, 60, c).tolist()))
     return Case(op, (shape,), (dtype,), 256)
 
 

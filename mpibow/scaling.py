@@ -1,0 +1,68 @@
+"""What turns stored values into what a net sees, as data.normalise says, and how a checkpoint keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+import numpy as np
+
+from mpibow.config.words import show
+from mpibow.data.dataset import Array, Dataset
+from mpibow.data.moments import mean_image
+from mpibow.data.recordset import RecordSet
+from mpibow.errors import ConfigError
+from mpibow.models.settings import Normalisation
+
+HALF = 127.5  # of 255
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """A net sees (image - mean) / std: `std` is one a channel, `mean` as well, or one for every value of an image."""
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def entries(self) -> dict[str, Any]:
+        """What a checkpoint's header says of it: a mean image is named there and lies in `arrays`."""
+        return {"mean": "mean" if self.arrays() else list(self.mean), "std": list(self.std)}
+
+    def arrays(self) -> dict[str, Array]:
+        """What is too long for a header: by name, float64."""
+        return {"mean": np.array(self.mean)} if len(self.mean) > len(self.std) else {}
+
+    @classmethod
+    def of(cls, entries: Mapping[str, Any], arrays: Callable[[], Mapping[str, Array]]) -> Scaling:
+        """The inverse of `entries` and `arrays`; these are read only where they are needed."""
+        mean = entries["mean"]
+        return cls(tuple(arrays()[mean].tolist() if isinstance(mean, str) else mean), tuple(entries["std"]))
+
+
+def scaling_of(normalise: str, data: Dataset, note: Callable[[str], None]) -> Scaling:
+    """What `data.normalise` means for training data. For `pixel` all images are read, `note` is told if it takes long.
+
+    Raises ConfigError where it doesn't fit the data, RecordError where they are damaged.
+    """
+    channels = len(data.mean)
+    match normalise:
+        case "channel":
+            return Scaling(data.mean, data.std)
+        case "pixel":
+            if isinstance(data, RecordSet) and data.manifest.form.encoding != "raw":
+                encoding = data.manifest.form.encoding
+                raise ConfigError(
+                    f"data.normalise: pixel needs raw images, {data.name} has {encoding} ones; write channel"
+                )
+            return Scaling(tuple(mean_image(data, note).ravel().tolist()), data.std)
+        case "half":
+            if data.dtype != np.uint8:
+                raise ConfigError(
+                    f"data.normalise: half needs uint8 images, {data.name} has {data.dtype} ones; write channel or none"
+                )
+            return Scaling((HALF,) * channels, (HALF,) * channels)
+        case "none":
+            return Scaling((0.0,) * channels, (1.0,) * channels)
+    known = ", ".join(get_args(Normalisation))
+    raise ConfigError(f"data.normalise: must be one of {known}, got {show(normalise)}")
