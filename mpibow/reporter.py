@@ -16,6 +16,8 @@ from mpibow.run.ledger import Ledger
 from mpibow.run.progress import Line, Progress, Quiet
 from mpibow.summary import Summary, versions
 
+Waits = dict[str, float]  # by name: data_wait, sync_wait, sync_busy
+
 SHOW_EVERY = 0.2  # seconds between updates of the progress line
 
 
@@ -35,12 +37,12 @@ class Where:
 class Reporter:
     """Owns the ledger and its clock, metrics.jsonl, log.txt and the progress line.
 
-    `waits` gives seconds since the start by name: data_wait, sync_wait, sync_busy. Without `classes` there are no hits.
+    `waits` gives seconds since the start. Without `classes` there are no hits.
     """
 
     def __init__(
         self, folder: Path, rank: int, ledger: Ledger, total: int | None, header: Mapping[str, Any] | None,
-        waits: Callable[[], dict[str, float]], *, classes: bool = True,
+        waits: Callable[[], Waits], *, classes: bool = True,
     ) -> None:  # fmt: skip
         self.folder, self.ledger, self._rank, self._waits = folder, ledger, rank, waits
         self._classes = classes
@@ -51,6 +53,7 @@ class Reporter:
             self._progress = Line(folder / "log.txt", total, 0 if header is None else header["position"])
         self._began = self._mark = self._shown = time.perf_counter()
         self._loss = "loss -"
+        self._last = waits()  # at the last metrics entry
 
     def start(self, where: Where, title: str, notes: list[str]) -> None:
         self._events.add("start", **where.fields(), title=title, learners=where.learners, versions=versions())
@@ -76,20 +79,28 @@ class Reporter:
         return self._events.mark()
 
     def trained(self, where: Where, rate: float, gain: float) -> None:
-        """A metrics entry: means since the last one."""
-        ledger, seconds = self.ledger, max(self.clock(), 1e-9)
+        """A metrics entry: means since the last one.
+
+        Of the whole run so far are `elapsed`, seconds of training without evaluations, and images_per_second, samples
+        by these; data_wait, sync_wait and sync_busy are fractions of the time since this process started.
+        """
+        ledger, seconds, waits = self.ledger, max(self.clock(), 1e-9), self._waits()
         n = ledger.samples  # those whose losses an all-reduce has carried: none before the first
         loss, accuracy = (ledger.loss / n, ledger.hits / n) if n else (None, None)
         accuracy = accuracy if self._classes else None
         entry = {"loss": loss, "accuracy": accuracy, "rate": rate, "gain": gain}
-        speed = {"images_per_second": ledger.images / seconds, "learners": where.learners}
-        self._events.add("train", **where.fields(), **entry, **speed, **self._shares())
+        speed = {"elapsed": seconds, "images_per_second": ledger.images / seconds, "learners": where.learners}
+        shares = {**self._shares(waits), "sync_hidden": hidden(waits, self._last)}
+        self._events.add("train", **where.fields(), **entry, **speed, **shares)
+        self._last = waits
         self._loss = "loss -" if loss is None else f"loss {loss:.4f}"
         ledger.loss = ledger.hits = 0.0
         ledger.samples = 0
 
     def evaluated(self, where: Where, found: Evaluation, best: bool) -> None:
-        entry = {"accuracy": found.accuracy, "loss": found.loss, "seconds": found.seconds, "best": best}
+        """An evaluation's entry: `seconds` is how long it took, `elapsed` the seconds of training before it."""
+        times = {"seconds": found.seconds, "elapsed": self.ledger.seconds}
+        entry = {"accuracy": found.accuracy, "loss": found.loss, **times, "best": best}
         top_k = found.top_k_accuracy
         more = {} if top_k is None else {"top_k_accuracy": top_k}
         self._events.add("evaluate", **where.fields(), **entry, **more)
@@ -139,11 +150,23 @@ class Reporter:
             "epochs_to_target", "seconds_to_target", "drift", "mismatches", "resets",
         )  # fmt: skip
         fields = {key: getattr(ledger, key) for key in taken}
-        shares = self._shares()
-        fields |= {"data_wait": shares["data_wait"], "sync_wait": shares["sync_wait"]}
+        waits = self._waits()
+        shares = self._shares(waits)
+        fields |= {name: shares[name] for name in ("data_wait", "sync_wait")} | {"sync_hidden": hidden(waits)}
         return {**fields, "images_per_second": ledger.images / max(ledger.seconds, 1e-9), "versions": versions()}
 
-    def _shares(self) -> dict[str, float]:
+    def _shares(self, waits: Waits) -> dict[str, float]:
         """The waits as fractions of the time since the start."""
         elapsed = max(time.perf_counter() - self._began, 1e-9)
-        return {name: seconds / elapsed for name, seconds in self._waits().items()}
+        return {name: seconds / elapsed for name, seconds in waits.items()}
+
+
+def hidden(waits: Waits, before: Waits | None = None) -> float | None:
+    """The fraction of the all-reduces since `before` that was hidden behind compute, 0 to 1; None where none ended.
+
+    An all-reduce takes from this rank's call to its end, so waiting for ranks that come later is part of it, and is
+    hidden as long as this rank's learners compute meanwhile: 1 says that they never stood still for it, not that the
+    network was fast. Where ranks are unequal the slowest has the shortest all-reduces.
+    """
+    wait, busy = (waits[name] - (before[name] if before else 0.0) for name in ("sync_wait", "sync_busy"))
+    return min(max(1.0 - wait / busy, 0.0), 1.0) if busy > 0 else None

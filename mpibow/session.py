@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from mpibow.summary import Summary, Trained
 from mpibow.sync.rules import check_rule, make_rule
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Synchroniser, Tally
+from mpibow.trace import SILENT, Trace
 
 HOPELESS = 20  # iterations in a row in which every learner of a rank is reset
 CAPACITY = 64  # learners that a rank has room for; rows that no learner uses take no memory
@@ -42,8 +44,10 @@ CAPACITY = 64  # learners that a rank has room for; rows that no learner uses ta
 class Session:
     """Every rank makes one and calls the same methods in the same order; use it in a `with` statement."""
 
-    def __init__(self, job: Job, comm: Communicator, resume: str | None = None, note: str = "") -> None:
-        self.job, self.config, self.rank, self.size = job, job.config, comm.rank, comm.size
+    def __init__(
+        self, job: Job, comm: Communicator, resume: str | None = None, note: str = "", trace: Trace = SILENT
+    ) -> None:
+        self.job, self.config, self.rank, self.size, self.trace = job, job.config, comm.rank, comm.size, trace
         for first in (True, False):  # one rank compiles, the others then find it on disk
             if first == (comm.rank == 0):
                 job.prepare()
@@ -98,10 +102,13 @@ class Session:
         self.coordinator = Coordinator(timeline, config.prefetch)
         self.replicas = Replicas(max(CAPACITY, *self._started), self.layout.size, config.precision, first)
         self.learners: list[Learner] = []
-        self.scheduler = Scheduler()
+        self.scheduler = Scheduler(self.trace)
         stack.callback(self.scheduler.close)
         self.rule = make_rule(config.rule, job.kernels.flat, centre.copy())
-        self.synchroniser = Synchroniser(comm, self.rule, self.replicas, self.scheduler.run, overlap=config.overlap)
+        self.synchroniser = Synchroniser(
+            comm, self.rule, self.replicas, partial(self.scheduler.run, name="update"), overlap=config.overlap,
+            trace=self.trace,
+        )  # fmt: skip
         stack.callback(self.synchroniser.close)
         self._restarted = ""
         self._untold = 0  # samples whose losses no all-reduce has carried yet
@@ -118,6 +125,7 @@ class Session:
         self.pipeline = Pipeline(
             job.train, Direct(job.train), self.coordinator.timeline,
             rank=comm.rank, iteration=self.iteration, seed=config.seed, prefetch=config.prefetch,
+            trace=self.trace,
         )  # fmt: skip
         stack.callback(self.pipeline.close)
         self.evaluator = None
@@ -167,6 +175,7 @@ class Session:
 
     def prepare(self) -> Local:
         """This iteration's local step; averaging starts again where learners change or the rate drops."""
+        self._say(self.trace.begin(self.iteration, self.synchroniser.call))
         counts = self.coordinator.timeline().counts(self.iteration)
         if counts != self.counts:
             self.settle()
@@ -283,7 +292,9 @@ class Session:
         self._owed = False
         self.settle()
         self.reporter.clock()
-        found = self.evaluator(self.rule.centre, self.statistics(), self.scheduler.run, self.synchroniser.call)
+        with self.trace.span("evaluation", "evaluate"):
+            run = partial(self.scheduler.run, name="evaluate")
+            found = self.evaluator(self.rule.centre, self.statistics(), run, self.synchroniser.call)
         self.reporter.pause()
         best = self.ledger.evaluated(found, self.position, self.where.epoch)
         self.reporter.evaluated(self.where, found, best)
@@ -311,11 +322,12 @@ class Session:
             "metrics_bytes": self.synchroniser.call(lambda comm: comm.share(self.reporter.mark()))[0],
         }
         timeline = self.coordinator.timeline()
-        state = snapshot(
-            header, self._plan, timeline, self.iteration, self.replicas, self.rule, self.statistics(),
-            self.synchroniser.unsent,
-        )  # fmt: skip
-        self._saved = checkpoint.save(folder, state, self.synchroniser.call)
+        with self.trace.span("checkpoint", "save"):
+            state = snapshot(
+                header, self._plan, timeline, self.iteration, self.replicas, self.rule, self.statistics(),
+                self.synchroniser.unsent,
+            )  # fmt: skip
+            self._saved = checkpoint.save(folder, state, self.synchroniser.call)
         if self.rank == 0:
             if best and self.config.checkpoint.best:
                 checkpoint.point(folder, "best", self._saved)
@@ -334,9 +346,14 @@ class Session:
             saved = self._saved is not None and self._saved.name == checkpoint.name_of(self.iteration)
             if self.config.checkpoint.interval is not None and (late or not saved):
                 self.save(best)
+        self._say(self.trace.end(self.synchroniser.call))
         summary = self._summary(stop)
         self.reporter.end(self.where, summary)
         return Trained(summary, named(self._plan, self.rule.centre.copy(), self.statistics()))
+
+    def _say(self, text: str) -> None:
+        if text:
+            self.reporter.note(text)
 
     def _request(self, signal: str) -> Request:
         """What this rank wants now."""
@@ -375,7 +392,8 @@ class Session:
 
     def _agree(self) -> None:
         self.settle()
-        found = self.synchroniser.agree(sum(self.counts))
+        with self.trace.span("synchronisation", "agree"):
+            found = self.synchroniser.agree(sum(self.counts))
         self.reporter.agreed(self.where, found.drift, found.mismatches)
 
     def _passed(self, before: int, epochs: float) -> bool:
@@ -426,7 +444,8 @@ class Session:
 
     def _waits(self) -> dict[str, float]:
         sync = self.synchroniser
-        return {"data_wait": self.pipeline.waited, "sync_wait": sync.waited, "sync_busy": sync.busy}
+        busy = sync.busy if self.size > 1 else 0.0  # one rank sends nothing
+        return {"data_wait": self.pipeline.waited, "sync_wait": sync.waited, "sync_busy": busy}
 
     def _summary(self, stop: str) -> Summary:
         config, where = self.config, self.where

@@ -44,7 +44,8 @@ class Summary:
     mismatches: int
     resets: int
     data_wait: float  # fraction of the training time that learners of rank 0 waited for slots
-    sync_wait: float  # likewise for the all-reduce and the centre
+    sync_wait: float  # likewise for the all-reduce
+    sync_hidden: float | None  # fraction of the all-reduce that was hidden behind compute; null for one rank
     versions: dict[str, str]
     checkpoint: str | None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
+from pathlib import Path
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -18,17 +19,19 @@ from mpibow.errors import EXIT_REQUEUE
 from mpibow.job import BUILT_IN, Job, described, open_job
 from mpibow.models import MODELS
 from mpibow.origin import learner_counts
+from mpibow.run.chrome import WINDOW, check_path, open_trace
 from mpibow.run.directory import on_rank_0
 from mpibow.run.signals import Signals
 from mpibow.session import Session
 from mpibow.summary import Trained
 from mpibow.sync.rules import check_rule
+from mpibow.trace import SILENT, Trace
 
 
-def train(job: Job, comm: Communicator, *, resume: str | None = None, note: str = "") -> Trained:
+def train(job: Job, comm: Communicator, *, resume: str | None = None, note: str = "", trace: Trace = SILENT) -> Trained:
     """Runs `job` to its end on all ranks of `comm`; every rank calls it. `resume` is a path or 'auto'."""
     threadpool_limits(1)  # a learner is a thread: BLAS must not start more
-    with Signals() as signals, Session(job, comm, resume, note) as session:
+    with Signals() as signals, Session(job, comm, resume, note, trace) as session:
         stop = ""
         while not (stop := stop or session.limit_reached()):
             stop = iterate(session, signals)
@@ -38,7 +41,8 @@ def train(job: Job, comm: Communicator, *, resume: str | None = None, note: str 
 def iterate(session: Session, signals: Signals) -> str:
     """One iteration: every learner of every rank processes one batch. The reason to stop at once, if any."""
     local = session.prepare()  # this iteration's rate; averaging starts again where learners come or go or it drops
-    slots = session.pipeline.next()  # one small batch for each learner of this rank
+    with session.trace.span("waiting", "data"):
+        slots = session.pipeline.next()  # one small batch for each learner of this rank
     learners = zip(session.learners, slots, strict=False)
     results = session.scheduler.run([partial(learner.compute, slot) for learner, slot in learners])  # one gradient each
     session.receive()  # the all-reduce of the iteration before, until now under way
@@ -80,6 +84,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--resume", metavar="PATH", help="a checkpoint, a run directory, or 'auto': the newest run in `out`, if any"
     )
+    parser.add_argument("--timeline", type=Path, metavar="FILE.json", help="write a Chrome trace: who did what, when")
+    parser.add_argument(
+        "--timeline-iterations", metavar="FROM:TO", help="those that it shows, counted from this start (default "
+        f"{WINDOW[0]}:{WINDOW[1]}); it is written when TO begins, or the run ends",
+    )  # fmt: skip
     arguments = parser.parse_intermixed_args(argv)
     if arguments.config is not None and "=" in arguments.config:
         arguments.config, arguments.overrides = None, [arguments.config, *arguments.overrides]
@@ -93,13 +102,20 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
         config = load(arguments.config, arguments.overrides)
     counts = learner_counts(config.learners, comm.size)
     check_rule(config.rule, sum(counts))
-    on_rank_0(lambda function: function(comm), comm.rank, lambda: open_job(config) and None)  # one rank converts, and
-    job = open_job(config)  # what it can't open no rank can
+    trace = open_trace(arguments.timeline, arguments.timeline_iterations)
+
+    def look() -> None:  # one rank converts, and what it can't open no rank can
+        if arguments.timeline is not None:
+            check_path(arguments.timeline)
+        open_job(config)
+
+    on_rank_0(lambda function: function(comm), comm.rank, look)
+    job = open_job(config)
     if arguments.check:
         if comm.rank == 0:
             print(describe_job(job, counts))
         return 0
-    trained = train(job, comm, resume=arguments.resume, note=note)
+    trained = train(job, comm, resume=arguments.resume, note=note, trace=trace)
     return EXIT_REQUEUE if trained.summary.stopped.startswith("SIG") else 0
 
 

@@ -30,7 +30,7 @@ SUMMARY: dict[str, Any] = {
     "iterations": int, "samples": int, "seconds": NUMBER, "evaluation_seconds": NUMBER, "target": MAYBE,
     "epochs_to_target": MAYBE, "seconds_to_target": MAYBE, "images_per_second": NUMBER, "ranks": int, "learners": list,
     "batch_size": int, "rule": dict, "device": str, "precision": str, "seed": int, "gain": NUMBER, "drift": NUMBER,
-    "mismatches": int, "resets": int, "data_wait": NUMBER, "sync_wait": NUMBER, "versions": dict,
+    "mismatches": int, "resets": int, "data_wait": NUMBER, "sync_wait": NUMBER, "sync_hidden": MAYBE, "versions": dict,
     "checkpoint": (str, type(None)),
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from mpibow.data.dataset import Samples, read_into
 from mpibow.data.order import samples_at
 from mpibow.data.slots import Slot, arrays_for, fill_counter
 from mpibow.data.timeline import Timeline
+from mpibow.trace import SILENT, Trace
 
 
 class Reader(Protocol):
@@ -70,10 +71,10 @@ class Pipeline:
 
     def __init__(
         self, data: Samples, reader: Reader, timeline: Callable[[], Timeline], *,
-        rank: int, iteration: int, seed: int, prefetch: int,
+        rank: int, iteration: int, seed: int, prefetch: int, trace: Trace = SILENT,
     ) -> None:  # fmt: skip
         self._data, self._reader, self._timeline = data, reader, timeline
-        self._rank, self._seed, self._prefetch = rank, seed, prefetch
+        self._rank, self._seed, self._prefetch, self._trace = rank, seed, prefetch, trace
         self._next, self._planned = iteration, iteration
         self._waiting: deque[Slot] = deque()  # planned, in no run yet
         self._runs: deque[int] = deque()  # slots of every run under way
@@ -114,7 +115,8 @@ class Pipeline:
                 while len(self._runs) < self._reader.depth and self._worth_a_run():
                     self._begin()
                 if self._runs:
-                    self._reader.end()
+                    with self._trace.span("data", "read"):
+                        self._reader.end()
                     self._deliver(self._runs.popleft())
         except BaseException as error:
             with self._state:

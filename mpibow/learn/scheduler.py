@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
+from mpibow.trace import SILENT, Trace
+
 Task = Callable[[], Any]
 
 
@@ -16,14 +18,18 @@ class Scheduler:
     Thread i runs what belongs to learner i, always: assignment is fixed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, trace: Trace = SILENT) -> None:
+        self._trace, self._name = trace, ""
         self._inboxes: list[SimpleQueue[Task | None]] = []
         self._outbox: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
         self._threads: list[threading.Thread] = []
 
-    def run(self, tasks: Sequence[Task]) -> list[Any]:
-        """Runs task i on thread i, all at once; their results in order. Raises the first one's error, if any."""
-        first, others = tasks[:1], tasks[1:]
+    def run(self, tasks: Sequence[Task], name: str = "batch") -> list[Any]:
+        """Runs task i on thread i, all at once; their results in order. Raises the first one's error, if any.
+
+        `name` is what a trace calls them.
+        """
+        self._name, first, others = name, tasks[:1], tasks[1:]
         while len(self._threads) < len(others):
             self._add()
         for inbox, task in zip(self._inboxes, others, strict=False):
@@ -32,7 +38,8 @@ class Scheduler:
         errors: dict[int, BaseException] = {}
         for task in first:
             try:
-                results[0] = task()
+                with self._trace.span("learner 0", name):
+                    results[0] = task()
             except BaseException as caught:
                 errors[0] = caught
         for _ in others:
@@ -62,8 +69,11 @@ class Scheduler:
         thread.start()
 
     def _serve(self, i: int, inbox: SimpleQueue[Task | None]) -> None:
+        row = f"learner {i}"
         while (task := inbox.get()) is not None:
             try:
-                self._outbox.put((i, task(), None))
+                with self._trace.span(row, self._name):  # that of all tasks under way
+                    result = task()
+                self._outbox.put((i, result, None))
             except BaseException as error:
                 self._outbox.put((i, None, error))

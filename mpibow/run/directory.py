@@ -48,12 +48,12 @@ def _points(folder: Path) -> list[Path]:
     return [p / "checkpoint.json" for p in folder.glob("checkpoints/iteration-*") if (p / "checkpoint.json").exists()]
 
 
-def write(path: Path, text: str) -> None:
+def write(path: Path, content: str | bytes) -> None:
     """Writes a small file whole or not at all."""
     aside = path.with_name(f".{path.name}.part")
     try:
-        with aside.open("w") as file:
-            file.write(text)
+        with aside.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         aside.rename(path)

@@ -15,6 +15,7 @@ from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import Local, pieces, share_of
 from mpibow.sync.rules import TAIL, OnChunks, Rows, Rule
+from mpibow.trace import SILENT, Trace
 
 T = TypeVar("T")
 QUIET = np.errstate(over="ignore", invalid="ignore")  # what overflows, the learners' next losses tell
@@ -59,19 +60,29 @@ class Synchroniser:
     Overlapped or not, the same calls are made on the same data in the same order: the bits are the same.
     """
 
-    def __init__(self, comm: Communicator, rule: Rule, rows: Rows, run: Run, *, overlap: bool) -> None:
+    def __init__(
+        self, comm: Communicator, rule: Rule, rows: Rows, run: Run, *, overlap: bool, trace: Trace = SILENT
+    ) -> None:
         self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap
+        self._trace = trace
         self._thread: Executor = ThreadPoolExecutor(1, "communication") if comm.any_thread else Inline()
         self._pending: Future[Tally | None] | None = None
         self._local: Local  # of the exchange under way
         self._owed: OnChunks | None = None  # what the centre waits for
         self.unsent = Tally()  # of iterations whose steps no all-reduce has carried yet
-        self.waited = 0.0  # seconds that learners stood still for it
-        self.busy = 0.0  # seconds that exchanges took
+        # Seconds that exchanges took, other ranks' lateness included, and those of them that learners stood still for.
+        # Both are entered where an exchange's end is waited for: 1 - waited / busy is what was hidden behind compute.
+        self.waited = self.busy = 0.0
+        self._took = 0.0  # of the exchange that has ended, not yet in `busy`
 
     def call(self, function: Callable[[Communicator], T]) -> T:
         """Runs `function` with the communicator on the communication thread, after what is under way."""
-        return self._thread.submit(function, self._comm).result()
+
+        def traced() -> T:
+            with self._trace.span("communication", "call"):
+                return function(self._comm)
+
+        return self._thread.submit(traced).result()
 
     def update(self, local: Local, workers: int) -> None:
         """The local steps and corrections of this rank, cut over `workers` threads.
@@ -97,26 +108,33 @@ class Synchroniser:
         if flat is not None:
             flat[-TAIL + 1 :] = (self.unsent.attention, self.unsent.loss, self.unsent.hits)
             self.unsent = Tally()
+        begin = time.perf_counter()  # where the caller's thread is the one that talks, `submit` is the exchange
         self._pending, self._local = self._thread.submit(self._exchange, flat, local), local
+        if not (self._rule.deferred and self._overlap and self._comm.any_thread):
+            self._wait(self._pending, begin)
         if not self._rule.deferred:
             self._pending.result()  # sums that did not arrive must not be applied
             if (apply := self._rule.apply(self._rows, local)) is not None:
                 self._on_learners(workers, apply)
-        elif not self._overlap:
-            self._pending.exception()  # only waits; errors are raised by receive()
 
     def receive(self) -> Tally | None:
         """Ends the exchange under way, if any: the tally of all ranks, if it was sent. The next update may come."""
         if self._pending is None:
             return None
-        begin = time.perf_counter()
         pending, self._pending = self._pending, None
+        self._wait(pending, time.perf_counter())
         tally = pending.result()
         if self._rule.deferred:
             self._owed = self._rule.apply(self._rows, self._local)
         self._rule.advance()
-        self.waited += time.perf_counter() - begin
         return tally
+
+    def _wait(self, pending: Future[Tally | None], begin: float) -> None:
+        """Stands still until the exchange has ended, since `begin`; its error is for who asks for its result."""
+        with self._trace.span("waiting", "averaging"):
+            pending.exception()
+        self.waited += time.perf_counter() - begin
+        self.busy, self._took = self.busy + self._took, 0.0
 
     @QUIET
     def settle(self) -> Tally | None:
@@ -132,14 +150,16 @@ class Synchroniser:
         if flat is None:
             return None
         begin = time.perf_counter()
-        self._comm.allreduce(flat)
+        with self._trace.span("communication", "all-reduce"):
+            self._comm.allreduce(flat)
         self._rule.received(local)
-        self.busy += time.perf_counter() - begin
+        self._took = time.perf_counter() - begin
         return Tally(*flat[-TAIL + 1 :].tolist())
 
     def _on_learners(self, workers: int, work: Callable[[range], None]) -> None:
         chunks = self._rule.chunks
-        self._run([partial(QUIET(work), share_of(chunks, i, workers)) for i in range(workers)])
+        with self._trace.span("synchronisation", "update"):
+            self._run([partial(QUIET(work), share_of(chunks, i, workers)) for i in range(workers)])
 
     @QUIET
     def agree(self, k: int) -> Agreement:

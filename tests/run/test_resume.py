@@ -20,7 +20,10 @@ from mpibow.summary import Trained
 from mpibow.train import iterate
 from tests.run import tiny
 
-TIMES = ("time", "seconds", "images_per_second", "data_wait", "sync_wait", "sync_busy", "path", "versions")
+TIMES = (
+    "time", "seconds", "elapsed", "images_per_second", "data_wait", "sync_wait", "sync_busy", "sync_hidden", "path",
+    "versions",
+)  # fmt: skip
 AT_END = {"every": "1000 iterations", "keep": 100, "best": False}
 EVERY = {"every": "1 iteration", "keep": 100, "best": False}
 

@@ -6,6 +6,7 @@ import threading
 import time
 import warnings
 from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -129,6 +130,50 @@ def test_an_overlapped_exchange_is_under_way_when_start_returns() -> None:
     assert len(comm.threads) == 1
     assert threading.current_thread().name not in comm.threads
     assert rank.sync.busy > 0
+    rank.sync.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "overlap", "any_thread", "waited"),
+    [
+        (Sma(), True, True, 1.0),
+        (Sma(), False, True, 4.0),
+        (Sma(), True, False, 4.0),
+        (Sma(gain=2.0, delay=0), True, True, 4.0),
+        (Ssgd(), True, True, 4.0),
+    ],
+)
+def test_what_learners_wait_for_and_what_is_hidden(
+    monkeypatch: pytest.MonkeyPatch, settings: Sma | Ssgd, overlap: bool, any_thread: bool, waited: float
+) -> None:
+    """An exchange takes four seconds, of which the learners compute three where they may."""
+    now, begun, computed, ended = 0.0, threading.Event(), threading.Event(), threading.Event()
+
+    class Clocked(Single):
+        def allreduce(self, array: Array, stream: Any = None) -> None:
+            nonlocal now
+            begun.set()
+            if waited == 1.0:
+                assert computed.wait(10)
+            now = 4.0
+            ended.set()
+
+    def clock() -> float:
+        seen = now
+        if seen == 3.0:  # receive() looks
+            computed.set()
+            assert ended.wait(10)
+        return seen
+
+    comm = Clocked()
+    comm.any_thread = any_thread
+    monkeypatch.setattr("mpibow.sync.synchroniser.time", SimpleNamespace(perf_counter=clock))
+    rank = Rank(comm, settings, 2, 2, overlap=overlap)
+    rank.step()
+    assert begun.wait(10)
+    now = max(now, 3.0)  # the learners compute
+    rank.sync.receive()
+    assert (rank.sync.busy, rank.sync.waited) == (4.0, waited)
     rank.sync.close()
 
 

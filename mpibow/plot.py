@@ -1,0 +1,248 @@
+"""Draws runs side by side: accuracy, loss, images/s, learners and waits over samples and time.
+
+python -m mpibow.plot runs/NAME                            runs/NAME/plot.png; of a run under way as well
+python -m mpibow.plot runs/A runs/B --output both.svg      two runs in one figure
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpibow.errors import ConfigError, MpibowError
+from mpibow.run import directory
+from mpibow.run.series import PANELS, Curve, Run, curves, read_run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+AXES = {"samples": "samples", "epochs": "epochs", "seconds": "training time"}
+OVER = {"accuracy": ("samples", "seconds"), "loss": ("samples", "seconds")}  # of the others: seconds
+TITLES = {
+    "accuracy": "accuracy",
+    "loss": "loss",
+    "speed": "images/s",
+    "learners": "learners",
+    "waits": "learners of rank 0 waiting",
+    "hidden": "all-reduce hidden behind compute",
+}
+UNITS = (
+    (2 * 86400, 86400, "days"),
+    (2 * 3600, 3600, "h"),
+    (2 * 60, 60, "min"),
+    (0, 1, "s"),
+)  # from how many seconds on
+
+# Okabe and Ito's, which the colour-blind tell apart, without yellow; a run keeps its colour in every panel.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+STYLES: dict[str, dict[str, Any]] = {  # by curve; those of ranks are `DASHES`, in order
+    "test": {"marker": "o", "markersize": 3.5, "linewidth": 1.8},
+    "test, top k": {"marker": "^", "markersize": 3.5, "linewidth": 1.0, "linestyle": "--"},
+    "training": {"linewidth": 1.0, "alpha": 0.75},
+    "averaging": {"linestyle": "--"},
+}
+DASHES = ("-", "--", ":", "-.")
+LOOK: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": "medium",
+    "axes.titleweight": "bold",
+    "figure.dpi": 120,
+    "font.size": 9.0,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+    "svg.hashsalt": "mpibow",  # the same names in every file
+}
+NO_DATE = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same bytes
+
+
+def draw(
+    runs: Sequence[Run], panels: Sequence[str] = tuple(PANELS), axis: str | None = None, smooth: int | None = None
+) -> Figure:
+    """A figure with a cell for every panel and axis that has curves. Raises ConfigError where none has.
+
+    `axis` is samples, epochs or seconds; None: accuracy and loss over samples and time, the others over time.
+    `smooth` entries of training are averaged, a fiftieth of them where it is None.
+    """
+    style, figure_of, ticks = _matplotlib()
+    cells: list[tuple[str, str, list[list[Curve]]]] = []
+    for panel in panels:
+        for x in (axis,) if axis else OVER.get(panel, ("seconds",)):
+            found = [curves(run, panel, x, smooth, aside=len(runs) > 1) for run in runs]
+            if any(found):
+                cells.append((panel, x, found))
+    if not cells:
+        raise ConfigError(
+            f"{', '.join(run.label for run in runs)}: nothing to draw of {', '.join(panels)} yet; "
+            "metrics.every and evaluate.every say when there is"
+        )
+    with style.context(["default", LOOK]):
+        columns = min(len(cells), 2)
+        rows, told = -(-len(cells) // columns), set[str]()
+        figure: Figure = figure_of(figsize=(5.2 * columns + 0.6, 2.5 * rows + 0.9), layout="constrained")
+        for i, (panel, x, found) in enumerate(cells):
+            alone = i + 1 == len(cells) and i % columns == 0
+            axes = figure.add_subplot(rows, 1, rows) if alone else figure.add_subplot(rows, columns, i + 1)
+            _draw_cell(axes, ticks, panel, x, found, told=panel in told)
+            told.add(panel)
+        if len(runs) == 1:
+            figure.suptitle(runs[0].label, x=0.01, ha="left", fontsize="large")
+        else:
+            lines = [figure.axes[0].plot([], [], color=_colour(i), linewidth=3)[0] for i in range(len(runs))]
+            labels = [run.label for run in runs]
+            figure.legend(lines, labels, loc="outside upper left", ncols=2 * columns, fontsize="medium")
+            for line in lines:
+                line.remove()
+    return figure
+
+
+def _draw_cell(axes: Axes, ticks: Any, panel: str, x: str, found: list[list[Curve]], *, told: bool) -> None:
+    """One panel over one axis: curves of every run in its colour; a legend in grey where a run has several.
+
+    `told`: another cell has that legend.
+    """
+    scale, unit = 1.0, ""
+    if x == "seconds":
+        longest = max(curve.x[-1] for run in found for curve in run)
+        _, scale, unit = next(entry for entry in UNITS if longest >= entry[0])
+    legend: dict[str, dict[str, Any]] = {}
+    for i, run in enumerate(found):
+        for j, curve in enumerate(run):
+            style = STYLES.get(curve.name, {"linestyle": DASHES[j % len(DASHES)]} if panel == "learners" else {})
+            legend.setdefault(curve.name, style)
+            style = {**style, "color": _colour(i), "label": curve.name}
+            if len(curve.x) == 1:  # no line yet
+                style["marker"] = "o"
+            over = [value / scale for value in curve.x]
+            if curve.raw is not None:
+                axes.plot(over, curve.raw, color=_colour(i), linewidth=0.6, alpha=0.22)
+            axes.plot(over, curve.y, drawstyle="steps-post" if panel == "learners" else "default", **style)
+    axes.set_title(TITLES[panel] + (" of all ranks" if panel == "learners" and len(found) > 1 else ""))
+    axes.set_xlabel(AXES[x] + (f", {unit}" if unit else ""))
+    axes.set_xlim(left=0)
+    if x == "samples":
+        axes.xaxis.set_major_formatter(ticks.EngFormatter(sep=""))
+    if panel in ("accuracy", "waits", "hidden"):
+        axes.yaxis.set_major_formatter(ticks.FuncFormatter(lambda y, _: f"{100 * y:.4g}%"))
+    if panel == "loss" and _decades(found):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(ticks.FuncFormatter(lambda y, _: f"{y:g}"))
+    if panel == "speed":
+        axes.yaxis.set_major_formatter(ticks.StrMethodFormatter("{x:,.0f}"))
+    if panel == "learners":
+        axes.yaxis.set_major_locator(ticks.MaxNLocator(integer=True))
+    if panel in ("speed", "learners", "waits"):
+        axes.set_ylim(bottom=0)
+    if panel == "hidden":
+        axes.set_ylim(0, 1.03)
+    if not told and (len(legend) > 1 or (panel == "learners" and len(found) == 1)):
+        lines = [axes.plot([], [], **{**style, "color": "#555555"})[0] for style in legend.values()]
+        axes.legend(lines, list(legend), labelcolor="#333333", fontsize="small")
+        for line in lines:
+            line.remove()
+
+
+def _decades(found: list[list[Curve]]) -> bool:
+    """Whether the values are better told apart by their logarithms."""
+    values = [y for run in found for curve in run for y in curve.raw or curve.y]
+    return 0 < 10 * min(values) < max(values)
+
+
+def _colour(run: int) -> str:
+    return COLOURS[run % len(COLOURS)]
+
+
+def _matplotlib() -> tuple[Any, Any, Any]:
+    """Its styles, figures and ticks; nothing else of mpibow needs it. Raises MpibowError where it is not installed."""
+    try:
+        from matplotlib import style, ticker
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MpibowError("matplotlib is not installed: pip install 'mpibow[plot]'") from error
+    return style, Figure, ticker
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes the figure whole or not at all, as the name's suffix says; the same figure gives the same bytes."""
+    content = BytesIO()
+    style, _, _ = _matplotlib()
+    with style.context(["default", LOOK]):
+        figure.savefig(content, format=path.suffix[1:], metadata=NO_DATE[path.suffix])
+    directory.write(path, content.getvalue())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; the exit code: 0 only where the figure is written."""
+    arguments = _parser().parse_args(argv)
+    try:
+        print(plot(arguments))
+    except MpibowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    return 0
+
+
+def plot(arguments: argparse.Namespace) -> Path:
+    """Where the figure is that the arguments ask for. Raises ConfigError, RecordError or MpibowError."""
+    paths: list[Path] = arguments.runs
+    labels = arguments.labels.split(",") if arguments.labels else _labels(paths)
+    panels = arguments.panels.split(",")
+    output = arguments.output or (paths[0] if len(paths) == 1 else Path()) / "plot.png"
+    if len(labels) != len(paths):
+        raise ConfigError(
+            f"--labels: must be one for each of {len(paths)} run(s), got {len(labels)}: {arguments.labels}"
+        )
+    for panel in panels:
+        if panel not in PANELS:
+            raise ConfigError(f"--panels: must be of {', '.join(PANELS)}, got '{panel}'")
+    if output.suffix not in NO_DATE:
+        raise ConfigError(f"--output: must end in {', '.join(NO_DATE)}, got '{output}'")
+    if arguments.smooth is not None and arguments.smooth < 1:
+        raise ConfigError(f"--smooth: must be at least 1, got {arguments.smooth}")
+    runs = [read_run(path, label.strip()) for path, label in zip(paths, labels, strict=True)]
+    save(draw(runs, panels, arguments.x, arguments.smooth), output)
+    return output
+
+
+def _labels(paths: Sequence[Path]) -> list[str]:
+    """The runs' own names, or whole paths where two have the same."""
+    names = [path.resolve().name for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m mpibow.plot",
+        description="Draws accuracy, loss, images/s, learners and waiting times of runs, under way or finished.",
+    )
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory, as runs/NAME")
+    parser.add_argument(
+        "--output", type=Path, metavar="FILE", help=".png, .svg or .pdf (default RUN/plot.png; of several: plot.png)"
+    )
+    parser.add_argument(
+        "--x",
+        choices=AXES,
+        help="draw all over this (default: accuracy and loss over samples and time, others over time)",
+    )
+    parser.add_argument(
+        "--smooth", type=int, metavar="N", help="average N entries of training (default: a fiftieth of them; 1: none)"
+    )
+    parser.add_argument("--labels", metavar="A,B,...", help="what the runs are called (default: their directories)")
+    parser.add_argument(
+        "--panels", default=",".join(PANELS), metavar="A,B,...", help="what to draw (default: %(default)s)"
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

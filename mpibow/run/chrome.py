@@ -1,0 +1,202 @@
+"""--timeline: the spans of all ranks as one Chrome trace, for chrome://tracing and ui.perfetto.dev."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import statistics
+import time
+import zlib
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mpibow.comm.communicator import Communicator
+from mpibow.errors import ConfigError
+from mpibow.run import directory
+from mpibow.trace import SILENT, Call, Recorder, Span, Trace
+
+# From top to bottom; `learner` stands for "learner 0", "learner 1", ...
+ROWS = ("iterations", "learner", "synchronisation", "waiting", "communication", "data", "evaluation", "checkpoint")
+WINDOW = (20, 220)  # iterations of this process: the first ones compile, and fill caches and the pipeline
+LIMIT = 100_000  # iterations; some ten spans each are kept in memory
+BARRIERS = 5  # to compare the clocks of nodes
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one rank recorded: spans by thread. Its clock is `ahead` nanoseconds of rank 0's."""
+
+    rank: int
+    host: str
+    ahead: int
+    threads: Sequence[Sequence[Span]]
+
+
+def chrome_trace(parts: Sequence[Part], about: Mapping[str, Any]) -> dict[str, Any]:
+    """The object form of the Trace Event Format: ranks as processes, rows as threads, us since the first span."""
+    begins = [begin - part.ahead for part in parts for spans in part.threads for _, _, begin, _ in spans]
+    zero = min(begins, default=0)
+    meta, events = list[dict[str, Any]](), list[dict[str, Any]]()
+    for part in parts:
+        tids = rows_of(part.threads)
+        meta += [_meta("process_name", part.rank, 0, name=f"rank {part.rank} ({part.host})")]
+        meta += [_meta("process_sort_index", part.rank, 0, sort_index=part.rank)]
+        for (row, number), tid in tids.items():
+            meta += [_meta("thread_name", part.rank, tid, name=row if number == 0 else f"{row} ({number + 1})")]
+            meta += [_meta("thread_sort_index", part.rank, tid, sort_index=tid)]
+        for spans, numbers in zip(part.threads, _numbers(part.threads), strict=True):
+            for row, name, begin, end in spans:
+                events.append(
+                    {
+                        "name": name,
+                        "cat": row.split()[0],
+                        "ph": "X",
+                        "ts": (begin - part.ahead - zero) / 1000,
+                        "dur": (end - begin) / 1000,
+                        "pid": part.rank,
+                        "tid": tids[row, numbers[row]],
+                    }
+                )
+    events.sort(key=lambda event: (event["ts"], -event["dur"], event["pid"], event["tid"]))
+    return {"displayTimeUnit": "ms", "otherData": dict(about), "traceEvents": meta + events}
+
+
+def rows_of(threads: Sequence[Sequence[Span]]) -> dict[tuple[str, int], int]:
+    """The tid of every row, from top to bottom; (row, 1) is that of the second thread that has such a row."""
+    found = {(row, number) for numbers in _numbers(threads) for row, number in numbers.items()}
+    return {row: tid for tid, row in enumerate(sorted(found, key=_place))}
+
+
+def _numbers(threads: Sequence[Sequence[Span]]) -> list[dict[str, int]]:
+    """For every thread its rows, and how many threads before it had them too: spans of two threads may not overlap."""
+    seen: dict[str, int] = {}
+    numbers = []
+    for spans in threads:
+        own = {row: seen.get(row, 0) for row, *_ in spans}
+        seen.update((row, number + 1) for row, number in own.items())
+        numbers.append(own)
+    return numbers
+
+
+def _place(row: tuple[str, int]) -> tuple[int, str, int, int]:
+    word, _, number = row[0].partition(" ")
+    return ROWS.index(word) if word in ROWS else len(ROWS), word, int(number or 0), row[1]
+
+
+def _meta(what: str, pid: int, tid: int, **arguments: Any) -> dict[str, Any]:
+    return {"name": what, "ph": "M", "pid": pid, "tid": tid, "args": arguments}
+
+
+def ahead(clocks: Sequence[tuple[str, Sequence[int]]]) -> list[int]:
+    """By how much each rank's clock is ahead of rank 0's, from every rank's node and its times of leaving barriers.
+
+    The processes of a node share a clock; between nodes it is the median, as good as ranks leave a barrier together.
+    """
+    node, first = clocks[0]
+    return [
+        0 if other == node else round(statistics.median(a - b for a, b in zip(times, first, strict=True)))
+        for other, times in clocks
+    ]
+
+
+class ChromeTrace(Recorder):
+    """Records iterations `first` up to `last` of this process, and then writes all ranks' spans to `path`."""
+
+    def __init__(self, path: Path, first: int, last: int) -> None:
+        super().__init__()
+        self._path, self._first, self._last = path, first, last
+        self._start: int | None = None  # the iteration that this process began with
+        self._iteration = self._began = 0
+        self._over = False
+
+    def begin(self, iteration: int, call: Call) -> str:
+        self._end_iteration()
+        if self._start is None:
+            self._start = iteration
+        done = iteration - self._start
+        self.on = self._first <= done < self._last
+        self._iteration, self._began = iteration, time.perf_counter_ns()
+        return self._write(iteration, call) if done >= self._last and not self._over else ""
+
+    def end(self, call: Call) -> str:
+        if self._over:
+            return ""
+        recording = self.on
+        self._end_iteration()
+        self.on = False
+        if not recording:
+            return f"no timeline: the run ended before its iteration {self._first}; see --timeline-iterations"
+        return self._write(self._iteration + 1, call)
+
+    def _end_iteration(self) -> None:
+        if self.on:
+            self.add("iterations", f"iteration {self._iteration}", self._began, time.perf_counter_ns())
+
+    def _write(self, end: int, call: Call) -> str:
+        """Gathers what the ranks recorded; every rank calls it, and holds no more than one other's part at a time."""
+        self._over = True
+        assert self._start is not None
+        rank, parts = call(self._gather)
+        first = self._start + self._first
+        about = {"iterations": [first, end], "ranks": len(parts)}
+        text = as_text(chrome_trace(parts, about)) if rank == 0 else ""
+        directory.on_rank_0(call, rank, lambda: directory.write(self._path, text))
+        return f"timeline of iterations {first} to {end - 1}: {self._path}, for ui.perfetto.dev or chrome://tracing"
+
+    def _gather(self, comm: Communicator) -> tuple[int, list[Part]]:
+        times = []
+        for _ in range(BARRIERS):
+            comm.barrier()
+            times.append(time.perf_counter_ns())
+        offsets = ahead(comm.share((_node(), times)))
+        own = zlib.compress(json.dumps([platform.node(), self.threads()]).encode())
+        parts = []
+        for rank in range(comm.size):
+            packed = comm.share(own if rank == comm.rank else None)[rank]
+            if comm.rank == 0:
+                host, threads = json.loads(zlib.decompress(packed))
+                parts.append(Part(rank, host, offsets[rank], threads))
+        return comm.rank, parts
+
+
+def as_text(trace: Mapping[str, Any]) -> str:
+    """The trace as JSON, an event a line."""
+    head = {key: value for key, value in trace.items() if key != "traceEvents"}
+    events = ",\n".join(json.dumps(event, separators=(",", ":")) for event in trace["traceEvents"])
+    return json.dumps(head)[:-1] + f', "traceEvents": [\n{events}\n]}}\n'
+
+
+def open_trace(path: Path | None, iterations: str | None) -> Trace:
+    """What --timeline FILE and --timeline-iterations FROM:TO ask for. Raises ConfigError."""
+    if path is None:
+        if iterations is not None:
+            raise ConfigError(
+                f"--timeline-iterations: is of a timeline, got {iterations} alone; add --timeline FILE.json"
+            )
+        return SILENT
+    found = re.fullmatch(r"(\d+):(\d+)", "{}:{}".format(*WINDOW) if iterations is None else iterations)
+    first, last = (int(found[1]), int(found[2])) if found else (0, 0)
+    if not first < last <= first + LIMIT:
+        raise ConfigError(
+            f"--timeline-iterations: must be FROM:TO, 1 to {LIMIT:,} iterations, as 20:220, got '{iterations}'"
+        )
+    return ChromeTrace(path, first, last)
+
+
+def check_path(path: Path) -> None:
+    """Raises ConfigError where no file can be made: better now than when all is recorded."""
+    folder = path.absolute().parent
+    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"--timeline: must be a file in a folder that can be written, as run.json, got {path}")
+
+
+def _node() -> str:
+    """What the processes of one running kernel have in common."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text()
+    return platform.node()

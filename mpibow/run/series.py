@@ -1,0 +1,266 @@
+"""From a run's events to curves: what is drawn, as pure functions of metrics.jsonl. It may be of a run under way."""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mpibow.errors import ConfigError, RecordError
+
+Event = Mapping[str, Any]
+Points = list[tuple[float, float]]  # x, y
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's events in order; `known` are its (samples, seconds of training) pairs, rising in both."""
+
+    label: str
+    events: tuple[Event, ...]
+    known: tuple[tuple[float, float], ...]
+
+    def of(self, kind: str) -> list[Event]:
+        return [event for event in self.events if event["event"] == kind]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """`y` over `x`; `raw` is y before it was smoothed, where it was."""
+
+    name: str
+    x: list[float]
+    y: list[float]
+    raw: list[float] | None = None
+
+
+def read_run(path: Path, label: str | None = None) -> Run:
+    """The run in directory `path`. Raises ConfigError where there is none, RecordError where a line is no event."""
+    file = path / "metrics.jsonl"
+    if not path.is_dir():
+        raise ConfigError(f"{path}: there is no such run directory; give one of those in `out`, as runs/NAME")
+    if not file.is_file():
+        raise ConfigError(f"{path}: is no run directory, it has no metrics.jsonl")
+    events = tuple(kept(parse(file.read_bytes(), file)))
+    summary = path / "summary.json"
+    return Run(label or path.resolve().name, events, tuple(clock(events, _summary(summary))))
+
+
+def parse(content: bytes, name: Path) -> list[Event]:
+    """The events of a metrics.jsonl; a last line without its end is still being written."""
+    *lines, _ = content.split(b"\n")
+    events = []
+    for number, line in enumerate(lines, 1):
+        try:
+            event = json.loads(line)
+            event["event"], event["position"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise RecordError(f"{name}: line {number} is no event of a run; remove it to draw the others") from error
+        events.append(event)
+    return events
+
+
+def _summary(summary: Path) -> Mapping[str, Any]:
+    """What a finished run came to; {} of one under way, or of a summary that an older run left."""
+    try:
+        found = json.loads(summary.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def kept(events: Iterable[Event]) -> list[Event]:
+    """Without what a resumed run did again: a start at a position takes back all that lay behind it."""
+    found: list[Event] = []
+    for event in events:
+        if event["event"] == "start":
+            found = [earlier for earlier in found if earlier["position"] <= event["position"]]
+        found.append(event)
+    return found
+
+
+def clock(events: Iterable[Event], summary: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """(samples, seconds of training) wherever they are known, from (0, 0) on; [] where they never are.
+
+    Runs before `elapsed` tell it by images_per_second, which is samples / seconds.
+    """
+    known: list[tuple[float, float]] = []
+    for event in events:
+        seconds, speed = event.get("elapsed"), event.get("images_per_second")
+        if seconds is None and speed:
+            seconds = event["position"] / speed
+        if seconds is not None:
+            known.append((event["position"], seconds))
+    if "samples" in summary and "seconds" in summary:
+        known.append((summary["samples"], summary["seconds"]))
+    rising = [(0.0, 0.0)]
+    for point in known:
+        if point[0] > rising[-1][0] and point[1] >= rising[-1][1]:
+            rising.append(point)
+    return rising if len(rising) > 1 else []
+
+
+def seconds_at(known: Sequence[tuple[float, float]], position: float) -> float | None:
+    """Seconds of training when `position` samples were consumed, on the straight line between what is known."""
+    after = bisect_left(known, position, key=lambda point: point[0])
+    if after == len(known):
+        return None
+    (p, s), (q, t) = known[max(after - 1, 0)], known[after]
+    return t if position == q else s + (t - s) * (position - p) / (q - p)
+
+
+def x_of(run: Run, axis: str) -> Callable[[Event], float | None]:
+    """Where an event lies on the axis: samples, epochs, or seconds of training; None where that is not known."""
+    if axis == "samples":
+        return lambda event: float(event["position"])
+    if axis == "seconds":
+        return lambda event: event["elapsed"] if "elapsed" in event else seconds_at(run.known, event["position"])
+    sizes = [event["position"] / event["epoch"] for event in run.events if event.get("epoch")]
+    count = sizes[-1] if sizes else math.inf  # samples of an epoch
+    return lambda event: event["epoch"] if "epoch" in event else event["position"] / count
+
+
+def accuracy(run: Run, axis: str, smooth: int | None) -> list[Curve]:
+    return [
+        _curve("test", _points(run, axis, run.of("evaluate"), "accuracy")),
+        _curve("test, top k", _points(run, axis, run.of("evaluate"), "top_k_accuracy")),
+        _curve("training", _points(run, axis, run.of("train"), "accuracy"), smooth),
+    ]
+
+
+def loss(run: Run, axis: str, smooth: int | None) -> list[Curve]:
+    return [
+        _curve("test", _points(run, axis, run.of("evaluate"), "loss")),
+        _curve("training", _points(run, axis, run.of("train"), "loss"), smooth),
+    ]
+
+
+def speed(run: Run, axis: str, smooth: int | None) -> list[Curve]:
+    """Images/s from entry to entry, evaluations left out."""
+    x, seconds = x_of(run, axis), x_of(run, "seconds")
+    points: Points = []
+    before = (0.0, 0.0)
+    for event in run.of("train"):
+        now, at = (float(event["position"]), seconds(event)), x(event)
+        if now[1] is None or at is None:
+            continue
+        if now[1] > before[1] and now[0] > before[0]:
+            points.append((at, (now[0] - before[0]) / (now[1] - before[1])))
+        before = (now[0], now[1])
+    return [_curve("images/s", points, smooth)]
+
+
+def learners(run: Run, axis: str, smooth: int | None) -> list[Curve]:
+    """Learners by rank, to be drawn as steps; ranks that always had as many as each other are one curve."""
+    told = _learners(run, axis)
+    if len(told) < 2:  # one does not say for how long
+        return []
+    ranks = max(len(counts) for _, counts in told)
+    alike: dict[tuple[float, ...], list[int]] = {}
+    for rank in range(ranks):
+        history = tuple(float(counts[rank]) if rank < len(counts) else 0.0 for _, counts in told)
+        alike.setdefault(history, []).append(rank)
+    every = [at for at, _ in told]
+    return [Curve(_ranks(members, ranks), every, list(history)) for history, members in alike.items()]
+
+
+def all_learners(run: Run, axis: str, smooth: int | None) -> list[Curve]:
+    """Learners of all ranks together, to be drawn as steps."""
+    told = _learners(run, axis)
+    if len(told) < 2:  # one does not say for how long
+        return []
+    return [Curve("all ranks", [at for at, _ in told], [float(sum(counts)) for _, counts in told])]
+
+
+def _learners(run: Run, axis: str) -> list[tuple[float, list[int]]]:
+    x = x_of(run, axis)
+    return [(at, event["learners"]) for event in run.events if "learners" in event and (at := x(event)) is not None]
+
+
+def hidden(run: Run, axis: str, smooth: int | None) -> list[Curve]:
+    """The fraction of the all-reduces that rank 0's learners did not stand still for; runs of one rank have none."""
+    return [_curve("hidden", _points(run, axis, run.of("train"), "sync_hidden"), smooth)]
+
+
+def waits(run: Run, axis: str, smooth: int | None) -> list[Curve]:
+    """The fractions of the time from entry to entry that the learners of rank 0 waited for data, and for averaging.
+
+    Entries have them since the process started, which is where the last `start` was.
+    """
+    x = x_of(run, axis)
+    curves = []
+    for name, key in (("data", "data_wait"), ("averaging", "sync_wait")):
+        points: Points = []
+        began, before = 0.0, (0.0, 0.0)  # seconds of the process, seconds waited
+        for event in run.events:
+            if event["event"] == "start":
+                began, before = event["time"], (0.0, 0.0)
+            share, at = event.get(key), x(event)
+            if event["event"] != "train" or share is None or at is None:
+                continue
+            now = event["time"] - began, share * (event["time"] - began)
+            if now[0] > before[0]:
+                points.append((at, min(max((now[1] - before[1]) / (now[0] - before[0]), 0.0), 1.0)))
+                before = now
+        curves.append(_curve(name, points, smooth))
+    return curves
+
+
+Panel = Callable[[Run, str, int | None], list[Curve]]
+
+# What can be drawn, in the order in which it is
+PANELS: Mapping[str, Panel] = {
+    "accuracy": accuracy,
+    "loss": loss,
+    "speed": speed,
+    "learners": learners,
+    "waits": waits,
+    "hidden": hidden,
+}
+ASIDE: Mapping[str, Panel] = {"learners": all_learners}  # what replaces it where runs are side by side
+
+
+def curves(run: Run, panel: str, axis: str, smooth: int | None = None, *, aside: bool = False) -> list[Curve]:
+    """The curves of a panel that have any points; `aside`: there are other runs in it.
+
+    `smooth` entries of training are averaged, a fiftieth of those that there are where it is None.
+    """
+    function = ASIDE.get(panel, PANELS[panel]) if aside else PANELS[panel]
+    return [curve for curve in function(run, axis, smooth) if curve.x]
+
+
+def smoothed(values: Sequence[float], n: int) -> list[float]:
+    """The mean of each value and the n - 1 before it, as far as there are."""
+    return [math.fsum(part) / len(part) for i in range(len(values)) if (part := values[max(i + 1 - n, 0) : i + 1])]
+
+
+def _curve(name: str, points: Points, smooth: int | None = 1) -> Curve:
+    x, y = [point[0] for point in points], [point[1] for point in points]
+    n = max(len(y) // 50, 1) if smooth is None else smooth
+    return Curve(name, x, smoothed(y, n), y) if n > 1 else Curve(name, x, y)
+
+
+def _points(run: Run, axis: str, events: Iterable[Event], key: str) -> Points:
+    """What is finite: a training loss is null before the first all-reduce."""
+    x = x_of(run, axis)
+    found = [(x(event), event.get(key)) for event in events]
+    return [(at, y) for at, y in found if at is not None and y is not None and math.isfinite(y)]
+
+
+def _ranks(members: list[int], ranks: int) -> str:
+    """Which of the run's ranks: 'each of 4 ranks', 'rank 3', 'ranks 0 to 2, 5'."""
+    if len(members) == ranks:
+        return "the rank" if ranks == 1 else f"each of {ranks} ranks"
+    runs: list[list[int]] = []
+    for rank in members:
+        if runs and runs[-1][-1] == rank - 1:
+            runs[-1].append(rank)
+        else:
+            runs.append([rank])
+    return ("rank " if len(members) == 1 else "ranks ") + ", ".join(
+        str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in runs
+    )

@@ -1,0 +1,91 @@
+"""A trace: what every thread of a rank was busy with, and when. Recording does no I/O and takes no lock."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+# Row, name, and begin and end in nanoseconds of the machine's monotonic clock, which its processes share.
+Span = tuple[str, str, int, int]
+Call = Callable[[Callable[[Any], Any]], Any]  # runs a function of the communicator, on the thread that may use it
+
+NOTHING = nullcontext()
+
+
+class Trace(Protocol):
+    """Told of everything that takes time, on whichever thread it happens."""
+
+    def span(self, row: str, name: str) -> AbstractContextManager[None]:
+        """What is inside is `name` on `row`: of rows with the same name every thread has its own."""
+        ...
+
+    def begin(self, iteration: int, call: Call) -> str:
+        """An iteration begins, on all ranks the same one; what the user should be told, or ''."""
+        ...
+
+    def end(self, call: Call) -> str:
+        """The last iteration is over, on all ranks; what the user should be told, or ''."""
+        ...
+
+
+class Silent:
+    """For runs that nobody traces."""
+
+    def span(self, row: str, name: str) -> AbstractContextManager[None]:
+        return NOTHING
+
+    def begin(self, iteration: int, call: Call) -> str:
+        return ""
+
+    def end(self, call: Call) -> str:
+        return ""
+
+
+SILENT = Silent()
+
+
+class Recorder:
+    """Spans that begin while it is `on`, in a list a thread, so that recording takes no lock."""
+
+    def __init__(self) -> None:
+        self.on = False
+        self._local = threading.local()
+        self._lists: list[list[Span]] = []
+        self._lock = threading.Lock()
+
+    def span(self, row: str, name: str) -> AbstractContextManager[None]:
+        return _Open(self._list(), row, name) if self.on else NOTHING
+
+    def add(self, row: str, name: str, begin: int, end: int) -> None:
+        """A span that is over."""
+        self._list().append((row, name, begin, end))
+
+    def threads(self) -> list[list[Span]]:
+        """What is recorded so far, by thread, each in the order in which its spans ended."""
+        with self._lock:
+            return [list(spans) for spans in self._lists]
+
+    def _list(self) -> list[Span]:
+        try:
+            spans: list[Span] = self._local.spans
+        except AttributeError:
+            spans = self._local.spans = []
+            with self._lock:
+                self._lists.append(spans)
+        return spans
+
+
+class _Open:
+    __slots__ = ("_begin", "_name", "_row", "_spans")
+
+    def __init__(self, spans: list[Span], row: str, name: str) -> None:
+        self._spans, self._row, self._name = spans, row, name
+
+    def __enter__(self) -> None:
+        self._begin = time.perf_counter_ns()
+
+    def __exit__(self, *_: object) -> None:
+        self._spans.append((self._row, self._name, self._begin, time.perf_counter_ns()))

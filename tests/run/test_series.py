@@ -1,0 +1,247 @@
+"""Curves from events, with numbers that can be checked by hand."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpibow.errors import ConfigError, RecordError
+from mpibow.run.series import PANELS, Curve, Run, clock, curves, kept, parse, read_run, seconds_at, smoothed
+from tests.run import tiny
+
+
+def event(kind: str, position: float, **fields: Any) -> dict[str, Any]:
+    return {"event": kind, "time": 1000.0, "position": position, "epoch": position / 100, **fields}
+
+
+def run_of(*events: dict[str, Any], **summary: float) -> Run:
+    return Run("run", tuple(events), tuple(clock(events, summary)))
+
+
+def points(run: Run, panel: str, axis: str = "samples", smooth: int = 1) -> dict[str, list[tuple[float, float]]]:
+    return {curve.name: list(zip(curve.x, curve.y, strict=True)) for curve in curves(run, panel, axis, smooth)}
+
+
+RUN = run_of(
+    event("start", 0, learners=[2, 1]),
+    event("train", 30, loss=None, accuracy=None, elapsed=3.0, learners=[2, 1]),
+    event("evaluate", 30, loss=1.25, accuracy=0.5, top_k_accuracy=0.9, elapsed=3.0, seconds=77.0),
+    event("train", 60, loss=0.75, accuracy=0.25, elapsed=5.0, learners=[2, 1]),
+    event("checkpoint", 60, seconds=88.0),
+    event("learners", 60, learners=[2, 2], reason="faster"),
+    event("train", 100, loss=float("nan"), accuracy=0.5, elapsed=9.0, learners=[2, 2]),
+    event("evaluate", 120, loss=0.25, accuracy=0.75, top_k_accuracy=1.0, elapsed=11.0, seconds=66.0),
+    event("end", 120),
+)
+
+
+def test_accuracy() -> None:
+    assert points(RUN, "accuracy") == {
+        "test": [(30, 0.5), (120, 0.75)],
+        "test, top k": [(30, 0.9), (120, 1.0)],
+        "training": [(60, 0.25), (100, 0.5)],
+    }
+    assert points(RUN, "accuracy", "epochs")["test"] == [(0.3, 0.5), (1.2, 0.75)]
+    assert points(RUN, "accuracy", "seconds")["test"] == [(3, 0.5), (11, 0.75)]
+
+
+def test_loss_leaves_out_what_is_not_finite() -> None:
+    assert points(RUN, "loss") == {"test": [(30, 1.25), (120, 0.25)], "training": [(60, 0.75)]}
+
+
+def test_images_per_second_are_of_the_time_between_two_entries() -> None:
+    assert points(RUN, "speed", "seconds") == {"images/s": [(3, 10), (5, 15), (9, 10)]}
+    assert points(RUN, "speed") == {"images/s": [(30, 10), (60, 15), (100, 10)]}
+
+
+def test_learners_by_rank() -> None:
+    every = [0, 30, 60, 60, 100]
+    assert points(RUN, "learners") == {
+        "rank 0": list(zip(every, [2, 2, 2, 2, 2], strict=True)),
+        "rank 1": list(zip(every, [1, 1, 1, 2, 2], strict=True)),
+    }
+    assert [x for x, _ in points(RUN, "learners", "seconds")["rank 1"]] == [0, 3, 5, 5, 9]
+    assert [(curve.name, curve.y) for curve in curves(RUN, "learners", "samples", aside=True)] == [
+        ("all ranks", [3, 3, 3, 4, 4])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("counts", "names"),
+    [
+        ([3], ["the rank"]),
+        ([2, 2, 2], ["each of 3 ranks"]),
+        ([2, 1, 1, 1, 2, 3], ["ranks 0, 4", "ranks 1 to 3", "rank 5"]),
+    ],
+)
+def test_ranks_that_are_alike_are_one_curve(counts: list[int], names: list[str]) -> None:
+    run = run_of(event("start", 0, learners=counts), event("train", 10, elapsed=1.0, learners=counts))
+    assert list(points(run, "learners")) == names
+
+
+def test_ranks_that_a_resumed_run_has_no_more() -> None:
+    run = run_of(event("start", 0, learners=[1, 1]), event("start", 50, learners=[3]))
+    assert points(run, "learners") == {"rank 0": [(0, 1), (50, 3)], "rank 1": [(0, 1), (50, 0)]}
+    assert points(run_of(event("start", 0, learners=[1, 1])), "learners") == {}  # one moment is no line
+    assert curves(run_of(event("start", 0, learners=[1])), "learners", "samples", aside=True) == []
+
+
+def at(time: float, kind: str, position: float, **fields: Any) -> dict[str, Any]:
+    return {**event(kind, position, **fields), "time": time}
+
+
+def test_waits_are_of_the_time_between_two_entries() -> None:
+    """Entries tell them since the process started: 2 s of 10, 2 s of 20, 17 s of 40; then resumed, 5 s of 10."""
+    run = run_of(
+        at(100, "start", 0),
+        at(110, "train", 10, data_wait=0.2, sync_wait=0.0),
+        at(120, "train", 20, data_wait=0.1, sync_wait=0.25),
+        at(140, "train", 30, data_wait=0.425, sync_wait=0.25),
+        at(500, "start", 30),
+        at(510, "train", 40, data_wait=0.5, sync_wait=0.1),
+        at(510, "train", 50, data_wait=0.5, sync_wait=0.1),  # at the same moment, as clocks show it
+    )
+    assert points(run, "waits") == {
+        "data": [(10, 0.2), (20, 0.0), (30, 0.75), (40, 0.5)],
+        "averaging": [(10, 0.0), (20, 0.5), (30, 0.25), (40, pytest.approx(0.1))],
+    }
+
+
+def test_what_is_hidden() -> None:
+    run = run_of(
+        event("train", 10, sync_hidden=None), event("train", 20, sync_hidden=0.25), event("train", 30, sync_hidden=1.0)
+    )
+    assert points(run, "hidden") == {"hidden": [(20, 0.25), (30, 1.0)]}
+    assert points(RUN, "hidden") == {}  # an older run
+
+
+def test_older_runs_tell_their_seconds_by_their_images_per_second() -> None:
+    run = run_of(
+        event("start", 0),
+        event("train", 40, images_per_second=10.0, loss=1.0),
+        event("evaluate", 60, loss=2.0),
+        event("train", 80, images_per_second=8.0, loss=1.0),
+        event("evaluate", 90, loss=1.5),
+        event("evaluate", 95, loss=1.0),
+        samples=90,
+        seconds=12.0,
+    )
+    assert run.known == ((0, 0), (40, 4), (80, 10), (90, 12))
+    assert points(run, "loss", "seconds")["test"] == [(7, 2.0), (12, 1.5)]  # when 95 were done nobody knows
+    assert points(run, "speed", "seconds") == {"images/s": [(4, 10), (10, pytest.approx(40 / 6))]}
+
+
+def test_a_run_without_times_has_no_curve_over_time() -> None:
+    run = run_of(event("start", 0, learners=[1]), event("evaluate", 0, loss=2.0, accuracy=0.1))
+    assert run.known == ()
+    assert points(run, "loss", "seconds") == {}
+    assert points(run, "loss", "samples") == {"test": [(0, 2.0)]}
+
+
+def test_epochs_of_events_that_have_none() -> None:
+    told = {"event": "learners", "time": 0.0, "position": 60, "learners": [2]}
+    run = run_of(event("start", 0, learners=[1]), event("train", 50, learners=[1], elapsed=1.0), told)
+    assert points(run, "learners", "epochs") == {"the rank": [(0, 1), (0.5, 1), (0.6, 2)]}
+
+
+def test_seconds_between_what_is_known() -> None:
+    known = [(0.0, 0.0), (10.0, 1.0), (30.0, 5.0)]
+    assert [seconds_at(known, p) for p in (0, 5, 10, 20, 30, 31)] == [0, 0.5, 1, 3, 5, None]
+    assert seconds_at([], 0) is None
+
+
+def test_what_a_resumed_run_did_again_counts_once() -> None:
+    events = [
+        event("start", 0),
+        event("train", 10, loss=1.0),
+        event("train", 20, loss=0.9),
+        event("start", 10),
+        event("train", 20, loss=0.9),
+    ]
+    assert kept(events) == [events[0], events[1], events[3], events[4]]
+
+
+def test_smoothing_by_hand() -> None:
+    assert smoothed([4.0, 2.0, 0.0, 10.0], 2) == [4.0, 3.0, 1.0, 5.0]
+    assert smoothed([], 3) == []
+    run = run_of(*(event("train", i, loss=float(i)) for i in range(4)), event("evaluate", 4, loss=9.0))
+    assert curves(run, "loss", "samples", 2) == [
+        Curve("test", [4], [9.0]),
+        Curve("training", [0, 1, 2, 3], [0.0, 0.5, 1.5, 2.5], [0.0, 1.0, 2.0, 3.0]),
+    ]
+
+
+@pytest.mark.parametrize(("entries", "smooth"), [(99, 1), (100, 2), (500, 10)])
+def test_a_fiftieth_is_smoothed_unless_told(entries: int, smooth: int) -> None:
+    run = run_of(*(event("train", i, loss=float(i % 7)) for i in range(entries)))
+    assert curves(run, "loss", "samples") == curves(run, "loss", "samples", smooth)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1), st.integers(1, 20))
+def test_smoothed_values_lie_between_the_values(values: list[float], n: int) -> None:
+    found = smoothed(values, n)
+    assert len(found) == len(values)
+    assert all(min(values) - 1e-6 <= value <= max(values) + 1e-6 for value in found)
+    assert found[0] == values[0]
+    assert smoothed(values, 1) == values
+
+
+LINES = b'{"event": "start", "position": 0}\n{"event": "train", "position": 9, "loss": NaN}\n'
+
+
+def test_a_line_that_is_still_being_written() -> None:
+    """Cut at any byte: the lines that are whole are read."""
+    whole = parse(LINES, Path("m"))
+    assert [found["event"] for found in whole] == ["start", "train"]
+    for end in range(len(LINES)):
+        assert len(parse(LINES[:end], Path("m"))) == LINES[:end].count(b"\n")
+
+
+@pytest.mark.parametrize("line", [b"", b"{", b"\x00\x00", b"[1]", b"7", b'{"event": "train"}', b'{"position": 1}'])
+def test_a_line_that_is_no_event(line: bytes) -> None:
+    with pytest.raises(RecordError) as caught:
+        parse(LINES + line + b"\n" + LINES, Path("runs/a/metrics.jsonl"))
+    assert str(caught.value) == "runs/a/metrics.jsonl: line 3 is no event of a run; remove it to draw the others"
+
+
+def test_no_run(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        read_run(tmp_path / "gone")
+    assert str(caught.value) == (
+        f"{tmp_path}/gone: there is no such run directory; give one of those in `out`, as runs/NAME"
+    )
+    with pytest.raises(ConfigError) as caught:
+        read_run(tmp_path)
+    assert str(caught.value) == f"{tmp_path}: is no run directory, it has no metrics.jsonl"
+
+
+@pytest.mark.parametrize("summary", [None, "", "{", "[]", '{"samples": 3}'])
+def test_a_summary_that_is_not_there_or_not_whole(tmp_path: Path, summary: str | None) -> None:
+    (tmp_path / "metrics.jsonl").write_bytes(LINES)
+    if summary is not None:
+        (tmp_path / "summary.json").write_text(summary)
+    assert read_run(tmp_path).known == ()
+
+
+def test_a_real_run_has_curves_in_every_panel(tmp_path: Path) -> None:
+    tiny.run(tiny.job(tmp_path, learners=2, evaluate={"every": 0.5}), 2)
+    run = read_run(tmp_path / "run")
+    assert run.label == "run"
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    for axis in ("samples", "epochs", "seconds"):
+        found = {panel: points(run, panel, axis) for panel in PANELS}
+        assert all(found.values())
+        end = {"samples": summary["samples"], "epochs": summary["epochs"], "seconds": summary["seconds"]}[axis]
+        assert all(0 <= x <= end + 1e-6 for panel in found.values() for curve in panel.values() for x, _ in curve)
+        assert found["accuracy"]["test"][-1][1] == summary["accuracy"]
+        assert len(found["speed"]["images/s"]) == 8
+    seconds = [x for x, _ in points(run, "speed", "seconds")["images/s"]]
+    images = sum(
+        y * (b - a) for (_, y), a, b in zip(points(run, "speed")["images/s"], [0, *seconds], seconds, strict=False)
+    )
+    assert images == pytest.approx(480)  # what was trained in all
