@@ -339,8 +339,8 @@ def test_drift() -> None:
 
 
 def test_shared_arrays_are_those_that_ranks_must_agree_on() -> None:
-    names = {"gain none": 3, "gain auto": 2, "gain auto, delay 0": 1}
-    for settings, count in zip((Sma(gain="none"), Sma(), Sma(delay=0)), names.values(), strict=True):
+    names = {"gain none": 3, "gain auto, delay 1": 2, "gain auto": 1}
+    for settings, count in zip((Sma(gain="none"), Sma(delay=1), Sma()), names.values(), strict=True):
         cluster = Cluster(settings, (1, 2), start_at())
         assert len(cluster.rules[0].shared()) == (3 if settings.gain == "none" else 1)
         for t in range(3):
@@ -380,9 +380,9 @@ def test_begin_with_an_alpha_that_does_not_settle_changes_nothing() -> None:
 
 
 def test_averaging_of_settings() -> None:
-    assert averaging(Sma(), 4) == sma.Averaging(4, 0.25, 0.9, 1, "auto", 1)
-    assert averaging(Sma(gain="none", momentum=0.3, period=5), 4) == sma.Averaging(4, 0.25, 0.3, 5, None, 1)
-    assert averaging(Sma(gain=2.5, alpha=0.1, delay=0), 4) == sma.Averaging(4, 0.1, 0.9, 1, 2.5, 0)
+    assert averaging(Sma(), 4) == sma.Averaging(4, 0.25, 0.9, 1, "auto", 0)
+    assert averaging(Sma(gain="none", momentum=0.3, period=5), 4) == sma.Averaging(4, 0.25, 0.3, 5, None, 0)
+    assert averaging(Sma(gain=2.5, alpha=0.1, delay=1), 4) == sma.Averaging(4, 0.1, 0.9, 1, 2.5, 1)
 
 
 def compare_ssgd(settings: Ssgd, local: Local, counts: tuple[int, ...], size: int, kernels: FlatKernels) -> None:
