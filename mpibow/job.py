@@ -9,8 +9,11 @@ from pathlib import Path
 from mpibow.config import Config
 from mpibow.config.strict import check_options
 from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples
+from mpibow.data.decoded import Decoded
 from mpibow.data.digits import ensure_digits
-from mpibow.data.recordset import open_records
+from mpibow.data.readers import refuse
+from mpibow.data.recordset import RecordSet, open_records
+from mpibow.data.settings import Image
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
@@ -95,8 +98,9 @@ def open_job(config: Config) -> Job:
     net = named_net(config, train.classes)
     title = f"{config.model.name}-{Path(config.data.train).resolve().parent.name}"
     return make_job(
-        title, config, net, train, test, standardise=config.data.normalise, augmentation=config.data.augment
-    )
+        title, config, net, train, test,
+        standardise=config.data.normalise, augmentation=config.data.augment, image=config.data.image,
+    )  # fmt: skip
 
 
 def named_net(config: Config, classes: int) -> Net:
@@ -122,9 +126,14 @@ def make_job(
     *,
     standardise: bool,
     augmentation: Augmentation | None = None,
+    image: Image | None = None,
 ) -> Job:
     """The job of a net given as a function, on data given as objects. Raises ConfigError where they don't fit."""
     augmentation = augmentation or Augmentation()
+    if test is not None:
+        test = _decoded(test, Augmentation(), image)
+    train = _decoded(train, augmentation, image)
+    refuse("auto" if config.data is None else config.data.pipeline, train)
     if isinstance(train, NamedSamples) and (test is None or isinstance(test, NamedSamples)):
         return _loss_job(title, config, net, train, test, augmentation)
     if isinstance(train, NamedSamples) or isinstance(test, NamedSamples):
@@ -183,6 +192,16 @@ def _loss_job(
     return job
 
 
+def _decoded(data: Samples, augmentation: Augmentation, image: Image | None) -> Samples:
+    """Encoded records with the windows to be taken of them. Raises ConfigError where settings are of those alone."""
+    if isinstance(data, RecordSet) and data.encoded:
+        return Decoded(data, image or Image(), augmentation.area, augmentation.aspect)
+    for key, value in (("data.augment.area", augmentation.area), ("data.image", image)):
+        if value is not None and not isinstance(data, Decoded):
+            raise ConfigError(f"{key}: is for encoded images, {data.name} has {described(data)}; leave it out")
+    return data
+
+
 def _check_rows(data: NamedSamples | None, name: str, rows: int) -> None:
     """Numbers that a table's rows are looked up by must be there: the kernels do not ask."""
     if isinstance(data, NamedArrays) and name in data.arrays:
@@ -220,7 +239,7 @@ def _check_augmentation(settings: Augmentation, data: Dataset, config: Config) -
         )
 
 
-def open_data(path: str) -> Dataset:
+def open_data(path: str) -> RecordSet:
     """The records in folder `path`; the built-in digits are converted where they are asked for and not there."""
     folder = Path(path)
     if folder.parent == Path("data/digits") and folder.name in ("train", "test") and not folder.exists():

@@ -83,7 +83,8 @@ class Reporter:
         accuracy = accuracy if self._classes else None
         entry = {"loss": loss, "accuracy": accuracy, "rate": rate, "gain": gain}
         speed = {"images_per_second": ledger.images / seconds, "learners": where.learners}
-        self._events.add("train", **where.fields(), **entry, **speed, **self._shares())
+        damaged = {"corrupt": len(ledger.damaged)}
+        self._events.add("train", **where.fields(), **entry, **speed, **damaged, **self._shares())
         self._loss = "loss -" if loss is None else f"loss {loss:.4f}"
         ledger.loss = ledger.hits = 0.0
         ledger.samples = 0
@@ -106,6 +107,12 @@ class Reporter:
         self._events.add("agree", **where.fields(), drift=drift, mismatches=mismatches)
         if mismatches:
             self.note(f"iteration {where.iteration}: {mismatches} array(s) differed between ranks, rank 0's were taken")
+
+    def damaged(self, found: Mapping[str, str]) -> None:
+        """What is wrong with samples, by data set and number; each is told once in a run."""
+        for sample in [sample for sample in found if sample not in self.ledger.damaged]:
+            self.ledger.damaged.append(sample)
+            self.note(f"warning: {found[sample]}: the next intact sample takes its place")
 
     def show(self, where: Where, gain: float) -> None:
         """The progress line, not more often than it can be read."""
@@ -139,7 +146,7 @@ class Reporter:
             "epochs_to_target", "seconds_to_target", "drift", "mismatches", "resets",
         )  # fmt: skip
         fields = {key: getattr(ledger, key) for key in taken}
-        shares = self._shares()
+        shares, fields["corrupt"] = self._shares(), len(ledger.damaged)
         fields |= {"data_wait": shares["data_wait"], "sync_wait": shares["sync_wait"]}
         return {**fields, "images_per_second": ledger.images / max(ledger.seconds, 1e-9), "versions": versions()}
 

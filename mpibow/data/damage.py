@@ -1,0 +1,74 @@
+"""What becomes of damaged samples: the first ends the run, or another is read in its place."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+import numpy as np
+
+from mpibow.data.dataset import Array, Dataset
+from mpibow.errors import DamagedRecord, RecordError
+
+T = TypeVar("T")
+NAMED = 5  # damaged samples, where there are too many to go on
+
+
+class Damages:
+    """The damaged samples of one data set, met by any number of threads; more than `limit` of them are an error.
+
+    A damaged sample is replaced by the next intact one by number, the first following the last: a function of the data
+    alone, so that every rank, epoch and resumed run reads the same.
+    """
+
+    def __init__(self, data: str, count: int, limit: int) -> None:
+        self._data, self._count, self._limit = data, count, limit
+        self._lock = threading.Lock()
+        self._found: dict[int, str] = {}
+
+    def intact(self, sample: int, read: Callable[[int], T]) -> T:
+        """What `read` gives for `sample`, or for the sample that replaces it. Raises RecordError beyond the limit."""
+        for number in range(sample, sample + self._count):
+            try:
+                return read(number % self._count)
+            except DamagedRecord as error:
+                self.enter(error)
+        raise RecordError(f"{self._data}: not one of its {self._count} samples can be read")
+
+    def enter(self, error: DamagedRecord) -> None:
+        """Counts a damaged sample, once. Raises it where none is allowed, RecordError where these are too many."""
+        if self._limit == 0:
+            raise error
+        with self._lock:
+            self._found.setdefault(error.sample, str(error))
+            if len(self._found) <= self._limit:
+                return
+            samples = ", ".join(map(str, sorted(self._found)[:NAMED]))
+        raise RecordError(
+            f"data.corrupt_limit: more than {self._limit} samples of {self._data} are damaged, "
+            f"{samples}{', ...' * (self._limit >= NAMED)}; the last found: {error}"
+        )
+
+    def found(self) -> dict[str, str]:
+        """What is wrong with every damaged sample that was met so far, by data set and number."""
+        with self._lock:
+            return {f"{self._data} {sample}": text for sample, text in self._found.items()}
+
+
+class Intact:
+    """A data set whose damaged samples are replaced."""
+
+    def __init__(self, data: Dataset, damages: Damages) -> None:
+        self._data, self._damages = data, damages
+        self.name, self.count, self.classes = data.name, data.count, data.classes
+        self.shape, self.dtype, self.mean, self.std = data.shape, data.dtype, data.mean, data.std
+
+    def read(self, samples: Array, images: Array, labels: Array) -> None:
+        try:
+            return self._data.read(samples, images, labels)
+        except DamagedRecord as error:
+            self._damages.enter(error)
+        for row, sample in enumerate(samples.tolist()):
+            image, label = images[row : row + 1], labels[row : row + 1]
+            self._damages.intact(sample, lambda n, i=image, k=label: self._data.read(np.array([n]), i, k))  # type: ignore[misc]
