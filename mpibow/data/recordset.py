@@ -49,7 +49,9 @@ class RecordSet:
 
         Raises DamagedRecord naming file and record number where a sample is damaged.
         """
-        assert not self.encoded, "Decoded reads encoded images"
+        if self.encoded:
+            kind = self.manifest.form.encoding
+            raise RecordError(f"{self.folder}: these records hold {kind} images, give them to data.decoded.Decoded")
         assert images.shape == (len(samples), *self.shape)
         assert images.dtype == self.dtype
         for row, sample in enumerate(samples.tolist()):
