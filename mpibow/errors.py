@@ -4,7 +4,6 @@
     |- ConfigError         2   a setting, an override or a command line that breaks a rule
     |- ShapeError          2   a graph whose node cannot take the shapes it is given
     |- RecordError         3   a record file or data set that is damaged or does not fit
-    |  `- DamagedRecord    3   one record of it
     |- CheckpointError     4   a checkpoint that is damaged or belongs to another run
     |- CommunicationError  5   ranks that cannot work together: launcher, MPI, a lost peer
     |- DivergedError       6   a loss or gradient that is not finite
@@ -43,14 +42,6 @@ class RecordError(MpibowError):
     """A record file or data set is damaged or unfit; the message names file and record number."""
 
     code = 3
-
-
-class DamagedRecord(RecordError):
-    """A record that cannot be read; `sample` is its number."""
-
-    def __init__(self, message: str, sample: int) -> None:
-        super().__init__(message)
-        self.sample = sample
 
 
 class CheckpointError(MpibowError):

@@ -19,7 +19,7 @@ from mpibow.data.aside import folder_aside
 from mpibow.data.manifest import AGAIN, Manifest, Shard, load, save
 from mpibow.data.moments import Moments
 from mpibow.data.records import DTYPES, Form, RecordFile, write_file
-from mpibow.errors import DamagedRecord, RecordError
+from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]
 SHARD_SIZE = 128 << 20  # bytes: few files, and each still quick to copy
@@ -37,7 +37,6 @@ class RecordSet:
         self.count = manifest.count
         self.shape = manifest.form.shape
         self.dtype: np.dtype[Any] = DTYPES[manifest.form.dtype]
-        self.encoded = manifest.form.encoding != "raw"
         self.classes = manifest.classes
         self.mean, self.std = manifest.mean, manifest.std
         _allow_open_files(len(manifest.shards))
@@ -47,31 +46,28 @@ class RecordSet:
     def read(self, samples: Array, images: Array, labels: Array) -> None:
         """Copies samples (n,) int64 into images (n, *shape) of `dtype` and labels (n,) int32; checks every checksum.
 
-        Raises DamagedRecord naming file and record number where a sample is damaged.
+        Raises RecordError naming file and record number where a sample is damaged.
         """
-        if self.encoded:
-            kind = self.manifest.form.encoding
-            raise RecordError(f"{self.folder}: these records hold {kind} images, give them to data.decoded.Decoded")
+        if self.manifest.form.encoding != "raw":
+            raise RecordError(
+                f"{self.folder}: these records hold {self.manifest.form.encoding} images, "
+                "and the host pipeline reads raw ones only so far"
+            )
         assert images.shape == (len(samples), *self.shape)
         assert images.dtype == self.dtype
         for row, sample in enumerate(samples.tolist()):
-            images[row], labels[row] = self._stored(sample)
+            shard, record = self._find(sample)
+            images[row] = shard.image(record)
+            labels[row] = shard.labels[record]
 
     def record(self, sample: int) -> tuple[bytes, int]:
         """The sample's bytes as they are stored, checked, and its label."""
-        image, label = self._stored(sample)
-        return image.tobytes(), label
+        shard, record = self._find(sample)
+        return shard.image(record).tobytes(), int(shard.labels[record])
 
     def labels(self) -> Array:
         """All labels (count,) int32, in the order of the samples; reads no image."""
         return np.concatenate([shard.labels for shard in self.shards])
-
-    def _stored(self, sample: int) -> tuple[Array, int]:
-        shard, record = self._find(sample)
-        try:
-            return shard.image(record), int(shard.labels[record])
-        except RecordError as error:
-            raise DamagedRecord(str(error), sample) from None
 
     def _find(self, sample: int) -> tuple[RecordFile, int]:
         if not 0 <= sample < self.count:
