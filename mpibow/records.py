@@ -3,52 +3,77 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import json
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from tqdm import tqdm
 
 from mpibow.data import verify
+from mpibow.data.aside import file_aside
+from mpibow.data.contents import choose, contents, summary
+from mpibow.data.conversion import cores, spreader
+from mpibow.data.pictures import require_pillow, sheet
 from mpibow.data.recordset import RecordSet, open_records
-from mpibow.errors import MpibowError, RecordError
+from mpibow.errors import ConfigError, MpibowError, RecordError
 
 SHOWN = 20  # damages listed for one data set; a broken disk can have millions
+SHEET = 64  # images on a sheet
+WORTH, WORTH_DECODED = 512 << 20, 16 << 20  # bytes to check for which starting a process pays
 
 
-def summary(data: RecordSet) -> str:
-    """What a data set holds, in a few lines."""
-    known = data.manifest
-    tally = np.bincount(data.labels(), minlength=data.classes)
-    size = sum(shard.size for shard in known.shards)
-    shape = f" {data.shape}" if data.shape else ""
-    lines = [
-        f"{data.folder}",
-        f"  name      {data.name}",
-        f"  records   {data.count:,} {known.form.encoding} images, {data.dtype}{shape}",
-        f"  classes   {data.classes:,}, of {tally.min():,} to {tally.max():,} records each",
-    ]
-    if data.classes <= SHOWN:
-        names = known.class_names or [str(number) for number in range(data.classes)]
-        lines.append("            " + ", ".join(f"{name}: {n:,}" for name, n in zip(names, tally, strict=True)))
-    lines += [
-        f"  mean      {'  '.join(f'{mean:.6g}' for mean in data.mean)}",
-        f"  std       {'  '.join(f'{std:.6g}' for std in data.std)}",
-        f"  shards    {len(known.shards):,}, {size / 1e6:,.1f} MB in all, from {known.shards[0].file}",
-        f"  source    {known.source or 'unknown'}",
-    ]
-    lines += [f"            {file}  {checksum}" for file, checksum in known.sources.items()]
-    return "\n".join(lines)
+@dataclass(frozen=True)
+class Command:
+    """A sub-command: `options` adds its own to its parser, `run` gives the exit code."""
+
+    help: str
+    description: str
+    options: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
 
 
-def check(path: Path) -> None:
+def inspect(options: argparse.Namespace) -> int:
+    """Prints what each data set holds, and draws a sheet of the one that --sheet is for."""
+
+    def look(path: Path) -> None:
+        data = open_records(path)
+        print(json.dumps(contents(data)) if options.json else summary(data))
+        if options.sheet:
+            drawn = draw(data, options.sheet, SHEET if options.samples is None else options.samples,
+                         options.of_class, options.seed or 0)  # fmt: skip
+            if not options.json:
+                print(f"  sheet     {options.sheet}, {drawn:,} images")
+
+    if options.sheet and len(options.paths) > 1:
+        raise ConfigError(f"--sheet: draws one data set, got {len(options.paths)}")
+    if not options.sheet and (options.samples, options.of_class, options.seed) != (None, None, None):
+        raise ConfigError("--samples, --class, --seed: say what is drawn; name the file by --sheet")
+    return _all(options.paths, look)
+
+
+def verified(options: argparse.Namespace) -> int:
+    """Checks every data set or file."""
+    if options.decode:
+        require_pillow()
+    return _all(options.paths, lambda path: check(path, options.workers, options.decode))
+
+
+def check(path: Path, workers: int | None = None, decoded: bool = False) -> None:
     """Verifies a data set or a record file; raises RecordError that lists the damages, at most SHOWN of them."""
     if not path.exists():
         raise RecordError(f"{path}: there is no such file or folder")
     found, count, checked = [], 0, verify.size(path)
-    with tqdm(total=checked, desc=str(path), unit=" records", disable=None, leave=False) as bar:
-        for damage in verify.damages(path, bar.update):
+    with (
+        _workers(_useful(path, decoded) if workers is None else workers) as each,
+        tqdm(total=checked, desc=str(path), unit=" records", disable=None, leave=False) as bar,
+    ):
+        for damage in verify.damages(path, bar.update, each=each, decoded=decoded):
             count += 1
             if count <= SHOWN:
                 found.append(damage)
@@ -59,39 +84,144 @@ def check(path: Path) -> None:
     print(f"{path}: {checked:,} records, all right")
 
 
+def draw(data: RecordSet, file: Path, samples: int, wanted: str | None, seed: int) -> int:
+    """Writes a sheet of that many images, of one class if `wanted`, as the PNG `file`; how many there were."""
+    require_pillow()
+    chosen = np.arange(data.count)
+    if wanted is not None:
+        label = _class(data, wanted)
+        chosen = np.flatnonzero(data.labels() == label)
+        if not len(chosen):
+            raise RecordError(f"{data.folder}: has no records of class {wanted!r}")
+    drawn = choose(chosen, samples, seed)
+    picture = sheet(data, sorted(drawn, key=data.label))
+    with file_aside(file) as target:
+        picture.save(target, "PNG")
+    return len(drawn)
+
+
+def _number(least: int, most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not text.isdecimal() or not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"must be an integer from {least} to {most:,}, got {text!r}")
+        return int(text)
+
+    return number
+
+
+def _inspect_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", type=Path, metavar="DIR", help="a data set, such as data/mnist/train")
+    parser.add_argument("--json", action="store_true", help="one JSON object a line, for scripts")
+    parser.add_argument("--sheet", type=Path, metavar="FILE.png", help="draw images and their classes' names")
+    parser.add_argument("--samples", type=_number(1, 10_000), metavar="N", help=f"that many images (default {SHEET})")
+    parser.add_argument("--class", dest="of_class", metavar="NAME", help="of that class only: its name or number")
+    parser.add_argument("--seed", type=_number(0, 2**64 - 1), metavar="S", help="which ones are drawn (default 0)")
+
+
+def _verify_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("paths", nargs="+", type=Path, metavar="DIR_OR_FILE", help="a data set, or one .mpr file")
+    parser.add_argument("--decode", action="store_true", help="decode every encoded image as well")
+    parser.add_argument(
+        "--workers",
+        type=_number(1, 1024),
+        metavar="N",
+        help="processes (default: one a core, one alone where there is little)",
+    )
+
+
+COMMANDS = {
+    "inspect": Command(
+        "print what a data set holds",
+        "Prints counts, shape, classes and their balance, mean and std, sizes of encoded images, shards and source of "
+        "data sets. Reads manifest and indices only, and the images that are sampled or drawn.",
+        _inspect_options,
+        inspect,
+    ),
+    "verify": Command(
+        "check every byte of a data set or record file",
+        "Reads every record and compares its checksum, and every shard with the manifest. "
+        f"Lists all damages, {SHOWN} at most of one data set; exit code 0 only where there are none, 3 otherwise.",
+        _verify_options,
+        verified,
+    ),
+}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code: 0 only where all is right."""
     options = _parser().parse_args(argv)
+    try:
+        return COMMANDS[options.command].run(options)
+    except MpibowError as error:
+        return _told(error)
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+
+
+def _all(paths: Sequence[Path], look: Callable[[Path], None]) -> int:
+    """Looks at each; an error at one is printed, and the others are looked at all the same."""
     code = 0
-    for path in options.paths:
+    for path in paths:
         try:
-            if options.command == "inspect":
-                print(summary(open_records(path)))
-            else:
-                check(path)
+            look(path)
         except MpibowError as error:
-            print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
-            code = error.code
+            code = _told(error)
     return code
+
+
+def _told(error: MpibowError) -> int:
+    print("\n".join(f"error: {line}" for line in str(error).splitlines()), file=sys.stderr)
+    return error.code
+
+
+def _class(data: RecordSet, wanted: str) -> int:
+    names = data.manifest.class_names
+    if wanted in names:
+        return names.index(wanted)
+    if wanted.isdecimal() and int(wanted) < data.classes:
+        return int(wanted)
+    close = difflib.get_close_matches(wanted, names, n=1)
+    remedy = f"did you mean {close[0]!r}?" if close else f"give a name or a number below {data.classes}"
+    raise ConfigError(f"--class: {data.folder} has no class {wanted!r}; {remedy}")
+
+
+def _useful(path: Path, decoded: bool) -> int:
+    """Workers that are worth starting."""
+    size = sum(file.stat().st_size for file in (path.glob("*.mpr") if path.is_dir() else [path]))
+    return min(cores(), 1 + size // (WORTH_DECODED if decoded else WORTH))
+
+
+@contextmanager
+def _workers(count: int) -> Iterator[verify.Each]:
+    """As `spreader`, with workers that leave Ctrl-C, which a terminal sends to all of them, to this process."""
+    with spreader(count) as each:
+        if count > 1:
+            with _interrupts_later():
+                list(each(len, [""]))  # starts them
+        yield each
+
+
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """An interrupt in the block is raised at its end; processes that start in it are never interrupted."""
+    came: list[int] = []
+    handler = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))  # whichever thread gets it
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which a process inherits
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signal.signal(signal.SIGINT, handler)
+    if came:
+        raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m mpibow.records", description=__doc__.partition(": ")[2])
-    commands = parser.add_subparsers(dest="command", required=True, metavar="inspect | verify")
-    inspect = commands.add_parser(
-        "inspect",
-        help="print what a data set holds",
-        description="Prints counts, shape, classes and their balance, mean and std, shards and source of data sets. "
-        "Reads manifest and indices only.",
-    )
-    inspect.add_argument("paths", nargs="+", type=Path, metavar="DIR", help="a data set, such as data/mnist/train")
-    verified = commands.add_parser(
-        "verify",
-        help="check every byte of a data set or record file",
-        description="Reads every record and compares its checksum, and every shard with the manifest. "
-        f"Lists all damages, {SHOWN} at most of one data set; exit code 0 only where there are none, 3 otherwise.",
-    )
-    verified.add_argument("paths", nargs="+", type=Path, metavar="DIR_OR_FILE", help="a data set, or one .mpr file")
+    commands = parser.add_subparsers(dest="command", required=True, metavar=" | ".join(COMMANDS))
+    for name, command in COMMANDS.items():
+        command.options(commands.add_parser(name, help=command.help, description=command.description))
     return parser
 
 

@@ -2,22 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from mpibow.data import manifest
+from mpibow.data.pictures import decode
 from mpibow.data.records import RecordFile
 from mpibow.data.recordset import open_shard
 from mpibow.errors import RecordError
 
+PIECE = 64 << 20  # bytes that are checked at once: a worker's task, and a step of the progress bar
+DECODED = 4 << 20  # likewise where images are decoded, which takes a hundred times as long
 
-def damages(path: Path, checked: Callable[[int], object] = lambda records: None) -> Iterator[str]:
-    """One message a damage, none where all is right; `checked` is called with the number of records just checked."""
-    if path.is_dir():
-        yield from _set_damages(path, checked)
-    else:
-        yield from _file_damages(partial(RecordFile, path), checked)
+
+@dataclass(frozen=True)
+class Piece:
+    """Records `first` to `stop` - 1 of a file whose structure is whole."""
+
+    path: Path
+    first: int
+    stop: int
+    decoded: bool
+
+
+Task = Piece | str  # a str: a damage that is known already
+Result = tuple[list[str], int]  # damages, and the number of records that were checked
+
+
+class Each(Protocol):
+    """Calls a function with each task, here or elsewhere, and gives the results in the order of the tasks."""
+
+    def __call__(self, function: Callable[[Task], Result], tasks: Iterable[Task], /) -> Iterator[Result]: ...
+
+
+def damages(
+    path: Path,
+    checked: Callable[[int], object] = lambda records: None,
+    *,
+    each: Each = map,
+    decoded: bool = False,
+) -> Iterator[str]:
+    """One message a damage, none where all is right; `checked` is called with the number of records just checked.
+
+    `each` may spread the work (`conversion.spreader`). `decoded`: every encoded image is decoded as well.
+    """
+    found = _set_tasks(path, decoded) if path.is_dir() else _file_tasks(partial(RecordFile, path), decoded)
+    for messages, count in each(check, found):
+        yield from messages
+        checked(count)
 
 
 def size(path: Path) -> int:
@@ -28,31 +63,48 @@ def size(path: Path) -> int:
         return 0
 
 
-def _set_damages(folder: Path, checked: Callable[[int], object]) -> Iterator[str]:
+def check(task: Task) -> Result:
+    """The damages of one piece."""
+    if isinstance(task, str):
+        return [task], 0
+    found = []
+    try:
+        file = RecordFile(task.path)
+    except RecordError as error:  # it was whole a moment ago
+        return [str(error)], 0
+    for record in range(task.first, task.stop):
+        try:
+            image = file.image(record)
+            if task.decoded:
+                decode(image, file.form.encoding, f"{task.path}: record {record}")
+        except RecordError as error:
+            found.append(str(error))
+    return found, task.stop - task.first
+
+
+def _set_tasks(folder: Path, decoded: bool) -> Iterator[Task]:
     files = sorted(folder.glob("*.mpr"))
     try:
         known = manifest.load(folder)
     except RecordError as error:
         yield str(error)
         for file in files:  # which may be whole
-            yield from _file_damages(partial(RecordFile, file), checked)
+            yield from _file_tasks(partial(RecordFile, file), decoded)
         return
     for shard in known.shards:
-        yield from _file_damages(partial(open_shard, folder, known, shard), checked)
+        yield from _file_tasks(partial(open_shard, folder, known, shard), decoded)
     for file in files:
         if file.name not in {shard.file for shard in known.shards}:
             yield f"{file}: is not in the manifest; remove it"
 
 
-def _file_damages(opened: Callable[[], RecordFile], checked: Callable[[int], object]) -> Iterator[str]:
+def _file_tasks(opened: Callable[[], RecordFile], decoded: bool) -> Iterator[Task]:
     try:
         file = opened()
     except RecordError as error:
         yield str(error)
         return
-    for record in range(file.count):
-        try:
-            file.image(record)
-        except RecordError as error:
-            yield str(error)
-        checked(1)
+    decoded = decoded and file.form.encoding != "raw"
+    step = max(1, file.count * (DECODED if decoded else PIECE) // file.size)
+    for first in range(0, file.count, step):
+        yield Piece(file.path, first, min(first + step, file.count), decoded)

@@ -1,0 +1,118 @@
+"""What a data set of records holds: as fields for a script, and in a few lines for a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpibow.data.pictures import require_pillow, size_of
+from mpibow.data.recordset import RecordSet
+from mpibow.errors import RecordError
+
+Array = npt.NDArray[Any]
+LISTED = 20  # classes that are listed one by one
+ENDS = 5  # of more classes, that many of the smallest and of the largest
+SAMPLED = 100  # encoded images whose sizes are looked at
+
+
+def contents(data: RecordSet) -> dict[str, Any]:
+    """All that JSON can say of it. `class_counts`: records by the number of their class, where there are any.
+
+    `sizes`: smallest, median and largest of `sampled` encoded images, None where images are raw.
+    """
+    known = data.manifest
+    labels, counts = np.unique(data.labels(), return_counts=True)
+    return {
+        "path": str(data.folder),
+        "name": data.name,
+        "count": data.count,
+        "encoding": known.form.encoding,
+        "dtype": known.form.dtype,
+        "shape": list(data.shape),
+        "classes": data.classes,
+        "class_names": list(known.class_names),
+        "class_counts": dict(zip(labels.tolist(), counts.tolist(), strict=True)),
+        "mean": list(data.mean),
+        "std": list(data.std),
+        "sizes": None if known.form.encoding == "raw" else _sizes(data),
+        "shards": len(known.shards),
+        "first_shard": known.shards[0].file,
+        "bytes": sum(shard.size for shard in known.shards),
+        "source": known.source,
+        "sources": dict(known.sources),
+    }
+
+
+def summary(data: RecordSet) -> str:
+    """The same in lines."""
+    known = contents(data)
+    counts: dict[int, int] = known["class_counts"]
+    least = min(counts.values()) if len(counts) == data.classes else 0
+    shape = f" {data.shape}" if data.shape else ""
+    lines = [
+        known["path"],
+        f"  name      {data.name}",
+        f"  records   {data.count:,} {known['encoding']} images, {data.dtype}{shape}",
+        f"  classes   {data.classes:,}, of {least:,} to {max(counts.values()):,} records each",
+        *(f"            {line}" for line in _balance(data, counts)),
+        f"  mean      {'  '.join(f'{mean:.6g}' for mean in data.mean)}",
+        f"  std       {'  '.join(f'{std:.6g}' for std in data.std)}",
+    ]
+    if known["sizes"]:
+        lines.append(f"  sizes     {_sizes_line(known['sizes'], data.count)}")
+    lines += [
+        f"  shards    {known['shards']:,}, {known['bytes'] / 1e6:,.1f} MB in all, from {known['first_shard']}",
+        f"  source    {known['source'] or 'unknown'}",
+    ]
+    lines += [f"            {file}  {checksum}" for file, checksum in known["sources"].items()]
+    return "\n".join(lines)
+
+
+def _balance(data: RecordSet, counts: dict[int, int]) -> list[str]:
+    def line(classes: Sequence[int]) -> str:
+        return ", ".join(f"{data.class_name(number)}: {counts.get(number, 0):,}" for number in classes)
+
+    if data.classes <= LISTED:
+        return [line(range(data.classes))]
+    empty = (number for number in range(data.classes) if number not in counts)
+    rising = sorted(counts, key=lambda number: counts[number])
+    fewest = list(islice(chain(empty, rising), ENDS))
+    most = sorted(counts, key=lambda number: -counts[number])[:ENDS]
+    return [f"fewest  {line(fewest)}", f"most    {line(most)}"]
+
+
+def _sizes(data: RecordSet) -> dict[str, Any]:
+    require_pillow()
+    chosen = choose(np.arange(data.count), SAMPLED, seed=0)
+    rows = []
+    for sample in chosen:
+        try:
+            image = data.encoded(sample)
+            rows.append((*size_of(image, data.manifest.form.encoding, "image"), len(image)))
+        except RecordError:
+            continue
+    found: dict[str, Any] = {"sampled": len(chosen), "unreadable": len(chosen) - len(rows)}
+    for name, values in zip(("width", "height", "bytes"), zip(*rows, strict=True), strict=False):
+        found[name] = [min(values), int(np.median(values)), max(values)]
+    return found
+
+
+def _sizes_line(sizes: dict[str, Any], count: int) -> str:
+    parts = [
+        f"{name} {low:,} to {high:,} (median {middle:,})"
+        for name in ("width", "height", "bytes")
+        for low, middle, high in [sizes[name]]
+    ] if "width" in sizes else []  # fmt: skip
+    if sizes["unreadable"]:
+        parts.append(f"{sizes['unreadable']:,} cannot be read, verify --decode names them")
+    return f"of {sizes['sampled']:,} sampled images of {count:,}: {', '.join(parts)}"
+
+
+def choose(samples: Array, wanted: int, seed: int) -> list[int]:
+    """At most `wanted` of the samples (n,), drawn at random, in their order."""
+    drawn = np.random.default_rng(seed).choice(samples, min(wanted, len(samples)), replace=False)
+    return sorted(drawn.tolist())
