@@ -99,7 +99,7 @@ def evaluate(
 def _samples(data: str, folder: Path, expected: dict[str, Any]) -> Dataset:
     """The records in folder `data`, decoded as in the run's own evaluations where they are encoded."""
     records = open_records(data)
-    if not records.encoded:
+    if records.shape:
         return records
     if "image" not in expected:
         raise ConfigError(f"{data}: has encoded images, {folder} was trained on raw ones; convert them alike")

@@ -194,7 +194,7 @@ def _loss_job(
 
 def _decoded(data: Samples, augmentation: Augmentation, image: Image | None) -> Samples:
     """Encoded records with the windows to be taken of them. Raises ConfigError where settings are of those alone."""
-    if isinstance(data, RecordSet) and data.encoded:
+    if isinstance(data, RecordSet) and not data.shape:
         return Decoded(data, image or Image(), augmentation.area, augmentation.aspect)
     for key, value in (("data.augment.area", augmentation.area), ("data.image", image)):
         if value is not None and not isinstance(data, Decoded):

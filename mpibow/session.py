@@ -66,7 +66,7 @@ class Session:
             self.layout = self._plan.layout
         self._reading = self.config.data or Data("given")
         facts = comm.share(find_facts(job.kernels.name == "cuda", comm.local_size))
-        self._choice = choose(self._reading.pipeline, job.train, facts, strict=not self._reading.most_damaged)
+        self._choice = choose(self._reading.pipeline, job.train, facts)
         origin = find_origin(job, comm, resume)
         with ExitStack() as stack:
             self._open(origin, comm, stack)

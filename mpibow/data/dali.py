@@ -7,6 +7,7 @@ from collections.abc import Callable
 from mpibow.data.dataset import Array
 from mpibow.data.recordset import RecordSet
 from mpibow.data.slots import Slot
+from mpibow.errors import DamagedRecord
 
 
 def available() -> str:
@@ -18,8 +19,9 @@ class Dali:
     """Decodes runs of `samples` images into slots, `depth` of them at once."""
 
     def __init__(
-        self, data: RecordSet, windows: Callable[[Array, Array], Array], size: int, *,
-        threads: int, device: int | None = None, samples: int = 64, depth: int = 2,
+        self, data: RecordSet, windows: Callable[[Array, Array], Array], size: int, *, threads: int,
+        device: int | None = None, samples: int = 64, depth: int = 2,
+        damaged: Callable[[DamagedRecord], int] | None = None,
     ) -> None:  # fmt: skip
         self.samples, self.depth = samples, depth
 

@@ -28,26 +28,26 @@ class Damages:
         self._found: dict[int, str] = {}
 
     def intact(self, sample: int, read: Callable[[int], T]) -> T:
-        """What `read` gives for `sample`, or for the sample that replaces it. Raises RecordError beyond the limit."""
-        for number in range(sample, sample + self._count):
+        """What `read` gives for `sample`, or for the one that takes its place. Raises what `replaced` raises."""
+        while True:
             try:
-                return read(number % self._count)
+                return read(sample)
             except DamagedRecord as error:
-                self.enter(error)
-        raise RecordError(f"{self._data}: not one of its {self._count} samples can be read")
+                sample = self.replaced(error)
 
-    def enter(self, error: DamagedRecord) -> None:
-        """Counts a damaged sample, once. Raises it where none is allowed, RecordError where these are too many."""
+    def replaced(self, error: DamagedRecord) -> int:
+        """The number to read instead. Raises `error` where no damage is allowed, RecordError where this is too much."""
         if self._limit == 0:
             raise error
         with self._lock:
             self._found.setdefault(error.sample, str(error))
-            if len(self._found) <= self._limit:
-                return
+            if len(self._found) <= self._limit and len(self._found) < self._count:
+                return (error.sample + 1) % self._count
             samples = ", ".join(map(str, sorted(self._found)[:NAMED]))
         raise RecordError(
-            f"data.corrupt_limit: more than {self._limit} samples of {self._data} are damaged, "
-            f"{samples}{', ...' * (self._limit >= NAMED)}; the last found: {error}"
+            f"data.corrupt_limit: {len(self._found)} of {self._count} samples of {self._data} are damaged, at most "
+            f"{min(self._limit, self._count - 1)} are skipped: {samples}{', ...' * (len(self._found) > NAMED)}; "
+            f"the last found: {error}"
         )
 
     def found(self) -> dict[str, str]:
@@ -68,7 +68,7 @@ class Intact:
         try:
             return self._data.read(samples, images, labels)
         except DamagedRecord as error:
-            self._damages.enter(error)
+            self._damages.replaced(error)
         for row, sample in enumerate(samples.tolist()):
             image, label = images[row : row + 1], labels[row : row + 1]
             self._damages.intact(sample, lambda n, i=image, k=label: self._data.read(np.array([n]), i, k))  # type: ignore[misc]

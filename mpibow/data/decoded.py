@@ -16,6 +16,8 @@ from mpibow.data.slots import Slot
 from mpibow.data.window import centre_windows, random_windows
 from mpibow.errors import DamagedRecord
 
+AGAIN = "convert the data again, or set data.on_corrupt=skip"
+
 
 class Decoded:
     """The images of `records`, decoded and resized: a `Dataset` of samples (3, size, size) uint8.
@@ -45,7 +47,7 @@ class Decoded:
 
     def decode(self, sample: int, out: Array, counter: Array | None = None) -> int:
         """Decodes one sample into `out` (3, size, size) and gives its label; `counter` (4,) is there in training."""
-        data, label = self.records.record(sample)
+        data = self.records.encoded(sample)
         try:
             photo = open_photo(data)
             sizes = np.array([[photo.height, photo.width]])
@@ -54,12 +56,9 @@ class Decoded:
         except MemoryError:
             raise
         except Exception as error:  # whatever Pillow makes of bytes that are no image
-            raise DamagedRecord(
-                f"{self.records.folder}: sample {sample} cannot be decoded: {error}; "
-                "convert the data again, or set data.on_corrupt=skip",
-                sample,
-            ) from error
-        return label
+            why = str(error).lower() or type(error).__name__
+            raise DamagedRecord(f"{self.records.where(sample)}: cannot be decoded: {why}; {AGAIN}", sample) from error
+        return self.records.label(sample)
 
     def centre(self, sizes: Array) -> Array:
         """The windows (n, 4) to evaluate in images of `sizes` (n, 2), height and width."""

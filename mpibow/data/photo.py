@@ -14,12 +14,12 @@ LARGEST = 1 << 26  # pixels of an image, 200 MB once decoded; whatever says that
 Image.preinit()  # once, before threads open images
 
 
-def open_photo(data: bytes) -> Image.Image:
-    """A JPEG or PNG, of which only the header is read so far. Raises ValueError where it is none, or too large."""
+def open_photo(data: Array) -> Image.Image:
+    """The JPEG or PNG in bytes (n,), of which only the header is read so far. Raises ValueError where that is none."""
     try:
-        image = Image.open(io.BytesIO(data), formats=("JPEG", "PNG"))
+        image = Image.open(io.BytesIO(data.data), formats=("JPEG", "PNG"))
     except UnidentifiedImageError:
-        raise ValueError("it is no JPEG and no PNG") from None
+        raise ValueError("it is no JPEG and no PNG") from None  # Pillow names an address in memory
     width, height = image.size
     if width * height > LARGEST:
         raise ValueError(f"it has {height} x {width} pixels, and at most {LARGEST} are decoded")

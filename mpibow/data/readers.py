@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import psutil
 
 from mpibow.data import dali
 from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import Dataset, NamedSamples, Samples
+from mpibow.data.dataset import NamedSamples, Samples
 from mpibow.data.decoded import Decode, Decoded
 from mpibow.data.pipeline import Direct, Reader
 from mpibow.data.recordset import RecordSet
@@ -57,22 +58,15 @@ def refuse(wanted: Wanted, data: Samples) -> None:
         raise ConfigError(f"data.pipeline: dali decodes images, {data.name} has none to decode; set auto")
 
 
-def choose(wanted: Wanted, data: Samples, facts: Sequence[Facts], *, strict: bool = True) -> Choice:
-    """The same pipeline for all ranks, of whose `facts` it is a pure function. Raises ConfigError.
-
-    `strict` is whether damaged samples end the run: DALI replaces none.
-    """
+def choose(wanted: Wanted, data: Samples, facts: Sequence[Facts]) -> Choice:
+    """The same pipeline for all ranks, a pure function of the `facts` of all. Raises ConfigError."""
     refuse(wanted, data)
     lacking = next((fact.dali for fact in facts if fact.dali), "")
     if wanted == "dali" and lacking:
         raise ConfigError(f"data.pipeline: dali can't be taken: {lacking}")
-    if wanted == "dali" and not strict:
-        raise ConfigError("data.pipeline: dali can't replace damaged images; set data.on_corrupt=error, or host")
     if wanted != "auto":
         return Choice(wanted, "as data.pipeline says")
     if isinstance(data, Decoded):
-        if not strict:
-            return Choice("host", "DALI can't replace damaged images")
         if lacking:
             return Choice("host", lacking)
         if not all(fact.gpu for fact in facts):
@@ -107,20 +101,19 @@ def threads_of(wanted: int | Auto, allowed: int, machine: int, ranks: int) -> in
 
 def open_reader(choice: Choice, data: Samples, damages: Damages, threads: int, device: int | None = None) -> Reader:
     """The reader chosen. What is to be resident is read now. Raises RecordError where that is damaged."""
-    if isinstance(data, Decoded):
-        return DECODING[choice.kind](data, damages, threads, device)
-    return Direct(data) if isinstance(data, NamedSamples) else COPYING[choice.kind](Intact(data, damages), threads)
+    if isinstance(data, NamedSamples):
+        return Direct(data)
+    form = "encoded" if isinstance(data, Decoded) else "raw"
+    return READERS[form, choice.kind](data, damages, threads, device)
 
 
-DECODING: Mapping[Kind, Callable[[Decoded, Damages, int, int | None], Reader]] = {
-    "host": lambda data, damages, threads, device: Decode(data, damages, threads),
-    "dali": lambda data, damages, threads, device: dali.Dali(
-        data.records, data.windows, data.image.size, threads=threads, device=device
+READERS: Mapping[tuple[str, Kind], Callable[[Any, Damages, int, int | None], Reader]] = {
+    ("encoded", "host"): lambda data, damages, threads, device: Decode(data, damages, threads),
+    ("encoded", "dali"): lambda data, damages, threads, device: dali.Dali(
+        data.records, data.windows, data.image.size, threads=threads, device=device, damaged=damages.replaced
     ),
-}
-COPYING: Mapping[Kind, Callable[[Dataset, int], Reader]] = {
-    "host": lambda data, threads: Direct(data),
-    "resident": lambda data, threads: Direct(Resident(data, threads)),
+    ("raw", "host"): lambda data, damages, threads, device: Direct(Intact(data, damages)),
+    ("raw", "resident"): lambda data, damages, threads, device: Direct(Resident(Intact(data, damages), threads)),
 }
 
 
