@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -64,11 +65,14 @@ class Intact:
         self.name, self.count, self.classes = data.name, data.count, data.classes
         self.shape, self.dtype, self.mean, self.std = data.shape, data.dtype, data.mean, data.std
 
-    def read(self, samples: Array, images: Array, labels: Array) -> None:
+    def read(self, samples: Array, images: Array, labels: Array, *more: Array) -> None:
+        """As the data set's own, of which `more` are further arrays (n, ...)."""
         try:
-            return self._data.read(samples, images, labels)
+            return self._data.read(samples, images, labels, *more)
         except DamagedRecord as error:
-            self._damages.replaced(error)
+            self._damages.replaced(error)  # which may raise it
         for row, sample in enumerate(samples.tolist()):
-            image, label = images[row : row + 1], labels[row : row + 1]
-            self._damages.intact(sample, lambda n, i=image, k=label: self._data.read(np.array([n]), i, k))  # type: ignore[misc]
+            self._damages.intact(sample, partial(self._one, [each[row : row + 1] for each in (images, labels, *more)]))
+
+    def _one(self, arrays: list[Array], sample: int) -> None:
+        self._data.read(np.array([sample]), *arrays)

@@ -11,10 +11,11 @@ from mpibow.data.dataset import Array
 
 LARGEST = 1 << 26  # pixels of an image, 200 MB once decoded; whatever says that it has more is no photograph
 
+Photo = Image.Image
 Image.preinit()  # once, before threads open images
 
 
-def open_photo(data: Array) -> Image.Image:
+def open_photo(data: Array) -> Photo:
     """The JPEG or PNG in bytes (n,), of which only the header is read so far. Raises ValueError where that is none."""
     try:
         image = Image.open(io.BytesIO(data.data), formats=("JPEG", "PNG"))
@@ -26,7 +27,7 @@ def open_photo(data: Array) -> Image.Image:
     return image
 
 
-def take(image: Image.Image, window: Array, out: Array) -> None:
+def take(image: Photo, window: Array, out: Array) -> None:
     """Resizes `window`, (top, left, height, width) in pixels, to uint8 out (3, size, size), red, green, blue.
 
     Pillow's bilinear filter, a triangle as wide as the scale, is the definition; libraries other than Pillow may differ
@@ -39,10 +40,12 @@ def take(image: Image.Image, window: Array, out: Array) -> None:
         plane[...] = band
 
 
-def rgb(image: Image.Image) -> Image.Image:
+def rgb(image: Photo) -> Photo:
     """As three times 8 bits: grey is repeated, transparency ignored, of 16 bits the upper 8 are kept."""
     if image.mode.startswith("I"):
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     image.load()  # PNG's transparency is known after that
+    if image.mode == "RGB":
+        return image
     image.info.pop("transparency", None)
     return image.convert("RGB")
