@@ -67,11 +67,9 @@ def choose(wanted: Wanted, data: Samples, facts: Sequence[Facts]) -> Choice:
     if wanted != "auto":
         return Choice(wanted, "as data.pipeline says")
     if isinstance(data, Decoded):
-        if lacking:
-            return Choice("host", lacking)
         if not all(fact.gpu for fact in facts):
-            return Choice("host", "without a GPU DALI is no faster")
-        return Choice("dali", "it is installed, and every rank has a GPU")
+            return Choice("host", "DALI is for ranks with a GPU")
+        return Choice("host", lacking) if lacking else Choice("dali", "every rank has a GPU")
     if not isinstance(data, RecordSet):
         return Choice("host", "")  # the data are in memory
     need, share = size_of(data), min(fact.memory // (4 * fact.ranks) for fact in facts)

@@ -21,7 +21,7 @@ class Watch:
         if self._begin is None:
             self._begin = seconds, waited
         seconds, waited = seconds - self._begin[0], waited - self._begin[1]
-        if seconds < SECONDS or waited / seconds <= max(MOST, 2 * self._said):
+        if seconds < SECONDS or waited <= max(MOST, 2 * self._said) * seconds:
             return ""
         self._said = waited / seconds
         return f"warning: learners wait for data {self._said:.0%} of the time; {self._remedy}"
