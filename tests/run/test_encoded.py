@@ -13,6 +13,7 @@ import pytest
 import mpibow
 from mpibow.comm import Single
 from mpibow.config import load_mapping
+from mpibow.data.photo import take
 from mpibow.data.recordset import open_records, write_records
 from mpibow.errors import ConfigError, RecordError
 from mpibow.evaluate import evaluate
