@@ -53,7 +53,7 @@ class Reporter:
             self._progress = Line(folder / "log.txt", total, 0 if header is None else header["position"])
         self._began = self._mark = self._shown = time.perf_counter()
         self._loss = "loss -"
-        self._last = waits()  # at the last metrics entry
+        self._last: Waits = {}  # at the last metrics entry
 
     def start(self, where: Where, title: str, notes: list[str]) -> None:
         self._events.add("start", **where.fields(), title=title, learners=where.learners, versions=versions())
