@@ -4,6 +4,7 @@
     |- ConfigError         2   a setting, an override or a command line that breaks a rule
     |- ShapeError          2   a graph whose node cannot take the shapes it is given
     |- RecordError         3   a record file or data set that is damaged or does not fit
+    |  `- DamagedRecord        one sample of it that is damaged; the others may be whole
     |- CheckpointError     4   a checkpoint that is damaged or belongs to another run
     |- CommunicationError  5   ranks that cannot work together: launcher, MPI, a lost peer
     |- DivergedError       6   a loss or gradient that is not finite
@@ -42,6 +43,17 @@ class RecordError(MpibowError):
     """A record file or data set is damaged or unfit; the message names file and record number."""
 
     code = 3
+
+
+class DamagedRecord(RecordError):
+    """Sample `sample` of an open data set cannot be read; one that skips it can go on with the others."""
+
+    def __init__(self, message: str, sample: int) -> None:
+        super().__init__(message, sample)  # both, so that it can be pickled
+        self.sample = sample
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class CheckpointError(MpibowError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ class Manifest:
         if not self.shards or self.count != sum(shard.count for shard in self.shards):
             return f"count must be that of all shards, {sum(shard.count for shard in self.shards)}, got {self.count}"
         for shard in self.shards:
-            if Path(shard.file).name != shard.file:
+            if not _plain(shard.file):
                 return f"a shard's file must be a plain name, got {shard.file!r}"
         return None
 
@@ -117,8 +118,16 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
             Shard(str(s["file"]), int(s["size"]), int(s["count"]), int(s["checksum"])) for s in fields["shards"]
         ),
         source=str(fields["source"]),
-        sources=dict(fields["sources"]),
+        sources={str(file): str(checksum) for file, checksum in dict(fields["sources"]).items()},
     )
+
+
+def _plain(name: str) -> bool:
+    """That of a file in the manifest's own folder, which the system takes."""
+    try:
+        return b"\0" not in os.fsencode(name) and Path(name).name == name
+    except UnicodeEncodeError:
+        return False
 
 
 def _checksum(fields: dict[str, Any]) -> str:

@@ -17,11 +17,15 @@ Little-endian, no padding; u32, u64 and i32 are integers of that many bits. N re
     E + 16 N           the end
 
 An image ends where the next one starts, the last one at E, so that the index tiles the file. Header and index are
-checked when the file is opened, an image whenever it is read.
+checked when the file is opened, an image whenever it is read: a bit may flip at any time, and its checksum takes
+a quarter of the time that reading it takes anyway.
+
+A file is replaced, never written into: one that is cut short while it is mapped ends its readers (SIGBUS).
 """
 
 from __future__ import annotations
 
+import errno
 import math
 import mmap
 import os
@@ -88,61 +92,81 @@ class Form:
 
 
 class RecordFile:
-    """A record file, open for reading, by any number of threads. Raises RecordError where it is damaged."""
+    """A record file, open for reading, by any number of threads. Raises RecordError where it is damaged.
+
+    Opening it reads header and index, and leaves the map untouched: of a thousand open shards no page is held.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        memory = _map(path)
-        self.size = len(memory)
-        if self.size < HEADER.size:
+        with _readable(path), open(path, "rb") as file:
+            memory = _map(file)
+            self.size = len(memory)
+            self._take_header(file.read(HEADER.size))
+            file.seek(self._end)
+            self._check_index(file.read(self.count * INDEX.itemsize))
+        self._index: Array = np.frombuffer(memory, INDEX, self.count, self._end)
+        self._bytes: Array = np.frombuffer(memory, np.uint8)
+        self._images: Array | None = None  # (count, c, h, w) where raw
+        if self.form.encoding == "raw":
+            shape = self.count, *self.form.shape
+            self._images = np.ndarray(shape, DTYPES[self.form.dtype], memory, HEADER.size)
+
+    @property
+    def labels(self) -> Array:
+        """(count,) int32, a view of the file."""
+        labels: Array = self._index["label"]
+        return labels
+
+    def stored(self, record: int) -> tuple[Array, int]:
+        """Image and label of record 0 <= `record` < count: a view of the file, (c, h, w) or bytes (n,) uint8, and int.
+
+        Raises RecordError where the bytes are not those that were written.
+        """
+        start, said, label = self._index.item(record)
+        if self._images is not None:
+            image: Array = self._images[record]
+        else:
+            stop = self._index.item(record + 1)[0] if record + 1 < self.count else self._end
+            image = self._bytes[start:stop]
+        found = crc32c(image)
+        if found != said:
+            raise self._damage(f"record {record}: checksum is 0x{found:08x}, the index says 0x{said:08x}")
+        return image, label
+
+    def image(self, record: int) -> Array:
+        """As `stored`, without the label."""
+        return self.stored(record)[0]
+
+    def _take_header(self, header: bytes) -> None:
+        if len(header) < HEADER.size:
             raise self._damage(f"is {self.size} bytes long, a record file has at least {HEADER.size}")
-        magic, version, *shape, encoding, dtype, count, end, index_sum, header_sum = HEADER.unpack_from(memory)
+        magic, version, *shape, encoding, dtype, count, end, index_sum, header_sum = HEADER.unpack(header)
         if magic != MAGIC:
             raise self._damage(f"is no record file: it starts with {magic!r}, not with {MAGIC!r}")
         if version != VERSION:
             raise self._damage(f"has version {version}, this mpibow reads version {VERSION}")
-        found = crc32c(memory[: HEADER.size - 4])
+        found = crc32c(header[:-4])
         if found != header_sum:
             raise self._damage(f"the header's checksum is 0x{found:08x}, the header says 0x{header_sum:08x}")
         self.checksum: int = header_sum
         self.count: int = count
         self.form = Form(_text(encoding), _text(dtype), tuple(shape) if any(shape) else ())
+        self._end, self._index_sum = end, index_sum
         if fault := self.form.fault():
             raise self._damage(fault)
         if count < 1 or end < HEADER.size or end + count * INDEX.itemsize != self.size:
             raise self._damage(f"is {self.size} bytes long, but says {count} records and an index at byte {end}")
+        if self.form.encoding == "raw" and count * self.form.size != end - HEADER.size:
+            raise self._damage(f"has {end - HEADER.size} bytes of images, not {count} times {self.form.size}")
 
-        index = np.frombuffer(memory, INDEX, count, end)
-        found = crc32c(index)
-        if found != index_sum:
-            raise self._damage(f"the index's checksum is 0x{found:08x}, the header says 0x{index_sum:08x}")
-        self.labels: Array = index["label"]  # (count,) int32
-        self._starts, self._checksums, self._end = index["start"], index["checksum"], end
-        self._bytes: Array = np.frombuffer(memory, np.uint8)
-        self._images: Array | None = None  # (count, c, h, w) where raw
-        if self.form.encoding == "raw":
-            if count * self.form.size != end - HEADER.size:
-                raise self._damage(f"has {end - HEADER.size} bytes of images, not {count} times {self.form.size}")
-            self._images = np.ndarray((count, *self.form.shape), DTYPES[self.form.dtype], memory, HEADER.size)
-        self._check_tiling()
-
-    def image(self, record: int) -> Array:
-        """The image of record 0 <= `record` < count, a view of the file: (c, h, w) if raw, else bytes (n,) uint8.
-
-        Raises RecordError where the bytes are not those that were written.
-        """
-        if self._images is not None:
-            image: Array = self._images[record]
-        else:
-            stop = self._starts[record + 1] if record + 1 < self.count else self._end
-            image = self._bytes[self._starts[record] : stop]
-        if crc32c(image) != self._checksums[record]:
-            found, said = crc32c(image), self._checksums[record]
-            raise self._damage(f"record {record}: checksum is 0x{found:08x}, the index says 0x{said:08x}")
-        return image
-
-    def _check_tiling(self) -> None:
-        starts = self._starts
+    def _check_index(self, data: bytes) -> None:
+        found = crc32c(data)
+        if found != self._index_sum:
+            raise self._damage(f"the index's checksum is 0x{found:08x}, the header says 0x{self._index_sum:08x}")
+        index = np.frombuffer(data, INDEX)
+        starts, labels = index["start"], index["label"]
+        self.label_range = int(labels.min()), int(labels.max())
         if self.form.encoding == "raw":
             right = starts == np.arange(HEADER.size, self._end, self.form.size)
         else:
@@ -227,16 +251,23 @@ def write_file(path: Path, form: Form, *, classes: int = 2**31, shown: Path | No
         writer.finish()
 
 
-def _map(path: Path) -> mmap.mmap | bytes:
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
     try:
-        with open(path, "rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:
-                return b""  # which cannot be mapped
-            if sys.version_info >= (3, 13):
-                return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False)
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # keeps a file descriptor, see recordset
+        yield
     except OSError as error:
-        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        what = f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"
+        if error.errno == errno.EMFILE:
+            what += "; raise the limit (ulimit -n), or take Python 3.13, where an open shard needs no descriptor"
+        raise RecordError(what) from error
+
+
+def _map(file: BinaryIO) -> mmap.mmap | bytes:
+    if os.fstat(file.fileno()).st_size == 0:
+        return b""  # which cannot be mapped
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False)
+    return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)  # keeps a file descriptor, see recordset
 
 
 def _text(field: bytes) -> str:

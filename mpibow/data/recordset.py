@@ -19,7 +19,7 @@ from mpibow.data.aside import folder_aside
 from mpibow.data.manifest import AGAIN, Manifest, Shard, load, save
 from mpibow.data.moments import Moments
 from mpibow.data.records import DTYPES, Form, RecordFile, write_file
-from mpibow.errors import RecordError
+from mpibow.errors import DamagedRecord, RecordError
 
 Array = npt.NDArray[Any]
 SHARD_SIZE = 128 << 20  # bytes: few files, and each still quick to copy
@@ -28,7 +28,8 @@ SHARD_SIZE = 128 << 20  # bytes: few files, and each still quick to copy
 class RecordSet:
     """An open data set of records, a `Dataset`; any number of threads may read it.
 
-    `shape` is () where the images are encoded: they may differ, and `record` gives their bytes.
+    `shape` is () where the images are encoded: they may differ, and `encoded` gives their bytes. What is open stays
+    readable when the data set is replaced.
     """
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
@@ -46,7 +47,8 @@ class RecordSet:
     def read(self, samples: Array, images: Array, labels: Array) -> None:
         """Copies samples (n,) int64 into images (n, *shape) of `dtype` and labels (n,) int32; checks every checksum.
 
-        Raises RecordError naming file and record number where a sample is damaged.
+        Raises DamagedRecord, naming file and record number, for the first sample that is damaged; what the arrays
+        hold then is undefined.
         """
         if self.manifest.form.encoding != "raw":
             raise RecordError(
@@ -56,18 +58,32 @@ class RecordSet:
         assert images.shape == (len(samples), *self.shape)
         assert images.dtype == self.dtype
         for row, sample in enumerate(samples.tolist()):
-            shard, record = self._find(sample)
-            images[row] = shard.image(record)
-            labels[row] = shard.labels[record]
+            images[row], labels[row] = self._stored(sample)
+
+    def encoded(self, sample: int) -> Array:
+        """The image's bytes (n,) uint8 as they are stored, a view of the file. Raises DamagedRecord as `read` does."""
+        return self._stored(sample)[0].reshape(-1).view(np.uint8)
 
     def record(self, sample: int) -> tuple[bytes, int]:
-        """The sample's bytes as they are stored, checked, and its label."""
+        """A copy of what `encoded` gives, and the label."""
+        image, label = self._stored(sample)
+        return image.tobytes(), label
+
+    def label(self, sample: int) -> int:
+        """The sample's label; reads no image."""
         shard, record = self._find(sample)
-        return shard.image(record).tobytes(), int(shard.labels[record])
+        return int(shard.labels[record])
 
     def labels(self) -> Array:
         """All labels (count,) int32, in the order of the samples; reads no image."""
         return np.concatenate([shard.labels for shard in self.shards])
+
+    def _stored(self, sample: int) -> tuple[Array, int]:
+        shard, record = self._find(sample)
+        try:
+            return shard.stored(record)
+        except RecordError as error:
+            raise DamagedRecord(str(error), sample) from error
 
     def _find(self, sample: int) -> tuple[RecordFile, int]:
         if not 0 <= sample < self.count:
@@ -92,7 +108,7 @@ def open_shard(folder: Path, manifest: Manifest, shard: Shard) -> RecordFile:
     ):
         if said != found:
             raise RecordError(f"{file.path}: {what} is {found}, the manifest says {said}; {AGAIN}")
-    least, most = int(file.labels.min()), int(file.labels.max())
+    least, most = file.label_range
     if least < 0 or most >= manifest.classes:
         raise RecordError(f"{file.path}: labels lie in [0, {manifest.classes}), got {least} to {most}; {AGAIN}")
     return file

@@ -127,7 +127,7 @@ def test_finds_every_flipped_bit(kind: str, request: pytest.FixtureRequest) -> N
         path.write_bytes(damaged)
         if 64 <= bit // 8 < end:
             file = RecordFile(path)  # the structure is whole
-            record = sum(start <= bit // 8 for start in file._starts.tolist()) - 1
+            record = sum(start <= bit // 8 for start in file._index["start"].tolist()) - 1
             assert refusal(path).startswith(f"{path}: record {record}: checksum is 0x")
             others = [file.image(other) for other in range(file.count) if other != record]
             assert len(others) == file.count - 1
@@ -186,7 +186,7 @@ def test_checksums_alone_are_not_trusted(raw: Path, at: int, new: bytes, message
     ("row", "start", "named"), [(0, 65, 0), (0, 63, 0), (1, 64, 0), (1, 68, 1), (2, 73, 2), (2, 2**63, 2)]
 )
 def test_an_encoded_index_must_tile(jpeg: Path, row: int, start: int, named: int) -> None:
-    said = RecordFile(jpeg)._starts[named] if named != row else start
+    said = RecordFile(jpeg)._index["start"][named] if named != row else start
     altered(jpeg, 73 + 16 * row, struct.pack("<Q", start))
     message = f"{jpeg}: record {named}: starts at byte {said}, {GAP}; {AGAIN}"
     assert refusal(jpeg) == message

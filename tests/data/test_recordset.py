@@ -345,31 +345,6 @@ def test_a_killed_writer_leaves_nothing_that_opens(tmp_path: Path) -> None:
     assert open_records(write(path)).count == 10
 
 
-def test_every_truncation_of_the_manifest_is_found(folder: Path) -> None:
-    path = folder / "manifest.json"
-    whole = path.read_bytes()
-    for size in range(len(whole) - 1):  # the last byte is a line feed
-        path.write_bytes(whole[:size])
-        refusal(folder)
-
-
-def test_every_flipped_bit_of_the_manifest_is_found_or_means_the_same(folder: Path) -> None:
-    path = folder / "manifest.json"
-    whole = path.read_bytes()
-    right = manifest.load(folder)
-    same = 0
-    for bit in range(8 * len(whole)):
-        damaged = bytearray(whole)
-        damaged[bit // 8] ^= 1 << bit % 8
-        path.write_bytes(damaged)
-        try:
-            assert manifest.load(folder) == right
-            same += 1
-        except RecordError:
-            pass
-    assert same < 10
-
-
 def test_messages_of_the_manifest(folder: Path) -> None:
     path = folder / "manifest.json"
     again = "convert the data again"
@@ -408,7 +383,10 @@ def test_messages_of_the_manifest(folder: Path) -> None:
             {"encoding": "jpeg", "shape": [], "mean": [], "std": []},
             "mean and std must each have 0 channels, got 0 and 0",
         ),
-        ({"shards": [{"file": "../a", "size": 1, "count": 10, "checksum": 0}]}, "a shard's file must be a plain name"),
+        *(
+            ({"shards": [{"file": file, "size": 1, "count": 10, "checksum": 0}]}, "a shard's file must be a plain name")
+            for file in ("../a", "a/b", "/a", "a\0", "\ud800")
+        ),
         ({"shards": 3}, "does not follow format 1: TypeError"),
         ({"count": "many"}, "does not follow format 1: ValueError"),
         ({"count": float("inf")}, "does not follow format 1: OverflowError"),
