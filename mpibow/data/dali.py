@@ -15,6 +15,7 @@ from mpibow.data.slots import Slot
 from mpibow.errors import DamagedRecord, DeviceError, MpibowError
 
 LARGEST = 1 << 26  # pixels of an image, 200 MB once decoded; whatever says that it has more is no photograph
+AGAIN = "convert the data again, or set data.on_corrupt=skip"
 
 
 def available() -> str:
@@ -115,13 +116,13 @@ class Dali:
         try:
             height, width = size_of(image)
         except ValueError as error:
-            raise self._damage(sample, f"is {error}") from error
+            raise self._damage(sample, str(error)) from error
         if height * width > LARGEST:
-            raise self._damage(sample, f"has {height} x {width} pixels, and at most {LARGEST} are decoded")
+            raise self._damage(sample, f"it has {height} x {width} pixels, and at most {LARGEST} are decoded")
         return height, width
 
-    def _damage(self, sample: int, what: str) -> DamagedRecord:
-        return DamagedRecord(f"{self._data.place(sample)}: {what}; convert the data again", sample)
+    def _damage(self, sample: int, why: str) -> DamagedRecord:
+        return DamagedRecord(f"{self._data.where(sample)}: cannot be decoded: {why}; {AGAIN}", sample)
 
     def _mend(self, run: Run, error: RuntimeError) -> None:
         """Replaces what DALI can't decode, which it is asked for sample by sample; sets run.error where that fails."""
@@ -137,7 +138,7 @@ class Dali:
                         break
                     except RuntimeError:
                         pipe, found, sample = None, True, int(run.samples[row])
-                        self._take(run, row, self._replaced(self._damage(sample, "DALI can't decode it")))
+                        self._take(run, row, self._replaced(self._damage(sample, "DALI refuses it")))
                         self._decoder.plan(run)
             if not found:
                 raise DeviceError(f"data.pipeline: dali failed: {error}") from error

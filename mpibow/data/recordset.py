@@ -78,8 +78,8 @@ class RecordSet:
         """All labels (count,) int32, in the order of the samples; reads no image."""
         return np.concatenate([shard.labels for shard in self.shards])
 
-    def place(self, sample: int) -> str:
-        """File and record of the sample, as messages name them."""
+    def where(self, sample: int) -> str:
+        """File and record number, as messages name them."""
         shard, record = self._find(sample)
         return f"{shard.path}: record {record}"
 
