@@ -45,9 +45,8 @@ class Encoded:
 
 def slots(data: Samples, reader: Reader, batch: int, ahead: int) -> Callable[[], Any]:
     """The next slot of a pipeline of one learner, `ahead` images of which are read ahead."""
-    made = Pipeline(
-        data, reader, lambda: fixed(batch, (1,)), rank=0, iteration=0, seed=1, prefetch=max(2, ahead // batch)
-    )
+    timeline, prefetch = fixed(batch, (1,)), max(2, ahead // batch)
+    made = Pipeline(data, reader, lambda: timeline, rank=0, iteration=0, seed=1, prefetch=prefetch)
     return lambda: made.next()[0]
 
 
