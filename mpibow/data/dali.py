@@ -20,13 +20,13 @@ AGAIN = "convert the data again, or set data.on_corrupt=skip"
 
 def available() -> str:
     """What is missing for `Dali`, and how to install it; '' if nothing is."""
-    for module, name, extra in (("nvidia.dali", "NVIDIA DALI", "dali"), ("numba", "numba", "cpu")):
+    for module, name in (("nvidia.dali", "NVIDIA DALI"), ("numba", "numba")):
         try:
             missing = find_spec(module) is None
         except ModuleNotFoundError:  # not even the package that it is a part of
             missing = True
         if missing:
-            return f"{name} is not installed: pip install 'mpibow[{extra}]'"
+            return f"{name} is not installed: pip install 'mpibow[dali]'"
     return ""
 
 
@@ -37,7 +37,7 @@ class Dali:
     are cut into runs and whatever `threads`, the number of DALI's and of those that scale. A GPU, `device` its number,
     has an arithmetic of its own. Raw images pass as they are. A sample that can't be read or decoded is replaced by the
     one that `damaged` gives, at the same place of the stream and with that place's counter; `damaged` may raise, and
-    without it the damage is raised. Raises DeviceError where DALI is not there.
+    without it the damage is raised. Raises DeviceError where DALI or the GPU is not there.
     """
 
     def __init__(
@@ -57,7 +57,11 @@ class Dali:
             self._decoder = OnDevice(windows, size)
         self._runs: deque[Run] = deque()
         self._most = samples
-        self._pipe = self._built(samples)
+        try:
+            self._pipe = self._built(samples)
+        except RuntimeError as error:
+            where = "CPUs" if device is None else f"GPU {device}"
+            raise DeviceError(f"data.pipeline: dali can't begin on {where}: {error}") from error
 
     def begin(self, slots: list[Slot]) -> None:
         run = Run.of(slots)
