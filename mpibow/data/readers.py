@@ -11,7 +11,7 @@ import psutil
 
 from mpibow.data import dali
 from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import NamedSamples, Samples
+from mpibow.data.dataset import Array, NamedSamples, Samples
 from mpibow.data.decoded import Decode, Decoded
 from mpibow.data.pipeline import Direct, Reader
 from mpibow.data.recordset import RecordSet
@@ -54,8 +54,8 @@ def refuse(wanted: Wanted, data: Samples) -> None:
             f"data.pipeline: resident holds raw images, {data.name} has encoded ones, of which every epoch takes other "
             "windows; set auto, host or dali"
         )
-    if wanted == "dali" and not isinstance(data, Decoded):
-        raise ConfigError(f"data.pipeline: dali decodes images, {data.name} has none to decode; set auto")
+    if wanted == "dali" and not isinstance(data, Decoded | RecordSet):
+        raise ConfigError(f"data.pipeline: dali reads records, {data.name} is in memory; set auto")
 
 
 def choose(wanted: Wanted, data: Samples, facts: Sequence[Facts]) -> Choice:
@@ -110,9 +110,17 @@ READERS: Mapping[tuple[str, Kind], Callable[[Any, Damages, int, int | None], Rea
     ("encoded", "dali"): lambda data, damages, threads, device: dali.Dali(
         data.records, data.windows, data.image.size, threads=threads, device=device, damaged=damages.replaced
     ),
+    ("raw", "dali"): lambda data, damages, threads, device: dali.Dali(
+        data, _whole, 0, threads=threads, device=device, damaged=damages.replaced
+    ),
     ("raw", "host"): lambda data, damages, threads, device: Direct(Intact(data, damages)),
     ("raw", "resident"): lambda data, damages, threads, device: Direct(Resident(Intact(data, damages), threads)),
 }
+
+
+def _whole(sizes: Array, counter: Array) -> Array:
+    """Raw images are taken as they are."""
+    raise AssertionError
 
 
 def described(choice: Choice, data: Samples, threads: int) -> str:

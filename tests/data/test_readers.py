@@ -106,7 +106,7 @@ def test_every_reader_can_be_asked_for(data: dict[str, Samples]) -> None:
             "data.pipeline: resident holds raw images, encoded has encoded ones, of which every epoch takes other "
             "windows; set auto, host or dali",
         ),
-        ("raw", "dali", "data.pipeline: dali decodes images, raw has none to decode; set auto"),
+        ("arrays", "dali", "data.pipeline: dali reads records, arrays is in memory; set auto"),
     ],
 )
 def test_what_is_refused(data: dict[str, Samples], name: str, wanted: Wanted, message: str) -> None:

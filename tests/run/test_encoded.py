@@ -142,12 +142,6 @@ def test_prefetch_and_threads_change_no_bit(data: Path, tmp_path: Path) -> None:
             "windows; set auto, host or dali",
         ),
         (
-            {"pipeline": "dali", "image": None},
-            "raw",
-            None,
-            "data.pipeline: dali decodes images, raw has none to decode; set auto",
-        ),
-        (
             {"augment": {"crop": 9}},
             "train",
             None,
