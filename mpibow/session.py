@@ -326,6 +326,7 @@ class Session:
             run = partial(self.scheduler.run, name="evaluate")
             found = self.evaluator(self.rule.centre, self.statistics(), run, self.synchroniser.call)
         self.reporter.pause()
+        self._tell_damages()
         best = self.ledger.evaluated(found, self.position, self.where.epoch)
         self.reporter.evaluated(self.where, found, best)
         return best
@@ -413,12 +414,15 @@ class Session:
         return decision.stop, decision.save
 
     def _tell_resets(self) -> None:
-        """Every rank enters the resets and the damaged samples of all."""
+        """Every rank enters the resets of all, and the damaged samples."""
         for texts in self.synchroniser.call(lambda comm: comm.share(self._resets)):
             self.ledger.resets += len(texts)
             for text in texts:
                 self.reporter.note(text)
         self._resets = []
+        self._tell_damages()
+
+    def _tell_damages(self) -> None:
         for found in self.synchroniser.call(lambda comm: comm.share([each.found() for each in self._damages])):
             for damaged in found:
                 self.reporter.damaged(damaged)

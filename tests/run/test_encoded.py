@@ -232,9 +232,11 @@ def test_too_many_are_damaged(data: Path, tmp_path: Path) -> None:
 
 
 def test_an_evaluation_skips_them_too(data: Path, tmp_path: Path) -> None:
-    found = tiny.run(job(data, tmp_path, test="damaged", of_data={"on_corrupt": "skip"}))
+    """The last one of all, on either rank."""
+    late = {"evaluate": {"batch_size": 5, "every": 1000}}
+    found = tiny.run(job(data, tmp_path, test="damaged", of_data={"on_corrupt": "skip"}, **late), 2)
     assert found.summary.corrupt == 3
-    assert tiny.events(tmp_path / "run", "evaluate")
+    assert len(tiny.events(tmp_path / "run", "evaluate")) == 1
 
 
 # Elsewhere
