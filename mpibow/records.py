@@ -19,7 +19,7 @@ from mpibow.data import export, verify
 from mpibow.data.aside import file_aside
 from mpibow.data.contents import choose, contents, summary
 from mpibow.data.conversion import cores, exit_code, spreader
-from mpibow.data.pictures import require_pillow, sheet
+from mpibow.data.pictures import sheet
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.errors import ConfigError, MpibowError, RecordError
 
@@ -59,20 +59,17 @@ def inspect(options: argparse.Namespace) -> int:
 
 def verified(options: argparse.Namespace) -> int:
     """Checks every data set or file."""
-    if options.decode:
-        require_pillow()
-    return _all(options.paths, lambda path: check(path, options.workers, options.decode))
+    workers = options.workers or max(_useful(path, options.decode) for path in options.paths)
+    with _workers(workers) as each:
+        return _all(options.paths, lambda path: check(path, each, options.decode))
 
 
-def check(path: Path, workers: int | None = None, decoded: bool = False) -> None:
+def check(path: Path, each: verify.Each, decoded: bool) -> None:
     """Verifies a data set or a record file; raises RecordError that lists the damages, at most SHOWN of them."""
     if not path.exists():
         raise RecordError(f"{path}: there is no such file or folder")
     found, count, checked = [], 0, verify.size(path)
-    with (
-        _workers(_useful(path, decoded) if workers is None else workers) as each,
-        tqdm(total=checked, desc=str(path), unit=" records", disable=None, leave=False) as bar,
-    ):
+    with tqdm(total=checked, desc=str(path), unit=" records", disable=None, leave=False) as bar:
         for damage in verify.damages(path, bar.update, each=each, decoded=decoded):
             count += 1
             if count <= SHOWN:
@@ -86,7 +83,6 @@ def check(path: Path, workers: int | None = None, decoded: bool = False) -> None
 
 def draw(data: RecordSet, file: Path, samples: int, wanted: str | None, seed: int) -> int:
     """Writes a sheet of that many images, of one class if `wanted`, as the PNG `file`; how many there were."""
-    require_pillow()
     chosen = np.arange(data.count)
     if wanted is not None:
         label = _class(data, wanted)
@@ -156,8 +152,8 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code: 0 only where all is right."""
-    options = _parser().parse_args(argv)
     try:
+        options = _parser().parse_args(argv)
         return COMMANDS[options.command].run(options)
     except MpibowError as error:
         return _told(error)
@@ -195,33 +191,38 @@ def _class(data: RecordSet, wanted: str) -> int:
 
 def _useful(path: Path, decoded: bool) -> int:
     """Workers that are worth starting."""
-    size = sum(file.stat().st_size for file in (path.glob("*.mpr") if path.is_dir() else [path]))
+    files = path.glob("*.mpr") if path.is_dir() else [path]
+    size = sum(file.stat().st_size for file in files if file.exists())
     return min(cores(), 1 + size // (WORTH_DECODED if decoded else WORTH))
 
 
 @contextmanager
 def _workers(count: int) -> Iterator[verify.Each]:
-    """As `spreader`, with workers that leave Ctrl-C, which a terminal sends to all of them, to this process."""
-    with spreader(count) as each:
-        if count > 1:
-            with _interrupts_later():
-                list(each(len, [""]))  # starts them
-        yield each
+    """As `spreader`, but Ctrl-C, which a terminal sends to all, ends no worker, and waits while they are started."""
+    came, at_work = False, False
 
+    def interrupted(number: int, frame: object) -> None:
+        nonlocal came
+        came = True
+        if at_work:
+            raise KeyboardInterrupt
 
-@contextmanager
-def _interrupts_later() -> Iterator[None]:
-    """An interrupt in the block is raised at its end; processes that start in it are never interrupted."""
-    came: list[int] = []
-    handler = signal.signal(signal.SIGINT, lambda number, frame: came.append(number))  # whichever thread gets it
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # which a process inherits
+    handler = signal.signal(signal.SIGINT, interrupted)
     try:
-        yield
+        with spreader(count) as each:
+            # a process inherits what is blocked; not earlier: the pool's own helper unblocks it when it has started
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                list(each(len, [""]))  # starts them
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            at_work = True
+            if came:
+                raise KeyboardInterrupt
+            yield each
+            at_work = False
     finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.signal(signal.SIGINT, handler)
-    if came:
-        raise KeyboardInterrupt
 
 
 def _parser() -> argparse.ArgumentParser:

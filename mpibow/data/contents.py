@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.data.pictures import require_pillow, size_of
+from mpibow.data.encoded import image_size
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
 
@@ -86,13 +86,13 @@ def _balance(data: RecordSet, counts: dict[int, int]) -> list[str]:
 
 
 def _sizes(data: RecordSet) -> dict[str, Any]:
-    require_pillow()
     chosen = choose(np.arange(data.count), SAMPLED, seed=0)
     rows = []
     for sample in chosen:
         try:
-            image = data.encoded(sample)
-            rows.append((*size_of(image, data.manifest.form.encoding, "image"), len(image)))
+            image, _ = data.record(sample)
+            height, width = image_size(image)
+            rows.append((width, height, len(image)))
         except RecordError:
             continue
     found: dict[str, Any] = {"sampled": len(chosen), "unreadable": len(chosen) - len(rows)}

@@ -4,51 +4,43 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import Image, ImageDraw, ImageFont, UnidentifiedImageError
+from PIL.Image import Resampling
 
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
 
-if TYPE_CHECKING:
-    from PIL.Image import Image
-
 Array = npt.NDArray[Any]
-FORMATS = {"jpeg": ("JPEG",), "png": ("PNG",)}  # Pillow's names
 BOX = 128  # pixels: the longest side of a picture on a sheet
 GAP, LINE = 4, 14  # pixels between pictures, and of the line of text below one
 
 
-def require_pillow() -> None:
-    """Raises RecordError where Pillow is missing. It is imported where it is used: nothing else here needs it."""
-    try:
-        import PIL  # noqa: F401
-    except ImportError:
-        raise RecordError("Pillow is not installed, which decodes and draws images: pip install pillow") from None
-
-
-def decode(data: Array, encoding: str, name: str) -> Image:
+def decode(data: Array, encoding: str, name: str) -> Image.Image:
     """The image in the bytes (n,), all of it decoded. Raises RecordError, beginning with `name`, where it is none."""
-    return _opened(data, encoding, name, lambda image: image.load())
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of large images: these are data, not an upload
+            image = Image.open(BytesIO(data.data), formats=[encoding.upper()])
+            image.load()
+            return image
+    except UnidentifiedImageError:  # whose own words name an address in memory
+        raise RecordError(f"{name}: is no {encoding} image; convert the data again") from None
+    except Exception as error:  # Pillow raises whatever a damaged image leads it into
+        why = str(error).lower() or type(error).__name__
+        raise RecordError(f"{name}: cannot be decoded: {why}; convert the data again") from error
 
 
-def size_of(data: Array, encoding: str, name: str) -> tuple[int, int]:
-    """Width and height as the image's header says. Raises RecordError as `decode` does."""
-    size: tuple[int, int] = _opened(data, encoding, name, lambda image: None).size
-    return size
-
-
-def sheet(data: RecordSet, samples: Sequence[int]) -> Image:
+def sheet(data: RecordSet, samples: Sequence[int]) -> Image.Image:
     """The samples as small pictures row by row, each above the name of its class.
 
     Floats are drawn from black, the smallest value of all, to white. Raises RecordError where one cannot be drawn.
     """
-    from PIL import Image
-
     if data.shape and data.shape[0] not in (1, 3):
         raise RecordError(f"{data.folder}: images have {data.shape[0]} channels, a sheet can draw 1 or 3")
     pictures = [_small(picture) for picture in _pictures(data, samples)]
@@ -64,9 +56,7 @@ def sheet(data: RecordSet, samples: Sequence[int]) -> Image:
     return whole
 
 
-def _pictures(data: RecordSet, samples: Sequence[int]) -> Iterator[Image]:
-    from PIL import Image
-
+def _pictures(data: RecordSet, samples: Sequence[int]) -> Iterator[Image.Image]:
     encoding = data.manifest.form.encoding
     if encoding != "raw":
         for sample in samples:
@@ -81,10 +71,8 @@ def _pictures(data: RecordSet, samples: Sequence[int]) -> Iterator[Image]:
         yield Image.fromarray(image[0] if len(image) == 1 else image.transpose(1, 2, 0))
 
 
-def _small(picture: Image) -> Image:
+def _small(picture: Image.Image) -> Image.Image:
     """At most BOX wide and high; a tiny one whole times as large, so that its pixels can be counted."""
-    from PIL.Image import Resampling
-
     longest = max(picture.size)
     if longest > BOX:
         sides = [max(1, round(side * BOX / longest)) for side in picture.size]
@@ -93,10 +81,8 @@ def _small(picture: Image) -> Image:
     return picture.resize((picture.width * times, picture.height * times), Resampling.NEAREST)
 
 
-def _write(whole: Image, place: tuple[int, int], text: str, width: int) -> None:
+def _write(whole: Image.Image, place: tuple[int, int], text: str, width: int) -> None:
     """As much of the text as fits."""
-    from PIL import ImageDraw, ImageFont
-
     draw, font = ImageDraw.Draw(whole), ImageFont.load_default()
     text = " ".join(text.split())
     if isinstance(font, ImageFont.ImageFont):  # a Pillow without FreeType: its letters are those of Latin-1
@@ -104,19 +90,3 @@ def _write(whole: Image, place: tuple[int, int], text: str, width: int) -> None:
     while text and draw.textlength(text, font) > width:
         text = text[:-1]
     draw.text(place, text, "black", font)
-
-
-def _opened(data: Array, encoding: str, name: str, then: Callable[[Image], object]) -> Image:
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of large images: these are data, not an upload
-            image = Image.open(BytesIO(data.data), formats=FORMATS[encoding])
-            then(image)
-            return image
-    except UnidentifiedImageError:  # whose own words name an address in memory
-        raise RecordError(f"{name}: is no {encoding} image; convert the data again") from None
-    except Exception as error:  # Pillow raises whatever a damaged image leads it into
-        why = str(error).lower() or type(error).__name__
-        raise RecordError(f"{name}: cannot be decoded: {why}; convert the data again") from error
