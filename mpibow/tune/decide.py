@@ -46,7 +46,7 @@ def decide(history: History, tuner: Tuner) -> Decision:
     promised = _promised(curves, tuner) if spare > 0 or not measured else {}
     speeds = {**promised, **measured}  # where both are known, what was measured
     chosen = _fewest(speeds, tuner.threshold)
-    following = _wider(curves, chosen, limits, tuner)
+    following = _wider(curves, _fewest(speeds, tuner.threshold / 2), limits, tuner)  # small gains add up
     if following is None and chosen not in measured:
         following = chosen
     if following is None and spare > 0:
@@ -135,7 +135,11 @@ def _wider(curves: Sequence[Curve], chosen: Counts, limits: Sequence[int], tuner
 def _doubtful(
     speeds: Mapping[Counts, Speed], chosen: Counts, windows: Sequence[Window], threshold: float
 ) -> Counts | None:
-    """Counts to be measured again, since two standard errors decide between them and those chosen; None if none are."""
+    """Counts to be measured again before `chosen` is settled on; None where all is clear.
+
+    Those with fewer learners that two standard errors keep from being good enough, and the best: up to REPEATS windows.
+    The best of those with more learners: once more in any case, since something else may have held the device then.
+    """
     best = max(speeds, key=lambda counts: speeds[counts].rate)
     enough = (1 - threshold) * speeds[best].rate
     close = [
@@ -146,6 +150,10 @@ def _doubtful(
     ]
     tried = [window.counts for window in windows]
     again = [counts for counts in {*close, best} if close and tried.count(counts) < REPEATS]
+    more = [counts for counts in speeds if sum(counts) > sum(chosen)]
+    rival = max(more, key=lambda counts: speeds[counts].rate, default=chosen)
+    if rival != chosen and tried.count(rival) < 2:
+        return rival
     return max(again, key=lambda counts: (speeds[counts].error, counts), default=None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from math import hypot
 from typing import Any
 
 from mpibow.tune.meter import Estimate, Reading
@@ -119,5 +120,4 @@ def _changed(before: Sequence[Window], after: Sequence[Window], drift: float) ->
 def mean(estimates: Sequence[Estimate]) -> Estimate:
     """Of independent estimates of the same time."""
     n = len(estimates)
-    error = sum((e.error / n) ** 2 for e in estimates) ** 0.5
-    return Estimate(sum(e.seconds / n for e in estimates), error)
+    return Estimate(sum(e.seconds / n for e in estimates), hypot(*(e.error / n for e in estimates)))

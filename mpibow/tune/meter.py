@@ -13,7 +13,7 @@ from mpibow.tune.settings import Span
 WARM_UP = 3  # iterations after a change: caches, memory that is touched for the first time
 BLOCKS = 6
 LEAST = 2 * BLOCKS  # iterations of a window
-STRAY = 10  # at most one time in so many is left out
+STRAY = 8  # at most one time in so many is left out
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Meter:
     """Fed once an iteration, from the first with the window's learners on; looks at its times ever more rarely."""
 
     def __init__(self, span: Span) -> None:
-        self._span, self._skipped, self._check = span, 0, LEAST
+        self._span, self._skipped, self._check, self._elapsed = span, 0, LEAST, 0.0
         self._own: list[float] = []
         self._whole: list[float] = []
 
@@ -70,9 +70,10 @@ class Meter:
         if 0.0 < own < math.inf and 0.0 < whole < math.inf:
             self._own.append(own)
             self._whole.append(whole)
-        if len(self._own) < self._check:
+            self._elapsed += whole
+        if len(self._own) < self._check or self._elapsed < self._span.least:
             return False
-        self._check += max(self._check // 4, 1)  # so that an iteration costs the same however long the window is
+        self._check = len(self._own) + len(self._own) // 4  # a look costs more and more, but not an iteration
         reading = self.reading()
         return reading is not None and enough([reading], self._span)
 
@@ -80,7 +81,7 @@ class Meter:
         """What is known so far; None while that is next to nothing."""
         if len(self._own) < LEAST:
             return None
-        return Reading(estimate(self._own), estimate(self._whole), len(self._own), sum(self._whole))
+        return Reading(estimate(self._own), estimate(self._whole), len(self._own), self._elapsed)
 
 
 def estimate(times: Sequence[float]) -> Estimate:
@@ -91,10 +92,10 @@ def estimate(times: Sequence[float]) -> Estimate:
     more than one in STRAY: what happens more often belongs to the iteration. Neighbouring times are alike, so the error
     is at least that of the means of a few blocks in a row (batch means: Schmeiser, Operations Research 30(3), 1982).
     """
-    array = np.array(times)
-    q1, q3 = np.percentile(array, [25, 75])
-    fence = max(q3 + 3 * (q3 - q1), np.sort(array)[-(len(array) // STRAY) - 1])
-    kept = array[array <= fence]
-    means = [block.mean() for block in np.array_split(kept, BLOCKS)]
-    error = max(kept.std(ddof=1) / len(kept) ** 0.5, np.std(means, ddof=1) / BLOCKS**0.5)
+    array, n = np.array(times), len(times)
+    ordered = np.sort(array)
+    q1, q3 = ordered[n // 4], ordered[-(n // 4) - 1]
+    kept = array[array <= max(q3 + 3 * (q3 - q1), ordered[-(n // STRAY) - 1])]
+    means = kept[len(kept) % BLOCKS :].reshape(BLOCKS, -1).mean(axis=1)
+    error = max(kept.std(ddof=1) / len(kept) ** 0.5, means.std(ddof=1) / BLOCKS**0.5)
     return Estimate(float(kept.mean()), float(error))

@@ -35,7 +35,7 @@ class Tuner:
 
     @property
     def looking(self) -> Span:
-        return Span(min(0.2, self.window), self.window, self.precision)
+        return Span(self.window / 8, self.window, self.precision)
 
     @property
     def watching(self) -> Span:

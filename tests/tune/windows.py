@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from mpibow.tune import Counts, History, Tuner, Window, decide
+from mpibow.tune import Counts, Decision, History, Tuner, Window, decide
 from mpibow.tune.meter import Estimate
 
 
@@ -31,3 +31,26 @@ def one_rank(*times: float, error: float = 0.0, room: int | None = None) -> Hist
 def decided(found: History, tuner: Tuner | None = None) -> tuple[Counts, bool]:
     decision = decide(found, tuner or Tuner())
     return decision.counts, decision.settled
+
+
+def walk(
+    times: Sequence[float] | Callable[[Counts], Sequence[float]],
+    tuner: Tuner | None = None,
+    start: History | None = None,
+    *,
+    rest: float = 0.0,
+) -> list[Decision]:
+    """All decisions until it settles, where one rank takes `times` with 1, 2, ... learners, or ranks what they say."""
+    found, tuner = start or History.begin(1, 4), tuner or Tuner()
+    decisions = [decide(found, tuner)]
+    while not decisions[-1].settled:
+        counts = decisions[-1].counts
+        own = times(counts) if callable(times) else [times[counts[0] - 1]]
+        found = found.add(window(counts, own, max(own) + rest), tuner)
+        decisions.append(decide(found, tuner))
+    return decisions
+
+
+def path(decisions: Sequence[Decision]) -> list[int]:
+    """The learners of one rank, decision by decision."""
+    return [decision.counts[0] for decision in decisions]
