@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow.tune import Counts, Decision, History, Tuner, decide
-from mpibow.tune.decide import REPEATS
+from mpibow.tune.decide import RECHECKS, REPEATS
 from tests.tune.windows import decided, history, one_rank, path, walk, window
 
 TUNER = Tuner()
@@ -70,9 +70,11 @@ def test_the_threshold() -> None:
 
 
 def test_small_gains_add_up() -> None:
-    """2 % for every learner: less than the threshold each, but not together."""
-    times = [(k + 1) * 0.1 / 1.02**k for k in range(8)]
-    assert decided(one_rank(*times)) == ((9,), False)
+    """1.2 % for every learner up to 8: less than the threshold each, but not together; 6 are within 3 % of 8."""
+    times = [0.1 * k / 1.012 ** (min(k, 8) - 1) for k in range(1, 11)]
+    found = path(walk(times))
+    assert max(found) == 9
+    assert found[-1] == 6
 
 
 def test_a_rank_tries_no_more_than_fits() -> None:
@@ -123,7 +125,7 @@ def test_ranks_need_not_be_alike() -> None:
 
 
 def test_what_the_curves_promise_is_settled_on_only_where_it_is_true() -> None:
-    """As above, but 2 + 4 together are slow: they share something. Of what was measured 4 + 4 is best."""
+    """As above, but 2 + 4 together are slow: they share something."""
     windows = [
         window((1, 1), (0.1, 0.1)),
         window((2, 2), (0.1, 0.1)),
@@ -133,10 +135,34 @@ def test_what_the_curves_promise_is_settled_on_only_where_it_is_true() -> None:
         window((2, 6), (0.1, 0.3)),
     ]
     assert decided(history(*windows)) == ((2, 4), False)
-    found = history(*windows, window((2, 4), (0.1, 0.1), whole=0.3))
-    counts, settled = decided(found)
-    assert counts != (2, 4)
-    assert not settled
+    slow = window((2, 4), (0.1, 0.1), whole=0.3)
+    assert decided(history(*windows, slow, windows[1], windows[3])) == ((5, 4), False)  # it goes on from 4 + 4
+
+
+def test_promises_have_their_time() -> None:
+    """2 + 1 would be best, but too many windows have gone by without anything new."""
+
+    def own(counts: Counts) -> list[float]:
+        return [0.1 * max(1, counts[0] / 2) ** 2, 0.1 * counts[1] ** 2]
+
+    assert walk(own, start=TWO)[-1].counts == (2, 1)
+    late = history(*[window((1, 1), own((1, 1)))] * (RECHECKS + 1))
+    assert walk(own, start=late)[-1].counts == (1, 1)
+
+
+def test_promises_know_what_hides_behind_no_rank() -> None:
+    """0.1 s more for all: 3 + 2 (5 / 0.3) are better than 2 + 1 (3 / 0.2), without it they were not."""
+    works = [((1, 1), (0.1, 0.1)), ((2, 2), (0.1, 0.2)), ((3, 3), (0.2, 0.3))]
+    assert decided(history(*[window(counts, own) for counts, own in works])) == ((4, 1), False)
+    shared = [window(counts, own, max(own) + 0.1) for counts, own in works]
+    assert decided(history(*shared)) == ((4, 4), False)
+
+
+def test_of_equally_many_the_fastest() -> None:
+    """1 + 2 and 2 + 1 are within the threshold; more are no better."""
+    times = {(1, 1): 0.1, (1, 2): 0.102, (2, 1): 0.1, (2, 2): 0.2, (3, 3): 0.5, (4, 4): 0.9}
+    windows = [window(counts, (time, time)) for counts, time in times.items()]
+    assert decided(history(*windows, *windows)) == ((2, 1), True)
 
 
 def test_a_slow_rank_gets_fewer() -> None:
@@ -165,10 +191,10 @@ def test_what_is_too_close_to_tell_is_measured_again() -> None:
 
 
 def test_the_newest_wins_where_a_repeated_window_disagrees() -> None:
-    """One learner took 0.1 s when it began, and takes 0.2 now: two, at 0.2, are better than that."""
-    tried = [window((1,), [0.1]), window((2,), [0.2]), window((3,), [0.5]), window((2,), [0.2])]
+    """One learner took 0.1 s when it began, and takes 0.2 now: two, at 0.32, are better than that."""
+    tried = [window((1,), [0.1]), window((2,), [0.32]), window((3,), [0.9]), window((2,), [0.32])]
     assert decided(history(*tried)) == ((1,), True)
-    assert path(walk([0.2, 0.2, 0.5, 0.9], start=history(*tried, window((1,), [0.2]))))[-1] == 2
+    assert path(walk([0.2, 0.32, 0.9, 1.5], start=history(*tried, window((1,), [0.2]))))[-1] == 2
 
 
 def test_it_stays_where_it_has_settled() -> None:
@@ -251,7 +277,10 @@ def test_it_always_settles(data: st.DataObject, tuner: Tuner) -> None:
 @given(st.data())
 @settings(max_examples=150, deadline=None)
 def test_what_it_settles_on_is_nearly_the_best_of_all(data: st.DataObject) -> None:
-    """Curves that are flat up to a peak and then rise, as they are; the optimum of sum k / max t by trying all."""
+    """Curves that are flat up to a peak and then rise, as they are; the optimum of sum k / max t by trying all.
+
+    Three learners in the time of two may only fit far beyond what was worth trying: 3 + 1 + 2 and then 6 + 3 + 4.
+    """
     ranks, most, tuner = data.draw(st.integers(1, 3)), 8, Tuner(most=8)
     peaks = data.draw(st.tuples(*[st.integers(1, 8)] * ranks))
     slow = data.draw(st.tuples(*[st.sampled_from([1.0, 1.5, 2.0, 3.0])] * ranks))
@@ -268,4 +297,4 @@ def test_what_it_settles_on_is_nearly_the_best_of_all(data: st.DataObject) -> No
         own = [curve[k - 1] for curve, k in zip(times, decision.counts, strict=True)]
         found = found.add(window(decision.counts, own), tuner)
     best = max(map(rate, product(range(1, most + 1), repeat=ranks)))
-    assert rate(decision.counts) >= 0.93 * best
+    assert rate(decision.counts) >= 0.9 * best
