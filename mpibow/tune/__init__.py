@@ -1,0 +1,29 @@
+"""The auto-tuner: how many learners every rank should have, from measured times alone; pure, the same on all ranks.
+
+An iteration is as long as its slowest rank: with k_r learners of batch b on rank r
+
+    images/s = b (k_1 + ... + k_n) / (max_r t_r(k_r) + rest)
+
+t_r(k) is what rank r needs for an iteration of its own k learners, waiting for other ranks left out; `rest` is what
+hides behind no rank's work, the exposed part of the all-reduce. A `Meter` measures on every rank; what all of them saw
+is a `Window`; a `History` holds the windows since the tuner began to look; `decide(history)` says what to run next.
+Learners are proposed by the formula, from the curves t_r, but settled on only where they were measured together:
+
+    history = History.begin(ranks, batch, room)
+    decision = decide(history, tuner)                         all ranks go to decision.counts at one iteration
+    meter = Meter(decision.span)                              on every rank; then after each iteration
+        meter.add(seconds, whole)                             true: worth asking all ranks for their readings
+        enough(readings, decision.span)                       all have them: true: the window closes, else it goes on
+    history = history.add(Window.of(decision, readings), tuner)
+    history = history.out_of_memory(rank, k)                  instead, where k learners did not fit
+    decision = decide(history, tuner)                         and so on, also when it is settled
+"""
+
+from __future__ import annotations
+
+from mpibow.tune.decide import decide
+from mpibow.tune.history import Counts, Decision, History, Window
+from mpibow.tune.meter import Meter, Reading, enough
+from mpibow.tune.settings import Span, Tuner
+
+__all__ = ["Counts", "Decision", "History", "Meter", "Reading", "Span", "Tuner", "Window", "decide", "enough"]

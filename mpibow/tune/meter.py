@@ -1,0 +1,101 @@
+"""The meter: one rank's times of iterations, until it is sure how long an iteration takes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpibow.tune.settings import Span
+
+WARM_UP = 3  # iterations after a change: caches, memory that is touched for the first time
+BLOCKS = 6
+LEAST = 2 * BLOCKS  # iterations of a window
+STRAY = 8  # at most one time in so many is left out
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds, and their standard error."""
+
+    seconds: float
+    error: float
+
+    @property
+    def relative(self) -> float:
+        return self.error / self.seconds
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What one rank's meter has come to. `own`: this rank's work in an iteration; `whole`: all of the iteration."""
+
+    own: Estimate
+    whole: Estimate
+    iterations: int
+    elapsed: float
+
+    def sure(self, span: Span) -> bool:
+        known = max(self.own.relative, self.whole.relative) <= span.precision
+        return known and self.elapsed >= span.least
+
+
+def enough(readings: Sequence[Reading | None], span: Span) -> bool:
+    """Whether a window may close: every rank is sure, or the time is up. The same on every rank."""
+    known = [reading for reading in readings if reading is not None]
+    if len(known) < len(readings):
+        return False
+    return all(reading.sure(span) for reading in known) or max(reading.elapsed for reading in known) >= span.most
+
+
+class Meter:
+    """Fed once an iteration, from the first with the window's learners on; looks at its times ever more rarely."""
+
+    def __init__(self, span: Span) -> None:
+        self._span, self._skipped, self._check, self._elapsed = span, 0, LEAST, 0.0
+        self._own: list[float] = []
+        self._whole: list[float] = []
+
+    def add(self, own: float, whole: float) -> bool:
+        """Enters an iteration, in seconds; whether to ask all ranks for their readings now.
+
+        `own`: this rank's data, batches and update, waiting for other ranks left out. `whole`: from the iteration's
+        begin to the next one's; leave out those with an evaluation or a checkpoint. What is not above 0 is ignored.
+        """
+        if self._skipped < WARM_UP:
+            self._skipped += 1
+            return False
+        if 0.0 < own < math.inf and 0.0 < whole < math.inf:
+            self._own.append(own)
+            self._whole.append(whole)
+            self._elapsed += whole
+        if len(self._own) < self._check or self._elapsed < self._span.least:
+            return False
+        self._check = len(self._own) + len(self._own) // 4  # a look costs more and more, but not an iteration
+        reading = self.reading()
+        return reading is not None and enough([reading], self._span)
+
+    def reading(self) -> Reading | None:
+        """What is known so far; None while that is next to nothing."""
+        if len(self._own) < LEAST:
+            return None
+        return Reading(estimate(self._own), estimate(self._whole), len(self._own), self._elapsed)
+
+
+def estimate(times: Sequence[float]) -> Estimate:
+    """The mean of `times` (at least LEAST, in their order) without stray ones, and its standard error.
+
+    Not the median: where learners share cores a part of the iterations is slow, and it is the mean that makes images/s.
+    Stray is what lies beyond Tukey's outer fence, Q3 + 3 (Q3 - Q1) (Exploratory Data Analysis, 1977, ch. 2), but never
+    more than one in STRAY: what happens more often belongs to the iteration. Neighbouring times are alike, so the error
+    is at least that of the means of a few blocks in a row (batch means: Schmeiser, Operations Research 30(3), 1982).
+    """
+    array, n = np.array(times), len(times)
+    ordered = np.sort(array)
+    q1, q3 = ordered[n // 4], ordered[-(n // 4) - 1]
+    kept = array[array <= max(q3 + 3 * (q3 - q1), ordered[-(n // STRAY) - 1])]
+    means = kept[len(kept) % BLOCKS :].reshape(BLOCKS, -1).mean(axis=1)
+    error = max(kept.std(ddof=1) / len(kept) ** 0.5, means.std(ddof=1) / BLOCKS**0.5)
+    return Estimate(float(kept.mean()), float(error))

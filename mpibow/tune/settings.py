@@ -1,0 +1,42 @@
+"""The settings of the auto-tuner, and how long a window must be."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from mpibow.bounds import Above, AtLeast, Below
+
+
+@dataclass(frozen=True)
+class Span:
+    """A window ends when its times are known to `precision` (relative standard error), within these seconds."""
+
+    least: float
+    most: float
+    precision: float
+
+
+@dataclass(frozen=True)
+class Tuner:
+    """How `learners: auto` looks for the number of learners."""
+
+    threshold: Annotated[float, Above(0), Below(1)] = 0.03  # learners that gain less are not worth having
+    drift: Annotated[float, Above(0)] = 0.1  # a change of speed that is worth looking again
+    patience: Annotated[int, AtLeast(0)] = 1  # counts that may disappoint before it turns back
+    most: Annotated[int, AtLeast(1)] = 64  # learners of a rank, whatever memory there is
+    window: Annotated[float, Above(0)] = 2.0  # seconds that a number of learners is tried for, at most
+    watch: Annotated[float, Above(0)] = 5.0  # seconds from look to look at the speed of what was settled on
+
+    @property
+    def precision(self) -> float:
+        """Enough to see that a learner is worth having or not; where it is not, windows are repeated."""
+        return self.threshold / 2
+
+    @property
+    def looking(self) -> Span:
+        return Span(self.window / 8, self.window, self.precision)
+
+    @property
+    def watching(self) -> Span:
+        return Span(self.watch, 2 * self.watch, self.precision)

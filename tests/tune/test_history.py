@@ -1,0 +1,139 @@
+"""What a history keeps, when it forgets, and that it survives JSON."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from mpibow.tune import Counts, Decision, History, Reading, Span, Tuner, Window
+from mpibow.tune.history import ANCHORS, LONGEST
+from mpibow.tune.meter import Estimate
+from tests.tune.windows import history, window
+
+TUNER = Tuner()
+
+
+def watched(*times: tuple[float, ...], counts: Counts = (1, 1), error: float = 0.0) -> list[Window]:
+    return [window(counts, own, error=error, settled=True) for own in times]
+
+
+def grown(start: History, *windows: Window) -> History:
+    for one in windows:
+        start = start.add(one, TUNER)
+    return start
+
+
+def test_a_history_begins_with_nothing() -> None:
+    assert History.begin(2, 4) == History((None, None), 4)
+    assert History.begin(2, 4, [3, None]) == History((3, None), 4)
+
+
+def test_a_window_of_all_ranks_readings() -> None:
+    """The whole is the slowest rank's, the iterations those that all have."""
+    decision = Decision((2, 1), True, "", Span(1, 2, 0.01))
+    first = Reading(Estimate(0.2, 0.01), Estimate(0.4, 0.02), 100, 40.0)
+    second = Reading(Estimate(0.3, 0.03), Estimate(0.5, 0.01), 99, 40.0)
+    found = Window.of(decision, [first, second])
+    assert found == Window((2, 1), (first.own, second.own), second.whole, 99, True)
+    assert found.rest == pytest.approx(0.2)
+
+
+def test_no_rank_takes_longer_than_all_do() -> None:
+    assert window((1, 1), (0.3, 0.5), whole=0.4).rest == 0.0
+
+
+def test_a_slower_rank_is_a_reason_to_look_again() -> None:
+    settled = history(*watched((0.1, 0.1), (0.1, 0.1)))
+    once = grown(settled, *watched((0.1, 0.12)))
+    assert (once.looks, len(once.windows)) == (1, 3)
+    twice = grown(once, *watched((0.1, 0.14)))
+    assert twice.windows == tuple(replace(w, settled=False) for w in watched((0.1, 0.12), (0.1, 0.14)))
+    assert (twice.looks, twice.why) == (2, "rank 1 takes 130 ms an iteration instead of 100")
+
+
+def test_a_faster_rank_is_one_as_well() -> None:
+    found = grown(history(*watched((0.1, 0.1))), *watched((0.08, 0.1), (0.08, 0.1)))
+    assert (found.looks, found.why) == (2, "rank 0 takes 80 ms an iteration instead of 100")
+
+
+def test_all_together_may_be_slower_where_no_rank_is() -> None:
+    def waiting(whole: float) -> Window:
+        return window((1, 1), (0.1, 0.1), whole, settled=True)
+
+    found = grown(history(waiting(0.12)), waiting(0.15), waiting(0.15))
+    assert (found.looks, found.why) == (2, "the whole iteration takes 150 ms an iteration instead of 120")
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        [(0.1, 0.109), (0.1, 0.109)],  # too little
+        [(0.1, 0.2), (0.1, 0.1), (0.1, 0.2)],  # not two in a row
+        [(0.1, 0.2), (0.1, 0.05)],  # once slower, once faster
+        [(0.2, 0.1), (0.1, 0.2)],  # once one, once the other
+    ],
+)
+def test_what_is_no_reason(later: list[tuple[float, ...]]) -> None:
+    before = history(*watched((0.1, 0.1), *[(0.1, 0.1)] * ANCHORS))
+    before = replace(before, windows=tuple(replace(w, whole=Estimate(0.3, 0.0)) for w in before.windows))
+    after = [replace(w, whole=Estimate(0.3, 0.0)) for w in watched(*later)]
+    assert grown(before, *after).looks == 1
+
+
+def test_noise_is_no_reason() -> None:
+    """20 % slower is no news where the error is 4 %: less than 10 % and three errors."""
+    times = [(0.1, 0.1), (0.1, 0.12), (0.1, 0.12)]
+    assert grown(history(), *watched(*times, error=0.04)).looks == 1
+    assert grown(history(), *watched(*times, error=0.02)).looks == 2
+
+
+def test_a_slow_drift_adds_up() -> None:
+    """2 % more in every window: later ones are compared with the first, not with each other."""
+    times = [(0.1 * 1.02**i, 0.1) for i in range(12)]
+    assert grown(history(), *watched(*times)).looks == 2
+
+
+def test_other_counts_are_no_drift() -> None:
+    one, two = watched((0.1, 0.1)), watched((0.2, 0.2), (0.2, 0.2), counts=(2, 2))
+    assert grown(history(*one), *two) == history(*one, *two)
+
+
+def test_it_takes_longer_to_look_again_every_time() -> None:
+    """A speed that comes and goes is not followed for ever."""
+    found, needed = history(*watched((0.1, 0.1), (0.1, 0.1))), []
+    for look in range(12):
+        time = 0.1 if look % 2 else 0.2
+        for windows in range(1, 20):
+            found = found.add(watched((time, 0.1))[0], TUNER)
+            if found.looks == look + 2:
+                needed.append(windows)
+                assert len(found.windows) == 2  # so that the new look has as many to spare as the first
+                break
+    assert needed == [2, 3, 4, 5, 6, 7, 8, 9, LONGEST, LONGEST, LONGEST, LONGEST]
+
+
+def test_a_long_run_does_not_fill_the_memory() -> None:
+    tried = [window((1, 1), (0.1, 0.1)), window((2, 2), (0.15, 0.15)), window((3, 3), (0.4, 0.4))]
+    times = [(0.15 + 1e-4 * i, 0.15) for i in range(40)]
+    found = grown(history(*tried), *watched(*times, counts=(2, 2)))
+    assert len(found.windows) == 3 + ANCHORS + LONGEST
+    assert found.windows[:3] == tuple(tried)
+    kept = [*times[:ANCHORS], *times[-LONGEST:]]
+    assert [w.own[0].seconds for w in found.windows[3:]] == [pytest.approx(own[0]) for own in kept]
+
+
+def test_what_does_not_fit_is_not_tried_again() -> None:
+    start = History.begin(3, 4, [None, 8, 2])
+    assert start.out_of_memory(0, 5).room == (4, 8, 2)
+    assert start.out_of_memory(1, 5).room == (None, 4, 2)
+    assert start.out_of_memory(2, 5).room == (None, 8, 2)  # what is known to be less stays
+    assert start.out_of_memory(0, 1).room == (1, 8, 2)  # a rank keeps at least one learner
+
+
+def test_it_survives_json() -> None:
+    found = grown(History.begin(2, 4, [None, 3]), *watched((0.1, 0.1), (0.1, 0.2), (0.1, 0.2), error=0.01))
+    assert found.looks == 2
+    assert History.of(json.loads(json.dumps(found.plain()))) == found
+    assert History.of(json.loads(json.dumps(History.begin(1, 4).plain()))) == History.begin(1, 4)
