@@ -18,8 +18,10 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks
 from mpibow.config import Config, load_mapping
 from mpibow.config.document import parse
-from mpibow.data.dataset import Array
+from mpibow.data.dataset import Array, Dataset
+from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import open_records
+from mpibow.data.settings import Image
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.job import kernels_of, named_net
@@ -50,8 +52,8 @@ def evaluate(
     threadpool_limits(1)
     folder, header = _open(path)
     config = _config(folder, header)
-    records = open_records(data)
     expected = header["input"]
+    records = _samples(data, folder, expected)
     found = {"shape": list(records.shape), "dtype": str(records.dtype)}
     if found != {"shape": expected["shape"], "dtype": expected["dtype"]}:
         raise ConfigError(
@@ -94,6 +96,16 @@ def evaluate(
         text = _table([row for part in parts for row in part])
         directory.on_rank_0(lambda function: function(comm), comm.rank, partial(directory.write, predictions, text))
     return result
+
+
+def _samples(data: str, folder: Path, expected: dict[str, Any]) -> Dataset:
+    """The records in folder `data`, decoded as in the run's own evaluations where they are encoded."""
+    records = open_records(data)
+    if records.shape:
+        return records
+    if "image" not in expected:
+        raise ConfigError(f"{data}: has encoded images, {folder} was trained on raw ones; convert them alike")
+    return Decoded(records, Image(**expected["image"]))
 
 
 def _open(path: Path) -> tuple[Path, dict[str, Any]]:

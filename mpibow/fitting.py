@@ -18,6 +18,7 @@ from mpibow.comm.mpi import Mpi
 from mpibow.config import load_mapping
 from mpibow.config.strict import build
 from mpibow.data.dataset import Array, ArrayData, NamedArrays, NamedSamples, Samples
+from mpibow.data.settings import Image
 from mpibow.data.slots import slot_arrays
 from mpibow.errors import ConfigError
 from mpibow.job import Job, make_job
@@ -70,6 +71,7 @@ def fit(
     name: str = "net",
     normalise: str = "channel",
     augment: Mapping[str, Any] | None = None,
+    image: Mapping[str, Any] | None = None,
     resume: str | None = None,
     **settings: Any,
 ) -> Fitted:
@@ -79,7 +81,7 @@ def fit(
     or float, labels (n,) integers. They may be anything else as arrays (n, ...) by name, {"user": ..., "rating": ...};
     then `net` takes tensors of these names and gives one loss a sample (n,), whose mean is trained and evaluated.
 
-    `normalise` and `augment`, as {"pad": 4, "flip": True}, are a config file's data.normalise and data.augment,
+    `normalise`, `augment`, as {"pad": 4, "flip": True}, and `image`, as {"size": 224}, are a config file's of `data`,
     `settings` all the others: batch_size=8, learners=2, update={"lr": 0.1}, ... Under mpirun every rank of the script
     calls it; an error on one ends all.
     """
@@ -95,7 +97,10 @@ def fit(
         training = _samples(train, "train")
         classes = None if isinstance(training, NamedSamples) else training.classes
         testing = None if test is None else _samples(test, "test", classes)
-        job = make_job(name, config, net, training, testing, normalise=normalise, augmentation=augmentation)
+        job = make_job(
+            name, config, net, training, testing, normalise=normalise, augmentation=augmentation,
+            image=None if image is None else build(Image, image, path="data.image"),
+        )  # fmt: skip
         trained = run(job, comm, resume=resume, note=note)
         done.append(Fitted(trained.summary, trained.weights, job))
         return 0

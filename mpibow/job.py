@@ -10,8 +10,11 @@ from pathlib import Path
 from mpibow.config import Config
 from mpibow.config.strict import check_options
 from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples
+from mpibow.data.decoded import Decoded
 from mpibow.data.digits import ensure_digits
-from mpibow.data.recordset import open_records
+from mpibow.data.readers import refuse
+from mpibow.data.recordset import RecordSet, open_records
+from mpibow.data.settings import Image
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
@@ -102,7 +105,7 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
     title = f"{config.model.name}-{Path(config.data.train).resolve().parent.name}"
     return make_job(
         title, config, net, train, test, normalise=config.data.normalise, augmentation=config.data.augment,
-        scaling=scaling,
+        image=config.data.image, scaling=scaling,
     )  # fmt: skip
 
 
@@ -130,12 +133,17 @@ def make_job(
     normalise: str,
     augmentation: Augmentation | None = None,
     scaling: Scaling | None = None,
+    image: Image | None = None,
 ) -> Job:
     """The job of a net given as a function, on data given as objects. Raises ConfigError where they don't fit.
 
     `normalise` is as data.normalise; `scaling` what it comes to, where that is known already.
     """
     augmentation = augmentation or Augmentation()
+    if test is not None:
+        test = _decoded(test, Augmentation(), image)
+    train = _decoded(train, augmentation, image)
+    refuse("auto" if config.data is None else config.data.pipeline, train)
     if isinstance(train, NamedSamples) and (test is None or isinstance(test, NamedSamples)):
         return _loss_job(title, config, net, train, test, augmentation)
     if isinstance(train, NamedSamples) or isinstance(test, NamedSamples):
@@ -197,6 +205,16 @@ def _loss_job(
     return job
 
 
+def _decoded(data: Samples, augmentation: Augmentation, image: Image | None) -> Samples:
+    """Encoded records with the windows to be taken of them. Raises ConfigError where settings are of those alone."""
+    if isinstance(data, RecordSet) and not data.shape:
+        return Decoded(data, image or Image(), augmentation.area, augmentation.aspect)
+    for key, value in (("data.augment.area", augmentation.area), ("data.image", image)):
+        if value is not None and not isinstance(data, Decoded):
+            raise ConfigError(f"{key}: is for encoded images, {data.name} has {described(data)}; leave it out")
+    return data
+
+
 def _check_rows(data: NamedSamples | None, name: str, rows: int) -> None:
     """Numbers that a table's rows are looked up by must be there: the kernels do not ask."""
     if isinstance(data, NamedArrays) and name in data.arrays:
@@ -243,7 +261,7 @@ def _check_augmentation(settings: Augmentation, data: Dataset, config: Config) -
         )
 
 
-def open_data(path: str) -> Dataset:
+def open_data(path: str) -> RecordSet:
     """The records in folder `path`; the built-in digits are converted where they are asked for and not there."""
     folder = Path(path)
     if folder.parent == Path("data/digits") and folder.name in ("train", "test") and not folder.exists():

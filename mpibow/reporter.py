@@ -53,7 +53,7 @@ class Reporter:
             self._progress = Line(folder / "log.txt", total, 0 if header is None else header["position"])
         self._began = self._mark = self._shown = time.perf_counter()
         self._loss = "loss -"
-        self._last = waits()  # at the last metrics entry
+        self._last: Waits = {}  # at the last metrics entry
 
     def start(self, where: Where, title: str, notes: list[str]) -> None:
         self._events.add("start", **where.fields(), title=title, learners=where.learners, versions=versions())
@@ -90,7 +90,7 @@ class Reporter:
         accuracy = accuracy if self._classes else None
         entry = {"loss": loss, "accuracy": accuracy, "rate": rate, "gain": gain}
         speed = {"elapsed": seconds, "images_per_second": ledger.images / seconds, "learners": where.learners}
-        shares = {**self._shares(waits), "sync_hidden": hidden(waits, self._last)}
+        shares = {**self._shares(waits), "sync_hidden": hidden(waits, self._last), "corrupt": len(ledger.damaged)}
         self._events.add("train", **where.fields(), **entry, **speed, **shares)
         self._last = waits
         self._loss = "loss -" if loss is None else f"loss {loss:.4f}"
@@ -117,6 +117,12 @@ class Reporter:
         self._events.add("agree", **where.fields(), drift=drift, mismatches=mismatches)
         if mismatches:
             self.note(f"iteration {where.iteration}: {mismatches} array(s) differed between ranks, rank 0's were taken")
+
+    def damaged(self, found: Mapping[str, str]) -> None:
+        """What is wrong with samples, by data set and number; each is told once in a run."""
+        for sample in [sample for sample in found if sample not in self.ledger.damaged]:
+            self.ledger.damaged.append(sample)
+            self.note(f"warning: {found[sample]}: the next intact sample takes its place")
 
     def show(self, where: Where, gain: float) -> None:
         """The progress line, not more often than it can be read."""
@@ -153,6 +159,7 @@ class Reporter:
         waits = self._waits()
         shares = self._shares(waits)
         fields |= {name: shares[name] for name in ("data_wait", "sync_wait")} | {"sync_hidden": hidden(waits)}
+        fields["corrupt"] = len(ledger.damaged)
         return {**fields, "images_per_second": ledger.images / max(ledger.seconds, 1e-9), "versions": versions()}
 
     def _shares(self, waits: Waits) -> dict[str, float]:

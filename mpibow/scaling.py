@@ -10,8 +10,8 @@ import numpy as np
 
 from mpibow.config.words import show
 from mpibow.data.dataset import Array, Dataset
+from mpibow.data.decoded import Decoded
 from mpibow.data.moments import mean_image
-from mpibow.data.recordset import RecordSet
 from mpibow.errors import ConfigError
 from mpibow.models.settings import Normalisation
 
@@ -50,8 +50,8 @@ def scaling_of(normalise: str, data: Dataset, note: Callable[[str], None]) -> Sc
         case "channel":
             return Scaling(data.mean, data.std)
         case "pixel":
-            if isinstance(data, RecordSet) and data.manifest.form.encoding != "raw":
-                encoding = data.manifest.form.encoding
+            if isinstance(data, Decoded):
+                encoding = data.records.manifest.form.encoding
                 raise ConfigError(
                     f"data.normalise: pixel needs raw images, {data.name} has {encoding} ones; write channel"
                 )

@@ -10,11 +10,17 @@ from typing import Any
 
 import numpy as np
 
+from mpibow.comm.binding import allowed_cores, machine_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.config import dump
+from mpibow.config.schema import Data
+from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import NamedSamples
-from mpibow.data.pipeline import Direct, Pipeline
+from mpibow.data.decoded import Decoded
+from mpibow.data.pipeline import Pipeline
+from mpibow.data.readers import choose, described, find_facts, open_reader, prefetch, remedy, threads_of
 from mpibow.data.timeline import Counts, fixed
+from mpibow.data.wait import Watch
 from mpibow.errors import DivergedError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
@@ -62,6 +68,9 @@ class Session:
             self.job = job = replace(job, canonical=True)
             self._plan = job.training_plan()
             self.layout = self._plan.layout
+        self._reading = self.config.data or Data("given")
+        facts = comm.share(find_facts(job.kernels.name == "cuda", comm.local_size))
+        self._choice = choose(self._reading.pipeline, job.train, facts)
         origin = find_origin(job, comm, resume)
         with ExitStack() as stack:
             self._open(origin, comm, stack)
@@ -78,8 +87,10 @@ class Session:
                     f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {comm.size} rank(s), "
                     f"learners {' + '.join(map(str, counts))}, batch {self.config.batch_size}, {job.kernels.about}; "
                     f"{origin.folder}",
+                    described(self._choice, job.train, self._threads),
                 ],
             )
+            self._read(stack)
             if self._owed and self.evaluate() and self.config.checkpoint.interval and self.config.checkpoint.best:
                 self.save(best=True)
             self._stack = stack.pop_all()
@@ -99,7 +110,11 @@ class Session:
             list(self._started),
             self._rule(),
         ]
-        self.coordinator = Coordinator(timeline, config.prefetch)
+        self._prefetch = prefetch(config.prefetch, job.train, config.batch_size)
+        self._threads = threads_of(self._reading.workers, allowed_cores(), machine_cores(), comm.local_size)
+        limit = self._reading.most_damaged
+        self._damages = [Damages(data.name, data.count, limit) for data in (job.train, job.test) if data is not None]
+        self.coordinator = Coordinator(timeline, self._prefetch)
         self.replicas = Replicas(max(CAPACITY, *self._started), self.layout.size, config.precision, first)
         self.learners: list[Learner] = []
         self.scheduler = Scheduler(self.trace)
@@ -122,15 +137,10 @@ class Session:
             if header is not None:
                 then = " + ".join(map(str, header["counts"]))
                 self._restarted = f"learners were {then} or the rule was another: averaging restarts from the centre"
-        self.pipeline = Pipeline(
-            job.train, Direct(job.train), self.coordinator.timeline,
-            rank=comm.rank, iteration=self.iteration, seed=config.seed, prefetch=config.prefetch,
-            trace=self.trace,
-        )  # fmt: skip
-        stack.callback(self.pipeline.close)
         self.evaluator = None
         if job.test is not None:
-            self.evaluator = Evaluator(job.evaluation_plan(), job.test, self._started[comm.rank], config.loss.ignore)
+            test = job.test if isinstance(job.test, NamedSamples) else Intact(job.test, self._damages[1])
+            self.evaluator = Evaluator(job.evaluation_plan(), test, self._started[comm.rank], config.loss.ignore)
         self.ledger = Ledger.of({} if header is None else header["ledger"], config.stop.accuracy)
         total = None if config.stop.epochs is None else int(config.stop.epochs * job.train.count)
         self.reporter = Reporter(
@@ -144,6 +154,21 @@ class Session:
         self._asked, self._diverged, self._owed = due_then
         self._barren = 0
         self._resets = list[str]()  # that the other ranks do not know of yet
+
+    def _read(self, stack: ExitStack) -> None:
+        """Begins to read ahead, once the user has been told how."""
+        train, begin = self.job.train, time.perf_counter()
+        reader = open_reader(self._choice, train, self._damages[0], self._threads)
+        if self._choice.kind == "resident":
+            self.reporter.note(f"{train.name}: read into memory in {time.perf_counter() - begin:.1f} s")
+        self.pipeline = Pipeline(
+            train, reader, self.coordinator.timeline,
+            rank=self.rank, iteration=self.iteration, seed=self.config.seed, prefetch=self._prefetch,
+            trace=self.trace,
+        )  # fmt: skip
+        stack.callback(self.pipeline.close)
+        self._watch = Watch(remedy(self._choice, train, self._threads))
+        self.reporter.pause()
 
     def __enter__(self) -> Session:
         return self
@@ -270,6 +295,11 @@ class Session:
         self.ledger.images += self.position - before
         self._untold += self.position - before
         stop, save, best = "", False, False
+        if self.rank == 0:
+            for damages in self._damages:
+                self.reporter.damaged(damages.found())
+        if warning := self._watch(self.reporter.clock(), self.pipeline.waited):
+            self.reporter.note(warning)
         if self._asked:  # every rank read this from the same all-reduce
             stop, save = self._talk(signal)
         if self.iteration % config.metrics.every == 0:
@@ -296,6 +326,7 @@ class Session:
             run = partial(self.scheduler.run, name="evaluate")
             found = self.evaluator(self.rule.centre, self.statistics(), run, self.synchroniser.call)
         self.reporter.pause()
+        self._tell_damages()
         best = self.ledger.evaluated(found, self.position, self.where.epoch)
         self.reporter.evaluated(self.where, found, best)
         return best
@@ -383,12 +414,18 @@ class Session:
         return decision.stop, decision.save
 
     def _tell_resets(self) -> None:
-        """Every rank enters the resets of all."""
+        """Every rank enters the resets of all, and the damaged samples."""
         for texts in self.synchroniser.call(lambda comm: comm.share(self._resets)):
             self.ledger.resets += len(texts)
             for text in texts:
                 self.reporter.note(text)
         self._resets = []
+        self._tell_damages()
+
+    def _tell_damages(self) -> None:
+        for found in self.synchroniser.call(lambda comm: comm.share([each.found() for each in self._damages])):
+            for damaged in found:
+                self.reporter.damaged(damaged)
 
     def _agree(self) -> None:
         self.settle()
@@ -440,7 +477,8 @@ class Session:
             return {"inputs": {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}}
         assert self.job.scaling is not None
         kind = {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes}
-        return {**kind, **self.job.scaling.entries()}
+        found = {**kind, **self.job.scaling.entries()}
+        return {**found, "image": asdict(data.image)} if isinstance(data, Decoded) else found
 
     def _waits(self) -> dict[str, float]:
         sync = self.synchroniser

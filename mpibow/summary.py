@@ -43,6 +43,7 @@ class Summary:
     drift: float
     mismatches: int
     resets: int
+    corrupt: int  # damaged samples that others replaced
     data_wait: float  # fraction of the training time that learners of rank 0 waited for slots
     sync_wait: float  # likewise for the all-reduce
     sync_hidden: float | None  # fraction of the all-reduce that was hidden behind compute; null for one rank

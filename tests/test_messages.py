@@ -336,7 +336,7 @@ def test_one_rank_that_fails_ends_all_quickly(folder: Path) -> None:
     path = shard(folder)
     flip(path, HEADER.size + 33 * 36 + 7)
     begin = time.monotonic()
-    done = train(folder, "run.yaml", "stop.epochs=1000", ranks=RANKS)
+    done = train(folder, "run.yaml", "stop.epochs=1000", "data.pipeline=host", ranks=RANKS)
     assert time.monotonic() - begin < 30
     assert done.returncode == 3
     said = [line for line in done.stderr.splitlines() if "record 33: checksum is 0x" in line]

@@ -13,6 +13,7 @@ from mpibow.config.listing import listing
 from mpibow.config.overrides import override
 from mpibow.config.strict import Rest, build, plain
 from mpibow.config.words import show
+from mpibow.data.settings import Auto, Image, Wanted
 from mpibow.errors import ConfigError
 from mpibow.learn.settings import Sgd
 from mpibow.models.settings import Augmentation, Loss, Normalisation
@@ -56,12 +57,22 @@ class Model:
 class Data:
     train: Annotated[Text, "data set to learn from"]
     test: Annotated[Text | None, "data set to evaluate the centre on"] = None
+    image: Annotated[Image | None, "how encoded images become arrays"] = None
     normalise: Annotated[
         Normalisation,
         "subtract the training data's mean of each channel, or pixel, and divide by each channel's spread; "
         "half is x / 127.5 - 1",
     ] = "channel"
     augment: Augmentation = field(default_factory=Augmentation)
+    pipeline: Annotated[Wanted, "what fills the slots"] = "auto"
+    workers: Annotated[Auto | Count, "decoding threads of a rank; auto is its cores"] = "auto"
+    on_corrupt: Annotated[Literal["error", "skip"], "at a damaged sample: stop, or take the next intact one"] = "error"
+    corrupt_limit: Annotated[Count, "so many damaged samples of a rank are skipped, one more ends the run"] = 100
+
+    @property
+    def most_damaged(self) -> int:
+        """Damaged samples that a rank may meet."""
+        return self.corrupt_limit if self.on_corrupt == "skip" else 0
 
 
 @dataclass(frozen=True)
@@ -133,7 +144,9 @@ class Config:
     onednn: Annotated[OneDnn, "the library of device onednn"] = field(default_factory=OneDnn)
     precision: Annotated[Literal["float32", "float64"], "of weights and gradients"] = "float32"
     overlap: Annotated[bool, "compute gradients while ranks communicate"] = True
-    prefetch: Annotated[Count, "iterations that data is made ready ahead"] = 2
+    prefetch: Annotated[
+        Auto | Count, "iterations that data is made ready ahead; auto is 2, or more of images that are decoded"
+    ] = "auto"
     on_nan: Annotated[Literal["stop", "reset"], "at a loss that is not finite: stop, or reset the replica"] = "stop"
     evaluate: Annotated[Evaluate, "the centre on the test data"] = field(default_factory=Evaluate)
     checkpoint: Annotated[Checkpoint, "the state on disk"] = field(default_factory=Checkpoint)

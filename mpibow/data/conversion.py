@@ -10,6 +10,7 @@ import http.client
 import multiprocessing
 import os
 import sys
+import threading
 import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -112,13 +113,26 @@ def spreader(workers: int) -> Iterator[Callable[[Callable[[Item], Made], Iterabl
         yield map
         return
     # not forked: the parent may hold threads, or an MPI library
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"))
+    spawn = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=_end_with_parent)
     try:
         yield lambda function, items: _ordered(pool, function, items, AHEAD * workers)
     except BrokenProcessPool as error:
         raise RecordError("a worker process was killed, is there enough memory? take fewer by --workers") from error
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """In a worker: if this program is killed, workers of the pool would wait for its next task for ever."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _ordered(pool: Executor, function: Callable[[Item], Made], items: Iterable[Item], ahead: int) -> Iterator[Made]:

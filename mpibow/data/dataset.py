@@ -104,8 +104,8 @@ class ArrayData:
         self.std: tuple[float, ...] = tuple(map(float, np.where(spread > 0, spread, 1.0)))
 
     def read(self, samples: Array, images: Array, labels: Array) -> None:
-        np.take(self.images, samples, axis=0, out=images, mode="clip")
-        np.take(self.labels, samples, out=labels, mode="clip")
+        self.images.take(samples, axis=0, out=images, mode="clip")
+        self.labels.take(samples, out=labels, mode="clip")
 
 
 class NamedArrays:

@@ -22,7 +22,10 @@ def permutation(count: int, seed: int, epoch: int) -> Array:
 
 
 def samples_at(position: int, length: int, count: int, seed: int) -> tuple[Array, Array]:
-    """(epochs, samples), each (length,) int64: the stream of all epochs in a row, from `position` on."""
+    """(epochs, samples), each (length,) int64: the stream of all epochs in a row, from `position` on; read only."""
+    epoch, first = divmod(position, count)
+    if first + length <= count:  # nearly always, and this is done for every slot
+        return _epochs(epoch, length), permutation(count, seed, epoch)[first : first + length]
     places = np.arange(position, position + length)
     epochs, within = places // count, places % count
     samples = np.empty(length, np.int64)
@@ -30,3 +33,10 @@ def samples_at(position: int, length: int, count: int, seed: int) -> tuple[Array
         mine = epochs == epoch
         samples[mine] = permutation(count, seed, epoch)[within[mine]]
     return epochs, samples
+
+
+@lru_cache(maxsize=_KEPT)
+def _epochs(epoch: int, length: int) -> Array:
+    epochs = np.full(length, epoch)
+    epochs.setflags(write=False)
+    return epochs

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-from mpibow.data.dataset import Samples, read_into
+from mpibow.data.dataset import Samples, inputs_of
 from mpibow.data.order import samples_at
 from mpibow.data.slots import Slot, arrays_for, fill_counter
 from mpibow.data.timeline import Timeline
@@ -47,7 +47,7 @@ class Direct:
     samples, depth = 1, 1
 
     def __init__(self, data: Samples) -> None:
-        self._data = data
+        self._data, self._names = data, tuple(inputs_of(data))
         self._slots: list[Slot] = []
 
     def begin(self, slots: list[Slot]) -> None:
@@ -55,7 +55,7 @@ class Direct:
 
     def end(self) -> None:
         for slot in self._slots:
-            read_into(self._data, slot.samples, slot.arrays)
+            self._data.read(slot.samples, *(slot.arrays[name] for name in self._names))
 
     def close(self) -> None:
         pass
@@ -77,6 +77,7 @@ class Pipeline:
         self._rank, self._seed, self._prefetch, self._trace = rank, seed, prefetch, trace
         self._next, self._planned = iteration, iteration
         self._waiting: deque[Slot] = deque()  # planned, in no run yet
+        self._wanted = 0  # samples of them
         self._runs: deque[int] = deque()  # slots of every run under way
         self._iterations: deque[list[Slot]] = deque()  # not ready yet
         self._filled = 0  # slots of them that are
@@ -93,7 +94,8 @@ class Pipeline:
         """The slots of the next iteration, one a learner of this rank. Raises what reading raised."""
         begin = time.perf_counter()
         with self._state:
-            self._state.wait_for(lambda: self._ready or self._error is not None or self._closed)
+            if not self._ready:
+                self._state.wait_for(lambda: self._ready or self._error is not None or self._closed)
             if not self._ready:
                 assert self._error is not None, "next() after close()"
                 raise self._error
@@ -137,19 +139,20 @@ class Pipeline:
         while self._planned < limit:
             slots = self._slots_of(self._planned)
             self._waiting.extend(slots)
+            self._wanted += sum(len(slot.samples) for slot in slots)
             self._iterations.append(slots)
             self._planned += 1
         return True
 
     def _worth_a_run(self) -> bool:
         """A whole run, or learners that have nothing else to wait for."""
-        waiting = sum(len(slot.arrays["counter"]) for slot in self._waiting)
-        return waiting >= self._reader.samples or (waiting > 0 and not (self._runs or self._ready))
+        return self._wanted >= self._reader.samples or (self._wanted > 0 and not (self._runs or self._ready))
 
     def _begin(self) -> None:
         slots, room = [self._waiting.popleft()], self._reader.samples
-        while self._waiting and (len(slots) + 1) * len(slots[0].arrays["counter"]) <= room:
+        while self._waiting and (len(slots) + 1) * len(slots[0].samples) <= room:
             slots.append(self._waiting.popleft())
+        self._wanted -= len(slots) * len(slots[0].samples)
         self._runs.append(len(slots))
         self._reader.begin(slots)
 

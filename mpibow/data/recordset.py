@@ -51,10 +51,8 @@ class RecordSet:
         hold then is undefined.
         """
         if self.manifest.form.encoding != "raw":
-            raise RecordError(
-                f"{self.folder}: these records hold {self.manifest.form.encoding} images, "
-                "and the host pipeline reads raw ones only so far"
-            )
+            kind = self.manifest.form.encoding
+            raise RecordError(f"{self.folder}: these records hold {kind} images, give them to data.decoded.Decoded")
         assert images.shape == (len(samples), *self.shape)
         assert images.dtype == self.dtype
         for row, sample in enumerate(samples.tolist()):

@@ -45,6 +45,9 @@ class Timeline:
         return replace(self, changes=(*self.changes, change))
 
     def _change(self, iteration: int) -> Change:
+        last = self.changes[-1]
+        if last.iteration <= iteration:  # nearly always, and this is asked for every slot
+            return last
         return next(change for change in reversed(self.changes) if change.iteration <= iteration)
 
 

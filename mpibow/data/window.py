@@ -28,22 +28,20 @@ def random_windows(sizes: Array, counter: Array, area: tuple[float, float], aspe
     n = len(sizes)
     words = _words(counter, 2 * ATTEMPTS + 2)
     height, width = sizes[:, 0].astype(np.float64), sizes[:, 1].astype(np.float64)
-    windows, found = np.zeros((n, 4)), np.zeros(n, bool)
+    windows, tries = np.zeros((n, 4)), words[:-2].reshape(ATTEMPTS, 2, n)
     logs = math.log(aspect[0]), math.log(aspect[1])
-    for attempt in range(ATTEMPTS):
-        share = area[0] + (area[1] - area[0]) * words[2 * attempt]
-        ratio = np.exp(logs[0] + (logs[1] - logs[0]) * words[2 * attempt + 1])
-        pixels = height * width * share
-        rows, columns = np.rint(np.sqrt(pixels / ratio)), np.rint(np.sqrt(pixels * ratio))
-        fits = ~found & (rows > 0) & (columns > 0) & (rows <= height) & (columns <= width)
-        windows[fits, 2], windows[fits, 3] = rows[fits], columns[fits]
-        found |= fits
+    pixels = height * width * (area[0] + (area[1] - area[0]) * tries[:, 0])  # (ATTEMPTS, n), as all until the first
+    ratio = np.exp(logs[0] + (logs[1] - logs[0]) * tries[:, 1])
+    rows, columns = np.rint(np.sqrt(pixels / ratio)), np.rint(np.sqrt(pixels * ratio))
+    fits = (rows > 0) & (columns > 0) & (rows <= height) & (columns <= width)
+    first, each = fits.argmax(axis=0), np.arange(n)
+    windows[:, 2], windows[:, 3] = rows[first, each], columns[first, each]
     windows[:, 0] = np.floor(words[-2] * (height - windows[:, 2] + 1))
     windows[:, 1] = np.floor(words[-1] * (width - windows[:, 3] + 1))
-    for i in np.flatnonzero(~found):
-        ratio = min(max(width[i] / height[i], aspect[0]), aspect[1])
-        rows, columns = min(height[i], np.rint(width[i] / ratio)), min(width[i], np.rint(height[i] * ratio))
-        windows[i] = (height[i] - rows) // 2, (width[i] - columns) // 2, rows, columns
+    for i in np.flatnonzero(~fits.any(axis=0)):
+        shape = min(max(width[i] / height[i], aspect[0]), aspect[1])
+        tall, wide = min(height[i], np.rint(width[i] / shape)), min(width[i], np.rint(height[i] * shape))
+        windows[i] = (height[i] - tall) // 2, (width[i] - wide) // 2, tall, wide
     return windows
 
 

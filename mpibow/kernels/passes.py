@@ -35,6 +35,11 @@ class FlatKernels(Protocol):
         common: Array, *, local: Local, alpha: float, gain: float, begin: bool, chunks: range,
     ) -> None: ...  # fmt: skip
 
+    def sma_alone(
+        self, weights: Array, momenta: Array, gradients: Array, mean: Array, sums: Array, *, local: Local, alpha: float,
+        gain: float, chunks: range,
+    ) -> None: ...  # fmt: skip
+
     def gradient_sum(self, gradients: Array, total: Array, *, chunks: range) -> None: ...
 
     def sgd_update(

@@ -6,6 +6,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from mpibow.bounds import Above, AtLeast, AtMost, Below
+from mpibow.errors import ConfigError
+
+Share = Annotated[float, Above(0), AtMost(1)]
+Ratio = Annotated[float, Above(0)]
+ASPECT = (3 / 4, 4 / 3)  # Szegedy et al., arXiv:1409.4842
 
 Normalisation = Literal["channel", "pixel", "half", "none"]
 
@@ -23,6 +28,11 @@ class Jitter:
 class Augmentation:
     """Of training images, anew in every epoch: all random numbers are a pure function of (seed, epoch, sample)."""
 
+    area: Annotated[
+        tuple[Share, Share] | None,
+        "of encoded images a random window, resized: its share of the image's area; null is the evaluation's window",
+    ] = None
+    aspect: Annotated[tuple[Ratio, Ratio], "width / height of that window"] = ASPECT
     pad: Annotated[int, AtLeast(0), "zeros on every side of an image, of which a random window is cropped"] = 0
     crop: Annotated[
         Annotated[int, AtLeast(1)] | None,
@@ -38,6 +48,13 @@ class Augmentation:
         Annotated[float, Above(0), AtMost(100)] | None,
         "mix each sample with another of its batch, by shares of Beta(mixup, mixup)",
     ] = None
+
+    def __post_init__(self) -> None:
+        for name, limits in (("area", self.area), ("aspect", self.aspect)):
+            if limits is not None and limits[0] > limits[1]:
+                raise ConfigError(f"{name}: must be a list of two numbers that does not fall, got {list(limits)}")
+        if self.area is None and self.aspect != ASPECT:
+            raise ConfigError(f"aspect: is of the window that area asks for, got {list(self.aspect)} with area null")
 
     @property
     def of_places(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from mpibow.run.evaluate import Evaluation
@@ -31,6 +31,7 @@ class Ledger:
     drift: float = 0.0
     mismatches: int = 0
     resets: int = 0
+    damaged: list[str] = field(default_factory=list)  # samples that others replaced, by data set and number
 
     def evaluated(self, found: Evaluation, position: int, epoch: float) -> bool:
         """Enters an evaluation; whether it is the best so far: by its accuracy, by its loss where there is none."""

@@ -78,7 +78,7 @@ class Rule(Protocol):
     def update(self, rows: Rows, local: Local, chunks: range) -> None: ...
     def outgoing(self) -> Array | None: ...
     def received(self, local: Local) -> None: ...
-    def apply(self, rows: Rows, local: Local) -> OnChunks: ...
+    def apply(self, rows: Rows, local: Local) -> OnChunks | None: ...
     def advance(self) -> None: ...
     def unsent(self) -> Array | None:
         """This rank's steps that no all-reduce has carried yet (size,), to be summed in place for `set_mean`."""
@@ -119,12 +119,13 @@ class SmaRule:
         self._size = size
         self.rule = averaging(self.settings, 1)
         self.averages, self.gain = Averages(), 1.0
+        self._alone, self._own = False, np.zeros((len(self.chunks), 2))
         self._turn, self._fresh = 0, True  # _fresh: nothing is pending, so the next update overwrites the sums
-        self._common_live, self._late = False, 0.0
+        self._common_live, self._late, self._extra = False, 0.0, 0.0
 
     @property
     def deferred(self) -> bool:
-        return not (self.rule.gain is not None and self.rule.delay == 0)
+        return self._alone or not (self.rule.gain is not None and self.rule.delay == 0)
 
     @property
     def centre(self) -> Array:
@@ -133,6 +134,8 @@ class SmaRule:
     def begin(self, rows: Rows, k: int, keep: bool = False) -> None:
         """k learners over all ranks from here on; `keep` continues a loaded state instead of restarting."""
         z = self.centre
+        here = len(rows.weights) == k  # all learners are this rank's: their sums need not leave the pass
+        self._alone = here and (k == 1 or (self.settings.gain != "none" and self.settings.delay == 0))
         if k != self.rule.k:
             self.rule = averaging(self.settings, k)
             if not keep:
@@ -153,15 +156,28 @@ class SmaRule:
         self._turn, self._fresh, self._common_live = 0, True, False
 
     def update(self, rows: Rows, local: Local, chunks: range) -> None:
+        if self._alone:
+            self.flat.sma_alone(
+                rows.weights, rows.momenta, rows.gradients, self.mean, self._own,
+                local=local, alpha=self.rule.correction if self.rule.on(self._turn) else 0.0,
+                gain=self._gain(), chunks=chunks,
+            )  # fmt: skip
+            return
         late = self._common_live and self.rule.delay == 1
         self.flat.sma_update(
             rows.weights, rows.momenta, rows.gradients, self._total[: self._size], self._squares,
             self.centre, self._common[: self._size],
             local=local, alpha=self.rule.correction if self.rule.on(self._turn) else 0.0,
-            gain=(self.gain - 1.0) / self.rule.k if late else 0.0, begin=self._fresh, chunks=chunks,
+            gain=self._gain() if late else 0.0, begin=self._fresh, chunks=chunks,
         )  # fmt: skip
 
+    def _gain(self) -> float:
+        """What the common step is of the sum of the steps."""
+        return (self.rule.used(self.gain) - 1.0) / self.rule.k
+
     def outgoing(self) -> Array | None:
+        if self._alone:
+            return self._total[self._size :]
         self._fresh = self.rule.sends(self._turn)
         if not self._fresh:
             return None
@@ -169,23 +185,25 @@ class SmaRule:
         return self._total
 
     def received(self, local: Local) -> None:
-        self._late = (self.gain - 1.0) / self.rule.k if self._common_live and self.rule.delay == 1 else 0.0
-        if self.rule.gain is None:
-            return
-        k, steps = self.rule.k, self._total[: self._size]
-        if self.rule.gain == "auto":
-            square = self.flat.squared_norm(steps) / k**2
-            self.averages = follow(self.averages, k, float(self._total[self._size]) / k, square, local.rate)
-            self.gain = noise_gain(self.averages, k)
-        else:
-            self.gain = min(max(float(self.rule.gain), 1.0), float(k))
+        rule, common = self.rule, self._gain()
+        self._late = common if self._common_live and rule.delay == 1 else 0.0
+        self._extra = common if rule.delay == 0 and rule.gain is not None else 0.0
+        if rule.gain == "auto":
+            if self._alone:
+                squares, square = self._own.sum(axis=0).tolist()
+            else:
+                squares = float(self._total[self._size])
+                square = self.flat.squared_norm(self._total[: self._size])
+            self.averages = follow(self.averages, rule.k, squares / rule.k, square / rule.k**2, local.rate)
+        self.gain = rule.used(noise_gain(self.averages, rule.k))
 
-    def apply(self, rows: Rows, local: Local) -> OnChunks:
-        rule, flat, late = self.rule, self.flat, self._late
+    def apply(self, rows: Rows, local: Local) -> OnChunks | None:
+        if self._alone:
+            return None
+        rule, flat, late, extra = self.rule, self.flat, self._late, self._extra  # with a gain every iteration is sent
         sent = self._total[: self._size] if self._fresh else None
         common = self._common[: self._size]
         pull = rule.k * rule.alpha if rule.on(self._turn) and not rule.pulled else 0.0
-        extra = (self.gain - 1.0) / rule.k if rule.delay == 0 else 0.0  # with a gain every iteration is sent
 
         def run(chunks: range) -> None:
             if extra and sent is not None:
@@ -200,7 +218,7 @@ class SmaRule:
         return run
 
     def advance(self) -> None:
-        if self._fresh and self.rule.gain is not None and self.rule.delay == 1:
+        if not self._alone and self._fresh and self.rule.gain is not None and self.rule.delay == 1:
             self._total, self._common = self._common, self._total
             self._common_live = True
         self._turn += 1

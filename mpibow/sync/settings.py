@@ -21,7 +21,9 @@ class Sma:
         Literal["auto", "none"] | Annotated[float, AtLeast(1)],
         "how far the common step goes; auto measures it, none is the published rule",
     ] = "auto"
-    delay: Annotated[Literal[0, 1], "iterations that the common step comes late; 0 gives up the overlap"] = 1
+    delay: Annotated[
+        Literal[0, 1], "iterations that the common step comes late; 1 hides the all-reduce and is less stable"
+    ] = 0
     alpha: Annotated[
         Literal["auto"] | Annotated[float, Above(0)], "how much of w - z is corrected; auto is 1 / learners"
     ] = "auto"

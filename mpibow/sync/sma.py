@@ -8,7 +8,7 @@ k learners over all ranks, this rank's as rows. All names on a formula's right a
              z, z_prev <- z + k alpha (W - z) + mu (z - z_prev), z if on
              W <- W + mean(u) - alpha (W - z) if on, else W + mean(u)
     pulled   (gain)       c_i = alpha (w_i - W) if on      w_i <- w_i + u_i - c_i + s      W <- W + mean(u) + s, z = W
-             s = (G - 1) mean(u) of the iteration before (delay 1), or of this one (delay 0)
+             s = (G - 1) mean(u), G as known before, u of the iteration before (delay 1), or of this one (delay 0)
 
 One learner has nothing to be pulled to: it is plain SGD and z = w.
 """
@@ -43,6 +43,10 @@ class Averaging:
     def correction(self) -> float:
         """alpha, or 0 for one learner."""
         return self.alpha if self.k > 1 else 0.0
+
+    def used(self, measured: float) -> float:
+        """G: the one that is set, held within [1, k], or the measured one."""
+        return measured if self.gain == "auto" else min(max(float(self.gain or 1.0), 1.0), float(self.k))
 
     def on(self, turn: int) -> bool:
         """Whether iteration number `turn` since the restart, counted from 0, corrects the replicas."""
@@ -80,7 +84,7 @@ def send(rule: Averaging, state: State, u: Array) -> tuple[State, Array, float]:
     if rule.on(state.turn):
         w = w - rule.correction * (state.w - (state.mean if rule.pulled else state.centre))
     if rule.gain is not None and rule.delay == 1:
-        w = w + (state.gain - 1.0) * state.common
+        w = w + (rule.used(state.gain) - 1.0) * state.common
     state = replace(state, w=w, pending=state.pending + u.sum(axis=0))
     return state, state.pending, float((u * u).sum())
 
@@ -98,14 +102,13 @@ def apply(rule: Averaging, state: State, received: Array | None, squares: float,
         pending = np.zeros_like(pending)
         mean = mean + u
         if rule.gain is not None:
-            if rule.delay == 1:
-                mean = mean + (gain - 1.0) * common
-            averages = follow(averages, rule.k, squares / rule.k, float(u @ u), rate)
-            gain = noise_gain(averages, rule.k) if rule.gain == "auto" else min(max(float(rule.gain), 1.0), rule.k)
+            step = (rule.used(gain) - 1.0) * (common if rule.delay == 1 else u)
+            mean = mean + step
             if rule.delay == 0:
-                w = w + (gain - 1.0) * u
-                mean = mean + (gain - 1.0) * u
-            common = u
+                w = w + step
+            if rule.gain == "auto":
+                averages = follow(averages, rule.k, squares / rule.k, float(u @ u), rate)
+            gain, common = rule.used(noise_gain(averages, rule.k)), u
     if rule.pulled:
         centre = previous = mean
     return State(w, mean, centre, previous, pending, common, averages, gain, state.turn + 1)

@@ -92,7 +92,7 @@ class Synchroniser:
         owed, self._owed = self._owed, None
 
         def work(chunks: range) -> None:
-            for part in pieces(chunks, self._rule.chunk):
+            for part in [chunks] if owed is None else pieces(chunks, self._rule.chunk):
                 if owed is not None:
                     owed(part)
                 self._rule.update(self._rows, local, part)
@@ -114,7 +114,8 @@ class Synchroniser:
             self._wait(self._pending, begin)
         if not self._rule.deferred:
             self._pending.result()  # sums that did not arrive must not be applied
-            self._on_learners(workers, self._rule.apply(self._rows, local))
+            if (apply := self._rule.apply(self._rows, local)) is not None:
+                self._on_learners(workers, apply)
 
     def receive(self) -> Tally | None:
         """Ends the exchange under way, if any: the tally of all ranks, if it was sent. The next update may come."""

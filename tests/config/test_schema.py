@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from mpibow.config import Config, describe, dump, load, load_mapping
 from mpibow.config.document import parse
 from mpibow.config.schema import Checkpoint, Data, Evaluate, Every, Model, Stop
+from mpibow.data.settings import Image
 from mpibow.errors import ConfigError
 from mpibow.learn.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, Step, Warmup
 from mpibow.learn.settings import Sgd
@@ -122,6 +123,36 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
             ["data.augment=[pad4, crop, flip]"],
             "data.augment: must be as {pad: 4, flip: true}, got ['pad4', 'crop', 'flip']",
         ),
+        (
+            ["data.augment.area=[0, 1]"],
+            "data.augment.area[0]: must be a number above 0 and of at most 1, got 0",
+        ),
+        (
+            ["data.augment.area=0.08"],
+            "data.augment.area: must be a list of 2 numbers above 0 and of at most 1 or null, got 0.08",
+        ),
+        (
+            ["data.augment.area=[1, 0.08]"],
+            "data.augment.area: must be a list of two numbers that does not fall, got [1.0, 0.08]",
+        ),
+        (
+            ["data.augment.area=[0.08, 1]", "data.augment.aspect=[2, 1]"],
+            "data.augment.aspect: must be a list of two numbers that does not fall, got [2.0, 1.0]",
+        ),
+        (
+            ["data.augment.aspect=[1, 1]"],
+            "data.augment.aspect: is of the window that area asks for, got [1.0, 1.0] with area null",
+        ),
+        (["data.image.size=0"], "data.image.size: must be an integer of at least 1, got 0"),
+        (
+            ["data.image={size: 299, resize: 256}"],
+            "data.image.resize: must be at least size, 299, got 256",
+        ),
+        (["data.pipeline=gpu"], "data.pipeline: must be one of auto, host, dali, resident, got 'gpu'"),
+        (["data.workers=0"], "data.workers: must be auto or an integer of at least 1, got 0"),
+        (["data.on_corrupt=ignore"], "data.on_corrupt: must be one of error, skip, got 'ignore'"),
+        (["data.corrupt_limit=0"], "data.corrupt_limit: must be an integer of at least 1, got 0"),
+        (["prefetch=0"], "prefetch: must be auto or an integer of at least 1, got 0"),
         (["data.augment.mixup=0"], "data.augment.mixup: must be a number above 0 and of at most 100 or null, got 0"),
         (["data.augment.cutout=0"], "data.augment.cutout: must be an integer of at least 1 or null, got 0"),
         (
@@ -187,14 +218,21 @@ model: {name: lenet, classes: null, width: 3}
 data:
   train: data/mnist/train
   test: null
+  image: null
   normalise: channel
   augment:
+    area: null
+    aspect: [0.75, 1.3333333333333333]
     pad: 0
     crop: null
     flip: false
     cutout: null
     jitter: {brightness: 0.0, contrast: 0.0, saturation: 0.0}
     mixup: null
+  pipeline: auto
+  workers: auto
+  on_corrupt: error
+  corrupt_limit: 100
 batch_size: 16
 learners: [2, 1]
 rule: {name: ssgd, scale_lr: false, resync: 1000}
@@ -215,7 +253,7 @@ device: auto
 onednn: {library: null, winograd: true}
 precision: float32
 overlap: true
-prefetch: 2
+prefetch: auto
 on_nan: stop
 evaluate: {every: 1.0, batch_size: 100, top_k: null}
 checkpoint: {every: 1 epoch, keep: 2, best: true}
@@ -253,8 +291,10 @@ rules = st.one_of(
     ),
     st.builds(Sma, gain=st.just("none"), momentum=st.just("auto") | fraction, period=counts),
 )
+areas = st.lists(st.floats(1e-9, 1), min_size=2, max_size=2).map(lambda ends: tuple(sorted(ends)))
 augmentations = st.builds(
     Augmentation,
+    area=st.none() | areas,
     pad=st.integers(0, 9),
     crop=st.none() | counts,
     flip=st.booleans(),
@@ -263,11 +303,12 @@ augmentations = st.builds(
     mixup=st.none() | st.floats(1e-9, 100),
 )
 normalisations = st.sampled_from(["channel", "pixel", "half", "none"])
+images = st.none() | st.builds(Image, st.integers(1, 9), st.none() | st.integers(9, 99))
 configs = st.builds(
     Config,
     name=st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,9}", fullmatch=True),
     model=st.builds(Model, texts, st.none() | st.integers(2, 1000), st.dictionaries(keys, scalars | st.lists(scalars))),
-    data=st.builds(Data, texts, st.none() | texts, normalisations, augmentations),
+    data=st.builds(Data, texts, st.none() | texts, images, normalisations, augmentations),
     learners=counts | st.lists(counts, min_size=1).map(tuple),
     rule=rules,
     update=st.builds(Sgd, lr=positive, momentum=fraction, weight_decay=positive, schedule=schedules),

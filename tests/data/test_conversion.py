@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from mpibow.data.conversion import AHEAD, Part, exit_code, spreader, write_parts
@@ -58,6 +62,25 @@ def test_spreading_keeps_the_order_and_takes_few_items_ahead(workers: int) -> No
 def test_an_error_in_a_worker_is_the_callers(workers: int) -> None:
     with pytest.raises(ValueError, match="invalid literal"), spreader(workers) as each:
         list(each(int, ["1", "x", "3"]))
+
+
+def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import itertools, os\n"
+        "from mpibow.data.conversion import spreader\n"
+        "if __name__ == '__main__':\n"
+        "    with spreader(2) as each:\n"
+        "        for _ in each(abs, itertools.repeat(1)):\n"
+        "            print('at work', flush=True)\n"
+    )
+    with subprocess.Popen([sys.executable, tmp_path / "program.py"], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        workers = psutil.Process(program.pid).children()
+        assert len(workers) >= 2
+        program.send_signal(signal.SIGKILL)
+    _, left = psutil.wait_procs(workers, timeout=60)
+    assert not left
 
 
 def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:

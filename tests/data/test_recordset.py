@@ -179,9 +179,7 @@ def test_encoded_images_are_stored_and_not_read_as_arrays(tmp_path: Path) -> Non
     assert [data.record(sample) for sample in range(10)] == list(zip(images, LABELS, strict=True))
     with pytest.raises(RecordError) as caught:
         read(data, [0])
-    assert str(caught.value) == (
-        f"{tmp_path}/a: these records hold jpeg images, and the host pipeline reads raw ones only so far"
-    )
+    assert str(caught.value) == (f"{tmp_path}/a: these records hold jpeg images, give them to data.decoded.Decoded")
     assert records.main(["verify", str(tmp_path / "a")]) == 0
 
 

@@ -53,6 +53,25 @@ def close(got: Array, expected: Array) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize(("alpha", "gain"), [(0.0, 0.0), (0.25, 0.0), (0.0, 1.5), (0.25, 1.5)])
+@pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
+@pytest.mark.parametrize("k", [1, 3])
+def test_sma_alone(flat: FlatKernels, k: int, local: Local, alpha: float, gain: float) -> None:
+    chunk, chunks = flat.chunk, all_chunks(flat)
+    w, v, g, mean = arrays((k, SIZE), (k, SIZE), (k, SIZE), (SIZE,))
+    sums = np.full((len(chunks), 2), np.nan)
+    momenta, u = sgd(w, v, g, local)
+    total = u.sum(axis=0)
+    expected, centre = w + u - alpha * (w - mean) + gain * total, mean + (1 / k + gain) * total
+    flat.sma_alone(w, v, g, mean, sums, local=local, alpha=alpha, gain=gain, chunks=chunks)
+    close(w, expected)
+    close(v, momenta)
+    close(mean, centre)
+    for c in chunks:
+        part = slice(c * chunk, (c + 1) * chunk)
+        close(sums[c], np.array([(u[:, part] ** 2).sum(), (total[part] ** 2).sum()]))
+
+
 @pytest.mark.parametrize("begin", [True, False])
 @pytest.mark.parametrize(("alpha", "gain"), [(0.0, 0.0), (0.25, 0.0), (0.0, 1.5), (0.25, 1.5)])
 @pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())

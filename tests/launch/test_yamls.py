@@ -14,6 +14,7 @@ import pytest
 from mpibow.bench import SHAPES
 from mpibow.config import Config, load
 from mpibow.data.recordset import write_records
+from mpibow.data.settings import Image
 from mpibow.job import named_net
 from mpibow.learn.schedules import MultiStep, Step
 from mpibow.models import MODELS
@@ -21,6 +22,7 @@ from mpibow.models.classifier import classifier
 from mpibow.models.settings import Augmentation
 from mpibow.sync.settings import Sma
 from mpibow.train import main
+from tests.data.photos import MOMENTS, encode, picture
 
 LAUNCH = Path(__file__).parents[2] / "launch"
 YAMLS = sorted(LAUNCH.rglob("*.yaml"))
@@ -36,11 +38,15 @@ def of_model(config: Config) -> tuple[int, tuple[int, ...]]:
 
 @pytest.fixture(scope="module")
 def records(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path]:
-    """Writes two records as the model wants them, once for each shape."""
+    """Writes two records as the converter of the model's data does, once for each shape."""
 
     @cache
     def write(classes: int, shape: tuple[int, ...]) -> Path:
         folder = tmp_path_factory.mktemp("records") / "data"
+        if classes == 1000:
+            images = [(encode(picture(250, 300)), 0), (encode(picture(400, 260)), classes - 1)]
+            write_records(folder, images, classes=classes, encoding="jpeg", moments=MOMENTS)
+            return folder
         pixels = np.random.default_rng(0).integers(0, 256, (2, *shape), dtype=np.uint8)
         write_records(folder, zip(pixels, (0, classes - 1), strict=True), classes=classes)
         return folder
@@ -82,8 +88,11 @@ def test_photographs_are_augmented_as_published(path: Path) -> None:
     config = load(path)
     assert config.data is not None
     cifar, imagenet = ("cifar" in path.stem, "imagenet" in path.stem)
-    assert config.data.augment == Augmentation(pad=4 * cifar, flip=cifar or imagenet)
+    area = (0.05 if path in CROSSBOW else 0.08, 1.0) if imagenet else None
+    assert config.data.augment == Augmentation(area=area, pad=4 * cifar, flip=cifar or imagenet)
     assert config.data.normalise == ("half" if path in CROSSBOW and (cifar or imagenet) else "channel")
+    size = of_model(config)[1][-1]
+    assert (config.data.image or Image()) == Image(size if imagenet else 224)
     assert config.evaluate.top_k == (5 if imagenet else None)
 
 

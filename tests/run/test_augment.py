@@ -16,7 +16,9 @@ import mpibow
 from mpibow.comm import Single
 from mpibow.config import load
 from mpibow.data.dataset import Array
+from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import open_records, write_records
+from mpibow.data.settings import Image
 from mpibow.errors import ConfigError
 from mpibow.evaluate import evaluate
 from mpibow.job import open_job
@@ -257,7 +259,8 @@ def test_normalisations_that_there_are_not(tmp_path: Path, monkeypatch: pytest.M
 
 def test_a_mean_image_is_of_raw_images(tmp_path: Path) -> None:
     write_records(tmp_path / "photos", [(b"\xff\xd8", 0)], classes=2, encoding="jpeg", moments=([1.0] * 3, [1.0] * 3))
+    photos = Decoded(open_records(tmp_path / "photos"), Image())
     with pytest.raises(ConfigError) as caught:
-        scaling_of("pixel", open_records(tmp_path / "photos"), print)
+        scaling_of("pixel", photos, print)
     assert str(caught.value) == "data.normalise: pixel needs raw images, photos has jpeg ones; write channel"
-    assert scaling_of("half", open_records(tmp_path / "photos"), print) == Scaling((127.5,) * 3, (127.5,) * 3)
+    assert scaling_of("half", photos, print) == Scaling((127.5,) * 3, (127.5,) * 3)

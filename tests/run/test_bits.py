@@ -99,7 +99,7 @@ def test_dropout_does_not_depend_on_ranks(tmp_path: Path) -> None:
     assert tiny.distance(without, one) > 1e-3
 
 
-@pytest.mark.parametrize("rule", ["auto", "auto-now", "none-3", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto-late", "auto", "none-3", "ssgd"])
 def test_looking_changes_no_bit(tmp_path: Path, rule: str) -> None:
     """Evaluation, checkpoints and metrics only read."""
 
@@ -155,7 +155,7 @@ def announce(session: Session) -> None:
         session.coordinator.announce(session.iteration, counts)
 
 
-@pytest.mark.parametrize("rule", ["auto", "auto-now", "none-3", "number", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto-late", "auto", "none-3", "number-late", "ssgd"])
 @pytest.mark.parametrize("prefetch", [1, 4])
 def test_learners_come_and_go(tmp_path: Path, rule: str, prefetch: int) -> None:
     def seen(name: str) -> list[tiny.Replay]:

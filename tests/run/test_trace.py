@@ -132,7 +132,7 @@ def test_clocks_of_other_nodes() -> None:
     assert ahead(clocks) == [0, 0, 501, -9]
 
 
-@pytest.mark.parametrize("rule", ["auto", "auto-now", "none-3", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto-late", "auto", "none-3", "ssgd"])
 def test_a_trace_changes_no_bit(tmp_path: Path, rule: str) -> None:
     def work(name: str) -> tiny.Job:
         return tiny.job(tmp_path / name, net=tiny.normed, rule=tiny.RULES[rule], learners=2, precision="float32")

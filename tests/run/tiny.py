@@ -30,13 +30,14 @@ COUNT, CLASSES = 57, 3  # 57: no multiple of what an iteration consumes, so iter
 # What a run may be told about averaging; each must be the same bits however the run goes on its way.
 RULES: Mapping[str, Mapping[str, Any]] = {
     "auto": {"name": "sma"},
-    "auto-now": {"name": "sma", "delay": 0},
+    "auto-late": {"name": "sma", "delay": 1},
     "auto-3": {"name": "sma", "period": 3},
+    "auto-late-3": {"name": "sma", "delay": 1, "period": 3},
     "none": {"name": "sma", "gain": "none"},
     "none-3": {"name": "sma", "gain": "none", "period": 3},
+    "number-late": {"name": "sma", "gain": 2.0, "delay": 1},
     "number": {"name": "sma", "gain": 2.0},
-    "number-now": {"name": "sma", "gain": 2.0, "delay": 0},
-    "number-now-3": {"name": "sma", "gain": 2.0, "delay": 0, "period": 3},
+    "number-3": {"name": "sma", "gain": 2.0, "period": 3},
     "ssgd": {"name": "ssgd"},
     "ssgd-scaled": {"name": "ssgd", "scale_lr": True},
 }

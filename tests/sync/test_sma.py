@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -138,9 +139,10 @@ def test_restart_by_hand() -> None:
 
 
 def test_restart_keeps_the_gain_but_nothing_in_common() -> None:
-    state = step(PULLED, start(np.zeros(1), 2), [1, 3], rate=0.5)
+    state = step(replace(PULLED, gain="auto"), start(np.zeros(1), 2), [1, 3], rate=0.5)
+    state = replace(state, gain=1.5)
     fresh = restart(state)
-    assert (fresh.gain, fresh.averages) == (2.0, state.averages)
+    assert (fresh.gain, fresh.averages) == (1.5, state.averages)
     # k / 1000 = 0.002 of mean |v|^2 = (1 + 9) / 2 / 0.25 and of |mean v|^2 = 4 / 0.25
     assert (fresh.averages.n1, fresh.averages.n2) == (pytest.approx(0.04), pytest.approx(0.032))
     assert fresh.averages.count == 1

@@ -29,8 +29,8 @@ LOCAL, NOTHING = Local(0.05, 0.9, False, 0.01, SIZE), Tally()
 SETTINGS = {
     "gain none": Sma(gain="none"),
     "gain none, period 3": Sma(gain="none", period=3),
+    "gain, delay 1": Sma(gain=2.0, delay=1),
     "gain": Sma(gain=2.0),
-    "gain, delay 0": Sma(gain=2.0, delay=0),
     "ssgd": Ssgd(),
 }
 
@@ -119,7 +119,7 @@ class Gate(Single):
 
 def test_an_overlapped_exchange_is_under_way_when_start_returns() -> None:
     comm = Gate()
-    rank = Rank(comm, Sma(), 2, 2, overlap=True)
+    rank = Rank(comm, Sma(delay=1), 2, 2, overlap=True)
     before = rank.rule.centre.copy()
     rank.step()  # returns, though nothing can have been received
     np.testing.assert_array_equal(rank.rule.centre, before)
@@ -136,10 +136,10 @@ def test_an_overlapped_exchange_is_under_way_when_start_returns() -> None:
 @pytest.mark.parametrize(
     ("settings", "overlap", "any_thread", "waited"),
     [
-        (Sma(), True, True, 1.0),
-        (Sma(), False, True, 4.0),
-        (Sma(), True, False, 4.0),
-        (Sma(gain=2.0, delay=0), True, True, 4.0),
+        (Sma(delay=1), True, True, 1.0),
+        (Sma(delay=1), False, True, 4.0),
+        (Sma(delay=1), True, False, 4.0),
+        (Sma(gain=2.0), True, True, 4.0),
         (Ssgd(), True, True, 4.0),
     ],
 )
@@ -168,7 +168,7 @@ def test_what_learners_wait_for_and_what_is_hidden(
     comm = Clocked()
     comm.any_thread = any_thread
     monkeypatch.setattr("mpibow.sync.synchroniser.time", SimpleNamespace(perf_counter=clock))
-    rank = Rank(comm, settings, 2, 2, overlap=overlap)
+    rank = Rank(comm, settings, 2, 3, overlap=overlap)
     rank.step()
     assert begun.wait(10)
     now = max(now, 3.0)  # the learners compute
@@ -177,7 +177,7 @@ def test_what_learners_wait_for_and_what_is_hidden(
     rank.sync.close()
 
 
-@pytest.mark.parametrize("settings", [Sma(gain="none"), Sma(gain=2.0), Sma(gain=2.0, delay=0), Ssgd()])
+@pytest.mark.parametrize("settings", [Sma(gain="none"), Sma(gain=2.0, delay=1), Sma(gain=2.0), Ssgd()])
 def test_a_sequential_exchange_is_over_when_start_returns(settings: Sma | Ssgd) -> None:
     rank = Rank(Slow(), settings, 2, 2, overlap=False)
     mean = rank.rule.shared()[0]
@@ -189,7 +189,7 @@ def test_a_sequential_exchange_is_over_when_start_returns(settings: Sma | Ssgd) 
     rank.sync.close()
 
 
-@pytest.mark.parametrize("settings", [Sma(gain=2.0, delay=0), Ssgd()])
+@pytest.mark.parametrize("settings", [Sma(gain=2.0), Ssgd()])
 def test_a_rule_that_needs_its_sums_at_once_is_never_overlapped(settings: Sma | Ssgd) -> None:
     rank = Rank(Slow(), settings, 2, 2, overlap=True)
     before = rank.rule.centre.copy()
@@ -254,7 +254,7 @@ def test_an_error_of_the_communicator_surfaces(settings: Sma | Ssgd, overlap: bo
 
 def test_calls_are_made_on_the_communication_thread_after_what_is_under_way() -> None:
     comm = Gate()
-    rank = Rank(comm, Sma(), 2, 2, overlap=True)
+    rank = Rank(comm, Sma(delay=1), 2, 2, overlap=True)
     rank.step()
     threading.Timer(0.05, comm.open.set).start()
     assert rank.sync.call(lambda c: (c is comm, comm.open.is_set(), threading.current_thread().name)) == (
@@ -274,7 +274,7 @@ def test_a_communicator_of_one_thread_is_called_on_that_thread() -> None:
 
     comm = OneThread()
     comm.open.set()
-    rank = Rank(comm, Sma(), 2, 2, overlap=True)
+    rank = Rank(comm, Sma(delay=1), 2, 2, overlap=True)
     rank.step()
     rank.sync.settle()
     assert comm.threads == {threading.current_thread().name}
@@ -283,7 +283,7 @@ def test_a_communicator_of_one_thread_is_called_on_that_thread() -> None:
     class OneThreadBroken(Broken):
         any_thread = False
 
-    rank = Rank(OneThreadBroken(), Sma(), 2, 2, overlap=True)
+    rank = Rank(OneThreadBroken(), Sma(delay=1), 2, 2, overlap=True)
     rank.step()
     with pytest.raises(CommunicationError, match=r"^rank 1 is gone$"):
         rank.sync.settle()
@@ -312,7 +312,7 @@ def test_ranks_with_the_same_bits_agree(settings: Sma | Ssgd) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "number"),
-    [(Sma(gain="none"), 1), (Sma(gain="none"), 2), (Sma(gain=2.0), 1), (Ssgd(), 0)],
+    [(Sma(gain="none"), 1), (Sma(gain="none"), 2), (Sma(gain=2.0, delay=1), 1), (Ssgd(), 0)],
     ids=["z", "z_prev", "common step", "ssgd"],
 )
 @pytest.mark.parametrize("wrong", [0, 1, 2])
@@ -387,7 +387,7 @@ def test_what_overflows_goes_on_without_a_warning(settings: Sma | Ssgd, name: st
 
 
 def test_nothing_may_be_under_way() -> None:
-    rank = Rank(Single(), Sma(), 2, 2, overlap=True)
+    rank = Rank(Single(), Sma(delay=1), 2, 2, overlap=True)
     rank.step()
     with pytest.raises(AssertionError):
         rank.sync.start(Tally(), LOCAL, 1)

@@ -119,6 +119,81 @@ def sma_update(
     )  # fmt: skip
 
 
+@_inlined
+def _alone_row(
+    w: Array, v: Array, g: Array, total: Array, mean: Array, rate: Any, momentum: Any, nesterov: bool, decay: Any,
+    tiny: Any, alpha: Any,
+) -> float:  # fmt: skip
+    """A part of one row, but for the common step; its |u|^2."""
+    square = 0.0
+    for j in range(len(w)):
+        after, u = _step(w[j], v[j], g[j], rate, momentum, nesterov, decay, tiny)
+        if momentum:
+            v[j] = after
+        square = _plus_square(square, u)
+        total[j] += u
+        if alpha:
+            u = u - alpha * (w[j] - mean[j])
+        w[j] += u
+    return square
+
+
+@_inlined
+def _scaled_into(target: Array, source: Array, scale: Any) -> None:
+    for j in range(len(target)):
+        target[j] += scale * source[j]
+
+
+@_compiled
+def _sma_alone(
+    weights: Array, momenta: Array, gradients: Array, mean: Array, sums: Array, rate: float, momentum: float,
+    nesterov: bool, decay: float, decayed: int, alpha: float, gain: float, first: int, last: int,
+) -> None:  # fmt: skip
+    number, (k, size) = weights.dtype.type, weights.shape
+    total = np.empty(BLOCK, weights.dtype)
+    for c in range(first, last):
+        squares, square = 0.0, 0.0
+        stop = min((c + 1) * chunk, size)
+        a = c * chunk
+        while a < stop:
+            b = min(a + BLOCK, stop)
+            if a < decayed < b:
+                b = decayed
+            part = total[: b - a]
+            part[:] = 0
+            for i in range(k):
+                squares += _alone_row(
+                    weights[i, a:b], momenta[i, a:b], gradients[i, a:b], part, mean[a:b], number(-rate),
+                    number(momentum), nesterov, number(decay if a < decayed else 0.0), number(TINY), number(alpha),
+                )  # fmt: skip
+            for j in range(b - a):
+                square = _plus_square(square, part[j])
+            if gain:
+                for i in range(k):  # which lie in L1 still
+                    _scaled_into(weights[i, a:b], part, number(gain))
+            _scaled_into(mean[a:b], part, number(1.0 / k + gain))
+            a = b
+        sums[c, 0], sums[c, 1] = squares, square
+
+
+def sma_alone(
+    weights: Array,
+    momenta: Array,
+    gradients: Array,
+    mean: Array,
+    sums: Array,
+    *,
+    local: Local,
+    alpha: float,
+    gain: float,
+    chunks: range,
+) -> None:
+    _sma_alone(
+        weights, momenta, gradients, mean, sums, float(local.rate), float(local.momentum), local.nesterov,
+        float(local.decay), local.decayed, float(alpha), float(gain), chunks.start, chunks.stop,
+    )  # fmt: skip
+
+
 @_compiled
 def _gradient_sum(gradients: Array, total: Array, start: int, stop: int) -> None:
     for a in range(start, stop, BLOCK):
@@ -242,6 +317,7 @@ def prepare() -> None:
     rows, flat, squares = np.zeros((1, 1), np.float32), np.zeros(1, np.float32), np.zeros(1)
     local, chunks = Local(0.0, 0.0, False, 0.0, 0), range(1)
     sma_update(rows, rows, rows, flat, squares, flat, flat, local=local, alpha=0, gain=0, begin=True, chunks=chunks)
+    sma_alone(rows, rows, rows, flat, np.zeros((1, 2)), local=local, alpha=0, gain=0, chunks=chunks)
     gradient_sum(rows, flat, chunks=chunks)
     sgd_update(rows, rows, flat, local=local, scale=0, chunks=chunks)
     centre_update(flat, flat, flat, flat, pull=1, alpha=0, momentum=0, scale=0, chunks=chunks)

@@ -90,6 +90,49 @@ def sma_update(
         squares[c] = square
 
 
+def sma_alone(
+    weights: Array,
+    momenta: Array,
+    gradients: Array,
+    mean: Array,
+    sums: Array,
+    *,
+    local: Local,
+    alpha: float,
+    gain: float,
+    chunks: range,
+) -> None:
+    """Pulled averaging of learners that are all this rank's, whole: U = sum of u_i goes into the weights at once.
+
+    w_i <- w_i + u_i - alpha (w_i - W) + gain U, for every row, and mean W <- W + (1/k + gain) U.
+    sums[c] <- (sum |u_i|^2, |U|^2) of chunk c, float64. What the gradients hold afterwards is not defined.
+    """
+    number, k = weights.dtype.type, len(weights)
+    scratch_all, total_all = np.empty(chunk, weights.dtype), np.empty(chunk, weights.dtype)
+    for c, part in _slices(chunks, weights.shape[1]):
+        length = part.stop - part.start
+        scratch, total, w_mean = scratch_all[:length], total_all[:length], mean[part]
+        total.fill(0)
+        square = 0.0
+        for i in range(k):
+            w, v, u = weights[i, part], momenta[i, part], gradients[i, part]
+            _step(w, v, u, part, local, scratch)
+            square += float(np.dot(u, u))
+            np.add(total, u, out=total)
+            if alpha:
+                np.subtract(w, w_mean, out=scratch)
+                np.multiply(scratch, number(alpha), out=scratch)
+                np.subtract(u, scratch, out=u)
+            np.add(w, u, out=w)
+        sums[c] = square, float(np.dot(total, total))
+        if gain:
+            np.multiply(total, number(gain), out=scratch)
+            for row in weights:
+                np.add(row[part], scratch, out=row[part])
+        np.multiply(total, number(1.0 / k + gain), out=total)
+        np.add(w_mean, total, out=w_mean)
+
+
 def gradient_sum(gradients: Array, total: Array, *, chunks: range) -> None:
     """total <- the sum of the rows of gradients, in row order."""
     for _, part in _slices(chunks, gradients.shape[1]):

@@ -1,0 +1,176 @@
+"""The reader that has NVIDIA DALI decode, on CPUs or a GPU; nothing else imports it. No random number is DALI's."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any
+
+from mpibow.data.dataset import Array
+from mpibow.data.decoders import Decoder, OnDevice, OnHost, Raw, Run, Windows
+from mpibow.data.imagesize import size_of
+from mpibow.data.recordset import RecordSet
+from mpibow.data.slots import Slot
+from mpibow.errors import DamagedRecord, DeviceError, MpibowError
+
+LARGEST = 1 << 26  # pixels of an image, 200 MB once decoded; whatever says that it has more is no photograph
+AGAIN = "convert the data again, or set data.on_corrupt=skip"
+
+
+def available() -> str:
+    """What is missing for `Dali`, and how to install it; '' if nothing is."""
+    for module, name in (("nvidia.dali", "NVIDIA DALI"), ("numba", "numba")):
+        try:
+            missing = find_spec(module) is None
+        except ModuleNotFoundError:  # not even the package that it is a part of
+            missing = True
+        if missing:
+            return f"{name} is not installed: pip install 'mpibow[dali]'"
+    return ""
+
+
+class Dali:
+    """Fills slots with images of `data`, (3, size, size) uint8: their windows, decoded and scaled.
+
+    On CPUs (`device` None) samples are what Pillow decodes and `kernels.numpy.resize` scales, to the bit, however they
+    are cut into runs and whatever `threads`, the number of DALI's and of those that scale. A GPU, `device` its number,
+    has an arithmetic of its own. Raw images pass as they are. A sample that can't be read or decoded is replaced by the
+    one that `damaged` gives, at the same place of the stream and with that place's counter; `damaged` may raise, and
+    without it the damage is raised. Raises DeviceError where DALI or the GPU is not there.
+    """
+
+    def __init__(
+        self, data: RecordSet, windows: Windows, size: int, *, threads: int, device: int | None = None,
+        samples: int = 64, depth: int = 2, damaged: Callable[[DamagedRecord], int] | None = None,
+    ) -> None:  # fmt: skip
+        if missing := available():
+            raise DeviceError(f"data.pipeline: dali can't be taken: {missing}")
+        self.samples, self.depth = samples, depth
+        self._data, self._threads, self._device, self._damaged = data, threads, device, damaged
+        self._decoder: Decoder
+        if data.shape:
+            self._decoder = Raw(data.dtype)
+        elif device is None:
+            self._decoder = OnHost(windows, size, threads)
+        else:
+            self._decoder = OnDevice(windows, size)
+        self._runs: deque[Run] = deque()
+        self._most = samples
+        try:
+            self._pipe = self._built(samples)
+        except RuntimeError as error:
+            where = "CPUs" if device is None else f"GPU {device}"
+            raise DeviceError(f"data.pipeline: dali can't begin on {where}: {error}") from error
+
+    def begin(self, slots: list[Slot]) -> None:
+        run = Run.of(slots)
+        try:
+            for row, sample in enumerate(run.samples.tolist()):
+                self._take(run, row, sample)
+            self._decoder.plan(run)
+        except MpibowError as error:
+            run.error = error  # to be raised in its turn, by end()
+        self._runs.append(run)
+        if len(run.samples) > self._most:  # a single slot may be larger than a run should be
+            self._most = len(run.samples)
+            self._restart()
+        elif run.error is None:
+            _start(self._pipe, run.inputs)
+
+    def end(self) -> None:
+        run, outputs = self._runs[0], None
+        while outputs is None:
+            if run.error is not None:
+                self._runs.popleft()
+                raise run.error
+            try:
+                (outputs,) = self._pipe.share_outputs()  # where it waits; others run meanwhile
+            except RuntimeError as error:
+                self._mend(run, error)
+                self._restart()
+        self._decoder.deliver(run, outputs)
+        self._pipe.release_outputs()
+        run.spread("label", run.labels)
+        self._runs.popleft()
+
+    def close(self) -> None:
+        self._pipe = None  # before what it reads
+        self._runs.clear()
+        self._decoder.close()
+
+    def _take(self, run: Run, row: int, sample: int) -> None:
+        """What is stored of `sample`, or of the one that replaces it, to one row of the run."""
+        while True:
+            try:
+                run.images[row], run.labels[row] = self._data.encoded(sample), self._data.label(sample)
+                if not self._data.shape:
+                    run.sides[row] = self._sides(sample, run.images[row])
+                break
+            except DamagedRecord as error:
+                sample = self._replaced(error)
+        run.samples[row] = sample
+
+    def _replaced(self, error: DamagedRecord) -> int:
+        if self._damaged is None:
+            raise error
+        return self._damaged(error)
+
+    def _sides(self, sample: int, image: Array) -> tuple[int, int]:
+        try:
+            height, width = size_of(image)
+        except ValueError as error:
+            raise self._damage(sample, str(error)) from error
+        if height * width > LARGEST:
+            raise self._damage(sample, f"it has {height} x {width} pixels, and at most {LARGEST} are decoded")
+        return height, width
+
+    def _damage(self, sample: int, why: str) -> DamagedRecord:
+        return DamagedRecord(f"{self._data.where(sample)}: cannot be decoded: {why}; {AGAIN}", sample)
+
+    def _mend(self, run: Run, error: RuntimeError) -> None:
+        """Replaces what DALI can't decode, which it is asked for sample by sample; sets run.error where that fails."""
+        pipe, found = None, False
+        try:
+            for row in range(len(run.samples)):
+                while True:
+                    pipe = pipe or self._built(1)
+                    try:
+                        _start(pipe, {name: batch[row : row + 1] for name, batch in run.inputs.items()})
+                        pipe.share_outputs()
+                        pipe.release_outputs()
+                        break
+                    except RuntimeError:
+                        pipe, found, sample = None, True, int(run.samples[row])
+                        self._take(run, row, self._replaced(self._damage(sample, "DALI refuses it")))
+                        self._decoder.plan(run)
+            if not found:
+                raise DeviceError(f"data.pipeline: dali failed: {error}") from error
+        except MpibowError as raised:
+            run.error = raised
+
+    def _restart(self) -> None:
+        """What is under way begins again: after an error DALI gives up all of a pipeline."""
+        self._pipe = self._built(self._most)
+        for run in self._runs:
+            if run.error is None:
+                _start(self._pipe, run.inputs)
+
+    def _built(self, most: int) -> Any:
+        """A pipeline for up to `most` samples a run."""
+        from nvidia.dali import Pipeline, fn, types
+
+        pipe = Pipeline(
+            batch_size=most, num_threads=self._threads, device_id=self._device, prefetch_queue_depth=self.depth,
+            exec_dynamic=True, exec_async=True, exec_pipelined=False,  # True would ask for two runs at the first
+        )  # fmt: skip
+        with pipe:
+            pipe.set_outputs(self._decoder.graph(fn, types))
+        pipe.build()
+        return pipe
+
+
+def _start(pipe: Any, inputs: dict[str, Any]) -> None:
+    for name, batch in inputs.items():
+        pipe.feed_input(name, batch)
+    pipe.schedule_run()

@@ -1,0 +1,78 @@
+"""What becomes of damaged samples: the first ends the run, or another is read in its place."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+
+from mpibow.data.dataset import Array, Dataset
+from mpibow.errors import DamagedRecord, RecordError
+
+T = TypeVar("T")
+NAMED = 5  # damaged samples, where there are too many to go on
+
+
+class Damages:
+    """The damaged samples of one data set, met by any number of threads; more than `limit` of them are an error.
+
+    A damaged sample is replaced by the next intact one by number, the first following the last: a function of the data
+    alone, so that every rank, epoch and resumed run reads the same.
+    """
+
+    def __init__(self, data: str, count: int, limit: int) -> None:
+        self._data, self._count, self._limit = data, count, limit
+        self._lock = threading.Lock()
+        self._found: dict[int, str] = {}
+
+    def intact(self, sample: int, read: Callable[[int], T]) -> T:
+        """What `read` gives for `sample`, or for the one that takes its place. Raises what `replaced` raises."""
+        while True:
+            try:
+                return read(sample)
+            except DamagedRecord as error:
+                sample = self.replaced(error)
+
+    def replaced(self, error: DamagedRecord) -> int:
+        """The number to read instead. Raises `error` where no damage is allowed, RecordError where this is too much."""
+        if self._limit == 0:
+            raise error
+        with self._lock:
+            self._found.setdefault(error.sample, str(error))
+            if len(self._found) <= self._limit and len(self._found) < self._count:
+                return (error.sample + 1) % self._count
+            samples = ", ".join(map(str, sorted(self._found)[:NAMED]))
+        raise RecordError(
+            f"data.corrupt_limit: {len(self._found)} of {self._count} samples of {self._data} are damaged, at most "
+            f"{min(self._limit, self._count - 1)} are skipped: {samples}{', ...' * (len(self._found) > NAMED)}; "
+            f"the last found: {error}"
+        )
+
+    def found(self) -> dict[str, str]:
+        """What is wrong with every damaged sample that was met so far, by data set and number."""
+        with self._lock:
+            return {f"{self._data} {sample}": text for sample, text in self._found.items()}
+
+
+class Intact:
+    """A data set whose damaged samples are replaced."""
+
+    def __init__(self, data: Dataset, damages: Damages) -> None:
+        self._data, self._damages = data, damages
+        self.name, self.count, self.classes = data.name, data.count, data.classes
+        self.shape, self.dtype, self.mean, self.std = data.shape, data.dtype, data.mean, data.std
+
+    def read(self, samples: Array, images: Array, labels: Array, *more: Array) -> None:
+        """As the data set's own, of which `more` are further arrays (n, ...)."""
+        try:
+            return self._data.read(samples, images, labels, *more)
+        except DamagedRecord as error:
+            self._damages.replaced(error)  # which may raise it
+        for row, sample in enumerate(samples.tolist()):
+            self._damages.intact(sample, partial(self._one, [each[row : row + 1] for each in (images, labels, *more)]))
+
+    def _one(self, arrays: list[Array], sample: int) -> None:
+        self._data.read(np.array([sample]), *arrays)

@@ -1,0 +1,102 @@
+"""Encoded records as samples of one shape, and the reader that decodes them on threads."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import numpy as np
+
+from mpibow.data.damage import Damages, Intact
+from mpibow.data.dataset import COUNTER, Array
+from mpibow.data.photo import Photo, open_photo, take
+from mpibow.data.recordset import RecordSet
+from mpibow.data.settings import Image
+from mpibow.data.slots import Slot
+from mpibow.data.window import centre_windows, random_windows
+from mpibow.errors import DamagedRecord
+
+AGAIN = "convert the data again, or set data.on_corrupt=skip"
+
+
+class Decoded:
+    """The images of `records`, decoded and resized: a `Dataset` of samples (3, size, size) uint8.
+
+    What `read` gives is what is evaluated, the centre of every image. Training takes a window of a random share of the
+    image's area in `area` and of a random width / height in `aspect`; the centre as well where `area` is None.
+    """
+
+    dtype: np.dtype[np.uint8] = np.dtype(np.uint8)
+
+    def __init__(
+        self, records: RecordSet, image: Image, area: tuple[float, float] | None = None,
+        aspect: tuple[float, float] = (3 / 4, 4 / 3),
+    ) -> None:  # fmt: skip
+        self.records, self.image, self.area, self.aspect = records, image, area, aspect
+        self.name, self.count, self.classes = records.name, records.count, records.classes
+        self.mean, self.std = records.mean, records.std
+        self.shape = (3, image.size, image.size)
+
+    def read(self, samples: Array, images: Array, labels: Array, counters: Array | None = None) -> None:
+        """Decodes samples (n,) int64 into images (n, 3, size, size) uint8 and labels (n,) int32.
+
+        To train on where there are counters (n, 4), of a slot, to evaluate otherwise. Raises DamagedRecord naming the
+        first that cannot be read or decoded; what the arrays hold then is undefined.
+        """
+        numbers, photos = samples.tolist(), deque[Photo]()
+        for number in numbers:
+            with self._decoding(number):
+                photos.append(open_photo(self.records.encoded(number)))
+        sizes = np.array([[photo.height, photo.width] for photo in photos])
+        windows = self.centre(sizes) if counters is None else self.windows(sizes, counters)
+        for row, number in enumerate(numbers):
+            with self._decoding(number):
+                take(photos.popleft(), windows[row], images[row])  # a photo holds its pixels until it is forgotten
+            labels[row] = self.records.label(number)
+
+    @contextmanager
+    def _decoding(self, sample: int) -> Iterator[None]:
+        try:
+            yield
+        except (DamagedRecord, MemoryError):
+            raise
+        except Exception as error:  # whatever Pillow makes of bytes that are no image
+            why = str(error).lower() or type(error).__name__
+            raise DamagedRecord(f"{self.records.where(sample)}: cannot be decoded: {why}; {AGAIN}", sample) from error
+
+    def centre(self, sizes: Array) -> Array:
+        """The windows (n, 4) to evaluate in images of `sizes` (n, 2), height and width."""
+        return centre_windows(sizes, self.image.shorter, self.image.size)
+
+    def windows(self, sizes: Array, counter: Array) -> Array:
+        """The windows (n, 4) to train on, by the random numbers of counter (n, 4)."""
+        return self.centre(sizes) if self.area is None else random_windows(sizes, counter, self.area, self.aspect)
+
+
+class Decode:
+    """Decodes samples into slots on `threads` threads, which hold no lock while they do."""
+
+    samples, depth = 64, 2  # one run is decoded while the one before it is delivered
+    piece = 4  # samples that a thread takes at once: what NumPy and Python do for them is done by one thread at a time
+
+    def __init__(self, data: Decoded, damages: Damages, threads: int) -> None:
+        self._data = Intact(data, damages)
+        self._pool = ThreadPoolExecutor(threads, "decode")
+        self._runs: deque[list[Future[None]]] = deque()
+
+    def begin(self, slots: list[Slot]) -> None:
+        pieces = [(slot, first) for slot in slots for first in range(0, len(slot.samples), self.piece)]
+        self._runs.append([self._pool.submit(self._fill, slot, first) for slot, first in pieces])
+
+    def end(self) -> None:
+        for future in self._runs.popleft():
+            future.result()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def _fill(self, slot: Slot, first: int) -> None:
+        part = slice(first, first + self.piece)
+        self._data.read(slot.samples[part], *(slot.arrays[name][part] for name in ("image", "label", COUNTER)))

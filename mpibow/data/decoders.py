@@ -1,0 +1,170 @@
+"""What DALI is to do with the images of a run: raw ones, encoded ones on CPUs, encoded ones on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from mpibow.data.dataset import Array
+from mpibow.data.slots import Slot
+from mpibow.errors import MpibowError
+from mpibow.kernels.numpy.resize import reach
+
+Windows = Callable[[Array, Array], Array]  # of sides (n, 2) and counters (n, 4): (n, 4), as in data.window
+
+
+@dataclass
+class Run:
+    """What fills the `slots` together: n samples, replaced where they are damaged."""
+
+    slots: list[Slot]
+    samples: Array  # (n,) int64
+    labels: Array  # (n,) int32
+    sides: Array  # (n, 2) int64, height and width of encoded images
+    images: list[Array]  # n, bytes as they are stored: views of the files
+    inputs: dict[str, Any] = field(default_factory=dict)  # DALI's, by name, each of n; it reads them where they lie
+    windows: Array = field(default_factory=lambda: np.empty((0, 4)))  # (n, 4)
+    error: MpibowError | None = None
+
+    @classmethod
+    def of(cls, slots: list[Slot]) -> Run:
+        samples = np.concatenate([slot.samples for slot in slots])
+        n = len(samples)
+        return cls(slots, samples, np.zeros(n, np.int32), np.zeros((n, 2), np.int64), [samples] * n)
+
+    def gather(self, name: str) -> Array:
+        """An array (n, ...) of all slots' arrays `name`."""
+        return np.concatenate([slot.arrays[name] for slot in self.slots])
+
+    def spread(self, name: str, array: Array) -> None:
+        """Copies an array (n, ...) to the slots' arrays `name`."""
+        first = 0
+        for slot in self.slots:
+            target = slot.arrays[name]
+            target[...] = array[first : first + len(target)].reshape(target.shape)
+            first += len(target)
+
+
+class Decoder(Protocol):
+    """One way of making images (n, ...) of a run's bytes."""
+
+    def graph(self, fn: Any, types: Any) -> Any:
+        """DALI's operators, the last of them: `fn` and `types` are DALI's modules."""
+        ...
+
+    def plan(self, run: Run) -> None:
+        """Sets the run's inputs, whose names are those of the graph's."""
+        ...
+
+    def deliver(self, run: Run, outputs: Any) -> None:
+        """Fills the slots' images with what DALI made."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Raw:
+    """Images of one shape and `dtype`: their bytes in one array, which DALI passes on as it is."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self._dtype = dtype
+
+    def graph(self, fn: Any, types: Any) -> Any:
+        return fn.external_source(name="images", dtype=types.UINT8, ndim=1, no_copy=True)
+
+    def plan(self, run: Run) -> None:
+        run.inputs = {"images": np.stack(run.images)}
+
+    def deliver(self, run: Run, outputs: Any) -> None:
+        run.spread("image", np.asarray(outputs.as_tensor()).view(self._dtype))
+
+    def close(self) -> None:
+        pass
+
+
+class OnHost:
+    """DALI decodes the part of an image that its window reads, and `threads` threads scale it straight into the slot.
+
+    DALI's own resize takes thrice as long on a CPU.
+    """
+
+    def __init__(self, windows: Windows, size: int, threads: int) -> None:
+        from mpibow.kernels.compiled.resize import resize
+
+        self._windows, self._size, self._threads, self._resize = windows, size, threads, resize
+        self._pool = ThreadPoolExecutor(threads, "resize")
+
+    def graph(self, fn: Any, types: Any) -> Any:
+        return _part(fn, types, "cpu")
+
+    def plan(self, run: Run) -> None:
+        _plan(run, self._windows, self._size)
+
+    def deliver(self, run: Run, outputs: Any) -> None:
+        n, size = len(run.samples), self._size
+        parts = run.inputs["parts"].astype(np.int64)
+        assert [shape[:2] for shape in outputs.shape()] == list(map(tuple, parts[:, 2:].tolist()))
+        sources = np.array([outputs[i].data_ptr() for i in range(n)])
+        targets = np.concatenate([_addresses(slot.arrays["image"]) for slot in run.slots])
+        share = -(-n // self._threads)
+        pieces = [slice(first, first + share) for first in range(0, n, share)]
+        commands = [self._resize(size, *(each[piece] for each in (sources, parts, run.sides, run.windows, targets)))
+                    for piece in pieces]  # fmt: skip
+        others = [self._pool.submit(command) for command in commands[1:]]
+        commands[0]()
+        for other in others:
+            other.result()
+
+    def close(self) -> None:
+        self._pool.shutdown()
+
+
+class OnDevice:
+    """DALI decodes and scales on a GPU, by arithmetic of its own; the images come back to the host."""
+
+    def __init__(self, windows: Windows, size: int) -> None:
+        self._windows, self._size = windows, size
+
+    def graph(self, fn: Any, types: Any) -> Any:
+        corners = fn.external_source(name="corners", dtype=types.FLOAT, ndim=1, no_copy=True)
+        image = fn.resize(
+            _part(fn, types, "mixed"), size=(self._size, self._size), roi_start=corners[0:2], roi_end=corners[2:4],
+            interp_type=types.INTERP_LINEAR, antialias=True,
+        )  # fmt: skip
+        return fn.transpose(image, perm=[2, 0, 1]).cpu()
+
+    def plan(self, run: Run) -> None:
+        _plan(run, self._windows, self._size)
+        start = run.windows[:, :2] - run.inputs["parts"][:, :2]
+        run.inputs["corners"] = np.concatenate([start, start + run.windows[:, 2:]], axis=1).astype(np.float32)
+
+    def deliver(self, run: Run, outputs: Any) -> None:
+        run.spread("image", np.asarray(outputs.as_tensor()))
+
+    def close(self) -> None:
+        pass
+
+
+def _plan(run: Run, windows: Windows, size: int) -> None:
+    run.windows = np.ascontiguousarray(windows(run.sides, run.gather("counter")), np.float64)
+    run.inputs = {"images": run.images, "parts": reach(run.windows, run.sides, size).astype(np.int32)}
+
+
+def _part(fn: Any, types: Any, device: str) -> Any:
+    """Decodes one part of every image, the same bits as those of the whole; (height, width, 3) uint8."""
+    images = fn.external_source(name="images", dtype=types.UINT8, ndim=1, no_copy=True)
+    parts = fn.external_source(name="parts", dtype=types.INT32, ndim=1, no_copy=True)
+    return fn.decoders.image_slice(
+        images, start=parts[0:2], shape=parts[2:4], axes=[0, 1], device=device,
+        output_type=types.RGB, adjust_orientation=False,
+    )  # fmt: skip
+
+
+def _addresses(images: Array) -> Array:
+    """Where each of images (n, ...) lies, int64."""
+    assert images.flags.c_contiguous
+    return images.ctypes.data + images.strides[0] * np.arange(len(images))

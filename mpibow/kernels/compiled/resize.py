@@ -1,0 +1,106 @@
+"""Windows of images scaled to one size: the reference's bits, a line of pixels at a time, by the images' addresses."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+
+from mpibow.graph.graph import Array
+from mpibow.kernels.compiled.command import Command, command, native, number, octets, words
+from mpibow.kernels.compiled.numeric import inlined
+from mpibow.kernels.numpy.resize import BITS
+
+_i, _b, _u = np.int32, np.uint8, np.uint64
+_HALF = np.int32(1 << (BITS - 1))
+
+
+# Without fast mathematics: a weight's bits must not depend on which instructions a processor has.
+@numba.njit(nogil=True, error_model="numpy")
+def _taps(first: float, length: float, count: int, size: int) -> Any:
+    """The reference's taps, but near the end of the line they begin earlier, with weights 0: none reads beyond it."""
+    scale = length / count
+    spread = max(scale, 1.0)
+    lows, highs, most = np.empty(count, np.int64), np.empty(count, np.int64), 0
+    for i in range(count):
+        centre = first + (i + 0.5) * scale
+        lows[i] = max(int(centre - spread + 0.5), 0)
+        highs[i] = min(int(centre + spread + 0.5), size)
+        most = max(most, highs[i] - lows[i])
+    weights, line = np.zeros((count, most), np.int32), np.empty(most)
+    for i in range(count):
+        centre, total = first + (i + 0.5) * scale, 0.0
+        for tap in range(highs[i] - lows[i]):
+            line[tap] = max(1.0 - abs((tap + lows[i] - centre + 0.5) * (1.0 / spread)), 0.0)
+            total += line[tap]
+        start = min(lows[i], size - most)
+        for tap in range(highs[i] - lows[i]):
+            weights[i, lows[i] - start + tap] = _i(math.floor(line[tap] / total * (1 << BITS) + 0.5))
+        lows[i] = start
+    return lows, weights
+
+
+@inlined
+def _columns(row: Any, lows: Any, weights: Any, line: Any) -> None:
+    """A row of pixels to line (3 s,), plane by plane. `lows` are in bytes."""
+    size, most = len(lows), _u(weights.shape[1])
+    for x in range(size):
+        red, green, blue, at = _HALF, _HALF, _HALF, _u(lows[x])
+        for tap in range(most):
+            weight = weights[x, tap]
+            red += weight * _i(row[at])
+            green += weight * _i(row[at + _u(1)])
+            blue += weight * _i(row[at + _u(2)])
+            at += _u(3)
+        line[x], line[x + size], line[x + 2 * size] = _b(red >> BITS), _b(green >> BITS), _b(blue >> BITS)
+
+
+@inlined
+def _rows(ring: Any, low: Any, weights: Any, sums: Any, out: Any, stride: Any) -> None:
+    """One row of each plane of out, of the lines from `low` on."""
+    size = len(sums) // 3
+    for x in range(len(sums)):
+        sums[x] = _HALF
+    for tap in range(len(weights)):
+        line, weight = ring[(low + tap) % len(ring)], weights[tap]
+        for x in range(len(sums)):
+            sums[x] += weight * _i(line[x])
+    for plane in range(3):
+        target, source = out[plane * stride :], sums[plane * size :]
+        for x in range(size):
+            target[x] = _b(source[x] >> BITS)
+
+
+@native
+def resized(arguments: int, _: int, count: int, __: int) -> int:
+    """(n, size, images, parts, sides, windows, outs), as `resize` has them."""
+    a = words(arguments, count)
+    n, size = a[0], a[1]
+    images, parts, sides = words(a[2], n), words(a[3], 4 * n), words(a[4], 2 * n)
+    windows, outs = words(a[5], 4 * n), words(a[6], n)
+    sums = np.empty(3 * size, np.int32)
+    for i in range(n):
+        top, left, width = parts[4 * i], parts[4 * i + 1], parts[4 * i + 3]
+        columns, across = _taps(number(windows[4 * i + 1]), number(windows[4 * i + 3]), size, sides[2 * i + 1])
+        rows, down = _taps(number(windows[4 * i]), number(windows[4 * i + 2]), size, sides[2 * i])
+        ring, out, next_row = np.empty((down.shape[1], 3 * size), np.uint8), octets(outs[i], 3 * size * size), rows[0]
+        for x in range(size):
+            columns[x] = 3 * (columns[x] - left)
+        for y in range(size):
+            while next_row < rows[y] + len(ring):  # ring: the last lines, as many as a row is made of
+                row = octets(images[i] + 3 * width * (next_row - top), 3 * width)
+                _columns(row, columns, across, ring[next_row % len(ring)])
+                next_row += 1
+            _rows(ring, rows[y], down[y], sums, out[y * size :], size * size)
+    return 0
+
+
+def resize(size: int, images: Array, parts: Array, sides: Array, windows: Array, outs: Array) -> Command:
+    """Scales windows (n, 4) float64 of n images of sides (n, 2) int64 to (3, size, size) uint8 at addresses outs (n,).
+
+    Of image i there is, at the address images[i], parts[i] = (top, left, height, width), int64, rows of red, green and
+    blue bytes: at least what `reach` says.
+    """
+    return command(resized, len(images), size, images, parts, sides, windows, outs)

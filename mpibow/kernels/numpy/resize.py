@@ -1,0 +1,59 @@
+"""Windows of images scaled to one size by a triangle as wide as the scale: the reference, in whole numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpibow.graph.graph import Array
+
+# A weight's, behind the point: what 8 bits of a pixel, a sign, and a sum that rounding takes above 1 leave of 32.
+BITS = 22
+
+
+def taps(first: float, length: float, count: int, size: int) -> tuple[Array, Array]:
+    """Where each of `count` pixels begins to read (count,) int64, and its weights (count, k) int32, BITS of a fraction.
+
+    Pixel i is the mean of those of a line of `size` around first + (i + 1/2) length / count, weighted by a triangle
+    that ends max(1, length / count) to either side; what lies outside of the line does not count.
+    """
+    scale = length / count
+    spread = max(scale, 1.0)
+    centres = first + (np.arange(count) + 0.5) * scale
+    lows = np.maximum((centres - spread + 0.5).astype(np.int64), 0)
+    highs = np.minimum((centres + spread + 0.5).astype(np.int64), size)
+    k = int((highs - lows).max())
+    weights, total = np.zeros((count, k)), np.zeros(count)
+    for tap in range(k):  # one after the other, so that everybody's sums are the same
+        distance = np.abs((tap + lows - centres + 0.5) * (1.0 / spread))
+        weights[:, tap] = np.where(tap < highs - lows, np.maximum(1.0 - distance, 0.0), 0.0)
+        total += weights[:, tap]
+    return lows, np.floor(weights / total[:, None] * (1 << BITS) + 0.5).astype(np.int32)
+
+
+def resize(image: Array, window: Array, out: Array) -> None:
+    """Scales `window`, (top, left, height, width), of image (h, w, 3) to out (3, s, s); both uint8.
+
+    Columns first, then rows, rounded after each. It is Pillow's BILINEAR with a box, whose bits it gives where that
+    takes columns first as well.
+    """
+    (height, width, _), size = image.shape, out.shape[1]
+    top, left, rows, columns = map(float, window)
+    wide = _line(image.transpose(2, 0, 1), *taps(left, columns, size, width))  # (3, h, s)
+    out[...] = _line(wide.transpose(0, 2, 1), *taps(top, rows, size, height)).transpose(0, 2, 1)
+
+
+def _line(pixels: Array, lows: Array, weights: Array) -> Array:
+    """pixels (..., n) resampled to (..., len(lows))."""
+    half, last = 1 << (BITS - 1), pixels.shape[-1] - 1
+    total = np.full((*pixels.shape[:-1], len(lows)), half, np.int32)
+    for tap in range(weights.shape[1]):
+        total += weights[:, tap] * pixels[..., np.minimum(lows + tap, last)].astype(np.int32)
+    return (total >> BITS).astype(np.uint8)
+
+
+def reach(windows: Array, sides: Array, size: int) -> Array:
+    """The parts (n, 4) int64, as windows (n, 4) have them, of images of sides (n, 2) that hold all that these read."""
+    spread = np.maximum(windows[:, 2:] / size, 1.0)
+    low = np.maximum(np.floor(windows[:, :2] - spread), 0).astype(np.int64)
+    high = np.minimum(np.ceil(windows[:, :2] + windows[:, 2:] + spread) + 1, sides).astype(np.int64)
+    return np.concatenate([low, high - low], axis=1)

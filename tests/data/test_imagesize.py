@@ -1,0 +1,95 @@
+"""Sizes of encoded images: golden headers, Pillow's files, and no other error whatever the bytes."""
+
+from __future__ import annotations
+
+import io
+import struct
+from contextlib import suppress
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpibow.data.imagesize import size_of
+
+FRAME = bytes.fromhex("ffc0 0011 08 0102 0304 03 012200 021101 031101")  # 258 high, 772 wide
+TABLE = bytes.fromhex("ffc4 0004 c000")  # a Huffman table's marker lies among the frames'
+START = b"\xff\xd8"
+PNG = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4sII5B", 13, b"IHDR", 640, 480, 8, 2, 0, 0, 0)
+
+
+@pytest.mark.parametrize("marker", [0xC0, 0xC1, 0xC2, 0xC3, 0xC5, 0xC9, 0xCB, 0xCF])
+def test_a_frame_of_any_kind(marker: int) -> None:
+    frame = FRAME[:1] + bytes([marker]) + FRAME[2:]
+    assert size_of(START + frame) == (0x0102, 0x0304)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        b"",
+        TABLE,
+        TABLE * 3,
+        b"\xff\xff\xff",
+        b"\xff\x01",
+        b"\xff\xd0",
+        b"\xff\xe1\x00\x0a" + FRAME[:8],
+        b"\xff\xfe\0\2",
+    ],
+    ids=["nothing", "table", "tables", "fill", "TEM", "RST0", "a thumbnail's frame", "an empty comment"],
+)
+def test_what_may_stand_before_the_frame(before: bytes) -> None:
+    assert size_of(START + before + FRAME) == (0x0102, 0x0304)
+
+
+def test_arrays_and_png() -> None:
+    assert size_of(PNG) == (480, 640)
+    assert size_of(np.frombuffer(PNG, np.uint8)) == (480, 640)
+    assert size_of(np.frombuffer(START + FRAME, np.uint8)) == (0x0102, 0x0304)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "neither a JPEG nor a PNG"),
+        (b"GIF89a" + bytes(20), "neither a JPEG nor a PNG"),
+        (START, "a JPEG without a frame"),
+        (START + FRAME[:8], "a JPEG without a frame"),
+        (START + b"\xff\xda" + FRAME, "a JPEG without a frame"),
+        (START + b"\xff\xd9" + FRAME, "a JPEG without a frame"),
+        (START + TABLE + b"\0" + FRAME, "a JPEG without a marker at byte 8"),
+        (START + b"\xff\xe0\0\1" + FRAME, "a JPEG with a segment of length 1 at byte 2"),
+        (START + FRAME.replace(b"\x01\x02", b"\0\0"), "an image of 0 x 772 pixels"),
+        (PNG[:20], "a PNG without a header"),
+        (PNG.replace(b"IHDR", b"IDAT"), "a PNG without a header"),
+        (PNG.replace(struct.pack(">I", 640), bytes(4)), "an image of 480 x 0 pixels"),
+    ],
+)
+def test_what_is_no_image(data: bytes, message: str) -> None:
+    with pytest.raises(ValueError, match=f"^{message}$"):
+        size_of(data)
+
+
+@given(st.sampled_from([b"", START, START + TABLE, PNG[:8]]), st.binary(max_size=60))
+def test_bytes_give_a_size_or_a_value_error(head: bytes, rest: bytes) -> None:
+    with suppress(ValueError):
+        height, width = size_of(head + rest)
+        assert 0 < height < 1 << 32
+        assert 0 < width < 1 << 32
+
+
+@given(st.integers(0, 200), st.integers(0, 255), st.integers(0, 200))
+def test_a_changed_byte_and_an_early_end(at: int, value: int, end: int) -> None:
+    data = bytearray(START + TABLE + b"\xff\xe0\x00\x10" + bytes(14) + FRAME)
+    data[at % len(data)] = value
+    with suppress(ValueError):
+        size_of(bytes(data[:end]))
+
+
+@given(st.integers(1, 90), st.integers(1, 90), st.sampled_from(["JPEG", "PNG"]), st.booleans())
+def test_pillow_writes_what_is_read(height: int, width: int, form: str, grey: bool) -> None:
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install mpibow[dev]")
+    file = io.BytesIO()
+    image.new("L" if grey else "RGB", (width, height)).save(file, form)
+    assert size_of(file.getvalue()) == (height, width)

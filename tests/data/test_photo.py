@@ -1,0 +1,160 @@
+"""Encoded images as arrays: what Pillow itself makes of them, whatever their colours and shapes."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from io import BytesIO
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mpibow.data.dataset import Array
+from mpibow.data.photo import open_photo, take
+from mpibow.data.window import centre_windows, random_windows
+from tests.data.photos import SAMPLE, encode, picture, resized, sample
+
+SIZE = 24
+
+
+def seen(data: bytes, window: tuple[float, float, float, float], size: int = SIZE) -> Array:
+    out = np.zeros((3, size, size), np.uint8)
+    take(open_photo(np.frombuffer(data, np.uint8)), np.array(window, np.float64), out)
+    return out
+
+
+def box(window: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+    top, left, height, width = window
+    return left, top, left + width, top + height
+
+
+@pytest.mark.parametrize("window", [(0, 0, 60, 80), (5, 11, 31, 20), (10.5, 3.25, 24, 24), (59, 79, 1, 1)])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG"])
+def test_a_window_is_resized(window: tuple[float, float, float, float], kind: str) -> None:
+    image = picture(60, 80)
+    data = encode(image, kind)
+    if kind == "JPEG":
+        image = Image.open(BytesIO(data))
+    np.testing.assert_array_equal(seen(data, window), resized(image, box(window), SIZE))
+
+
+def test_pixels_by_hand() -> None:
+    """Rows and columns are not taken for each other; a triangle twice as wide as the scale reaches over the window."""
+    pixels = np.zeros((2, 4, 3), np.uint8)
+    pixels[0, 0], pixels[1, 1], pixels[:, 2:] = (200, 0, 40), (0, 100, 0), 255
+    whole, left = encode(Image.fromarray(pixels), "PNG"), encode(Image.fromarray(pixels[:, :2]), "PNG")
+    same = seen(left, (0, 0, 2, 2), 2)
+    assert same[0].tolist() == [[200, 0], [0, 0]]
+    assert same[1].tolist() == [[0, 0], [0, 100]]
+    assert seen(left, (0, 0, 2, 2), 1)[:, 0, 0].tolist() == [50, 25, 10]  # the mean of four pixels
+    # Columns 0, 1, 2 weigh 3/4, 3/4, 1/4: row 0 is (150 + 64) / 1.75 = 122, row 1 64 / 1.75 = 36.
+    assert seen(whole, (0, 0, 2, 2), 1)[0, 0, 0] == 79
+
+
+@pytest.mark.parametrize("mode", ["L", "CMYK", "YCbCr"])
+def test_jpegs_that_are_not_rgb(mode: str) -> None:
+    data = encode(picture(40, 50, mode=mode))
+    out = seen(data, (0, 0, 40, 50))
+    expected = resized(picture(40, 50, mode="L" if mode == "L" else "RGB"), (0, 0, 50, 40), SIZE)
+    assert np.abs(out.astype(int) - expected).max() < 16  # JPEG's loss
+    assert (np.ptp(out, axis=0) == 0).all() == (mode == "L")
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA"])
+def test_pngs_that_are_not_rgb(mode: str) -> None:
+    image = picture(40, 50).convert(mode)
+    if mode in ("LA", "RGBA"):
+        image.putalpha(7)  # ignored: nothing is laid over anything
+    out = seen(encode(image, "PNG"), (0, 0, 40, 50))
+    np.testing.assert_array_equal(out, resized(image, (0, 0, 50, 40), SIZE))
+
+
+def test_a_palette_with_transparency(recwarn: pytest.WarningsRecorder) -> None:
+    image = picture(40, 50).convert("P")
+    out = seen(encode(image, "PNG", transparency=bytes(range(256))), (0, 0, 40, 50))
+    np.testing.assert_array_equal(out, resized(image, (0, 0, 50, 40), SIZE))
+    assert not recwarn.list
+
+
+def png(width: int, height: int, depth: int, colour: int, rows: bytes) -> bytes:
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+
+    header = struct.pack(">IIBBBBB", width, height, depth, colour, 0, 0, 0)
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+
+
+@pytest.mark.parametrize(("colour", "channels"), [(0, 1), (2, 3)])
+def test_of_16_bits_the_upper_8_are_kept(colour: int, channels: int) -> None:
+    values = np.array([[0x1234, 0xFFFF], [0x00FF, 0x8000]], ">u2").repeat(channels, axis=1)
+    rows = b"".join(b"\0" + row.tobytes() for row in values)
+    out = seen(png(2, 2, 16, colour, rows), (0, 0, 2, 2), 2)
+    assert out.tolist() == [[[0x12, 0xFF], [0x00, 0x80]]] * 3
+
+
+def test_how_the_camera_was_held_is_ignored() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # orientation: turn right
+    image = picture(40, 50)
+    np.testing.assert_array_equal(seen(encode(image, exif=exif), (0, 0, 40, 50)), seen(encode(image), (0, 0, 40, 50)))
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (1, 700), (900, 2), (3, 5)])
+def test_tiny_and_long_images(height: int, width: int) -> None:
+    data, sizes = encode(picture(height, width), "PNG"), np.array([[height, width]])
+    windows = [centre_windows(sizes, 27, SIZE)[0]]
+    for sample_number in range(20):
+        counter = np.array([[1, 0, sample_number, 0]], np.uint32)
+        windows.append(random_windows(sizes, counter, (0.08, 1.0), (3 / 4, 4 / 3))[0])
+    for window in windows:
+        left, top, right, bottom = box(tuple(window))
+        expected = resized(picture(height, width), (left, top, min(right, width), min(bottom, height)), SIZE)
+        np.testing.assert_array_equal(seen(data, tuple(window)), expected)
+
+
+@pytest.mark.parametrize(("height", "width"), [(256, 256), (375, 500), (333, 251), (64, 1000), (90, 60)])
+def test_the_centre_is_torchvisions(height: int, width: int) -> None:
+    """Resize(256) and CenterCrop(224), as it is written there with Pillow: two roundings more, one level."""
+    image = picture(height, width)
+    short = min(height, width)
+    scaled = image.resize((256 * width // short, 256 * height // short), Image.Resampling.BILINEAR)
+    left, top = round((scaled.width - 224) / 2.0), round((scaled.height - 224) / 2.0)
+    expected = np.asarray(scaled.crop((left, top, left + 224, top + 224))).transpose(2, 0, 1)
+    window = centre_windows(np.array([[height, width]]), 256, 224)[0]
+    assert np.abs(seen(encode(image, "PNG"), tuple(window), 224).astype(int) - expected).max() <= 1
+
+
+@pytest.mark.parametrize(
+    "data", [b"\0", b"BM" + bytes(100), b"\xff\xd8\xff", b"GIF89a" + bytes(20), encode(picture(9, 9), "BMP")]
+)
+def test_what_is_no_image(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"^it is no JPEG and no PNG$"):
+        open_photo(np.frombuffer(data, np.uint8))
+
+
+def test_too_large() -> None:
+    with pytest.raises(ValueError, match=r"^it has 8193 x 8192 pixels, and at most 67108864 are decoded$"):
+        open_photo(np.frombuffer(png(8192, 8193, 8, 0, b""), np.uint8))
+    assert open_photo(np.frombuffer(png(8192, 8192, 8, 0, b""), np.uint8)).size == (8192, 8192)
+
+
+def test_cut_off() -> None:
+    for kind in ("JPEG", "PNG"):
+        data = encode(picture(60, 80), kind)
+        with pytest.raises(OSError, match=r"(?i)truncated"):
+            seen(data[: len(data) // 2], (0, 0, 60, 80))
+
+
+@pytest.mark.skipif(not SAMPLE.exists(), reason=f"{SAMPLE} is not there")
+def test_photographs() -> None:
+    """The first of the ImageNet sample, among them grey ones, by Pillow beside it."""
+    grey = 0
+    for number, (name, data) in enumerate(sample(120)):
+        photo = open_photo(np.frombuffer(data, np.uint8))
+        counter = np.array([[5, 2, number, 0]], np.uint32)
+        window = random_windows(np.array([[photo.height, photo.width]]), counter, (0.08, 1.0), (3 / 4, 4 / 3))[0]
+        image = Image.open(BytesIO(data))
+        grey += image.mode == "L"
+        np.testing.assert_array_equal(seen(data, tuple(window), 224), resized(image, box(tuple(window)), 224), name)
+    assert grey > 0

@@ -1,0 +1,218 @@
+"""Which pipeline a run takes: a pure function of data, wish and what the ranks have; and what it then makes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpibow.data import dali
+from mpibow.data.damage import Damages
+from mpibow.data.dataset import ArrayData, NamedArrays, Samples
+from mpibow.data.decoded import Decode, Decoded
+from mpibow.data.pipeline import Direct
+from mpibow.data.readers import (
+    READERS,
+    Choice,
+    Facts,
+    choose,
+    described,
+    find_facts,
+    open_reader,
+    prefetch,
+    remedy,
+    size_of,
+    threads_of,
+)
+from mpibow.data.recordset import open_records, write_records
+from mpibow.data.settings import Image, Wanted
+from mpibow.errors import ConfigError
+from tests.data.photos import bars, records
+
+MISSING = "NVIDIA DALI is not installed: pip install 'mpibow[dali]'"
+BARE = Facts(MISSING, False, 8000, 1)
+LACKING = Facts(MISSING, True, 8000, 1)
+FULL = Facts("", True, 8000, 1)
+ARRAYS = ArrayData(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, int))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Samples]:
+    """Of raw images 1,000 bytes."""
+    folder = tmp_path_factory.mktemp("data")
+    write_records(folder / "raw", [(np.full((1, 10, 10), n, np.uint8), n % 3) for n in range(10)], classes=3)
+    encoded = Decoded(records(folder / "encoded", bars(9)), Image(8))
+    named = NamedArrays({"user": np.zeros(4, int)})
+    return {"raw": open_records(folder / "raw"), "encoded": encoded, "arrays": ARRAYS, "named": named}
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "kind", "why"),
+    [
+        ("encoded", [BARE], "host", "DALI is for ranks with a GPU"),
+        ("encoded", [FULL], "dali", "every rank has a GPU"),
+        ("encoded", [FULL, LACKING], "host", MISSING),
+        ("encoded", [FULL, Facts("", False, 8000, 1)], "host", "DALI is for ranks with a GPU"),
+        ("raw", [Facts("", True, 4000, 1)], "resident", "0.0 MiB, a quarter of a rank's free memory is 0.0 MiB"),
+        ("raw", [Facts("", True, 3999, 1)], "host", "0.0 MiB, a quarter of a rank's free memory is 0.0 MiB"),
+        (
+            "raw",
+            [Facts("", False, 4 << 40, 2)],
+            "resident",
+            "0.0 MiB, a quarter of a rank's free memory is 524,288.0 MiB",
+        ),
+        ("raw", [Facts("", True, 8000, 2)] * 2, "resident", "0.0 MiB, a quarter of a rank's free memory is 0.0 MiB"),
+        ("raw", [FULL, Facts("", True, 8000, 3)], "host", "0.0 MiB, a quarter of a rank's free memory is 0.0 MiB"),
+        ("arrays", [FULL], "host", ""),
+        ("named", [BARE], "host", ""),
+    ],
+)
+def test_auto(data: dict[str, Samples], name: str, facts: list[Facts], kind: str, why: str) -> None:
+    """All ranks take the same: what the least of them can."""
+    assert choose("auto", data[name], facts) == choose("auto", data[name], facts[::-1]) == Choice(kind, why)  # type: ignore[arg-type]
+
+
+def test_size(data: dict[str, Samples]) -> None:
+    assert size_of(data["raw"]) == 1000  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"), [("encoded", "host"), ("encoded", "dali"), ("raw", "host"), ("raw", "resident")]
+)
+def test_what_is_said_is_done(data: dict[str, Samples], name: str, wanted: Wanted) -> None:
+    assert choose(wanted, data[name], [Facts("", False, 0, 9)]) == Choice(wanted, "as data.pipeline says")  # type: ignore[arg-type]
+    assert (name, wanted) in READERS
+
+
+def test_every_reader_can_be_asked_for(data: dict[str, Samples]) -> None:
+    for form in ("raw", "encoded"):
+        for wanted in ("host", "dali", "resident"):
+            try:
+                choose(wanted, data[form], [FULL])  # type: ignore[arg-type]
+            except ConfigError:
+                assert (form, wanted) not in READERS
+            else:
+                assert (form, wanted) in READERS
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "message"),
+    [
+        ("encoded", "dali", f"data.pipeline: dali can't be taken: {MISSING}"),
+        (
+            "encoded",
+            "resident",
+            "data.pipeline: resident holds raw images, encoded has encoded ones, of which every epoch takes other "
+            "windows; set auto, host or dali",
+        ),
+        ("arrays", "dali", "data.pipeline: dali reads records, arrays is in memory; set auto"),
+    ],
+)
+def test_what_is_refused(data: dict[str, Samples], name: str, wanted: Wanted, message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        choose(wanted, data[name], [FULL, BARE])
+    assert str(caught.value) == message
+
+
+def test_what_is_found_here() -> None:
+    facts = find_facts(True, 3)
+    assert (facts.dali, facts.gpu, facts.ranks) == (dali.available(), True, 3)
+    assert 1 << 20 < facts.memory < 1 << 50
+
+
+@pytest.mark.parametrize(
+    ("wanted", "name", "batch", "iterations"),
+    [
+        ("auto", "encoded", 1, 192),
+        ("auto", "encoded", 16, 12),
+        ("auto", "encoded", 100, 2),
+        ("auto", "encoded", 1000, 2),
+        ("auto", "encoded", 70, 3),
+        ("auto", "raw", 1, 2),
+        ("auto", "arrays", 1, 2),
+        ("auto", "named", 1, 2),
+        (1, "encoded", 16, 1),
+        (7, "raw", 16, 7),
+    ],
+)
+def test_prefetch(data: dict[str, Samples], wanted: int | str, name: str, batch: int, iterations: int) -> None:
+    assert prefetch(wanted, data[name], batch) == iterations  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "allowed", "machine", "ranks", "threads"),
+    [
+        ("auto", 8, 8, 1, 8),
+        ("auto", 8, 8, 3, 2),  # they share the node
+        ("auto", 2, 8, 4, 2),  # the launcher has bound it to its own
+        ("auto", 2, 2, 5, 1),
+        ("auto", 64, 64, 1, 16),
+        (40, 8, 8, 1, 40),
+    ],
+)
+def test_threads(wanted: int | str, allowed: int, machine: int, ranks: int, threads: int) -> None:
+    assert threads_of(wanted, allowed, machine, ranks) == threads  # type: ignore[arg-type]
+
+
+def test_what_the_log_says(data: dict[str, Samples]) -> None:
+    assert described(Choice("host", MISSING), data["encoded"], 4) == f"pipeline: host with 4 threads: {MISSING}"
+    assert described(Choice("host", "x"), data["encoded"], 1) == "pipeline: host with 1 thread: x"
+    assert described(Choice("resident", "x"), data["raw"], 4) == "pipeline: resident: x"
+    assert described(Choice("host", ""), data["arrays"], 4) == ""
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text"),
+    [
+        (
+            "host",
+            "encoded",
+            "set data.workers above 4 where cores are free, bind more cores to a rank, or data.pipeline=dali on GPUs",
+        ),
+        ("dali", "encoded", "set data.workers above 4 where cores are free, bind more cores to a rank"),
+        (
+            "host",
+            "raw",
+            "set data.pipeline=resident where memory allows, prefetch higher, or copy the data to a faster disk",
+        ),
+        ("resident", "raw", "set prefetch higher, or leave learners' threads a core less"),
+        ("host", "arrays", "set prefetch higher, or leave learners' threads a core less"),
+    ],
+)
+def test_remedies(data: dict[str, Samples], kind: str, name: str, text: str) -> None:
+    assert remedy(Choice(kind, ""), data[name], 4) == text  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "reader"),
+    [
+        ("host", "encoded", Decode),
+        ("host", "raw", Direct),
+        ("resident", "raw", Direct),
+        ("host", "arrays", Direct),
+        ("host", "named", Direct),
+    ],
+)
+def test_readers(data: dict[str, Samples], kind: str, name: str, reader: type) -> None:
+    found = open_reader(Choice(kind, ""), data[name], Damages(name, data[name].count, 0), 2)  # type: ignore[arg-type]
+    assert type(found) is reader
+    found.close()
+
+
+def test_resident_reads_the_files_once(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (3000, 3, 2, 5), dtype=np.uint8)
+    write_records(tmp_path / "a", zip(pixels, np.arange(3000) % 7, strict=True), classes=7)
+    data = open_records(tmp_path / "a")
+    reader = READERS["raw", "resident"](data, Damages("a", 3000, 0), 2, None)
+    resident = reader._data  # type: ignore[attr-defined]
+    assert (resident.name, resident.count, resident.shape, resident.classes) == ("a", 3000, (3, 2, 5), 7)
+    assert (resident.mean, resident.std, resident.dtype) == (data.mean, data.std, np.uint8)
+    file = tmp_path / "a/a-00000.mpr"
+    with file.open("r+b") as opened:  # what is overwritten now is not read again
+        opened.write(bytes(file.stat().st_size))
+    samples = np.array([2999, 0, 1024, 1023])
+    images, labels = np.zeros((4, 3, 2, 5), np.uint8), np.zeros(4, np.int32)
+    resident.read(samples, images, labels)
+    np.testing.assert_array_equal(images, pixels[samples])
+    assert labels.tolist() == (samples % 7).tolist()

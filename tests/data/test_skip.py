@@ -1,0 +1,147 @@
+"""Damaged samples that others replace: by the data alone, counted once, and no more than allowed."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpibow.data.damage import Damages, Intact
+from mpibow.data.dataset import Array, ArrayData
+from mpibow.data.decoded import Decode, Decoded
+from mpibow.data.pipeline import Direct, Pipeline
+from mpibow.data.recordset import open_records, write_records
+from mpibow.data.resident import Resident
+from mpibow.data.settings import Image
+from mpibow.data.timeline import fixed
+from mpibow.errors import DamagedRecord, RecordError
+from tests.data.photos import bars, records
+
+COUNT = 10
+
+
+class Broken(ArrayData):
+    """Sample n is an image of n, its label n; some cannot be read."""
+
+    def __init__(self, *damaged: int) -> None:
+        numbers = np.arange(COUNT)
+        super().__init__(numbers.reshape(-1, 1, 1, 1).astype(np.uint8), numbers, name="numbers")
+        self._damaged = damaged
+
+    def read(self, samples: Array, images: Array, labels: Array) -> None:
+        for sample in samples.tolist():
+            if sample in self._damaged:
+                raise DamagedRecord(f"record {sample} is damaged", sample)
+        super().read(samples, images, labels)
+
+
+def read(data: Intact | Resident, *samples: int) -> list[int]:
+    images, labels = np.zeros((len(samples), 1, 1, 1), np.uint8), np.zeros(len(samples), np.int32)
+    data.read(np.array(samples), images, labels)
+    assert images.ravel().tolist() == labels.tolist()
+    return labels.tolist()
+
+
+def test_the_next_intact_one_takes_its_place() -> None:
+    damages = Damages("numbers", COUNT, 4)
+    data = Intact(Broken(3, 4, 9, 8), damages)
+    assert read(data, 0, 3, 4, 5, 9, 8, 3) == [0, 5, 5, 5, 0, 0, 5]
+    assert read(data, 1, 2) == [1, 2]
+    assert damages.found() == {f"numbers {n}": f"record {n} is damaged" for n in (3, 4, 8, 9)}
+    assert list(damages.found()) == ["numbers 3", "numbers 4", "numbers 9", "numbers 8"]  # as they were met
+
+
+def test_a_data_set_in_memory_is_mended_once() -> None:
+    damages = Damages("numbers", COUNT, 4)
+    data = Resident(Intact(Broken(0, 9), damages), 2)
+    assert read(data, *range(COUNT)) == [1, 1, 2, 3, 4, 5, 6, 7, 8, 1]
+    assert sorted(damages.found()) == ["numbers 0", "numbers 9"]
+
+
+def test_none_is_allowed() -> None:
+    damages = Damages("numbers", COUNT, 0)
+    with pytest.raises(DamagedRecord, match=r"^record 3 is damaged$"):
+        read(Intact(Broken(3), damages), 2, 3)
+    assert damages.found() == {}
+
+
+def test_one_too_many() -> None:
+    data = Intact(Broken(1, 3, 5), Damages("numbers", COUNT, 2))
+    assert read(data, 5, 3, 5, 3) == [6, 4, 6, 4]  # the same ones again count once
+    for _ in range(2):
+        with pytest.raises(RecordError) as caught:
+            read(data, 1)
+        assert not isinstance(caught.value, DamagedRecord)
+        assert str(caught.value) == (
+            "data.corrupt_limit: 3 of 10 samples of numbers are damaged, at most 2 are skipped: 1, 3, 5; "
+            "the last found: record 1 is damaged"
+        )
+
+
+def test_not_one_is_left() -> None:
+    with pytest.raises(RecordError) as caught:
+        read(Intact(Broken(*range(COUNT)), Damages("numbers", COUNT, 100)), 4)
+    assert str(caught.value) == (
+        "data.corrupt_limit: 10 of 10 samples of numbers are damaged, at most 9 are skipped: 0, 1, 2, 3, 4, ...; "
+        "the last found: record 3 is damaged"
+    )
+
+
+def test_threads_count_together() -> None:
+    damages = Damages("numbers", COUNT, 5)
+    data = Intact(Broken(1, 3, 5), damages)
+    threads = [threading.Thread(target=lambda: [read(data, 1, 3, 5) for _ in range(50)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(damages.found()) == 3
+
+
+def test_raw_records(tmp_path: Path) -> None:
+    pixels = np.arange(COUNT * 12, dtype=np.uint8).reshape(COUNT, 1, 3, 4)
+    write_records(tmp_path / "a", zip(pixels, range(COUNT), strict=True), classes=COUNT)
+    path = tmp_path / "a/a-00000.mpr"
+    data = bytearray(path.read_bytes())
+    data[64 + 7 * 12 + 5] ^= 1
+    path.write_bytes(data)
+    stored, damages = open_records(tmp_path / "a"), Damages("a", COUNT, 1)
+    made = Pipeline(stored, Direct(Intact(stored, damages)), lambda: fixed(COUNT, (1,)), rank=0, iteration=0, seed=1,
+                    prefetch=2)  # fmt: skip
+    slot = made.next()[0]
+    for sample, image, label in zip(slot.samples.tolist(), slot.arrays["image"], slot.arrays["label"], strict=True):
+        np.testing.assert_array_equal(image, pixels[8 if sample == 7 else sample])
+        assert label == (8 if sample == 7 else sample)
+    made.close()
+    ((name, text),) = damages.found().items()
+    assert name == "a 7"
+    assert text.startswith(f"{path}: record 7: checksum is 0x")
+
+
+def test_encoded_records(tmp_path: Path) -> None:
+    """The window is drawn by the place's own numbers, in the image that takes it: all others are untouched."""
+    whole = bars(COUNT)
+    broken = [(b"no image", 0) if n in (4, 9) else image for n, image in enumerate(whole)]
+    slots = []
+    for name, images in (("whole", whole), ("broken", broken)):
+        data, damages = Decoded(records(tmp_path / name, images), Image(8), (0.5, 1.0)), Damages(name, COUNT, 2)
+        made = Pipeline(data, Decode(data, damages, 2), lambda: fixed(COUNT, (1,)), rank=0, iteration=0, seed=1,
+                        prefetch=1)  # fmt: skip
+        slots.append(made.next()[0])
+        made.close()
+    at = slots[0].samples.tolist()
+    np.testing.assert_array_equal(slots[1].samples, at)
+    for row, sample in enumerate(at):
+        if sample not in (4, 9):
+            np.testing.assert_array_equal(slots[1].arrays["image"][row], slots[0].arrays["image"][row])
+    found = {sample: slots[1].arrays["label"][row] for row, sample in enumerate(at)}
+    assert (found[4], found[9]) == (whole[5][1], whole[0][1])
+    replaced = np.zeros((1, 3, 8, 8), np.uint8), np.zeros(1, np.int32)
+    row = at.index(9)
+    Decoded(open_records(tmp_path / "whole"), Image(8), (0.5, 1.0)).read(
+        np.array([0]), *replaced, slots[1].arrays["counter"][row : row + 1]
+    )
+    np.testing.assert_array_equal(slots[1].arrays["image"][row], replaced[0][0])
+    assert sorted(damages.found()) == ["broken 4", "broken 9"]

@@ -1,0 +1,298 @@
+"""Training on encoded images: the same bits however a run goes on its way; what is refused, skipped and told."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpibow
+from mpibow.comm import Single
+from mpibow.config import load_mapping
+from mpibow.data.photo import take
+from mpibow.data.recordset import open_records, write_records
+from mpibow.errors import ConfigError, RecordError
+from mpibow.evaluate import evaluate
+from mpibow.job import Job, open_job
+from mpibow.session import Session
+from tests.data.photos import bars, records
+from tests.run import tiny
+from tests.run.test_resume import AT_END, arrays, copy, entries, point, saving
+
+COUNT, MORE = 41, 13
+RUN: dict[str, Any] = {
+    "name": "run",
+    "model": {"name": "mlp", "hidden": [12]},
+    "batch_size": 3,
+    "update": {"lr": 0.02, "momentum": 0.9},
+    "stop": {"epochs": None, "iterations": 24},
+    "evaluate": {"batch_size": 5, "every": 2},
+    "checkpoint": AT_END,
+    "metrics": {"every": 5},
+}
+IMAGE = {"size": 8}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Encoded train and test, raw, and train with damaged images; each with three classes."""
+    folder = tmp_path_factory.mktemp("data")
+    records(folder / "train", bars(COUNT))
+    records(folder / "test", bars(MORE, side=30, kind="PNG"), encoding="png")
+    pixels = np.random.default_rng(0).integers(0, 256, (COUNT, 3, 8, 8), dtype=np.uint8)
+    write_records(folder / "raw", zip(pixels, np.arange(COUNT) % 3, strict=True), classes=3)
+    damaged = [(b"no image", 0) if n in (7, 8, 30) else image for n, image in enumerate(bars(COUNT))]
+    records(folder / "damaged", damaged)
+    return folder
+
+
+def job(
+    data: Path, out: Path, *, train: str = "train", test: str | None = "test", of_data: Any = None, **more: Any
+) -> Job:
+    found = {"train": str(data / train), "test": None if test is None else str(data / test), "image": IMAGE}
+    return open_job(load_mapping({**RUN, "data": {**found, **(of_data or {})}, "out": str(out), **more}))
+
+
+AUGMENT = {"augment": {"area": [0.3, 1.0], "flip": True}}
+
+
+def test_it_learns(data: Path, tmp_path: Path) -> None:
+    """Bars in three places, at random windows: chance is a third."""
+    found = tiny.run(job(data, tmp_path, of_data={"augment": {"area": [0.7, 1.0]}}, stop={"epochs": 30}))
+    assert found.summary.accuracy is not None
+    assert found.summary.accuracy > 0.9
+    assert found.summary.corrupt == 0
+
+
+def test_resume_in_the_middle_of_an_epoch(data: Path, tmp_path: Path) -> None:
+    """Two ranks, unequal learners, windows and flips anew in every epoch: the arrays are the same bytes."""
+    cuts = (1, 6, 13)  # 9 samples an iteration: 41 end within the fifth, the tenth, the fourteenth
+
+    def made(out: Path) -> Job:
+        return job(data, out, of_data=AUGMENT, learners=[1, 2])
+
+    tiny.replay(made(tmp_path / "whole"), 2, before=saving(*cuts))
+    for cut in cuts:
+        folder = copy(tmp_path / "whole", tmp_path / str(cut))
+        tiny.run(made(folder), 2, resume=point(folder, cut))
+        assert arrays(folder, 24) == arrays(tmp_path / "whole", 24), cut
+        assert entries(folder) == entries(tmp_path / "whole"), cut
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_learners_come_and_go_at_random(data: Path, tmp_path: Path, seed: int) -> None:
+    """Every sample once an epoch; ranks agree; threads change no bit."""
+    generator = np.random.default_rng(seed)
+    changes = {int(t): (int(a), int(b)) for t, a, b in generator.integers(1, 4, (5, 3)) * [[5, 1, 1]]}
+
+    def announce(session: Session) -> None:
+        if session.iteration in changes:
+            session.coordinator.announce(session.iteration, changes[session.iteration])
+
+    def seen(name: str, workers: int) -> list[tiny.Replay]:
+        of_data = {**AUGMENT, "workers": workers, "pipeline": "host"}
+        return tiny.replay(job(data, tmp_path / name, of_data=of_data, learners=2, prefetch=4), 2, before=announce)
+
+    ranks, again = seen("a", 1), seen("b", 3)
+    assert ranks[0].centres == ranks[1].centres == again[0].centres
+    stream = np.concatenate([np.concatenate([*a, *b]) for a, b in zip(ranks[0].samples, ranks[1].samples, strict=True)])
+    for epoch in range(len(stream) // COUNT):
+        assert sorted(stream[epoch * COUNT : (epoch + 1) * COUNT]) == list(range(COUNT))
+    assert len({tuple(map(len, (a, b))) for a, b in zip(ranks[0].samples, ranks[1].samples, strict=True)}) > 1
+
+
+def test_prefetch_and_threads_change_no_bit(data: Path, tmp_path: Path) -> None:
+    found = [
+        tiny.run(
+            job(data, tmp_path / str(n), of_data={**AUGMENT, "workers": n}, prefetch=prefetch, learners=2), 2
+        ).weights
+        for n, prefetch in ((1, 1), (2, "auto"))
+    ]
+    assert tiny.same_bits(*found)
+    other = tiny.run(job(data, tmp_path / "other", of_data={**AUGMENT, "pipeline": "host"}, seed=2)).weights
+    assert not tiny.same_bits(found[0], other)
+
+
+@pytest.mark.parametrize(
+    ("of_data", "train", "test", "message"),
+    [
+        (
+            {"augment": {"area": [0.08, 1]}, "image": None},
+            "raw",
+            None,
+            "data.augment.area: is for encoded images, raw has (3, 8, 8) uint8, 3 classes; leave it out",
+        ),
+        ({}, "raw", None, "data.image: is for encoded images, raw has (3, 8, 8) uint8, 3 classes; leave it out"),
+        ({}, "train", "raw", "data.image: is for encoded images, raw has (3, 8, 8) uint8, 3 classes; leave it out"),
+        (
+            {"image": None},
+            "train",
+            "raw",
+            "data.test: raw has images (3, 8, 8) uint8, data.train has (3, 224, 224) uint8",
+        ),
+        (
+            {"pipeline": "resident"},
+            "train",
+            None,
+            "data.pipeline: resident holds raw images, train has encoded ones, of which every epoch takes other "
+            "windows; set auto, host or dali",
+        ),
+        (
+            {"augment": {"crop": 9}},
+            "train",
+            None,
+            "data.augment.crop: must be at most 8 as train has images (3, 8, 8), got 9",
+        ),
+    ],
+)
+def test_what_is_refused(
+    data: Path, tmp_path: Path, of_data: dict[str, Any], train: str, test: str | None, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        job(data, tmp_path, train=train, test=test, of_data=of_data)
+    assert str(caught.value) == message
+
+
+def test_the_log_says_which_pipeline(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = {"stop": {"epochs": None, "iterations": 2}}
+    tiny.run(job(data, tmp_path / "a", of_data={"workers": 3}, **short))
+    assert "pipeline: host with 3 threads: DALI is for ranks with a GPU" in capsys.readouterr().err.splitlines()
+    tiny.run(job(data, tmp_path / "b", train="raw", test="raw", of_data={"image": None, "pipeline": "host"}, **short))
+    assert "pipeline: host: as data.pipeline says" in capsys.readouterr().err.splitlines()
+    tiny.run(job(data, tmp_path / "c", train="raw", test="raw", of_data={"image": None}, **short))
+    said = capsys.readouterr().err.splitlines()
+    assert any(line.startswith("pipeline: resident: 0.0 MiB, a quarter of a rank's free memory is ") for line in said)
+    assert any(line.startswith("raw: read into memory in 0.") for line in said)
+    tiny.run(tiny.job(tmp_path / "d", **short))
+    assert "pipeline" not in capsys.readouterr().err
+
+
+def test_resident_changes_no_bit(data: Path, tmp_path: Path) -> None:
+    found = [
+        tiny.run(job(data, tmp_path / kind, train="raw", test="raw", of_data={"image": None, "pipeline": kind})).weights
+        for kind in ("host", "resident", "auto")
+    ]
+    assert tiny.same_bits(found[0], found[1])
+    assert tiny.same_bits(found[0], found[2])
+
+
+# Damaged images
+
+
+def named(data: Path, sample: int) -> str:
+    return (
+        f"{data}/damaged/damaged-00000.mpr: record {sample}: cannot be decoded: it is no jpeg and no png; "
+        "convert the data again, or set data.on_corrupt=skip"
+    )
+
+
+def test_a_damaged_image_ends_the_run(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecordError) as caught:
+        tiny.run(job(data, tmp_path, train="damaged"))
+    assert str(caught.value) in [named(data, sample) for sample in (7, 8, 30)]
+    with pytest.raises(RecordError) as caught:
+        tiny.run(job(data, tmp_path / "evaluated", test="damaged"))
+    assert str(caught.value) in [named(data, sample) for sample in (7, 8, 30)]
+
+
+SKIP = {**AUGMENT, "on_corrupt": "skip"}
+
+
+def test_damaged_images_are_skipped(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever the ranks, the next intact one is learnt from; each is told once in a run, resumed or not."""
+    found = [
+        tiny.run(job(data, tmp_path / str(n), train="damaged", of_data=SKIP, precision="float64", learners=4 // n), n)
+        for n in (2, 1)
+    ]
+    said = capsys.readouterr().err.splitlines()
+    assert tiny.distance(found[0].weights, found[1].weights) < 1e-10
+    assert [each.summary.corrupt for each in found] == [3, 3]
+    for sample in (7, 8, 30):
+        assert said.count(f"warning: {named(data, sample)}: the next intact sample takes its place") == 2
+    assert json.loads((tmp_path / "2/run/summary.json").read_text())["corrupt"] == 3
+    assert [line["corrupt"] for line in tiny.events(tmp_path / "1/run", "train")][-1] == 3
+    more = {"precision": "float64", "learners": 4, "stop": {"epochs": None, "iterations": 34}}
+    resumed = tiny.run(job(data, tmp_path / "1", train="damaged", of_data=SKIP, **more), resume="auto")
+    assert resumed.summary.corrupt == 3
+    assert "takes its place" not in capsys.readouterr().err
+    whole = tiny.run(job(data, tmp_path / "whole", train="damaged", of_data=SKIP, **more))
+    assert tiny.same_bits(resumed.weights, whole.weights)
+
+
+def test_too_many_are_damaged(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecordError) as caught:
+        tiny.run(job(data, tmp_path, train="damaged", of_data={**SKIP, "corrupt_limit": 2}))
+    assert str(caught.value).startswith(
+        "data.corrupt_limit: 3 of 41 samples of damaged are damaged, at most 2 are skipped: 7, 8, 30; the last found: "
+    )
+
+
+def test_an_evaluation_skips_them_too(data: Path, tmp_path: Path) -> None:
+    """The last one of all, on either rank."""
+    late = {"evaluate": {"batch_size": 5, "every": 1000}}
+    found = tiny.run(job(data, tmp_path, test="damaged", of_data={"on_corrupt": "skip"}, **late), 2)
+    assert found.summary.corrupt == 3
+    assert len(tiny.events(tmp_path / "run", "evaluate")) == 1
+
+
+# Elsewhere
+
+
+@pytest.mark.parametrize("image", [{"size": 8}, {"size": 8, "resize": 20}])
+def test_the_command_evaluates_what_the_run_did(data: Path, tmp_path: Path, image: dict[str, int]) -> None:
+    trained = tiny.run(job(data, tmp_path, of_data={**AUGMENT, "image": image}))
+    found = evaluate(tmp_path / "run", str(data / "test"), Single())
+    assert (found.accuracy, found.loss) == (
+        trained.summary.accuracy,
+        pytest.approx(trained.summary.test_loss, rel=1e-6),
+    )
+
+
+def test_the_command_refuses_other_data(data: Path, tmp_path: Path) -> None:
+    short = {"stop": {"epochs": None, "iterations": 2}}
+    tiny.run(job(data, tmp_path, train="raw", test=None, of_data={"image": None}, **short))
+    with pytest.raises(ConfigError) as caught:
+        evaluate(tmp_path / "run", str(data / "test"), Single())
+    checkpoint = tmp_path / "run/checkpoints/iteration-0000000002"
+    assert str(caught.value) == (
+        f"{data / 'test'}: has encoded images, {checkpoint} was trained on raw ones; convert them alike"
+    )
+
+
+def test_fit(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def net(image: Any) -> Any:
+        assert image.shape[1:] == (3, 8, 8)
+        return mpibow.dense(mpibow.flatten(image), 3)
+
+    found = mpibow.fit(
+        net, open_records(data / "train"), open_records(data / "test"), image={"size": 8},
+        augment={"area": [0.5, 1.0]}, stop={"epochs": 2}, batch_size=3,
+    )  # fmt: skip
+    assert found.summary.accuracy is not None
+    assert found.predict(np.zeros((2, 3, 8, 8), np.uint8)).shape == (2, 3)
+
+
+def test_waiting_for_data_is_told(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def slow(*arguments: Any) -> None:
+        time.sleep(0.004)
+        take(*arguments)
+
+    monkeypatch.setattr("mpibow.data.decoded.take", slow)
+    monkeypatch.setattr("mpibow.data.wait.SECONDS", 0.1)
+    tiny.run(job(data, tmp_path, test=None, of_data={"workers": 1}, stop={"epochs": None, "iterations": 60}))
+    said = [
+        line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: learners wait for data ")
+    ]
+    assert said
+    assert said[0].endswith(
+        "% of the time; set data.workers above 1 where cores are free, bind more cores to a rank, "
+        "or data.pipeline=dali on GPUs"
+    )
