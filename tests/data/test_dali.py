@@ -76,8 +76,8 @@ def expected(data: RecordSet, sample: int, counter: Array, choose: Any = windows
     """What Pillow decodes of a sample, scaled by the reference."""
     image = np.asarray(pillow.open(io.BytesIO(data.record(sample)[0])).convert("RGB"))
     (window,) = choose(np.array([image.shape[:2]]), counter[None])
-    out = np.zeros((3, size, size), np.uint8)
-    resize(image, window, out)
+    out, sides = np.zeros((3, size, size), np.uint8), np.array(image.shape[:2])
+    resize(image, np.array([0, 0, *sides]), sides, window, out)
     return out
 
 

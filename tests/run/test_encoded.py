@@ -185,7 +185,7 @@ def test_resident_changes_no_bit(data: Path, tmp_path: Path) -> None:
 
 def named(data: Path, sample: int) -> str:
     return (
-        f"{data}/damaged/damaged-00000.mpr: record {sample}: cannot be decoded: it is no jpeg and no png; "
+        f"{data}/damaged/damaged-00000.mpr: record {sample}: cannot be decoded: neither a JPEG nor a PNG; "
         "convert the data again, or set data.on_corrupt=skip"
     )
 
