@@ -15,6 +15,8 @@ from mpibow.data.recordset import RecordSet
 from mpibow.data.slots import Slot
 from mpibow.errors import DamagedRecord, DeviceError, MpibowError
 
+INSTALL = "pip install 'mpibow[dali]'"
+
 
 def available() -> str:
     """What is missing for `Dali`, and how to install it; '' if nothing is."""
@@ -24,7 +26,7 @@ def available() -> str:
         except ModuleNotFoundError:  # not even the package that it is a part of
             missing = True
         if missing:
-            return f"{name} is not installed: pip install 'mpibow[dali]'"
+            return f"{name} is not installed: {INSTALL}"
     return ""
 
 
@@ -57,9 +59,9 @@ class Dali:
         self._most = samples
         try:
             self._pipe = self._built(samples)
-        except RuntimeError as error:
+        except (RuntimeError, ImportError) as error:
             where = "CPUs" if device is None else f"GPU {device}"
-            raise DeviceError(f"data.pipeline: dali can't begin on {where}: {error}") from error
+            raise DeviceError(f"data.pipeline: dali can't begin on {where}: {error}; set data.pipeline=host") from error
 
     def begin(self, slots: list[Slot]) -> None:
         run = Run.of(slots)

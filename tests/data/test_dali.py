@@ -388,15 +388,18 @@ def test_what_is_no_samples_fault(jpegs: RecordSet) -> None:
 
 
 @needs_dali
-@pytest.mark.parametrize(("device", "where"), [(None, "CPUs"), (3, "GPU 3")])
+@pytest.mark.parametrize(
+    ("device", "where", "error"), [(None, "CPUs", ImportError("no gast")), (3, "GPU 3", RuntimeError("no driver"))]
+)
 def test_where_it_cannot_begin(
-    jpegs: RecordSet, monkeypatch: pytest.MonkeyPatch, device: int | None, where: str
+    jpegs: RecordSet, monkeypatch: pytest.MonkeyPatch, device: int | None, where: str, error: Exception
 ) -> None:
     def fail(*_: Any) -> None:
-        raise RuntimeError("no driver")
+        raise error
 
     monkeypatch.setattr(Dali, "_built", fail)
-    with pytest.raises(DeviceError, match=rf"^data\.pipeline: dali can't begin on {where}: no driver$"):
+    message = rf"^data\.pipeline: dali can't begin on {where}: {error}; set data\.pipeline=host$"
+    with pytest.raises(DeviceError, match=message):
         Dali(jpegs, windows, SIZE, threads=1, device=device)
 
 

@@ -13,6 +13,7 @@ import pytest
 import mpibow
 from mpibow.comm import Single
 from mpibow.config import load_mapping
+from mpibow.data import dali
 from mpibow.data.photo import take
 from mpibow.data.recordset import open_records, write_records
 from mpibow.errors import ConfigError, RecordError
@@ -159,8 +160,11 @@ def test_what_is_refused(
 
 def test_the_log_says_which_pipeline(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     short = {"stop": {"epochs": None, "iterations": 2}}
+    missing = dali.available()
+    taken = "host" if missing else "dali"
+    why = f"dali gives the same images faster, but {missing}" if missing else "NVIDIA DALI is installed on every rank"
     tiny.run(job(data, tmp_path / "a", of_data={"workers": 3}, **short))
-    assert "pipeline: host with 3 threads: DALI is for ranks with a GPU" in capsys.readouterr().err.splitlines()
+    assert f"pipeline: {taken} with 3 threads: {why}" in capsys.readouterr().err.splitlines()
     tiny.run(job(data, tmp_path / "b", train="raw", test="raw", of_data={"image": None, "pipeline": "host"}, **short))
     assert "pipeline: host: as data.pipeline says" in capsys.readouterr().err.splitlines()
     tiny.run(job(data, tmp_path / "c", train="raw", test="raw", of_data={"image": None}, **short))
@@ -287,12 +291,20 @@ def test_waiting_for_data_is_told(
 
     monkeypatch.setattr("mpibow.data.decoded.take", slow)
     monkeypatch.setattr("mpibow.data.wait.SECONDS", 0.1)
-    tiny.run(job(data, tmp_path, test=None, of_data={"workers": 1}, stop={"epochs": None, "iterations": 60}))
+    tiny.run(
+        job(
+            data,
+            tmp_path,
+            test=None,
+            of_data={"workers": 1, "pipeline": "host"},
+            stop={"epochs": None, "iterations": 60},
+        )
+    )
     said = [
         line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: learners wait for data ")
     ]
     assert said
     assert said[0].endswith(
         "% of the time; set data.workers above 1 where cores are free, bind more cores to a rank, "
-        "or data.pipeline=dali on GPUs"
+        "or data.pipeline=dali (pip install 'mpibow[dali]')"
     )
