@@ -11,6 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from mpibow.data.dataset import Array, Dataset
+from mpibow.data.photo import why
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import DamagedRecord, MpibowError, RecordError
 
@@ -18,10 +19,10 @@ T = TypeVar("T")
 NAMED = 5  # damaged samples, where there are too many to go on
 
 
-def undecodable(data: RecordSet, sample: int, why: str) -> DamagedRecord:
+def undecodable(data: RecordSet, sample: int, reason: str) -> DamagedRecord:
     """The damage of an image whose bytes are those that were written."""
     remedy = "convert the data again, or set data.on_corrupt=skip"
-    return DamagedRecord(f"{data.where(sample)}: cannot be decoded: {why}; {remedy}", sample)
+    return DamagedRecord(f"{data.where(sample)}: cannot be decoded: {reason}; {remedy}", sample)
 
 
 @contextmanager
@@ -32,7 +33,7 @@ def decoding(data: RecordSet, sample: int) -> Iterator[None]:
     except (MpibowError, MemoryError):
         raise
     except Exception as error:
-        raise undecodable(data, sample, str(error) or type(error).__name__) from error
+        raise undecodable(data, sample, why(error)) from error
 
 
 class Damages:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -25,12 +26,24 @@ Image.preinit()
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
 
-def open_photo(data: Array) -> Photo:
-    """The JPEG or PNG in bytes (n,), of which only the header is read so far. Raises ValueError where that is none."""
+def open_photo(data: Array | bytes | Path, formats: tuple[str, ...] | None = ("JPEG", "PNG")) -> Photo:
+    """The image in bytes (n,) or in a file, of which only the header is read so far. Closed, a file is closed too.
+
+    `formats` are Pillow's names, None for all it knows. Raises ValueError where the image is in none of them, and
+    whatever a damaged header leads Pillow into; so does decoding it.
+    """
+    file = data if isinstance(data, Path) else BytesIO(data if isinstance(data, bytes) else data.data)
     try:
-        return Image.open(BytesIO(data.data), formats=("JPEG", "PNG"))
+        return Image.open(file, formats=formats)
     except UnidentifiedImageError:  # whose own words name an address in memory
-        raise ValueError("neither a JPEG nor a PNG") from None
+        kind = f"{' or '.join(formats)} image" if formats else "image that Pillow reads"
+        raise ValueError(f"it is no {kind}") from None
+
+
+def why(error: Exception) -> str:
+    """What is wrong with an image, within a message: a ValueError of ours, or whatever Pillow raises."""
+    text = str(error)
+    return (text if isinstance(error, ValueError) else text.lower()) or type(error).__name__
 
 
 def take(data: Array, sides: Array, window: Array, out: Array) -> None:

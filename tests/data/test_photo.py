@@ -128,11 +128,11 @@ def test_pillows_warnings_do_not_reach_the_terminal() -> None:
     with pytest.warns(UserWarning, match="Corrupt EXIF data"):
         open_photo(np.frombuffer(bad, np.uint8))
     program = (
-        "import sys, numpy as np; from mpibow.data.photo import open_photo;"
-        "print(open_photo(np.frombuffer(sys.stdin.buffer.read(), np.uint8)).size)"
+        "import sys; from mpibow.data.encoded import histogram; from mpibow.data.recode import Keep;"
+        "image = sys.stdin.buffer.read(); print(histogram(image).sum(), len(Keep('jpeg')(image)[0]) == len(image))"
     )
     done = subprocess.run([sys.executable, "-c", program], input=bad, capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"(50, 40)\n", b"")
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"6000 True\n", b"")
 
 
 def test_how_the_camera_was_held_is_ignored() -> None:
