@@ -17,9 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
+from mpibow.data import arguments
 from mpibow.data.cifar import Batch, Cifar, read_cifar, wanted
 from mpibow.data.cifar_files import PAGE, TITLES, VERSIONS
-from mpibow.data.conversion import Part, cores, exit_code, fetch, write_parts
+from mpibow.data.conversion import Part, exit_code, fetch, write_parts
 
 
 def convert(
@@ -39,6 +40,7 @@ def convert(
     cifar = read_cifar(source, set_=set_, coarse=coarse, any_count=any_count, workers=workers)
     version = cifar.version
     output = output or Path("data", version.set)
+    arguments.prepare(output, overwrite)
     parts = {part: _part([cifar.batches[name] for name in getattr(version, part)]) for part in ("train", "test")}
     about = _about(cifar, coarse)
     names = cifar.class_names
@@ -69,13 +71,8 @@ def _about(cifar: Cifar, coarse: bool) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--source",
-        type=Path,
-        default=Path("data/source/cifar"),
-        help="archive, or folder of the archive or of its files (default: %(default)s)",
-    )
-    parser.add_argument("--output", type=Path, help="gets train and test (default: data/cifar10 or data/cifar100)")
+    arguments.add_source(parser, "archive, or folder of the archive or of its files", default="data/source/cifar")
+    arguments.add_output(parser, "data/cifar10", "data/cifar100")
     parser.add_argument("--set", choices=TITLES, help="which one, where the source has both, or for --download")
     parser.add_argument(
         "--coarse", action="store_true", help="CIFAR-100's 20 coarse labels instead of its 100 fine ones"
@@ -86,19 +83,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--any-count", action="store_true", help="take files of fewer or more images than the published ones have"
     )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=cores(),
-        metavar="N",
-        help="processes that unpack .gz and .xz files (default: the %(default)s cores)",
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace the data set that is there")
+    arguments.add_workers(parser)
+    arguments.add_overwrite(parser)
     options = parser.parse_args(argv)
     if options.download and not options.set:
         parser.error("--download needs --set cifar10 or --set cifar100")
-    if options.workers < 1:
-        parser.error(f"--workers must be at least 1, got {options.workers}")
 
     def run() -> None:
         if options.download:

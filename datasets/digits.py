@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
+from mpibow.data import arguments
+from mpibow.data.conversion import exit_code
 from mpibow.data.digits import write_digits
-from mpibow.errors import MpibowError
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition(":")[0] + ". Needs pip install 'mpibow[demo]'.")
-    parser.add_argument(
-        "--output", type=Path, default=Path("data/digits"), help="gets train and test (default: %(default)s)"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace the data set that is there")
+    arguments.add_output(parser, "data/digits")
+    arguments.add_overwrite(parser)
     options = parser.parse_args(argv)
-    try:
+
+    def run() -> None:
         write_digits(options.output, overwrite=options.overwrite)
-    except MpibowError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.code
-    print(f"{options.output}/train and {options.output}/test are written")
-    return 0
+        print(f"{options.output}/train and {options.output}/test are written")
+
+    return exit_code(run)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from mpibow.data import tree
-from mpibow.data.arguments import STATISTICS, add_common, add_split, prepare, sides
+from mpibow.data import arguments, tree
 from mpibow.data.conversion import exit_code, spreader, write_parts
 from mpibow.data.entries import Reader, file_bytes, part_of, split
-from mpibow.errors import RecordError
 
 
 def convert(
@@ -32,15 +30,14 @@ def convert(
     encode: str | None = None,
     size: tuple[int, int] | None = None,
     crop: bool = False,
-    statistics: int = STATISTICS,
+    statistics: int = arguments.STATISTICS,
     workers: int = 1,
     overwrite: bool = False,
 ) -> None:
     """Writes output/train, and output/test if there is one, from class folders, and verifies them; all or nothing."""
-    prepare(output, overwrite)
+    arguments.prepare(output, overwrite)
     folders = tree.parts(source, test_folder)
-    if test_fraction is not None and "test" in folders:
-        raise RecordError(f"{folders['test']}: is the test part; move it elsewhere, or leave out --test-fraction")
+    arguments.refuse_split(test_fraction, folders.get("test"))
     chosen = tree.mapping(classes) if classes else None
     numbers = tree.classes_of({name: tree.folders(path) for name, path in folders.items()}, source, chosen)
     names = list(dict.fromkeys(chosen.values() if chosen else numbers))
@@ -51,10 +48,7 @@ def convert(
             print(f"{folders[name]}: {listing.left_out.total():,} files are left out as no images: {kinds}")
     parts = {name: listing.entries for name, listing in listings.items()}
     if test_fraction is not None:
-        parts["train"], parts["test"] = split(parts["train"], test_fraction, seed)
-        for name, entries in parts.items():
-            if not len(entries):
-                raise RecordError(f"{source}: --test-fraction {test_fraction} leaves no image to {name}")
+        parts = split(parts["train"], test_fraction, seed, source)
     with spreader(workers) as each:
         encoding, make = tree.maker(each, parts, encode, size, crop)
         made = {
@@ -84,23 +78,25 @@ def convert(
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", type=Path, required=True, help="folder of class folders, or of train and test")
-    parser.add_argument(
-        "--output", type=Path, default=Path("data/folder"), help="gets train and test (default: %(default)s)"
-    )
+    arguments.add_source(parser, "folder of class folders, or of train and test")
+    arguments.add_output(parser, "data/folder")
     parser.add_argument(
         "--classes", type=Path, metavar="FILE", help="lines of folder, tab, class: several folders may be one class"
     )
     parser.add_argument("--test-folder", metavar="NAME", help="which folder is test (default: test, val or validation)")
-    add_split(parser)
+    arguments.add_split(parser)
     parser.add_argument(
         "--encode",
         choices=["jpeg", "png", "raw"],
         help="what records hold: jpeg, png (files of that kind are kept as they are), or raw pixels, all of one size",
     )
-    parser.add_argument("--size", type=sides, metavar="HxW", help="height and width that --encode makes of every image")
+    parser.add_argument(
+        "--size", type=arguments.sides, metavar="HxW", help="height and width that --encode makes of every image"
+    )
     parser.add_argument("--crop", action="store_true", help="with --size: cut off what does not fit, do not distort")
-    add_common(parser)
+    arguments.add_statistics(parser)
+    arguments.add_workers(parser)
+    arguments.add_overwrite(parser)
     options = parser.parse_args(argv)
     if options.size and not options.encode:
         parser.error("--size needs --encode, usually raw")

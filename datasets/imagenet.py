@@ -17,8 +17,7 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from mpibow.data import imagenet, synsets
-from mpibow.data.arguments import STATISTICS, add_common, positive, prepare
+from mpibow.data import arguments, imagenet, synsets
 from mpibow.data.conversion import exit_code, spreader, write_parts
 from mpibow.data.entries import Each, Entries, Reader, file_bytes, limited, part_of, watched
 from mpibow.data.examples import Image, Wanted, merged, missing, pieces, survey
@@ -40,12 +39,12 @@ def convert(
     limit: int | None = None,
     decode: bool = False,
     partial_sets: bool = False,
-    statistics: int = STATISTICS,
+    statistics: int = arguments.STATISTICS,
     workers: int = 1,
     overwrite: bool = False,
 ) -> None:
     """Writes output/train and output/test, or what is there of them, and verifies them; all of it or nothing."""
-    prepare(output, overwrite)
+    arguments.prepare(output, overwrite)
     found = {part: place for part in COUNTS if (place := imagenet.find(source, part)) is not None}
     if not found:
         raise RecordError(imagenet.wanted(source))
@@ -109,10 +108,8 @@ def main(argv: list[str] | None = None) -> int:
         description=f"{__doc__}\nWhat --source holds is found by looking:\n{imagenet.FORMS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--source", type=Path, default=Path("data/source/imagenet"), help="(default: %(default)s)")
-    parser.add_argument(
-        "--output", type=Path, default=Path("data/imagenet"), help="gets train and test (default: %(default)s)"
-    )
+    arguments.add_source(parser, "see above", default="data/source/imagenet")
+    arguments.add_output(parser, "data/imagenet")
     parser.add_argument(
         "--synsets", type=Path, metavar="FILE", help="all synsets, one a line (default: those that are there)"
     )
@@ -123,11 +120,15 @@ def main(argv: list[str] | None = None) -> int:
         help="of validation images without folders: a synset a line, or name and synset; or numbers, with --synsets "
         f"(default: {synsets.KNOWN} in --source)",
     )
-    parser.add_argument("--limit", type=positive, metavar="N", help="the first N images of every class, for a trial")
+    parser.add_argument(
+        "--limit", type=arguments.positive, metavar="N", help="the first N images of every class, for a trial"
+    )
     parser.add_argument("--decode", action="store_true", help="decode every image, to find damaged ones; takes longer")
     parser.add_argument("--index", type=Path, metavar="DIR", help="DALI's indices of the TFRecords, NAME.idx")
     parser.add_argument("--partial", action="store_true", help="go without TFRecord files that are missing")
-    add_common(parser)
+    arguments.add_statistics(parser)
+    arguments.add_workers(parser)
+    arguments.add_overwrite(parser)
     options = parser.parse_args(argv)
 
     def run() -> None:

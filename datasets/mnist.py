@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mpibow.data import idx
+from mpibow.data import arguments, idx
 from mpibow.data.conversion import Part, exit_code, fetch, file_checksum, write_parts
 from mpibow.errors import RecordError
 
@@ -28,6 +28,7 @@ PARTS = {"train": ("train",), "test": ("t10k", "test")}  # EMNIST calls it test
 
 def convert(source: Path, output: Path, *, prefix: str = "", first_label: int = 0, overwrite: bool = False) -> None:
     """Writes output/train and output/test from the four IDX files in `source`, and verifies them; both or nothing."""
+    arguments.prepare(output, overwrite)
     files = {
         part: (_find(source, prefix, part, "images", 3), _find(source, prefix, part, "labels", 1)) for part in PARTS
     }
@@ -103,15 +104,8 @@ def _wanted(source: Path) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--source",
-        type=Path,
-        default=Path("data/source/mnist"),
-        help="folder of the four IDX files, .gz or not (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--output", type=Path, default=Path("data/mnist"), help="gets train and test (default: %(default)s)"
-    )
+    arguments.add_source(parser, "folder of the four IDX files, .gz or not", default="data/source/mnist")
+    arguments.add_output(parser, "data/mnist")
     parser.add_argument(
         "--download", action="store_true", help="first get MNIST's files that --source lacks from " + MIRROR
     )
@@ -123,7 +117,7 @@ def main(argv: list[str] | None = None) -> int:
         metavar="N",
         help="the files' lowest label, which becomes 0 (EMNIST letters: 1)",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace the data set that is there")
+    arguments.add_overwrite(parser)
     options = parser.parse_args(argv)
     if options.download and options.prefix:
         parser.error("--download gets MNIST only; get the files of --prefix yourself")

@@ -1,11 +1,12 @@
 """Writes NumPy arrays as records: images of unsigned bytes or floats, and a label for each.
 
-python datasets/numpy_arrays.py --train mnist.npz --output data/mnist
+python datasets/numpy_arrays.py --source mnist.npz --output data/mnist
 python datasets/numpy_arrays.py --train-images x.npy --train-labels y.npy --test-fraction 0.1 --output data/mine
 
 Images are (n, height, width, channels), (n, channels, height, width) or (n, height, width), uint8 or floats, which
 are stored as float32. Labels are integers (n,) or (n, 1). Arrays are read an image at a time: they may be larger
-than memory. An .npz file as Keras has them (x_train, y_train, x_test, y_test) needs no more options.
+than memory. --source is an .npz file of the arrays x_train, y_train, x_test and y_test, as Keras has them, or a folder
+of .npy files of these names; the others are for other names.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mpibow.data import arguments
 from mpibow.data.arrays import Stored, keys, stored
 from mpibow.data.conversion import Part, exit_code, file_checksum, write_parts
-from mpibow.data.labels import numbered, remapped, stratified
+from mpibow.data.labels import numbered, remapped, set_aside
 from mpibow.errors import RecordError
 
 LAYOUTS = ("nhwc", "nchw", "nhw")
@@ -52,6 +54,7 @@ def convert(
     Without a test pair `test_fraction` of the training one is set aside, the same of every class. `remap` numbers
     the labels that occur from 0; else they must count from 0, up to `classes` where that is given.
     """
+    arguments.prepare(output, overwrite)
     if "test" not in pairs and test_fraction is None:
         raise RecordError(
             f"{pairs['train'].images}: has no test set; give one, or set some aside by --test-fraction 0.1"
@@ -68,7 +71,8 @@ def convert(
     about = f"NumPy arrays, layout {layouts['train']}" + ("; labels renumbered" if remap else "")
     if "test" not in pairs:
         assert test_fraction is not None
-        chosen["test"] = _aside(pairs["train"].labels, labels, test_fraction, seed)
+        values = labels[str(pairs["train"].labels)].astype(np.int64)
+        chosen["test"] = set_aside(range(len(values)), values, test_fraction, seed, pairs["train"].labels)
         chosen["train"] = ~chosen["test"]
         about += f"; {test_fraction} of every class set aside to test, seed {seed}"
     parts = {}
@@ -83,6 +87,15 @@ def convert(
 def files(images: Path, labels: Path) -> Pair:
     """Arrays of two .npy files."""
     return Pair(stored(images), stored(labels))
+
+
+def folder(source: Path) -> dict[str, Pair]:
+    """Arrays of the .npy files x_train, y_train, x_test and y_test in a folder."""
+    paths = {name: [source / f"{key}.npy" for key in pair] for name, pair in KERAS.items()}
+    there = {name: pair for name, pair in paths.items() if any(path.exists() for path in pair)}
+    if "train" not in there:
+        raise RecordError(f"{source}: has no {KERAS['train'][0]}.npy; say which by --train-images and --train-labels")
+    return {name: files(*pair) for name, pair in there.items()}
 
 
 def archives(train: Path, test: Path | None, named: tuple[str, str] | None) -> dict[str, Pair]:
@@ -144,14 +157,6 @@ def _labels(pair: Pair) -> np.ndarray:
     return labels.whole().reshape(-1)
 
 
-def _aside(stored_labels: Stored, labels: Mapping[str, np.ndarray], fraction: float, seed: int) -> np.ndarray:
-    values = labels[str(stored_labels)].astype(np.int64)
-    aside = stratified(values, fraction, seed)
-    if not aside.any():
-        raise RecordError(f"{stored_labels}: --test-fraction {fraction} of {len(values):,} records is none; take more")
-    return aside
-
-
 def _samples(images: Stored, layout: str, labels: np.ndarray, chosen: np.ndarray) -> Iterator[tuple[np.ndarray, int]]:
     for record, (image, label, wanted) in enumerate(zip(images.rows(), labels.tolist(), chosen.tolist(), strict=True)):
         if not wanted:
@@ -166,8 +171,10 @@ def _samples(images: Stored, layout: str, labels: np.ndarray, chosen: np.ndarray
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", type=Path, metavar="NPZ", help=".npz file of images and labels to train")
-    parser.add_argument("--test", type=Path, metavar="NPZ", help="one to test; not needed where --train has both")
+    arguments.add_source(parser, "see above", needed=False)
+    arguments.add_output(parser, "data/arrays")
+    for part in ("train", "test"):
+        parser.add_argument(f"--{part}", type=Path, metavar="NPZ", help=f".npz file of images and labels to {part}")
     parser.add_argument(
         "--images-key", metavar="KEY", help="name of the images in .npz files (default: x_train, x_test)"
     )
@@ -175,32 +182,26 @@ def main(argv: list[str] | None = None) -> int:
     for part in ("train", "test"):
         for kind in ("images", "labels"):
             parser.add_argument(f"--{part}-{kind}", type=Path, metavar="NPY", help=f".npy file of the {kind} to {part}")
-    parser.add_argument("--output", type=Path, required=True, help="gets train and test")
     parser.add_argument("--layout", choices=LAYOUTS, help="order of the images' axes (default: what the shape tells)")
-    parser.add_argument(
-        "--test-fraction",
-        type=float,
-        metavar="F",
-        help="where there is no test set: set aside this part of every class",
-    )
-    parser.add_argument("--seed", type=int, default=1, help="chooses which ones (default: %(default)s)")
     parser.add_argument("--remap", action="store_true", help="number the labels that occur from 0, in their order")
-    parser.add_argument("--classes", type=int, metavar="N", help="classes there are, where some have no image")
-    parser.add_argument("--overwrite", action="store_true", help="replace the data set that is there")
+    parser.add_argument("--classes", type=arguments.positive, metavar="N", help="how many, where some have no image")
+    arguments.add_split(parser)
+    arguments.add_overwrite(parser)
     options = parser.parse_args(argv)
     if fault := _fault(options):
         parser.error(fault)
 
     def run() -> None:
-        if options.train:
-            named = (options.images_key, options.labels_key) if options.images_key else None
-            pairs = archives(options.train, options.test, named)
+        named = (options.images_key, options.labels_key) if options.images_key else None
+        if options.source and options.source.is_dir():
+            pairs = folder(options.source)
+        elif options.source or options.train:
+            pairs = archives(options.source or options.train, options.test, named)
         else:
             pairs = {"train": files(options.train_images, options.train_labels)}
             if options.test_images:
                 pairs["test"] = files(options.test_images, options.test_labels)
-        if options.test_fraction is not None and "test" in pairs:
-            raise RecordError(f"{pairs['test'].images}: is a test set, so leave out --test-fraction")
+        arguments.refuse_split(options.test_fraction, pairs["test"].images if "test" in pairs else None)
         convert(
             pairs,
             options.output,
@@ -218,20 +219,16 @@ def main(argv: list[str] | None = None) -> int:
 def _fault(options: argparse.Namespace) -> str | None:
     """What is wrong with the command line, if anything."""
     single = [options.train_images, options.train_labels, options.test_images, options.test_labels]
-    if bool(options.train) == any(single):
-        return "give --train, or --train-images and --train-labels"
-    if not options.train and (not all(single[:2]) or bool(single[2]) != bool(single[3]) or options.test):
+    if bool(options.source) + bool(options.train) + any(single) != 1:
+        return "give one of --source, --train, and --train-images with --train-labels"
+    if options.test and not options.train:
+        return "--test goes with --train"
+    if any(single) and (not all(single[:2]) or bool(single[2]) != bool(single[3])):
         return "images and labels go together: --train-images and --train-labels, --test-images and --test-labels"
     if bool(options.images_key) != bool(options.labels_key):
         return "--images-key and --labels-key go together"
-    if options.test_fraction is not None and not 0 < options.test_fraction < 1:
-        return f"--test-fraction must lie between 0 and 1, got {options.test_fraction}"
-    if options.seed < 0:
-        return f"--seed must be at least 0, got {options.seed}"
     if options.remap and options.classes is not None:
         return "--remap finds the classes itself, so leave out --classes"
-    if options.classes is not None and options.classes < 1:
-        return f"--classes must be at least 1, got {options.classes}"
     return None
 
 

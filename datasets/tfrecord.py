@@ -1,22 +1,21 @@
 """Writes TFRecord files of tf.Examples as records: JPEG, PNG, or pixels as bytes, floats or integers.
 
-python datasets/tfrecord.py --train 'data/source/train-*' --list
-python datasets/tfrecord.py --train 'data/source/train-*' --test 'data/source/test-*' --output data/mine \\
+python datasets/tfrecord.py --source data/source/mine --list
+python datasets/tfrecord.py --source data/source/mine --output data/mine \\
     --image-feature image/encoded --label-feature image/class/label --first-label 1
-python datasets/tfrecord.py --train data/source/mnist.tfrecord --test-fraction 0.1 --output data/mine \\
+python datasets/tfrecord.py --source data/source/mnist.tfrecord --test-fraction 0.1 --output data/mine \\
     --image-feature image_floats --shape 1,28,28 --label-feature image_class
 """
 
 from __future__ import annotations
 
 import argparse
-import glob
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from mpibow.data.arguments import STATISTICS, add_common, add_split, positive, prepare, shape
+from mpibow.data import arguments
 from mpibow.data.conversion import exit_code, file_checksum, spreader, write_parts
 from mpibow.data.entries import Entries, Reader, part_of, split, watched
 from mpibow.data.examples import Image, Pixels, Wanted, first, merged, missing, pieces, survey
@@ -28,8 +27,7 @@ LARGE = 4 << 30
 
 
 def convert(
-    train: Sequence[Path],
-    test: Sequence[Path],
+    files: Mapping[str, Sequence[Path]],
     output: Path,
     wanted: Wanted = Wanted(),  # noqa: B008
     *,
@@ -41,7 +39,7 @@ def convert(
     seed: int = 1,
     classes: int | None = None,
     partial_sets: bool = False,
-    statistics: int = STATISTICS,
+    statistics: int = arguments.STATISTICS,
     workers: int = 1,
     overwrite: bool = False,
 ) -> None:
@@ -49,8 +47,7 @@ def convert(
 
     `pixels` says what raw images are, `encode` (jpeg or png) what encoded ones become where they are of both kinds.
     """
-    prepare(output, overwrite)
-    files = {name: list(paths) for name, paths in (("train", train), ("test", test)) if paths}
+    arguments.prepare(output, overwrite)
     if not partial_sets and (gone := missing([path for paths in files.values() for path in paths])):
         raise RecordError(f"{', '.join(gone[:5])}: {len(gone):,} files of a set are not there; --partial goes without")
     with spreader(workers) as each:
@@ -69,17 +66,14 @@ def convert(
         highest = max(int(entries.labels().max()) for entries in parts.values())
         _check_labels(parts, highest, classes, wanted)
         if test_fraction is not None:
-            parts["train"], parts["test"] = split(parts["train"], test_fraction, seed)
-            for name, entries in parts.items():
-                if not len(entries):
-                    raise RecordError(f"{files['train'][0]}: --test-fraction {test_fraction} leaves no image to {name}")
+            parts = split(parts["train"], test_fraction, seed, files["train"][0])
         count = classes or highest + 1
         made = {
             name: part_of(
                 entries,
                 Reader(Image(wanted), make),
                 each,
-                f"{name}: {files.get(name, train)[0].name} ...",
+                f"{name}: {files.get(name, files['train'])[0].name} ...",
                 encoding=encoding,
                 workers=workers,
                 statistics=statistics,
@@ -146,15 +140,6 @@ def _checksums(files: Sequence[Path]) -> dict[str, str]:
     return {path.name: file_checksum(path) for path in files}
 
 
-def _files(pattern: str | None) -> list[Path]:
-    if pattern is None:
-        return []
-    found = [Path(name) for name in sorted(glob.glob(pattern)) if Path(name).is_file()]
-    if not found:
-        raise RecordError(f"{pattern}: there are no such files")
-    return found
-
-
 def _pixels(options: argparse.Namespace, train: Path) -> Pixels | None:
     """As the options say or, without --shape, the features image/shape and image/dtype of an exported data set."""
     dtype, dimensions = options.dtype, options.shape
@@ -173,10 +158,8 @@ def _pixels(options: argparse.Namespace, train: Path) -> Pixels | None:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--train", required=True, metavar="GLOB", help="files, quoted: 'data/source/train-*'")
-    parser.add_argument("--test", metavar="GLOB", help="files of the test part")
-    add_split(parser)
-    parser.add_argument("--output", type=Path, default=Path("data/tfrecord"), help="gets train, test (%(default)s)")
+    arguments.add_parts(parser, "TFRecord files")
+    arguments.add_output(parser, "data/tfrecord")
     parser.add_argument(
         "--list", action="store_true", help="print the features of the first example, and write nothing"
     )
@@ -187,9 +170,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--first-label", type=int, default=0, metavar="N", help="the lowest label, which becomes 0 (default: 0)"
     )
-    parser.add_argument("--classes", type=positive, metavar="N", help="number of classes (default: those there are)")
     parser.add_argument(
-        "--shape", type=shape, metavar="C,H,W", help="of images that are pixels: bytes, floats, integers"
+        "--classes", type=arguments.positive, metavar="N", help="number of classes (default: those there are)"
+    )
+    parser.add_argument(
+        "--shape", type=arguments.shape, metavar="C,H,W", help="of images that are pixels: bytes, floats, integers"
     )
     parser.add_argument(
         "--layout", choices=["chw", "hwc"], default="chw", help="hwc: channels come last (default: chw)"
@@ -199,20 +184,22 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--decode", action="store_true", help="decode every image, to find damaged ones; takes longer")
     parser.add_argument("--index", type=Path, metavar="DIR", help="DALI's indices, NAME.idx: one file by many workers")
     parser.add_argument("--partial", action="store_true", help="go without files that are missing from a set")
-    add_common(parser)
+    arguments.add_split(parser)
+    arguments.add_statistics(parser)
+    arguments.add_workers(parser)
+    arguments.add_overwrite(parser)
     options = parser.parse_args(argv)
-    if options.test and options.test_fraction:
-        parser.error("--test-fraction is for sources without --test")
+    arguments.refuse_parts(parser, options)
 
     def run() -> None:
-        train, test = _files(options.train), _files(options.test)
+        files = arguments.given_parts(options)
         if options.list:
-            print(listing(train[0]))
+            print(listing(files["train"][0]))
             return
-        pixels = _pixels(options, train[0])
+        arguments.refuse_split(options.test_fraction, files["test"][0] if "test" in files else None)
+        pixels = _pixels(options, files["train"][0])
         convert(
-            train,
-            test,
+            files,
             options.output,
             Wanted(
                 options.image_feature,

@@ -69,7 +69,7 @@ class Session:
             self._plan = job.training_plan()
             self.layout = self._plan.layout
         self._reading = self.config.data or Data("given")
-        facts = comm.share(find_facts(job.kernels.name == "cuda", comm.local_size))
+        facts = comm.share(find_facts(comm.local_size))
         self._choice = choose(self._reading.pipeline, job.train, facts)
         origin = find_origin(job, comm, resume)
         with ExitStack() as stack:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.data.encoded import image_size
+from mpibow.data.imagesize import size_of
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
 
@@ -91,9 +91,9 @@ def _sizes(data: RecordSet) -> dict[str, Any]:
     for sample in chosen:
         try:
             image, _ = data.record(sample)
-            height, width = image_size(image)
+            height, width = size_of(image)
             rows.append((width, height, len(image)))
-        except RecordError:
+        except (RecordError, ValueError):
             continue
     found: dict[str, Any] = {"sampled": len(chosen), "unreadable": len(chosen) - len(rows)}
     for name, values in zip(("width", "height", "bytes"), zip(*rows, strict=True), strict=False):

@@ -13,12 +13,10 @@ byte          size     field
 from __future__ import annotations
 
 import os
-import re
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from glob import glob
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -57,19 +55,6 @@ class Indexed:
         if len(data) != size:
             raise RecordError(f"{self.path}: record {record}: the file has become shorter; {AGAIN}")
         return data
-
-
-def find(place: str) -> list[Path]:
-    """The files that a folder holds, that a pattern like 'data/train-*' matches, or the one of this name.
-
-    They are sorted by the numbers in their names: 2 before 10. Raises RecordError where there are none.
-    """
-    path = Path(place)
-    found = path.iterdir() if path.is_dir() else map(Path, [place] if path.is_file() else glob(place))
-    files = [file for file in found if file.is_file() and not file.name.startswith(".")]
-    if not files:
-        raise RecordError(f"{place}: there are no such files; name a folder, or a pattern in quotes")
-    return sorted(files, key=_numbers)
 
 
 def index(path: Path) -> Indexed:
@@ -157,7 +142,3 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             yield file
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
-
-
-def _numbers(path: Path) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", str(path)) if part]

@@ -7,15 +7,15 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from mpibow.data.dataset import Array
+from mpibow.data.damage import decoding, undecodable
 from mpibow.data.decoders import Decoder, OnDevice, OnHost, Raw, Run, Windows
 from mpibow.data.imagesize import size_of
+from mpibow.data.photo import alike
 from mpibow.data.recordset import RecordSet
 from mpibow.data.slots import Slot
 from mpibow.errors import DamagedRecord, DeviceError, MpibowError
 
-LARGEST = 1 << 26  # pixels of an image, 200 MB once decoded; whatever says that it has more is no photograph
-AGAIN = "convert the data again, or set data.on_corrupt=skip"
+INSTALL = "pip install 'mpibow[dali]'"
 
 
 def available() -> str:
@@ -26,7 +26,7 @@ def available() -> str:
         except ModuleNotFoundError:  # not even the package that it is a part of
             missing = True
         if missing:
-            return f"{name} is not installed: pip install 'mpibow[dali]'"
+            return f"{name} is not installed: {INSTALL}"
     return ""
 
 
@@ -59,9 +59,9 @@ class Dali:
         self._most = samples
         try:
             self._pipe = self._built(samples)
-        except RuntimeError as error:
+        except (RuntimeError, ImportError) as error:
             where = "CPUs" if device is None else f"GPU {device}"
-            raise DeviceError(f"data.pipeline: dali can't begin on {where}: {error}") from error
+            raise DeviceError(f"data.pipeline: dali can't begin on {where}: {error}; set data.pipeline=host") from error
 
     def begin(self, slots: list[Slot]) -> None:
         run = Run.of(slots)
@@ -105,7 +105,8 @@ class Dali:
             try:
                 run.images[row], run.labels[row] = self._data.encoded(sample), self._data.label(sample)
                 if not self._data.shape:
-                    run.sides[row] = self._sides(sample, run.images[row])
+                    with decoding(self._data, sample):
+                        run.sides[row], run.images[row] = size_of(run.images[row]), alike(run.images[row])
                 break
             except DamagedRecord as error:
                 sample = self._replaced(error)
@@ -115,18 +116,6 @@ class Dali:
         if self._damaged is None:
             raise error
         return self._damaged(error)
-
-    def _sides(self, sample: int, image: Array) -> tuple[int, int]:
-        try:
-            height, width = size_of(image)
-        except ValueError as error:
-            raise self._damage(sample, str(error)) from error
-        if height * width > LARGEST:
-            raise self._damage(sample, f"it has {height} x {width} pixels, and at most {LARGEST} are decoded")
-        return height, width
-
-    def _damage(self, sample: int, why: str) -> DamagedRecord:
-        return DamagedRecord(f"{self._data.where(sample)}: cannot be decoded: {why}; {AGAIN}", sample)
 
     def _mend(self, run: Run, error: RuntimeError) -> None:
         """Replaces what DALI can't decode, which it is asked for sample by sample; sets run.error where that fails."""
@@ -142,7 +131,7 @@ class Dali:
                         break
                     except RuntimeError:
                         pipe, found, sample = None, True, int(run.samples[row])
-                        self._take(run, row, self._replaced(self._damage(sample, "DALI refuses it")))
+                        self._take(run, row, self._replaced(undecodable(self._data, sample, "DALI refuses it")))
                         self._decoder.plan(run)
             if not found:
                 raise DeviceError(f"data.pipeline: dali failed: {error}") from error

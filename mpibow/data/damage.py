@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
 from mpibow.data.dataset import Array, Dataset
-from mpibow.errors import DamagedRecord, RecordError
+from mpibow.data.photo import why
+from mpibow.data.recordset import RecordSet
+from mpibow.errors import DamagedRecord, MpibowError, RecordError
 
 T = TypeVar("T")
 NAMED = 5  # damaged samples, where there are too many to go on
+
+
+def undecodable(data: RecordSet, sample: int, reason: str) -> DamagedRecord:
+    """The damage of an image whose bytes are those that were written."""
+    remedy = "convert the data again, or set data.on_corrupt=skip"
+    return DamagedRecord(f"{data.where(sample)}: cannot be decoded: {reason}; {remedy}", sample)
+
+
+@contextmanager
+def decoding(data: RecordSet, sample: int) -> Iterator[None]:
+    """Raises DamagedRecord for whatever a decoder makes of bytes that are no image."""
+    try:
+        yield
+    except (MpibowError, MemoryError):
+        raise
+    except Exception as error:
+        raise undecodable(data, sample, why(error)) from error
 
 
 class Damages:

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 
 import numpy as np
 
-from mpibow.data.damage import Damages, Intact
+from mpibow.data.damage import Damages, Intact, decoding
 from mpibow.data.dataset import COUNTER, Array
-from mpibow.data.photo import Photo, open_photo, take
+from mpibow.data.imagesize import size_of
+from mpibow.data.photo import take
 from mpibow.data.recordset import RecordSet
 from mpibow.data.settings import Image
 from mpibow.data.slots import Slot
 from mpibow.data.window import centre_windows, random_windows
-from mpibow.errors import DamagedRecord
-
-AGAIN = "convert the data again, or set data.on_corrupt=skip"
 
 
 class Decoded:
@@ -45,26 +41,20 @@ class Decoded:
         To train on where there are counters (n, 4), of a slot, to evaluate otherwise. Raises DamagedRecord naming the
         first that cannot be read or decoded; what the arrays hold then is undefined.
         """
-        numbers, photos = samples.tolist(), deque[Photo]()
-        for number in numbers:
-            with self._decoding(number):
-                photos.append(open_photo(self.records.encoded(number)))
-        sizes = np.array([[photo.height, photo.width] for photo in photos])
-        windows = self.centre(sizes) if counters is None else self.windows(sizes, counters)
+        numbers = samples.tolist()
+        stored, sizes = zip(*map(self._stored, numbers), strict=True)
+        sides = np.array(sizes)
+        windows = self.centre(sides) if counters is None else self.windows(sides, counters)
         for row, number in enumerate(numbers):
-            with self._decoding(number):
-                take(photos.popleft(), windows[row], images[row])  # a photo holds its pixels until it is forgotten
+            with decoding(self.records, number):
+                take(stored[row], sides[row], windows[row], images[row])
             labels[row] = self.records.label(number)
 
-    @contextmanager
-    def _decoding(self, sample: int) -> Iterator[None]:
-        try:
-            yield
-        except (DamagedRecord, MemoryError):
-            raise
-        except Exception as error:  # whatever Pillow makes of bytes that are no image
-            why = str(error).lower() or type(error).__name__
-            raise DamagedRecord(f"{self.records.where(sample)}: cannot be decoded: {why}; {AGAIN}", sample) from error
+    def _stored(self, sample: int) -> tuple[Array, tuple[int, int]]:
+        """A sample's bytes (n,), and the sides of its image."""
+        with decoding(self.records, sample):
+            data = self.records.encoded(sample)
+            return data, size_of(data)
 
     def centre(self, sizes: Array) -> Array:
         """The windows (n, 4) to evaluate in images of `sizes` (n, 2), height and width."""

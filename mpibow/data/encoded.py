@@ -1,30 +1,19 @@
-"""Encoded images (JPEG, PNG): their sides, and mean and standard deviation of their pixels once decoded."""
+"""Encoded images (JPEG, PNG): mean and standard deviation of their pixels once decoded."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from io import BytesIO
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
 
 from mpibow.data.conversion import progress, spreader
+from mpibow.data.photo import open_photo, why
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]
-FORMATS = ("JPEG", "PNG")
 BYTES_A_VALUE = frozenset(("1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr"))  # Pillow's modes that fit uint8
-
-
-def image_size(data: bytes) -> tuple[int, int]:
-    """Height and width as its header says; reads no pixel. Raises RecordError where it is no image."""
-    try:
-        with Image.open(BytesIO(data), formats=FORMATS) as image:
-            return image.height, image.width
-    except Exception as error:  # Pillow raises whatever a damaged file leads it into
-        raise RecordError(f"cannot be decoded: {_why(error)}") from error
 
 
 def evenly(count: int, wanted: int) -> list[int]:
@@ -64,15 +53,9 @@ def moments_of(
 def histogram(data: bytes) -> Array | str:
     """How often each value occurs, (3, 256) int64 for R, G, B; or, in words, why it cannot be decoded."""
     try:
-        with Image.open(BytesIO(data), formats=FORMATS) as image:
+        with open_photo(data) as image:
             if image.mode not in BYTES_A_VALUE:
                 return f"cannot be used: it has more than 8 bits a channel (Pillow's mode {image.mode})"
             return np.array(image.convert("RGB").histogram(), np.int64).reshape(3, 256)
-    except Exception as error:
-        return f"cannot be decoded: {_why(error)}"
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, UnidentifiedImageError):
-        return f"it is neither {' nor '.join(FORMATS)}"  # Pillow's own words name an address in memory
-    return str(error).lower() or type(error).__name__
+    except Exception as error:  # Pillow raises whatever a damaged file leads it into
+        return f"cannot be decoded: {why(error)}"

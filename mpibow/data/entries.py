@@ -20,6 +20,7 @@ from google_crc32c import value as crc32c
 
 from mpibow.data.conversion import Part, progress
 from mpibow.data.encoded import evenly, moments_of
+from mpibow.data.labels import ranks, set_aside
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]
@@ -215,32 +216,13 @@ def lots(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 def limited(entries: Entries, most: int) -> Entries:
     """The first `most` of every label."""
     labels = entries.labels()
-    return entries.take(_rank(np.arange(len(labels)), labels) < most)
+    return entries.take(ranks(np.arange(len(labels)), labels) < most)
 
 
-def split(entries: Entries, fraction: float, seed: int) -> tuple[Entries, Entries]:
-    """Train and test: of every label that share, to the nearest number but not all, whose names' hashes are lowest.
-
-    So an image's place hangs on its name and the seed, not on the order; one that is added moves one other at most.
-    """
-    keys = np.array([_hash(f"{seed}/{entry.name}") for entry in entries], np.uint64)
-    labels = entries.labels()
-    counts = np.bincount(labels)
-    test = _rank(keys, labels) < np.minimum(np.floor(counts * fraction + 0.5), counts - 1)[labels]
-    return entries.take(~test), entries.take(test)
-
-
-def _rank(keys: Array, labels: Array) -> Array:
-    """(n,): how many images of the same label have a lower key."""
-    order = np.lexsort((keys, labels))
-    ordered = labels[order]
-    rank = np.empty(len(labels), np.int64)
-    rank[order] = np.arange(len(labels)) - np.searchsorted(ordered, ordered)
-    return rank
-
-
-def _hash(text: str) -> int:
-    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:8])
+def split(entries: Entries, fraction: float, seed: int, source: object) -> dict[str, Entries]:
+    """Train and test, as `labels.set_aside` chooses them by their names."""
+    test = set_aside((entry.name for entry in entries), entries.labels(), fraction, seed, source)
+    return {"train": entries.take(~test), "test": entries.take(test)}
 
 
 def refuse_empty_and_twice(entries: Entries) -> None:

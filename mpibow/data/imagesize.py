@@ -8,12 +8,14 @@ PNG = b"\x89PNG\r\n\x1a\n"
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15; the others are tables and an extension
 _ALONE = frozenset({0x01, *range(0xD0, 0xD8)})  # TEM, RST0 to RST7: markers without a length
 _SCAN, _END = 0xDA, 0xD9
+LARGEST = 1 << 26  # pixels of an image, 200 MB once decoded; whatever says that it has more is no photograph
 
 
 def size_of(image: Array | bytes) -> tuple[int, int]:
     """(height, width) of a JPEG (ITU-T T.81, B.2) or PNG (its specification, 11.2.2), bytes or (n,) uint8, as stored.
 
-    An orientation that a camera has noted is not applied. Raises ValueError where the bytes are neither, or end early.
+    An orientation that a camera has noted is not applied. Raises ValueError where the bytes are neither, end early, or
+    say that there are more than LARGEST pixels.
     """
     data = memoryview(image) if isinstance(image, bytes) else image.data
     if bytes(data[:2]) == b"\xff\xd8":
@@ -26,6 +28,8 @@ def size_of(image: Array | bytes) -> tuple[int, int]:
         raise ValueError("neither a JPEG nor a PNG")
     if height == 0 or width == 0:
         raise ValueError(f"an image of {height} x {width} pixels")
+    if height * width > LARGEST:
+        raise ValueError(f"it has {height} x {width} pixels, and at most {LARGEST} are decoded")
     return height, width
 
 

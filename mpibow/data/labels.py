@@ -1,8 +1,9 @@
-"""Labels of a data set that is being converted: numbered from 0, and split evenly between train and test."""
+"""Labels of a data set that is being converted: numbered from 0, and some of each set aside to test."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -44,23 +45,29 @@ def remapped(labels: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, 
     return places, tuple(map(str, there))
 
 
-def stratified(labels: Array, fraction: float, seed: int) -> Array:
-    """Which records (n,) bool to set aside: of every class its share, rounded so that all together are too.
+def set_aside(names: Iterable[object], labels: Array, fraction: float, seed: int, source: object) -> Array:
+    """Which images (n,) bool are test: of every class that share, to the nearest number but never all.
 
-    A class of n records gives n * `fraction` rounded down; the classes with the largest rests (of equal ones the
-    lowest) one more, until the total is right. Every class keeps at least one. The same for the same seed.
+    They are those whose names' hashes with the seed are lowest, so an image's place hangs on its name and the seed, not
+    on the order, and one that is added moves one other at most. Raises RecordError, naming `source`, where it is none.
     """
     assert 0 < fraction < 1
+    keys = np.array([_hash(f"{seed}/{name}") for name in names], np.uint64)
     counts = np.bincount(labels)
-    shares = counts * fraction
-    taken = np.floor(shares).astype(np.int64)
-    rests = np.where(taken + 1 < counts, shares - taken, -1.0)  # one that would keep none gives no more
-    more = round(float(shares.sum())) - int(taken.sum())
-    for label in np.argsort(-rests, kind="stable")[: max(more, 0)]:
-        taken[label] += rests[label] > 0
-    order = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, len(labels)]))).permutation(len(labels))
-    by_class = order[np.argsort(labels[order], kind="stable")]  # the classes in turn, each shuffled
-    starts = np.repeat(np.cumsum(counts) - counts, counts)
-    aside = np.zeros(len(labels), bool)
-    aside[by_class[np.arange(len(labels)) - starts < np.repeat(taken, counts)]] = True
-    return aside
+    test: Array = ranks(keys, labels) < np.minimum(np.floor(counts * fraction + 0.5), counts - 1)[labels]
+    if not test.any():
+        raise RecordError(f"{source}: --test-fraction {fraction} of {len(test):,} images is none; take more")
+    return test
+
+
+def ranks(keys: Array, labels: Array) -> Array:
+    """(n,): how many images of the same label have a lower key."""
+    order = np.lexsort((keys, labels))
+    ordered = labels[order]
+    rank = np.empty(len(labels), np.int64)
+    rank[order] = np.arange(len(labels)) - np.searchsorted(ordered, ordered)
+    return rank
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogateescape")).digest()[:8])

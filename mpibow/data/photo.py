@@ -1,43 +1,74 @@
-"""Encoded images to arrays: decoded, made RGB, and one window of them resized."""
+"""Encoded images to arrays: decoded by Pillow, made RGB, and one window of them scaled."""
 
 from __future__ import annotations
 
-import io
+import warnings
+from collections.abc import Callable
+from functools import cache
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from mpibow.data.dataset import Array
+from mpibow.data.imagesize import PNG
+from mpibow.kernels.numpy.resize import reach
+from mpibow.kernels.numpy.resize import resize as reference
 
-LARGEST = 1 << 26  # pixels of an image, 200 MB once decoded; whatever says that it has more is no photograph
-
+Scale = Callable[[Array, Array, Array, Array, Array], None]  # kernels.numpy.resize.resize
 Photo = Image.Image
-Image.preinit()  # once, before threads open images
+
+# Once, before threads open images. Of ImageNet's JPEG files alone Pillow warns dozens of times, of Exif data that
+# nobody reads here; warnings.catch_warnings is not for threads.
+Image.preinit()
+warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 
 
-def open_photo(data: Array) -> Photo:
-    """The JPEG or PNG in bytes (n,), of which only the header is read so far. Raises ValueError where that is none."""
-    try:
-        image = Image.open(io.BytesIO(data.data), formats=("JPEG", "PNG"))
-    except UnidentifiedImageError:
-        raise ValueError("it is no JPEG and no PNG") from None  # Pillow names an address in memory
-    width, height = image.size
-    if width * height > LARGEST:
-        raise ValueError(f"it has {height} x {width} pixels, and at most {LARGEST} are decoded")
-    return image
+def open_photo(data: Array | bytes | Path, formats: tuple[str, ...] | None = ("JPEG", "PNG")) -> Photo:
+    """The image in bytes (n,) or in a file, of which only the header is read so far. Closed, a file is closed too.
 
-
-def take(image: Photo, window: Array, out: Array) -> None:
-    """Resizes `window`, (top, left, height, width) in pixels, to uint8 out (3, size, size), red, green, blue.
-
-    Pillow's bilinear filter, a triangle as wide as the scale, is the definition; libraries other than Pillow may differ
-    by a few of 255 levels. Raises what Pillow raises where the bytes are damaged.
+    `formats` are Pillow's names, None for all it knows. Raises ValueError where the image is in none of them, and
+    whatever a damaged header leads Pillow into; so does decoding it.
     """
-    top, left, height, width = window.tolist()
-    box = (left, top, min(left + width, image.width), min(top + height, image.height))  # a float's error over the edge
-    photo = rgb(image).resize(out.shape[2:0:-1], Image.Resampling.BILINEAR, box=box)
-    for plane, band in zip(out, photo.split(), strict=True):
-        plane[...] = band
+    file = data if isinstance(data, Path) else BytesIO(data if isinstance(data, bytes) else data.data)
+    try:
+        return Image.open(file, formats=formats)
+    except UnidentifiedImageError:  # whose own words name an address in memory
+        kind = f"{' or '.join(formats)} image" if formats else "image that Pillow reads"
+        raise ValueError(f"it is no {kind}") from None
+
+
+def why(error: Exception) -> str:
+    """What is wrong with an image, within a message: a ValueError of ours, or whatever Pillow raises."""
+    text = str(error)
+    return (text if isinstance(error, ValueError) else text.lower()) or type(error).__name__
+
+
+def take(data: Array, sides: Array, window: Array, out: Array) -> None:
+    """Decodes bytes (n,) of an image of `sides`, height and width, and scales a window to uint8 out (3, size, size).
+
+    `window` is (top, left, height, width) in pixels; out is red, green, blue. `kernels.numpy.resize` is the definition,
+    and what computes where numba is not installed: the same bits, slower. Raises ValueError where the bytes are no
+    image or one of other sides, and what Pillow raises where they are damaged.
+    """
+    image = open_photo(data)
+    if (image.height, image.width) != tuple(sides):
+        raise ValueError(f"its pixels are {image.height} x {image.width}, its header says {sides[0]} x {sides[1]}")
+    (part,) = reach(window[None], sides[None], out.shape[1])
+    top, left, height, width = part.tolist()
+    pixels = np.asarray(rgb(image.crop((left, top, left + width, top + height))))
+    scale()(pixels, part, sides, window, out)
+
+
+def alike(data: Array) -> Array:
+    """The bytes (n,), of which every decoder makes the same: a PNG of 16 bits a channel becomes one of its upper 8."""
+    if bytes(data[:8]) != PNG or bytes(data[24:25]) != b"\x10":
+        return data
+    file = BytesIO()
+    rgb(open_photo(data)).save(file, "PNG", compress_level=0)
+    return np.frombuffer(file.getvalue(), np.uint8)
 
 
 def rgb(image: Photo) -> Photo:
@@ -49,3 +80,13 @@ def rgb(image: Photo) -> Photo:
         return image
     image.info.pop("transparency", None)
     return image.convert("RGB")
+
+
+@cache
+def scale() -> Scale:
+    """What scales: compiled, so that no lock is held meanwhile, where numba is there."""
+    if find_spec("numba") is None:
+        return reference
+    from mpibow.kernels.compiled.resize import scale as compiled
+
+    return compiled

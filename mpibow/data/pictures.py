@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterator, Sequence
-from io import BytesIO
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageDraw, ImageFont, UnidentifiedImageError
+from PIL import Image, ImageDraw, ImageFont
 from PIL.Image import Resampling
 
+from mpibow.data.photo import open_photo, why
 from mpibow.data.recordset import RecordSet
 from mpibow.errors import RecordError
 
@@ -24,16 +23,11 @@ GAP, LINE = 4, 14  # pixels between pictures, and of the line of text below one
 def decode(data: Array, encoding: str, name: str) -> Image.Image:
     """The image in the bytes (n,), all of it decoded. Raises RecordError, beginning with `name`, where it is none."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of large images: these are data, not an upload
-            image = Image.open(BytesIO(data.data), formats=[encoding.upper()])
-            image.load()
-            return image
-    except UnidentifiedImageError:  # whose own words name an address in memory
-        raise RecordError(f"{name}: is no {encoding} image; convert the data again") from None
+        image = open_photo(data, (encoding.upper(),))
+        image.load()
+        return image
     except Exception as error:  # Pillow raises whatever a damaged image leads it into
-        why = str(error).lower() or type(error).__name__
-        raise RecordError(f"{name}: cannot be decoded: {why}; convert the data again") from error
+        raise RecordError(f"{name}: cannot be decoded: {why(error)}; convert the data again") from error
 
 
 def sheet(data: RecordSet, samples: Sequence[int]) -> Image.Image:

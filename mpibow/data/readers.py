@@ -27,10 +27,9 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Facts:
-    """What one rank sees: what DALI lacks ('' if nothing), whether it has a GPU, the node's free bytes and ranks."""
+    """What one rank sees: what DALI lacks ('' if nothing), the node's free bytes and ranks."""
 
     dali: str
-    gpu: bool
     memory: int
     ranks: int
 
@@ -43,8 +42,8 @@ class Choice:
     why: str
 
 
-def find_facts(gpu: bool, ranks: int) -> Facts:
-    return Facts(dali.available(), gpu, psutil.virtual_memory().available, ranks)
+def find_facts(ranks: int) -> Facts:
+    return Facts(dali.available(), psutil.virtual_memory().available, ranks)
 
 
 def refuse(wanted: Wanted, data: Samples) -> None:
@@ -61,20 +60,29 @@ def refuse(wanted: Wanted, data: Samples) -> None:
 def choose(wanted: Wanted, data: Samples, facts: Sequence[Facts]) -> Choice:
     """The same pipeline for all ranks, a pure function of the `facts` of all. Raises ConfigError."""
     refuse(wanted, data)
-    lacking = next((fact.dali for fact in facts if fact.dali), "")
+    lacking = _lacking(facts)
     if wanted == "dali" and lacking:
         raise ConfigError(f"data.pipeline: dali can't be taken: {lacking}")
     if wanted != "auto":
         return Choice(wanted, "as data.pipeline says")
     if isinstance(data, Decoded):
-        if not all(fact.gpu for fact in facts):
-            return Choice("host", "DALI is for ranks with a GPU")
-        return Choice("host", lacking) if lacking else Choice("dali", "every rank has a GPU")
+        if lacking:
+            return Choice("host", f"dali gives the same images faster, but {lacking}")
+        return Choice("dali", "NVIDIA DALI is installed on every rank")
     if not isinstance(data, RecordSet):
         return Choice("host", "")  # the data are in memory
     need, share = size_of(data), min(fact.memory // (4 * fact.ranks) for fact in facts)
     compared = f"{need / MIB:,.1f} MiB, a quarter of a rank's free memory is {share / MIB:,.1f} MiB"
     return Choice("resident" if need <= share else "host", compared)
+
+
+def _lacking(facts: Sequence[Facts]) -> str:
+    """Why DALI can't be taken, '' if it can."""
+    without = [rank for rank, fact in enumerate(facts) if fact.dali]
+    if not without:
+        return ""
+    where = f"rank {without[0]}: " if len(without) < len(facts) else ""
+    return where + facts[without[0]].dali
 
 
 def size_of(data: RecordSet) -> int:
@@ -132,7 +140,7 @@ def described(choice: Choice, data: Samples, threads: int) -> str:
 def remedy(choice: Choice, data: Samples, threads: int) -> str:
     """What makes samples come faster."""
     if isinstance(data, Decoded):
-        other = "" if choice.kind == "dali" else ", or data.pipeline=dali on GPUs"
+        other = "" if choice.kind == "dali" else f", or data.pipeline=dali ({dali.INSTALL})"
         return f"set data.workers above {threads} where cores are free, bind more cores to a rank{other}"
     if choice.kind == "resident" or not isinstance(data, RecordSet):
         return "set prefetch higher, or leave learners' threads a core less"

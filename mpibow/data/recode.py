@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,9 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageOps
 
 from mpibow.data.encoded import BYTES_A_VALUE
+from mpibow.data.photo import open_photo, why
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]
@@ -81,10 +81,10 @@ def kind_of(data: bytes | memoryview) -> str | None:
 def header(path: Path) -> Header:
     """Reads no pixel. Raises RecordError, naming the file, where it is no image that Pillow reads."""
     try:
-        with _silent(), Image.open(path) as image:
+        with open_photo(path, formats=None) as image:
             return Header(image.format or "", image.mode, (image.height, image.width))
     except Exception as error:  # Pillow raises whatever a damaged file leads it into
-        raise RecordError(f"{path}: cannot be decoded: {_why(error)}") from error
+        raise RecordError(f"{path}: cannot be decoded: {why(error)}") from error
 
 
 def png(array: Array) -> bytes:
@@ -97,22 +97,14 @@ def png(array: Array) -> bytes:
 @contextmanager
 def _opened(data: bytes) -> Iterator[Image.Image]:
     try:
-        with _silent(), Image.open(BytesIO(data)) as image:
+        with open_photo(data, formats=None) as image:
             if image.mode not in BYTES_A_VALUE:
                 raise RecordError(f"has more than 8 bits a channel (Pillow's mode {image.mode}); convert it to 8 bits")
             yield image
     except RecordError:
         raise
     except Exception as error:
-        raise RecordError(f"cannot be decoded: {_why(error)}") from error
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Of ImageNet's JPEG files alone Pillow warns dozens of times, of Exif data that nobody reads here."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
+        raise RecordError(f"cannot be decoded: {why(error)}") from error
 
 
 def _plain(image: Image.Image, channels: int | None, size: tuple[int, int] | None, crop: bool) -> Image.Image:
@@ -126,9 +118,3 @@ def _plain(image: Image.Image, channels: int | None, size: tuple[int, int] | Non
     if crop:  # the largest part in the middle that has the new sides' ratio
         return ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
     return plain.resize((width, height), Image.Resampling.BILINEAR)  # Pillow's averages where it makes smaller
-
-
-def _why(error: Exception) -> str:
-    if isinstance(error, UnidentifiedImageError):
-        return "it is no image that Pillow reads"
-    return str(error).lower() or type(error).__name__

@@ -12,6 +12,7 @@ from PIL import Image
 
 from mpibow.data.dataset import Array
 from mpibow.data.recordset import RecordSet, open_records, write_records
+from mpibow.kernels.numpy.resize import resize
 
 SAMPLE = Path(__file__).parents[2].parent / "shared/data/imagenet-sample/imagenet-1000class-400smallest.tar"
 MOMENTS = ([120.0, 115.0, 105.0], [60.0, 59.0, 61.0])
@@ -48,9 +49,19 @@ def records(folder: Path, images: Sequence[tuple[bytes, int]], encoding: str = "
     return open_records(folder)
 
 
-def resized(image: Image.Image, box: Sequence[float], size: int) -> Array:
-    """Pillow's own, (3, size, size): the whole call, beside ours."""
-    seen = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box=tuple(box))
+def scaled(image: Image.Image, window: Sequence[float], size: int) -> Array:
+    """By the reference, (3, size, size): of the whole image, in one go."""
+    pixels, out = np.asarray(image.convert("RGB")), np.zeros((3, size, size), np.uint8)
+    sides = np.array(pixels.shape[:2])
+    resize(pixels, np.array([0, 0, *sides]), sides, np.array(window), out)
+    return out
+
+
+def resized(image: Image.Image, window: Sequence[float], size: int) -> Array:
+    """By Pillow alone, which differs from the reference by one level at most."""
+    top, left, height, width = window
+    box = (left, top, min(left + width, image.width), min(top + height, image.height))
+    seen = image.convert("RGB").resize((size, size), Image.Resampling.BILINEAR, box=box)
     return np.asarray(seen).transpose(2, 0, 1)
 
 

@@ -76,8 +76,8 @@ def expected(data: RecordSet, sample: int, counter: Array, choose: Any = windows
     """What Pillow decodes of a sample, scaled by the reference."""
     image = np.asarray(pillow.open(io.BytesIO(data.record(sample)[0])).convert("RGB"))
     (window,) = choose(np.array([image.shape[:2]]), counter[None])
-    out = np.zeros((3, size, size), np.uint8)
-    resize(image, window, out)
+    out, sides = np.zeros((3, size, size), np.uint8), np.array(image.shape[:2])
+    resize(image, np.array([0, 0, *sides]), sides, window, out)
     return out
 
 
@@ -388,15 +388,18 @@ def test_what_is_no_samples_fault(jpegs: RecordSet) -> None:
 
 
 @needs_dali
-@pytest.mark.parametrize(("device", "where"), [(None, "CPUs"), (3, "GPU 3")])
+@pytest.mark.parametrize(
+    ("device", "where", "error"), [(None, "CPUs", ImportError("no gast")), (3, "GPU 3", RuntimeError("no driver"))]
+)
 def test_where_it_cannot_begin(
-    jpegs: RecordSet, monkeypatch: pytest.MonkeyPatch, device: int | None, where: str
+    jpegs: RecordSet, monkeypatch: pytest.MonkeyPatch, device: int | None, where: str, error: Exception
 ) -> None:
     def fail(*_: Any) -> None:
-        raise RuntimeError("no driver")
+        raise error
 
     monkeypatch.setattr(Dali, "_built", fail)
-    with pytest.raises(DeviceError, match=rf"^data\.pipeline: dali can't begin on {where}: no driver$"):
+    message = rf"^data\.pipeline: dali can't begin on {where}: {error}; set data\.pipeline=host$"
+    with pytest.raises(DeviceError, match=message):
         Dali(jpegs, windows, SIZE, threads=1, device=device)
 
 

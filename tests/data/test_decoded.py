@@ -22,7 +22,7 @@ from mpibow.data.slots import Slot, fill_counter
 from mpibow.data.timeline import fixed
 from mpibow.data.window import centre_windows, random_windows
 from mpibow.errors import DamagedRecord
-from tests.data.photos import bars, encode, picture, records, resized
+from tests.data.photos import bars, encode, picture, records, scaled
 
 COUNT, SIZE, SEED, AREA, ASPECT = 41, 8, 5, (0.2, 0.9), (0.75, 4 / 3)
 pytestmark = pytest.mark.timeout(60)
@@ -35,7 +35,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> RecordSet:
 
 
 def expected(data: RecordSet, sample: int, epoch: int | None) -> Array:
-    """By Pillow alone: to train on in `epoch`, or to evaluate."""
+    """To train on in `epoch`, or to evaluate: decoded by Pillow, scaled by the reference."""
     image = Image.open(BytesIO(data.record(sample)[0]))
     sizes = np.array([[image.height, image.width]])
     if epoch is None:
@@ -44,8 +44,7 @@ def expected(data: RecordSet, sample: int, epoch: int | None) -> Array:
         counter = np.zeros((1, 4), np.uint32)
         fill_counter(counter, SEED, epoch, np.array([sample]))
         window = random_windows(sizes, counter, AREA, ASPECT)[0]
-    top, left, height, width = window
-    return resized(image, (left, top, left + width, top + height), SIZE)
+    return scaled(image, window, SIZE)
 
 
 def damages(limit: int = 0) -> Damages:
@@ -136,12 +135,12 @@ def test_an_image_that_cannot_be_decoded(tmp_path: Path, bad: bytes) -> None:
     images[17] = (bad, 0)
     stored = records(tmp_path / "train", images)
     data = Decoded(stored, Size(SIZE), AREA)
-    why = "it is no jpeg and no png" if bad == b"no image" else "truncated file read"
+    why = "neither a JPEG nor a PNG" if bad == b"no image" else "truncated file read"
     if bad != b"no image":
         try:
             Image.open(BytesIO(bad)).load()
         except OSError as error:
-            why = str(error).lower()
+            why = str(error)
     message = (
         f"{tmp_path}/train/train-00000.mpr: record 17: cannot be decoded: {why}; "
         "convert the data again, or set data.on_corrupt=skip"

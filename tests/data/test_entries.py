@@ -8,8 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 from google_crc32c import value as crc32c
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mpibow.data.conversion import spreader
 from mpibow.data.entries import (
@@ -26,6 +24,7 @@ from mpibow.data.entries import (
     refuse_empty_and_twice,
     split,
 )
+from mpibow.data.labels import set_aside
 from mpibow.errors import RecordError
 
 
@@ -78,34 +77,16 @@ def test_choices_and_labels() -> None:
     assert len(Entries([])) == 0
 
 
-def test_a_split_by_hand() -> None:
-    """The lowest of the hashes in sha256sum's output for '1/g/0.x' and so on, of every class apart."""
+def test_a_split_by_name() -> None:
     entries = Entries([group([0] * 4), group([1] * 6, "h/")])
-    train, test = split(entries, 0.5, 1)
-    hashes = {name: hashlib.sha256(f"1/{name}".encode()).hexdigest() for name in names(entries)}
-    lowest = sorted(names(entries)[:4], key=hashes.get)[:2] + sorted(names(entries)[4:], key=hashes.get)[:3]
-    assert sorted(names(test)) == sorted(lowest)
-    assert sorted(names(train) + names(test)) == sorted(names(entries))
-    assert names(train) == [name for name in names(entries) if name not in lowest]  # the order stays
-
-
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.floats(0.01, 0.99), st.integers(0, 5))
-def test_a_split_is_stratified_and_stable(labels: list[int], fraction: float, seed: int) -> None:
-    train, test = split(Entries([group(labels)]), fraction, seed)
-    for label in set(labels):
-        count = labels.count(label)
-        wanted = min(int(np.floor(count * fraction + 0.5)), count - 1)
-        assert (test.labels() == label).sum() == wanted
-    again = split(Entries([group(labels[::-1], names=[f"{i}.x" for i in range(len(labels))][::-1])]), fraction, seed)
-    assert sorted(names(again[1])) == sorted(names(test))  # names decide, not the order
-    more = split(Entries([group([*labels, labels[0]])]), fraction, seed)
-    assert len(set(names(test)) - set(names(more[1]))) <= 1
-    assert len(train) + len(test) == len(labels)
-
-
-def test_seeds_differ() -> None:
-    entries = Entries([group([0] * 40)])
-    assert names(split(entries, 0.5, 1)[1]) != names(split(entries, 0.5, 2)[1])
+    found = split(entries, 0.5, 1, "/source")
+    aside = set_aside(names(entries), entries.labels(), 0.5, 1, "/source")
+    for part, chosen in (("train", ~aside), ("test", aside)):
+        assert names(found[part]) == [name for name, there in zip(names(entries), chosen, strict=True) if there]
+    assert [len(found[part]) for part in ("train", "test")] == [5, 5]
+    with pytest.raises(RecordError) as caught:
+        split(entries, 0.01, 1, "/source")
+    assert str(caught.value) == "/source: --test-fraction 0.01 of 10 images is none; take more"
 
 
 def test_lots_are_small() -> None:

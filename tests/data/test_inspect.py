@@ -238,7 +238,7 @@ def test_images_that_cannot_be_drawn(tmp_path: Path, capsys: pytest.CaptureFixtu
     text = encoded(tmp_path / "text", [png((2, 2)), b"text"], [0, 0])
     for folder, message in (
         (two, f"{two}: images have 2 channels, a sheet can draw 1 or 3"),
-        (text, f"{text}/text-00000.mpr: record 1: is no png image; convert the data again"),
+        (text, f"{text}/text-00000.mpr: record 1: cannot be decoded: it is no PNG image; convert the data again"),
     ):
         assert inspected(capsys, folder, "--sheet", tmp_path / "a.png", code=3) == f"error: {message}\n"
     assert not (tmp_path / "a.png").exists()

@@ -1,13 +1,16 @@
-"""Labels are numbered from 0, and a test set is set aside that has its share of every class."""
+"""Labels are numbered from 0, and a test set is set aside that has its share of every class, whatever the order."""
 
 from __future__ import annotations
+
+import hashlib
+from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.data.labels import numbered, remapped, stratified
+from mpibow.data.labels import numbered, ranks, remapped, set_aside
 from mpibow.errors import RecordError
 
 
@@ -53,28 +56,45 @@ def test_any_integers_are_numbered_in_their_order() -> None:
 
 
 def test_a_tenth_by_hand() -> None:
-    labels = np.repeat([0, 1, 2], [100, 25, 5])  # shares 10, 2.5, 0.5: 13 in all, the one to round up is class 1's
-    aside = stratified(labels, 0.1, seed=1)
-    assert np.bincount(labels[aside], minlength=3).tolist() == [10, 3, 0]
-    assert np.array_equal(aside, stratified(labels, 0.1, seed=1))
-    other = stratified(labels, 0.1, seed=2)
-    assert not np.array_equal(aside, other)
-    assert np.flatnonzero(aside)[:10].tolist() != list(range(10))  # not simply the first ones
+    """Of 100, 25 and 5 images 10, 3 (of 2.5) and 1 (of 0.5), the lowest of what sha256sum says of 1/0, 1/1, ..."""
+    labels = np.repeat([0, 1, 2], [100, 25, 5])
+    aside = set_aside(range(130), labels, 0.1, 1, "mine")
+    assert np.bincount(labels[aside]).tolist() == [10, 3, 1]
+    hashes = [hashlib.sha256(f"1/{number}".encode()).hexdigest() for number in range(130)]
+    assert np.flatnonzero(aside)[:10].tolist() == sorted(sorted(range(100), key=hashes.__getitem__)[:10])
+    assert not np.array_equal(aside, set_aside(range(130), labels, 0.1, 2, "mine"))
 
 
-def test_a_class_keeps_its_last_record() -> None:
-    assert not stratified(array(0, 1, 1, 1), 0.9, seed=1)[0]
+def test_ranks() -> None:
+    assert ranks(array(5, 3, 9, 3), array(1, 0, 1, 0)).tolist() == [0, 0, 1, 1]
 
 
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=80), st.floats(0.01, 0.99), st.integers(0, 9))
-def test_every_class_has_its_share(labels: list[int], fraction: float, seed: int) -> None:
-    values = np.array(labels)
-    counts, taken = (
-        np.bincount(values),
-        np.bincount(values[stratified(values, fraction, seed)], minlength=max(labels) + 1),
-    )
-    assert (np.abs(taken - counts * fraction) < 1 + 1e-9).all()
-    assert (taken < np.maximum(counts, 1)).all()
-    assert (
-        abs(taken.sum() - len(labels) * fraction) <= 0.5 + 1e-9 or (taken[counts > 0] + 1 >= counts[counts > 0]).any()
-    )
+def test_a_class_keeps_its_last_image() -> None:
+    assert set_aside("abcd", array(0, 1, 1, 1), 0.9, 1, "mine").tolist().count(True) == 2
+
+
+@pytest.mark.parametrize(("labels", "fraction"), [((0, 0, 0), 0.1), ((0, 1, 2), 0.9)])
+def test_nothing_to_test(labels: tuple[int, ...], fraction: float) -> None:
+    with pytest.raises(RecordError) as caught:
+        set_aside(range(3), array(*labels), fraction, 1, "mine")
+    assert str(caught.value) == f"mine: --test-fraction {fraction} of 3 images is none; take more"
+
+
+@given(st.lists(st.integers(0, 3), min_size=2, max_size=40), st.floats(0.2, 0.99), st.integers(0, 5), st.randoms())
+def test_a_share_of_every_class(labels: list[int], fraction: float, seed: int, random: Random) -> None:
+    """Whatever the order; one image more moves at most one other."""
+    labels = [*labels, 0, 0, 0]  # three of 0.2 or more: one at least
+    named = list(enumerate(labels))
+
+    def chosen(images: list[tuple[int, int]]) -> set[int]:
+        names, values = zip(*images, strict=True)
+        aside = set_aside(names, np.array(values), fraction, seed, "mine")
+        return {name for name, which in zip(names, aside, strict=True) if which}
+
+    test = chosen(named)
+    for label in set(labels):
+        count, found = labels.count(label), sum(labels[name] == label for name in test)
+        assert found == min(int(np.floor(count * fraction + 0.5)), count - 1)
+    random.shuffle(named)
+    assert chosen(named) == test
+    assert len(test - chosen([*named, (len(labels), labels[0])])) <= 1

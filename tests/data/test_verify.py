@@ -103,12 +103,12 @@ def test_decode_names_what_cannot_be_decoded(tmp_path: Path, capsys: pytest.Capt
     again = "; convert the data again"
     lines = err.splitlines()
     assert len(lines) == 5
-    assert lines[0] == f"error: {jpegs}/jpegs-00000.mpr: record 1: is no jpeg image{again}"
+    assert lines[0] == f"error: {jpegs}/jpegs-00000.mpr: record 1: cannot be decoded: it is no JPEG image{again}"
     assert lines[1].startswith(f"error: {jpegs}/jpegs-00000.mpr: record 3: cannot be decoded: image file is truncated")
     assert lines[1].endswith(again)
-    assert lines[2] == f"error: {jpegs}/jpegs-00000.mpr: record 4: is no jpeg image{again}"
+    assert lines[2] == f"error: {jpegs}/jpegs-00000.mpr: record 4: cannot be decoded: it is no JPEG image{again}"
     assert lines[3].startswith(f"error: {pngs}/pngs-00000.mpr: record 1: cannot be decoded: ")
-    assert lines[4] == f"error: {pngs}/pngs-00000.mpr: record 2: is no png image{again}"
+    assert lines[4] == f"error: {pngs}/pngs-00000.mpr: record 2: cannot be decoded: it is no PNG image{again}"
 
 
 def test_a_png_that_claims_to_be_huge_is_refused_before_it_is_decoded(tmp_path: Path) -> None:

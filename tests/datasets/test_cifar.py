@@ -447,7 +447,7 @@ def test_the_output_is_named_after_the_set(tmp_path: Path, monkeypatch: pytest.M
 def test_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     for words, message in (
         (["--download"], "--download needs --set cifar10 or --set cifar100"),
-        (["--workers", "0"], "--workers must be at least 1, got 0"),
+        (["--workers", "0"], "argument --workers: must be at least 1, got 0"),
     ):
         with pytest.raises(SystemExit) as caught:
             cifar.main(words)

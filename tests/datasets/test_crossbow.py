@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mpibow import records
-from mpibow.data.crossbow import find, index
+from mpibow.data.crossbow import index
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 from tests.datasets.scripts import ROOT, script
@@ -143,18 +143,15 @@ def test_files_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert sorted(sources) == [f"{tmp_path}/more/part-2", f"{tmp_path}/train/part-2"]
 
 
-def test_files_are_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_both_parts(tmp_path: Path) -> None:
     words = source(tmp_path)
-    (tmp_path / "train" / ".hidden").write_bytes(b"?")
-    (tmp_path / "train" / "folder").mkdir()
-    two, ten = tmp_path / "train" / "part-2", tmp_path / "train" / "part-10"
-    for place in (tmp_path / "train", tmp_path / "train" / "*", tmp_path / "t*" / "part-*[02]"):
-        assert find(str(place)) == [two, ten]
-    assert find(str(two)) == [two]
-    for place in (tmp_path / "empty", tmp_path / "train" / "*.bin"):
-        words[1] = str(place)
-        message = "there are no such files; name a folder, or a pattern in quotes"
-        assert refusal(tmp_path, capsys, words) == f"{place}: {message}"
+    assert crossbow.main(["--source", str(tmp_path), *words[4:]]) == 0
+    check(tmp_path / "output" / "train", IMAGES[:7])
+    check(tmp_path / "output" / "test", IMAGES[7:])
+
+
+def test_files_to_train_and_to_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = source(tmp_path)
     words[1] = str(tmp_path / "t*" / "*")
     assert refusal(tmp_path, capsys, words) == (
         f"{tmp_path}/test/part-1: is both to train and to test; give other files to --train or --test"
@@ -243,7 +240,7 @@ def test_arguments_and_an_existing_output(tmp_path: Path, capsys: pytest.Capture
         with pytest.raises(SystemExit) as caught:
             crossbow.main([*words, f"--{name}", "0"])
         assert caught.value.code == 2
-        assert capsys.readouterr().err.endswith(f"error: --{name} must be at least 1, got 0\n")
+        assert capsys.readouterr().err.endswith(f"error: argument --{name}: must be at least 1, got 0\n")
     assert crossbow.main(words) == 0
     assert crossbow.main(words) == 3
     message = f"error: {tmp_path}/output: exists already; overwrite it (--overwrite) or choose another name\n"

@@ -123,7 +123,7 @@ def test_which_folder_is_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     )
     assert refusal(source, capsys, "--test-folder", "dev") == f"{source}: has no folder dev (--test-folder)"
     assert refusal(source, capsys, "--test-folder=val", "--test-fraction=0.5") == (
-        f"{source}/val: is the test part; move it elsewhere, or leave out --test-fraction"
+        f"{source}/val: is there to test on, so leave out --test-fraction"
     )
     assert run(source, "--test-folder", "val") == 0
     assert records(source, "test") == [(image(2), 0)]
@@ -275,7 +275,10 @@ def test_sources_without_images(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (source / "a").mkdir()
     assert refusal(source, capsys) == f"{source}: has no images in its folders"
     write(source, {"a/1.jpg": image(1)})
-    assert refusal(source, capsys, "--test-fraction=0.9") == f"{source}: --test-fraction 0.9 leaves no image to test"
+    assert (
+        refusal(source, capsys, "--test-fraction=0.9")
+        == f"{source}: --test-fraction 0.9 of 1 images is none; take more"
+    )
 
 
 @pytest.mark.parametrize(

@@ -99,11 +99,27 @@ def test_floats_are_stored_as_float32(tmp_path: Path, dtype: str) -> None:
 def test_keras_arrays_are_found(tmp_path: Path, pack: object) -> None:
     path = tmp_path / "mnist.npz"
     pack(path, x_train=IMAGES[:, 0], y_train=LABELS, x_test=IMAGES[:4, 1], y_test=LABELS[:4])
-    assert convert(tmp_path, "--train", path) == 0
+    assert convert(tmp_path, "--source", path) == 0
     check(tmp_path, IMAGES[:, :1], LABELS)
     check(tmp_path, IMAGES[:4, 1:2], LABELS[:4], "test")
     checksum = "md5 " + hashlib.md5(path.read_bytes()).hexdigest()
     assert open_records(tmp_path / "output" / "test").manifest.sources == {"mnist.npz": checksum}
+
+
+def test_a_folder_of_keras_arrays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    assert refusal(tmp_path, capsys, "--source", source) == (
+        f"{source}: has no x_train.npy; say which by --train-images and --train-labels"
+    )
+    for name, array in {"x_train": IMAGES, "y_train": LABELS, "x_test": IMAGES[:4], "y_test": LABELS[:4]}.items():
+        np.save(source / f"{name}.npy", array)
+    assert convert(tmp_path, "--source", source) == 0
+    check(tmp_path, IMAGES, LABELS)
+    check(tmp_path, IMAGES[:4], LABELS[:4], "test")
+    (source / "y_test.npy").unlink()
+    assert convert(tmp_path, "--source", source, "--overwrite") == 3
+    assert capsys.readouterr().err == f"error: {source}/y_test.npy: cannot be read: no such file or directory\n"
 
 
 def test_keys_by_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +151,7 @@ def test_a_test_set_is_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[s
         f"{tmp_path}/train_images.npy: has no test set; give one, or set some aside by --test-fraction 0.1"
     )
     assert refusal(tmp_path, capsys, *words, "--test-fraction", 0.01) == (
-        f"{tmp_path}/train_labels.npy: --test-fraction 0.01 of 20 records is none; take more"
+        f"{tmp_path}/train_labels.npy: --test-fraction 0.01 of 20 images is none; take more"
     )
     parts = []
     for seed in (1, 1, 2):
@@ -155,7 +171,7 @@ def test_a_test_set_is_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[s
     capsys.readouterr()
     assert convert(tmp_path, *words, "--test-images", words[1], "--test-labels", words[3], "--test-fraction", 0.4) == 3
     assert capsys.readouterr().err == (
-        f"error: {tmp_path}/train_images.npy: is a test set, so leave out --test-fraction\n"
+        f"error: {tmp_path}/train_images.npy: is there to test on, so leave out --test-fraction\n"
     )
 
 
@@ -195,6 +211,7 @@ def test_values_that_are_not_finite(tmp_path: Path, capsys: pytest.CaptureFixtur
         )
 
 
+ONE_OF = "give one of --source, --train, and --train-images with --train-labels"
 REMEDY = "; save it .astype(np.uint8) if they lie in 0 to 255, else .astype(np.float32)"
 
 
@@ -284,8 +301,10 @@ def test_train_and_test_are_alike(tmp_path: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "give --train, or --train-images and --train-labels"),
-        (("--train", "a", "--train-images", "b"), "give --train, or --train-images and --train-labels"),
+        ((), ONE_OF),
+        (("--train", "a", "--train-images", "b"), ONE_OF),
+        (("--train", "a", "--source", "b"), ONE_OF),
+        (("--source", "a", "--test", "b"), "--test goes with --train"),
         (
             ("--train-images", "a"),
             "images and labels go together: --train-images and --train-labels, --test-images and --test-labels",
@@ -295,10 +314,10 @@ def test_train_and_test_are_alike(tmp_path: Path, capsys: pytest.CaptureFixture[
             "images and labels go together: --train-images and --train-labels, --test-images and --test-labels",
         ),
         (("--train", "a", "--images-key", "x"), "--images-key and --labels-key go together"),
-        (("--train", "a", "--test-fraction", "1"), "--test-fraction must lie between 0 and 1, got 1.0"),
-        (("--train", "a", "--seed", "-1"), "--seed must be at least 0, got -1"),
+        (("--train", "a", "--test-fraction", "1"), "argument --test-fraction: must lie above 0 and below 1, got 1"),
+        (("--train", "a", "--seed", "-1"), "argument --seed: must be at least 0, got -1"),
         (("--train", "a", "--remap", "--classes", "3"), "--remap finds the classes itself, so leave out --classes"),
-        (("--train", "a", "--classes", "0"), "--classes must be at least 1, got 0"),
+        (("--train", "a", "--classes", "0"), "argument --classes: must be at least 1, got 0"),
     ],
 )
 def test_arguments(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str) -> None:

@@ -281,7 +281,9 @@ def test_labels_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert refusal(tmp_path, capsys, f"--train={tmp_path}/x*") == f"{tmp_path}/x*: there are no such files"
+    assert refusal(tmp_path, capsys, f"--train={tmp_path}/x*") == (
+        f"{tmp_path}/x*: there are no such files; name a folder, or a pattern in quotes"
+    )
     write(tmp_path / "train-00001-of-00003.tfrecord", *images([0]))
     words = [f"--train={tmp_path}/train-*"]
     assert refusal(tmp_path, capsys, *words) == (
@@ -302,8 +304,18 @@ def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
 def test_a_fraction_that_leaves_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(tmp_path / "a", *images([0, 1]))
     assert refusal(tmp_path, capsys, f"--train={tmp_path}/a", "--test-fraction=0.5") == (
-        f"{tmp_path}/a: --test-fraction 0.5 leaves no image to test"
+        f"{tmp_path}/a: --test-fraction 0.5 of 2 images is none; take more"
     )
+
+
+def test_a_folder_with_both_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write(tmp_path / "in/train-00000-of-00001", *images([0, 1, 0]))
+    write(tmp_path / "in/validation-00000-of-00001", *images([1]))
+    assert refusal(tmp_path, capsys, f"--source={tmp_path}/in", "--test-fraction=0.5") == (
+        f"{tmp_path}/in/validation-00000-of-00001: is there to test on, so leave out --test-fraction"
+    )
+    assert run(tmp_path, f"--source={tmp_path}/in") == 0
+    assert [len(records(tmp_path / "output" / part)) for part in ("train", "test")] == [3, 1]
 
 
 def test_a_flipped_bit_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -365,11 +377,13 @@ def test_an_existing_output_is_refused_before_anything_is_read(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--train=a", "--test=b", "--test-fraction=0.5"], "--test-fraction is for sources without --test"),
+        (["--source=a", "--train=b"], "give --source, or --train and --test"),
+        (["--source=a", "--test=b"], "give --source, or --train and --test"),
+        (["--test=b"], "give --source, or --train and --test"),
         (["--train=a", "--test-fraction=1"], "argument --test-fraction: must lie above 0 and below 1, got 1"),
         (["--train=a", "--shape=2,2"], "argument --shape: must be CHANNELS,HEIGHT,WIDTH, such as 3,32,32, got '2,2'"),
         (["--train=a", "--workers=0"], "argument --workers: must be at least 1, got 0"),
-        ([], "the following arguments are required: --train"),
+        ([], "give --source, or --train and --test"),
     ],
 )
 def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str], words: list[str], message: str) -> None:
@@ -381,10 +395,10 @@ def test_options_that_do_not_fit(capsys: pytest.CaptureFixture[str], words: list
 def test_convert_as_a_function(tmp_path: Path) -> None:
     path = write(tmp_path / "a", example(x=[bytes(4)], y=[0]))
     wanted = Wanted("x", "y", raw=True)
-    tfrecord.convert([path], [], tmp_path / "b", wanted, pixels=Pixels((1, 2, 2)))
+    tfrecord.convert({"train": [path]}, tmp_path / "b", wanted, pixels=Pixels((1, 2, 2)))
     assert records(tmp_path / "b" / "train") == [(bytes(4), 0)]
     with pytest.raises(RecordError) as caught:
-        tfrecord.convert([path], [], tmp_path / "c", wanted, pixels=Pixels((1, 2, 2)), encode="png")
+        tfrecord.convert({"train": [path]}, tmp_path / "c", wanted, pixels=Pixels((1, 2, 2)), encode="png")
     assert (
         str(caught.value) == f"{path}: record 0: --encode is for JPEG and PNG images, this one is pixels; leave it out"
     )

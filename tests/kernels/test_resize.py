@@ -16,8 +16,8 @@ SIDES, TARGETS = st.integers(1, 60), st.integers(1, 24)
 
 
 def scaled(image: Array, window: Any, size: int) -> Array:
-    out = np.zeros((3, size, size), np.uint8)
-    resize(image, np.array(window, float), out)
+    out, sides = np.zeros((3, size, size), np.uint8), np.array(image.shape[:2])
+    resize(image, np.array([0, 0, *sides]), sides, np.array(window, float), out)
     return out
 
 
@@ -88,6 +88,23 @@ def test_the_compiled_kernel_reads_a_part_and_gives_the_same_bits(cases: list[tu
     assert (guarded[:, -8:] == 7).all()
     for (image, window), out in zip(cases, guarded[:, 8:-8], strict=True):
         np.testing.assert_array_equal(out.reshape(3, size, size), scaled(image, window, size))
+
+
+@given(images(), TARGETS)
+def test_a_part_is_enough(case: tuple[Array, Array], size: int) -> None:
+    """To the reference and to the compiled one, of one image."""
+    pytest.importorskip("numba", reason="numba is not installed: pip install mpibow[cpu]")
+    from mpibow.kernels.compiled.resize import scale
+
+    image, window = case
+    sides = np.array(image.shape[:2])
+    (part,) = reach(window[None], sides[None], size)
+    top, left, height, width = part
+    cut = np.ascontiguousarray(image[top : top + height, left : left + width])
+    for function in (resize, scale):
+        out = np.zeros((3, size, size), np.uint8)
+        function(cut, part, sides, window, out)
+        np.testing.assert_array_equal(out, scaled(image, window, size))
 
 
 @given(st.lists(images(), min_size=1, max_size=3), TARGETS)

@@ -84,6 +84,17 @@ def test_it_says_how_it_is_run(path: Path) -> None:
 
 
 @each
+def test_its_data_are_what_the_converter_writes(path: Path) -> None:
+    """The folders train and test of the --output that its comment names, of a script that is there."""
+    data, text = load(path).data, path.read_text()
+    found = re.search(r"python (datasets/\w+\.py) (?:--source DIR )?--output (\S+)", text)
+    assert data is not None
+    assert found is not None
+    assert (LAUNCH.parent / found[1]).is_file()
+    assert (data.train, data.test) == (f"{found[2]}/train", f"{found[2]}/test")
+
+
+@each
 def test_photographs_are_augmented_as_published(path: Path) -> None:
     config = load(path)
     assert config.data is not None

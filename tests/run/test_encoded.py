@@ -13,6 +13,7 @@ import pytest
 import mpibow
 from mpibow.comm import Single
 from mpibow.config import load_mapping
+from mpibow.data import dali
 from mpibow.data.photo import take
 from mpibow.data.recordset import open_records, write_records
 from mpibow.errors import ConfigError, RecordError
@@ -68,41 +69,62 @@ def test_it_learns(data: Path, tmp_path: Path) -> None:
     assert found.summary.corrupt == 0
 
 
-def test_resume_in_the_middle_of_an_epoch(data: Path, tmp_path: Path) -> None:
-    """Two ranks, unequal learners, windows and flips anew in every epoch: the arrays are the same bytes."""
+needs_dali = pytest.mark.skipif(bool(dali.available()), reason=dali.available())
+PIPELINES = [
+    pytest.param(form, kind, marks=needs_dali if kind == "dali" else (), id=f"{form}-{kind}")
+    for form, kind in (("encoded", "host"), ("encoded", "dali"), ("raw", "host"), ("raw", "resident"), ("raw", "dali"))
+]
+through_each = pytest.mark.parametrize(("form", "kind"), PIPELINES)
+
+
+def through(data: Path, out: Path, form: str, kind: str, **more: Any) -> Job:
+    """A run through one pipeline, with random windows, or places, and flips."""
+    if form == "encoded":
+        return job(data, out, of_data={**AUGMENT, "pipeline": kind}, **more)
+    raw = {"image": None, "augment": {"pad": 1, "flip": True}, "pipeline": kind}
+    return job(data, out, train="raw", test="raw", of_data=raw, **more)
+
+
+@through_each
+def test_resume_in_the_middle_of_an_epoch(data: Path, tmp_path: Path, form: str, kind: str) -> None:
+    """Two ranks, unequal learners, windows and flips anew in every epoch: slots and arrays are the same bytes."""
     cuts = (1, 6, 13)  # 9 samples an iteration: 41 end within the fifth, the tenth, the fourteenth
-
-    def made(out: Path) -> Job:
-        return job(data, out, of_data=AUGMENT, learners=[1, 2])
-
-    tiny.replay(made(tmp_path / "whole"), 2, before=saving(*cuts))
+    whole = tiny.replay(through(data, tmp_path / "whole", form, kind, learners=[1, 2]), 2, before=saving(*cuts))
+    assert [len(rank.slots) for rank in whole] == [24, 24]
     for cut in cuts:
         folder = copy(tmp_path / "whole", tmp_path / str(cut))
-        tiny.run(made(folder), 2, resume=point(folder, cut))
+        again = tiny.replay(through(data, folder, form, kind, learners=[1, 2]), 2, resume=point(folder, cut))
+        for one, other in zip(again, whole, strict=True):
+            assert one.slots == other.slots[cut:], cut
         assert arrays(folder, 24) == arrays(tmp_path / "whole", 24), cut
         assert entries(folder) == entries(tmp_path / "whole"), cut
 
 
+@through_each
 @pytest.mark.parametrize("seed", [1, 2])
-def test_learners_come_and_go_at_random(data: Path, tmp_path: Path, seed: int) -> None:
-    """Every sample once an epoch; ranks agree; threads change no bit."""
+def test_learners_come_and_go_at_random(data: Path, tmp_path: Path, form: str, kind: str, seed: int) -> None:
+    """Every sample once an epoch, on either rank; the ranks agree; a run resumed in between sees the same."""
     generator = np.random.default_rng(seed)
-    changes = {int(t): (int(a), int(b)) for t, a, b in generator.integers(1, 4, (5, 3)) * [[5, 1, 1]]}
+    changes = {int(t): (int(a), int(b)) for t, a, b in generator.integers(1, 4, (5, 3)) * [[4, 1, 1]]}
+    save = saving(10)
 
     def announce(session: Session) -> None:
+        save(session)
         if session.iteration in changes:
             session.coordinator.announce(session.iteration, changes[session.iteration])
 
-    def seen(name: str, workers: int) -> list[tiny.Replay]:
-        of_data = {**AUGMENT, "workers": workers, "pipeline": "host"}
-        return tiny.replay(job(data, tmp_path / name, of_data=of_data, learners=2, prefetch=4), 2, before=announce)
+    def run(folder: Path, **more: Any) -> list[tiny.Replay]:
+        return tiny.replay(through(data, folder, form, kind, learners=2, prefetch=4), 2, before=announce, **more)
 
-    ranks, again = seen("a", 1), seen("b", 3)
-    assert ranks[0].centres == ranks[1].centres == again[0].centres
+    ranks = run(tmp_path / "whole")
+    assert ranks[0].centres == ranks[1].centres
     stream = np.concatenate([np.concatenate([*a, *b]) for a, b in zip(ranks[0].samples, ranks[1].samples, strict=True)])
     for epoch in range(len(stream) // COUNT):
         assert sorted(stream[epoch * COUNT : (epoch + 1) * COUNT]) == list(range(COUNT))
     assert len({tuple(map(len, (a, b))) for a, b in zip(ranks[0].samples, ranks[1].samples, strict=True)}) > 1
+    again = run(copy(tmp_path / "whole", tmp_path / "again"), resume=point(tmp_path / "again", 10))
+    assert [rank.slots for rank in again] == [rank.slots[10:] for rank in ranks]
+    assert [rank.centres for rank in again] == [rank.centres[10:] for rank in ranks]
 
 
 def test_prefetch_and_threads_change_no_bit(data: Path, tmp_path: Path) -> None:
@@ -159,8 +181,11 @@ def test_what_is_refused(
 
 def test_the_log_says_which_pipeline(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     short = {"stop": {"epochs": None, "iterations": 2}}
+    missing = dali.available()
+    taken = "host" if missing else "dali"
+    why = f"dali gives the same images faster, but {missing}" if missing else "NVIDIA DALI is installed on every rank"
     tiny.run(job(data, tmp_path / "a", of_data={"workers": 3}, **short))
-    assert "pipeline: host with 3 threads: DALI is for ranks with a GPU" in capsys.readouterr().err.splitlines()
+    assert f"pipeline: {taken} with 3 threads: {why}" in capsys.readouterr().err.splitlines()
     tiny.run(job(data, tmp_path / "b", train="raw", test="raw", of_data={"image": None, "pipeline": "host"}, **short))
     assert "pipeline: host: as data.pipeline says" in capsys.readouterr().err.splitlines()
     tiny.run(job(data, tmp_path / "c", train="raw", test="raw", of_data={"image": None}, **short))
@@ -185,7 +210,7 @@ def test_resident_changes_no_bit(data: Path, tmp_path: Path) -> None:
 
 def named(data: Path, sample: int) -> str:
     return (
-        f"{data}/damaged/damaged-00000.mpr: record {sample}: cannot be decoded: it is no jpeg and no png; "
+        f"{data}/damaged/damaged-00000.mpr: record {sample}: cannot be decoded: neither a JPEG nor a PNG; "
         "convert the data again, or set data.on_corrupt=skip"
     )
 
@@ -287,12 +312,20 @@ def test_waiting_for_data_is_told(
 
     monkeypatch.setattr("mpibow.data.decoded.take", slow)
     monkeypatch.setattr("mpibow.data.wait.SECONDS", 0.1)
-    tiny.run(job(data, tmp_path, test=None, of_data={"workers": 1}, stop={"epochs": None, "iterations": 60}))
+    tiny.run(
+        job(
+            data,
+            tmp_path,
+            test=None,
+            of_data={"workers": 1, "pipeline": "host"},
+            stop={"epochs": None, "iterations": 60},
+        )
+    )
     said = [
         line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: learners wait for data ")
     ]
     assert said
     assert said[0].endswith(
         "% of the time; set data.workers above 1 where cores are free, bind more cores to a rank, "
-        "or data.pipeline=dali on GPUs"
+        "or data.pipeline=dali (pip install 'mpibow[dali]')"
     )

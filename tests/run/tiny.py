@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -120,10 +121,11 @@ def events(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:
 
 @dataclass
 class Replay:
-    """What one rank saw: the centre's checksum after every iteration, each slot's samples by iteration, the end."""
+    """What one rank saw: the centre's checksum after every iteration, each slot's samples and checksum, the end."""
 
     centres: list[int] = field(default_factory=list)
-    samples: list[list[Array]] = field(default_factory=list)
+    samples: list[list[Array]] = field(default_factory=list)  # by iteration
+    slots: list[list[int]] = field(default_factory=list)  # by iteration
     weights: dict[str, Array] = field(default_factory=dict)
 
 
@@ -141,6 +143,7 @@ class Watched:
     def next(self) -> list[Slot]:
         slots: list[Slot] = self.pipeline.next()
         self.replay.samples.append([slot.samples.copy() for slot in slots if slot.samples is not None])
+        self.replay.slots.append([zlib.crc32(b"".join(map(bytes, slot.arrays.values()))) for slot in slots])
         return slots
 
 

@@ -104,12 +104,12 @@ class Native:
     """A function of SIGNATURE that numba compiles on first use, and keeps on disk."""
 
     def __init__(self, function: Callable[[int, int, int, int], int]) -> None:
+        # What numba keeps it finds by name and by the function's own file, and it has the code of others in it.
+        function.__qualname__ += f"_{_helpers():08x}"
         self._function = function
 
     @cached_property
     def address(self) -> int:
-        # What numba keeps it finds by name and by the function's own file, and it has the code of others in it.
-        self._function.__qualname__ += f"_{_helpers():08x}"
         # error_model: a division by 0 is inf or NaN, as NumPy's; the test that Python wants would keep loops scalar.
         compiled = numba.cfunc(SIGNATURE, nopython=True, cache=True, fastmath=FAST, error_model="numpy")(self._function)
         self._kept = compiled

@@ -104,3 +104,11 @@ def resize(size: int, images: Array, parts: Array, sides: Array, windows: Array,
     blue bytes: at least what `reach` says.
     """
     return command(resized, len(images), size, images, parts, sides, windows, outs)
+
+
+def scale(image: Array, part: Array, sides: Array, window: Array, out: Array) -> None:
+    """One window, as `kernels.numpy.resize.resize` scales it."""
+    assert image.flags.c_contiguous
+    assert out.flags.c_contiguous
+    one = np.array([image.ctypes.data]), part[None], sides[None], window[None], np.array([out.ctypes.data])
+    resize(out.shape[1], *one)()

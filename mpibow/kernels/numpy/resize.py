@@ -30,16 +30,20 @@ def taps(first: float, length: float, count: int, size: int) -> tuple[Array, Arr
     return lows, np.floor(weights / total[:, None] * (1 << BITS) + 0.5).astype(np.int32)
 
 
-def resize(image: Array, window: Array, out: Array) -> None:
-    """Scales `window`, (top, left, height, width), of image (h, w, 3) to out (3, s, s); both uint8.
+def resize(image: Array, part: Array, sides: Array, window: Array, out: Array) -> None:
+    """Scales `window`, (top, left, height, width), of an image of `sides`, height and width, to uint8 out (3, s, s).
 
+    Of the image there is the `part`, as windows have it, whole pixels: uint8 (h, w, 3), at least what `reach` says.
     Columns first, then rows, rounded after each. It is Pillow's BILINEAR with a box, whose bits it gives where that
     takes columns first as well.
     """
-    (height, width, _), size = image.shape, out.shape[1]
-    top, left, rows, columns = map(float, window)
-    wide = _line(image.transpose(2, 0, 1), *taps(left, columns, size, width))  # (3, h, s)
-    out[...] = _line(wide.transpose(0, 2, 1), *taps(top, rows, size, height)).transpose(0, 2, 1)
+    size, (top, left, height, width) = out.shape[1], map(float, window)
+    lows, down = taps(top, height, size, int(sides[0]))
+    columns, across = taps(left, width, size, int(sides[1]))
+    lows, columns = lows - part[0], columns - part[1]
+    rows = image[lows[0] : lows[-1] + down.shape[1]]
+    wide = _line(rows.transpose(2, 0, 1), columns, across)  # (3, h, s)
+    out[...] = _line(wide.transpose(0, 2, 1), lows - lows[0], down).transpose(0, 2, 1)
 
 
 def _line(pixels: Array, lows: Array, weights: Array) -> Array:
