@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpibow.data.example import Feature, encode, parse
+from mpibow.convert.example import Feature, encode, parse
 from mpibow.errors import RecordError
-from tests.data import examples
-from tests.data.examples import field, varint
+from tests.convert import examples
+from tests.convert.examples import field, varint
 
 # features { feature { key: "a" value { int64_list { value: [1, 300] } } } }
 GOLDEN = bytes.fromhex("0a 0e  0a 0c  0a 01 61  12 07  1a 05  0a 03  01 ac 02".replace(" ", ""))

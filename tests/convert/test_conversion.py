@@ -11,7 +11,7 @@ import numpy as np
 import psutil
 import pytest
 
-from mpibow.data.conversion import AHEAD, Part, exit_code, spreader, write_parts
+from mpibow.convert.conversion import AHEAD, Part, exit_code, spreader, write_parts
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 
@@ -67,7 +67,7 @@ def test_an_error_in_a_worker_is_the_callers(workers: int) -> None:
 def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(
         "import itertools, os\n"
-        "from mpibow.data.conversion import spreader\n"
+        "from mpibow.convert.conversion import spreader\n"
         "if __name__ == '__main__':\n"
         "    with spreader(2) as each:\n"
         "        for _ in each(abs, itertools.repeat(1)):\n"

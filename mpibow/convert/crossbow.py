@@ -23,7 +23,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.data.conversion import file_checksum
+from mpibow.convert.conversion import file_checksum
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.data.compressed import Source, opened
+from mpibow.convert.compressed import Source, opened
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]

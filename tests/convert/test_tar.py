@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpibow.data.tar import Member, members, opened
+from mpibow.convert.tar import Member, members, opened
 from mpibow.errors import RecordError
 
 LONG = "a folder/" * 20 + "with a name.JPEG"

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.data import example
+from mpibow.convert import example
+from mpibow.convert.conversion import progress
+from mpibow.convert.recode import png
+from mpibow.convert.tfrecord import write_tfrecord
 from mpibow.data.aside import folder_aside, refused
-from mpibow.data.conversion import progress
-from mpibow.data.recode import png
 from mpibow.data.recordset import SHARD_SIZE, RecordSet, open_records
-from mpibow.data.tfrecord import write_tfrecord
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]

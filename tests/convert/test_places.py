@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mpibow.data.places import files, parts
+from mpibow.convert.places import files, parts
 from mpibow.errors import RecordError
 
 

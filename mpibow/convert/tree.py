@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mpibow.data.entries import Each, Entries, Entry, Group, lots, refuse_empty_and_twice, watched
-from mpibow.data.recode import FORMATS, GREY, Decode, Header, Keep, header
+from mpibow.convert.entries import Each, Entries, Entry, Group, lots, refuse_empty_and_twice, watched
+from mpibow.convert.recode import FORMATS, GREY, Decode, Header, Keep, header
 from mpibow.errors import RecordError
 
 TESTS = ("test", "val", "validation")

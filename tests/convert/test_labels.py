@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.data.labels import numbered, ranks, remapped, set_aside
+from mpibow.convert.labels import numbered, ranks, remapped, set_aside
 from mpibow.errors import RecordError
 
 

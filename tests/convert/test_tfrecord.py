@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpibow.data import tfrecord
-from mpibow.data.tfrecord import Piece, masked, pieces, records, write_tfrecord
+from mpibow.convert import tfrecord
+from mpibow.convert.tfrecord import Piece, masked, pieces, records, write_tfrecord
 from mpibow.errors import RecordError
-from tests.data.examples import crc, frame, write, write_index
+from tests.convert.examples import crc, frame, write, write_index
 
 DATA = [b"first", b"", b"the third one"]
 WHOLE = b"".join(map(frame, DATA))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from mpibow.data.encoded import evenly, histogram, moments_of
+from mpibow.convert.encoded import evenly, histogram, moments_of
 from mpibow.errors import RecordError
 
 RANDOM = np.random.default_rng(2)

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from google_crc32c import value as crc32c
 
-from mpibow.data import example, tfrecord
-from mpibow.data.entries import Entries, Entry, Group
-from mpibow.data.example import Feature
-from mpibow.data.recode import kind_of
+from mpibow.convert import example, tfrecord
+from mpibow.convert.entries import Entries, Entry, Group
+from mpibow.convert.example import Feature
+from mpibow.convert.recode import kind_of
+from mpibow.convert.tfrecord import Piece
 from mpibow.data.records import DTYPES
-from mpibow.data.tfrecord import Piece
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from mpibow.data.recode import Decode, Header, Keep, header, kind_of, png
+from mpibow.convert.recode import Decode, Header, Keep, header, kind_of, png
 from mpibow.errors import RecordError
 
 RANDOM = np.random.default_rng(3)

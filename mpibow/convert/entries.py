@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from google_crc32c import value as crc32c
 
-from mpibow.data.conversion import Part, progress
-from mpibow.data.encoded import evenly, moments_of
-from mpibow.data.labels import ranks, set_aside
+from mpibow.convert.conversion import Part, progress
+from mpibow.convert.encoded import evenly, moments_of
+from mpibow.convert.labels import ranks, set_aside
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]

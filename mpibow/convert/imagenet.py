@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpibow.data import tar
-from mpibow.data.entries import NAMED, Each, Entries, Group, refuse_empty_and_twice, watched
-from mpibow.data.synsets import SYNSET, validation_labels
+from mpibow.convert import tar
+from mpibow.convert.entries import NAMED, Each, Entries, Group, refuse_empty_and_twice, watched
+from mpibow.convert.synsets import SYNSET, validation_labels
 from mpibow.errors import RecordError
 
 FOLDERS = {"train": ("train",), "validation": ("val", "validation")}

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.data.arrays import keys, stored
+from mpibow.convert.arrays import keys, stored
 from mpibow.errors import RecordError
 
 ARRAY = np.random.default_rng(6).normal(size=(5, 3, 2))

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.data.cifar_files import IMAGES, LABEL_BYTES, LABELS, TITLES, VERSIONS, Labels, Version
-from mpibow.data.compressed import ENDS, Source, opened
-from mpibow.data.conversion import file_checksum, progress, spreader
-from mpibow.data.pickled import read_pickle, uint8
+from mpibow.convert.cifar_files import IMAGES, LABEL_BYTES, LABELS, TITLES, VERSIONS, Labels, Version
+from mpibow.convert.compressed import ENDS, Source, opened
+from mpibow.convert.conversion import file_checksum, progress, spreader
+from mpibow.convert.pickled import read_pickle, uint8
 from mpibow.errors import RecordError
 
 Array = npt.NDArray[Any]

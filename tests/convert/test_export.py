@@ -12,11 +12,12 @@ import pytest
 from PIL import Image
 
 from mpibow import records
-from mpibow.data import aside, export
-from mpibow.data.export import class_folders, to_tfrecord
+from mpibow.convert import export
+from mpibow.convert.export import class_folders, to_tfrecord
+from mpibow.data import aside
 from mpibow.data.recordset import RecordSet, open_records, write_records
 from mpibow.errors import RecordError
-from tests.data.examples import crc, example
+from tests.convert.examples import crc, example
 from tests.datasets.scripts import script
 
 RANDOM = np.random.default_rng(5)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from google_crc32c import value as crc32c
 
-from mpibow.data.conversion import spreader
-from mpibow.data.entries import (
+from mpibow.convert.conversion import spreader
+from mpibow.convert.entries import (
     LOT_COUNT,
     LOT_SIZE,
     Entries,
@@ -24,7 +24,7 @@ from mpibow.data.entries import (
     refuse_empty_and_twice,
     split,
 )
-from mpibow.data.labels import set_aside
+from mpibow.convert.labels import set_aside
 from mpibow.errors import RecordError
 
 

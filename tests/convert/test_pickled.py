@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.data.pickled import read_pickle, uint8
+from mpibow.convert.pickled import read_pickle, uint8
 from mpibow.errors import RecordError
-from tests.data import python2
+from tests.convert import python2
 
 PIXELS = np.random.default_rng(3).integers(0, 256, (100, 12), dtype=np.uint8)
 FIELDS = {"data": PIXELS, "labels": [0, 9, 300, 70_000, -1], "name": "batch 1 of 5", "more": ["a", {"b": []}]}

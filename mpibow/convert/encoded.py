@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.data.conversion import progress, spreader
+from mpibow.convert.conversion import progress, spreader
 from mpibow.data.photo import open_photo, why
 from mpibow.errors import RecordError
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from mpibow.data import places
+from mpibow.convert import places
+from mpibow.convert.conversion import cores
 from mpibow.data.aside import check_free, refused
-from mpibow.data.conversion import cores
 from mpibow.errors import RecordError
 
 STATISTICS = 10_000

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.data.synsets import KNOWN, synsets, validation_labels
+from mpibow.convert.synsets import KNOWN, synsets, validation_labels
 from mpibow.errors import RecordError
 from tests.datasets.scripts import ROOT
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, ImageOps
 
-from mpibow.data.encoded import BYTES_A_VALUE
+from mpibow.convert.encoded import BYTES_A_VALUE
 from mpibow.data.photo import open_photo, why
 from mpibow.errors import RecordError
 
