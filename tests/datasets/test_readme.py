@@ -1,0 +1,79 @@
+"""The commands of the README's section on data run as they are written, on small sources made here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpibow import records
+from mpibow.data.recordset import open_records
+from tests.data.photos import encode, picture
+from tests.datasets import test_cifar, test_crossbow, test_mnist
+from tests.datasets.scripts import ROOT, script
+
+PLACE = "DIR"
+
+
+def commands() -> list[list[str]]:
+    """Of the section on data, all but downloads and training."""
+    (section,) = re.findall(r"\n## Data\n(.*?)\n### ", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = [line.partition("#")[0].split(None, 1)[1] for line in re.findall(r"^    python .*$", section, re.MULTILINE)]
+    return [words for line in lines if "--download" not in (words := shlex.split(line))]
+
+
+def tree(folder: Path, *places: str) -> None:
+    """Ten images a class, of two synsets, in each of the places."""
+    for place in places:
+        for label, name in enumerate(("n01440764", "n01443537")):
+            (folder / place / name).mkdir(parents=True)
+            for number in range(10):
+                image = encode(picture(20, 30, seed=10 * label + number))
+                (folder / place / name / f"{number}.JPEG").write_bytes(image)
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> dict[str, Path]:
+    """What DIR stands for, by script; and the files that commands name."""
+    made = {name: tmp_path / "from" / name for name in ("mnist", "imagenet", "folder", "tfrecord", "crossbow")}
+    for folder in made.values():
+        folder.mkdir(parents=True)
+    test_mnist.source(made["mnist"])
+    test_crossbow.source(made["crossbow"])
+    tree(made["imagenet"], "train", "val")
+    tree(made["folder"], ".")
+    test_cifar.archive(tmp_path / "cifar-10-python.tar.gz", test_cifar.PYTHON)
+    pixels, labels = np.zeros((8, 6, 6), np.uint8), np.arange(8) % 4
+    np.savez(tmp_path / "mnist.npz", x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
+    return made
+
+
+def test_they_run(
+    tmp_path: Path, sources: dict[str, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = []
+    for name, *words in commands():
+        if name == "-m":
+            assert words.pop(0) == "mpibow.records"
+            assert records.main(words) == 0
+            run.append(words[0])
+            continue
+        run.append(Path(name).stem)
+        if run[-1] == "tfrecord":
+            export = ["export", "data/mine/train", "--to", "tfrecord", "--output", str(sources["tfrecord"] / "train")]
+            assert records.main(export) == 0
+        more = [] if run[-1] in ("digits", "mnist", "numpy_arrays") else ["--workers=1"]
+        more += ["--any-count"] * (run[-1] == "cifar")
+        words = [str(sources[run[-1]]) if word == PLACE else word for word in words]
+        assert script(run[-1]).main([*words, *more]) == 0, (name, capsys.readouterr().err)
+    assert run == [
+        *("digits", "mnist", "cifar", "imagenet", "folder", "numpy_arrays", "tfrecord", "crossbow"),
+        *("inspect", "verify", "export"),
+    ]
+    assert "image/encoded" in capsys.readouterr().out  # a feature that tfrecord.py lists
+    for name in ("digits", "mnist", "cifar10", "imagenet", "mine", "arrays", "imagenet2019"):
+        assert all(open_records(Path("data", name, part)).count for part in ("train", "test")), name
