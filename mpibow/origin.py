@@ -12,10 +12,11 @@ from mpibow.comm.binding import allowed_cores, binding_warning, machine_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import find_launcher
 from mpibow.config import dump
-from mpibow.data.timeline import Counts
+from mpibow.data.timeline import Counts, Timeline, fixed
 from mpibow.errors import CommunicationError, ConfigError
 from mpibow.job import Job
 from mpibow.run import checkpoint, directory
+from mpibow.run.replay import recorded
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,23 @@ def _find(job: Job, resume: str | None) -> Origin:
     return Origin(folder, notes=tuple(notes))
 
 
-def learner_counts(learners: int | tuple[int, ...], ranks: int) -> Counts:
-    """Learners by rank. Raises ConfigError where a list does not fit the ranks."""
-    if isinstance(learners, int):
-        return (learners,) * ranks
-    if len(learners) != ranks:
+def learner_counts(learners: str | int | tuple[int, ...], ranks: int) -> Counts:
+    """Learners by rank to begin with. Raises ConfigError where they do not fit the ranks, or a run to replay."""
+    return first_timeline(learners, ranks, batch=1).changes[0].counts
+
+
+def first_timeline(learners: str | int | tuple[int, ...], ranks: int, batch: int) -> Timeline:
+    """What a new run's settings say of its learners. `auto` begins with one a rank."""
+    if isinstance(learners, str) and learners != "auto":
+        return recorded(Path(learners.removeprefix("replay(").removesuffix(")")), ranks, batch)
+    counts = (1,) * ranks if learners == "auto" else (learners,) * ranks if isinstance(learners, int) else learners
+    assert not isinstance(counts, str)
+    if len(counts) != ranks:
         raise ConfigError(
-            f"learners: must have one number for each of {ranks} rank(s), got {list(learners)}; "
-            f"start {len(learners)} ranks or give {ranks} number(s)"
+            f"learners: must have one number for each of {ranks} rank(s), got {list(counts)}; "
+            f"start {len(counts)} ranks or give {ranks} number(s)"
         )
-    return learners
+    return fixed(batch, counts)
 
 
 def check_alike(comm: Communicator, text: str) -> None:

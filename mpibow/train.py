@@ -44,8 +44,7 @@ def iterate(session: Session, signals: Signals) -> str:
     local = session.prepare()  # this iteration's rate; averaging starts again where learners come or go or it drops
     with session.trace.span("waiting", "data"):
         slots = session.pipeline.next()  # one small batch for each learner of this rank
-    learners = zip(session.learners, slots, strict=False)
-    results = session.scheduler.run([partial(learner.compute, slot) for learner, slot in learners])  # one gradient each
+    results = session.scheduler.run(session.tasks(slots))  # one gradient each, on the learners' threads
     session.receive()  # the all-reduce of the iteration before, until now under way
     finite = session.check(results, local.rate)  # a learner that diverged is reset, or ends the run
     session.synchroniser.update(local, len(slots))  # local steps, corrections, and the sum of the steps, which is

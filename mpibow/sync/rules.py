@@ -26,6 +26,7 @@ from mpibow.sync.settings import Sma, Ssgd
 from mpibow.sync.sma import Averaging, alpha_limit
 
 OnChunks = Callable[[range], None]
+MOST = 1 << 10  # learners of a rank that are worth asking for
 TAIL = 4  # elements behind the steps: sum |u|^2, and three that the synchroniser fills
 
 
@@ -353,6 +354,16 @@ def check_rule(settings: Sma | Ssgd, k: int) -> None:
     """Raises ConfigError where the rule cannot keep k learners together."""
     if isinstance(settings, Sma):
         averaging(settings, k)
+
+
+def most_learners(settings: Sma | Ssgd, ranks: int) -> int:
+    """Learners that each of `ranks` ranks may have at most, since a fixed alpha keeps no more together."""
+    for each in range(1, MOST):
+        try:
+            check_rule(settings, (each + 1) * ranks)
+        except ConfigError:
+            return each
+    return MOST
 
 
 RULES: Mapping[type, type[SmaRule] | type[SsgdRule]] = {Sma: SmaRule, Ssgd: SsgdRule}

@@ -82,6 +82,7 @@ def job(
         "name": "run",
         "out": str(out),
         "batch_size": 3,
+        "learners": 1,
         "precision": "float64",
         "update": {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01},
         "stop": {"epochs": None, "iterations": 40},
