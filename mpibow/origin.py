@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mpibow.comm.binding import allowed_cores, binding_warning, machine_cores
+from mpibow.comm.binding import allowed_cores, binding_limit, binding_warning, machine_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import find_launcher
 from mpibow.config import dump
@@ -79,7 +79,18 @@ def check_alike(comm: Communicator, text: str) -> None:
 
 def core_warnings(comm: Communicator, counts: Counts) -> list[str]:
     """What every rank has to say about its cores and learners, once each."""
-    launcher = find_launcher(os.environ)
-    name = launcher.name if launcher else ""
-    own = binding_warning(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, name)
+    own = binding_warning(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, _launcher())
     return list(dict.fromkeys(f"warning: {text}" for text in comm.share(own) if text))
+
+
+def core_limits(comm: Communicator, counts: Counts) -> list[str]:
+    """The first rank that its binding keeps from more than the learners which were settled on, and how many do so."""
+    own = binding_limit(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, _launcher())
+    bound = [(rank, text) for rank, text in enumerate(comm.share(own)) if text]
+    more = f" ({len(bound)} ranks are)" if len(bound) > 1 else ""
+    return [f"tuner: rank {rank} has {text}{more}" for rank, text in bound[:1]]
+
+
+def _launcher() -> str:
+    launcher = find_launcher(os.environ)
+    return launcher.name if launcher else ""

@@ -10,7 +10,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import psutil
 
 from mpibow.comm.binding import allowed_cores, machine_cores
 from mpibow.comm.communicator import Communicator
@@ -27,20 +26,21 @@ from mpibow.data.wait import Watch
 from mpibow.errors import DivergedError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
+from mpibow.graph.plan import Plan
 from mpibow.job import Job, kernels_of
 from mpibow.kernels.passes import Local
 from mpibow.learn.learner import ASSIGNMENTS, Learner, Result, bind_learners
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.learn.schedules import multiplier
-from mpibow.origin import Origin, check_alike, core_warnings, find_origin, first_timeline
+from mpibow.origin import Origin, check_alike, core_limits, core_warnings, find_origin, first_timeline
 from mpibow.reporter import Reporter, Where
 from mpibow.run import checkpoint
 from mpibow.run.coordinator import Coordinator, Request, decide
 from mpibow.run.evaluate import Evaluator, due
 from mpibow.run.ledger import Ledger
 from mpibow.run.state import check_fits, named, read_centre, restore, snapshot, timeline_of
-from mpibow.run.tuning import Given, Measured, Tuning, room_for
+from mpibow.run.tuning import Given, Measured, Tuning, free_memory, learner_bytes, room_for
 from mpibow.summary import Summary, Trained
 from mpibow.sync.rules import check_rule, make_rule, most_learners
 from mpibow.sync.settings import Sma
@@ -120,7 +120,8 @@ class Session:
         limit = self._reading.most_damaged
         self._damages = [Damages(data.name, data.count, limit) for data in (job.train, job.test) if data is not None]
         self.coordinator = Coordinator(timeline, self._prefetch)
-        self.tuning = self._tuning(comm, header if same else None)
+        evaluation = None if job.test is None else job.evaluation_plan()
+        self.tuning = self._tuning(comm, evaluation, header if same else None)
         most = max(config.tuner.most, *(max(change.counts) for change in timeline.changes))
         self.replicas = Replicas(most, self.layout.size, config.precision, first)
         self.learners: list[Learner] = []
@@ -145,9 +146,9 @@ class Session:
                 then = " + ".join(map(str, header["counts"]))
                 self._restarted = f"learners were {then} or the rule was another: averaging restarts from the centre"
         self.evaluator = None
-        if job.test is not None:
+        if job.test is not None and evaluation is not None:
             test = job.test if isinstance(job.test, NamedSamples) else Intact(job.test, self._damages[1])
-            self.evaluator = Evaluator(job.evaluation_plan(), test, config.loss.ignore)
+            self.evaluator = Evaluator(evaluation, test, config.loss.ignore)
         self.ledger = Ledger.of({} if header is None else header["ledger"], config.stop.accuracy)
         total = None if config.stop.epochs is None else int(config.stop.epochs * job.train.count)
         self.reporter = Reporter(
@@ -156,22 +157,23 @@ class Session:
         )  # fmt: skip
         stack.callback(self.reporter.close)
         self._saved, self._saved_at = path, time.perf_counter()
-        if self.tuning.wanted not in (None, self.coordinator.announced):  # of another machine, or decided just now
-            self.coordinator.announce(self.iteration, self.tuning.wanted)
+        self._limits = Counts()  # the learners that every rank's binding was last asked about
+        if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
+            self._tune(decided)  # the memory is another machine's
         # What the ranks were about to do when the checkpoint was made: talk, agree after a reset, evaluate.
         due_then: list[bool] = [False] * 3 if header is None else header["due"]
         self._asked, self._diverged, self._owed = due_then
         self._barren = 0
         self._resets = list[str]()  # that the other ranks do not know of yet
 
-    def _tuning(self, comm: Communicator, header: Mapping[str, Any] | None) -> Tuning:
+    def _tuning(self, comm: Communicator, evaluation: Plan | None, header: Mapping[str, Any] | None) -> Tuning:
         """What decides how many learners there are: the settings, or measured times."""
-        config, flat = self.config, self.layout.size * np.dtype(self._plan.dtype).itemsize
+        config = self.config
         if config.learners != "auto":
             return Given()
-        free = psutil.virtual_memory().available
-        room = room_for(free, self._plan.arena_bytes + 3 * flat, comm.local_size, config.tuner.most)
-        rooms = [min(own, most_learners(config.rule, comm.size)) for own in comm.share(room)]
+        most = min(config.tuner.most, most_learners(config.rule, comm.size))
+        room = room_for(free_memory(comm.local_size), learner_bytes(self._plan, evaluation), most)
+        rooms = comm.share(room)
         if header is not None and header["tuning"] is not None:
             return Measured.resumed(header["tuning"], rooms, config.tuner)
         return Measured(History.begin(comm.size, config.batch_size, rooms), config.tuner)
@@ -232,6 +234,7 @@ class Session:
             begin = time.perf_counter()
             self.settle()
             self.change_learners(counts)
+            self.ledger.changes += 1
             self.reporter.changed(self.where, time.perf_counter() - begin)
         elif self.iteration > self.coordinator.timeline().changes[0].iteration and self._restart_due():
             self.settle()
@@ -249,22 +252,19 @@ class Session:
         """Replicas, learners and rule for `counts` learners by rank; `keep` where a state is loaded next."""
         statistics = self.statistics() if self.replicas.count else None
         self.counts = counts
-        self._bind(counts[self.rank])
+        bind_learners(self.learners, self._plan, self.replicas, self.config.update, counts[self.rank])
         self.replicas.resize(counts[self.rank], statistics)
         self.rule.begin(self.replicas, sum(counts), keep)
 
     def _bound(self, counts: Counts) -> list[bool]:
-        """Whether each rank could bind its learners."""
-        own = self._bind(counts[self.rank])
-        return self.synchroniser.call(lambda comm: comm.share(own))
-
-    def _bind(self, count: int) -> bool:
-        """Learners for `count` replicas; those there are stay. False where there is no memory for them."""
+        """Whether each rank has memory for its learners, who are bound by then; those that there are stay."""
         try:
-            bind_learners(self.learners, self._plan, self.replicas, self.config.update, count)
+            bind_learners(self.learners, self._plan, self.replicas, self.config.update, counts[self.rank])
         except MemoryError:
-            return False
-        return True
+            own = False
+        else:
+            own = True
+        return self.synchroniser.call(lambda comm: comm.share(own))
 
     def statistics(self) -> Array:
         """The centre's statistics: the mean over all learners."""
@@ -473,6 +473,10 @@ class Session:
         if tuned.counts != self.coordinator.announced:
             self.coordinator.announce(self.iteration, tuned.counts)
         self.reporter.tuned(self.where, tuned)
+        if tuned.settled and tuned.counts != self._limits:
+            self._limits = tuned.counts
+            for text in self.synchroniser.call(lambda comm: core_limits(comm, tuned.counts)):
+                self.reporter.note(text)
 
     def _tell_resets(self) -> None:
         """Every rank enters the resets of all, and the damaged samples."""
@@ -558,6 +562,8 @@ class Session:
             top_k=config.evaluate.top_k,
             ranks=self.size,
             learners=where.learners,
+            changes=self.ledger.changes,
+            settled=None if self.tuning.decision is None else self.tuning.decision.settled,
             batch_size=config.batch_size,
             rule=self._rule(),
             device=self.job.kernels.name,

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+import numpy as np
+import psutil
+
 from mpibow.data.timeline import Counts
+from mpibow.graph.plan import Plan
 from mpibow.tune import Decision, History, Meter, Reading, Tuner, Window, decide, enough
 
 
@@ -18,8 +22,8 @@ class Tuning(Protocol):
         ...
 
     @property
-    def wanted(self) -> Counts | None:
-        """The learners by rank that were decided on; None where they are given."""
+    def decision(self) -> Decision | None:
+        """What was decided last; None where learners are given."""
         ...
 
     def measured(self, own: float, whole: float, counts: Counts) -> None:
@@ -44,7 +48,7 @@ class Tuning(Protocol):
 class Given:
     """Learners as the settings say, or a recorded timeline."""
 
-    asks, wanted = False, None
+    asks, decision = False, None
 
     def measured(self, own: float, whole: float, counts: Counts) -> None:
         pass
@@ -76,12 +80,8 @@ class Measured:
         history = History.of(state)
         return cls(History(tuple(room), history.batch, history.windows, history.looks, history.why), tuner)
 
-    @property
-    def wanted(self) -> Counts:
-        return self._decision.counts
-
     def measured(self, own: float, whole: float, counts: Counts) -> None:
-        if counts == self.wanted:  # a change takes a while to come
+        if counts == self.decision.counts:  # a change takes a while to come
             self.asks = self._meter.add(own, whole) or self.asks
 
     def reading(self) -> Reading | None:
@@ -89,9 +89,9 @@ class Measured:
 
     def conclude(self, readings: Sequence[Reading | None]) -> Decision | None:
         self.asks = False
-        if not enough(readings, self._decision.span):
+        if not enough(readings, self.decision.span):
             return None
-        window = Window.of(self._decision, [reading for reading in readings if reading is not None])
+        window = Window.of(self.decision, [reading for reading in readings if reading is not None])
         self._history = self._history.add(window, self._tuner)
         return self._decide()
 
@@ -103,14 +103,25 @@ class Measured:
         return self._history.plain()
 
     def _decide(self) -> Decision:
-        self._decision = decide(self._history, self._tuner)
-        self._meter = Meter(self._decision.span)
-        return self._decision
+        self.decision = decide(self._history, self._tuner)
+        self._meter = Meter(self.decision.span)
+        return self.decision
 
 
-def room_for(free: int, learner: int, ranks: int, most: int) -> int:
-    """Learners that a rank has memory for: `learner` bytes each of its share of the node's `free` ones, at least 1.
+def learner_bytes(training: Plan, evaluation: Plan | None = None) -> int:
+    """Memory that one more learner takes: its replica, and its thread's part of training and of evaluations."""
+    replica = 3 * training.layout.size * np.dtype(training.dtype).itemsize
+    return training.arena_bytes + replica + (evaluation.arena_bytes if evaluation else 0)
+
+
+def free_memory(ranks: int) -> int:
+    """A rank's share of the node's free bytes, of `ranks` on it."""
+    return int(psutil.virtual_memory().available) // ranks
+
+
+def room_for(free: int, learner: int, most: int) -> int:
+    """Learners that there is memory for, `learner` bytes each of `free` ones: at least 1, at most `most`.
 
     A fifth stays free: what a process takes beside its learners is not known before.
     """
-    return min(max(1, int(0.8 * free / ranks / learner)), most)
+    return min(max(1, int(0.8 * free / learner)), most)
