@@ -153,7 +153,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[int | None, bool, str, str]:
-    """This rank's learners to begin with, whether others are looked for, where its runs are written, what is refused."""
+    """This rank's learners to begin with, whether more are looked for, where its runs are written, what is refused."""
     overrides = list(options.overrides)
     if options.learners is not None:
         overrides.append(f"learners={options.learners}")

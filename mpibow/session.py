@@ -90,7 +90,8 @@ class Session:
                     *origin.notes,
                     self._restarted,
                     f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {comm.size} rank(s), "
-                    f"learners {' + '.join(map(str, counts))}, batch {self.config.batch_size}, {job.kernels.about}; "
+                    f"learners {'auto, now ' * (self.config.learners == 'auto')}{' + '.join(map(str, counts))}, "
+                    f"batch {self.config.batch_size}, {job.kernels.about}; "
                     f"{origin.folder}",
                     described(self._choice, job.train, self._threads),
                 ],

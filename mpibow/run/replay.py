@@ -10,14 +10,18 @@ from mpibow.errors import ConfigError
 
 
 def recorded(run: Path, ranks: int, batch: int) -> Timeline:
-    """The timeline of the run in folder `run`, for batches of `batch`. Raises ConfigError where there is none."""
+    """The timeline of the run in folder `run`, for batches of `batch`. Raises ConfigError where there is none.
+
+    A run that was resumed with other learners, or another rule, began to average anew there, which this does not say.
+    """
     path = run / "metrics.jsonl"
     try:
-        lines = path.read_text().splitlines()
+        *lines, _ = path.read_bytes().split(b"\n")  # a run that was killed may end within a line
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"learners: {path}: cannot be read: {reason}; replay(RUN) takes a run directory") from None
-    changes = [change for line in lines if (change := _change(line)) is not None]
+    found = (_change(line, f"{path}: line {number}") for number, line in enumerate(lines, 1))
+    changes = [change for change in found if change is not None]
     if not changes or changes[0][0] != 0:
         raise ConfigError(f"learners: {path}: does not say with how many learners the run began")
     (_, first), *later = changes
@@ -30,9 +34,9 @@ def recorded(run: Path, ranks: int, batch: int) -> Timeline:
     return timeline
 
 
-def _change(line: str) -> tuple[int, Counts] | None:
+def _change(line: bytes, where: str) -> tuple[int, Counts] | None:
     try:
         event = json.loads(line)
-    except ValueError:  # a run that was killed may end within a line
-        return None
-    return (event["iteration"], tuple(event["learners"])) if event["event"] in ("start", "learners") else None
+        return (event["iteration"], tuple(event["learners"])) if event["event"] in ("start", "learners") else None
+    except (ValueError, KeyError, TypeError):
+        raise ConfigError(f"learners: {where} is no event of a run") from None
