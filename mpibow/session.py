@@ -282,6 +282,12 @@ class Session:
         """As `receive`, and the centre is up to date: to be read, or changed."""
         self._heed(self.synchroniser.settle())
 
+    def _read_centre(self) -> None:
+        """As `settle`, by all ranks: also the centre that does not follow its replicas is up to date."""
+        self.settle()
+        if not self.rule.follows:
+            self.synchroniser.agree(sum(self.counts))
+
     def _heed(self, tally: Tally | None) -> None:
         self._gain = self.rule.gain  # which changes while an exchange is under way
         if tally is not None:
@@ -368,7 +374,7 @@ class Session:
         """Evaluates the centre; whether it is the best so far."""
         assert self.evaluator is not None
         self._owed = False
-        self.settle()
+        self._read_centre()
         self.reporter.clock()
         with self.trace.span("evaluation", "evaluate"):
             run = partial(self.scheduler.run, name="evaluate")
@@ -382,7 +388,7 @@ class Session:
 
     def save(self, best: bool = False) -> None:
         """Writes a checkpoint on all ranks, and forgets those that are not to be kept."""
-        self.settle()
+        self._read_centre()
         self._check_centre()
         self.reporter.clock()
         begin = time.perf_counter()
@@ -417,7 +423,7 @@ class Session:
 
     def finish(self, stop: str) -> Trained:
         """The end of a run that reached a limit, or was told to stop: what it came to, on rank 0 also on disk."""
-        self.settle()
+        self._read_centre()
         self._check_centre()
         self.reporter.clock()
         self._tell_resets()

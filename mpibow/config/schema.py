@@ -17,7 +17,7 @@ from mpibow.data.settings import Auto, Image, Wanted
 from mpibow.errors import ConfigError
 from mpibow.learn.settings import Sgd
 from mpibow.models.settings import Augmentation, Loss, Normalisation
-from mpibow.sync.settings import Sma, Ssgd
+from mpibow.sync.settings import Independent, Sma, Ssgd
 from mpibow.tune.settings import Tuner
 
 Count = Annotated[int, AtLeast(1)]
@@ -143,7 +143,7 @@ class Config:
     assignment: Annotated[
         Literal["fixed", "first_come"], "a batch is a certain learner's, or of the one that is free first"
     ] = "fixed"
-    rule: Annotated[Sma | Ssgd, "what keeps the replicas together"] = field(default_factory=Sma)
+    rule: Annotated[Sma | Ssgd | Independent, "what keeps the replicas together"] = field(default_factory=Sma)
     loss: Loss = field(default_factory=Loss)
     update: Annotated[Sgd, "the local step of a learner"] = field(default_factory=Sgd)
     stop: Annotated[Stop, "when the run ends: at the first that is reached"] = field(default_factory=Stop)

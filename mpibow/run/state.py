@@ -16,7 +16,7 @@ from mpibow.graph.layout import Layout, repack
 from mpibow.graph.plan import Plan
 from mpibow.learn.replica import Replicas
 from mpibow.run.checkpoint import Snapshot, read_arrays
-from mpibow.sync.rules import Rule, RuleState
+from mpibow.sync.rule import Rule, RuleState
 from mpibow.sync.synchroniser import Tally
 
 # What is stored in the canonical layout, so that a run may go on with kernels that want another.

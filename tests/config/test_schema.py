@@ -12,7 +12,7 @@ from mpibow.errors import ConfigError
 from mpibow.learn.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, Step, Warmup
 from mpibow.learn.settings import Sgd
 from mpibow.models.settings import Augmentation, Jitter, Loss
-from mpibow.sync.settings import Sma, Ssgd
+from mpibow.sync.settings import Independent, Sma, Ssgd
 from mpibow.tune import Tuner
 
 RUN = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}
@@ -306,6 +306,7 @@ schedules = st.one_of(
 )
 rules = st.one_of(
     st.builds(Ssgd, st.booleans(), counts),
+    st.builds(Independent, counts, counts),
     st.builds(
         Sma,
         gain=st.just("auto") | st.floats(1, 1e30),
@@ -366,7 +367,7 @@ def test_describe_has_every_setting():
     assert "model.name required the model's name (a text that is not empty)" in lines
     assert "model.<option> any other that the one named takes" in lines
     assert "update.lr 0.01 learning rate; not scaled with learners (a number above 0)" in lines
-    assert "rule.name sma what keeps the replicas together (one of sma, ssgd)" in lines
+    assert "rule.name sma what keeps the replicas together (one of independent, sma, ssgd)" in lines
     assert "rule.period 1 sma: iterations from correction to correction (an integer of at least 1)" in lines
     assert "update.schedule.gamma required inverse: decay an epoch (a number above 0)" in lines
 

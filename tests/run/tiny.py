@@ -39,6 +39,7 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "number": {"name": "sma", "gain": 2.0},
     "number-3": {"name": "sma", "gain": 2.0, "period": 3},
     "ssgd": {"name": "ssgd"},
+    "independent": {"name": "independent", "period": 3},
     "ssgd-scaled": {"name": "ssgd", "scale_lr": True},
 }
 
