@@ -26,7 +26,6 @@ from mpibow.data.wait import Watch
 from mpibow.errors import DivergedError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import Plan
 from mpibow.job import Job, kernels_of
 from mpibow.kernels.passes import Local
 from mpibow.learn.learner import ASSIGNMENTS, Learner, Result, bind_learners
@@ -122,8 +121,9 @@ class Session:
         self._damages = [Damages(data.name, data.count, limit) for data in (job.train, job.test) if data is not None]
         self.coordinator = Coordinator(timeline, self._prefetch)
         evaluation = None if job.test is None else job.evaluation_plan()
-        self.tuning = self._tuning(comm, evaluation, header if same else None)
-        most = max(config.tuner.most, *(max(change.counts) for change in timeline.changes))
+        room = room_for(free_memory(comm.local_size), learner_bytes(self._plan, evaluation), config.tuner.most)
+        self.tuning = self._tuning(comm, room, header if same else None)
+        most = max(room, *(max(change.counts) for change in timeline.changes))
         self.replicas = Replicas(most, self.layout.size, config.precision, first)
         self.learners: list[Learner] = []
         self.scheduler = Scheduler(self.trace)
@@ -167,14 +167,12 @@ class Session:
         self._barren = 0
         self._resets = list[str]()  # that the other ranks do not know of yet
 
-    def _tuning(self, comm: Communicator, evaluation: Plan | None, header: Mapping[str, Any] | None) -> Tuning:
-        """What decides how many learners there are: the settings, or measured times."""
+    def _tuning(self, comm: Communicator, room: int, header: Mapping[str, Any] | None) -> Tuning:
+        """What decides how many learners there are: the settings, or measured times and `room` for so many."""
         config = self.config
         if config.learners != "auto":
             return Given()
-        most = min(config.tuner.most, most_learners(config.rule, comm.size))
-        room = room_for(free_memory(comm.local_size), learner_bytes(self._plan, evaluation), most)
-        rooms = comm.share(room)
+        rooms = comm.share(min(room, most_learners(config.rule, comm.size)))
         if header is not None and header["tuning"] is not None:
             return Measured.resumed(header["tuning"], rooms, config.tuner)
         return Measured(History.begin(comm.size, config.batch_size, rooms), config.tuner)
