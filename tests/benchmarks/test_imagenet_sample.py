@@ -1,0 +1,56 @@
+"""What bench_imagenet_sample.py makes of the sample, and of two checkpoints; nothing is trained here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from mpibow.data.recordset import open_records
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(FOLDER)
+    import bench_imagenet_sample
+
+    return bench_imagenet_sample
+
+
+def test_64_images_in_16_classes(bench: ModuleType, tmp_path: Path) -> None:
+    if not bench.SAMPLE.exists():
+        pytest.skip(f"{bench.SAMPLE} is not there")
+    data = open_records(bench.prepare(bench.SAMPLE, tmp_path))
+    assert (data.count, data.classes, data.manifest.form.encoding) == (64, 16, "jpeg")
+    assert np.bincount(data.labels()).tolist() == [4] * 16
+
+
+def test_what_differs(bench: ModuleType, tmp_path: Path) -> None:
+    one, other = tmp_path / "one", tmp_path / "other"
+    for folder in (one, other):
+        folder.mkdir()
+        for name in ("centre", "rank-0"):
+            (folder / f"{name}.safetensors").write_bytes(name.encode())
+    (one / "checkpoint.json").write_text("when")
+    assert bench.differing(one, other) == []
+    (other / "centre.safetensors").write_bytes(b"centrf")
+    (one / "rank-1.safetensors").write_bytes(b"")
+    assert bench.differing(one, other) == ["centre.safetensors", "rank-1.safetensors"]
+    with pytest.raises(SystemExit, match=r"have no arrays$"):
+        bench.differing(tmp_path, tmp_path)
+
+
+def test_the_report(bench: ModuleType) -> None:
+    about = {"command": "C", "date": "D", "processor": "P", "cores": 2, "commit": "abc", "versions": {"numpy": "2.4"}}
+    found = [{"epoch": 1.0, "accuracy": 0.0625, "loss": 352.43}, {"epoch": 2.0, "accuracy": 0.96875, "loss": 0.0625}]
+    text = bench.report(about, ["learners=1"], found, [])
+    assert "trained on: 96.9% after 2 epochs: met.\n" in text
+    assert "last checkpoint, the same bytes.\n" in text
+    assert text.endswith("| 1 | 6.2% | 352 |\n| 2 | 96.9% | 0.0625 |\n")
+    text = bench.report(about, [], found[:1], ["centre.safetensors"])
+    assert "6.2% after 1 epochs: missed.\n" in text
+    assert "differ in centre.safetensors.\n" in text
