@@ -82,7 +82,7 @@ def machine() -> dict[str, Any]:
     """Date, command, processor, cores that this process may use, and how busy they were before."""
     load = os.getloadavg()[0]
     if load > BUSY:
-        note(f"the load average is {load:.2f}: something else runs, and threads that wait for each other suffer most")
+        note(f"the load average is {load:.2f}: something else is running, and threads that wait for others suffer most")
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return {
         "date": time.strftime("%Y-%m-%d %H:%M"),

@@ -100,7 +100,7 @@ class Reporter:
         ledger.samples = 0
 
     def changed(self, where: Where, seconds: float) -> None:
-        """Learners have come or gone, which took `seconds`."""
+        """Learners have come or gone, which took `seconds` in all, binding included."""
         self._events.add("learners", **where.fields(), learners=where.learners, seconds=seconds)
         self.note(f"iteration {where.iteration}: learners {' + '.join(map(str, where.learners))}")
 

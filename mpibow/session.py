@@ -158,6 +158,7 @@ class Session:
         )  # fmt: skip
         stack.callback(self.reporter.close)
         self._saved, self._saved_at = path, time.perf_counter()
+        self._binding = 0.0  # seconds that learners of the change to come were bound for
         self._limits = Counts()  # the learners that every rank's binding was last asked about
         if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
             self._tune(decided)  # the memory is another machine's
@@ -234,7 +235,8 @@ class Session:
             self.settle()
             self.change_learners(counts)
             self.ledger.changes += 1
-            self.reporter.changed(self.where, time.perf_counter() - begin)
+            self.reporter.changed(self.where, time.perf_counter() - begin + self._binding)
+            self._binding = 0.0
         elif self.iteration > self.coordinator.timeline().changes[0].iteration and self._restart_due():
             self.settle()
             self.rule.restart(self.replicas)
@@ -471,10 +473,12 @@ class Session:
 
     def _tune(self, tuned: Decision) -> None:
         """Has the learners that were decided on come, once every rank has bound its own."""
+        begin = time.perf_counter()
         while not all(fits := self._bound(tuned.counts)):
             short = fits.index(False)
             self.reporter.note(f"tuner: rank {short} has no memory for {tuned.counts[short]} learners")
             tuned = self.tuning.without(short, tuned.counts[short])
+        self._binding += time.perf_counter() - begin
         if tuned.counts != self.coordinator.announced:
             self.coordinator.announce(self.iteration, tuned.counts)
         self.reporter.tuned(self.where, tuned)
