@@ -1,0 +1,146 @@
+"""The CUDA kernels on the host: their sources compiled by a C++ compiler, launches run as a device would."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.graph.graph import Array
+from mpibow.kernels.cuda.compile import SOURCES, texts
+from mpibow.kernels.cuda.kernels import KERNELS, Launch
+
+HEADER = Path(__file__).with_name("host.h")
+COMPILER = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
+FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared", "-x", "c++")
+WARNINGS = ("-Wall", "-Wextra", "-Wno-unused-parameter", "-Wno-unused-function", "-Werror")
+BUILT = Path(__file__).parents[3] / "build" / "cuda-on-host"
+GUARD = 256  # bytes on either side of an array
+NO_COMPILER = "no C++ compiler found (c++, g++ or clang++)"
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+
+
+def prepared(*sources: str) -> Any:
+    """A fixture that compiles, once and before the tests of its module, so that none of them does."""
+
+    @pytest.fixture(scope="module", autouse=True)
+    def prepare() -> None:
+        for source in sources:
+            _library(source)
+
+    return prepare
+
+
+@cache
+def _library(source: str) -> tuple[ctypes.CDLL, dict[str, int]]:
+    """A shared library with all kernels of `source`, and each one's number in it."""
+    kernels = [kernel for kernel, file in KERNELS.items() if file == source]
+    lines = [f'#include "{HEADER}"', f'#include "{SOURCES / source}"']
+    for i, kernel in enumerate(kernels):
+        lines += [
+            f'extern "C" const char* run_{i}(const unsigned* shape, int backwards, void** arguments) '
+            f"{{ return host::launch({kernel}, shape, backwards, arguments); }}",
+            f'extern "C" const char* signature_{i}() '
+            f"{{ static const std::string all = host::signature({kernel}); return all.c_str(); }}",
+        ]
+    text = "\n".join(lines) + "\n"
+    key = repr((text, HEADER.read_text(), sorted(texts().items()), FLAGS))
+    path = BUILT / f"{source}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+    if not path.is_file():
+        assert COMPILER is not None
+        BUILT.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(f".{os.getpid()}")
+        command = [COMPILER, *FLAGS, *WARNINGS, "-", "-o", str(aside)]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+        os.replace(aside, path)
+    library = ctypes.CDLL(str(path))
+    for i in range(len(kernels)):
+        getattr(library, f"run_{i}").restype = getattr(library, f"signature_{i}").restype = ctypes.c_char_p
+    return library, {kernel: i for i, kernel in enumerate(kernels)}
+
+
+def signature(kernel: str) -> list[str]:
+    library, numbers = _library(KERNELS[kernel])
+    return str(getattr(library, f"signature_{numbers[kernel]}")().decode()).split(", ")
+
+
+def _described(argument: Any) -> str:
+    """An argument in the words of host.h's `parameter`."""
+    dtype = argument.dtype
+    letter = "S" if dtype.names else {"float16": "S", "bfloat16": "S", "int64": "q"}.get(dtype.name, dtype.char)
+    return f"{letter}{dtype.itemsize}{'*' if isinstance(argument, np.ndarray) else ''}"
+
+
+class _Guarded:
+    """A copy of an array with a margin on either side, aligned to 64 bytes, in the place of the array itself."""
+
+    def __init__(self, array: Array) -> None:
+        assert array.flags.c_contiguous or array.ndim == 2, "rows may be apart, nothing else"
+        self.array = array
+        low, high = np.lib.array_utils.byte_bounds(array)
+        self._whole = np.full(high - low + 2 * GUARD + 64, 0xA5, np.uint8)
+        start = -self._whole.ctypes.data % 64 + GUARD
+        self.bytes = self._whole[start : start + high - low]
+        self.margins = self._whole[:start], self._whole[start + high - low :]
+        self.bytes[:] = self._memory(low, high)
+
+    def _memory(self, low: int, high: int) -> Array:
+        return np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+
+    def take(self, kernel: str, writable: bool) -> None:
+        """Checks that only the array was written, and that only if it may be; copies it back."""
+        memory = self._memory(*np.lib.array_utils.byte_bounds(self.array))
+        for margin in self.margins:
+            assert (margin == 0xA5).all(), f"{kernel} writes beyond an array"
+        if writable:
+            memory[:] = self.bytes
+        else:
+            assert (memory == self.bytes).all(), f"{kernel} writes to an argument that it takes as const"
+
+
+def run(launch: Launch, backwards: bool = False) -> None:
+    """Runs a launch on NumPy arrays, once it is sure that their types are what the kernel takes."""
+    kernel, library, numbers = launch.kernel, *_library(KERNELS[launch.kernel])
+    parameters = signature(kernel)
+    assert len(parameters) == len(launch.arguments), (kernel, parameters)
+    guarded: dict[int, tuple[_Guarded, bool]] = {}
+    values: list[Any] = []
+    for parameter, argument in zip(parameters, launch.arguments, strict=True):
+        plain = parameter.removeprefix("const ")
+        if argument is None:
+            assert parameter.endswith("*"), (kernel, parameters)
+            values.append(ctypes.c_void_p(None))
+            continue
+        assert _described(argument) == plain, (
+            kernel,
+            parameters,
+            [_described(a) for a in launch.arguments if a is not None],
+        )
+        if isinstance(argument, np.ndarray):
+            copy, writable = guarded.get(argument.ctypes.data) or (_Guarded(argument), False)
+            guarded[argument.ctypes.data] = copy, writable or plain == parameter
+            values.append(ctypes.c_void_p(copy.bytes.ctypes.data))
+        else:
+            values.append((ctypes.c_char * argument.dtype.itemsize).from_buffer_copy(argument.tobytes()))
+    shape = (ctypes.c_uint * 6)(*launch.grid, *launch.block)
+    addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+    failure = getattr(library, f"run_{numbers[kernel]}")(shape, int(backwards), addresses)
+    assert failure is None, f"{kernel}: {failure.decode()}"
+    for copy, writable in guarded.values():
+        copy.take(kernel, writable)
+
+
+def run_all(launches: Launch | Iterable[Launch], backwards: bool = False) -> None:
+    for launch in [launches] if isinstance(launches, Launch) else launches:
+        run(launch, backwards)
