@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.kernels.cuda.kernels import Launch, blocks, instance, lanes
+from mpibow.kernels.cuda.kernels import Launch, instance, lanes, turns
 from mpibow.kernels.passes import chunks_of
 
 CHUNK = 2048  # elements of a block: flat.cu says the same
@@ -49,7 +49,7 @@ def _chunks(size: int) -> int:
 
 
 def _turns(size: int) -> tuple[int, int, int]:
-    return blocks(-(-size // lanes("float32")))
+    return turns(size, lanes("float32"))
 
 
 def sma_update(

@@ -13,6 +13,7 @@
 
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -23,6 +24,9 @@
 #include <type_traits>
 #include <utility>
 #include <vector>
+
+using std::max;
+using std::min;
 
 struct dim3 { unsigned x = 1, y = 1, z = 1; };
 inline dim3 gridDim, blockDim, blockIdx, threadIdx;
