@@ -54,10 +54,14 @@ def find_nvrtc(major: int | None = None) -> str | None:
     """The NVRTC of the PyPI package, else the system's; of CUDA `major` where that is given, as CuPy's must be."""
     spec = importlib.util.find_spec("nvidia")
     folders = list(spec.submodule_search_locations or []) if spec else []
-    wanted = f"libnvrtc.so.{major or '*'}"
-    found = sorted(path for folder in folders for path in Path(folder).glob(f"*/lib/{wanted}"))
-    found = [path for path in found if path.name.count(".") == 2]  # not .alt, not links to minor versions
-    return str(found[-1]) if found else ctypes.util.find_library("nvrtc")
+    found = {
+        int(path.name.rsplit(".", 1)[1]): path
+        for folder in folders
+        for path in Path(folder).glob("*/lib/libnvrtc.so.*")
+        if re.fullmatch(r"libnvrtc\.so\.\d+", path.name)
+    }
+    wanted = found.get(major or max(found, default=0))
+    return str(wanted) if wanted else ctypes.util.find_library("nvrtc")
 
 
 class Nvrtc:

@@ -81,14 +81,14 @@ _FAMILIES: Mapping[str, Mapping[str, Values]] = {  # source -> kernel -> what it
     },
     "image.cu": {
         "window": _of(_UNIT),
-        "cutout": _of(_UNIT),
+        "cutout": _of(_UNIT[1:]),
         "jitter": _PIXELS,
         "normalise": _PIXELS,
         "mix_shares": _of(),
         "mix": _of(_FLOAT),
         "one_hot": _of(_INTEGER),
     },
-    "layout.cu": {"transpose": _of(_UNIT), "copy_runs": _of((*_UNIT, "Pack<float, 4>"))},
+    "layout.cu": {"transpose": _of(_UNIT[1:]), "copy_runs": _of((*_UNIT[1:], "Pack<float, 4>"))},
     "factorise.cu": {"squared_errors": _of(_INTEGER, _INTEGER), "gathered": _of(_INTEGER, _INTEGER)},
 }
 

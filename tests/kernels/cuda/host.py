@@ -7,7 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,16 +36,41 @@ def prepared(*sources: str) -> Any:
     @pytest.fixture(scope="module", autouse=True)
     def prepare() -> None:
         for source in sources:
-            _library(source)
+            library(source)
 
     return prepare
 
 
+class Library:
+    """Kernels of the file `source`, each with a function that runs it and one that says what it takes."""
+
+    def __init__(self, source: Path, kernels: Sequence[str]) -> None:
+        self._library = _compiled(source, kernels)
+        self._numbers = {kernel: i for i, kernel in enumerate(kernels)}
+
+    def signature(self, kernel: str) -> list[str]:
+        """What each parameter is, in the words of host.h's `parameter`."""
+        return self._text("signature", kernel).split(", ")
+
+    def run(self, kernel: str, *arguments: Any) -> str:
+        """What went wrong, or nothing."""
+        return self._text("run", kernel, *arguments)
+
+    def _text(self, what: str, kernel: str, *arguments: Any) -> str:
+        function = getattr(self._library, f"{what}_{self._numbers[kernel]}")
+        function.restype = ctypes.c_char_p
+        said: bytes | None = function(*arguments)
+        return (said or b"").decode()
+
+
 @cache
-def _library(source: str) -> tuple[ctypes.CDLL, dict[str, int]]:
-    """A shared library with all kernels of `source`, and each one's number in it."""
-    kernels = [kernel for kernel, file in KERNELS.items() if file == source]
-    lines = [f'#include "{HEADER}"', f'#include "{SOURCES / source}"']
+def library(source: str) -> Library:
+    """All kernels of one of the package's sources."""
+    return Library(SOURCES / source, [kernel for kernel, file in KERNELS.items() if file == source])
+
+
+def _compiled(source: Path, kernels: Sequence[str]) -> ctypes.CDLL:
+    lines = [f'#include "{HEADER}"', f'#include "{source}"']
     for i, kernel in enumerate(kernels):
         lines += [
             f'extern "C" const char* run_{i}(const unsigned* shape, int backwards, void** arguments) '
@@ -54,25 +79,17 @@ def _library(source: str) -> tuple[ctypes.CDLL, dict[str, int]]:
             f"{{ static const std::string all = host::signature({kernel}); return all.c_str(); }}",
         ]
     text = "\n".join(lines) + "\n"
-    key = repr((text, HEADER.read_text(), sorted(texts().items()), FLAGS))
-    path = BUILT / f"{source}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+    key = repr((text, HEADER.read_text(), source.read_text(), sorted(texts().items()), FLAGS))
+    path = BUILT / f"{source.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     if not path.is_file():
         assert COMPILER is not None
         BUILT.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(f".{os.getpid()}")
-        command = [COMPILER, *FLAGS, "-", "-o", str(aside)]
+        command = [COMPILER, *FLAGS, f"-I{SOURCES}", "-", "-o", str(aside)]
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
         os.replace(aside, path)
-    library = ctypes.CDLL(str(path))
-    for i in range(len(kernels)):
-        getattr(library, f"run_{i}").restype = getattr(library, f"signature_{i}").restype = ctypes.c_char_p
-    return library, {kernel: i for i, kernel in enumerate(kernels)}
-
-
-def signature(kernel: str) -> list[str]:
-    library, numbers = _library(KERNELS[kernel])
-    return str(getattr(library, f"signature_{numbers[kernel]}")().decode()).split(", ")
+    return ctypes.CDLL(str(path))
 
 
 def _described(argument: Any) -> str:
@@ -93,7 +110,7 @@ class _Guarded:
     """A copy of an array with a margin on either side, aligned to 64 bytes, in the place of the array itself."""
 
     def __init__(self, array: Array) -> None:
-        assert array.flags.c_contiguous or array.ndim == 2, "rows may be apart, nothing else"
+        assert array.flags.c_contiguous or array[0].flags.c_contiguous, "rows may be apart, nothing else"
         self.array = array
         low, high = np.lib.array_utils.byte_bounds(array)
         self._whole = np.full(high - low + 2 * GUARD + 64, 0xA5, np.uint8)
@@ -116,10 +133,10 @@ class _Guarded:
             assert (memory == self.bytes).all(), f"{kernel} writes to an argument that it takes as const"
 
 
-def run(launch: Launch, backwards: bool = False) -> None:
+def run(launch: Launch, backwards: bool = False, within: Library | None = None) -> None:
     """Runs a launch on NumPy arrays, once it is sure that their types are what the kernel takes."""
-    kernel, library, numbers = launch.kernel, *_library(KERNELS[launch.kernel])
-    parameters = signature(kernel)
+    kernel, kernels = launch.kernel, within or library(KERNELS[launch.kernel])
+    parameters = kernels.signature(kernel)
     assert len(parameters) == len(launch.arguments), (kernel, parameters)
     guarded: dict[int, tuple[_Guarded, bool]] = {}
     values: list[Any] = []
@@ -139,8 +156,8 @@ def run(launch: Launch, backwards: bool = False) -> None:
             values.append((ctypes.c_char * argument.dtype.itemsize).from_buffer_copy(argument.tobytes()))
     shape = (ctypes.c_uint * 6)(*launch.grid, *launch.block)
     addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-    failure = getattr(library, f"run_{numbers[kernel]}")(shape, int(backwards), addresses)
-    assert failure is None, f"{kernel}: {failure.decode()}"
+    failure = kernels.run(kernel, shape, int(backwards), addresses)
+    assert not failure, f"{kernel}: {failure}"
     for copy, writable in guarded.values():
         copy.take(kernel, writable)
 

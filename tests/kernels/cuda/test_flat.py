@@ -42,7 +42,10 @@ def row(generator: np.random.Generator, size: int) -> Array:
     return generator.standard_normal(size).astype(np.float32)
 
 
-def step(local: Local = Local(0, 0, False, 0, 0), **others: float) -> Array:
+STILL = Local(0, 0, False, 0, 0)
+
+
+def step(local: Local = STILL, **others: float) -> Array:
     made = np.zeros(1, flat.STEP)
     made["rate"], made["momentum"], made["nesterov"] = local.rate, local.momentum, local.nesterov
     made["decay"], made["decayed"] = local.decay, local.decayed
@@ -104,23 +107,19 @@ def test_a_row_whose_gradient_overflowed_stands_still() -> None:
     norms, squares, parts = np.full(2, np.nan), np.full((2, 1), np.nan), np.full(1, np.nan)
     run_all(flat.squared_norms(g, squares, norms))
     assert norms.tolist() == [np.inf, 1.0]
-    numbers, total, zero = (
-        step(Local(0.5, 0.0, False, 0.0, 0), alpha=0.25, begin=1),
-        row(np.random.default_rng(0), 4),
-        0,
-    )
+    plain = Local(0.5, 0.0, False, 0.0, 0)
+    numbers, total = step(plain, alpha=0.25, begin=1), row(np.random.default_rng(0), 4)
     centre = np.zeros(4, np.float32)
     run_all(flat.sma_update(w, v, g, total, parts, centre, centre, numbers, norms))
     assert w[:, 0].tolist() == [0.75, 1.0]
     assert total[0] == -0.5
     assert parts.tolist() == [0.25]
-    assert zero == 0
     alone, sums = np.array([[1, 0, 0, 0], [2, 0, 0, 0]], np.float32), np.zeros((1, 2))
-    run_all(flat.sma_alone(alone, v, g, centre, sums, step(Local(0.5, 0.0, False, 0.0, 0)), norms))
+    run_all(flat.sma_alone(alone, v, g, centre, sums, step(plain), norms))
     assert alone[:, 0].tolist() == [1.0, 1.5]
     assert sums.tolist() == [[0.25, 0.25]]
     one, momenta = np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32)
-    run_all(flat.sgd_update(one, momenta, g[0], step(Local(0.5, 0.0, False, 0.0, 0), scale=1.0), norm=norms[:1]))
+    run_all(flat.sgd_update(one, momenta, g[0], step(plain, scale=1.0), norm=norms[:1]))
     assert one.tolist() == [[1.0] * 4] * 2
 
 
