@@ -46,5 +46,5 @@ def _gathered(
     extents = [np.int32(number) for number in (n // replicas, call.op.factors, rows, other_rows)]
     arguments = (call.dy, call.saved["error"], index, other, table, gradient, *extents, stride, np.int32(n))
     launch = Launch(instance("gathered", integer(index), integer(other)), warps(n), arguments)
-    zeroed = [fill(table_of_one, 0.0) for table_of_one in (gradient if gradient.ndim == 3 else [gradient])]
+    zeroed = [fill(one, 0.0) for one in (gradient if gradient.ndim == 3 else [gradient])]
     return [*zeroed, launch]

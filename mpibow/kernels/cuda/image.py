@@ -31,12 +31,9 @@ def _node(call: Call) -> np.uint32:
     return np.uint32(stream(call.name))
 
 
-def _pixel(dtype: Any) -> str:
-    return "unsigned char" if dtype.name == "uint8" else kind_of(dtype)
-
-
-def kind_of(dtype: Any) -> str:
-    return kind(np.empty(0, dtype))
+def _pixel(x: Any) -> str:
+    """The C++ type of images, stored or not."""
+    return "unsigned char" if x.dtype == np.uint8 else kind(x)
 
 
 def _window(call: Call, counters: Any, pad: int, flip: bool) -> list[Launch]:
@@ -73,7 +70,7 @@ def jitter_forward(call: Call) -> list[Launch]:
     settings = (op.brightness, op.contrast, op.saturation, op.limit or 0.0, op.limit is not None)
     struct = np.array(settings, JITTER)[()]
     arguments = (x, counters, y, _node(call), struct, *_ints(x.shape[1], prod(x.shape[2:])))
-    return [Launch(instance("jitter", _pixel(x.dtype), kind(y)), (1, len(x), 1), arguments)]
+    return [Launch(instance("jitter", _pixel(x), kind(y)), (1, len(x), 1), arguments)]
 
 
 def normalise_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
@@ -87,7 +84,7 @@ def normalise_forward(call: Call) -> list[Launch]:
     scales = Constant((1.0 / np.array(op.std, np.float64)).astype(np.float32))
     flags = _ints(shape[1], prod(shape[2:]), len(op.mean) != shape[1], call.shapes.formats.y == "acdb")
     arguments = (x, y, means, scales, *flags, np.int64(y.size))
-    return [Launch(instance("normalise", _pixel(x.dtype), kind(y)), turns(y.size), arguments)]
+    return [Launch(instance("normalise", _pixel(x), kind(y)), turns(y.size), arguments)]
 
 
 def shares_forward(call: Call) -> list[Launch]:

@@ -1,8 +1,9 @@
 // What lets the kernels' own sources run on the host, thread by thread, as they are.
 //
 // Every thread of a block is a coroutine with a stack of its own; at a barrier it stops until all that it waits for have
-// come there. So a barrier that some threads never reach, or a thread that leaves while others wait, is found out; and as
-// blocks and threads are run in either order, so is a result that depends on who comes first.
+// come there. So a barrier that some threads never reach, or a thread that leaves while others wait, is found out. A warp
+// runs as far ahead of the others as it can, from the first or from the last, and so do blocks: a result that depends on
+// who comes first is found out as well.
 #pragma once
 #define HOST
 #define __global__
@@ -73,6 +74,17 @@ inline bool released(unsigned first, unsigned last, State state) {
     return true;
 }
 
+// Runs a warp until its threads wait for others, or are done.
+inline void run_warp(unsigned warp, bool backwards) {
+    const unsigned first = warp * WARP_SIZE, last = min(first + WARP_SIZE, count);
+    do {
+        for (unsigned i = first; i < last; i++) {
+            const unsigned t = backwards ? first + last - 1 - i : i;
+            if (threads[t].state == READY) resume(t);
+        }
+    } while (released(first, last, AT_WARP));
+}
+
 inline bool run_block(bool backwards) {
     for (unsigned t = 0; t < count; t++) {
         Thread& thread = threads[t];
@@ -83,22 +95,16 @@ inline bool run_block(bool backwards) {
         makecontext(&thread.context, start, 0);
         thread.state = READY;
     }
-    while (true) {
-        for (unsigned i = 0; i < count; i++) {
-            const unsigned t = backwards ? count - 1 - i : i;
-            if (threads[t].state == READY) resume(t);
-        }
-        unsigned left = 0;
-        for (unsigned t = 0; t < count; t++) left += threads[t].state != DONE;
-        if (left == 0) return true;
-        bool moved = released(0, count, AT_BLOCK);
-        for (unsigned t = 0; t < count; t += WARP_SIZE)
-            moved |= released(t, std::min(t + WARP_SIZE, count), AT_WARP);
-        if (!moved) {
+    const unsigned warps = (count + WARP_SIZE - 1) / WARP_SIZE;
+    do {
+        for (unsigned w = 0; w < warps; w++) run_warp(backwards ? warps - 1 - w : w, backwards);
+    } while (released(0, count, AT_BLOCK));
+    for (unsigned t = 0; t < count; t++)
+        if (threads[t].state != DONE) {
             failure = "block " + std::to_string(blockIdx.x) + ": a barrier that some of its threads never reach";
             return false;
         }
-    }
+    return true;
 }
 
 // One letter a type, as the launching side names them.

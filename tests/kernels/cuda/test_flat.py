@@ -212,6 +212,16 @@ def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float
     np.testing.assert_allclose(state["n1"], averages.n1, rtol=1e-12)
 
 
+def test_the_gain_is_1_for_20_iterations() -> None:
+    state, common, seen = np.zeros(1, flat.GAIN), np.zeros(1, np.float32), []
+    state["measured"] = 1
+    for _ in range(22):
+        run_all(flat.follow_gain(np.array([4.0, 4.0]), step(Local(1.0, 0, False, 0, 0)), state, common, 4))
+        seen.append(float(state["gain"][0]))
+    assert seen[:20] == [1.0] * 20
+    assert seen[20:] == [4.0] * 2  # n1 = 1, n2 = 1/4: noise alone
+
+
 @pytest.mark.parametrize(("fixed", "used"), [(3.0, 3.0), (0.5, 1.0), (9.0, 4.0)])
 def test_a_fixed_gain_is_held_between_one_and_the_learners(fixed: float, used: float) -> None:
     state, common = np.zeros(1, flat.GAIN), np.zeros(1, np.float32)

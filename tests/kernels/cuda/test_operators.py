@@ -156,6 +156,7 @@ MORE = [
     Case(ops.Accuracy(2), ((6, 40), (6,)), (FLOAT, "int64"), 40, id="int64"),
     Case(ops.OneHot(3), ((6,),), ("int64",), id="int64"),
     Case(ops.LayerNorm(1, 1e-5), ((9, 70),), id="more than a warp"),
+    Case(ops.MatrixFactorisation(2, 2, 3, INITIAL), ((9,),) * 3, ("int32", "int64", FLOAT), 4, id="no such rows"),
     *[
         Case(ops.MatrixFactorisation(4, 5, 40, INITIAL), ((7,),) * 3, (i, j, FLOAT), id=f"{i} and {j}")
         for i in ("int32", "int64")

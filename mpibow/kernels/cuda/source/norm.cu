@@ -54,7 +54,8 @@ __global__ void layer_norm_back(
 // parts, replicas). Part p adds its share of the rows up, in order.
 constexpr int DEEP = THREADS / WARP;
 
-// The sum over the thread's column of value(row) for this part's rows; only threads with y = 0 have it.
+// The sum over the thread's column of value(row) for this part's rows; only threads with y = 0 have it. Once a function:
+// each has shared memory of its own.
 template <class Value> __device__ float column(int group, Value value) {
     __shared__ float sums[DEEP][WARP];
     const int first = int((long long)group * blockIdx.y / gridDim.y);
@@ -64,7 +65,6 @@ template <class Value> __device__ float column(int group, Value value) {
     sums[threadIdx.y][threadIdx.x] = sum;
     __syncthreads();
     for (int deep = 1; threadIdx.y == 0 && deep < DEEP; deep++) sum += sums[deep][threadIdx.x];
-    __syncthreads();  // the next sum writes to sums
     return sum;
 }
 
