@@ -1,0 +1,1 @@
+"""mpibow's kernels for NVIDIA GPUs."""
