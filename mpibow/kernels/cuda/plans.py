@@ -19,7 +19,10 @@ WORKSPACE = 1 << 30  # bytes at most of one plan
 
 @dataclass(frozen=True)
 class Choice:
-    """How plans are chosen. `tries` of those that heuristics rank first are timed; with 1 the first is taken."""
+    """How plans are chosen. `tries` of those that heuristics rank first are timed; with 1 the first is taken.
+
+    What is timed may come out otherwise another time: then bits repeat only where the plans are kept.
+    """
 
     deterministic: bool = True
     tries: int = 1
