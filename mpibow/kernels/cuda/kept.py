@@ -36,21 +36,26 @@ class Folder:
     def read(self, spec: Spec) -> Made | None:
         """The plan of `spec`, None where there is none that is whole and made for just this: then make it again."""
         try:
-            head, _, blob = self._file(spec).read_bytes().partition(b"\n")
+            check, _, body = self._file(spec).read_bytes().partition(b"\n")
+            if check != _check(body):
+                return None
+            head, _, blob = body.partition(b"\n")
             found = json.loads(head)
             made = Made(blob, found["engine"], int(found["workspace"]), found["seconds"])
-            expected = self._head(spec, made)
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError):  # of another version of this format, too
             return None
-        return made if found == expected else None
+        return made if found == self._head(spec, made) else None
 
     def write(self, spec: Spec, made: Made) -> None:
         """Keeps the plan; where the folder takes no files it is not kept, and made again next time."""
-        aside = self.path / f".{uuid.uuid4().hex}"
+        aside, body = (
+            self.path / f".{uuid.uuid4().hex}",
+            json.dumps(self._head(spec, made)).encode() + b"\n" + made.blob,
+        )
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             with aside.open("xb") as file:
-                file.write(json.dumps(self._head(spec, made)).encode() + b"\n" + made.blob)
+                file.write(_check(body) + b"\n" + body)
                 file.flush()
                 os.fsync(file.fileno())
             aside.replace(self._file(spec))
@@ -63,4 +68,9 @@ class Folder:
     def _head(self, spec: Spec, made: Made) -> dict[str, object]:
         about = {"magic": MAGIC, "version": VERSION, "spec": repr(spec), "about": list(self.about)}
         plan = {key: value for key, value in asdict(made).items() if key != "blob"}
-        return {**about, **plan, "bytes": len(made.blob), "crc32": zlib.crc32(made.blob)}
+        return {**about, **plan, "bytes": len(made.blob)}
+
+
+def _check(body: bytes) -> bytes:
+    """The file's first line: a checksum of all that is behind it."""
+    return b"%08x" % zlib.crc32(body)
