@@ -6,6 +6,7 @@ import json
 import os
 import uuid
 import zlib
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -60,7 +61,8 @@ class Folder:
                 os.fsync(file.fileno())
             aside.replace(self._file(spec))
         except OSError:
-            aside.unlink(missing_ok=True)
+            with suppress(OSError):
+                aside.unlink()
 
     def _file(self, spec: Spec) -> Path:
         return self.path / f"{spec.kind}-{digest(spec, self.about)}.plan"

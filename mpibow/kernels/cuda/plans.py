@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from mpibow.errors import DeviceError
@@ -112,7 +113,7 @@ class Planner:
         """The first plan that can be built, or the fastest of `tries`; kept for the next run."""
         best: Executable | None = None
         tries = self._choice.tries if self._timer else 1
-        for found, _ in zip(candidates(spec, self._target, self._choice), range(tries), strict=False):
+        for found in islice(candidates(spec, self._target, self._choice), tries):
             if self._timer:
                 found = Executable(spec, _timed(found.made, self._timer(found)), found.graph)
             if best is None or (found.made.seconds or 0.0) < (best.made.seconds or 0.0):
