@@ -23,13 +23,16 @@ from mpibow.kernels.cuda.specs import (
 )
 
 INSTALL = "pip install 'mpibow[cuda]'"
+OLDEST = 91500  # cuDNN 9.15
 TYPES = {"float32": "FLOAT", "bfloat16": "BFLOAT16", "float16": "HALF", "bool": "BOOLEAN"}
 
 
 def load_cudnn() -> Any:
-    """The module cudnn. Raises DeviceError saying what is missing: the frontend, or the library behind it."""
+    """The module cudnn. Raises DeviceError saying what is missing or too old: the frontend, or the library behind it."""
     try:
         import cudnn
+
+        version = cudnn.backend_version()  # the frontend loads without a library behind it
     except ModuleNotFoundError:
         raise DeviceError(f"device cuda: nvidia-cudnn-frontend is not installed: {INSTALL}") from None
     except (ImportError, RuntimeError, OSError) as error:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import builtins
 import importlib.util
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -69,31 +71,42 @@ def test_a_graph_that_the_frontend_refuses(monkeypatch: pytest.MonkeyPatch) -> N
     )
 
 
+def refuse(error: Exception) -> Callable[[], int]:
+    def raises() -> int:
+        raise error
+
+    return raises
+
+
 @pytest.mark.parametrize(
-    ("raised", "said"),
+    ("version", "said"),
     [
         (
-            ModuleNotFoundError("No module named 'cudnn'"),
-            "device cuda: nvidia-cudnn-frontend is not installed: pip install 'mpibow[cuda]'",
-        ),
-        (
-            RuntimeError("Unable to find symbol cudnnGetVersion"),
+            refuse(RuntimeError("Unable to find symbol cudnnGetVersion")),
             "device cuda: cuDNN cannot be loaded (Unable to find symbol cudnnGetVersion): "
             "pip install 'mpibow[cuda]', or load the site's module",
         ),
+        (
+            lambda: 91002,
+            "device cuda: cuDNN is 9.10.2, mpibow needs 9.15.0 or newer: pip install 'mpibow[cuda]', "
+            "or load a newer module of the site's",
+        ),
     ],
 )
-def test_what_is_not_there(monkeypatch: pytest.MonkeyPatch, raised: Exception, said: str) -> None:
-    def find(name: str, *rest: object) -> object:
-        if name == "cudnn":
-            raise raised
-        return imported(name, *rest)  # type: ignore[arg-type]
-
-    imported = builtins.__import__
-    monkeypatch.setattr(builtins, "__import__", find)
+def test_a_library_that_is_not_there_or_too_old(
+    monkeypatch: pytest.MonkeyPatch, version: Callable[[], int], said: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "cudnn", SimpleNamespace(backend_version=version))
     with pytest.raises(DeviceError) as caught:
         load_cudnn()
     assert str(caught.value) == said
+
+
+def test_a_frontend_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cudnn", None)  # as where there is none
+    with pytest.raises(DeviceError) as caught:
+        load_cudnn()
+    assert str(caught.value) == "device cuda: nvidia-cudnn-frontend is not installed: pip install 'mpibow[cuda]'"
 
 
 def test_every_spec_has_a_builder() -> None:
