@@ -28,7 +28,7 @@ TYPES = {"float32": "FLOAT", "bfloat16": "BFLOAT16", "float16": "HALF", "bool": 
 
 
 def load_cudnn() -> Any:
-    """The module cudnn. Raises DeviceError saying what is missing or too old: the frontend, or the library behind it."""
+    """The module cudnn. Raises DeviceError where it, or the library behind it, is missing or too old."""
     try:
         import cudnn
 
@@ -40,7 +40,17 @@ def load_cudnn() -> Any:
         raise DeviceError(
             f"device cuda: cuDNN cannot be loaded ({why}): {INSTALL}, or load the site's module"
         ) from None
+    if version < OLDEST:
+        raise DeviceError(
+            f"device cuda: cuDNN is {_dotted(version)}, mpibow needs {_dotted(OLDEST)} or newer: {INSTALL}, "
+            "or load a newer module of the site's"
+        )
     return cudnn
+
+
+def _dotted(version: int) -> str:
+    """92800 is 9.28.0."""
+    return f"{version // 10000}.{version % 10000 // 100}.{version % 100}"
 
 
 class _Tensors:
