@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -121,7 +123,7 @@ class CupyDriver:
             return 0
 
     def runtime(self) -> int:
-        return int(self._cupy.cuda.get_local_runtime_version())
+        return int(self._cupy.cuda.runtime.runtimeGetVersion())
 
     def count(self) -> int:
         with _refusals(self._cupy):
@@ -133,15 +135,10 @@ class CupyDriver:
             found = runtime.getDeviceProperties(index)
             mode = MODES.get(runtime.deviceGetAttribute(COMPUTE_MODE, index), "default")
             bus = runtime.deviceGetPCIBusId(index)
+        capability = (found["major"], found["minor"])
         return Gpu(
-            index,
-            found["name"].decode(),
-            f"GPU-{bytes(found['uuid'])[:16].hex()}",
-            bus.lower(),
-            (found["major"], found["minor"]),
-            found["totalGlobalMem"],
-            mode,
-        )
+            index, found["name"].decode(), uuid_of(index), bus.lower(), capability, found["totalGlobalMem"], mode
+        )  # fmt: skip
 
     def use(self, index: int) -> None:
         with _refusals(self._cupy):
@@ -180,6 +177,22 @@ class CupyDriver:
 
 def _where(array: Any) -> int:
     return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+
+def uuid_of(index: int) -> str:
+    """The UUID of a visible GPU, or of its MIG slice, from the driver: CuPy cuts it at its first zero byte."""
+    number = (ctypes.c_ubyte * 16)()
+    library = ctypes.CDLL("libcuda.so.1")
+    ask = getattr(library, "cuDeviceGetUuid_v2", None) or library.cuDeviceGetUuid
+    status = ask(ctypes.byref(number), ctypes.c_int(index))
+    if status:
+        raise Refused(f"cuDeviceGetUuid of GPU {index}: error {status}")
+    return uuid_in_words(bytes(number))
+
+
+def uuid_in_words(number: bytes) -> str:
+    """16 bytes as nvidia-smi writes and reads them."""
+    return f"GPU-{uuid.UUID(bytes=number)}"
 
 
 @contextmanager
