@@ -9,7 +9,7 @@ from mpibow.graph.fuse import fuse
 from mpibow.graph.graph import Graph, Operator, Shape
 from mpibow.graph.kernel import Shapes
 from mpibow.graph.steps import trained_values
-from mpibow.kernels.cuda.operands import Precision
+from mpibow.kernels.cuda.operands import SIZES, Precision
 from mpibow.kernels.cuda.specs import (
     ConvData,
     ConvForward,
@@ -25,8 +25,7 @@ from mpibow.kernels.cuda.specs import (
 from mpibow.ops import Add, BatchNorm, Conv2d, Dense, Relu
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 
-# cuDNN norms channels in vectors, forward and backward: a spec with another number of them finds no engine.
-CHANNELS = 8
+VECTOR = 16  # bytes: cuDNN norms channels in vectors of that, and has no engine for what does not fill them
 
 
 def training_fusion(chain: tuple[Operator, ...]) -> Operator | None:
@@ -85,8 +84,12 @@ def norm(op: BatchNorm | NormAddRelu, shapes: Shapes, precision: Precision, repl
     relu, shape = isinstance(op, NormAddRelu), wide(as_image(shapes.y), replicas)
     if not shapes.training:
         return {"forward": NormInference(shape, precision, parts.epsilon, relu, added)}
-    if shape[1] % CHANNELS:
-        raise ShapeError(f"cuDNN norms a multiple of {CHANNELS} channels, not {shape[1]}: change the layer's channels")
+    vector = VECTOR // SIZES[precision.io]
+    if shape[1] % vector:
+        raise ShapeError(
+            f"cuDNN norms a multiple of {vector} channels in {precision.name}, not {shape[1]}: "
+            "change the layer's channels"
+        )
     return {
         "forward": NormForward(shape, precision, parts.epsilon, parts.momentum, relu, added),
         "backward": NormBackward(shape, precision, relu, added),

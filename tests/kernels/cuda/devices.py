@@ -96,10 +96,12 @@ FEW: list[Spec] = [  # one of each kind, the cheapest to compile
     ReluBackward((2, 8, 6, 6), FP32, relu=True, sums=True),
     Product(1, 16, 32, 10, (32, 32, 1), (320, 1, 32), (10, 10, 1), "bfloat16", BF16, (10, 10, 1)),
     Cast(24, "bfloat16", "float32", BF16),
+    NormForward((2, 4, 6, 6), FP32, 1e-5, 0.1),  # the fewest channels
 ]
 UNFIT: list[Spec] = [  # exact float32 as a product, channels that are no vector, a shape that is wrong
     Product(1, 16, 32, 10, (32, 32, 1), (320, 1, 32), (10, 10, 1), "float32", FP32),
     NormForward((2, 6, 6, 6), TF32, 1e-5, 0.1),
+    NormBackward((2, 12, 6, 6), BF16, relu=True),
     ConvForward(replace(WINDOW, y=(2, 8, 5, 6)), TF32),
 ]
 

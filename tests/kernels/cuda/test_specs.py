@@ -14,8 +14,9 @@ from mpibow.bench import SHAPES
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Shapes
+from mpibow.kernels.cuda import operands
 from mpibow.kernels.cuda.listing import convolution, dense, norm, specs_of, specs_of_node
-from mpibow.kernels.cuda.operands import PRECISIONS, Operand, channels, check_sizes, digest, image, numbered
+from mpibow.kernels.cuda.operands import PRECISIONS, Operand, check_sizes, digest, image, numbered
 from mpibow.kernels.cuda.specs import (
     Cast,
     ConvData,
@@ -47,7 +48,7 @@ def test_images_lie_with_channels_innermost() -> None:
     operand = image("x", "in", (2, 3, 5, 7), "bfloat16")
     assert operand.strides == (105, 1, 21, 3)
     assert operand.bytes == 2 * 3 * 5 * 7 * 2
-    assert channels("mean", "in", 6).strides == (6, 1, 6, 6)
+    assert operands.channels("mean", "in", 6).strides == (6, 1, 6, 6)
     assert Operand("a", "in", (2, 3), (10, 1), "float32").bytes == (10 + 3) * 4  # rows apart
 
 
@@ -91,10 +92,14 @@ def test_a_norm() -> None:
     assert evaluated == {"forward": NormInference((4, 8, 1, 1), BF16, 1e-5)}
 
 
-def test_a_norm_that_cudnn_does_not_have() -> None:
+@pytest.mark.parametrize(("precision", "vector", "channels"), [("tf32", 4, 6), ("fp16", 8, 4), ("bf16", 8, 12)])
+def test_a_norm_that_cudnn_does_not_have(precision: str, vector: int, channels: int) -> None:
+    shape = (4, channels, 5)
     with pytest.raises(ShapeError) as caught:
-        norm(BatchNorm(1e-5, 0.1), Shapes(((4, 6, 5),), (4, 6, 5), training=True), TF32)
-    assert str(caught.value) == "cuDNN norms a multiple of 8 channels, not 6: change the layer's channels"
+        norm(BatchNorm(1e-5, 0.1), Shapes((shape,), shape, training=True), PRECISIONS[precision])
+    assert str(caught.value) == (
+        f"cuDNN norms a multiple of {vector} channels in {precision}, not {channels}: change the layer's channels"
+    )
 
 
 def test_a_dense_layer() -> None:
