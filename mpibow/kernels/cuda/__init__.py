@@ -1,1 +1,1 @@
-"""mpibow's kernels for NVIDIA GPUs."""
+"""Kernels for NVIDIA's GPUs: cuDNN's graphs and mpibow's own, captured into CUDA graphs."""
