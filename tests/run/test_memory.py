@@ -14,6 +14,7 @@ from mpibow.graph.graph import Tensor
 from mpibow.graph.plan import BoundPlan, Plan
 from mpibow.learn.replica import Replicas
 from mpibow.run.signals import Signals
+from mpibow.run.tuning import learner_bytes
 from mpibow.session import Session
 from mpibow.train import iterate
 from tests.run import tiny
@@ -66,4 +67,15 @@ def test_a_learner_is_paid_for_when_it_comes(tmp_path: Path, monkeypatch: pytest
     assert (first, then) == (1, 3)
     assert one < 16 * row  # weights, momentum, gradient; the rule's arrays; what an iteration has for a moment
     assert 5 * row < three - one < 9 * row  # of each: weights, momentum, gradient
-    assert work.config.tuner.most >= 64
+    assert session.replicas.capacity >= 3
+
+
+def test_there_is_no_room_asked_for_that_no_memory_could_fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system may refuse more than it has, even if nobody touches it: rows are as many as learners fit."""
+    monkeypatch.setattr("mpibow.session.free_memory", lambda ranks: 10**9 // ranks)
+    monkeypatch.setattr(tiny, "TEST", None)
+    work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1, device="numpy", learners="auto")
+    learner = learner_bytes(work.training_plan())
+    with Session(work, Single()) as session:
+        assert session.replicas.capacity == int(0.8 * 10**9 / learner) < 20
+        assert session.tuning.state()["room"] == (session.replicas.capacity,)  # type: ignore[index]

@@ -224,7 +224,7 @@ def test_counts_that_another_has_chosen_are_taken_as_they_are() -> None:
 
 # Whatever was measured
 
-TIMES = st.floats(min_value=5e-324, max_value=1.7e308, exclude_min=False)
+TIMES = st.floats(min_value=1e-9, max_value=1e9)  # a clock tells nothing shorter
 ERRORS = st.floats(min_value=0.0, max_value=10.0)
 TUNERS = st.builds(
     Tuner,
