@@ -1,4 +1,4 @@
-"""Means and standard deviations of images: per channel as they pass by one at a time, per value of a data set."""
+"""Means and standard deviations of images: per channel as they pass by, per value of a data set."""
 
 from __future__ import annotations
 
@@ -14,32 +14,46 @@ from mpibow.data.dataset import Dataset
 
 Array = npt.NDArray[Any]
 PART = 4 << 20  # bytes that are read at once
+LOT = 1 << 16  # bytes of images whose moments are taken at once: their float64 fit a core's cache
 
 
 class Moments:
-    """Running mean and sum of squared deviations, float64 (Chan, Golub and LeVeque 1979: pairs are merged exactly)."""
+    """Running mean and sum of squared deviations, float64 (Chan, Golub and LeVeque 1979: pairs are merged exactly).
+
+    Images are taken in lots of LOT bytes: one at a time, small ones would cost more than writing them.
+    """
 
     def __init__(self, channels: int) -> None:
-        self.count = 0  # values per channel
-        self.mean: Array = np.zeros(channels)
-        self.squares: Array = np.zeros(channels)
+        self._count = 0  # values per channel
+        self._mean: Array = np.zeros(channels)
+        self._squares: Array = np.zeros(channels)
+        self._lot: list[Array] = []
+        self._size = 0
 
     def add(self, image: Array) -> None:
-        """An image (channels, ...)."""
-        values = image.reshape(len(image), -1).astype(np.float64)
+        """An image (channels, ...), of the same shape each."""
+        self._lot.append(image.copy())  # whose memory may be used again
+        self._size += image.nbytes
+        if self._size >= LOT:
+            self._take()
+
+    def found(self) -> tuple[Array, Array]:
+        """Mean and standard deviation of each channel, 1 where all values are equal, so that it can be divided by."""
+        if self._lot:
+            self._take()
+        spread = np.sqrt(self._squares / self._count)
+        return self._mean, np.where(spread > 0, spread, 1.0)
+
+    def _take(self) -> None:
+        values = np.stack(self._lot, axis=1).astype(np.float64).reshape(len(self._mean), -1)
+        self._lot, self._size = [], 0
         mean = values.mean(axis=1)
         values -= mean[:, None]
-        total = self.count + values.shape[1]
-        delta = mean - self.mean
-        self.mean = self.mean + delta * (values.shape[1] / total)
-        self.squares += np.einsum("cp,cp->c", values, values) + delta**2 * (self.count * values.shape[1] / total)
-        self.count = total
-
-    @property
-    def std(self) -> Array:
-        """1 where all values are equal, so that it can be divided by."""
-        spread = np.sqrt(self.squares / self.count)
-        return np.where(spread > 0, spread, 1.0)
+        total = self._count + values.shape[1]
+        delta = mean - self._mean
+        self._mean = self._mean + delta * (values.shape[1] / total)
+        self._squares += np.einsum("cp,cp->c", values, values) + delta**2 * (self._count * values.shape[1] / total)
+        self._count = total
 
 
 def mean_image(data: Dataset, note: Callable[[str], None] = lambda text: None, patience: float = 5.0) -> Array:

@@ -191,7 +191,7 @@ class RecordWriter:
         self.path, self.form, self.classes = path, form, min(classes, 2**31)  # labels are i32
         self.size = 0  # bytes so far
         self.checksum = 0  # the header's, once finished
-        self._file = file
+        self._file, self._dtype = file, DTYPES[form.dtype]
         self._index: list[tuple[int, int, int]] = []
         self._write(bytes(HEADER.size))  # its place; the file begins with zeros until it is finished
 
@@ -201,18 +201,25 @@ class RecordWriter:
 
     def add(self, image: Array | bytes, label: int) -> None:
         """One record: an array of the form's dtype and shape, or bytes in its encoding."""
-        got = Form.of(image, self.form.encoding, self.form.dtype)
-        if got != self.form:
+        if not self._fits(image):
+            got = Form.of(image, self.form.encoding, self.form.dtype)
             raise self._unfit(f"is {got}, the file holds {self.form}")
         if not 0 <= label < self.classes:
             raise self._unfit(f"a label lies in [0, {self.classes}), got {label}")
-        if isinstance(image, np.ndarray) and not np.isfinite(image).all():
+        if isinstance(image, np.ndarray) and image.dtype.kind == "f" and not np.isfinite(image).all():
             raise self._unfit("has values that are not finite")
-        data = image if isinstance(image, bytes) else image.astype(DTYPES[got.dtype], copy=False).tobytes()
+        data = image if isinstance(image, bytes) else image.astype(self._dtype, copy=False).tobytes()
         if not data:
             raise self._unfit("is empty, an image has at least one byte")
         self._index.append((self.size, crc32c(data), label))
         self._write(data)
+
+    def _fits(self, image: Array | bytes) -> bool:
+        """Whether its form is the file's; as `Form.of` says, in a tenth of the time."""
+        if isinstance(image, np.ndarray):
+            alike = image.dtype == self._dtype or image.dtype.name == self.form.dtype  # in any order of bytes
+            return self.form.encoding == "raw" and image.shape == self.form.shape and alike
+        return self.form.encoding != "raw"
 
     def finish(self) -> None:
         """Writes the index, then the header."""

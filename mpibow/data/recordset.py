@@ -167,7 +167,7 @@ def write_records(
             shards.append(Shard(file, writer.size, writer.count, writer.checksum))
         if not shards:
             raise RecordError(f"{target}: there are no samples to write, a data set has at least one")
-        mean, std = moments or (running.mean.tolist(), running.std.tolist())
+        mean, std = moments or tuple(each.tolist() for each in running.found())
         manifest = Manifest(
             name=name,
             count=sum(shard.count for shard in shards),

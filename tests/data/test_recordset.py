@@ -163,8 +163,24 @@ def test_moments_far_from_zero() -> None:
     moments = Moments(2)
     for image in values:
         moments.add(image)
-    assert moments.mean == pytest.approx(values.mean(axis=(0, 2)), rel=1e-12)
-    assert moments.std == pytest.approx(values.std(axis=(0, 2)), rel=1e-6)
+    mean, std = moments.found()
+    assert mean == pytest.approx(values.mean(axis=(0, 2)), rel=1e-12)
+    assert std == pytest.approx(values.std(axis=(0, 2)), rel=1e-6)
+
+
+@pytest.mark.parametrize("lot", [1, 64, 65, 640, 1 << 16])
+def test_moments_of_lots(monkeypatch: pytest.MonkeyPatch, lot: int) -> None:
+    """Images of 64 bytes, in an array that is used again."""
+    values = 7 + RANDOM.standard_normal((50, 2, 4))
+    monkeypatch.setattr("mpibow.data.moments.LOT", lot)
+    moments, image = Moments(2), np.empty((2, 4))
+    for each in values:
+        image[...] = each
+        moments.add(image)
+    for _ in range(2):
+        mean, std = moments.found()
+        assert mean == pytest.approx(values.mean(axis=(0, 2)), rel=1e-14)
+        assert std == pytest.approx(values.std(axis=(0, 2)), rel=1e-14)
 
 
 def test_equal_values_have_std_one(tmp_path: Path) -> None:

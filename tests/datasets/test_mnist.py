@@ -14,8 +14,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mpibow import records
+from mpibow.data import idx as reader
 from mpibow.data import verify
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
@@ -78,6 +81,26 @@ def test_mnist(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name, (size, checksum) in mnist.MNIST.items():
         data = (MNIST / name).read_bytes()
         assert (len(data), hashlib.md5(data).hexdigest()) == (size, checksum)
+
+
+FORMS = [(array, packed) for array in (IMAGES, LABELS) for packed in ("", "in", "out")]
+
+
+@given(st.binary(max_size=40), st.integers(0, 60), st.sampled_from(FORMS))
+def test_any_bytes(
+    tmp_path_factory: pytest.TempPathFactory, rubbish: bytes, at: int, form: tuple[np.ndarray, str]
+) -> None:
+    """Written over an IDX file, before it is packed or afterwards: an error of ours, or as many as the header says."""
+    array, packed = form
+    data = gzip.compress(idx(array)) if packed == "out" else idx(array)
+    data = data[:at] + rubbish + data[at + len(rubbish) :]
+    path = tmp_path_factory.getbasetemp() / f"any{'.gz' * bool(packed)}"
+    path.write_bytes(gzip.compress(data) if packed == "in" else data)
+    for read, dimensions in ((lambda path: list(reader.images(path)), 3), (reader.labels, 1)):
+        try:
+            assert len(read(path)) == reader.count(path, dimensions)
+        except RecordError as error:
+            assert str(error).startswith(f"{path}: ")  # noqa: PT017
 
 
 @pytest.mark.parametrize("mark", ["-", "."])

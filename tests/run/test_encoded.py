@@ -127,6 +127,18 @@ def test_learners_come_and_go_at_random(data: Path, tmp_path: Path, form: str, k
     assert [rank.centres for rank in again] == [rank.centres[10:] for rank in ranks]
 
 
+@pytest.mark.parametrize(
+    ("form", "kind", "other"),
+    [("raw", "host", "resident"), pytest.param("encoded", "host", "dali", marks=needs_dali)],
+)
+def test_a_run_goes_on_through_another_pipeline(data: Path, tmp_path: Path, form: str, kind: str, other: str) -> None:
+    whole = tiny.replay(through(data, tmp_path / "whole", form, kind, learners=2), before=saving(6))
+    folder = copy(tmp_path / "whole", tmp_path / "again")
+    again = tiny.replay(through(data, folder, form, other, learners=2), resume=point(folder, 6))
+    assert again[0].slots == whole[0].slots[6:]
+    assert arrays(folder, 24) == arrays(tmp_path / "whole", 24)
+
+
 def test_prefetch_and_threads_change_no_bit(data: Path, tmp_path: Path) -> None:
     found = [
         tiny.run(
