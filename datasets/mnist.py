@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mpibow.data import arguments, idx
-from mpibow.data.conversion import Part, exit_code, fetch, file_checksum, write_parts
+from mpibow.convert import arguments, idx
+from mpibow.convert.conversion import Part, exit_code, fetch, file_checksum, write_parts
 from mpibow.errors import RecordError
 
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpibow.data import arguments
-from mpibow.data.arrays import Stored, keys, stored
-from mpibow.data.conversion import Part, exit_code, file_checksum, write_parts
-from mpibow.data.labels import numbered, remapped, set_aside
+from mpibow.convert import arguments
+from mpibow.convert.arrays import Stored, keys, stored
+from mpibow.convert.conversion import Part, exit_code, file_checksum, write_parts
+from mpibow.convert.labels import numbered, remapped, set_aside
 from mpibow.errors import RecordError
 
 LAYOUTS = ("nhwc", "nchw", "nhw")

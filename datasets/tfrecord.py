@@ -15,11 +15,11 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from mpibow.data import arguments
-from mpibow.data.conversion import exit_code, file_checksum, spreader, write_parts
-from mpibow.data.entries import Entries, Reader, part_of, split, watched
-from mpibow.data.examples import Image, Pixels, Wanted, first, merged, missing, pieces, survey
-from mpibow.data.recode import Keep
+from mpibow.convert import arguments
+from mpibow.convert.conversion import exit_code, file_checksum, spreader, write_parts
+from mpibow.convert.entries import Entries, Reader, part_of, split, watched
+from mpibow.convert.examples import Image, Pixels, Wanted, first, merged, missing, pieces, survey
+from mpibow.convert.recode import Keep
 from mpibow.errors import RecordError
 
 FEW = 8  # files that get a checksum each, if they are not large

@@ -192,7 +192,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        job = _job(arguments, comm.share(folder)[0])
+        job = made_up_job(arguments, comm.share(folder)[0])
         if arguments.command == "memory":
             found, text = bench_memory(job), _memory_text
         elif arguments.seconds <= 0:
@@ -206,7 +206,7 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     return 0
 
 
-def _job(arguments: argparse.Namespace, out: str) -> Job:
+def made_up_job(arguments: argparse.Namespace, out: str) -> Job:
     """The model on made-up data, writing nothing but a run directory in `out`."""
     if arguments.model == RATINGS:
         if arguments.shape or arguments.classes:

@@ -37,7 +37,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
             library = short(load().Get_library_version())
         except CommunicationError as error:
             remedy = remedy or str(error)
-    learners, out, problem = _configured(comm, options)
+    learners, auto, out, problem = _configured(comm, options)
     memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     shm_size, _, shm_free = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else (0, 0, 0)
     required = _required()
@@ -57,6 +57,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
         allowed=allowed_cores(),
         machine=machine_cores(),
         learners=learners,
+        auto=auto,
         memlock=None if memlock == resource.RLIM_INFINITY else memlock,
         fabric=any(Path("/sys/class/infiniband").glob("*")),
         shm_size=shm_size,
@@ -98,7 +99,7 @@ def describe(facts: Facts) -> dict[str, str]:
         "launcher": facts.launcher or "none",
         "mpi": (facts.mpi_library or "none") + (f", threads '{facts.threads}'" if facts.size > 1 else ""),
         "cores": f"{facts.allowed} of {facts.machine}",
-        "learners": "not given" if facts.learners is None else str(facts.learners),
+        "learners": "not given" if facts.learners is None else "auto, begins with " * facts.auto + str(facts.learners),
         "memlock": in_bytes(facts.memlock),
         "/dev/shm": f"{in_bytes(facts.shm_free)} free of {in_bytes(facts.shm_size)}",
         "out": f"{facts.out}, " + ("not writable" if facts.out_free is None else f"{in_bytes(facts.out_free)} free"),
@@ -151,24 +152,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[int | None, str, str]:
-    """This rank's learners, where its runs are written, and why training would refuse the config."""
+def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[int | None, bool, str, str]:
+    """This rank's learners to begin with, whether more are looked for, where its runs are written, what is refused."""
     overrides = list(options.overrides)
     if options.learners is not None:
         overrides.append(f"learners={options.learners}")
-    learners, out, problem = options.learners, "runs", ""
+    learners, auto, out, problem = options.learners, False, "runs", ""
     for rank in range(min(comm.size, 2)):  # rank 0 first: it converts data that the others read
         comm.barrier()
         if rank != min(comm.rank, 1):
             continue
         try:
-            learners, out = _load(comm, options.config, overrides)
+            learners, auto, out = _load(comm, options.config, overrides)
         except (MpibowError, ImportError) as error:  # a package that is missing is found below, too
             problem = str(error)
-    return learners, out, problem
+    return learners, auto, out, problem
 
 
-def _load(comm: Communicator, path: str | None, overrides: list[str]) -> tuple[int, str]:
+def _load(comm: Communicator, path: str | None, overrides: list[str]) -> tuple[int, bool, str]:
     from mpibow.config import load, load_mapping
     from mpibow.job import BUILT_IN, open_job
     from mpibow.origin import learner_counts
@@ -177,7 +178,7 @@ def _load(comm: Communicator, path: str | None, overrides: list[str]) -> tuple[i
     counts = learner_counts(config.learners, comm.size)
     if path is not None:
         open_job(config).training_plan()
-    return counts[comm.rank], config.out
+    return counts[comm.rank], config.learners == "auto", config.out
 
 
 def _kernels(library: str | None) -> dict[str, str]:

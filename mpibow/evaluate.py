@@ -86,8 +86,8 @@ def evaluate(
     try:
         workers = max(1, min(allowed_cores() // comm.local_size, THREADS))
         each = None if predictions is None else lambda *row: rows.append(row)
-        result = Evaluator(plan, records, workers, config.loss.ignore)(
-            centre, statistics, scheduler.run, lambda function: function(comm), each
+        result = Evaluator(plan, records, config.loss.ignore)(
+            centre, statistics, scheduler.run, lambda function: function(comm), each, workers=workers
         )
     finally:
         scheduler.close()

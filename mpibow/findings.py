@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from mpibow.comm.binding import binding_warning
+from mpibow.comm.binding import binding_limit, binding_warning
 
 MEGABYTE, GIGABYTE = 10**6, 10**9
 SEGMENT = 20 * MEGABYTE  # what MPI may take of /dev/shm for each rank
@@ -36,6 +36,7 @@ class Facts:
     allowed: int = 1  # cores of this process
     machine: int = 1  # cores of the node
     learners: int | None = None  # of this rank; None: not given
+    auto: bool = False  # learners: auto, which begins with these
     memlock: int | None = None  # None: no limit
     fabric: bool = False  # InfiniBand or the like
     shm_size: int = GIGABYTE  # of /dev/shm
@@ -108,6 +109,11 @@ def check_cores(facts: Facts) -> Finding:
     warning = binding_warning(facts.allowed, facts.machine, learners, facts.local_size, facts.launcher)
     if warning:
         return Finding("warning", "cores", warning)
+    if facts.auto:
+        limit = binding_limit(facts.allowed, facts.machine, facts.allowed, facts.local_size, facts.launcher)
+        if limit:
+            return Finding("warning", "cores", f"learners: auto would end near {limit}")
+        return Finding("ok", "cores", f"{facts.allowed} for as many learners as pay off")
     return Finding("ok", "cores", f"{facts.allowed} for {learners} learner{'s' * (learners > 1)}")
 
 

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mpibow.comm.binding import allowed_cores, binding_warning, machine_cores
+from mpibow.comm.binding import allowed_cores, binding_limit, binding_warning, machine_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import find_launcher
 from mpibow.config import dump
-from mpibow.data.timeline import Counts
+from mpibow.data.timeline import Counts, Timeline, fixed
 from mpibow.errors import CommunicationError, ConfigError
 from mpibow.job import Job
 from mpibow.run import checkpoint, directory
+from mpibow.run.replay import recorded
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,23 @@ def _find(job: Job, resume: str | None) -> Origin:
     return Origin(folder, notes=tuple(notes))
 
 
-def learner_counts(learners: int | tuple[int, ...], ranks: int) -> Counts:
-    """Learners by rank. Raises ConfigError where a list does not fit the ranks."""
-    if isinstance(learners, int):
-        return (learners,) * ranks
-    if len(learners) != ranks:
+def learner_counts(learners: str | int | tuple[int, ...], ranks: int) -> Counts:
+    """Learners by rank to begin with. Raises ConfigError where they do not fit the ranks, or a run to replay."""
+    return first_timeline(learners, ranks, batch=1).changes[0].counts
+
+
+def first_timeline(learners: str | int | tuple[int, ...], ranks: int, batch: int) -> Timeline:
+    """What a new run's settings say of its learners. `auto` begins with one a rank."""
+    if isinstance(learners, str) and learners != "auto":
+        return recorded(Path(learners.removeprefix("replay(").removesuffix(")")), ranks, batch)
+    counts = (1,) * ranks if learners == "auto" else (learners,) * ranks if isinstance(learners, int) else learners
+    assert not isinstance(counts, str)
+    if len(counts) != ranks:
         raise ConfigError(
-            f"learners: must have one number for each of {ranks} rank(s), got {list(learners)}; "
-            f"start {len(learners)} ranks or give {ranks} number(s)"
+            f"learners: must have one number for each of {ranks} rank(s), got {list(counts)}; "
+            f"start {len(counts)} ranks or give {ranks} number(s)"
         )
-    return learners
+    return fixed(batch, counts)
 
 
 def check_alike(comm: Communicator, text: str) -> None:
@@ -71,7 +79,18 @@ def check_alike(comm: Communicator, text: str) -> None:
 
 def core_warnings(comm: Communicator, counts: Counts) -> list[str]:
     """What every rank has to say about its cores and learners, once each."""
-    launcher = find_launcher(os.environ)
-    name = launcher.name if launcher else ""
-    own = binding_warning(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, name)
+    own = binding_warning(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, _launcher())
     return list(dict.fromkeys(f"warning: {text}" for text in comm.share(own) if text))
+
+
+def core_limits(comm: Communicator, counts: Counts) -> list[str]:
+    """The first rank that its binding keeps from more than the learners which were settled on, and how many do so."""
+    own = binding_limit(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, _launcher())
+    bound = [(rank, text) for rank, text in enumerate(comm.share(own)) if text]
+    more = f" ({len(bound)} ranks are)" if len(bound) > 1 else ""
+    return [f"tuner: rank {rank} has {text}{more}" for rank, text in bound[:1]]
+
+
+def _launcher() -> str:
+    launcher = find_launcher(os.environ)
+    return launcher.name if launcher else ""

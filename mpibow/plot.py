@@ -90,9 +90,11 @@ def draw(
         columns = min(len(cells), 2)
         rows, told = -(-len(cells) // columns), set[str]()
         figure: Figure = figure_of(figsize=(5.2 * columns + 0.6, 2.5 * rows + 0.9), layout="constrained")
+        grid = figure.add_gridspec(rows, columns)  # one for all: cells of several are laid over each other
         for i, (panel, x, found) in enumerate(cells):
-            alone = i + 1 == len(cells) and i % columns == 0
-            axes = figure.add_subplot(rows, 1, rows) if alone else figure.add_subplot(rows, columns, i + 1)
+            row, column = divmod(i, columns)
+            alone = i + 1 == len(cells) and column == 0
+            axes = figure.add_subplot(grid[row, :] if alone else grid[row, column])
             _draw_cell(axes, ticks, panel, x, found, told=panel in told)
             told.add(panel)
         if len(runs) == 1:

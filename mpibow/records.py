@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from mpibow.data import export, verify
+from mpibow.convert import export
+from mpibow.convert.conversion import cores, exit_code, spreader
+from mpibow.data import verify
 from mpibow.data.aside import file_aside
 from mpibow.data.contents import choose, contents, summary
-from mpibow.data.conversion import cores, exit_code, spreader
 from mpibow.data.pictures import sheet
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.errors import ConfigError, MpibowError, RecordError

@@ -15,6 +15,7 @@ from mpibow.run.events import EventFile, Events, Silent
 from mpibow.run.ledger import Ledger
 from mpibow.run.progress import Line, Progress, Quiet
 from mpibow.summary import Summary, versions
+from mpibow.tune import Decision
 
 Waits = dict[str, float]  # by name: data_wait, sync_wait, sync_busy
 
@@ -53,6 +54,7 @@ class Reporter:
             self._progress = Line(folder / "log.txt", total, 0 if header is None else header["position"])
         self._began = self._mark = self._shown = time.perf_counter()
         self._loss = "loss -"
+        self._reason, self._settled = "", False  # of the tuner's last decision
         self._last: Waits = {}  # at the last metrics entry
 
     def start(self, where: Where, title: str, notes: list[str]) -> None:
@@ -96,6 +98,19 @@ class Reporter:
         self._loss = "loss -" if loss is None else f"loss {loss:.4f}"
         ledger.loss = ledger.hits = 0.0
         ledger.samples = 0
+
+    def changed(self, where: Where, seconds: float) -> None:
+        """Learners have come or gone, which took `seconds` in all, binding included."""
+        self._events.add("learners", **where.fields(), learners=where.learners, seconds=seconds)
+        self.note(f"iteration {where.iteration}: learners {' + '.join(map(str, where.learners))}")
+
+    def tuned(self, where: Where, decision: Decision) -> None:
+        """What the tuner decided, and why; the log has it where it says something new."""
+        wanted = {"wanted": decision.counts, "settled": decision.settled, "reason": decision.reason}
+        self._events.add("tuner", **where.fields(), **wanted)
+        if decision.reason != self._reason and not (decision.settled and self._settled):
+            self.note(f"tuner: {decision.reason}")
+        self._reason, self._settled = decision.reason, decision.settled
 
     def evaluated(self, where: Where, found: Evaluation, best: bool) -> None:
         """An evaluation's entry: `seconds` is how long it took, `elapsed` the seconds of training before it."""

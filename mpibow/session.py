@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from functools import partial
@@ -19,32 +20,34 @@ from mpibow.data.dataset import NamedSamples
 from mpibow.data.decoded import Decoded
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.readers import choose, described, find_facts, open_reader, prefetch, remedy, threads_of
-from mpibow.data.timeline import Counts, fixed
+from mpibow.data.slots import Slot
+from mpibow.data.timeline import Counts
 from mpibow.data.wait import Watch
 from mpibow.errors import DivergedError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.job import Job, kernels_of
 from mpibow.kernels.passes import Local
-from mpibow.learn.learner import Learner, Result, bind_learners
+from mpibow.learn.learner import ASSIGNMENTS, Learner, Result, bind_learners
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.learn.schedules import multiplier
-from mpibow.origin import Origin, check_alike, core_warnings, find_origin, learner_counts
+from mpibow.origin import Origin, check_alike, core_limits, core_warnings, find_origin, first_timeline
 from mpibow.reporter import Reporter, Where
 from mpibow.run import checkpoint
 from mpibow.run.coordinator import Coordinator, Request, decide
 from mpibow.run.evaluate import Evaluator, due
 from mpibow.run.ledger import Ledger
 from mpibow.run.state import check_fits, named, read_centre, restore, snapshot, timeline_of
+from mpibow.run.tuning import Given, Measured, Tuning, free_memory, learner_bytes, room_for
 from mpibow.summary import Summary, Trained
-from mpibow.sync.rules import check_rule, make_rule
+from mpibow.sync.rules import check_rule, make_rule, most_learners
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Synchroniser, Tally
 from mpibow.trace import SILENT, Trace
+from mpibow.tune import Decision, History
 
 HOPELESS = 20  # iterations in a row in which every learner of a rank is reset
-CAPACITY = 64  # learners that a rank has room for; rows that no learner uses take no memory
 
 
 class Session:
@@ -60,8 +63,9 @@ class Session:
             comm.barrier()
         self._plan = job.training_plan()
         self.layout = self._plan.layout
-        self._started = learner_counts(self.config.learners, comm.size)
-        check_rule(self.config.rule, sum(self._started))
+        self._first = first_timeline(self.config.learners, comm.size, self.config.batch_size)
+        for change in self._first.changes:
+            check_rule(self.config.rule, sum(change.counts))
         check_alike(comm, dump(self.config) + self.layout.canonical().digest())
         if len(set(comm.share(self.layout.digest()))) > 1:
             note = f"{note}\nranks' kernels want different layouts of the weights: all take the canonical one".strip()
@@ -85,7 +89,8 @@ class Session:
                     *origin.notes,
                     self._restarted,
                     f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {comm.size} rank(s), "
-                    f"learners {' + '.join(map(str, counts))}, batch {self.config.batch_size}, {job.kernels.about}; "
+                    f"learners {'auto, now ' * (self.config.learners == 'auto')}{' + '.join(map(str, counts))}, "
+                    f"batch {self.config.batch_size}, {job.kernels.about}; "
                     f"{origin.folder}",
                     described(self._choice, job.train, self._threads),
                 ],
@@ -100,14 +105,14 @@ class Session:
         config, job, header, path = self.config, self.job, origin.header, origin.checkpoint
         first = initial_weights(self._plan.statistics, config.seed, config.precision)
         if header is None or path is None:
-            self.iteration, timeline = 0, fixed(config.batch_size, self._started)
+            self.iteration, timeline = 0, self._first
             centre, statistics = initial_weights(self.layout, config.seed, config.precision), first
         else:
             check_fits(path, header, self._identity())
-            self.iteration, timeline = header["iteration"], timeline_of(header, self._started, config.batch_size)
+            self.iteration, timeline = header["iteration"], timeline_of(header, self._started(), self._first)
             centre, statistics = read_centre(path, self._plan)
         same = header is not None and [header["started"], header["rule_settings"]] == [
-            list(self._started),
+            self._started(),
             self._rule(),
         ]
         self._prefetch = prefetch(config.prefetch, job.train, config.batch_size)
@@ -115,7 +120,11 @@ class Session:
         limit = self._reading.most_damaged
         self._damages = [Damages(data.name, data.count, limit) for data in (job.train, job.test) if data is not None]
         self.coordinator = Coordinator(timeline, self._prefetch)
-        self.replicas = Replicas(max(CAPACITY, *self._started), self.layout.size, config.precision, first)
+        evaluation = None if job.test is None else job.evaluation_plan()
+        room = room_for(free_memory(comm.local_size), learner_bytes(self._plan, evaluation), config.tuner.most)
+        self.tuning = self._tuning(comm, room, header if same else None)
+        most = max(room, *(max(change.counts) for change in timeline.changes))
+        self.replicas = Replicas(most, self.layout.size, config.precision, first)
         self.learners: list[Learner] = []
         self.scheduler = Scheduler(self.trace)
         stack.callback(self.scheduler.close)
@@ -138,9 +147,9 @@ class Session:
                 then = " + ".join(map(str, header["counts"]))
                 self._restarted = f"learners were {then} or the rule was another: averaging restarts from the centre"
         self.evaluator = None
-        if job.test is not None:
+        if job.test is not None and evaluation is not None:
             test = job.test if isinstance(job.test, NamedSamples) else Intact(job.test, self._damages[1])
-            self.evaluator = Evaluator(job.evaluation_plan(), test, self._started[comm.rank], config.loss.ignore)
+            self.evaluator = Evaluator(evaluation, test, config.loss.ignore)
         self.ledger = Ledger.of({} if header is None else header["ledger"], config.stop.accuracy)
         total = None if config.stop.epochs is None else int(config.stop.epochs * job.train.count)
         self.reporter = Reporter(
@@ -149,11 +158,30 @@ class Session:
         )  # fmt: skip
         stack.callback(self.reporter.close)
         self._saved, self._saved_at = path, time.perf_counter()
+        self._binding = 0.0  # seconds that learners of the change to come were bound for
+        self._limits = Counts()  # the learners that every rank's binding was last asked about
+        if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
+            self._tune(decided)  # the memory is another machine's
         # What the ranks were about to do when the checkpoint was made: talk, agree after a reset, evaluate.
         due_then: list[bool] = [False] * 3 if header is None else header["due"]
         self._asked, self._diverged, self._owed = due_then
         self._barren = 0
         self._resets = list[str]()  # that the other ranks do not know of yet
+
+    def _tuning(self, comm: Communicator, room: int, header: Mapping[str, Any] | None) -> Tuning:
+        """What decides how many learners there are: the settings, or measured times and `room` for so many."""
+        config = self.config
+        if config.learners != "auto":
+            return Given()
+        rooms = comm.share(min(room, most_learners(config.rule, comm.size)))
+        if header is not None and header["tuning"] is not None:
+            return Measured.resumed(header["tuning"], rooms, config.tuner)
+        return Measured(History.begin(comm.size, config.batch_size, rooms), config.tuner)
+
+    def _started(self) -> list[Any]:
+        """With which learners the run began: a resumed run goes on where this is the same."""
+        learners = self.config.learners
+        return [learners, self.size] if isinstance(learners, str) else list(self._first.changes[0].counts)
 
     def _read(self, stack: ExitStack) -> None:
         """Begins to read ahead, once the user has been told how."""
@@ -203,23 +231,41 @@ class Session:
         self._say(self.trace.begin(self.iteration, self.synchroniser.call))
         counts = self.coordinator.timeline().counts(self.iteration)
         if counts != self.counts:
+            begin = time.perf_counter()
             self.settle()
             self.change_learners(counts)
-            self.reporter.note(f"iteration {self.iteration}: learners {' + '.join(map(str, counts))}")
+            self.ledger.changes += 1
+            self.reporter.changed(self.where, time.perf_counter() - begin + self._binding)
+            self._binding = 0.0
         elif self.iteration > self.coordinator.timeline().changes[0].iteration and self._restart_due():
             self.settle()
             self.rule.restart(self.replicas)
         update = self.config.update
         rate = update.lr * multiplier(update.schedule, update.warmup, self.where.epoch)
+        self._began, self._stood = time.perf_counter(), self.synchroniser.waited
         return Local(rate, update.momentum, update.nesterov, update.weight_decay, self.layout.decayed)
+
+    def tasks(self, slots: list[Slot]) -> list[Callable[[], Result]]:
+        """What the learners' threads are to do: one slot each."""
+        return ASSIGNMENTS[self.config.assignment](self.learners, slots)
 
     def change_learners(self, counts: Counts, keep: bool = False) -> None:
         """Replicas, learners and rule for `counts` learners by rank; `keep` where a state is loaded next."""
         statistics = self.statistics() if self.replicas.count else None
         self.counts = counts
+        bind_learners(self.learners, self._plan, self.replicas, self.config.update, counts[self.rank])
         self.replicas.resize(counts[self.rank], statistics)
-        bind_learners(self.learners, self._plan, self.replicas, self.config.update)
         self.rule.begin(self.replicas, sum(counts), keep)
+
+    def _bound(self, counts: Counts) -> list[bool]:
+        """Whether each rank has memory for its learners, who are bound by then; those that there are stay."""
+        try:
+            bind_learners(self.learners, self._plan, self.replicas, self.config.update, counts[self.rank])
+        except MemoryError:
+            own = False
+        else:
+            own = True
+        return self.synchroniser.call(lambda comm: comm.share(own))
 
     def statistics(self) -> Array:
         """The centre's statistics: the mean over all learners."""
@@ -235,6 +281,12 @@ class Session:
     def settle(self) -> None:
         """As `receive`, and the centre is up to date: to be read, or changed."""
         self._heed(self.synchroniser.settle())
+
+    def _read_centre(self) -> None:
+        """As `settle`, by all ranks: also the centre that does not follow its replicas is up to date."""
+        self.settle()
+        if not self.rule.follows:
+            self.synchroniser.agree(sum(self.counts))
 
     def _heed(self, tally: Tally | None) -> None:
         self._gain = self.rule.gain  # which changes while an exchange is under way
@@ -291,6 +343,8 @@ class Session:
     def advance(self, rate: float, signal: str) -> str:
         """Ends an iteration: requests, metrics, evaluation, checkpoint where due. The reason to stop now, if any."""
         config, before = self.config, self.position
+        whole = time.perf_counter() - self._began
+        self.tuning.measured(whole - (self.synchroniser.waited - self._stood), whole, self.counts)
         self.iteration += 1
         self.ledger.images += self.position - before
         self._untold += self.position - before
@@ -320,11 +374,12 @@ class Session:
         """Evaluates the centre; whether it is the best so far."""
         assert self.evaluator is not None
         self._owed = False
-        self.settle()
+        self._read_centre()
         self.reporter.clock()
         with self.trace.span("evaluation", "evaluate"):
             run = partial(self.scheduler.run, name="evaluate")
-            found = self.evaluator(self.rule.centre, self.statistics(), run, self.synchroniser.call)
+            call, workers = self.synchroniser.call, self.counts[self.rank]
+            found = self.evaluator(self.rule.centre, self.statistics(), run, call, workers=workers)
         self.reporter.pause()
         self._tell_damages()
         best = self.ledger.evaluated(found, self.position, self.where.epoch)
@@ -333,7 +388,7 @@ class Session:
 
     def save(self, best: bool = False) -> None:
         """Writes a checkpoint on all ranks, and forgets those that are not to be kept."""
-        self.settle()
+        self._read_centre()
         self._check_centre()
         self.reporter.clock()
         begin = time.perf_counter()
@@ -342,8 +397,9 @@ class Session:
         diverged = any(self.synchroniser.call(lambda comm: comm.share(self._diverged)))
         header = {
             **self._identity(),
-            "started": self._started,
+            "started": self._started(),
             "counts": self.counts,
+            "tuning": self.tuning.state(),
             "rule_settings": self._rule(),
             "config": dump(self.config),
             "input": self._input(),
@@ -367,7 +423,7 @@ class Session:
 
     def finish(self, stop: str) -> Trained:
         """The end of a run that reached a limit, or was told to stop: what it came to, on rank 0 also on disk."""
-        self.settle()
+        self._read_centre()
         self._check_centre()
         self.reporter.clock()
         self._tell_resets()
@@ -394,11 +450,11 @@ class Session:
             stop = f"stop.minutes {minutes:g}"
         timed = self.rank == 0 and interval is not None and interval.unit == "minute"
         save = timed and interval is not None and now - self._saved_at > 60 * interval.amount
-        return Request(stop, save, self._diverged)
+        return Request(stop, save, self._diverged, self.tuning.asks)
 
     def _talk(self, signal: str) -> tuple[str, bool]:
         """All ranks say what they want and do the same; (reason to stop, whether to save)."""
-        own = self._request(signal)
+        own = replace(self._request(signal), reading=self.tuning.reading())
         requests = self.synchroniser.call(lambda comm: comm.share(own))
         decision = decide(requests)
         self._asked = False
@@ -411,7 +467,25 @@ class Session:
             self.reporter.note(f"iteration {self.iteration}: {decision.stop}{who}")
         if decision.save:
             self._saved_at = time.perf_counter()
+        if (tuned := self.tuning.conclude([request.reading for request in requests])) is not None:
+            self._tune(tuned)
         return decision.stop, decision.save
+
+    def _tune(self, tuned: Decision) -> None:
+        """Has the learners that were decided on come, once every rank has bound its own."""
+        begin = time.perf_counter()
+        while not all(fits := self._bound(tuned.counts)):
+            short = fits.index(False)
+            self.reporter.note(f"tuner: rank {short} has no memory for {tuned.counts[short]} learners")
+            tuned = self.tuning.without(short, tuned.counts[short])
+        self._binding += time.perf_counter() - begin
+        if tuned.counts != self.coordinator.announced:
+            self.coordinator.announce(self.iteration, tuned.counts)
+        self.reporter.tuned(self.where, tuned)
+        if tuned.settled and tuned.counts != self._limits:
+            self._limits = tuned.counts
+            for text in self.synchroniser.call(lambda comm: core_limits(comm, tuned.counts)):
+                self.reporter.note(text)
 
     def _tell_resets(self) -> None:
         """Every rank enters the resets of all, and the damaged samples."""
@@ -497,6 +571,8 @@ class Session:
             top_k=config.evaluate.top_k,
             ranks=self.size,
             learners=where.learners,
+            changes=self.ledger.changes,
+            settled=None if self.tuning.decision is None else self.tuning.decision.settled,
             batch_size=config.batch_size,
             rule=self._rule(),
             device=self.job.kernels.name,

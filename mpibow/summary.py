@@ -34,6 +34,8 @@ class Summary:
     images_per_second: float
     ranks: int
     learners: tuple[int, ...]
+    changes: int  # how often learners came or went
+    settled: bool | None  # whether the tuner had settled on these learners; null where they are given
     batch_size: int
     rule: dict[str, Any]
     device: str

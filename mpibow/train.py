@@ -7,6 +7,7 @@ python -m mpibow.train                                   one process: the built-
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks
 from mpibow.config import describe, dump, load, load_mapping
+from mpibow.data.timeline import Counts
 from mpibow.errors import EXIT_REQUEUE
 from mpibow.job import BUILT_IN, Job, described, open_job
 from mpibow.models import MODELS
@@ -22,10 +24,11 @@ from mpibow.origin import learner_counts
 from mpibow.run.chrome import WINDOW, check_path, open_trace
 from mpibow.run.directory import on_rank_0
 from mpibow.run.signals import Signals
+from mpibow.run.tuning import free_memory, learner_bytes, room_for
 from mpibow.scaling import Scaling
 from mpibow.session import Session
 from mpibow.summary import Trained
-from mpibow.sync.rules import check_rule
+from mpibow.sync.rules import check_rule, most_learners
 from mpibow.trace import SILENT, Trace
 
 
@@ -44,8 +47,7 @@ def iterate(session: Session, signals: Signals) -> str:
     local = session.prepare()  # this iteration's rate; averaging starts again where learners come or go or it drops
     with session.trace.span("waiting", "data"):
         slots = session.pipeline.next()  # one small batch for each learner of this rank
-    learners = zip(session.learners, slots, strict=False)
-    results = session.scheduler.run([partial(learner.compute, slot) for learner, slot in learners])  # one gradient each
+    results = session.scheduler.run(session.tasks(slots))  # one gradient each, on the learners' threads
     session.receive()  # the all-reduce of the iteration before, until now under way
     finite = session.check(results, local.rate)  # a learner that diverged is reset, or ends the run
     session.synchroniser.update(local, len(slots))  # local steps, corrections, and the sum of the steps, which is
@@ -53,19 +55,28 @@ def iterate(session: Session, signals: Signals) -> str:
     return session.advance(local.rate, signals.received)  # metrics, evaluation, checkpoint where they are due
 
 
-def describe_job(job: Job, counts: tuple[int, ...]) -> str:
-    """What `train --check` prints: settings, data, the plan step by step, and the memory that a rank will take."""
+def describe_job(job: Job, counts: Counts, free: Sequence[int]) -> str:
+    """What `train --check` prints: settings, data, the plan step by step, and the memory that a rank will take.
+
+    `counts` are the learners to begin with, `free` the bytes that are each rank's share of its node's memory.
+    """
     plan, layout = job.training_plan(), job.layout
     data = [(name, found) for name, found in (("train", job.train), ("test", job.test)) if found is not None]
     lines = [dump(job.config).rstrip(), ""]
     lines += [f"{name}: {found.count:,} samples {described(found)}" for name, found in data]
     lines += ["", str(plan), ""]
     flat = layout.size * (8 if job.config.precision == "float64" else 4)
+    auto = job.config.learners == "auto"
+    most = min(job.config.tuner.most, most_learners(job.config.rule, len(counts)))
+    learner = learner_bytes(plan, None if job.test is None else job.evaluation_plan())
     for rank, k in enumerate(counts):
         total = k * (plan.arena_bytes + 3 * flat) + 5 * flat
+        room = room_for(free[rank], learner, most)
+        fits = f"; up to {room} learner(s), {'no more are tried' if room == most else 'for memory'}" if auto else ""
         lines.append(
-            f"rank {rank}: {k} learner(s) x (arena {plan.arena_bytes / 2**20:.1f} MiB + weights, gradients and "
-            f"momenta {3 * flat / 2**20:.1f} MiB) + averaging {5 * flat / 2**20:.1f} MiB = {total / 2**20:.1f} MiB"
+            f"rank {rank}: {'auto, begins with ' * auto}{k} learner(s) x (arena {plan.arena_bytes / 2**20:.1f} MiB + "
+            f"weights, gradients and momenta {3 * flat / 2**20:.1f} MiB) + averaging {5 * flat / 2**20:.1f} MiB = "
+            f"{total / 2**20:.1f} MiB{fits}"
         )
     return "\n".join(lines)
 
@@ -112,8 +123,9 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
 
     job = open_job(config, on_rank_0(lambda function: function(comm), comm.rank, look))
     if arguments.check:
+        free = comm.share(free_memory(comm.local_size))
         if comm.rank == 0:
-            print(describe_job(job, counts))
+            print(describe_job(job, counts, free))
         return 0
     trained = train(job, comm, resume=arguments.resume, note=note, trace=trace)
     return EXIT_REQUEUE if trained.summary.stopped.startswith("SIG") else 0

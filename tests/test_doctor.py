@@ -79,6 +79,13 @@ FABRIC = {"fabric": True, "memlock": 64 * 1024}
             "mpirun --bind-to none, or --map-by ppr:2:node:pe=4",
         ),
         (
+            replace(PAIR, allowed=1, learners=1, auto=True),
+            "warning",
+            "cores",
+            "learners: auto would end near 1 learner on the 1 of 16 cores that it is bound to: "
+            "binding sets the limit, not the model; mpirun --bind-to none, or --map-by ppr:2:node:pe=8",
+        ),
+        (
             replace(PAIR, **FABRIC),
             "warning",
             "memlock",
@@ -136,6 +143,14 @@ def test_what_is_wrong_is_named_with_a_remedy(facts, level, about, text):
 )
 def test_what_does_not_matter_is_ok(facts):
     assert {finding.level for finding in check_all([facts])} == {"ok"}
+
+
+def test_learners_that_are_looked_for():
+    found = replace(HEALTHY, allowed=16, learners=1, auto=True)
+    assert of(check_all([found]), "cores") == Finding("ok", "cores", "16 for as many learners as pay off")
+    assert "  learners         auto, begins with 1" in table([found]).splitlines()
+    assert "  learners         4" in table([HEALTHY]).splitlines()
+    assert "  learners         not given" in table([replace(HEALTHY, learners=None)]).splitlines()
 
 
 def test_a_finding_names_its_ranks_where_others_are_well():
@@ -200,6 +215,7 @@ def test_alone(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("on this machine\n  host ")
     assert f"out: {tmp_path} has " in done.stdout
+    assert "\n  learners         1\n" in done.stdout
     assert list(tmp_path.iterdir()) == []  # it only looks
 
 
@@ -211,6 +227,11 @@ def test_a_config_that_training_refuses(tmp_path):
     done = doctor("run.yaml", "batch_size=4", cwd=tmp_path)
     assert done.returncode == 1
     assert "error    config    nowhere/train" in done.stdout
+
+
+def test_learners_auto(tmp_path):
+    done = doctor("learners=auto", cwd=tmp_path)
+    assert "\n  learners         auto, begins with 1\n" in done.stdout
 
 
 def test_without_mpi4py(tmp_path):

@@ -49,15 +49,16 @@ REFUSED = {
     "wrong type": ("batch_size=many", 2, "batch_size: must be an integer of at least 1, got 'many'"),
     "no learner": (
         "learners=0", 2,
-        "learners: must be an integer of at least 1 or a list of integers of at least 1 that is not empty, got 0",
+        "learners: must be auto, an integer of at least 1, a list of integers of at least 1 that is not empty or "
+        "a text as replay(RUN), RUN being a run directory, got 0",
     ),
     "learners of other ranks": (
         "learners=[1, 2, 1]", 2,
         "learners: must have one number for each of 1 rank(s), got [1, 2, 1]; start 3 ranks or give 1 number(s)",
     ),
-    "learners by themselves": (
-        "learners=auto", 2,
-        "learners: auto is not there yet; give a number, or a list with a number for each rank",
+    "learners of no run": (
+        "learners=replay(nowhere)", 2,
+        "learners: nowhere/metrics.jsonl: cannot be read: no such file or directory; replay(RUN) takes a run directory",
     ),
     "unknown model": (
         "model.name=lenets", 2, f"model.name: must be one of {', '.join(sorted(MODELS))}, got 'lenets'",

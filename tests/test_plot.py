@@ -121,6 +121,17 @@ def test_steps_start_at_nothing_and_a_wide_loss_is_logarithmic() -> None:
     assert plot.draw([made("a")], ["loss"]).axes[0].get_yscale() == "linear"  # from 2 to 1/4
 
 
+def test_cells_of_an_odd_number_do_not_lie_over_each_other() -> None:
+    """A run of one rank hides nothing: seven cells."""
+    events = [{key: value for key, value in event.items() if key != "sync_hidden"} for event in lines(ranks=1)]
+    figure = plot.draw([Run("a", tuple(events), tuple(clock(events, {})))])
+    assert len(figure.axes) == 7
+    figure.draw_without_rendering()
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    for i, box in enumerate(boxes):
+        assert not any(box.shrunk(0.999, 0.999).overlaps(other) for other in boxes[:i])
+
+
 def test_a_single_point_can_be_seen() -> None:
     figure = plot.draw([made("a", entries=1)], ["speed"])
     (line,) = (line for line in figure.axes[0].get_lines() if line.get_color() == BLUE)

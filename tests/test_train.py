@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from itertools import pairwise
@@ -19,7 +20,7 @@ from mpibow.config import describe, dump, load
 from mpibow.data.dataset import Array
 from mpibow.errors import ConfigError, DivergedError, RecordError, ShapeError
 from mpibow.session import Session
-from mpibow.train import iterate
+from mpibow.train import describe_job, iterate
 from tests.launching import RANKS, mpirun, needs_mpi, run
 from tests.run import tiny
 from tests.run.processes import write_run
@@ -29,6 +30,7 @@ SUMMARY: dict[str, Any] = {
     "run": str, "stopped": str, "accuracy": MAYBE, "best_accuracy": MAYBE, "test_loss": MAYBE, "epochs": NUMBER,
     "iterations": int, "samples": int, "seconds": NUMBER, "evaluation_seconds": NUMBER, "target": MAYBE,
     "epochs_to_target": MAYBE, "seconds_to_target": MAYBE, "images_per_second": NUMBER, "ranks": int, "learners": list,
+    "changes": int, "settled": (bool, type(None)),
     "batch_size": int, "rule": dict, "device": str, "precision": str, "seed": int, "gain": NUMBER, "drift": NUMBER,
     "mismatches": int, "resets": int, "data_wait": NUMBER, "sync_wait": NUMBER, "sync_hidden": MAYBE, "versions": dict,
     "checkpoint": (str, type(None)),
@@ -43,6 +45,7 @@ def check_files(folder: Path, ranks: int, learners: int) -> dict[str, Any]:
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     assert {key: isinstance(summary.get(key), kind) for key, kind in SUMMARY.items()} == dict.fromkeys(SUMMARY, True)
     assert (summary["ranks"], summary["learners"]) == (ranks, [learners] * ranks)
+    assert (summary["changes"], summary["settled"]) == (0, None)  # they are given
     assert {"python", "numpy", "mpibow"} <= set(summary["versions"])
     assert summary["images_per_second"] == pytest.approx(summary["samples"] / summary["seconds"])
     config = load(folder / "config.yaml")
@@ -78,7 +81,8 @@ def test_the_built_in_run(tmp_path: Path) -> None:
     assert said[0] == "one process: no launcher found; mpirun -np N python -m mpibow.train uses N"
     assert f"run directory runs/{folder.name}" in said
     assert f"test accuracy {summary['accuracy']:.2%} (best {summary['best_accuracy']:.2%})" in said
-    logged = [line.split(" ", 2)[2] for line in (folder / "log.txt").read_text().splitlines() if line[:1] == "2"]
+    stamped = [line for line in (folder / "log.txt").read_text().splitlines() if re.match(r"20\d\d-", line)]
+    logged = [line.split(" ", 2)[2] for line in stamped]
     assert [line for line in logged if line not in said] == []
     losses = [event["loss"] for event in tiny.events(folder, "train")]
     assert losses[-1] < losses[0] / 3
@@ -107,6 +111,28 @@ def test_check_trains_nothing(tmp_path: Path) -> None:
     assert "learners: 3" in lines
     assert any("backward dense" in line for line in lines)
     assert lines[-1].startswith("rank 0: 3 learner(s) x (arena 0.0 MiB + weights, gradients and momenta 0.0 MiB) + ")
+
+
+def test_check_with_learners_that_are_looked_for(tmp_path: Path) -> None:
+    """With a large batch a learner takes some memory, and there is room for a number that a hand can check."""
+    work = tiny.job(tmp_path, learners="auto", batch_size=1000, tuner={"most": 7})
+    plan, evaluation = work.training_plan(), work.evaluation_plan()
+    flat = 8 * work.layout.size
+    learner = plan.arena_bytes + 3 * flat + evaluation.arena_bytes
+    lines = describe_job(work, (1, 1), [int(5.01 * learner / 0.8), 10**12]).splitlines()
+    mib = 2**20
+    begin = (
+        f"auto, begins with 1 learner(s) x (arena {plan.arena_bytes / mib:.1f} MiB + weights, gradients and momenta "
+        f"{3 * flat / mib:.1f} MiB) + averaging {5 * flat / mib:.1f} MiB = "
+        f"{(plan.arena_bytes + 8 * flat) / mib:.1f} MiB; up to "
+    )
+    assert lines[-2:] == [
+        f"rank 0: {begin}5 learner(s), for memory",
+        f"rank 1: {begin}7 learner(s), no more are tried",
+    ]
+    fixed = describe_job(tiny.job(tmp_path, learners=2), (2,), [1]).splitlines()[-1]
+    assert fixed.startswith("rank 0: 2 learner(s) x (arena ")
+    assert fixed.endswith(" MiB")
 
 
 def test_help_lists_every_setting() -> None:

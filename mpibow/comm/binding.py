@@ -47,17 +47,35 @@ def binding_warning(allowed: int, machine: int, learners: int, ranks: int, launc
     if learners * ranks > machine:
         shared = "mpirun --bind-to none lets it share them all, or " if launcher.startswith("Open MPI") else ""
         return f"{need}: {shared if allowed < machine else ''}use learners={fitting}, or more cores"
+    return f"{need}: {_remedy(launcher, ranks, learners)}"
+
+
+def binding_limit(allowed: int, machine: int, learners: int, ranks: int, launcher: str = "") -> str | None:
+    """What keeps a rank from more than `learners`, with what to type, where it is its binding; None where it is not.
+
+    As `binding_warning`, but a rank is asked that has been given as many learners as pay off: its cores are all in use,
+    and the node has others that are no rank's share.
+    """
+    share = max(1, machine // ranks)
+    if learners < allowed or allowed >= share:
+        return None
+    return (
+        f"{_learners(learners)} on the {allowed} of {machine} cores that it is bound to: binding sets the limit, "
+        f"not the model; {_remedy(launcher, ranks, share)}"
+    )
+
+
+def _remedy(launcher: str, ranks: int, cores: int) -> str:
+    """What to type for `cores` cores a rank."""
     if launcher.startswith("Open MPI"):
-        remedy = f"mpirun --bind-to none, or --map-by ppr:{ranks}:node:pe={learners}"
-    elif launcher.startswith("mpiexec of MPICH"):
-        remedy = f"mpiexec -bind-to none, or -bind-to core:{learners}; with Intel MPI -genv I_MPI_PIN 0"
-    elif launcher.startswith("MVAPICH"):
-        remedy = "mpirun -env MV2_ENABLE_AFFINITY 0"
-    elif "srun" in launcher:
-        remedy = f"srun --cpus-per-task={learners}, or --cpu-bind=none"
-    else:
-        remedy = "give it more, with taskset, the container's --cpus, or the batch system's cores per task"
-    return f"{need}: {remedy}"
+        return f"mpirun --bind-to none, or --map-by ppr:{ranks}:node:pe={cores}"
+    if launcher.startswith("mpiexec of MPICH"):
+        return f"mpiexec -bind-to none, or -bind-to core:{cores}; with Intel MPI -genv I_MPI_PIN 0"
+    if launcher.startswith("MVAPICH"):
+        return "mpirun -env MV2_ENABLE_AFFINITY 0"
+    if "srun" in launcher:
+        return f"srun --cpus-per-task={cores}, or --cpu-bind=none"
+    return "give it more, with taskset, the container's --cpus, or the batch system's cores per task"
 
 
 def _learners(count: int) -> str:

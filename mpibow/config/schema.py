@@ -17,7 +17,8 @@ from mpibow.data.settings import Auto, Image, Wanted
 from mpibow.errors import ConfigError
 from mpibow.learn.settings import Sgd
 from mpibow.models.settings import Augmentation, Loss, Normalisation
-from mpibow.sync.settings import Sma, Ssgd
+from mpibow.sync.settings import Independent, Sma, Ssgd
+from mpibow.tune.settings import Tuner
 
 Count = Annotated[int, AtLeast(1)]
 Positive = Annotated[float, Above(0)]
@@ -34,6 +35,7 @@ Interval = Annotated[
         "as '1 epoch', '500 iterations' or '30 minutes'",
     ),
 ]
+Replay = Annotated[str, Matches(r"replay\(.+\)", "as replay(RUN), RUN being a run directory")]
 Unit = Literal["epoch", "iteration", "minute"]
 
 
@@ -134,9 +136,14 @@ class Config:
     data: Data | None = None
     batch_size: Annotated[Count, "samples a learner takes in an iteration; never scaled"] = 16
     learners: Annotated[
-        Count | Annotated[tuple[Count, ...], NotEmpty()], "learners of every rank, or a list of them"
-    ] = 1
-    rule: Annotated[Sma | Ssgd, "what keeps the replicas together"] = field(default_factory=Sma)
+        Auto | Count | Annotated[tuple[Count, ...], NotEmpty()] | Replay,
+        "learners of every rank, or a list of them; auto measures how many pay off; replay(RUN) repeats a run's",
+    ] = "auto"
+    tuner: Annotated[Tuner, "how learners: auto looks for their number"] = field(default_factory=Tuner)
+    assignment: Annotated[
+        Literal["fixed", "first_come"], "a batch is a certain learner's, or of the one that is free first"
+    ] = "fixed"
+    rule: Annotated[Sma | Ssgd | Independent, "what keeps the replicas together"] = field(default_factory=Sma)
     loss: Loss = field(default_factory=Loss)
     update: Annotated[Sgd, "the local step of a learner"] = field(default_factory=Sgd)
     stop: Annotated[Stop, "when the run ends: at the first that is reached"] = field(default_factory=Stop)
@@ -176,9 +183,6 @@ class Config:
         if isinstance(data, dict) and isinstance(data.get("normalise"), bool):
             word = "channel" if data["normalise"] else "none"
             problems.append(f"data.normalise: is a word now, write {word} for {show(data.pop('normalise'))}")
-        if settings.get("learners") == "auto":
-            del settings["learners"]
-            problems.append("learners: auto is not there yet; give a number, or a list with a number for each rank")
         return build(cls, settings, problems=problems)
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -62,9 +65,27 @@ class Learner:
         return Result(loss, hits, finite, time.perf_counter() - begin)
 
 
-def bind_learners(learners: list[Learner], plan: Plan, replicas: Replicas, update: Sgd) -> None:
-    """Learners for all replicas in use; those that were bound once stay bound, so a change of number is cheap."""
-    while len(learners) < replicas.count:
+def bind_learners(learners: list[Learner], plan: Plan, replicas: Replicas, update: Sgd, count: int) -> None:
+    """Learners for `count` replicas; those that were bound once stay bound, so a change of number is cheap."""
+    while len(learners) < count:
         weights, gradient, statistics = replicas.row(len(learners))
         bound = plan.bind(weights, gradient, statistics)
         learners.append(Learner(bound, gradient, update.clip_value, update.clip_norm))
+
+
+def first_come(learners: Sequence[Learner], slots: Sequence[Slot]) -> list[Callable[[], Result]]:
+    """Tasks of learners that each take the next slot when they begin, whoever is first (Crossbow, section 4.3)."""
+    waiting = deque(slots)
+    return [partial(_take, learner, waiting) for learner in learners[: len(slots)]]
+
+
+def _take(learner: Learner, waiting: deque[Slot]) -> Result:
+    return learner.compute(waiting.popleft())
+
+
+def fixed(learners: Sequence[Learner], slots: Sequence[Slot]) -> list[Callable[[], Result]]:
+    """Tasks of learners that take the slot of their number."""
+    return [partial(learner.compute, slot) for learner, slot in zip(learners, slots, strict=False)]
+
+
+ASSIGNMENTS = {"fixed": fixed, "first_come": first_come}

@@ -11,20 +11,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mpibow.data.timeline import Counts, Timeline
+from mpibow.tune import Reading
 
 
 @dataclass(frozen=True)
 class Request:
-    """What one rank wants: to stop for a signal or a limit (its name), a checkpoint, W set to the true mean."""
+    """What one rank wants: to stop for a signal or a limit (its name), a checkpoint, W set to the true mean, tuning.
+
+    `reading` is what its meter says, whoever asked.
+    """
 
     stop: str = ""
     save: bool = False
     resync: bool = False
+    tune: bool = False
+    reading: Reading | None = None
 
     @property
     def attention(self) -> float:
         """1 where there is anything to talk about."""
-        return float(bool(self.stop) or self.save or self.resync)
+        return float(bool(self.stop) or self.save or self.resync or self.tune)
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,11 @@ class Coordinator:
         """The timeline as announced so far; called on the pipeline's thread as well."""
         with self._lock:
             return self._timeline
+
+    @property
+    def announced(self) -> Counts:
+        """The learners of the last change."""
+        return self.timeline().changes[-1].counts
 
     def announce(self, iteration: int, counts: Counts) -> int:
         """Ranks have `counts` learners from the iteration that is returned; `iteration` is the one under way.

@@ -13,7 +13,7 @@ import numpy as np
 from mpibow.comm.communicator import Communicator
 from mpibow.data.dataset import Array, Samples, read_into
 from mpibow.data.slots import arrays_for
-from mpibow.graph.plan import Plan
+from mpibow.graph.plan import BoundPlan, Plan
 
 Run = Callable[[list[Callable[[], Any]]], list[Any]]
 Each = Callable[[Array, Array, Array], None]  # samples (n,), labels (n,), logits (n, classes)
@@ -31,19 +31,20 @@ class Evaluation:
 
 
 class Evaluator:
-    """`plan` is an evaluation plan; `workers` threads each bind it once, to one copy of centre and statistics.
+    """`plan` is an evaluation plan; threads each bind it once, to one copy of centre and statistics.
 
     Samples whose label is `ignore` are left out.
     """
 
-    def __init__(self, plan: Plan, data: Samples, workers: int, ignore: int | None = None) -> None:
+    def __init__(self, plan: Plan, data: Samples, ignore: int | None = None) -> None:
         self._data, self._ignore = data, ignore
         self._summed = [name for name in ("loss", "accuracy", "top_k") if name in plan.graph.outputs]
         self._centre = np.zeros(plan.layout.size, plan.dtype)
         self._batch = plan.graph.tensors[plan.graph.inputs[0]].shape[0]
         self._statistics = np.zeros(plan.statistics.size, plan.dtype)
-        self._plans = [plan.bind(self._centre, statistics=self._statistics) for _ in range(workers)]
-        self._slots = [arrays_for(data, self._batch) for _ in range(workers)]
+        self._plan = plan
+        self._plans: list[BoundPlan] = []
+        self._slots: list[dict[str, Array]] = []
 
     def __call__(
         self,
@@ -52,15 +53,19 @@ class Evaluator:
         run: Run,
         comm: Callable[[Callable[[Communicator], Any]], Any],
         each: Each | None = None,
+        *,
+        workers: int = 1,
     ) -> Evaluation:
-        """Batches go round robin to the workers of all ranks; `run` is the scheduler's, `comm` the synchroniser's call.
+        """Batches go round robin to the `workers` of all ranks; `run` is the scheduler's, `comm` the synchroniser's.
 
         `each` is called with this rank's samples, labels and logits, on the workers' threads.
         """
         begin = time.perf_counter()
         np.copyto(self._centre, centre)
         np.copyto(self._statistics, statistics)
-        workers = len(self._plans)
+        while len(self._plans) < workers:
+            self._plans.append(self._plan.bind(self._centre, statistics=self._statistics))
+            self._slots.append(arrays_for(self._data, self._batch))
         rank, counts = comm(lambda c: (c.rank, c.share(workers)))  # ranks may differ in workers
         first, numbers = sum(counts[:rank]), sum(counts)
         parts = run([partial(self._part, w, first + w, numbers, each) for w in range(workers)])

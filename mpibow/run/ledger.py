@@ -31,6 +31,7 @@ class Ledger:
     drift: float = 0.0
     mismatches: int = 0
     resets: int = 0
+    changes: int = 0  # of learners
     damaged: list[str] = field(default_factory=list)  # samples that others replaced, by data set and number
 
     def evaluated(self, found: Evaluation, position: int, epoch: float) -> bool:

@@ -16,7 +16,7 @@ from mpibow.graph.layout import Layout, repack
 from mpibow.graph.plan import Plan
 from mpibow.learn.replica import Replicas
 from mpibow.run.checkpoint import Snapshot, read_arrays
-from mpibow.sync.rules import Rule, RuleState
+from mpibow.sync.rule import Rule, RuleState
 from mpibow.sync.synchroniser import Tally
 
 # What is stored in the canonical layout, so that a run may go on with kernels that want another.
@@ -77,12 +77,12 @@ def check_fits(path: Path, header: Mapping[str, Any], expected: Mapping[str, Any
             )
 
 
-def timeline_of(header: Mapping[str, Any], counts: tuple[int, ...], batch: int) -> Timeline:
-    """The timeline to go on with: the checkpoint's own if it began with the same `counts` and batch, else a new one."""
-    if tuple(header["started"]) == counts and header["batch_size"] == batch:
+def timeline_of(header: Mapping[str, Any], started: list[Any], first: Timeline) -> Timeline:
+    """The timeline to go on with: the checkpoint's own where the run was `started` alike, else `first` from here on."""
+    if header["started"] == started and header["batch_size"] == first.batch:
         changes = (Change(c["iteration"], c["position"], tuple(c["counts"])) for c in header["timeline"])
-        return Timeline(batch, tuple(changes))
-    return fixed(batch, counts, header["iteration"], header["position"])
+        return Timeline(first.batch, tuple(changes))
+    return fixed(first.batch, first.counts(header["iteration"]), header["iteration"], header["position"])
 
 
 def read_centre(path: Path, plan: Plan) -> tuple[Array, Array]:

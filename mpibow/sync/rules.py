@@ -1,20 +1,9 @@
-"""The rules in place: what `sma` and plain S-SGD do to a rank's flat arrays, around one all-reduce of one flat array.
-
-An iteration, with u the local steps of all learners:
-
-    update(chunks)    by all learner threads, each its chunks: local steps and corrections; sums of steps
-    outgoing()        the flat array to be summed over the ranks, or None where this iteration sends nothing
-    received()        what the sums say beside the steps themselves (the gain)
-    apply()           what makes the centre from the sums, to be called with chunks; where `deferred`, at any time
-                      before the next update of these chunks, or before the centre is read
-    advance()         the iteration is over
-"""
+"""The rules in place: what `sma` and plain S-SGD do to a rank's flat arrays; the order of calls is in rule.py."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
 
 import numpy as np
 
@@ -22,83 +11,12 @@ from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of
 from mpibow.sync.gain import Averages, follow, noise_gain
-from mpibow.sync.settings import Sma, Ssgd
+from mpibow.sync.independent import IndependentRule
+from mpibow.sync.rule import TAIL, OnChunks, Rows, Rule, RuleState
+from mpibow.sync.settings import Independent, Settings, Sma, Ssgd
 from mpibow.sync.sma import Averaging, alpha_limit
 
-OnChunks = Callable[[range], None]
-TAIL = 4  # elements behind the steps: sum |u|^2, and three that the synchroniser fills
-
-
-class Rows(Protocol):
-    """A rank's replicas: weights, momenta and gradients (count, size)."""
-
-    @property
-    def weights(self) -> Array: ...
-    @property
-    def momenta(self) -> Array: ...
-    @property
-    def gradients(self) -> Array: ...
-
-
-@dataclass(frozen=True)
-class RuleState:
-    """Arrays that all ranks share, this rank's own, and numbers that JSON carries exactly."""
-
-    common: Mapping[str, Array]
-    own: Mapping[str, Array]
-    numbers: Mapping[str, Any]
-
-
-class Rule(Protocol):
-    """The update algorithm; see this module's docstring for the order of calls."""
-
-    @property
-    def deferred(self) -> bool: ...
-    @property
-    def uniform(self) -> bool:
-        """Whether all replicas are the centre itself, at every iteration's start."""
-        ...
-
-    @property
-    def chunk(self) -> int:
-        """Elements of a chunk."""
-        ...
-
-    @property
-    def chunks(self) -> range:
-        """All chunks of the flat arrays, for `update` and `apply`."""
-        ...
-
-    @property
-    def gain(self) -> float: ...
-    @property
-    def centre(self) -> Array: ...
-    def begin(self, rows: Rows, k: int, keep: bool = False) -> None: ...
-    def restart(self, rows: Rows) -> None: ...
-    def update(self, rows: Rows, local: Local, chunks: range) -> None: ...
-    def outgoing(self) -> Array | None: ...
-    def received(self, local: Local) -> None: ...
-    def apply(self, rows: Rows, local: Local) -> OnChunks | None: ...
-    def advance(self) -> None: ...
-    def unsent(self) -> Array | None:
-        """This rank's steps that no all-reduce has carried yet (size,), to be summed in place for `set_mean`."""
-        ...
-
-    def set_mean(self, mean: Array) -> float:
-        """The centre's mean W <- mean (size,), the replicas' true one; |W - mean| / |mean|, the drift."""
-        ...
-
-    def shared(self) -> list[Array]:
-        """The arrays that must be the same bits on all ranks."""
-        ...
-
-    def state(self) -> RuleState:
-        """All that the next iteration reads beside the replicas and the centre."""
-        ...
-
-    def load(self, centre: Array, state: RuleState) -> None:
-        """The centre and what `state` gave; `begin(..., keep=True)` comes first."""
-        ...
+MOST = 1 << 10  # learners of a rank that are worth asking for
 
 
 @dataclass
@@ -109,6 +27,7 @@ class SmaRule:
     flat: FlatKernels
     mean: Array  # W (size,)
     uniform: bool = False
+    follows: bool = True
 
     def __post_init__(self) -> None:
         size, dtype = self.mean.size, self.mean.dtype
@@ -271,6 +190,7 @@ class SsgdRule:
     flat: FlatKernels
     mean: Array  # (size,) the weights, the same in every row
     uniform: bool = True
+    follows: bool = True
     deferred: bool = False
     gain: float = 1.0
 
@@ -349,15 +269,29 @@ def averaging(settings: Sma, k: int) -> Averaging:
     return rule
 
 
-def check_rule(settings: Sma | Ssgd, k: int) -> None:
+def check_rule(settings: Settings, k: int) -> None:
     """Raises ConfigError where the rule cannot keep k learners together."""
     if isinstance(settings, Sma):
         averaging(settings, k)
 
 
-RULES: Mapping[type, type[SmaRule] | type[SsgdRule]] = {Sma: SmaRule, Ssgd: SsgdRule}
+def most_learners(settings: Settings, ranks: int) -> int:
+    """Learners that each of `ranks` ranks may have at most, since a fixed alpha keeps no more together."""
+    for each in range(1, MOST):
+        try:
+            check_rule(settings, (each + 1) * ranks)
+        except ConfigError:
+            return each
+    return MOST
 
 
-def make_rule(settings: Sma | Ssgd, flat: FlatKernels, initial: Array) -> Rule:
+RULES: Mapping[type, type[SmaRule] | type[SsgdRule] | type[IndependentRule]] = {
+    Sma: SmaRule,
+    Ssgd: SsgdRule,
+    Independent: IndependentRule,
+}
+
+
+def make_rule(settings: Settings, flat: FlatKernels, initial: Array) -> Rule:
     """The rule of `settings`, its centre at `initial` (size,), which it takes over."""
     return RULES[type(settings)](settings, flat, initial)  # type: ignore[arg-type]

@@ -53,3 +53,15 @@ class Ssgd:
     name: Literal["ssgd"] = field(default="ssgd", kw_only=True)
     scale_lr: Annotated[bool, "multiply the learning rate by the number of learners"] = False
     resync: Resync = 1000
+
+
+@dataclass(frozen=True)
+class Independent:
+    """Learners that are not kept together: to measure by what averaging costs. The centre is their mean."""
+
+    name: Literal["independent"] = field(default="independent", kw_only=True)
+    period: Annotated[int, AtLeast(1), "iterations from one talk of the ranks to the next"] = 50
+    resync: Resync = 1000
+
+
+Settings = Sma | Ssgd | Independent

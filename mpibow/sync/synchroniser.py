@@ -14,7 +14,7 @@ import numpy as np
 from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import Local, pieces, share_of
-from mpibow.sync.rules import TAIL, OnChunks, Rows, Rule
+from mpibow.sync.rule import TAIL, OnChunks, Rows, Rule
 from mpibow.trace import SILENT, Trace
 
 T = TypeVar("T")

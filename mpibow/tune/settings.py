@@ -21,12 +21,12 @@ class Span:
 class Tuner:
     """How `learners: auto` looks for the number of learners."""
 
-    threshold: Annotated[float, Above(0), Below(1)] = 0.03  # learners that gain less are not worth having
-    drift: Annotated[float, Above(0)] = 0.1  # a change of speed that is worth looking again
-    patience: Annotated[int, AtLeast(0)] = 1  # counts that may disappoint before it turns back
-    most: Annotated[int, AtLeast(1)] = 64  # learners of a rank, whatever memory there is
-    window: Annotated[float, Above(0)] = 2.0  # seconds that a number of learners is tried for, at most
-    watch: Annotated[float, Above(0)] = 5.0  # seconds from look to look at the speed of what was settled on
+    threshold: Annotated[float, Above(0), Below(1), "share of images/s that a learner must add to be kept"] = 0.03
+    drift: Annotated[float, Above(0), "a change of speed that is worth looking again"] = 0.1
+    patience: Annotated[int, AtLeast(0), "numbers of learners that may disappoint before it turns back"] = 1
+    most: Annotated[int, AtLeast(1), "learners of a rank, whatever memory there is"] = 64
+    window: Annotated[float, Above(0), "seconds that a number of learners is tried for, at most"] = 2.0
+    watch: Annotated[float, Above(0), "seconds from look to look at the speed of what was settled on"] = 5.0
 
     @property
     def precision(self) -> float:

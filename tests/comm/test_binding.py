@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from mpibow.comm.binding import allowed_cores, binding_warning, cpu_quota, machine_cores
+from mpibow.comm.binding import allowed_cores, binding_limit, binding_warning, cpu_quota, machine_cores
 
 
 def test_this_process_has_cores():
@@ -85,3 +85,37 @@ def test_a_machine_too_small():
         "4 ranks with 2 learners each share the node's 4 cores: use fewer ranks, or learners=1"
     )
     assert binding_warning(2, 2, 1, 3) == "3 ranks with 1 learner each share the node's 2 cores: use fewer ranks"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "remedy"),
+    [
+        ("Open MPI's mpirun", "mpirun --bind-to none, or --map-by ppr:2:node:pe=8"),
+        (
+            "mpiexec of MPICH or Intel MPI",
+            "mpiexec -bind-to none, or -bind-to core:8; with Intel MPI -genv I_MPI_PIN 0",
+        ),
+        ("MVAPICH2's mpirun", "mpirun -env MV2_ENABLE_AFFINITY 0"),
+        ("Slurm's srun", "srun --cpus-per-task=8, or --cpu-bind=none"),
+        ("", "give it more, with taskset, the container's --cpus, or the batch system's cores per task"),
+    ],
+)
+def test_binding_that_sets_the_limit(launcher, remedy):
+    assert binding_limit(2, 16, 2, 2, launcher) == (
+        f"2 learners on the 2 of 16 cores that it is bound to: binding sets the limit, not the model; {remedy}"
+    )
+    assert binding_limit(1, 2, 1, 1, launcher).startswith("1 learner on the 1 of 2 cores that it is bound to: ")
+
+
+@pytest.mark.parametrize(
+    ("allowed", "machine", "learners", "ranks"),
+    [
+        (2, 16, 1, 2),  # the model sets it: a core is left
+        (8, 16, 8, 2),  # the node has no more for each of two
+        (16, 16, 16, 2),  # not bound
+        (1, 2, 1, 4),  # more ranks than cores
+        (1, 1, 3, 1),
+    ],
+)
+def test_binding_that_sets_no_limit(allowed, machine, learners, ranks):
+    assert binding_limit(allowed, machine, learners, ranks) is None

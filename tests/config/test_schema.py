@@ -12,13 +12,20 @@ from mpibow.errors import ConfigError
 from mpibow.learn.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, Step, Warmup
 from mpibow.learn.settings import Sgd
 from mpibow.models.settings import Augmentation, Jitter, Loss
-from mpibow.sync.settings import Sma, Ssgd
+from mpibow.sync.settings import Independent, Sma, Ssgd
+from mpibow.tune import Tuner
 
 RUN = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}
 
 
 def test_model_and_data_are_enough():
-    assert load_mapping(RUN) == Config(model=Model("lenet"), data=Data("data/mnist/train"))
+    config = load_mapping(RUN)
+    assert config == Config(model=Model("lenet"), data=Data("data/mnist/train"))
+    assert (config.learners, config.tuner, config.assignment) == ("auto", Tuner(), "fixed")
+
+
+def test_the_learners_of_another_run():
+    assert load_mapping(RUN, ["learners=replay(runs/a)"]).learners == "replay(runs/a)"
 
 
 def test_a_whole_file(tmp_path):
@@ -62,6 +69,10 @@ def test_without_a_file():
     )
 
 
+LEARNERS = (
+    "learners: must be auto, an integer of at least 1, a list of integers of at least 1 that is not empty or "
+    "a text as replay(RUN), RUN being a run directory, got "
+)
 NAME = "name: must be a text of letters, digits, . _ - that starts with none of . -, got "
 EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 minutes' or null, got "
 
@@ -96,7 +107,12 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
             "rule.restart: must be a list of numbers above 0 that is not empty and that rises, got [2, 1]",
         ),
         (["rule.name=ssgd", "rule.gain=2"], "rule.gain: is not a setting of ssgd"),
-        (["learners=auto"], "learners: auto is not there yet; give a number, or a list with a number for each rank"),
+        (["learners=autos"], LEARNERS + "'autos'"),
+        (["learners=replay"], LEARNERS + "'replay'"),
+        (["learners=replay()"], LEARNERS + "'replay()'"),
+        (["learners=0"], LEARNERS + "0"),
+        (["learners=1.5"], LEARNERS + "1.5"),
+        (["learners=[auto]"], "learners[0]: must be an integer of at least 1, got 'auto'"),
         (["learners=[]"], "learners: must be a list of integers of at least 1 that is not empty, got []"),
         (["learners=[1, 0]"], "learners[1]: must be an integer of at least 1, got 0"),
         (
@@ -104,6 +120,13 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
             "stop: one of epochs, accuracy, minutes, iterations must be set, got null for all",
         ),
         (["stop.accuracy=88"], "stop.accuracy: must be a number above 0 and of at most 1 or null, got 88"),
+        (["tuner.threshold=1"], "tuner.threshold: must be a number above 0 and below 1, got 1"),
+        (["tuner.drift=0"], "tuner.drift: must be a number above 0, got 0"),
+        (["tuner.patience=-1"], "tuner.patience: must be an integer of at least 0, got -1"),
+        (["tuner.most=0"], "tuner.most: must be an integer of at least 1, got 0"),
+        (["tuner.window=0"], "tuner.window: must be a number above 0, got 0"),
+        (["tuner.watch=0"], "tuner.watch: must be a number above 0, got 0"),
+        (["assignment=free"], "assignment: must be one of fixed, first_come, got 'free'"),
         (["name=.."], NAME + "'..'"),
         (["name=a/b"], NAME + "'a/b'"),
         (["name=7"], NAME + "7; put it in quotes"),
@@ -169,9 +192,9 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
         (["smoothing=0.1"], "smoothing: is not a setting; did you mean 'loss.smoothing'?"),
         (["out="], "out: must be a text that is not empty, got null"),
         (
-            ["model=null", "learners=auto", "seed=x"],
+            ["model=null", "learners=all", "seed=x"],
             "model: is required, as model: {name: lenet}\n"
-            "learners: auto is not there yet; give a number, or a list with a number for each rank\n"
+            f"{LEARNERS}'all'\n"
             "seed: must be an integer of at least 0 and below 4294967296, got 'x'",
         ),
     ],
@@ -235,6 +258,8 @@ data:
   corrupt_limit: 100
 batch_size: 16
 learners: [2, 1]
+tuner: {threshold: 0.03, drift: 0.1, patience: 1, most: 64, window: 2.0, watch: 5.0}
+assignment: fixed
 rule: {name: ssgd, scale_lr: false, resync: 1000}
 loss: {smoothing: 0.0, ignore: null}
 update:
@@ -281,6 +306,7 @@ schedules = st.one_of(
 )
 rules = st.one_of(
     st.builds(Ssgd, st.booleans(), counts),
+    st.builds(Independent, counts, counts),
     st.builds(
         Sma,
         gain=st.just("auto") | st.floats(1, 1e30),
@@ -309,7 +335,9 @@ configs = st.builds(
     name=st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,9}", fullmatch=True),
     model=st.builds(Model, texts, st.none() | st.integers(2, 1000), st.dictionaries(keys, scalars | st.lists(scalars))),
     data=st.builds(Data, texts, st.none() | texts, images, normalisations, augmentations),
-    learners=counts | st.lists(counts, min_size=1).map(tuple),
+    learners=st.sampled_from(["auto", "replay(runs/a (b))"]) | counts | st.lists(counts, min_size=1).map(tuple),
+    tuner=st.builds(Tuner, st.floats(1e-9, 0.99), positive, st.integers(0, 9), counts, positive, positive),
+    assignment=st.sampled_from(["fixed", "first_come"]),
     rule=rules,
     update=st.builds(Sgd, lr=positive, momentum=fraction, weight_decay=positive, schedule=schedules),
     stop=st.builds(Stop, st.none() | positive, st.none() | st.floats(1e-9, 1), st.none() | positive, counts),
@@ -339,7 +367,7 @@ def test_describe_has_every_setting():
     assert "model.name required the model's name (a text that is not empty)" in lines
     assert "model.<option> any other that the one named takes" in lines
     assert "update.lr 0.01 learning rate; not scaled with learners (a number above 0)" in lines
-    assert "rule.name sma what keeps the replicas together (one of sma, ssgd)" in lines
+    assert "rule.name sma what keeps the replicas together (one of independent, sma, ssgd)" in lines
     assert "rule.period 1 sma: iterations from correction to correction (an integer of at least 1)" in lines
     assert "update.schedule.gamma required inverse: decay an epoch (a number above 0)" in lines
 

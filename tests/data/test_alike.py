@@ -103,12 +103,8 @@ def test_images_of_every_kind(tmp_path: Path, kind: str) -> None:
 @needs_dali
 def test_damaged_images_are_replaced_alike(tmp_path: Path) -> None:
     images = bars(20)
-    for number, damaged in {
-        4: b"no image",
-        5: images[5][0][:400],
-        11: images[11][0][:-40],
-        19: b"\xff\xd8\xff",
-    }.items():
+    broken = {4: b"no image", 5: images[5][0][:400], 11: images[11][0][:-40], 19: b"\xff\xd8\xff"}
+    for number, damaged in broken.items():
         images[number] = damaged, 0
     data = Decoded(records(tmp_path / "train", images), Size(8), AREA)
     check(("host", "dali"), data, batch=3, iterations=9, limit=4)

@@ -128,7 +128,7 @@ def test_pillows_warnings_do_not_reach_the_terminal() -> None:
     with pytest.warns(UserWarning, match="Corrupt EXIF data"):
         open_photo(np.frombuffer(bad, np.uint8))
     program = (
-        "import sys; from mpibow.data.encoded import histogram; from mpibow.data.recode import Keep;"
+        "import sys; from mpibow.convert.encoded import histogram; from mpibow.convert.recode import Keep;"
         "image = sys.stdin.buffer.read(); print(histogram(image).sum(), len(Keep('jpeg')(image)[0]) == len(image))"
     )
     done = subprocess.run([sys.executable, "-c", program], input=bad, capture_output=True, check=False)

@@ -20,11 +20,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.data import cifar as reader
-from mpibow.data.cifar_files import CIFAR10, COARSE, FINE, LABELS, VERSIONS, Version
+from mpibow.convert import cifar as reader
+from mpibow.convert.cifar_files import CIFAR10, COARSE, FINE, LABELS, VERSIONS, Version
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
-from tests.data import python2
+from tests.convert import python2
 from tests.datasets.scripts import ROOT, script
 
 cifar = script("cifar")

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from mpibow import records
-from mpibow.data.crossbow import index
+from mpibow.convert.crossbow import index
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
 from tests.datasets.scripts import ROOT, script

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mpibow.data import tree
+from mpibow.convert import tree
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.errors import RecordError
 from tests.datasets.scripts import ROOT, script

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mpibow.data.imagenet import FORMS
+from mpibow.convert.imagenet import FORMS
 from mpibow.data.recordset import open_records
-from tests.data.examples import example, write_index
-from tests.data.examples import write as write_tfrecord
+from tests.convert.examples import example, write_index
+from tests.convert.examples import write as write_tfrecord
 from tests.datasets.scripts import ROOT, script
 
 imagenet = script("imagenet")
@@ -181,7 +181,7 @@ def test_real_images(tmp_path: Path) -> None:
 
 
 def test_an_index_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mpibow.data.tfrecord.PIECE", 1)
+    monkeypatch.setattr("mpibow.convert.tfrecord.PIECE", 1)
     source = examples(tmp_path / "in")
     assert run(source, "--index", str(source / "index")) == 0
     assert records(source) == EXPECTED

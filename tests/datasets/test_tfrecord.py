@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from mpibow.data.entries import Reader
-from mpibow.data.examples import Image as ImageOf
-from mpibow.data.examples import Pixels, Wanted, pieces, survey
-from mpibow.data.recode import Keep
+from mpibow.convert.entries import Reader
+from mpibow.convert.examples import Image as ImageOf
+from mpibow.convert.examples import Pixels, Wanted, pieces, survey
+from mpibow.convert.recode import Keep
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
-from tests.data.examples import example, frame, write, write_index
+from tests.convert.examples import example, frame, write, write_index
 from tests.datasets.scripts import ROOT, script
 
 tfrecord = script("tfrecord")
@@ -93,7 +93,7 @@ def test_a_genuine_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 @pytest.mark.parametrize("form", ["PNG", "JPEG"])
 @pytest.mark.parametrize("index", [False, True])
 def test_encoded_images_are_kept(tmp_path: Path, form: str, index: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mpibow.data.tfrecord.PIECE", 1)  # a piece a record where there is an index
+    monkeypatch.setattr("mpibow.convert.tfrecord.PIECE", 1)  # a piece a record where there is an index
     parts = {"train": images([1, 3, 2, 1], form), "test": images([3, 1], form)}
     for name, examples in parts.items():
         for number in range(2):

@@ -63,7 +63,8 @@ def test_check_passes(path: Path, records: Callable[[Config], Path], capsys: pyt
     said = capsys.readouterr()
     assert (end.value.code, said.err) == (0, "")
     assert f"test: 2 samples {of_model(config)[1]} uint8, {of_model(config)[0]} classes\n" in said.out
-    assert said.out.splitlines()[-1].startswith(f"rank 0: {config.learners} learner(s) x (arena ")
+    begin = "auto, begins with 1" if config.learners == "auto" else config.learners
+    assert said.out.splitlines()[-1].startswith(f"rank 0: {begin} learner(s) x (arena ")
     assert config.data is not None
     assert ("forward  augment " in said.out) == config.data.augment.of_places
 
@@ -112,6 +113,11 @@ def test_every_model_has_one_of_small_batches() -> None:
     assert sorted(config.model.name for config in configs if config.model) == sorted(MODELS)
     assert max(config.batch_size for config in configs) <= 32
     assert all(isinstance(config.rule, Sma) and config.rule.gain == "auto" for config in configs)
+
+
+@pytest.mark.parametrize("path", sorted(LAUNCH.glob("*.yaml")), ids=lambda path: path.stem)
+def test_learners_are_measured_but_where_a_run_is_too_short(path: Path) -> None:
+    assert load(path).learners == (2 if path.stem == "digits" else "auto")
 
 
 # Crossbow's runs: GPUs, learners of each, batch, rate, momentum, decay, schedule, epochs, weights

@@ -59,7 +59,7 @@ def test_rules_do_differ(tmp_path: Path) -> None:
 def test_every_rank_holds_the_same_centre_after_every_iteration(tmp_path: Path, rule: dict[str, Any]) -> None:
     first, second = centres(tiny.job(tmp_path, rule=rule, learners=2, precision="float32"), 2)
     assert first == second
-    assert len(set(first)) > 10  # and it moves, if only once a period
+    assert len(set(first)) > 8  # and it moves, if only once a period, or where it is evaluated
 
 
 @RULES

@@ -43,13 +43,14 @@ def evaluate(
         centre = initial_weights(plan.layout, 3, "float64")
         before = centre.copy()
         try:
-            evaluator = Evaluator(plan, data, workers[comm.rank])
+            evaluator = Evaluator(plan, data)
             found = evaluator(
                 centre,
                 statistics_of(plan),
                 scheduler.run,
                 lambda function: function(comm),
                 lambda *row: rows.append(row),
+                workers=workers[comm.rank],
             )
         finally:
             scheduler.close()
@@ -121,10 +122,12 @@ def test_the_running_statistics_are_taken() -> None:
 
 def test_it_can_be_repeated() -> None:
     plan, scheduler = built(6)[0], Scheduler()
-    evaluator = Evaluator(plan, ArrayData(*tiny.images(20), classes=3), 2)
+    evaluator = Evaluator(plan, ArrayData(*tiny.images(20), classes=3))
     call: Any = lambda function: function(Single())  # noqa: E731
     centres = [initial_weights(plan.layout, seed, "float64") for seed in (1, 2, 1)]
-    first, second, third = (evaluator(centre, statistics_of(plan), scheduler.run, call).loss for centre in centres)
+    first, second, third = (
+        evaluator(centre, statistics_of(plan), scheduler.run, call, workers=2).loss for centre in centres
+    )
     scheduler.close()
     assert first == third != second
 

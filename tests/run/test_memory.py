@@ -14,7 +14,7 @@ from mpibow.graph.graph import Tensor
 from mpibow.graph.plan import BoundPlan, Plan
 from mpibow.learn.replica import Replicas
 from mpibow.run.signals import Signals
-from mpibow.session import CAPACITY, Session
+from mpibow.session import Session
 from mpibow.train import iterate
 from tests.run import tiny
 
@@ -66,4 +66,4 @@ def test_a_learner_is_paid_for_when_it_comes(tmp_path: Path, monkeypatch: pytest
     assert (first, then) == (1, 3)
     assert one < 16 * row  # weights, momentum, gradient; the rule's arrays; what an iteration has for a moment
     assert 5 * row < three - one < 9 * row  # of each: weights, momentum, gradient
-    assert CAPACITY >= 64
+    assert work.config.tuner.most >= 64

@@ -40,6 +40,7 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "number": {"name": "sma", "gain": 2.0},
     "number-3": {"name": "sma", "gain": 2.0, "period": 3},
     "ssgd": {"name": "ssgd"},
+    "independent": {"name": "independent", "period": 3},
     "ssgd-scaled": {"name": "ssgd", "scale_lr": True},
 }
 
@@ -83,6 +84,7 @@ def job(
         "name": "run",
         "out": str(out),
         "batch_size": 3,
+        "learners": 1,
         "precision": "float64",
         "update": {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01},
         "stop": {"epochs": None, "iterations": 40},

@@ -1,0 +1,294 @@
+"""What the auto-tuner is worth: its choice, rebalancing, the cost of averaging, and who takes which batch.
+
+    python benchmarks/bench_tuner.py [--only choice slowed sync assignment] [--models resnet32] [--output FOLDER]
+
+choice      images/s with 1 to 4 learners, and where `--starts` runs of the tuner end, how soon, and how fast
+slowed      two ranks with a core each, a busy loop on one of the cores: tuned beside fixed learners
+sync        images/s with averaging in every iteration beside the same learners that are never averaged
+assignment  fixed against first_come, with all cores to itself and with a busy loop on one of two
+
+Models train on made-up data, batch 4, every run a fresh process (tuner_side.py); what is compared is measured in turn,
+`--rounds` times. Figures are medians, ratios medians of the paired ratios. Parts that are not run keep their results in
+FOLDER/tuner.json. Let nothing else run meanwhile. All of it takes about an hour and a half on two cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from sides import launched, machine, note, table, verdict, write
+
+THRESHOLD, SOON = 0.03, 30.0  # a choice is as good as two learners within this; seconds of training to make it
+TWO = ("resnet20", "resnet32")  # of which two learners are to be found in 9 of 10 starts
+NEAR = 0.95  # of the best fixed number's images/s, for every model
+REBALANCED, AVERAGED = 1.25, 0.93  # targets: images/s beside those without
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a choice is made. `bind`: cores of the ranks by number; '' leaves all of them to all ranks."""
+
+    about: str
+    model: str
+    ranks: int = 1
+    bind: str = ""
+    most: int = 4  # learners of a rank that are tried fixed
+
+
+MODELS = ("lenet", "resnet20", "resnet32", "vgg16_cifar")
+NARROW = (Place("one rank bound to one core", "resnet20", bind="0"), Place("four ranks", "resnet20", ranks=4, most=2))
+
+
+def side(options: argparse.Namespace, place: Place, *arguments: str, learners: object = "auto") -> Any:
+    """The JSON of one fresh run."""
+    bind = ["--bind", place.bind] if place.bind else []
+    seconds = ["--seconds", str(options.seconds), "--wait", str(options.wait)]
+    command = ["benchmarks/tuner_side.py", place.model, *bind, *seconds, *arguments, f"learners={learners}"]
+    return json.loads(launched(place.ranks, *command, *options.set).splitlines()[-1])
+
+
+# What is made of the measurements
+
+
+@dataclass(frozen=True)
+class Start:
+    """A run of the tuner: where it ended, images/s from then on, seconds until then."""
+
+    learners: tuple[int, ...]
+    rate: float
+    waited: float
+    settled: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Of one place. `close`: starts that ended at two learners or within THRESHOLD of their images/s, in time."""
+
+    best: int
+    best_rate: float
+    rate: float
+    ratio: float
+    close: int
+    slowest: float
+
+
+def choice(fixed: Mapping[int, Sequence[float]], starts: Sequence[Start]) -> Choice:
+    """`fixed`: images/s by learners of each rank; a choice's are those of the same fixed learners where there are."""
+    rates = {k: median(found) for k, found in fixed.items()}
+    best = max(rates, key=lambda k: rates[k])
+
+    def rate(start: Start) -> float:
+        alike = len(set(start.learners)) == 1 and start.learners[0] in rates
+        return rates[start.learners[0]] if alike else start.rate
+
+    ended = median(rate(start) for start in starts)
+    two = rates.get(2, 0.0)
+    close = sum(
+        start.settled and start.waited <= SOON and (set(start.learners) == {2} or rate(start) >= (1 - THRESHOLD) * two)
+        for start in starts
+    )
+    return Choice(best, rates[best], ended, ended / rates[best], close, max(start.waited for start in starts))
+
+
+def paired(mine: Sequence[float], other: Sequence[float]) -> float:
+    return median(a / b for a, b in zip(mine, other, strict=True))
+
+
+def counted(starts: Sequence[Start]) -> str:
+    """Where runs ended: '2 (9), 3'."""
+    ends = [" + ".join(map(str, start.learners)) for start in starts]
+    texts = sorted(set(ends), key=lambda end: (-ends.count(end), end))
+    return ", ".join(f"{end} ({ends.count(end)})" if ends.count(end) > 1 else end for end in texts)
+
+
+# The parts: each measures, and then says what it found
+
+
+def measure_choice(options: argparse.Namespace) -> list[dict[str, Any]]:
+    found = []
+    narrow = NARROW if options.models == list(MODELS) else [place for place in NARROW if place.model in options.models]
+    for place in [*(Place("one rank", model) for model in options.models), *narrow]:
+        ks = range(1, place.most + 1)
+        fixed: dict[int, list[float]] = {k: [] for k in ks}
+        for _ in range(options.rounds):
+            for k in ks:
+                rate = side(options, place, learners=k)["phases"][0]["images_per_second"]
+                fixed[k].append(rate)
+                note(f"  {place.about}, {place.model}, learners {k}: {rate:,.0f} images/s")
+        starts = []
+        for _ in range(options.starts):
+            phase = side(options, place)["phases"][0]
+            starts.append([phase[key] for key in ("learners", "images_per_second", "waited", "settled")])
+            note(f"  {place.about}, {place.model}, auto: {starts[-1]}")
+        found.append({"about": place.about, "model": place.model, "fixed": fixed, "starts": starts})
+    return found
+
+
+def tell_choice(found: Sequence[Mapping[str, Any]]) -> str:
+    heads = ["", "model", "1", "2", "3", "4 learners a rank, images/s", "the tuner ends at", "its images/s"]
+    heads += ["of the best", f"target {NEAR}", f"at two, or as fast, in {SOON:g} s", "9 of 10", "slowest, s"]
+    rows = []
+    for place in found:
+        fixed = {int(k): rates for k, rates in place["fixed"].items()}
+        starts = [Start(tuple(learners), *rest) for learners, *rest in place["starts"]]
+        made = choice(fixed, starts)
+        enough = made.close / len(starts) if place["model"] in TWO and place["about"] == "one rank" else None
+        rows.append([
+            place["about"], place["model"], *(f"{median(fixed[k]):,.0f}" if k in fixed else "" for k in range(1, 5)),
+            counted(starts), f"{made.rate:,.0f}", f"{made.ratio:.2f}", verdict(made.ratio, NEAR),
+            f"{made.close} of {len(starts)}", verdict(enough, 0.9), f"{made.slowest:.0f}",
+        ])  # fmt: skip
+    return (
+        "The tuner's images/s are those of the same number fixed, where that was measured: the runs then differ in "
+        f"nothing else.\n\n{table(heads, rows)}"
+    )
+
+
+def measure_slowed(options: argparse.Namespace) -> list[dict[str, Any]]:
+    """Tuned, then with the learners that it had before the loop, then with two each."""
+    place = Place("two ranks, a core each", options.slowed_model, ranks=2, bind="0,1")
+    fit = ("--slowed", "--load", "1", "--least", str(options.adapt))
+    found = []
+    for _ in range(options.rounds):
+        tuned = side(options, place, *fit)["phases"]
+        arms = {"auto": tuned}
+        for learners in (tuned[0]["learners"], [2, 2]):
+            text = json.dumps(learners)
+            if text not in arms:
+                arms[text] = side(options, place, *fit[:3], learners=text)["phases"]
+        for name, phases in arms.items():
+            told = ", ".join(f"{p['name']} {p['images_per_second']:,.0f} with {p['learners']}" for p in phases)
+            note(f"  {place.model}, {name}: {told}")
+        found.append({"model": place.model, "before": json.dumps(tuned[0]["learners"]), "arms": arms})
+    return found
+
+
+def tell_slowed(found: Sequence[Mapping[str, Any]]) -> str:
+    def rates(phase: int, arm: Callable[[Mapping[str, Any]], str]) -> list[float]:
+        return [entry["arms"][arm(entry)][phase]["images_per_second"] for entry in found]
+
+    rows = []
+    for i, name in enumerate(("before", "slowed", "after")):
+        ends = [Start(tuple(entry["arms"]["auto"][i]["learners"]), 0.0, 0.0, True) for entry in found]
+        auto, given = rates(i, lambda _: "auto"), rates(i, lambda entry: str(entry["before"]))
+        two = rates(i, lambda _: "[2, 2]")
+        ratio = paired(auto, given)
+        rows.append([
+            name, counted(ends), f"{median(auto):,.0f}", f"{median(given):,.0f}", f"{ratio:.2f}",
+            verdict(ratio, REBALANCED) if name == "slowed" else "", f"{median(two):,.0f}", f"{paired(auto, two):.2f}",
+        ])  # fmt: skip
+    heads = ["", "learners that it has then", "tuned, images/s", "fixed as before the loop", "ratio"]
+    heads += [f"target {REBALANCED}", "fixed 2 + 2", "ratio"]
+    back = sum(entry["arms"]["auto"][0]["learners"] == entry["arms"]["auto"][2]["learners"] for entry in found)
+    return (
+        f"{found[0]['model']}, two ranks bound to a core each, a busy loop on the second one's. "
+        f"After the loop the learners were those of before in {back} of {len(found)} runs.\n\n{table(heads, rows)}"
+    )
+
+
+def measure_sync(options: argparse.Namespace) -> list[dict[str, Any]]:
+    found = []
+    for about, ranks, k, bind in (("one rank, two learners", 1, 2, ""), ("two ranks, one learner each", 2, 1, "")):
+        place = Place(about, options.sync_model, ranks=ranks, bind=bind)
+        rates: dict[str, list[float]] = {"sma": [], "independent": []}
+        for _ in range(options.rounds):
+            for rule in rates:
+                phase = side(options, place, f"rule={{name: {rule}}}", learners=k)["phases"][0]
+                rates[rule].append(phase["images_per_second"])
+            note(f"  {about}, {place.model}: SMA {rates['sma'][-1]:,.0f}, without {rates['independent'][-1]:,.0f}")
+        found.append({"about": about, "model": place.model, "rates": rates})
+    return found
+
+
+def tell_sync(found: Sequence[Mapping[str, Any]]) -> str:
+    heads = ["", "model", "SMA, period 1, images/s", "never averaged", "ratio", f"target {AVERAGED}"]
+    rows = []
+    for entry in found:
+        sma, without = entry["rates"]["sma"], entry["rates"]["independent"]
+        ratio = paired(sma, without)
+        figures = [f"{median(sma):,.0f}", f"{median(without):,.0f}", f"{ratio:.3f}"]
+        rows.append([entry["about"], entry["model"], *figures, verdict(ratio, AVERAGED)])
+    return table(heads, rows)
+
+
+def measure_assignment(options: argparse.Namespace) -> list[dict[str, Any]]:
+    found = []
+    for about, load in (("all cores its own", ()), ("a busy loop on one core", ("--load", "1"))):
+        for k in (2, 3):
+            rates: dict[str, list[float]] = {"fixed": [], "first_come": []}
+            for _ in range(options.rounds):
+                for name in rates:
+                    place = Place(about, options.sync_model)
+                    phase = side(options, place, *load, f"assignment={name}", learners=k)["phases"][0]
+                    rates[name].append(phase["images_per_second"])
+            note(f"  {about}, learners {k}: {rates}")
+            found.append({"about": about, "model": options.sync_model, "learners": k, "rates": rates})
+    return found
+
+
+def tell_assignment(found: Sequence[Mapping[str, Any]]) -> str:
+    heads = ["", "model", "learners", "fixed, images/s", "first_come", "ratio"]
+    rows = []
+    for entry in found:
+        fixed, first = entry["rates"]["fixed"], entry["rates"]["first_come"]
+        figures = [f"{median(fixed):,.0f}", f"{median(first):,.0f}", f"{paired(first, fixed):.3f}"]
+        rows.append([entry["about"], entry["model"], str(entry["learners"]), *figures])
+    return table(heads, rows)
+
+
+PARTS: Mapping[str, tuple[str, Callable[[argparse.Namespace], Any], Callable[[Any], str]]] = {
+    "choice": ("Where the tuner ends", measure_choice, tell_choice),
+    "slowed": ("A rank that is slowed by half", measure_slowed, tell_slowed),
+    "sync": ("What averaging costs", measure_sync, tell_sync),
+    "assignment": ("Who takes which batch", measure_assignment, tell_assignment),
+}
+
+
+def page(parts: Mapping[str, Mapping[str, Any]]) -> str:
+    """All parts that were ever measured, each with its machine and its command."""
+    texts = ["# The auto-tuner, measured\n"]
+    for name, (title, _, tell) in PARTS.items():
+        if name in parts:
+            about = parts[name]["about"]
+            texts.append(
+                f"## {title}\n\n    {about['command']}\n\n"
+                f"{about['date']}, {about['processor']}, {about['cores']} cores, load average {about['load'][0]:.2f} "
+                f"before; commit {about['commit'] or 'unknown'}; batch 4, medians of {about['rounds']} round(s) of "
+                f"{about['seconds']:g} s.\n\n{tell(parts[name]['found'])}"
+            )
+    return "\n".join(texts)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="some of the parts")
+    parser.add_argument("--models", nargs="+", default=list(MODELS), help="of the choice (%(default)s)")
+    parser.add_argument("--slowed-model", default="resnet32")
+    parser.add_argument("--sync-model", default="resnet32", help="of sync and assignment")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--starts", type=int, default=10, help="of the tuner (10)")
+    parser.add_argument("--seconds", type=float, default=8.0, help="of a measurement (8)")
+    parser.add_argument("--wait", type=float, default=90.0, help="for the tuner to settle, at most (90)")
+    parser.add_argument("--adapt", type=float, default=45.0, help="for it to see that a core is slowed, at least (45)")
+    parser.add_argument("--set", action="append", default=[], metavar="key.path=value", help="any setting")
+    parser.add_argument("--output", type=Path, help="folder of tuner.md and tuner.json")
+    options = parser.parse_args()
+    kept = options.output / "tuner.json" if options.output else None
+    parts = json.loads(kept.read_text()) if kept and kept.exists() else {}
+    for name in options.only:
+        note(PARTS[name][0])
+        about = {**machine(), "rounds": options.rounds, "seconds": options.seconds}
+        parts[name] = {"about": about, "found": json.loads(json.dumps(PARTS[name][1](options)))}
+        if options.output:
+            write(options.output, "tuner", page(parts), parts)
+    print(page(parts), end="")
+
+
+if __name__ == "__main__":
+    main()

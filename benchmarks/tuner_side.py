@@ -1,0 +1,139 @@
+"""One run for bench_tuner.py: trains a model on made-up data, and says how fast, with how many learners, since when.
+
+    python benchmarks/tuner_side.py resnet32 --seconds 8 learners=auto     # also under mpirun; one line of JSON
+
+Every phase waits until the tuner has settled, `--wait` seconds at most, and is then measured for `--seconds`. With
+--slowed there are three: as it is, with a busy loop on the core `--load`, and after that has ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from mpibow.bench import WARM_UP, made_up_job
+from mpibow.comm.communicator import Communicator
+from mpibow.comm.launch import find_launcher, run_ranks
+from mpibow.run.signals import Signals
+from mpibow.session import Session
+from mpibow.summary import versions
+from mpibow.train import iterate
+
+ASK_EVERY = 5  # iterations after which rank 0 says whether to go on
+LOOP = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile os.getppid() == int(sys.argv[2]): pass"
+
+
+class Loop:
+    """Iterations until rank 0 has enough of them."""
+
+    def __init__(self, session: Session, signals: Signals) -> None:
+        self.session, self._signals = session, signals
+
+    def until(self, enough: Callable[[], bool]) -> tuple[int, float]:
+        """Samples and seconds until then."""
+        begin, position, more, n = time.perf_counter(), self.session.position, np.ones(1), 0
+        while more[0]:
+            iterate(self.session, self._signals)
+            n += 1
+            if n % ASK_EVERY == 0:
+                more[0] = float(not enough())
+                self.session.synchroniser.call(lambda comm: comm.broadcast(more))
+        return self.session.position - position, time.perf_counter() - begin
+
+    @property
+    def settled(self) -> bool:
+        decision = self.session.tuning.decision
+        return decision is None or (decision.settled and decision.counts == self.session.counts)
+
+    def phase(self, name: str, wait: float, seconds: float, least: float = 0.0) -> dict[str, object]:
+        """`least`: seconds that the tuner is given in any case, to see that something has changed."""
+        begin = time.perf_counter()
+        self.until(lambda: time.perf_counter() - begin > wait or (self.settled and time.perf_counter() - begin > least))
+        settled, waited, counts = self.settled, time.perf_counter() - begin, self.session.counts
+        end = time.perf_counter() + seconds
+        samples, took = self.until(lambda: time.perf_counter() > end)
+        return {
+            "name": name, "images_per_second": samples / took, "waited": waited, "settled": settled,
+            "learners": counts, "later": self.session.counts,
+        }  # fmt: skip
+
+
+@contextmanager
+def busy(core: int | None) -> Iterator[None]:
+    """A loop that takes half of the core, as the system shares it; it ends with this process at the latest."""
+    if core is None:
+        yield
+        return
+    loop = subprocess.Popen([sys.executable, "-c", LOOP, str(core), str(os.getpid())])
+    try:
+        yield
+    finally:
+        loop.kill()
+        loop.wait()
+
+
+def measure(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
+    threadpool_limits(1)
+    cores = sorted(arguments.cores)
+    core = cores[arguments.load] if arguments.load is not None and comm.rank == 0 else None
+    with tempfile.TemporaryDirectory() as folder:
+        job = made_up_job(arguments, comm.share(folder)[0])
+        with Signals() as signals, Session(job, comm) as session:
+            loop, phases = Loop(session, signals), []
+            for _ in range(WARM_UP):
+                iterate(session, signals)
+            wait, seconds, least = arguments.wait, arguments.seconds, arguments.least
+            if arguments.slowed:
+                phases.append(loop.phase("before", wait, seconds))
+                with busy(core):
+                    phases.append(loop.phase("slowed", wait, seconds, least))
+                phases.append(loop.phase("after", wait, seconds, least))
+            else:
+                with busy(core):
+                    phases.append(loop.phase("all", wait, seconds))
+            changes = session.ledger.changes
+            session.settle()
+        comm.barrier()  # rank 0's folder is every rank's
+    if comm.rank == 0:
+        print(
+            json.dumps({"phases": phases, "changes": changes, "versions": {**versions(), "kernels": job.kernels.name}})
+        )
+    return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--batch-size", type=int, default=4)
+    parser.add_argument("--seconds", type=float, default=8.0, help="to measure a phase (8)")
+    parser.add_argument("--wait", type=float, default=60.0, help="for the tuner, at most (60)")
+    parser.add_argument("--least", type=float, default=0.0, help="for the tuner, at least, where something changed (0)")
+    parser.add_argument("--bind", help="cores of the ranks, by number, as 0,1: a core each")
+    parser.add_argument("--load", type=int, metavar="CORE", help="a busy loop on this core")
+    parser.add_argument("--slowed", action="store_true", help="the busy loop comes and goes")
+    parser.add_argument("overrides", nargs="*", metavar="key.path=value")
+    arguments = parser.parse_intermixed_args()
+    arguments.shape = arguments.classes = None
+    arguments.cores = os.sched_getaffinity(0)
+    if arguments.bind:  # before any thread is there
+        launcher, cores = (
+            find_launcher(os.environ),
+            [sorted(arguments.cores)[int(i)] for i in arguments.bind.split(",")],
+        )
+        os.sched_setaffinity(0, {cores[(launcher.rank if launcher else 0) % len(cores)]})
+    run_ranks(partial(measure, arguments))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,154 @@
+"""Options that converters share, by the same names and in the same words; and the types of their values."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from mpibow.convert import places
+from mpibow.convert.conversion import cores
+from mpibow.data.aside import check_free, refused
+from mpibow.errors import RecordError
+
+STATISTICS = 10_000
+
+
+def add_source(parser: argparse.ArgumentParser, what: str, *, default: str | None = None, needed: bool = True) -> None:
+    """--source, which may be left out where there is a default, or where it is not `needed`."""
+    parser.add_argument(
+        "--source",
+        type=Path,
+        default=Path(default) if default else None,
+        required=needed and not default,
+        metavar="PATH",
+        help=f"{what} (default: %(default)s)" if default else what,
+    )
+
+
+def add_parts(parser: argparse.ArgumentParser, kind: str) -> None:
+    """--source, or --train and --test, for files of any names; see `given_parts`."""
+    add_source(
+        parser,
+        f"folder of {kind}, or of folders of such, whose names begin with train, and with test or val",
+        needed=False,
+    )
+    parser.add_argument(
+        "--train", metavar="FILES", help="instead of --source: a folder, a file, or a pattern in quotes, 'old/part-*'"
+    )
+    parser.add_argument("--test", metavar="FILES", help="likewise, what to test on")
+
+
+def given_parts(options: argparse.Namespace) -> dict[str, list[Path]]:
+    """The files to train and to test. Raises RecordError where there are none."""
+    if options.source is not None:
+        return places.parts(options.source)
+    return {part: places.files(given) for part in places.PARTS if (given := getattr(options, part)) is not None}
+
+
+def refuse_parts(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    """Ends where not exactly one of --source and --train is given."""
+    if (options.source is None) == (options.train is None) or (options.source is not None and options.test is not None):
+        parser.error("give --source, or --train and --test")
+
+
+def add_output(parser: argparse.ArgumentParser, *defaults: str) -> None:
+    """--output; None, for the script to choose, where there are several defaults."""
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=Path(defaults[0]) if len(defaults) == 1 else None,
+        metavar="FOLDER",
+        help=f"gets train and test (default: {' or '.join(defaults)})",
+    )
+
+
+def add_split(parser: argparse.ArgumentParser) -> None:
+    """--test-fraction and --seed."""
+    parser.add_argument(
+        "--test-fraction",
+        type=fraction,
+        metavar="X",
+        help="share of every class that becomes test, above 0 and below 1, where the source has none",
+    )
+    parser.add_argument(
+        "--seed", type=natural, default=1, metavar="N", help="which images --test-fraction takes (default: %(default)s)"
+    )
+
+
+def refuse_split(share: float | None, test: object | None) -> None:
+    """Raises RecordError where some are to be set aside although there is a `test` part."""
+    if share is not None and test is not None:
+        raise RecordError(f"{test}: is there to test on, so leave out --test-fraction")
+
+
+def add_statistics(parser: argparse.ArgumentParser) -> None:
+    """--statistics."""
+    parser.add_argument(
+        "--statistics",
+        type=positive,
+        default=STATISTICS,
+        metavar="N",
+        help="images, evenly spaced, that mean and std of encoded ones are taken of (default: %(default)s)",
+    )
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """--workers."""
+    parser.add_argument(
+        "--workers",
+        type=positive,
+        default=cores(),
+        metavar="N",
+        help="processes that read and check (default: the %(default)s cores)",
+    )
+
+
+def add_overwrite(parser: argparse.ArgumentParser) -> None:
+    """--overwrite."""
+    parser.add_argument("--overwrite", action="store_true", help="replace the data set that is there")
+
+
+def prepare(output: Path, overwrite: bool) -> None:
+    """Refuses at the door what would be refused after hours, and names what killed conversions have left."""
+    with refused(output):
+        check_free(output, overwrite)
+    for left in sorted(output.parent.glob(f".{output.name}.tmp-*")):
+        print(f"{left} is left from a conversion that was killed, if none is running: remove it to have the space back")
+
+
+def positive(text: str) -> int:
+    """An integer of at least 1."""
+    if (value := int(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, got {value}")
+    return value
+
+
+def natural(text: str) -> int:
+    """An integer of at least 0."""
+    if (value := int(text)) < 0:
+        raise argparse.ArgumentTypeError(f"must be at least 0, got {value}")
+    return value
+
+
+def fraction(text: str) -> float:
+    """A number above 0 and below 1."""
+    if not 0 < (value := float(text)) < 1:
+        raise argparse.ArgumentTypeError(f"must lie above 0 and below 1, got {text}")
+    return value
+
+
+def sides(text: str) -> tuple[int, int]:
+    """HEIGHTxWIDTH."""
+    height, times, width = text.partition("x")
+    if not times:
+        raise argparse.ArgumentTypeError(f"must be HEIGHTxWIDTH, such as 64x64, got {text!r}")
+    return positive(height), positive(width)
+
+
+def shape(text: str) -> tuple[int, int, int]:
+    """CHANNELS,HEIGHT,WIDTH."""
+    words = text.split(",")
+    if len(words) != 3:
+        raise argparse.ArgumentTypeError(f"must be CHANNELS,HEIGHT,WIDTH, such as 3,32,32, got {text!r}")
+    channels, height, width = map(positive, words)
+    return channels, height, width

@@ -1,0 +1,252 @@
+"""Images where their source holds them: listed first, then read, changed and checked by several processes, in order.
+
+A source of millions of images is listed in a few arrays; their bytes pass by in small lots.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from google_crc32c import value as crc32c
+
+from mpibow.convert.conversion import Part, progress
+from mpibow.convert.encoded import evenly, moments_of
+from mpibow.convert.labels import ranks, set_aside
+from mpibow.errors import RecordError
+
+Array = npt.NDArray[Any]
+Item = TypeVar("Item")
+Each = Callable[..., Iterator[Any]]  # conversion.spreader's
+LOT_COUNT, LOT_SIZE = 256, 4 << 20  # images and bytes that one task of a worker takes at the most
+NAMED = 10  # files that a message names
+SUM = "sha256 {} over a line an image: name, size and CRC32C of its source, with tabs between"
+
+
+class Entry(NamedTuple):
+    """An image's bytes [start, start + size) in `file`; `name` is where below the folder `root` it lies."""
+
+    root: str
+    name: str
+    file: str
+    start: int
+    size: int
+    label: int
+
+    @property
+    def where(self) -> str:
+        return f"{self.root}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Images that lie together: in a tar or TFRecord file, at `starts`, or in a folder, each a file of its own."""
+
+    root: str
+    title: str  # with the image's own name: its name
+    file: str
+    names: Sequence[object]
+    starts: Array | None
+    sizes: Array
+    labels: Array
+
+    def entry(self, number: int) -> Entry:
+        own = f"{self.title}{self.names[number]}"
+        size, label = int(self.sizes[number]), int(self.labels[number])
+        if self.starts is None:
+            return Entry(self.root, own, f"{self.file}/{self.names[number]}", 0, size, label)
+        return Entry(self.root, own, self.file, int(self.starts[number]), size, label)
+
+
+class Entries(Sequence[Entry]):
+    """All images of some groups, or those that `order` (n,) int64 chooses, in its order."""
+
+    def __init__(self, groups: Iterable[Group], order: Array | None = None) -> None:
+        self.groups = list(groups)
+        self._firsts = [0, *accumulate(len(group.names) for group in self.groups)]
+        self.order: Array = np.arange(self._firsts[-1]) if order is None else order
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, number: Any) -> Any:
+        place = int(self.order[number])
+        group = bisect_right(self._firsts, place) - 1
+        return self.groups[group].entry(place - self._firsts[group])
+
+    def labels(self) -> Array:
+        """(n,)"""
+        return self._all([group.labels for group in self.groups])
+
+    def sizes(self) -> Array:
+        """(n,) bytes"""
+        return self._all([group.sizes for group in self.groups])
+
+    def take(self, chosen: Array) -> Entries:
+        """Those at the positions `chosen` (m,), or where it is true (n,)."""
+        return Entries(self.groups, self.order[chosen])
+
+    def labelled(self, labels: Array) -> Entries:
+        """The same with other labels, (n,) one an image."""
+        everywhere = np.zeros(self._firsts[-1], np.int32)
+        everywhere[self.order] = labels
+        parts = np.split(everywhere, self._firsts[1:-1])
+        return Entries([replace(g, labels=part) for g, part in zip(self.groups, parts, strict=True)], self.order)
+
+    def _all(self, arrays: list[Array]) -> Array:
+        every: Array = np.concatenate(arrays) if arrays else np.empty(0, np.int64)
+        return every[self.order]
+
+
+class Made(NamedTuple):
+    """An image as it goes into a record; `line` stands for its source in the checksum."""
+
+    image: bytes | Array
+    label: int
+    line: str
+    remark: str  # "" or, of an image that was changed, "name: what it was"
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Makes an entry's record: `take` gets what the source holds and its CRC32C, `make` the image and a remark."""
+
+    take: Callable[[Entry], tuple[Any, int]]
+    make: Callable[[Any], tuple[bytes | Array, str]]
+
+    def __call__(self, entry: Entry) -> Made:
+        data, checksum = self.take(entry)
+        try:
+            image, remark = self.make(data)
+        except RecordError as error:
+            raise RecordError(f"{entry.where}: {error}") from error
+        line = f"{entry.name}\t{entry.size}\t{checksum:08x}\n"
+        return Made(image, entry.label, line, remark and f"{entry.name}: {remark}")
+
+
+def file_bytes(entry: Entry) -> tuple[bytes, int]:
+    """An entry's bytes and their CRC32C. Raises RecordError where they are not there any more."""
+    try:
+        with open(entry.file, "rb") as file:
+            file.seek(entry.start)
+            data = file.read(entry.size)
+    except OSError as error:
+        raise RecordError(f"{entry.where}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    if len(data) != entry.size:
+        raise RecordError(f"{entry.where}: has {len(data)} bytes, had {entry.size}; did it change?")
+    return data, crc32c(data)
+
+
+def part_of(
+    entries: Entries,
+    reader: Reader,
+    each: Each,
+    title: str,
+    *,
+    encoding: str,
+    workers: int,
+    statistics: int,
+    checksums: Mapping[str, str] | None = None,
+) -> Part:
+    """The part of these images, made by `each` while they are written.
+
+    Mean and std of encoded images are those of `statistics` of them, evenly spaced. The manifest's sources are
+    `checksums` or, where there are none, one checksum over all images, named `title`; and the images that had to be
+    changed. They are complete when the last image has passed.
+    """
+    moments = None
+    if encoding != "raw":
+        chosen = entries.take(np.array(evenly(len(entries), statistics)))
+        moments = moments_of(
+            (made.image for lot in each(partial(_read, reader), lots(chosen)) for made in lot),
+            workers,
+            total=len(chosen),
+            name=lambda number: chosen[number].where,
+        )
+    sources = dict(checksums or {})
+    return Part(len(entries), _samples(entries, reader, each, title, sources), encoding, moments, sources)
+
+
+def _samples(
+    entries: Entries, reader: Reader, each: Each, title: str, sources: dict[str, str]
+) -> Iterator[tuple[bytes | Array, int]]:
+    """In the entries' order: a sampler draws a new one every epoch, so shuffling here would only make reading slow."""
+    digest = hashlib.sha256()
+    changed = {}
+    for lot in each(partial(_read, reader), lots(entries)):
+        for image, label, line, remark in lot:
+            digest.update(line.encode("utf-8", "surrogateescape"))
+            if remark:
+                name, _, was = remark.rpartition(": ")
+                changed[name] = f"crc32c {line.rpartition(chr(9))[2].strip()}, {was}, encoded again"
+            yield image, label
+    if not sources:
+        sources[f"{title}, {len(entries):,} images"] = SUM.format(digest.hexdigest())
+    sources.update(changed)
+    if changed:
+        print(f"{len(changed):,} images of {title} were encoded again, the manifest names them")
+
+
+def _read(reader: Reader, lot: list[Entry]) -> list[Made]:
+    return [reader(entry) for entry in lot]
+
+
+def lots(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    """Runs of entries, small enough that several a worker fit into memory."""
+    lot: list[Entry] = []
+    size = 0
+    for entry in entries:
+        if lot and (len(lot) == LOT_COUNT or size + entry.size > LOT_SIZE):
+            yield lot
+            lot, size = [], 0
+        lot.append(entry)
+        size += entry.size
+    if lot:
+        yield lot
+
+
+def limited(entries: Entries, most: int) -> Entries:
+    """The first `most` of every label."""
+    labels = entries.labels()
+    return entries.take(ranks(np.arange(len(labels)), labels) < most)
+
+
+def split(entries: Entries, fraction: float, seed: int, source: object) -> dict[str, Entries]:
+    """Train and test, as `labels.set_aside` chooses them by their names."""
+    test = set_aside((entry.name for entry in entries), entries.labels(), fraction, seed, source)
+    return {"train": entries.take(~test), "test": entries.take(test)}
+
+
+def refuse_empty_and_twice(entries: Entries) -> None:
+    """Raises RecordError that names files without a byte, and names that come twice in one tar."""
+    empty = [entries[number].where for number in np.flatnonzero(entries.sizes() == 0)[:NAMED].tolist()]
+    if empty:
+        count = int((entries.sizes() == 0).sum())
+        raise RecordError(f"{_listed(empty, count)}: empty, no image; remove or get again")
+    twice = []
+    for group in entries.groups:
+        if len(set(group.names)) < len(group.names):
+            names = (str(name) for name, count in Counter(group.names).items() if count > 1)
+            twice += [f"{group.root}/{group.title}{name}" for name in names]
+    if twice:
+        raise RecordError(f"{_listed(twice[:NAMED], len(twice))}: there twice under one name; pack the tar again")
+
+
+def _listed(names: list[str], count: int) -> str:
+    return "\n".join(names) + (f"\nand {count - len(names):,} more" if count > len(names) else "")
+
+
+def watched(items: Iterable[Item], total: int, title: str, unit: str) -> Iterator[Item]:
+    """The same items, with a progress bar."""
+    with progress(total, title, unit) as bar:
+        for item in items:
+            bar.update()
+            yield item

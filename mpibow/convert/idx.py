@@ -1,0 +1,70 @@
+"""The IDX files of MNIST and its kin: big-endian, 00 00 08 <dimensions>, a u32 a dimension, then unsigned bytes."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from mpibow.convert.compressed import Source, opened
+from mpibow.errors import RecordError
+
+Array = npt.NDArray[Any]
+LARGEST_SIDE = 4096  # of an image; a larger one is a damaged header
+
+
+def images(path: Path) -> Iterator[Array]:
+    """The images (h, w) uint8 of a 3-D IDX file, one at a time; unpacked where the name ends with .gz or .xz.
+
+    Raises RecordError where the file is damaged: at the start, or when the iteration comes to the place.
+    """
+    with opened(path) as file:
+        count, *shape = _header(path, file, 3)
+        if not all(1 <= side <= LARGEST_SIDE for side in shape):
+            raise RecordError(f"{path}: image sides must lie in [1, {LARGEST_SIDE}], got {shape[0]} x {shape[1]}")
+        for image in range(count):
+            yield np.frombuffer(_read(path, file, math.prod(shape), f"image {image} of {count}"), np.uint8).reshape(
+                shape
+            )
+        _end(path, file)
+
+
+def labels(path: Path) -> Array:
+    """The labels (n,) uint8 of a 1-D IDX file."""
+    with opened(path) as file:
+        (count,) = _header(path, file, 1)
+        values = file.read()  # not `count`, which may be wrong
+        if len(values) != count:
+            raise RecordError(f"{path}: has {len(values)} labels, its header says {count}; get the file again")
+    return np.frombuffer(values, np.uint8)
+
+
+def count(path: Path, dimensions: int) -> int:
+    """The number of entries that the header says."""
+    with opened(path) as file:
+        return _header(path, file, dimensions)[0]
+
+
+def _header(path: Path, file: Source, dimensions: int) -> list[int]:
+    magic, expected = _read(path, file, 4, "the header"), bytes([0, 0, 8, dimensions])
+    if magic != expected:
+        what = f"an IDX file of bytes in {dimensions} dimensions"
+        raise RecordError(f"{path}: starts with {magic.hex(' ')}, {what} with {expected.hex(' ')}")
+    return list(struct.unpack(f">{dimensions}I", _read(path, file, 4 * dimensions, "the header")))
+
+
+def _read(path: Path, file: Source, size: int, what: str) -> bytes:
+    data = file.read(size)
+    if len(data) != size:
+        raise RecordError(f"{path}: ends within {what}; get the file again")
+    return data
+
+
+def _end(path: Path, file: Source) -> None:
+    if file.read(1):
+        raise RecordError(f"{path}: goes on after the last image that its header says; get the file again")

@@ -1,0 +1,211 @@
+"""Where ImageNet lies: TensorFlow's TFRecords, ILSVRC's tar files, or a tree of folders, found by looking."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mpibow.convert import tar
+from mpibow.convert.entries import NAMED, Each, Entries, Group, refuse_empty_and_twice, watched
+from mpibow.convert.synsets import SYNSET, validation_labels
+from mpibow.errors import RecordError
+
+FOLDERS = {"train": ("train",), "validation": ("val", "validation")}
+TARS = {"train": "ILSVRC2012_img_train.tar", "validation": "ILSVRC2012_img_val.tar"}
+SUFFIXES = (".jpeg", ".jpg", ".png")
+FORMS = """  train-00000-of-01024 ..., validation-00000-of-00128 ...   TensorFlow's TFRecords; or in train/, validation/
+  ILSVRC2012_img_train.tar, ILSVRC2012_img_val.tar          as published; or train/n01440764.tar ...
+  train/n01440764/*.JPEG ..., val/n01440764/*.JPEG ...      folders of classes; or validation/..., or val/*.JPEG"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a part lies in: form is tfrecords, tar (of tars), tars or folders (a class each), or
+    flat (a tar) or images (a folder) without classes."""
+
+    form: str
+    paths: tuple[Path, ...]
+
+
+class Place(NamedTuple):
+    """A class's images: a folder, or the tar that is bytes [start, stop) of a file."""
+
+    synset: str
+    root: str
+    title: str
+    file: str
+    start: int
+    stop: int | None
+
+
+def find(source: Path, part: str) -> Found | None:
+    """Where train or validation lies below `source`. Raises RecordError where it is there in several forms."""
+    folders = [source / name for name in FOLDERS[part] if (source / name).is_dir()]
+    shard = re.compile(rf"({'|'.join(FOLDERS[part])})-\d{{5}}-of-\d{{5}}(\.tfrecords?)?")
+    everything = {folder: _names(folder) for folder in [source, *folders]}
+    classes = [folder / name for folder in folders for name in everything[folder] if SYNSET.fullmatch(name)]
+    candidates = {
+        "tfrecords": [folder / name for folder, names in everything.items() for name in names if shard.fullmatch(name)],
+        "tar" if part == "train" else "flat": [source / TARS[part]] if TARS[part] in everything[source] else [],
+        "tars": [
+            folder / name
+            for folder in folders
+            for name in everything[folder]
+            if name.endswith(".tar") and SYNSET.fullmatch(name[:-4])
+        ],
+        "folders": classes,
+        "images": [f for f in folders if part != "train" and any(n.lower().endswith(SUFFIXES) for n in everything[f])],
+    }
+    there = {form: tuple(paths) for form, paths in candidates.items() if paths}
+    if len(there) > 1 or len({path.parent for paths in there.values() for path in paths}) > 1:
+        firsts = sorted({str(path) for paths in there.values() for path in {p.parent: p for p in paths[::-1]}.values()})
+        raise RecordError(f"{source}: {part} is there several times: {', '.join(firsts)}; move all but one elsewhere")
+    return next((Found(form, paths) for form, paths in there.items()), None)
+
+
+def places(found: Found) -> list[Place]:
+    """The classes of a part in tar, tars or folders, sorted by synset."""
+    if found.form == "tar":
+        (path,) = found.paths
+        return sorted(_inner(path, member) for member in tar.members(tar.opened(path), str(path)))
+    if found.form == "tars":
+        return sorted(Place(path.stem, str(path.parent), f"{path.name}/", str(path), 0, None) for path in found.paths)
+    return sorted(Place(path.name, str(path.parent), f"{path.name}/", str(path), 0, None) for path in found.paths)
+
+
+def listed(each: Each, found: Found, classes: Sequence[str]) -> Entries:
+    """The images of a part in tar, tars or folders, sorted by class and name; a class is a synset's place in `classes`.
+
+    Raises RecordError where a synset is not in `classes`, and names empty images and such that are there twice.
+    """
+    there = places(found)
+    table = {synset: number for number, synset in enumerate(classes)}
+    _refuse_unknown(there[0].root if there else "", {place.synset for place in there}, classes)
+    groups = each(partial(_listed, table, found.form == "folders"), there)
+    entries = Entries(watched(groups, len(there), "look through", " classes"))
+    refuse_empty_and_twice(entries)
+    if not len(entries):
+        raise RecordError(f"{found.paths[0].parent}: has no images ({', '.join(SUFFIXES)})")
+    return entries
+
+
+def flat(
+    found: Found, classes: Sequence[str], labels: Path | None, numbered: Sequence[str] | None
+) -> tuple[Entries, list[str]]:
+    """The images of a part without classes, ILSVRC2012_img_val.tar or val/*.JPEG, labelled from the file `labels`.
+
+    And the classes: those of the file where `classes` has none.
+    """
+    (path,) = found.paths
+    if labels is None:
+        raise RecordError(
+            f"{path}: its images' labels are not in it; pass them by --validation-labels, a synset a line, such as "
+            "imagenet_2012_validation_synset_labels.txt"
+        )
+    group = _tar_group(path) if found.form == "flat" else _folder_group(path)
+    entries = Entries([group])
+    refuse_empty_and_twice(entries)
+    synsets = validation_labels(labels, [Path(str(name)).name for name in group.names], numbered)
+    classes = list(classes) or sorted(set(synsets))
+    _refuse_unknown(str(labels), set(synsets), classes)
+    table = {synset: number for number, synset in enumerate(classes)}
+    return Entries([replace(group, labels=np.array([table[synset] for synset in synsets], np.int32))]), classes
+
+
+def class_names(called: Mapping[int, str], names: Sequence[str], count: int, where: Path) -> list[str]:
+    """The synsets of classes, of TFRecords that have them as `called`; [] where neither they nor `names` do."""
+    for label, name in sorted(called.items()):
+        if names and (label >= len(names) or names[label] != name):
+            other = names[label] if label < len(names) else "none"
+            raise RecordError(
+                f"{where}: label {label + 1} is {name}, synset {label + 1} in sorted order is {other}; "
+                "is --synsets the list of these files?"
+            )
+    if names and count > len(names):
+        raise RecordError(f"{where}: has label {count}, there are {len(names):,} classes")
+    return list(names) or [called.get(number, f"unknown-{number + 1}") for number in range(count if called else 0)]
+
+
+def _refuse_unknown(where: str, synsets: set[str], classes: Sequence[str]) -> None:
+    if unknown := sorted(synsets - set(classes)):
+        raise RecordError(
+            f"{where}: {len(unknown):,} of its synsets are not among the {len(classes):,} classes: "
+            f"{', '.join(unknown[:NAMED])}; pass a complete list by --synsets"
+        )
+
+
+def _inner(path: Path, member: tar.Member) -> Place:
+    name = Path(member.name).name
+    if not (name.endswith(".tar") and SYNSET.fullmatch(name[:-4])):
+        raise RecordError(f"{path}: must hold tars of synsets such as n01440764.tar, holds {member.name}")
+    title = f"{path.name}: {name}/"
+    return Place(name[:-4], str(path.parent), title, str(path), member.start, member.start + member.size)
+
+
+def _listed(table: Mapping[str, int], folders: bool, place: Place) -> Group:
+    if folders:
+        found = _images(_sizes(Path(place.file)))
+        names, sizes, starts = list(found), list(found.values()), None
+    else:
+        path = Path(place.file)
+        where = f"{place.root}/{place.title.rstrip('/')}"
+        there = sorted(tar.members(tar.opened(path), where, place.start, place.stop))
+        names, sizes = [member.name for member in there], [member.size for member in there]
+        starts = np.array([member.start for member in there], np.int64)
+    labels = np.full(len(names), table[place.synset], np.int32)
+    return Group(place.root, place.title, place.file, names, starts, np.array(sizes, np.int64), labels)
+
+
+def _tar_group(path: Path) -> Group:
+    there = sorted(tar.members(tar.opened(path), str(path)), key=lambda member: Path(member.name).name)
+    names, sizes = [member.name for member in there], np.array([member.size for member in there], np.int64)
+    starts = np.array([member.start for member in there], np.int64)
+    return Group(str(path.parent), f"{path.name}: ", str(path), names, starts, sizes, np.zeros(len(names), np.int32))
+
+
+def _folder_group(path: Path) -> Group:
+    found = _images(_sizes(path))
+    sizes = np.array(list(found.values()), np.int64)
+    return Group(str(path), "", str(path), list(found), None, sizes, np.zeros(len(found), np.int32))
+
+
+def _images(sizes: Mapping[str, int]) -> dict[str, int]:
+    return {name: sizes[name] for name in sorted(sizes) if name.lower().endswith(SUFFIXES)}
+
+
+def _sizes(folder: Path) -> dict[str, int]:
+    """Bytes of the folder's files by name."""
+    try:
+        with os.scandir(folder) as found:
+            return {entry.name: entry.stat().st_size for entry in found if entry.is_file()}
+    except OSError as error:
+        raise RecordError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return sorted(os.listdir(folder))
+    except OSError as error:
+        raise RecordError(f"{folder}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+
+
+def wanted(source: Path) -> str:
+    """What to place there."""
+    return f"{source}: has no ImageNet that is known; place one of these there, or pass another --source:\n{FORMS}"
+
+
+def synset_table(train: Found | None, validation: Found | None, complete: Sequence[str] | None) -> list[str]:
+    """The classes, sorted: those of the `complete` list or, without one, of the first part that has them by name."""
+    if complete is not None:
+        return sorted(complete)
+    for part in (train, validation):
+        if part is not None and part.form in ("tar", "tars", "folders"):
+            return [place.synset for place in places(part)]
+    return []

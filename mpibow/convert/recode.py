@@ -1,0 +1,120 @@
+"""What becomes of an image file on its way into records: kept as it is, encoded again, or decoded to an array."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image, ImageOps
+
+from mpibow.convert.encoded import BYTES_A_VALUE
+from mpibow.data.photo import open_photo, why
+from mpibow.errors import RecordError
+
+Array = npt.NDArray[Any]
+KINDS = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png"}
+GREY = frozenset(("1", "L", "LA"))  # Pillow's modes
+FORMATS = {"jpeg": ("JPEG", "MPO"), "png": ("PNG",)}  # Pillow's names; MPO: a camera's JPEG with another one behind it
+# What every decoder reads: of four channels, Pillow, libjpeg-turbo and nvJPEG each make something else.
+FINE = {"jpeg": ("L", "RGB"), "png": ("1", "L", "LA", "P", "RGB", "RGBA")}
+OPTIONS: dict[str, dict[str, Any]] = {"jpeg": {"quality": 95, "subsampling": 0}, "png": {}}  # subsampling 0: 4:4:4
+
+
+class Header(NamedTuple):
+    """What the first bytes of an image say: Pillow's names of format (JPEG, PNG, GIF, ...) and mode; height, width."""
+
+    format: str
+    mode: str
+    size: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Leaves images of `kind` as they are, and encodes others so; all of them where a `size` is asked for.
+
+    With `decode` every image is decoded, to find the damaged ones.
+    """
+
+    kind: str  # jpeg or png
+    decode: bool = False
+    size: tuple[int, int] | None = None  # height, width
+    crop: bool = False
+
+    def __call__(self, data: bytes) -> tuple[bytes, str]:
+        """The bytes to store, and what the image was if they are not its own. Raises RecordError without a name."""
+        with _opened(data) as image:
+            if self.size is None and image.format in FORMATS[self.kind] and image.mode in FINE[self.kind]:
+                if self.decode:
+                    image.load()
+                return data, ""
+            file = BytesIO()
+            _plain(image, None, self.size, self.crop).save(file, self.kind, **OPTIONS[self.kind])
+            return file.getvalue(), f"{image.mode} {image.format}"
+
+
+@dataclass(frozen=True)
+class Decode:
+    """Arrays (channels, height, width) uint8; `size` None is that of the image."""
+
+    channels: int  # 1 or 3
+    size: tuple[int, int] | None = None
+    crop: bool = False
+
+    def __call__(self, data: bytes) -> tuple[Array, str]:
+        """The array, and no remark. Raises RecordError without a name."""
+        with _opened(data) as image:
+            pixels = np.asarray(_plain(image, self.channels, self.size, self.crop))
+        return np.ascontiguousarray(pixels.reshape(*pixels.shape[:2], self.channels).transpose(2, 0, 1)), ""
+
+
+def kind_of(data: bytes | memoryview) -> str | None:
+    """jpeg or png by its first bytes, None where it is neither."""
+    return next((kind for magic, kind in KINDS.items() if bytes(data[: len(magic)]) == magic), None)
+
+
+def header(path: Path) -> Header:
+    """Reads no pixel. Raises RecordError, naming the file, where it is no image that Pillow reads."""
+    try:
+        with open_photo(path, formats=None) as image:
+            return Header(image.format or "", image.mode, (image.height, image.width))
+    except Exception as error:  # Pillow raises whatever a damaged file leads it into
+        raise RecordError(f"{path}: cannot be decoded: {why(error)}") from error
+
+
+def png(array: Array) -> bytes:
+    """A PNG of (1 or 3, h, w) uint8, from which the same values come back."""
+    file = BytesIO()
+    Image.fromarray(array[0] if len(array) == 1 else np.ascontiguousarray(array.transpose(1, 2, 0))).save(file, "PNG")
+    return file.getvalue()
+
+
+@contextmanager
+def _opened(data: bytes) -> Iterator[Image.Image]:
+    try:
+        with open_photo(data, formats=None) as image:
+            if image.mode not in BYTES_A_VALUE:
+                raise RecordError(f"has more than 8 bits a channel (Pillow's mode {image.mode}); convert it to 8 bits")
+            yield image
+    except RecordError:
+        raise
+    except Exception as error:
+        raise RecordError(f"cannot be decoded: {why(error)}") from error
+
+
+def _plain(image: Image.Image, channels: int | None, size: tuple[int, int] | None, crop: bool) -> Image.Image:
+    """Grey or RGB, upright: the Exif data that say which side is up are not kept."""
+    upright = ImageOps.exif_transpose(image)
+    grey = channels == 1 or (channels is None and image.mode in GREY)
+    plain = upright.convert("L" if grey else "RGB")
+    if size is None or size == (plain.height, plain.width):
+        return plain
+    height, width = size
+    if crop:  # the largest part in the middle that has the new sides' ratio
+        return ImageOps.fit(plain, (width, height), Image.Resampling.BILINEAR)
+    return plain.resize((width, height), Image.Resampling.BILINEAR)  # Pillow's averages where it makes smaller

@@ -1,0 +1,211 @@
+"""CUDA through CuPy: what mpibow.device.driver asks for. Nothing here has run on a GPU yet."""
+
+from __future__ import annotations
+
+import ctypes
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+
+from mpibow.device.driver import Driver, Gpu, OutOfMemory, Refused, Stream
+from mpibow.errors import DeviceError
+
+INSTALL = "pip install 'mpibow[cuda]'"
+MODES = {0: "default", 2: "prohibited", 3: "exclusive"}  # cudaComputeMode
+COMPUTE_MODE = 20  # cudaDevAttrComputeMode
+
+
+def load_cupy() -> Any:
+    """The module cupy. Raises DeviceError with what to install."""
+    try:
+        import cupy
+    except ModuleNotFoundError as error:
+        missing = "CuPy" if error.name == "cupy" else f"{error.name}, which CuPy needs,"
+        raise DeviceError(f"device cuda: {missing} is not installed: {INSTALL}") from None
+    except (ImportError, OSError) as error:
+        raise DeviceError(f"device cuda: CuPy cannot be loaded ({str(error).splitlines()[0]}): {INSTALL}") from None
+    return cupy
+
+
+@contextmanager
+def _refusals(cupy: Any) -> Iterator[None]:
+    try:
+        yield
+    except cupy.cuda.memory.OutOfMemoryError as error:
+        raise OutOfMemory(str(error)) from None
+    except cupy.cuda.runtime.CUDARuntimeError as error:
+        if "MemoryAllocation" in str(error):
+            raise OutOfMemory(str(error)) from None
+        raise Refused(str(error)) from None
+
+
+class CupyEvent:
+    def __init__(self, event: Any) -> None:
+        self.event = event
+
+    @property
+    def done(self) -> bool:
+        return bool(self.event.done)
+
+    def synchronise(self) -> None:
+        self.event.synchronize()
+
+
+class CupyGraph:
+    def __init__(self, graph: Any) -> None:
+        self._graph = graph
+
+    def launch(self, stream: Any) -> None:
+        self._graph.launch(stream.stream)
+
+
+class CupyStream:
+    """A stream of CuPy's. Events carry no times unless asked for: recording them is cheaper then."""
+
+    def __init__(self, cupy: Any, priority: int) -> None:
+        self._cupy = cupy
+        self.stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
+
+    @property
+    def pointer(self) -> int:
+        return int(self.stream.ptr)
+
+    @property
+    def done(self) -> bool:
+        with _refusals(self._cupy):
+            return bool(self.stream.done)
+
+    def record(self, *, timed: bool = False) -> CupyEvent:
+        event = self._cupy.cuda.Event(disable_timing=not timed)
+        event.record(self.stream)
+        return CupyEvent(event)
+
+    def wait(self, event: Any) -> None:
+        self.stream.wait_event(event.event)
+
+    def synchronise(self) -> None:
+        with _refusals(self._cupy):
+            self.stream.synchronize()
+
+    def capture(self, enqueue: Callable[[], None]) -> CupyGraph:
+        # Thread-local: other learners may allocate and launch on their streams meanwhile.
+        mode = self._cupy.cuda.runtime.streamCaptureModeThreadLocal
+        with _refusals(self._cupy), self.stream:
+            self.stream.begin_capture(mode)
+            try:
+                enqueue()
+            except BaseException:
+                with suppress(self._cupy.cuda.runtime.CUDARuntimeError):  # it must be ended all the same
+                    self.stream.end_capture()
+                raise
+            graph = self.stream.end_capture()
+            graph.upload(self.stream)
+        return CupyGraph(graph)
+
+    def milliseconds(self, begin: Any, end: Any) -> float:
+        return float(self._cupy.cuda.get_elapsed_time(begin.event, end.event))
+
+
+class CupyDriver:
+    """Memory is taken from CUDA itself, in few large pieces that live long: CuPy's pools are one a stream, and what one
+    stream frees another may still read."""
+
+    def __init__(self) -> None:
+        self._cupy = load_cupy()
+
+    def version(self) -> int:
+        try:
+            return int(self._cupy.cuda.runtime.driverGetVersion())
+        except self._cupy.cuda.runtime.CUDARuntimeError:
+            return 0
+
+    def runtime(self) -> int:
+        return int(self._cupy.cuda.runtime.runtimeGetVersion())
+
+    def count(self) -> int:
+        with _refusals(self._cupy):
+            return int(self._cupy.cuda.runtime.getDeviceCount())
+
+    def describe(self, index: int) -> Gpu:
+        runtime = self._cupy.cuda.runtime
+        with _refusals(self._cupy):
+            found = runtime.getDeviceProperties(index)
+            mode = MODES.get(runtime.deviceGetAttribute(COMPUTE_MODE, index), "default")
+            bus = runtime.deviceGetPCIBusId(index)
+        capability = (found["major"], found["minor"])
+        return Gpu(
+            index, found["name"].decode(), uuid_of(index), bus.lower(), capability, found["totalGlobalMem"], mode
+        )  # fmt: skip
+
+    def use(self, index: int) -> None:
+        with _refusals(self._cupy):
+            self._cupy.cuda.runtime.setDevice(index)
+            self._cupy.cuda.runtime.free(0)  # opens the context now, so that what is wrong shows here
+
+    def memory(self) -> tuple[int, int]:
+        with _refusals(self._cupy):
+            free, total = self._cupy.cuda.runtime.memGetInfo()
+        return int(free), int(total)
+
+    def allocate(self, size: int) -> Any:
+        cupy = self._cupy
+        with _refusals(cupy):
+            memory = cupy.cuda.Memory(max(size, 1))
+            array = cupy.ndarray((size,), cupy.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0))
+            cupy.cuda.runtime.memset(array.data.ptr, 0, max(size, 1))
+            cupy.cuda.runtime.deviceSynchronize()  # no stream of ours waits for the default one
+        return array
+
+    def pinned(self, size: int) -> Any:
+        with _refusals(self._cupy):
+            memory = self._cupy.cuda.PinnedMemory(max(size, 1))
+            return np.frombuffer(self._cupy.cuda.PinnedMemoryPointer(memory, 0), np.uint8, size)
+
+    def stream(self, priority: int = 0) -> CupyStream:
+        with _refusals(self._cupy):
+            return CupyStream(self._cupy, priority)
+
+    def copy(self, target: Any, source: Any, stream: Stream) -> None:
+        assert target.nbytes == source.nbytes, (target.nbytes, source.nbytes)
+        runtime = self._cupy.cuda.runtime
+        with _refusals(self._cupy):
+            runtime.memcpyAsync(_where(target), _where(source), source.nbytes, runtime.memcpyDefault, stream.pointer)
+
+
+def _where(array: Any) -> int:
+    return int(array.ctypes.data if isinstance(array, np.ndarray) else array.data.ptr)
+
+
+def uuid_of(index: int) -> str:
+    """The UUID of a visible GPU, or of its MIG slice, from the driver: CuPy cuts it at its first zero byte."""
+    number = (ctypes.c_ubyte * 16)()
+    library = ctypes.CDLL("libcuda.so.1")
+    ask = getattr(library, "cuDeviceGetUuid_v2", None) or library.cuDeviceGetUuid
+    status = ask(ctypes.byref(number), ctypes.c_int(index))
+    if status:
+        raise Refused(f"cuDeviceGetUuid of GPU {index}: error {status}")
+    return uuid_in_words(bytes(number))
+
+
+def uuid_in_words(number: bytes) -> str:
+    """16 bytes as nvidia-smi writes and reads them."""
+    return f"GPU-{uuid.UUID(bytes=number)}"
+
+
+@contextmanager
+def nvtx_range(name: str) -> Iterator[None]:
+    """What the host does inside is `name` in a profiler's timeline."""
+    nvtx = load_cupy().cuda.nvtx
+    nvtx.RangePush(name)
+    try:
+        yield
+    finally:
+        nvtx.RangePop()
+
+
+def open_driver() -> Driver:
+    """CUDA, or DeviceError with what to install."""
+    return CupyDriver()

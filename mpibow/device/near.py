@@ -1,0 +1,43 @@
+"""The cores that are near a GPU, and which of them a rank takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+
+def parse_cores(text: str) -> list[int]:
+    """The kernel's list of cores: "0-3,8,10-11" is 0, 1, 2, 3, 8, 10, 11; [] for what is none."""
+    cores: list[int] = []
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        if not first.isdigit() or (last and not last.isdigit()):
+            return []
+        cores += range(int(first), int(last or first) + 1)
+    return sorted(set(cores))
+
+
+def near_cores(bus: str, root: Path = Path("/sys")) -> list[int]:
+    """The cores of the NUMA node that the GPU at the PCI address `bus` hangs on; [] where the system does not say.
+
+    CUDA gives addresses as 0000:3b:00.0, NVML as 00000000:3B:00.0.
+    """
+    domain, _, rest = bus.lower().partition(":")
+    try:
+        return parse_cores((root / "bus/pci/devices" / f"{domain[-4:]}:{rest}" / "local_cpulist").read_text())
+    except OSError:
+        return []
+
+
+def share_of_cores(allowed: Sequence[int], near: Sequence[Sequence[int]], local_rank: int) -> list[int]:
+    """What rank `local_rank` of a node takes of the cores that it may use, `near` being every local rank's.
+
+    Ranks whose GPUs are near the same cores divide them evenly, in runs. Where nothing near is allowed, or there are
+    fewer cores than ranks, all that is allowed: then nothing is gained by being bound.
+    """
+    mine = [core for core in allowed if core in set(near[local_rank])]
+    beside = [rank for rank, cores in enumerate(near) if list(cores) == list(near[local_rank])]
+    if len(mine) < len(beside) or not mine:
+        return sorted(allowed)
+    number = beside.index(local_rank)
+    return mine[number * len(mine) // len(beside) : (number + 1) * len(mine) // len(beside)]

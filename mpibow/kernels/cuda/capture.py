@@ -1,0 +1,55 @@
+"""A learner's forward and backward as one CUDA graph: captured once, launched every iteration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from mpibow.device.driver import Event, Graph, Stream
+from mpibow.kernels.cuda.session import DeviceRun
+
+Range = Callable[[str], AbstractContextManager[object]]  # a named range in a profiler's timeline: NVTX
+
+
+def no_range(name: str) -> AbstractContextManager[object]:
+    return nullcontext()
+
+
+class Executor:
+    """Bound runs on one stream. What changes from iteration to iteration lies in device memory that they read: inputs,
+    counters, weights, rates. So nothing is ever captured again, and a launch waits for nothing.
+
+    Without `graphs` the same runs are enqueued one by one: the same kernels on the same memory, so the same bits.
+    """
+
+    def __init__(
+        self, name: str, runs: Sequence[DeviceRun], stream: Stream, *, graphs: bool = True, ranges: Range = no_range
+    ) -> None:
+        self.name, self.stream = name, stream
+        self._runs, self._graphs, self._range = tuple(runs), graphs, ranges
+        self._graph: Graph | None = None
+
+    def prepare(self) -> None:
+        """Runs everything once and captures it. Before the first iteration, on inputs of any kind: libraries load
+        kernels and take memory on their first call, which no capture allows. What it writes is written again, except
+        statistics: put those back."""
+        self._enqueue()
+        self.stream.synchronise()
+        if self._graphs:
+            self._graph = self.stream.capture(self._enqueue)
+
+    def run(self, after: Event | None = None) -> Event:
+        """Enqueues one forward and backward, after the event `after`; the event that it is over. Never waits."""
+        assert self._graph is not None or not self._graphs, f"{self.name} is run before it is prepared"
+        with self._range(self.name):
+            if after is not None:
+                self.stream.wait(after)
+            if self._graph is not None:
+                self._graph.launch(self.stream)
+            else:
+                self._enqueue()
+            return self.stream.record()
+
+    def _enqueue(self) -> None:
+        for run in self._runs:
+            run(self.stream)

@@ -1,0 +1,49 @@
+"""Launches of dropout: 4 bits are kept for backward of every four elements."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mpibow.graph.formats import canonical
+from mpibow.graph.graph import Array
+from mpibow.graph.kernel import Buffers, Call, Formats, Shapes
+from mpibow.kernels.cuda.kernels import Launch, instance, kind, turns
+from mpibow.kernels.philox import stream
+
+
+def formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    """As given, where that is canonical or has channels last."""
+    last = given[0] == "acdb"
+    tag = given[0] if last else canonical(shapes.y)
+    return Formats((tag, "ab"), tag)
+
+
+def buffers(op: Any, shapes: Shapes) -> Buffers:
+    n, *rest = shapes.y
+    return Buffers(saved={"kept": ((n, -(-prod(rest) // 4)), "uint8")})
+
+
+def _extents(call: Call) -> tuple[np.int32, np.int32, np.int32]:
+    """Samples, features, and channels where these come last, else 1."""
+    shape = call.shapes.y
+    channels = shape[1] if call.shapes.formats.y == "acdb" else 1
+    return np.int32(shape[0]), np.int32(prod(shape[1:])), np.int32(channels)
+
+
+def _launch(kernel: str, x: Array, kept: Array, arguments: tuple[Any, ...]) -> list[Launch]:
+    return [Launch(instance(kernel, kind(x)), turns(kept.size), arguments)]
+
+
+def forward(call: Call) -> list[Launch]:
+    (x, counter), kept, rate = call.x, call.saved["kept"], call.op.rate
+    node, threshold = np.uint32(stream(call.name)), np.uint32(round(rate * 2**32))
+    scale = np.float32(1.0 / (1.0 - rate))
+    return _launch("dropout", x, kept, (x, counter, call.y, kept, node, threshold, scale, *_extents(call)))
+
+
+def backward(call: Call) -> list[Launch]:
+    kept, scale = call.saved["kept"], np.float32(1.0 / (1.0 - call.op.rate))
+    return _launch("dropout_back", call.dy, kept, (call.dy, kept, call.dx[0], scale, *_extents(call)))

@@ -1,0 +1,115 @@
+"""Launches of the passes over flat arrays; `mpibow.kernels.numpy.flat` defines them.
+
+Arrays are as there, on the device, all float32 but for sums of squares, which are float64: `squares` (chunks,), `sums`
+(chunks, 2), `norms` (k,). `step` is a record STEP in device memory: what changes from one iteration to the next is
+written there, and captured graphs follow. All arrays are aligned to 16 bytes, and so are all rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpibow.kernels.cuda.kernels import Launch, instance, lanes, turns
+from mpibow.kernels.passes import chunks_of
+
+CHUNK = 2048  # elements of a block: flat.cu says the same
+STEP = np.dtype(
+    [(name, "f4") for name in ("rate", "momentum", "decay", "alpha", "gain", "scale", "pull", "centre_momentum")]
+    + [("nesterov", "i4"), ("begin", "i4"), ("decayed", "i8")],
+    align=True,
+)
+# `fixed` is taken where `measured` is 0; see mpibow.sync.gain for the others.
+GAIN = np.dtype(
+    [
+        ("n1", "f8"),
+        ("n2", "f8"),
+        ("weight", "f8"),
+        ("count", "i4"),
+        ("measured", "i4"),
+        ("fixed", "f4"),
+        ("gain", "f4"),
+    ],
+    align=True,
+)
+LOSS_SCALE = np.dtype([("scale", "f4"), ("inverse", "f4"), ("good", "i4"), ("interval", "i4")], align=True)
+
+
+def _extents(rows: Any) -> tuple[np.int64, np.int64, np.int32]:
+    """Elements of a row, from one row to the next, and rows."""
+    k, size = rows.shape
+    stride = rows.strides[0] // rows.itemsize
+    assert stride % lanes("float32") == 0 or k == 1, stride
+    return np.int64(size), np.int64(stride), np.int32(k)
+
+
+def _chunks(size: int) -> int:
+    return len(chunks_of(size, CHUNK))
+
+
+def _turns(size: int) -> tuple[int, int, int]:
+    return turns(size, lanes("float32"))
+
+
+def sma_update(
+    weights: Any, momenta: Any, gradients: Any, total: Any, squares: Any, centre: Any, common: Any, step: Any,
+    norms: Any = None,
+) -> Launch:  # fmt: skip
+    """`norms` (k,), where given: a row whose |g|^2 is not finite makes no step, but is corrected."""
+    arguments = (weights, momenta, gradients, total, squares, centre, common, step, norms, *_extents(weights))
+    return Launch("sma_update", (_chunks(weights.shape[1]), 1, 1), arguments)
+
+
+def sma_alone(
+    weights: Any, momenta: Any, gradients: Any, mean: Any, sums: Any, step: Any, norms: Any = None
+) -> Launch:  # fmt: skip
+    arguments = (weights, momenta, gradients, mean, sums, step, norms, *_extents(weights))
+    return Launch("sma_alone", (_chunks(weights.shape[1]), 1, 1), arguments)
+
+
+def gradient_sum(gradients: Any, total: Any) -> Launch:
+    return Launch("gradient_sum", _turns(total.size), (gradients, total, *_extents(gradients)))
+
+
+def sgd_update(
+    weights: Any, momenta: Any, gradient: Any, step: Any, mean: Any = None, norm: Any = None
+) -> Launch:  # fmt: skip
+    """`mean` (size,), where given, becomes a copy of the weights; `norm` (1,) as norms of sma_update."""
+    arguments = (weights, momenta, gradient, mean, step, norm, *_extents(weights))
+    return Launch("sgd_update", _turns(gradient.size), arguments)
+
+
+def centre_update(mean: Any, centre: Any, previous: Any, total: Any, step: Any) -> Launch:
+    """step's alpha, scale, pull and centre_momentum; total None where nothing was received."""
+    return Launch("centre_update", _turns(mean.size), (mean, centre, previous, total, step, np.int64(mean.size)))
+
+
+def add_scaled(target: Any, source: Any, step: Any) -> Launch:
+    rows = target if target.ndim == 2 else target.reshape(1, -1)
+    return Launch("add_scaled", _turns(source.size), (rows, source, step, *_extents(rows)))
+
+
+def squared_norms(rows: Any, squares: Any, norms: Any) -> list[Launch]:
+    """norms (k,) float64 <- |row|^2 of rows (k, size); squares (k, chunks) is scratch. See `finite` in the kernels."""
+    size, stride, k = _extents(rows)
+    chunks = _chunks(int(size))
+    first = Launch("chunk_squares", (chunks, int(k), 1), (rows, squares, size, stride))
+    return [first, sum_parts(squares.reshape(int(k), chunks, 1), norms.reshape(int(k), 1))]
+
+
+def sum_parts(parts: Any, out: Any) -> Launch:
+    """out (rows, width), float64 or float32 <- the sums of parts (rows, count, width), float64, over count."""
+    rows, count, width = parts.shape
+    kernel = instance("sum_parts", {"float64": "double", "float32": "float"}[out.dtype.name])
+    return Launch(kernel, (width, rows, 1), (parts, out, np.int32(count), np.int32(width)))
+
+
+def follow_gain(sums: Any, step: Any, state: Any, common: Any, k: int) -> Launch:
+    """sums (2,): sum |u_i|^2 and |sum u_i|^2 of k learners; state a GAIN, common (1,) <- (gain - 1) / k."""
+    return Launch("follow_gain", (1, 1, 1), (sums, step, state, common, np.int32(k)), (1, 1, 1))
+
+
+def follow_scale(norms: Any, state: Any) -> Launch:
+    """state, a LOSS_SCALE, after an iteration whose gradients had these squared norms (k,)."""
+    return Launch("follow_scale", (1, 1, 1), (norms, state, np.int32(norms.size)), (1, 1, 1))

@@ -1,0 +1,157 @@
+"""All of mpibow's own CUDA kernels by name, and how one is launched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import numpy as np
+
+from mpibow.graph.graph import Array
+
+THREADS = 256  # of a block: each.cuh says the same
+WARP = 32
+BLOCKS = 8192  # of a grid whose threads take several turns: enough to fill any device
+TYPES = {"float32": "float", "float16": "half", "bfloat16": "bfloat16"}  # of activations: dtype and C++ type
+INTEGERS = {"int32": "int", "int64": "long long"}  # of labels and indices
+UNITS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned"}  # what stands for any type of so many bytes
+
+Grid = tuple[int, int, int]
+
+_FLOAT, _INTEGER, _UNIT = tuple(TYPES.values()), tuple(INTEGERS.values()), tuple(UNITS.values())
+_PIXELS = [(pixel, kind) for kind in _FLOAT for pixel in ("unsigned char", kind)]  # stored ones, or activations
+_PACKED = tuple((kind, str(v)) for kind, wide in zip(_FLOAT, (4, 8, 8), strict=True) for v in (1, wide))
+_FUNCTOR = ("Relu", "LeakyRelu", "ClippedRelu", "Sigmoid", "Tanh", "Gelu", "TanhGelu", "Scale")
+
+Values = Sequence[tuple[str, ...]]  # of the template's parameters, one tuple for each kernel that is made of it
+
+
+def _of(*parameters: Sequence[str]) -> Values:
+    """Every combination of the parameters' values."""
+    return list(product(*parameters))
+
+
+_FAMILIES: Mapping[str, Mapping[str, Values]] = {  # source -> kernel -> what its template is made for
+    "flat.cu": {
+        "sma_update": _of(),
+        "sma_alone": _of(),
+        "gradient_sum": _of(),
+        "sgd_update": _of(),
+        "centre_update": _of(),
+        "add_scaled": _of(),
+        "chunk_squares": _of(),
+        "sum_parts": _of(("double", "float")),
+        "follow_gain": _of(),
+        "follow_scale": _of(),
+    },
+    "elementwise.cu": {
+        "unary": _of(_FUNCTOR, _FLOAT),
+        "unary_back": _of(_FUNCTOR[:-1], _FLOAT),
+        "linear": _of(_FLOAT),
+        "product": _of(_FLOAT),
+        "larger": _of(_FLOAT),
+        "larger_back": _of(_FLOAT),
+        "cast": _of(_FLOAT, _FLOAT),
+        "fill": _of(_FLOAT),
+    },
+    "dropout.cu": {"dropout": _of(_FLOAT), "dropout_back": _of(_FLOAT)},
+    "loss.cu": {
+        "softmax": _of(_FLOAT),
+        "softmax_back": _of(_FLOAT),
+        "cross_entropy": _of(_FLOAT, _INTEGER),
+        "soft_cross_entropy": _of(_FLOAT),
+        "scale_rows": _of(_FLOAT),
+        "among_the_best": _of(_FLOAT, _INTEGER),
+    },
+    "norm.cu": {
+        "layer_norm": _of(_FLOAT),
+        "layer_norm_back": _of(_FLOAT),
+        "layer_norm_weights": _of(_FLOAT),
+        "column_sums": _of(_FLOAT),
+        "local_response": _of(_FLOAT),
+        "local_response_back": _of(_FLOAT),
+    },
+    "pool.cu": {
+        "max_pool": _PACKED,
+        "max_pool_back": _PACKED,
+        "average": [(kind, *each) for kind in ("Sliding", "Adaptive") for each in _PACKED],
+        "average_back": [(kind, *each) for kind in ("Sliding", "Adaptive") for each in _PACKED],
+    },
+    "image.cu": {
+        "window": _of(_UNIT),
+        "cutout": _of(_UNIT[1:]),
+        "jitter": _PIXELS,
+        "normalise": _PIXELS,
+        "mix_shares": _of(),
+        "mix": _of(_FLOAT),
+        "one_hot": _of(_INTEGER),
+    },
+    "layout.cu": {"transpose": _of(_UNIT[1:]), "copy_runs": _of((*_UNIT[1:], "Pack<float, 4>"))},
+    "factorise.cu": {"squared_errors": _of(_INTEGER, _INTEGER), "gathered": _of(_INTEGER, _INTEGER)},
+}
+
+
+def instance(kernel: str, *values: str) -> str:
+    """The C++ name of a kernel: what NVRTC is asked for."""
+    return f"{kernel}<{', '.join(values)}>" if values else kernel
+
+
+KERNELS: Mapping[str, str] = {  # kernel -> its source
+    instance(kernel, *values): source
+    for source, kernels in _FAMILIES.items()
+    for kernel, family in kernels.items()
+    for values in family
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Constant:
+    """An array of the host that whoever launches copies to the device once, before the first launch."""
+
+    array: Array
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch: which kernel, on how many blocks of how many threads, with which arguments in its own order.
+
+    An argument is an array on the device or a Constant, whose address is passed, None for no array, or a NumPy scalar
+    of the type that the kernel takes; a struct by value is a NumPy void.
+    """
+
+    kernel: str
+    grid: Grid
+    arguments: tuple[Any, ...]
+    block: Grid = (THREADS, 1, 1)
+
+    def __post_init__(self) -> None:
+        assert self.kernel in KERNELS, self.kernel
+        assert max(self.grid[1:]) < 1 << 16, (self.kernel, self.grid)
+
+
+def turns(count: int, at_once: int = 1) -> Grid:
+    """The grid whose threads share `count` elements, each `at_once` of them at a turn."""
+    return (max(1, min(-(-count // (THREADS * at_once)), BLOCKS)), 1, 1)
+
+
+def warps(rows: int) -> Grid:
+    """The grid whose warps take a row each."""
+    return (-(-rows * WARP // THREADS), 1, 1)
+
+
+def lanes(*dtypes: Any) -> int:
+    """Elements that a thread takes at once of arrays of these types: 16 bytes of the widest."""
+    widest: int = max(np.dtype(dtype).itemsize for dtype in dtypes)
+    return 16 // widest
+
+
+def kind(array: Array) -> str:
+    """The C++ type of an array of activations."""
+    return TYPES[array.dtype.name]
+
+
+def integer(array: Array) -> str:
+    """The C++ type of an array of labels or indices."""
+    return INTEGERS[array.dtype.name]

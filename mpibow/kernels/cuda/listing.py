@@ -1,0 +1,178 @@
+"""Which cuDNN graphs an operator needs, and all that a model's graph does: pure functions of shapes and precision."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mpibow.errors import ShapeError
+from mpibow.graph.fuse import fuse
+from mpibow.graph.graph import Graph, Operator, Shape
+from mpibow.graph.kernel import Shapes
+from mpibow.graph.steps import trained_values
+from mpibow.kernels.cuda.operands import SIZES, Precision
+from mpibow.kernels.cuda.specs import (
+    ConvData,
+    ConvForward,
+    ConvWeights,
+    NormBackward,
+    NormForward,
+    NormInference,
+    Product,
+    ReluBackward,
+    Spec,
+    Window,
+)
+from mpibow.ops import Add, BatchNorm, Conv2d, Dense, Relu
+from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
+
+VECTOR = 16  # bytes: cuDNN norms channels in vectors of that, and has no engine for what does not fill them
+
+
+def training_fusion(chain: tuple[Operator, ...]) -> Operator | None:
+    """What cuDNN computes in one graph while training: backward needs what lies between convolution and norm."""
+    match chain:
+        case (Conv2d() as conv, Relu()):
+            return ConvRelu(conv)
+        case (BatchNorm() as norm, Relu()):
+            return NormAddRelu(norm, added=False)
+        case (BatchNorm() as norm, Add((1.0, 1.0)), Relu()):
+            return NormAddRelu(norm, added=True)
+        case (Add((1.0, 1.0)), Relu()):
+            return AddRelu()
+    return None
+
+
+def evaluation_fusion(chain: tuple[Operator, ...]) -> Operator | None:
+    """While evaluating the norm by running statistics is part of a convolution's epilogue, in groups or not."""
+    match chain:
+        case (Conv2d() as conv, BatchNorm() as norm, *rest):
+            added, relu = rest[:1] == [Add((1.0, 1.0))], rest[-1:] == [Relu()]
+            if len(rest) == added + relu and (relu or not added):
+                return ConvNormAddRelu(conv, norm, added=added, relu=relu)
+    return None
+
+
+def rewrite(graph: Graph, training: bool) -> Graph:
+    """`graph` with chains of nodes replaced by those that one graph of cuDNN computes."""
+    return fuse(graph, (training_fusion,) if training else (evaluation_fusion, training_fusion), longest=4)
+
+
+def convolution(
+    op: Conv2d | ConvRelu | ConvNormAddRelu, shapes: Shapes, precision: Precision, replicas: int = 1
+) -> dict[str, Spec]:
+    """forward, and in training: relu (dy through relu, and the bias's gradient) where it needs that, weights, data."""
+    conv = op if isinstance(op, Conv2d) else op.conv
+    w = (replicas * conv.channels, shapes.x[0][1] // conv.groups, *conv.kernel)
+    x, y = wide(shapes.x[0], replicas), wide(shapes.y, replicas)
+    window = Window(x, w, y, conv.stride, conv.padding, conv.dilation)
+    if isinstance(op, ConvNormAddRelu):
+        return {"forward": ConvForward(window, precision, conv.bias, op.norm.epsilon, op.added, op.relu)}
+    relu = isinstance(op, ConvRelu)
+    found: dict[str, Spec] = {"forward": ConvForward(window, precision, conv.bias, relu=relu)}
+    if shapes.training:
+        if relu or conv.bias:
+            found["relu"] = ReluBackward(y, precision, relu, conv.bias)
+        found["weights"] = ConvWeights(window, precision)
+        if shapes.wanted:
+            found["data"] = ConvData(window, precision)
+    return found
+
+
+def norm(op: BatchNorm | NormAddRelu, shapes: Shapes, precision: Precision, replicas: int = 1) -> dict[str, Spec]:
+    """forward, and backward in training. Raises ShapeError where cuDNN has no engine for that number of channels."""
+    parts, added = (op.norm, op.added) if isinstance(op, NormAddRelu) else (op, False)
+    relu, shape = isinstance(op, NormAddRelu), wide(as_image(shapes.y), replicas)
+    if not shapes.training:
+        return {"forward": NormInference(shape, precision, parts.epsilon, relu, added)}
+    vector = VECTOR // SIZES[precision.io]
+    if shape[1] % vector:
+        raise ShapeError(
+            f"cuDNN norms a multiple of {vector} channels in {precision.name}, not {shape[1]}: "
+            "change the layer's channels"
+        )
+    return {
+        "forward": NormForward(shape, precision, parts.epsilon, parts.momentum, relu, added),
+        "backward": NormBackward(shape, precision, relu, added),
+    }
+
+
+def dense(
+    op: Dense, shapes: Shapes, precision: Precision, replicas: int = 1, pitch: int | None = None
+) -> dict[str, Spec]:
+    """forward, and in training weights, data, and relu where there is a bias: the sum of dy over the batch.
+
+    Products have no engine without tensor cores, so that exact float32 goes by a convolution of one pixel. dw of a
+    product is float32, whatever the precision. `pitch` are the elements from a replica's weights to the next one's,
+    where they are not packed: products take any, convolutions of a pixel none.
+    """
+    (n, features), units, k, io = shapes.x[0], op.units, replicas, precision.io
+    x, y, w = (n, k * features, 1, 1), (n, k * units, 1, 1), (k * units, features, 1, 1)
+    found: dict[str, Spec]
+    if precision.tensor_cores:
+        of_x, of_y = (features, k * features, 1), (units, k * units, 1)
+        apart = features * units if pitch is None else pitch
+        of_w, bias = (apart, features, 1), (units if pitch is None else pitch, units, 1) if op.bias else None
+        found = {"forward": Product(k, n, features, units, of_x, turned(of_w), of_y, io, precision, bias)}
+        weights: Spec = Product(k, units, n, features, turned(of_y), of_x, of_w, "float32", precision)
+        data: Spec = Product(k, n, units, features, of_y, of_w, of_x, io, precision)
+    else:
+        pixel = Window(x, w, y, (1, 1), (0, 0), (1, 1))
+        if pitch not in (None, features * units):
+            raise ShapeError(f"exact float32 takes the weights of {k} replicas packed, not {pitch} elements apart")
+        found = {"forward": ConvForward(pixel, precision, op.bias)}
+        weights, data = ConvWeights(pixel, precision), ConvData(pixel, precision)
+    if shapes.training:
+        found |= {"relu": ReluBackward(y, precision, relu=False, sums=True)} if op.bias else {}
+        found |= {"weights": weights} | ({"data": data} if shapes.wanted else {})
+    return found
+
+
+def turned(strides: Shape) -> Shape:
+    """Strides of the transposed matrices."""
+    return (strides[0], strides[2], strides[1])
+
+
+def wide(shape: Shape, replicas: int) -> Shape:
+    """The shape of an image of several replicas: their channels stand beside one another, replica by replica.
+
+    So convolutions go in as many times the groups, and norms and sums, which are a channel's, stay what they are.
+    """
+    return (shape[0], replicas * shape[1], *shape[2:])
+
+
+def as_image(shape: Shape) -> Shape:
+    """(n, c), (n, c, l), (n, c, h, w) or more axes as (n, c, h, w): positions are all one to a norm."""
+    if len(shape) == 4:
+        return shape
+    positions = 1
+    for extent in shape[2:]:
+        positions *= extent
+    return (*shape[:2], positions, 1)
+
+
+def specs_of_node(op: Operator, shapes: Shapes, precision: Precision, replicas: int = 1) -> Mapping[str, Spec]:
+    """The graphs that a node needs, by what they are for; none for what cuDNN has no part in.
+
+    With several replicas (fused learners) one graph computes all of theirs.
+    """
+    match op:
+        case Conv2d() | ConvRelu() | ConvNormAddRelu():
+            return convolution(op, shapes, precision, replicas)
+        case BatchNorm() | NormAddRelu():
+            return norm(op, shapes, precision, replicas)
+        case Dense():
+            return dense(op, shapes, precision, replicas)
+    return {}
+
+
+def specs_of(graph: Graph, precision: Precision, training: bool, replicas: int = 1) -> list[Spec]:
+    """Every different spec of a plan of `graph`, in the order of its nodes."""
+    graph = rewrite(graph, training)
+    trained = trained_values(graph) if training else set[str]()
+    found: dict[Spec, None] = {}
+    for node in graph.nodes:
+        x = tuple(graph.tensors[name].shape for name in node.inputs)
+        wanted = tuple(i for i in node.op.differentiable or () if node.inputs[i] in trained)
+        shapes = Shapes(x, graph.tensors[node.name].shape, training, wanted)
+        found |= dict.fromkeys(specs_of_node(node.op, shapes, precision, replicas).values())
+    return list(found)

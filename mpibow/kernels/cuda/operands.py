@@ -1,0 +1,111 @@
+"""What a cuDNN graph reads and writes: operands by name, their layouts, and the arithmetic of a graph."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import Shape
+
+Role = Literal["in", "out"]
+SIZES = {"float32": 4, "bfloat16": 2, "float16": 2, "bool": 1}  # bytes of an element
+# A bool is a bit in cuDNN's own words, eight a byte; a byte each is kept for it until a GPU has shown that.
+
+
+@dataclass(frozen=True)
+class Precision:
+    """How products are computed: of `io` arrays, always summed in float32; `tensor_cores` may round float32 to TF32."""
+
+    name: str
+    io: str
+    tensor_cores: bool
+
+
+PRECISIONS: Mapping[str, Precision] = {
+    "fp32": Precision("fp32", "float32", tensor_cores=False),
+    "tf32": Precision("tf32", "float32", tensor_cores=True),
+    "bf16": Precision("bf16", "bfloat16", tensor_cores=True),
+    "fp16": Precision("fp16", "float16", tensor_cores=True),
+}
+
+
+@dataclass(frozen=True)
+class Operand:
+    """One array of a graph: shape and strides in elements, as cuDNN numbers the axes (n, c, h, w)."""
+
+    name: str
+    role: Role
+    shape: Shape
+    strides: Shape
+    dtype: str
+
+    @property
+    def bytes(self) -> int:
+        """From the first element to behind the last."""
+        reach = sum((extent - 1) * stride for extent, stride in zip(self.shape, self.strides, strict=True))
+        return (reach + 1) * SIZES[self.dtype]
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A float32 that the graph holds by value: it never changes, so that plans can be kept on disk with it."""
+
+    name: str
+    value: float
+
+
+class GraphSpec(Protocol):
+    """A frozen record of one cuDNN graph: all that its plan depends on, and hashable. It holds no library's object."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def precision(self) -> Precision: ...
+    @property
+    def operands(self) -> tuple[Operand, ...]: ...
+
+
+def image_strides(shape: Shape, pitch: int | None = None) -> Shape:
+    """Strides of (n, c, h, w) with channels innermost, NHWC; `pitch` is from pixel to pixel, where not c."""
+    _, c, h, w = shape
+    pixel = c if pitch is None else pitch
+    return (h * w * pixel, 1, w * pixel, pixel)
+
+
+def image(name: str, role: Role, shape: Shape, dtype: str) -> Operand:
+    """An image or filter with channels innermost: filters (o, c, kh, kw) lie as o, kh, kw, c."""
+    return Operand(name, role, shape, image_strides(shape), dtype)
+
+
+def channels(name: str, role: Role, count: int, dtype: str = "float32") -> Operand:
+    """A value a channel, (1, count, 1, 1)."""
+    return Operand(name, role, (1, count, 1, 1), (count, 1, count, count), dtype)
+
+
+def matrix(name: str, role: Role, shape: Shape, dtype: str, *, strides: Shape | None = None) -> Operand:
+    """(batch, rows, columns), row by row unless `strides` are given."""
+    return Operand(name, role, shape, strides or (shape[1] * shape[2], shape[2], 1), dtype)
+
+
+def digest(spec: GraphSpec, *more: object) -> str:
+    """A name for a file that depends on every field of `spec`, and on `more`."""
+    return hashlib.sha256(repr((spec, *more)).encode()).hexdigest()[:32]
+
+
+def numbered(operands: Iterable[Operand]) -> dict[str, int]:
+    """The operands' numbers in cuDNN's variant packs, by name: 1, 2, ... in their order."""
+    return {operand.name: number for number, operand in enumerate(operands, start=1)}
+
+
+def check_sizes(operands: Iterable[Operand]) -> None:
+    """Raises ShapeError for an array of 2^31 elements or more: cuDNN's kernels index with 32 bits."""
+    for operand in operands:
+        if math.prod(operand.shape) >= 2**31:
+            raise ShapeError(
+                f"{operand.name} {operand.shape} has {math.prod(operand.shape):,} elements, cuDNN takes less than "
+                "2^31: take a smaller batch"
+            )

@@ -1,0 +1,176 @@
+"""From a graph to what runs: cuDNN's heuristics rank engines, the deterministic ones are built, the fastest is kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+from mpibow.errors import DeviceError
+from mpibow.kernels.cuda.graphs import build_graph, first_line, load_cudnn
+from mpibow.kernels.cuda.kept import Folder, Made
+from mpibow.kernels.cuda.operands import numbered
+from mpibow.kernels.cuda.specs import Spec, has_products
+
+BACKEND_ENGINES = range(10_000)  # cuDNN's own; behind them are the frontend's, which need more packages
+WORKSPACE = 1 << 30  # bytes at most of one plan
+
+
+@dataclass(frozen=True)
+class Choice:
+    """How plans are chosen. `tries` of those that heuristics rank first are timed; with 1 the first is taken.
+
+    What is timed may come out otherwise another time: then bits repeat only where the plans are kept.
+    """
+
+    deterministic: bool = True
+    tries: int = 1
+    workspace: int = WORKSPACE
+
+    def words(self) -> tuple[str, ...]:
+        return (f"deterministic={self.deterministic}", f"tries={self.tries}", f"workspace={self.workspace}")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The device that plans are for: of `handle`, or of `properties` where it is described and not here.
+
+    `name` is what its plans are filed under: its kind, not which one it is.
+    """
+
+    name: str
+    handle: Any = None
+    properties: Any = None
+
+
+@dataclass
+class Executable:
+    """A plan that runs on device addresses. One for all streams: calls take turns, and each only enqueues."""
+
+    spec: Spec
+    made: Made
+    graph: Any
+    _turn: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def workspace(self) -> int:
+        """Bytes that it needs during a call: a kernel's `scratch`."""
+        return self.made.workspace
+
+    def run(self, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
+        """Enqueues it on the handle's stream; addresses by operand. Waits for nothing, allocates nothing on the device.
+
+        Never run on a device yet.
+        """
+        numbers = numbered(self.spec.operands)
+        with self._turn:  # the frontend keeps one array of addresses a graph
+            self.graph.execute({numbers[name]: at for name, at in addresses.items()}, workspace, handle=handle)
+
+
+Timer = Callable[[Executable], float]  # seconds of one run
+
+
+class Planner:
+    """Plans by spec, made once: read from `folder`, else built and, with a timer, the fastest of several taken."""
+
+    def __init__(
+        self, target: Target, choice: Choice | None = None, folder: Folder | None = None, timer: Timer | None = None
+    ) -> None:
+        self._target, self._choice = target, choice or Choice()
+        self._folder, self._timer = folder, timer
+        self._made: dict[Spec, Executable] = {}
+        self._lock = threading.Lock()  # learners bind their plans one after the other
+
+    def plan(self, spec: Spec) -> Executable:
+        """Raises DeviceError where no engine computes `spec` on this device as it must be computed."""
+        with self._lock:
+            if spec not in self._made:
+                self._made[spec] = self._kept(spec) or self._make(spec)
+            return self._made[spec]
+
+    def _kept(self, spec: Spec) -> Executable | None:
+        made = self._folder.read(spec) if self._folder else None
+        if made is None:
+            return None
+        try:
+            return self._load(spec, made)
+        except RuntimeError:  # of another build of the same version: cuDNN says so itself
+            return None
+
+    def _load(self, spec: Spec, made: Made) -> Executable:
+        cudnn = load_cudnn()
+        graph = cudnn.pygraph(handle=self._target.handle, device_property=self._target.properties)
+        blob = list(made.blob)
+        if self._target.handle is None:
+            graph.deserialize(blob)
+        else:
+            graph.deserialize(self._target.handle, blob)
+        return Executable(spec, made, graph)
+
+    def _make(self, spec: Spec) -> Executable:
+        """The first plan that can be built, or the fastest of `tries`; kept for the next run."""
+        best: Executable | None = None
+        tries = self._choice.tries if self._timer else 1
+        for found in islice(candidates(spec, self._target, self._choice), tries):
+            if self._timer:
+                found = Executable(spec, _timed(found.made, self._timer(found)), found.graph)
+            if best is None or (found.made.seconds or 0.0) < (best.made.seconds or 0.0):
+                best = found
+        assert best is not None  # `candidates` raises where there is none
+        best = self._load(spec, best.made)  # alone, without the graph that its rivals were built in
+        if self._folder:
+            self._folder.write(spec, best.made)
+        return best
+
+
+def _timed(made: Made, seconds: float) -> Made:
+    return Made(made.blob, made.engine, made.workspace, seconds)
+
+
+def candidates(spec: Spec, target: Target, choice: Choice) -> Iterator[Executable]:
+    """Plans of `spec` that keep the rules, in cuDNN's order; each is built when it is asked for.
+
+    Raises DeviceError where there is none, with the spec and cuDNN's own words.
+    """
+    cudnn = load_cudnn()
+    graph = build_graph(spec, handle=target.handle, properties=target.properties)
+    why, any_built = "", False
+    try:
+        graph.build_operation_graph()
+        graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        graph.deselect_numeric_notes(forbidden(cudnn.numerical_note, spec, choice.deterministic))
+        graph.deselect_workspace_greater_than(choice.workspace)
+        indices = range(graph.get_execution_plan_count())
+    except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
+        why, indices = first_line(error), range(0)
+    for index in indices:
+        try:
+            engine, _ = graph.get_engine_and_knobs_at_index(index)
+            if engine not in BACKEND_ENGINES:
+                continue
+            graph.build_plan_at_index(index)
+        except (cudnn.cudnnGraphNotSupportedError, NotImplementedError, RuntimeError, ValueError) as error:
+            why = first_line(error)
+            continue
+        any_built = True
+        made = Made(bytes(graph.serialize()), graph.get_plan_name_at_index(index), graph.get_workspace_size())
+        yield Executable(spec, made, graph)
+    if not any_built:
+        raise DeviceError(
+            f"cuDNN {cudnn.backend_version_string()} has no engine on {target.name} for {spec}"
+            f"{' that is deterministic' if choice.deterministic else ''}: {why}"
+        )
+
+
+def forbidden(notes: Any, spec: Spec, deterministic: bool) -> list[Any]:
+    """The numerical notes that an engine must not have.
+
+    Sums are in float32 and inputs are never rounded below their own precision; exact float32 stays off tensor cores.
+    Engines of graphs without products carry the note as well, and round nothing.
+    """
+    found = [notes.DOWN_CONVERT_INPUTS, notes.REDUCED_PRECISION_REDUCTION]
+    if not spec.precision.tensor_cores and has_products(spec):
+        found.append(notes.TENSOR_CORE)
+    return found + ([notes.NONDETERMINISTIC] if deterministic else [])

@@ -1,0 +1,259 @@
+// Passes over flat arrays: what turns gradients into steps, corrections and sums. mpibow.kernels.numpy.flat defines them.
+//
+// A rank's k replicas are rows of weights, momenta and gradients, `stride` elements apart; all are done in one launch,
+// in row order. Every number that changes from one iteration to the next is read from device memory.
+#include "reduce.cuh"
+
+constexpr int CHUNK = 2048;  // elements of a block: flat.py says the same
+constexpr int V = LANES<float>;
+
+struct Step {
+    float rate, momentum, decay, alpha, gain, scale, pull, centre_momentum;
+    int nesterov, begin;
+    long long decayed;
+};
+
+// body(i) for the packs of this block's chunk.
+template <class Body> __device__ void each_of_chunk(long long size, Body body) {
+    const long long start = (long long)blockIdx.x * CHUNK, stop = start + CHUNK < size ? start + CHUNK : size;
+    for (long long i = start + V * threadIdx.x; i < stop; i += V * THREADS) body(i);
+}
+
+// u of one element, and v <- m v + g + d w.
+__device__ inline float stepped(const Step& s, float w, float& v, float g, bool decays) {
+    if (decays) g = g + s.decay * w;
+    if (s.momentum == 0) return -s.rate * g;
+    v = s.momentum * v + g;
+    return -s.rate * (s.nesterov ? g + s.momentum * v : v);
+}
+
+// A row's pack of steps at element i, its momenta updated. A row whose gradient overflowed stands still.
+__device__ inline void row_steps(
+    const Step& s, const float (&w)[V], float* momenta, const float* gradients, long long i, long long size, bool lost,
+    float (&u)[V]) {
+    float v[V] = {}, g[V];
+    load(gradients, i, size, g);
+    if (s.momentum != 0) load(momenta, i, size, v);
+    for (int n = 0; n < V; n++) u[n] = lost ? 0 : stepped(s, w[n], v[n], g[n], s.decay != 0 && i + n < s.decayed);
+    if (s.momentum != 0 && !lost) store(momenta, i, size, v);
+}
+
+// w_i <- w_i + u_i - alpha (w_i - centre) + gain common; total <- (begin ? 0 : total) + sum of u_i, squares[chunk] alike.
+// norms (k,) may be null: |g_i|^2, not finite where a row's step is to be left out.
+__global__ void __launch_bounds__(THREADS) sma_update(
+    float* weights, float* momenta, const float* gradients, float* total, double* squares, const float* centre,
+    const float* common, const Step* step, const double* norms, long long size, long long stride, int k) {
+    const Step s = *step;
+    double square = 0;
+    each_of_chunk(size, [&](long long i) {
+        float sum[V] = {}, z[V] = {}, c[V] = {};
+        if (!s.begin) load(total, i, size, sum);
+        if (s.alpha != 0) load(centre, i, size, z);
+        if (s.gain != 0) load(common, i, size, c);
+        for (int row = 0; row < k; row++) {
+            float w[V], u[V];
+            load(weights + row * stride, i, size, w);
+            row_steps(s, w, momenta + row * stride, gradients + row * stride, i, size, norms && !is_finite(norms[row]), u);
+            for (int n = 0; n < V; n++) {
+                square += double(u[n]) * double(u[n]);
+                sum[n] = s.begin && row == 0 ? u[n] : sum[n] + u[n];
+                if (s.alpha != 0) u[n] = u[n] - s.alpha * (w[n] - z[n]);
+                if (s.gain != 0) u[n] = u[n] + s.gain * c[n];
+                w[n] = w[n] + u[n];
+            }
+            store(weights + row * stride, i, size, w);
+        }
+        store(total, i, size, sum);
+    });
+    square = block_sum(square);
+    if (threadIdx.x == 0) squares[blockIdx.x] = s.begin ? square : squares[blockIdx.x] + square;
+}
+
+// Learners that are all this rank's: U = sum of u_i goes into weights and mean W at once.
+// w_i <- w_i + u_i - alpha (w_i - W) + gain U; W <- W + (1/k + gain) U; sums[chunk] <- (sum |u_i|^2, |U|^2).
+__global__ void __launch_bounds__(THREADS) sma_alone(
+    float* weights, float* momenta, const float* gradients, float* mean, double* sums, const Step* step,
+    const double* norms, long long size, long long stride, int k) {
+    const Step s = *step;
+    const float share = float(1.0 / k + double(s.gain));
+    double squares = 0, square = 0;
+    each_of_chunk(size, [&](long long i) {
+        float total[V] = {}, m[V];
+        load(mean, i, size, m);
+        for (int row = 0; row < k; row++) {
+            float w[V], u[V];
+            load(weights + row * stride, i, size, w);
+            row_steps(s, w, momenta + row * stride, gradients + row * stride, i, size, norms && !is_finite(norms[row]), u);
+            for (int n = 0; n < V; n++) {
+                squares += double(u[n]) * double(u[n]);
+                total[n] = total[n] + u[n];
+                if (s.alpha != 0) u[n] = u[n] - s.alpha * (w[n] - m[n]);
+                w[n] = w[n] + u[n];
+            }
+            store(weights + row * stride, i, size, w);
+        }
+        for (int row = 0; s.gain != 0 && row < k; row++) {  // U is known only now; the row is in a cache still
+            float w[V];
+            load(weights + row * stride, i, size, w);
+            for (int n = 0; n < V; n++) w[n] = w[n] + s.gain * total[n];
+            store(weights + row * stride, i, size, w);
+        }
+        for (int n = 0; n < V; n++) {
+            square += double(total[n]) * double(total[n]);
+            m[n] = m[n] + share * total[n];
+        }
+        store(mean, i, size, m);
+    });
+    squares = block_sum(squares);
+    square = block_sum(square);
+    if (threadIdx.x == 0) {
+        sums[2 * blockIdx.x] = squares;
+        sums[2 * blockIdx.x + 1] = square;
+    }
+}
+
+// total <- the sum of the rows of gradients.
+__global__ void gradient_sum(const float* gradients, float* total, long long size, long long stride, int k) {
+    each(size, V, [&](long long i) {
+        float sum[V];
+        load(gradients, i, size, sum);
+        for (int row = 1; row < k; row++) {
+            float g[V];
+            load(gradients + row * stride, i, size, g);
+            for (int n = 0; n < V; n++) sum[n] = sum[n] + g[n];
+        }
+        store(total, i, size, sum);
+    });
+}
+
+// One step with `scale` times the summed gradient, the same for every row; and mean <- the weights where it is not null.
+// norm (1,) may be null: the gradient's |g|^2, not finite where the step is to be left out.
+__global__ void sgd_update(
+    float* weights, float* momenta, const float* gradient, float* mean, const Step* step, const double* norm,
+    long long size, long long stride, int k) {
+    const Step s = *step;
+    if (norm && !is_finite(*norm)) return;
+    each(size, V, [&](long long i) {
+        float w[V], v[V] = {}, g[V];
+        load(weights, i, size, w);
+        load(gradient, i, size, g);
+        load(momenta, i, size, v);
+        for (int n = 0; n < V; n++)
+            w[n] = w[n] + stepped(s, w[n], v[n], s.scale * g[n], s.decay != 0 && i + n < s.decayed);
+        for (int row = 0; row < k; row++) {
+            store(weights + row * stride, i, size, w);
+            store(momenta + row * stride, i, size, v);
+        }
+        if (mean) store(mean, i, size, w);
+    });
+}
+
+// z, z_prev <- z + pull (W - z) + momentum (z - z_prev), z where pull; W <- W - alpha (W - z) where pull, + scale total.
+// total may be null, where nothing was received.
+__global__ void centre_update(
+    float* mean, float* centre, float* previous, const float* total, const Step* step, long long size) {
+    const Step s = *step;
+    each(size, V, [&](long long i) {
+        float w[V], z[V], before[V], sum[V] = {};
+        load(mean, i, size, w);
+        if (total) load(total, i, size, sum);
+        if (s.pull != 0) {
+            load(centre, i, size, z);
+            load(previous, i, size, before);
+            store(previous, i, size, z);
+            for (int n = 0; n < V; n++) {
+                const float gap = w[n] - z[n];
+                z[n] = z[n] + s.centre_momentum * (z[n] - before[n]) + s.pull * gap;
+                w[n] = w[n] - s.alpha * gap;
+            }
+            store(centre, i, size, z);
+        }
+        for (int n = 0; n < V; n++) w[n] = total ? w[n] + s.scale * sum[n] : w[n];
+        store(mean, i, size, w);
+    });
+}
+
+// target += scale source, for k rows of target.
+__global__ void add_scaled(float* target, const float* source, const Step* step, long long size, long long stride, int k) {
+    const float scale = step->scale;
+    each(size, V, [&](long long i) {
+        float x[V];
+        load(source, i, size, x);
+        for (int row = 0; row < k; row++) {
+            float y[V];
+            load(target + row * stride, i, size, y);
+            for (int n = 0; n < V; n++) y[n] = y[n] + scale * x[n];
+            store(target + row * stride, i, size, y);
+        }
+    });
+}
+
+// squares[row, chunk] <- |x[row, chunk]|^2; the grid is (chunks, rows). Not finite where an element is not.
+__global__ void __launch_bounds__(THREADS) chunk_squares(
+    const float* x, double* squares, long long size, long long stride) {
+    double square = 0;
+    each_of_chunk(size, [&](long long i) {
+        float a[V];
+        load(x + blockIdx.y * stride, i, size, a);
+        for (int n = 0; n < V; n++) square += double(a[n]) * double(a[n]);
+    });
+    square = block_sum(square);
+    if (threadIdx.x == 0) squares[(long long)blockIdx.y * gridDim.x + blockIdx.x] = square;
+}
+
+// out[row, j] <- the sum over i of parts[row, i, j], j < width; the grid is (width, rows).
+template <class D> __global__ void __launch_bounds__(THREADS) sum_parts(const double* parts, D* out, int count, int width) {
+    const double* mine = parts + (long long)blockIdx.y * count * width + blockIdx.x;
+    double sum = 0;
+    for (int i = threadIdx.x; i < count; i += THREADS) sum += mine[(long long)i * width];
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) out[blockIdx.y * width + blockIdx.x] = D(sum);
+}
+
+struct Gain {
+    double n1, n2, weight;
+    int count, measured;  // measured: whether the gain follows the averages; else it is `fixed`
+    float fixed, gain;
+};
+
+// mpibow.sync.gain on the device, by one thread: squares = (sum |u_i|^2, |sum u_i|^2) of k learners -> state.gain, and
+// *common <- (gain - 1) / k, which is what the common step is of the sum of the steps.
+__global__ void follow_gain(const double* squares, const Step* step, Gain* state, float* common, int k) {
+    Gain g = *state;
+    const double rate = step->rate, square = rate * rate, n1 = squares[0] / k / square;
+    const double n2 = squares[1] / ((double)k * k) / square, share = k < 1000 ? k / 1000.0 : 1.0;
+    if (square != 0 && is_finite(n1) && is_finite(n2)) {
+        g.n1 = (1 - share) * g.n1 + share * n1;
+        g.n2 = (1 - share) * g.n2 + share * n2;
+        g.weight = (1 - share) * g.weight + share;
+        g.count++;
+    }
+    double gain = 1;
+    if (k > 1 && g.count > 20 && g.weight != 0) {
+        const double a = g.n1 / g.weight, b = g.n2 / g.weight;
+        const double noise = fmax(double(k) / (k - 1) * (a - b), 0.0), signal = fmax(b - noise / k, 0.0);
+        const double measured = (noise + signal) / (noise / k + signal);
+        if (is_finite(measured)) gain = fmin(fmax(measured, 1.0), double(k));
+    }
+    g.gain = float(g.measured ? gain : fmin(fmax(double(g.fixed), 1.0), double(k)));
+    *common = (g.gain - 1) / k;
+    *state = g;
+}
+
+struct LossScale {
+    float scale, inverse;
+    int good, interval;  // iterations without overflow so far, and after how many the scale is doubled
+};
+
+// Halves the scale of the loss where a row's gradient overflowed, doubles it after `interval` iterations where none did.
+__global__ void follow_scale(const double* norms, LossScale* state, int k) {
+    LossScale s = *state;
+    bool good = true;
+    for (int row = 0; row < k; row++) good = good && is_finite(norms[row]);
+    s.good = good ? s.good + 1 : 0;
+    if (!good) s.scale = fmaxf(s.scale * 0.5f, 1.0f);
+    if (s.good == s.interval && s.scale < 16777216.0f) s.scale *= 2;
+    if (s.good == s.interval) s.good = 0;
+    s.inverse = 1 / s.scale;
+    *state = s;
+}

@@ -1,0 +1,100 @@
+"""What a rule is: how a rank's flat arrays change around one all-reduce of one flat array.
+
+An iteration, with u the local steps of all learners:
+
+    update(chunks)    by all learner threads, each its chunks: local steps and corrections; sums of steps
+    outgoing()        the flat array to be summed over the ranks, or None where this iteration sends nothing
+    received()        what the sums say beside the steps themselves (the gain)
+    apply()           what makes the centre from the sums, to be called with chunks; where `deferred`, at any time
+                      before the next update of these chunks, or before the centre is read
+    advance()         the iteration is over
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mpibow.graph.graph import Array
+from mpibow.kernels.passes import Local
+
+OnChunks = Callable[[range], None]
+TAIL = 4  # elements behind the steps: sum |u|^2, and three that the synchroniser fills
+
+
+class Rows(Protocol):
+    """A rank's replicas: weights, momenta and gradients (count, size)."""
+
+    @property
+    def weights(self) -> Array: ...
+    @property
+    def momenta(self) -> Array: ...
+    @property
+    def gradients(self) -> Array: ...
+
+
+@dataclass(frozen=True)
+class RuleState:
+    """Arrays that all ranks share, this rank's own, and numbers that JSON carries exactly."""
+
+    common: Mapping[str, Array]
+    own: Mapping[str, Array]
+    numbers: Mapping[str, Any]
+
+
+class Rule(Protocol):
+    """The update algorithm; see this module's docstring for the order of calls."""
+
+    @property
+    def deferred(self) -> bool: ...
+    @property
+    def uniform(self) -> bool:
+        """Whether all replicas are the centre itself, at every iteration's start."""
+        ...
+
+    @property
+    def follows(self) -> bool:
+        """Whether the centre follows the replicas by itself; else it is their mean after `set_mean` alone."""
+        ...
+
+    @property
+    def chunk(self) -> int:
+        """Elements of a chunk."""
+        ...
+
+    @property
+    def chunks(self) -> range:
+        """All chunks of the flat arrays, for `update` and `apply`."""
+        ...
+
+    @property
+    def gain(self) -> float: ...
+    @property
+    def centre(self) -> Array: ...
+    def begin(self, rows: Rows, k: int, keep: bool = False) -> None: ...
+    def restart(self, rows: Rows) -> None: ...
+    def update(self, rows: Rows, local: Local, chunks: range) -> None: ...
+    def outgoing(self) -> Array | None: ...
+    def received(self, local: Local) -> None: ...
+    def apply(self, rows: Rows, local: Local) -> OnChunks | None: ...
+    def advance(self) -> None: ...
+    def unsent(self) -> Array | None:
+        """This rank's steps that no all-reduce has carried yet (size,), to be summed in place for `set_mean`."""
+        ...
+
+    def set_mean(self, mean: Array) -> float:
+        """The centre's mean W <- mean (size,), the replicas' true one; |W - mean| / |mean|, the drift."""
+        ...
+
+    def shared(self) -> list[Array]:
+        """The arrays that must be the same bits on all ranks."""
+        ...
+
+    def state(self) -> RuleState:
+        """All that the next iteration reads beside the replicas and the centre."""
+        ...
+
+    def load(self, centre: Array, state: RuleState) -> None:
+        """The centre and what `state` gave; `begin(..., keep=True)` comes first."""
+        ...

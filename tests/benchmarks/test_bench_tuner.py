@@ -1,0 +1,97 @@
+"""What bench_tuner.py makes of its measurements, on figures that a hand can check; nothing is measured here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+FIXED = {1: [100.0, 110.0, 90.0], 2: [200.0, 190.0, 210.0], 3: [194.0], 4: [150.0]}
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(FOLDER)
+    import bench_tuner
+
+    return bench_tuner
+
+
+def start(bench: ModuleType, *learners: int, rate: float = 0.0, waited: float = 10.0, settled: bool = True) -> Any:
+    return bench.Start(learners, rate, waited, settled)
+
+
+def test_a_choice_counts_as_its_fixed_number(bench: ModuleType) -> None:
+    starts = [start(bench, 2, rate=999.0)] * 2 + [start(bench, 3, rate=1.0, waited=12.0)]
+    found = bench.choice(FIXED, starts)
+    assert (found.best, found.best_rate, found.rate, found.ratio) == (2, 200.0, 200.0, 1.0)
+    assert found.close == 3  # 194 is within 3 % of 200
+    assert found.slowest == 12.0
+
+
+def test_what_is_not_close(bench: ModuleType) -> None:
+    starts = [start(bench, 2, waited=31.0), start(bench, 2, settled=False), start(bench, 4), start(bench, 1)]
+    found = bench.choice(FIXED, starts)
+    assert found.close == 0
+    assert found.rate == (150.0 + 200.0) / 2
+    assert found.ratio == 0.875
+
+
+def test_unequal_ranks_count_with_what_they_reached(bench: ModuleType) -> None:
+    found = bench.choice(FIXED, [start(bench, 2, 3, rate=196.0)])
+    assert (found.rate, found.close) == (196.0, 1)
+
+
+def test_ratios_are_of_pairs(bench: ModuleType) -> None:
+    assert bench.paired([10.0, 30.0, 50.0], [10.0, 10.0, 100.0]) == 1.0
+
+
+def test_ends_in_words(bench: ModuleType) -> None:
+    starts = [start(bench, 2), start(bench, 3), start(bench, 2), start(bench, 2, 1)]
+    assert bench.counted(starts) == "2 (2), 2 + 1, 3"
+
+
+def phases(rates: tuple[float, float, float], *learners: list[int]) -> list[dict[str, Any]]:
+    names = ("before", "slowed", "after")
+    return [
+        {"name": name, "images_per_second": rate, "learners": ks}
+        for name, rate, ks in zip(names, rates, learners, strict=True)
+    ]
+
+
+def test_the_page(bench: ModuleType) -> None:
+    about = {
+        "command": "python benchmarks/bench_tuner.py", "date": "2026-11-21", "processor": "P", "cores": 2,
+        "load": [0.1], "commit": "abc", "rounds": 3, "seconds": 8.0,
+    }  # fmt: skip
+    one, two = [1, 1], [2, 2]
+    parts = {
+        "choice": [{"about": "one rank", "model": "resnet32", "fixed": {str(k): v for k, v in FIXED.items()},
+                    "starts": [[[2], 1.0, 9.0, True]] * 9 + [[[1], 1.0, 5.0, True]]}],
+        "slowed": [{"model": "resnet32", "before": "[1, 1]", "arms": {
+            "auto": phases((100.0, 80.0, 101.0), one, [2, 1], one),
+            "[1, 1]": phases((100.0, 50.0, 100.0), one, one, one),
+            "[2, 2]": phases((125.0, 64.0, 100.0), two, two, two),
+        }}],
+        "sync": [{"about": "one rank", "model": "resnet32",
+                  "rates": {"sma": [95.0, 90.0], "independent": [100.0] * 2}}],
+        "assignment": [{"about": "alone", "model": "resnet32", "learners": 2,
+                        "rates": {"fixed": [100.0], "first_come": [99.0]}}],
+    }  # fmt: skip
+    lines = bench.page({name: {"about": about, "found": found} for name, found in parts.items()}).splitlines()
+    rows = [line for line in lines if line.startswith("|") and "---" not in line]
+    assert rows[1] == (
+        "| one rank | resnet32 | 100 | 200 | 194 | 150 | 2 (9), 1 | 200 | 1.00 | met | 9 of 10 | met | 9 |"
+    )
+    assert rows[3:6] == [
+        "| before | 1 + 1 | 100 | 100 | 1.00 |  | 125 | 0.80 |",
+        "| slowed | 2 + 1 | 80 | 50 | 1.60 | met | 64 | 1.25 |",
+        "| after | 1 + 1 | 101 | 100 | 1.01 |  | 100 | 1.01 |",
+    ]
+    assert "After the loop the learners were those of before in 1 of 1 runs." in "\n".join(lines)
+    assert rows[7] == "| one rank | resnet32 | 92 | 100 | 0.925 | missed |"
+    assert rows[9] == "| alone | resnet32 | 2 | 100 | 99 | 0.990 |"
+    assert lines.count("    python benchmarks/bench_tuner.py") == 4

@@ -1,0 +1,94 @@
+"""What all converters share: counted parts, work over processes in order, and exit codes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from mpibow.convert.conversion import AHEAD, Part, exit_code, spreader, write_parts
+from mpibow.data.recordset import open_records
+from mpibow.errors import RecordError
+
+IMAGES = np.arange(4 * 6, dtype=np.uint8).reshape(4, 1, 2, 3)
+
+
+def part(count: int, said: int | None = None) -> Part:
+    return Part(count if said is None else said, ((IMAGES[i], i % 2) for i in range(count)))
+
+
+def test_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "out"
+    write_parts(output, {"train": part(3), "test": part(1)}, classes=2, class_names=["a", "b"], source="made up")
+    assert capsys.readouterr().out.splitlines() == [
+        f"{output}/train: 3 records of 2 classes, verified",
+        f"{output}/test: 1 records of 2 classes, verified",
+    ]
+    train = open_records(output / "train")
+    assert (train.count, train.manifest.class_names, train.manifest.source) == (3, ("a", "b"), "made up")
+    assert train.record(2) == (IMAGES[2].tobytes(), 0)
+
+
+@pytest.mark.parametrize("said", [2, 4])
+def test_a_source_of_another_count_leaves_nothing(tmp_path: Path, said: int) -> None:
+    with pytest.raises(RecordError) as caught:
+        write_parts(tmp_path / "out", {"train": part(3, said)}, classes=2)
+    assert str(caught.value) == (f"{tmp_path}/out/train: the source has 3 images, {said} were expected; did it change?")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_spreading_keeps_the_order_and_takes_few_items_ahead(workers: int) -> None:
+    taken = []
+
+    def items() -> object:
+        for number in range(-40, 0):
+            taken.append(number)
+            yield number
+
+    with spreader(workers) as each:
+        results = each(abs, items())
+        assert next(results) == 40
+        assert len(taken) <= AHEAD * workers + 1
+        assert list(results) == list(range(39, 0, -1))
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_an_error_in_a_worker_is_the_callers(workers: int) -> None:
+    with pytest.raises(ValueError, match="invalid literal"), spreader(workers) as each:
+        list(each(int, ["1", "x", "3"]))
+
+
+def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(
+        "import itertools, os\n"
+        "from mpibow.convert.conversion import spreader\n"
+        "if __name__ == '__main__':\n"
+        "    with spreader(2) as each:\n"
+        "        for _ in each(abs, itertools.repeat(1)):\n"
+        "            print('at work', flush=True)\n"
+    )
+    with subprocess.Popen([sys.executable, tmp_path / "program.py"], stdout=subprocess.PIPE) as program:
+        assert program.stdout is not None
+        program.stdout.readline()
+        workers = psutil.Process(program.pid).children()
+        assert len(workers) >= 2
+        program.send_signal(signal.SIGKILL)
+    _, left = psutil.wait_procs(workers, timeout=60)
+    assert not left
+
+
+def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+    def fails() -> None:
+        raise RecordError("x.bin: is short")
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    assert [exit_code(lambda: None), exit_code(fails), exit_code(interrupted)] == [0, 3, 130]
+    assert capsys.readouterr().err == "error: x.bin: is short\ninterrupted: nothing was left behind\n"

@@ -1,0 +1,117 @@
+"""tf.Examples: protobuf's bytes by hand, every encoding that it allows, and that no damage passes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpibow.convert.example import Feature, encode, parse
+from mpibow.errors import RecordError
+from tests.convert import examples
+from tests.convert.examples import field, varint
+
+# features { feature { key: "a" value { int64_list { value: [1, 300] } } } }
+GOLDEN = bytes.fromhex("0a 0e  0a 0c  0a 01 61  12 07  1a 05  0a 03  01 ac 02".replace(" ", ""))
+
+
+def values(feature: Feature) -> list[object]:
+    return feature.values.tolist() if isinstance(feature.values, np.ndarray) else [bytes(v) for v in feature.values]
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(RecordError) as caught:
+        parse(data)
+    return str(caught.value)
+
+
+def test_golden_bytes() -> None:
+    (feature,) = parse(GOLDEN).items()
+    assert (feature[0], feature[1].kind, values(feature[1])) == ("a", "int64", [1, 300])
+    assert encode({"a": np.array([1, 300])}) == GOLDEN
+
+
+@pytest.mark.parametrize("packed", [True, False])
+def test_every_kind(packed: bool) -> None:
+    data = examples.example(packed, b=[b"x", b"", b"yz"], f=[0.5, -2.0], i=[0, -1, 2**63 - 1, -(2**63), 300])
+    found = parse(data)
+    assert {name: (feature.kind, values(feature)) for name, feature in found.items()} == {
+        "b": ("bytes", [b"x", b"", b"yz"]),
+        "f": ("float", [0.5, -2.0]),
+        "i": ("int64", [0, -1, 2**63 - 1, -(2**63), 300]),
+    }
+    assert [found[name].values.dtype for name in "fi"] == [np.float32, np.int64]
+    assert [str(found[name]) for name in "bfi"] == ["3 bytes of 1, 0, 2 bytes", "2 float", "5 int64"]
+
+
+def test_only_what_is_asked_for() -> None:
+    broken = field(1, field(1, b"other") + field(2, b"\xff"))
+    data = field(1, broken + field(1, field(1, b"a") + field(2, examples.feature([7]))))
+    assert values(parse(data, {"a", "b"})["a"]) == [7]
+    assert refusal(data) == "is no tf.Example: ends within an integer"
+
+
+def test_what_protobuf_allows() -> None:
+    """Unknown fields, value before key, packed and unpacked runs of one list, parts that come twice, empty ones."""
+    unknown = varint(15 * 8) + varint(2**64 - 1) + varint(14 * 8 + 1) + bytes(8) + varint(13 * 8 + 5) + bytes(4)
+    unknown += field(2047, b"\xff\xff")
+    mixed = field(3, field(1, b"\1\2") + b"\x08\x03" + unknown + field(1, b"") + field(1, b"\4"))
+    first = field(1, unknown + field(2, mixed + field(3, b"\x08\x05")) + field(1, b"a") + unknown)
+    twice = field(1, field(1, b"b") + field(2, examples.feature([b"old"])))
+    later = field(1, field(1, b"b") + field(2, examples.feature([b"old"]) + examples.feature([1.5])))
+    bare = field(1, field(1, b"none")) + field(1, field(1, b"empty") + field(2, field(1, b"")))
+    data = unknown + field(1, first + twice + unknown) + field(1, later + bare)
+    found = {name: (feature.kind, values(feature)) for name, feature in parse(data).items()}
+    assert found == {"a": ("int64", [1, 2, 3, 4, 5]), "b": ("float", [1.5]), "none": ("", []), "empty": ("bytes", [])}
+    assert str(parse(data)["none"]) == "empty"
+    assert parse(b"") == {}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"\x0a\x05abc", "a field says 5 bytes, 3 are left"),
+        (b"\x0a", "ends within an integer"),
+        (b"\x09\0\0", "a field says 8 bytes, 2 are left"),
+        (b"\x0b", "a field has number 1 and wire type 3"),
+        (b"\x02\0", "a field has number 0 and wire type 2"),
+        (b"\x08" + b"\xff" * 10 + b"\0", "an integer has more than 10 bytes"),
+        (field(1, field(1, field(1, b"\xff"))), "a feature's name is not UTF-8"),
+        (field(1, field(1, field(2, field(2, field(1, b"\0" * 5))))), "a list of floats has 5 bytes"),
+        (field(1, field(1, field(2, field(2, b"\x08\1")))), "a list of float has wire type 0"),
+        (field(1, field(1, field(2, field(3, b"\x0d\0\0\0\0")))), "a list of int64 has wire type 5"),
+        (field(1, field(1, field(2, field(3, field(1, b"\1\x80"))))), "ends within an integer"),
+        (field(1, field(1, field(2, field(3, field(1, b"\x80" * 10 + b"\1"))))), "an integer has more than 10 bytes"),
+    ],
+)
+def test_damage_is_named(data: bytes, message: str) -> None:
+    assert refusal(data) == f"is no tf.Example: {message}"
+
+
+TEXTS = st.text(st.characters(codec="utf-8"), max_size=4)
+FLOATS = st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=4)
+INTEGERS = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=4)
+LISTS = st.lists(st.binary(max_size=5), min_size=1, max_size=4)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.dictionaries(TEXTS, FLOATS | INTEGERS | LISTS, max_size=4))
+def test_what_is_encoded_is_parsed(features: dict[str, list]) -> None:
+    dtypes = {float: np.float32, int: np.int64}
+    arrays = {name: np.array(v, dtypes[type(v[0])]) if type(v[0]) in dtypes else v for name, v in features.items()}
+    assert {name: values(feature) for name, feature in parse(encode(arrays)).items()} == features
+
+
+@given(INTEGERS)
+def test_packed_integers_are_those_of_a_plain_loop(numbers: list[int]) -> None:
+    assert values(parse(examples.example(a=numbers))["a"]) == numbers
+
+
+@given(st.binary(max_size=60), st.integers(0, 40), st.integers(0, 20))
+def test_any_bytes(rubbish: bytes, at: int, more: int) -> None:
+    data = examples.example(a=[b"x"], b=[1.0, 2.0], c=[1, -1])
+    try:
+        parse(data[:at] + rubbish + data[at + more :])
+    except RecordError as error:
+        assert str(error).startswith("is no tf.Example: ")  # noqa: PT017

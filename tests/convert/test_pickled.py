@@ -1,0 +1,147 @@
+"""Pickles of every protocol, read as data; whatever asks for more is refused and nothing of it happens."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+from collections import OrderedDict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpibow.convert.pickled import read_pickle, uint8
+from mpibow.errors import RecordError
+from tests.convert import python2
+
+PIXELS = np.random.default_rng(3).integers(0, 256, (100, 12), dtype=np.uint8)
+FIELDS = {"data": PIXELS, "labels": [0, 9, 300, 70_000, -1], "name": "batch 1 of 5", "more": ["a", {"b": []}]}
+PYTHON2 = python2.pickled(FIELDS)
+DAMAGED = "is no pickle, or a damaged one, by byte"
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(RecordError) as caught:
+        read_pickle(data)
+    return str(caught.value)
+
+
+def test_the_tests_pickles_are_pickles() -> None:
+    fields = pickle.loads(PYTHON2, encoding="bytes")  # this one may execute: it is ours
+    assert np.array_equal(fields.pop(b"data"), PIXELS)
+    assert fields == {b"labels": FIELDS["labels"], b"name": b"batch 1 of 5", b"more": [b"a", {b"b": []}]}
+
+
+@pytest.mark.parametrize(
+    "data",
+    [PYTHON2, *(pickle.dumps(FIELDS, protocol) for protocol in (2, 3, 4, 5))],
+    ids=["Python 2", "2", "3", "4", "5"],
+)
+def test_every_protocol(data: bytes) -> None:
+    fields = read_pickle(data)
+    assert np.array_equal(uint8(fields.pop("data"), (12,)), PIXELS)
+    assert fields == {name: value for name, value in FIELDS.items() if name != "data"}
+
+
+def test_keys_of_bytes_are_text() -> None:
+    assert read_pickle(pickle.dumps({b"labels": [b"\xe9"], "a": (1, 2.5, None, True, False, ())})) == {
+        "labels": [b"\xe9"],
+        "a": (1, 2.5, None, True, False, ()),
+    }
+
+
+@pytest.mark.parametrize(
+    "array",
+    [PIXELS.astype(np.int8), PIXELS.astype(float), PIXELS[:, :4], PIXELS[0], np.asfortranarray(PIXELS)],
+    ids=repr,
+)
+@pytest.mark.parametrize("protocol", [2, 5])
+def test_other_arrays_are_refused(array: np.ndarray, protocol: int) -> None:
+    with pytest.raises(RecordError) as caught:
+        uint8(read_pickle(pickle.dumps(array, protocol)), (12,))
+    assert str(caught.value) == "is no array of unsigned bytes in C order, of shape (n, 12)"
+
+
+@pytest.mark.parametrize("array", [None, [1], "text", {}])
+def test_what_is_no_array_is_refused(array: object) -> None:
+    with pytest.raises(RecordError, match=r"is no array of unsigned bytes in C order, of shape \(n, 3, 2\)"):
+        uint8(array, (3, 2))
+
+
+class Evil:
+    def __init__(self, function: object, *arguments: object) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> object:
+        return self.call
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+@pytest.mark.parametrize("function", [os.system, subprocess.check_call, eval, getattr, OrderedDict, np.save], ids=repr)
+def test_nothing_is_executed(tmp_path: Path, function: object, protocol: int) -> None:
+    data = pickle.dumps({"labels": Evil(function, f"touch {tmp_path}/made")}, protocol)
+    asked = refusal(data)
+    assert asked.startswith("asks for ")
+    assert asked.endswith(f".{function.__name__}, which data have no need of; it may be malicious")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"cos\nsystem\n(S'ls'\ntR.", "asks for os.system, which data have no need of; it may be malicious"),
+        (
+            b"\x80\x04\x8c\x02os\x8c\x06system\x93.",
+            "asks for os.system, which data have no need of; it may be malicious",
+        ),
+        (
+            b"(S'ls'\nios\nsystem\n.",
+            "uses the pickle instruction STRING, which data have no need of; it may be malicious",
+        ),
+        (
+            b"(U\x02lsios\nsystem\n.",
+            "uses the pickle instruction INST, which data have no need of; it may be malicious",
+        ),
+        (b"\x82\x01.", "uses the pickle instruction EXT1, which data have no need of; it may be malicious"),
+        (b"r\xff\xff\xff\x7f.", f"{DAMAGED} 0: a value is missing"),  # a whole table of 2**31 entries, to Python's
+        (b"", f"{DAMAGED} 0: pickle exhausted before seeing stop"),
+        (b"<html>", f"{DAMAGED} 0: at position 0, opcode b'<' unknown"),
+        (b"]", f"{DAMAGED} 0: pickle exhausted before seeing stop"),
+        (b"}K\x01U\x01as.", None),
+        (b"}]K\x01s.", f"{DAMAGED} 4: a dict's keys and values are expected"),
+        (b"}K\x01a.", f"{DAMAGED} 3: a list is expected, not a dict"),
+        (b"]K\x01K\x02s.", f"{DAMAGED} 5: a dict is expected, not a list"),
+        (b"}(K\x01u.", f"{DAMAGED} 4: a dict's keys and values are expected"),
+        (b"K\x01R.", f"{DAMAGED} 2: a value is missing"),
+        (b"t.", f"{DAMAGED} 0: a value is missing"),
+        (b"h\x07.", f"{DAMAGED} 0: a value is missing"),
+        (b"K\x01)R.", f"{DAMAGED} 3: a call that no array makes"),
+        (b"cnumpy\ndtype\n)R.", f"{DAMAGED} 14: a call that no array makes"),
+        (b"cnumpy\nndarray\nNb.", f"{DAMAGED} 16: an array or its type is expected"),
+        (b"T\xff\xff\xff\x7fx.", f"{DAMAGED} 0: expected 2147483647 bytes in a string4, but only 2 remain"),
+    ],
+)
+def test_what_is_wrong_is_said(data: bytes, message: str | None) -> None:
+    if message is None:
+        assert read_pickle(data) == {1: "a"}
+    else:
+        assert refusal(data) == message
+
+
+def test_truncated_at_every_byte() -> None:
+    small = python2.pickled(FIELDS | {"data": PIXELS[:1]})
+    for size in range(len(small)):
+        assert refusal(small[:size]).startswith(DAMAGED)
+
+
+@given(st.binary(max_size=100), st.integers(0, len(PYTHON2)))
+def test_any_bytes(rubbish: bytes, at: int) -> None:
+    for data in (rubbish, PYTHON2[:at] + rubbish + PYTHON2[at + len(rubbish) :]):
+        try:
+            value = read_pickle(data)
+            uint8(value.get("data") if isinstance(value, dict) else value, (12,))
+        except RecordError:
+            pass

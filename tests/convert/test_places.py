@@ -1,0 +1,66 @@
+"""The files of a converter: by folder, pattern or name, in the order of their numbers; train and test of one folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mpibow.convert.places import files, parts
+from mpibow.errors import RecordError
+
+
+def touch(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
+
+
+def names(folder: Path, found: dict[str, list[Path]]) -> dict[str, list[str]]:
+    return {part: [str(path.relative_to(folder)) for path in paths] for part, paths in found.items()}
+
+
+def test_files(tmp_path: Path) -> None:
+    touch(tmp_path, "train/part-10", "train/part-2", "train/.hidden", "train/folder/part-1")
+    two, ten = tmp_path / "train" / "part-2", tmp_path / "train" / "part-10"
+    for place in (tmp_path / "train", tmp_path / "train" / "*", tmp_path / "t*" / "part-*[02]"):
+        assert files(str(place)) == [two, ten]
+    assert files(two) == [two]
+    for place in (tmp_path / "empty", tmp_path / "train" / "*.bin"):
+        with pytest.raises(RecordError) as caught:
+            files(place)
+        assert str(caught.value) == f"{place}: there are no such files; name a folder, or a pattern in quotes"
+
+
+@pytest.mark.parametrize(
+    ("there", "found"),
+    [
+        (["train", "test"], {"train": ["train"], "test": ["test"]}),
+        (["train-10", "train-9", "val-0", "other"], {"train": ["train-9", "train-10"], "test": ["val-0"]}),
+        (["train/b2", "train/b10", "validation/c"], {"train": ["train/b2", "train/b10"], "test": ["validation/c"]}),
+        (["training.tfrecord"], {"train": ["training.tfrecord"]}),
+    ],
+)
+def test_parts(tmp_path: Path, there: list[str], found: dict[str, list[str]]) -> None:
+    touch(tmp_path, *there)
+    assert names(tmp_path, parts(tmp_path)) == found
+
+
+def test_one_file_is_to_train(tmp_path: Path) -> None:
+    touch(tmp_path, "a")
+    assert parts(tmp_path / "a") == {"train": [tmp_path / "a"]}
+
+
+@pytest.mark.parametrize(
+    ("there", "message"),
+    [
+        ([], "there is no such file or folder"),
+        (["test"], "has no files or folders train*; say which by --train and --test"),
+        (["train", "test-1", "val-1"], "has test* and val*; say which by --train and --test"),
+    ],
+)
+def test_parts_that_are_not_clear(tmp_path: Path, there: list[str], message: str) -> None:
+    touch(tmp_path / "in", *there) if there else None
+    with pytest.raises(RecordError) as caught:
+        parts(tmp_path / "in")
+    assert str(caught.value) == f"{tmp_path}/in: {message}"

@@ -1,0 +1,179 @@
+"""CuPy as far as it goes without a GPU: what is said where it, or the driver, is missing."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mpibow.comm import Single
+from mpibow.comm.nccl import load_nccl, open_nccl
+from mpibow.device import cupy_driver
+from mpibow.device.cuda import find_device
+from mpibow.device.cupy_driver import load_cupy, open_driver, uuid_in_words, uuid_of
+from mpibow.device.driver import OutOfMemory, Refused
+from mpibow.errors import CommunicationError, DeviceError
+from tests.device.fakes import FakeStream
+
+needs_cupy = pytest.mark.skipif(
+    importlib.util.find_spec("cupy") is None, reason="CuPy is not installed: pip install mpibow[cuda]"
+)
+
+
+def has_driver() -> bool:
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+without_driver = pytest.mark.skipif(has_driver(), reason="there is a driver here")
+
+
+@needs_cupy
+@without_driver
+def test_without_a_driver() -> None:
+    driver = open_driver()
+    assert driver.version() == 0
+    assert driver.runtime() >= 12000
+    for refused in (driver.count, driver.memory, lambda: driver.allocate(16), lambda: driver.pinned(16)):
+        with pytest.raises(Refused, match="cudaErrorInsufficientDriver: "):
+            refused()
+    with pytest.raises(DeviceError) as caught:
+        find_device(driver, Single(), host="here", allowed=[0])
+    assert str(caught.value) == (
+        "device cuda: no NVIDIA driver here: install one, in a container start it with --gpus, "
+        "or compute without one: device=onednn"
+    )
+
+
+def nccl_missing() -> str:
+    try:
+        load_nccl()
+    except CommunicationError as error:
+        return str(error)
+    return ""
+
+
+@without_driver
+@pytest.mark.skipif(bool(nccl_missing()), reason=nccl_missing())
+def test_nccl_without_a_driver() -> None:
+    """The identity is made, the communicator refused."""
+    assert load_nccl().get_version() > 22000
+    with pytest.raises(CommunicationError) as caught:
+        open_nccl(Single(), FakeStream("sync", []))
+    assert str(caught.value).startswith("NCCL cannot connect the 1 ranks: NCCL_ERROR_")
+
+
+def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cupy", "cupy.cuda"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(DeviceError) as caught:
+        load_cupy()
+    assert str(caught.value) == "device cuda: CuPy is not installed: pip install 'mpibow[cuda]'"
+    with pytest.raises(CommunicationError) as refused:
+        load_nccl()
+    assert str(refused.value).startswith("NCCL: CuPy cannot be loaded (")
+
+
+class FakeLibrary:
+    """libcuda with one GPU."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+
+    def cuDeviceGetUuid_v2(self, number: Any, index: Any) -> int:
+        assert index.value == 3
+        ctypes.memmove(number, bytes(range(16)), 16)
+        return self.status
+
+
+def test_a_uuid_with_a_zero_byte(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cupy_driver.ctypes, "CDLL", lambda name: FakeLibrary(0))
+    assert uuid_of(3) == uuid_in_words(bytes(range(16))) == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+    monkeypatch.setattr(cupy_driver.ctypes, "CDLL", lambda name: FakeLibrary(101))
+    with pytest.raises(Refused, match="cuDeviceGetUuid of GPU 3: error 101"):
+        uuid_of(3)
+
+
+class Runtime:
+    """cupy.cuda.runtime as far as errors and streams go."""
+
+    class CUDARuntimeError(RuntimeError):
+        pass
+
+    streamCaptureModeThreadLocal = 1
+
+    def memGetInfo(self) -> tuple[int, int]:
+        raise self.CUDARuntimeError("cudaErrorMemoryAllocation: out of memory")
+
+
+class CupyStreamOfFakes:
+    """cupy.cuda.Stream: notes what it is told; `lost` is what end_capture raises."""
+
+    def __init__(self, log: list[Any], lost: Exception | None = None) -> None:
+        self.log, self._lost, self.ptr = log, lost, 5
+
+    def __enter__(self) -> None:
+        self.log.append("enter")
+
+    def __exit__(self, *_: object) -> None:
+        self.log.append("exit")
+
+    def begin_capture(self, mode: int) -> None:
+        self.log.append(("begin", mode))
+
+    def end_capture(self) -> Any:
+        self.log.append("end")
+        if self._lost:
+            raise self._lost
+        return SimpleNamespace(
+            upload=lambda stream: self.log.append("upload"), launch=lambda stream: self.log.append("launch")
+        )
+
+
+def stream_on(log: list[Any], lost: Exception | None = None) -> cupy_driver.CupyStream:
+    cuda = SimpleNamespace(
+        runtime=Runtime(), memory=SimpleNamespace(OutOfMemoryError=MemoryError),
+        Stream=lambda non_blocking, priority: CupyStreamOfFakes(log, lost),
+    )  # fmt: skip
+    return cupy_driver.CupyStream(SimpleNamespace(cuda=cuda), 0)
+
+
+def test_a_capture() -> None:
+    log: list[Any] = []
+    stream = stream_on(log)
+    graph = stream.capture(lambda: log.append("kernels"))
+    assert log == ["enter", ("begin", 1), "kernels", "end", "upload", "exit"]
+    graph.launch(stream)
+    assert log[-1] == "launch"
+
+
+def test_a_capture_that_fails_is_ended() -> None:
+    log: list[Any] = []
+
+    def kernels() -> None:
+        raise ValueError("a kernel of ours")
+
+    with pytest.raises(ValueError, match="a kernel of ours"):
+        stream_on(log, Runtime.CUDARuntimeError("cudaErrorStreamCaptureInvalidated")).capture(kernels)
+    assert log == ["enter", ("begin", 1), "end", "exit"]
+
+
+def test_a_capture_that_cuda_refuses() -> None:
+    with pytest.raises(Refused, match="cudaErrorStreamCaptureInvalidated: previous error"):
+        stream_on([], Runtime.CUDARuntimeError("cudaErrorStreamCaptureInvalidated: previous error")).capture(
+            lambda: None
+        )
+
+
+def test_out_of_memory_is_told_from_other_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = SimpleNamespace(runtime=Runtime(), memory=SimpleNamespace(OutOfMemoryError=MemoryError))
+    monkeypatch.setattr(cupy_driver, "load_cupy", lambda: SimpleNamespace(cuda=cuda))
+    with pytest.raises(OutOfMemory, match="cudaErrorMemoryAllocation: out of memory"):
+        open_driver().memory()

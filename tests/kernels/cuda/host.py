@@ -1,0 +1,167 @@
+"""The CUDA kernels on the host: their sources compiled by a C++ compiler, launches run as a device would."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.graph.graph import Array
+from mpibow.kernels.cuda.compile import SOURCES, texts
+from mpibow.kernels.cuda.kernels import KERNELS, Constant, Launch
+
+HEADER = Path(__file__).with_name("host.h")
+COMPILER = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
+FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared", "-x", "c++")
+BUILT = Path(__file__).parents[3] / "build" / "cuda-on-host"
+MOVERS, PACK = ("window", "cutout", "transpose", "copy_runs"), 16  # take any type of a size, or bytes in packs
+GUARD = 256  # bytes on either side of an array
+NO_COMPILER = "no C++ compiler found (c++, g++ or clang++)"
+
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason=NO_COMPILER)
+
+
+def prepared(*sources: str) -> Any:
+    """A fixture that compiles, once and before the tests of its module, so that none of them does."""
+
+    @pytest.fixture(scope="module", autouse=True)
+    def prepare() -> None:
+        for source in sources:
+            library(source)
+
+    return prepare
+
+
+class Library:
+    """Kernels of the file `source`, each with a function that runs it and one that says what it takes."""
+
+    def __init__(self, source: Path, kernels: Sequence[str]) -> None:
+        self._library = _compiled(source, kernels)
+        self._numbers = {kernel: i for i, kernel in enumerate(kernels)}
+
+    def signature(self, kernel: str) -> list[str]:
+        """What each parameter is, in the words of host.h's `parameter`."""
+        return self._text("signature", kernel).split(", ")
+
+    def run(self, kernel: str, *arguments: Any) -> str:
+        """What went wrong, or nothing."""
+        return self._text("run", kernel, *arguments)
+
+    def _text(self, what: str, kernel: str, *arguments: Any) -> str:
+        function = getattr(self._library, f"{what}_{self._numbers[kernel]}")
+        function.restype = ctypes.c_char_p
+        said: bytes | None = function(*arguments)
+        return (said or b"").decode()
+
+
+@cache
+def library(source: str) -> Library:
+    """All kernels of one of the package's sources."""
+    return Library(SOURCES / source, [kernel for kernel, file in KERNELS.items() if file == source])
+
+
+def _compiled(source: Path, kernels: Sequence[str]) -> ctypes.CDLL:
+    lines = [f'#include "{HEADER}"', f'#include "{source}"']
+    for i, kernel in enumerate(kernels):
+        lines += [
+            f'extern "C" const char* run_{i}(const unsigned* shape, int backwards, void** arguments) '
+            f"{{ return host::launch({kernel}, shape, backwards, arguments); }}",
+            f'extern "C" const char* signature_{i}() '
+            f"{{ static const std::string all = host::signature({kernel}); return all.c_str(); }}",
+        ]
+    text = "\n".join(lines) + "\n"
+    key = repr((text, HEADER.read_text(), source.read_text(), sorted(texts().items()), FLAGS))
+    path = BUILT / f"{source.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+    if not path.is_file():
+        assert COMPILER is not None
+        BUILT.mkdir(parents=True, exist_ok=True)
+        aside = path.with_suffix(f".{os.getpid()}")
+        command = [COMPILER, *FLAGS, f"-I{SOURCES}", "-", "-o", str(aside)]
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=240)
+        assert done.returncode == 0, done.stderr
+        os.replace(aside, path)
+    return ctypes.CDLL(str(path))
+
+
+def _described(argument: Any) -> str:
+    """An argument in the words of host.h's `parameter`."""
+    dtype = argument.dtype
+    letter = "S" if dtype.names else {"float16": "S", "bfloat16": "S", "int64": "q"}.get(dtype.name, dtype.char)
+    return f"{letter}{dtype.itemsize}{'*' if isinstance(argument, np.ndarray) else ''}"
+
+
+def _fits(kernel: str, argument: Any, parameter: str) -> bool:
+    if kernel.split("<")[0] in MOVERS and isinstance(argument, np.ndarray):
+        size = int(parameter[1:-1])
+        return size in (argument.dtype.itemsize, PACK)
+    return _described(argument) == parameter
+
+
+class _Guarded:
+    """A copy of an array with a margin on either side, aligned to 64 bytes, in the place of the array itself."""
+
+    def __init__(self, array: Array) -> None:
+        assert array.flags.c_contiguous or array[0].flags.c_contiguous, "rows may be apart, nothing else"
+        self.array = array
+        low, high = np.lib.array_utils.byte_bounds(array)
+        self._whole = np.full(high - low + 2 * GUARD + 64, 0xA5, np.uint8)
+        start = -self._whole.ctypes.data % 64 + GUARD
+        self.bytes = self._whole[start : start + high - low]
+        self.margins = self._whole[:start], self._whole[start + high - low :]
+        self.bytes[:] = self._memory(low, high)
+
+    def _memory(self, low: int, high: int) -> Array:
+        return np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+
+    def take(self, kernel: str, writable: bool) -> None:
+        """Checks that only the array was written, and that only if it may be; copies it back."""
+        memory = self._memory(*np.lib.array_utils.byte_bounds(self.array))
+        for margin in self.margins:
+            assert (margin == 0xA5).all(), f"{kernel} writes beyond an array"
+        if writable:
+            memory[:] = self.bytes
+        else:
+            assert (memory == self.bytes).all(), f"{kernel} writes to an argument that it takes as const"
+
+
+def run(launch: Launch, backwards: bool = False, within: Library | None = None) -> None:
+    """Runs a launch on NumPy arrays, once it is sure that their types are what the kernel takes."""
+    kernel, kernels = launch.kernel, within or library(KERNELS[launch.kernel])
+    parameters = kernels.signature(kernel)
+    assert len(parameters) == len(launch.arguments), (kernel, parameters)
+    guarded: dict[int, tuple[_Guarded, bool]] = {}
+    values: list[Any] = []
+    for parameter, argument in zip(parameters, launch.arguments, strict=True):
+        plain = parameter.removeprefix("const ")
+        argument = argument.array if isinstance(argument, Constant) else argument
+        if argument is None:
+            assert parameter.endswith("*"), (kernel, parameters)
+            values.append(ctypes.c_void_p(None))
+            continue
+        assert _fits(kernel, argument, plain), (kernel, plain, _described(argument))
+        if isinstance(argument, np.ndarray):
+            copy, writable = guarded.get(argument.ctypes.data) or (_Guarded(argument), False)
+            guarded[argument.ctypes.data] = copy, writable or plain == parameter
+            values.append(ctypes.c_void_p(copy.bytes.ctypes.data))
+        else:
+            values.append((ctypes.c_char * argument.dtype.itemsize).from_buffer_copy(argument.tobytes()))
+    shape = (ctypes.c_uint * 6)(*launch.grid, *launch.block)
+    addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
+    failure = kernels.run(kernel, shape, int(backwards), addresses)
+    assert not failure, f"{kernel}: {failure}"
+    for copy, writable in guarded.values():
+        copy.take(kernel, writable)
+
+
+def run_all(launches: Launch | Iterable[Launch], backwards: bool = False) -> None:
+    for launch in [launches] if isinstance(launches, Launch) else launches:
+        run(launch, backwards)

@@ -1,0 +1,102 @@
+"""Every CUDA kernel compiled for every architecture, without a device; what is kept on disk."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from mpibow.errors import DeviceError
+from mpibow.kernels.cuda import compile as own
+from mpibow.kernels.cuda.compile import ARCHITECTURES, Module, Usage, compiled, find_nvrtc, nvrtc
+from mpibow.kernels.cuda.kernels import KERNELS
+
+FOUND = find_nvrtc()
+KEPT = Path(__file__).parents[3] / "build" / "cuda-cubins"
+needs_nvrtc = pytest.mark.skipif(FOUND is None, reason=f"no libnvrtc found: {own.INSTALL}")
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("source", sorted(set(KERNELS.values())))
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_kernel_is_compiled_and_keeps_to_registers(architecture: str, source: str) -> None:
+    """At 64 registers a thread four blocks of 256 are resident on every multiprocessor; 128 leave two."""
+    module = compiled(source, architecture, KEPT)
+    assert set(module.names) == {kernel for kernel, file in KERNELS.items() if file == source} == set(module.usage)
+    assert module.code.startswith(b"\x7fELF")
+    assert all(name.encode() in module.code for name in module.names.values())
+    assert {kernel: usage for kernel, usage in module.usage.items() if usage.spilled or usage.registers > 96} == {}
+
+
+@needs_nvrtc
+def test_what_is_kept_is_read_again_and_what_is_damaged_is_made_anew(tmp_path: Path) -> None:
+    first = compiled("layout.cu", "sm_90", tmp_path)
+    (kept,) = tmp_path.iterdir()
+    content = kept.read_bytes()
+    assert own._read(kept) == first
+    for damaged in (b"", content[:20], content[:-1], content[:40] + b"x" + content[41:]):
+        kept.write_bytes(damaged)
+        assert own._read(kept) is None
+    assert compiled("layout.cu", "sm_90", tmp_path).usage == first.usage
+    assert own._read(kept) is not None
+    compiled("layout.cu", "sm_80", tmp_path)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@needs_nvrtc
+def test_a_kept_module_is_not_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = compiled("layout.cu", "sm_90", tmp_path)
+    monkeypatch.setattr(own.Nvrtc, "compile", None)
+    assert compiled("layout.cu", "sm_90", tmp_path) == made
+
+
+@needs_nvrtc
+def test_a_source_that_is_wrong_is_said_in_the_compilers_words() -> None:
+    assert FOUND is not None
+    compiler = nvrtc(FOUND)
+    with pytest.raises(DeviceError) as caught:
+        compiler.compile("__global__ void wrong() { nonsense; }", {}, ["wrong"], "sm_90")
+    said = re.sub(r"\s+", " ", str(caught.value))
+    assert said == (
+        f"NVRTC {compiler.version} does not compile a kernel for sm_90: "
+        'own.cu(1): error: identifier "nonsense" is undefined __global__ void wrong() { nonsense; } ^ '
+        '1 error detected in the compilation of "own.cu".'
+    )
+    with pytest.raises(
+        DeviceError,
+        match=r"^NVRTC [0-9.]+ does not compile a kernel for sm_1: nvrtc: error: invalid value for --gpu-architecture",
+    ):
+        compiler.compile("__global__ void right() {}", {}, ["right"], "sm_1")
+
+
+def test_without_nvrtc_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(own, "find_nvrtc", lambda: None)
+    with pytest.raises(DeviceError, match=r"^no libnvrtc found: pip install 'mpibow\[cuda-check\]'$"):
+        compiled("flat.cu", "sm_90")
+
+
+def test_which_nvrtc_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cuda_nvrtc/lib/libnvrtc.so.12", "cu13/lib/libnvrtc.so.13", "cu13/lib/libnvrtc.alt.so.13"):
+        path = tmp_path / "nvidia" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    spec = type("Spec", (), {"submodule_search_locations": [str(tmp_path / "nvidia")]})()
+    monkeypatch.setattr(own.importlib.util, "find_spec", lambda name: spec)
+    monkeypatch.setattr(own.ctypes.util, "find_library", lambda name: f"the system's {name}")
+    assert find_nvrtc(12) == str(tmp_path / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12")
+    assert find_nvrtc(13) == find_nvrtc() == str(tmp_path / "nvidia/cu13/lib/libnvrtc.so.13")
+    assert find_nvrtc(14) == "the system's nvrtc"
+
+
+def test_what_ptxas_says() -> None:
+    log = (
+        "ptxas info    : Compiling entry function '_Z1av' for 'sm_90'\n"
+        "ptxas info    : Function properties for _Z1av\n"
+        "ptxas         .     8 bytes stack frame, 4 bytes spill stores, 2 bytes spill loads\n"
+        "ptxas info    : Used 16 registers, used 1 barriers, 2048 bytes smem, 360 bytes cmem[0]\n"
+        "ptxas info    : Compiling entry function '_Z1bv' for 'sm_90'\n"
+        "ptxas info    : Used 8 registers\n"
+    )
+    assert own._usage(log) == {"_Z1av": Usage(16, 2048, 14), "_Z1bv": Usage(8, 0, 0)}
+    assert Module(b"", {}, own._usage(log)).usage["_Z1bv"].registers == 8

@@ -1,0 +1,242 @@
+"""The passes over flat arrays on the host: NumPy's bits, whatever the size and the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpibow.graph.graph import Array
+from mpibow.kernels.cuda import flat
+from mpibow.kernels.numpy import flat as reference
+from mpibow.kernels.passes import Local, chunks_of
+from mpibow.sync.gain import Averages, follow, noise_gain
+from tests.kernels.cuda.host import needs_compiler, prepared, run_all
+
+pytestmark = needs_compiler
+prepare = prepared("flat.cu")
+CHECKS = settings(deadline=None, max_examples=25)
+
+SIZES = st.one_of(st.integers(1, 40), st.sampled_from([2048, 2049, 5000]))
+ROWS = st.integers(1, 4)
+NUMBERS = st.sampled_from([0.0, 0.1, 0.25, 1.5])
+
+
+@st.composite
+def locals_(draw: Any) -> Local:
+    return Local(draw(NUMBERS), draw(NUMBERS), draw(st.booleans()), draw(NUMBERS), draw(st.integers(0, 2100)))
+
+
+def rows(generator: np.random.Generator, k: int, size: int) -> Array:
+    """k rows that begin at multiples of 16 bytes, NaN between them."""
+    stride = -(-size // 4) * 4 + 4
+    whole = np.full((k, stride), np.nan, np.float32)
+    whole[:, :size] = generator.standard_normal((k, size))
+    return whole[:, :size]
+
+
+def row(generator: np.random.Generator, size: int) -> Array:
+    return generator.standard_normal(size).astype(np.float32)
+
+
+STILL = Local(0, 0, False, 0, 0)
+
+
+def step(local: Local = STILL, **others: float) -> Array:
+    made = np.zeros(1, flat.STEP)
+    made["rate"], made["momentum"], made["nesterov"] = local.rate, local.momentum, local.nesterov
+    made["decay"], made["decayed"] = local.decay, local.decayed
+    for name, value in others.items():
+        made[name] = value
+    return made
+
+
+def everything(size: int) -> range:
+    return chunks_of(size, reference.chunk)
+
+
+def chunk_sums(u: Array) -> Array:
+    """|u|^2 of every chunk, in float64."""
+    return np.array(
+        [(u[..., i : i + flat.CHUNK].astype(np.float64) ** 2).sum() for i in range(0, u.shape[-1], flat.CHUNK)]
+    )
+
+
+@given(locals_(), NUMBERS, NUMBERS, st.booleans(), SIZES, ROWS, st.booleans())
+@CHECKS
+def test_sma_update(local: Local, alpha: float, gain: float, begin: bool, size: int, k: int, backwards: bool) -> None:
+    generator = np.random.default_rng(0)
+    w, v, g = (rows(generator, k, size) for _ in range(3))
+    total, centre, common = (row(generator, size) for _ in range(3))
+    squares = np.arange(1.0, 1.0 + -(-size // flat.CHUNK))
+    expected = [array.copy() for array in (w, v, g, total)]
+    sums = np.ones(1)
+    reference.sma_update(
+        *expected, sums, centre, common, local=local, alpha=alpha, gain=gain, begin=begin, chunks=everything(size)
+    )
+    numbers = step(local, alpha=alpha, gain=gain, begin=begin)
+    run_all(flat.sma_update(w, v, g, total, squares, centre, common, numbers), backwards)
+    for got, wanted in ((w, expected[0]), (v, expected[1]), (total, expected[3])):
+        np.testing.assert_array_equal(got, wanted)
+    before = 0 if begin else sum(range(1, 1 + len(squares))) - 1
+    np.testing.assert_allclose(squares.sum() - before, sums[0], rtol=1e-5)
+
+
+@given(locals_(), NUMBERS, NUMBERS, SIZES, ROWS, st.booleans())
+@CHECKS
+def test_sma_alone(local: Local, alpha: float, gain: float, size: int, k: int, backwards: bool) -> None:
+    generator = np.random.default_rng(1)
+    w, v, g = (rows(generator, k, size) for _ in range(3))
+    gain, mean = float(np.float32(gain)), row(generator, size)
+    expected, sums = [array.copy() for array in (w, v, g, mean)], np.zeros((1, 2))
+    reference.sma_alone(*expected, sums, local=local, alpha=alpha, gain=gain, chunks=everything(size))
+    parts = np.full((-(-size // flat.CHUNK), 2), np.nan)
+    run_all(flat.sma_alone(w, v, g, mean, parts, step(local, alpha=alpha, gain=gain)), backwards)
+    for got, wanted in ((w, expected[0]), (v, expected[1]), (mean, expected[3])):
+        np.testing.assert_array_equal(got, wanted)
+    np.testing.assert_allclose(parts.sum(axis=0), sums[0], rtol=1e-5)
+
+
+def test_a_row_whose_gradient_overflowed_stands_still() -> None:
+    """w 1 and 2, g inf and 1, rate 0.5, alpha 0.25 to centre 0: -0.25 for the first, -0.5 - 0.5 for the second."""
+    w, v, g = np.array([[1.0], [2.0]]), np.array([[3.0], [3.0]]), np.array([[np.inf], [1.0]])
+    w, v, g = (np.pad(array, ((0, 0), (0, 3))).astype(np.float32) for array in (w, v, g))
+    norms, squares, parts = np.full(2, np.nan), np.full((2, 1), np.nan), np.full(1, np.nan)
+    run_all(flat.squared_norms(g, squares, norms))
+    assert norms.tolist() == [np.inf, 1.0]
+    plain = Local(0.5, 0.0, False, 0.0, 0)
+    numbers, total = step(plain, alpha=0.25, begin=1), row(np.random.default_rng(0), 4)
+    centre = np.zeros(4, np.float32)
+    run_all(flat.sma_update(w, v, g, total, parts, centre, centre, numbers, norms))
+    assert w[:, 0].tolist() == [0.75, 1.0]
+    assert total[0] == -0.5
+    assert parts.tolist() == [0.25]
+    alone, sums = np.array([[1, 0, 0, 0], [2, 0, 0, 0]], np.float32), np.zeros((1, 2))
+    run_all(flat.sma_alone(alone, v, g, centre, sums, step(plain), norms))
+    assert alone[:, 0].tolist() == [1.0, 1.5]
+    assert sums.tolist() == [[0.25, 0.25]]
+    one, momenta = np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32)
+    run_all(flat.sgd_update(one, momenta, g[0], step(plain, scale=1.0), norm=norms[:1]))
+    assert one.tolist() == [[1.0] * 4] * 2
+
+
+@given(SIZES, ROWS)
+@CHECKS
+def test_gradient_sum(size: int, k: int) -> None:
+    gradients, total = rows(np.random.default_rng(2), k, size), np.full(size, np.nan, np.float32)
+    expected = total.copy()
+    reference.gradient_sum(gradients, expected, chunks=everything(size))
+    run_all(flat.gradient_sum(gradients, total))
+    np.testing.assert_array_equal(total, expected)
+
+
+@given(locals_(), SIZES, ROWS, st.booleans())
+@CHECKS
+def test_sgd_update(local: Local, size: int, k: int, follows: bool) -> None:
+    generator = np.random.default_rng(3)
+    w, v = (np.ascontiguousarray(rows(generator, k, -(-size // 4) * 4)) for _ in range(2))
+    w[:], v[:] = w[0], v[0]
+    gradient, mean = row(generator, w.shape[1]), np.full(w.shape[1], np.nan, np.float32) if follows else None
+    expected = w.copy(), v.copy()
+    reference.sgd_update(*expected, gradient.copy(), local=local, scale=0.25, chunks=everything(w.shape[1]))
+    run_all(flat.sgd_update(w, v, gradient, step(local, scale=0.25), mean))
+    np.testing.assert_array_equal(w, expected[0])
+    np.testing.assert_array_equal(v, expected[1])
+    if mean is not None:
+        np.testing.assert_array_equal(mean, w[0])
+
+
+@given(SIZES, st.sampled_from([0.0, 0.75]), st.booleans())
+@CHECKS
+def test_centre_update(size: int, pull: float, received: bool) -> None:
+    generator = np.random.default_rng(4)
+    mine = [row(generator, size) for _ in range(3)]
+    total = row(generator, size) if received else None
+    expected = [array.copy() for array in mine]
+    numbers = {"pull": pull, "alpha": pull / 3, "scale": 0.2}
+    reference.centre_update(*expected, total, momentum=0.9, chunks=everything(size), **numbers)
+    run_all(flat.centre_update(*mine, total, step(centre_momentum=0.9, **numbers)))
+    np.testing.assert_array_equal(mine, expected)
+
+
+@given(SIZES, ROWS)
+@CHECKS
+def test_add_scaled(size: int, k: int) -> None:
+    generator = np.random.default_rng(5)
+    target, source = rows(generator, k, size), row(generator, size)
+    expected = target.copy()
+    reference.add_scaled(expected, source, scale=1.5, chunks=everything(size))
+    run_all(flat.add_scaled(target, source, step(scale=1.5)))
+    np.testing.assert_array_equal(target, expected)
+    one = target[0].copy()
+    run_all(flat.add_scaled(one, source, step(scale=2.0)))
+    np.testing.assert_array_equal(one, target[0] + 2 * source)
+
+
+@given(SIZES, ROWS, st.booleans())
+@CHECKS
+def test_squared_norms(size: int, k: int, backwards: bool) -> None:
+    x = rows(np.random.default_rng(6), k, size)
+    squares, norms = np.full((k, -(-size // flat.CHUNK)), np.nan), np.full(k, np.nan)
+    run_all(flat.squared_norms(x, squares, norms), backwards)
+    np.testing.assert_allclose(squares, [chunk_sums(each) for each in x], rtol=1e-13)
+    np.testing.assert_allclose(norms, [reference.squared_norm(each) for each in x], rtol=1e-5)
+
+
+def test_sums_of_parts_are_in_one_order_and_may_be_float32() -> None:
+    parts, out = np.random.default_rng(7).standard_normal((2, 700, 3)), np.full((2, 3), np.nan, np.float32)
+    run_all(flat.sum_parts(parts, out))
+    np.testing.assert_allclose(out, parts.sum(axis=1), rtol=1e-6)
+    first, second = np.full((2, 3), np.nan), np.full((2, 3), np.nan)
+    run_all(flat.sum_parts(parts, first))
+    run_all(flat.sum_parts(parts, second), backwards=True)
+    np.testing.assert_array_equal(first, second)
+
+
+@given(st.lists(st.tuples(*[st.floats(0, 10)] * 2), min_size=30, max_size=40), st.sampled_from([1, 2, 16, 2000]))
+@CHECKS
+def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float]], k: int) -> None:
+    state, common, averages = np.zeros(1, flat.GAIN), np.zeros(1, np.float32), Averages()
+    state["measured"] = 1
+    rate = float(np.float32(0.1))
+    for squares, square in [*sums, (np.inf, 1.0), (1.0, np.nan)]:
+        run_all(flat.follow_gain(np.array([squares, square]), step(Local(rate, 0, False, 0, 0)), state, common, k))
+        averages = follow(averages, k, squares / k, square / k**2, rate)
+    gain = noise_gain(averages, k)
+    np.testing.assert_allclose(state["gain"], gain, rtol=1e-6)
+    np.testing.assert_allclose(common, (gain - 1) / k, rtol=1e-5, atol=1e-7)
+    assert state["count"] == averages.count
+    np.testing.assert_allclose(state["n1"], averages.n1, rtol=1e-12)
+
+
+def test_the_gain_is_1_for_20_iterations() -> None:
+    state, common, seen = np.zeros(1, flat.GAIN), np.zeros(1, np.float32), []
+    state["measured"] = 1
+    for _ in range(22):
+        run_all(flat.follow_gain(np.array([4.0, 4.0]), step(Local(1.0, 0, False, 0, 0)), state, common, 4))
+        seen.append(float(state["gain"][0]))
+    assert seen[:20] == [1.0] * 20
+    assert seen[20:] == [4.0] * 2  # n1 = 1, n2 = 1/4: noise alone
+
+
+@pytest.mark.parametrize(("fixed", "used"), [(3.0, 3.0), (0.5, 1.0), (9.0, 4.0)])
+def test_a_fixed_gain_is_held_between_one_and_the_learners(fixed: float, used: float) -> None:
+    state, common = np.zeros(1, flat.GAIN), np.zeros(1, np.float32)
+    state["fixed"] = fixed
+    run_all(flat.follow_gain(np.ones(2), step(), state, common, 4))
+    assert state["gain"] == used
+    assert common[0] == (used - 1) / 4
+
+
+def test_the_loss_scale_halves_on_overflow_and_doubles_after_an_interval() -> None:
+    state, good, bad = np.zeros(1, flat.LOSS_SCALE), np.array([1.0, 2.0]), np.array([1.0, np.nan])
+    state["scale"], state["interval"] = 8.0, 2
+    seen = []
+    for norms in (good, good, good, bad, good, bad, bad, bad, bad):
+        run_all(flat.follow_scale(norms, state))
+        seen.append((float(state["scale"][0]), int(state["good"][0])))
+        assert state["inverse"][0] * state["scale"][0] == 1
+    assert seen == [(8, 1), (16, 0), (16, 1), (8, 0), (8, 1), (4, 0), (2, 0), (1, 0), (1, 0)]

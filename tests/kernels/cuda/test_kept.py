@@ -1,0 +1,233 @@
+"""Plans on disk: what is read is what was written for just that, or nothing; and the choice among several plans."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mpibow.errors import DeviceError
+from mpibow.kernels.cuda import plans
+from mpibow.kernels.cuda.kept import Folder, Made
+from mpibow.kernels.cuda.operands import PRECISIONS
+from mpibow.kernels.cuda.plans import Choice, Executable, Planner, Target, forbidden
+from mpibow.kernels.cuda.specs import Cast, ConvForward, ReluBackward, Spec, Window
+
+TF32, FP32 = PRECISIONS["tf32"], PRECISIONS["fp32"]
+SPEC = Cast(48, "float32", "float16", TF32)
+MADE = Made(bytes(range(200)), "eng7_k2=5", 1024, 2.5e-5)
+WINDOW = Window((2, 8, 6, 6), (8, 8, 3, 3), (2, 8, 6, 6), (1, 1), (1, 1), (1, 1))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "plans", ("NVIDIA H100", "cuDNN 9.28.0"))
+
+
+def only_file(folder: Folder) -> Path:
+    (path,) = folder.path.iterdir()
+    return path
+
+
+@pytest.mark.parametrize("made", [MADE, Made(b"", "eng0", 0), Made(b"\n\n{}", "eng0", 1 << 40, 1e-9)])
+def test_what_is_written_is_read(folder: Folder, made: Made) -> None:
+    assert folder.read(SPEC) is None
+    folder.write(SPEC, made)
+    folder.write(SPEC, made)  # as another rank does
+    assert folder.read(SPEC) == made
+    assert only_file(folder).name.startswith("cast-")
+
+
+def test_a_plan_is_for_its_spec_and_device_only(folder: Folder, tmp_path: Path) -> None:
+    folder.write(SPEC, MADE)
+    other = Folder(folder.path, ("NVIDIA A100", "cuDNN 9.28.0"))
+    assert folder.read(Cast(64, "float32", "float16", TF32)) is None
+    assert other.read(SPEC) is None
+    only_file(folder).rename(other._file(SPEC))  # a name is no proof
+    assert other.read(SPEC) is None
+
+
+def test_a_file_cut_short_or_changed_is_no_plan(folder: Folder) -> None:
+    folder.write(SPEC, MADE)
+    path = only_file(folder)
+    whole = path.read_bytes()
+    assert json.loads(whole.split(b"\n")[1])["version"] == 1
+    for end in range(len(whole)):
+        path.write_bytes(whole[:end])
+        assert folder.read(SPEC) is None
+    for byte in range(len(whole)):
+        damaged = bytearray(whole)
+        damaged[byte] ^= 1 << (byte % 8)
+        path.write_bytes(damaged)
+        assert folder.read(SPEC) is None
+    path.write_bytes(whole)
+    assert folder.read(SPEC) == MADE
+
+
+def test_a_folder_that_takes_no_files(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    folder = Folder(tmp_path / "file" / "plans", ())
+    folder.write(SPEC, MADE)
+    assert folder.read(SPEC) is None
+
+
+class FakeGraph:
+    def __init__(self, **options: Any) -> None:
+        self.options, self.loaded = options, b""
+
+    def deserialize(self, *arguments: Any) -> None:
+        self.loaded = bytes(arguments[-1])
+        if self.loaded == b"refused":
+            raise RuntimeError("CUDNN_STATUS_BAD_PARAM")
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Three candidates a spec, which take 3, 1 and 2 ms; the engines that were built, in order."""
+    built: list[str] = []
+
+    def candidates(spec: Spec, target: Target, choice: Choice) -> Any:
+        for i in range(3):
+            built.append(f"eng{i}")
+            yield Executable(spec, Made(bytes([i]), f"eng{i}", 10 * i), FakeGraph())
+
+    monkeypatch.setattr(plans, "load_cudnn", lambda: SimpleNamespace(pygraph=FakeGraph))
+    monkeypatch.setattr(plans, "candidates", candidates)
+    return built
+
+
+def timer(executable: Executable) -> float:
+    return {"eng0": 3e-3, "eng1": 1e-3, "eng2": 2e-3}[executable.made.engine]
+
+
+TARGET = Target("H100", properties="described")
+
+
+def test_without_a_timer_the_first_is_taken(made: list[str]) -> None:
+    planner = Planner(TARGET, Choice(tries=3))
+    plan = planner.plan(SPEC)
+    assert (plan.made.engine, plan.workspace, made) == ("eng0", 0, ["eng0"])
+    assert planner.plan(SPEC) is plan
+    assert made == ["eng0"]
+    assert plan.graph.loaded == b"\0"
+    assert plan.graph.options == {"handle": None, "device_property": "described"}
+
+
+def test_the_fastest_of_those_that_are_tried(made: list[str]) -> None:
+    assert Planner(TARGET, Choice(tries=1), timer=timer).plan(SPEC).made.engine == "eng0"
+    made.clear()
+    plan = Planner(TARGET, Choice(tries=2), timer=timer).plan(SPEC)
+    assert (plan.made, made) == (Made(b"\1", "eng1", 10, 1e-3), ["eng0", "eng1"])
+    assert Planner(TARGET, Choice(tries=9), timer=timer).plan(SPEC).made.engine == "eng1"
+
+
+def test_what_is_kept_is_not_made_again(made: list[str], folder: Folder) -> None:
+    Planner(TARGET, Choice(tries=3), folder, timer).plan(SPEC)
+    made.clear()
+    plan = Planner(TARGET, Choice(tries=3), folder, timer).plan(SPEC)
+    assert (plan.made.engine, plan.graph.loaded, made) == ("eng1", b"\1", [])
+    folder.write(SPEC, Made(b"refused", "eng9", 0))  # of a library that says it is not its own
+    assert Planner(TARGET, Choice(), folder).plan(SPEC).made.engine == "eng0"
+    assert made == ["eng0"]
+
+
+def test_a_device_at_hand_loads_by_its_handle(made: list[str]) -> None:
+    plan = Planner(Target("H100", handle="handle")).plan(SPEC)
+    assert plan.graph.options == {"handle": "handle", "device_property": None}
+
+
+def test_two_executables_of_a_graph_take_turns() -> None:
+    calls: list[Any] = []
+    graph = SimpleNamespace(execute=lambda pack, workspace, handle: calls.append((pack, workspace, handle)))
+    Executable(SPEC, MADE, graph).run({"x": 512, "y": 768}, 1024, "handle")
+    assert calls == [({1: 512, 2: 768}, 1024, "handle")]
+
+
+class Notes:
+    DOWN_CONVERT_INPUTS, REDUCED_PRECISION_REDUCTION, TENSOR_CORE, NONDETERMINISTIC = "down", "sums", "cores", "order"
+
+
+@pytest.mark.parametrize(
+    ("spec", "deterministic", "notes"),
+    [
+        (ConvForward(WINDOW, TF32), True, ["down", "sums", "order"]),
+        (ConvForward(WINDOW, TF32), False, ["down", "sums"]),
+        (ConvForward(WINDOW, FP32), True, ["down", "sums", "cores", "order"]),
+        (ReluBackward((2, 8, 6, 6), FP32, relu=True, sums=True), True, ["down", "sums", "order"]),
+    ],
+)
+def test_what_an_engine_must_not_do(spec: Spec, deterministic: bool, notes: list[str]) -> None:
+    assert forbidden(Notes, spec, deterministic) == notes
+
+
+class OneGraph:
+    """A graph of four plans: of the frontend's own, one that cannot be built, and two good ones."""
+
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+        self.at = -1
+
+    def build_operation_graph(self) -> None: ...
+    def create_execution_plans(self, modes: list[str]) -> None:
+        self.said.append(modes)
+
+    def deselect_numeric_notes(self, notes: list[str]) -> None:
+        self.said.append(notes)
+
+    def deselect_workspace_greater_than(self, size: int) -> None:
+        self.said.append(size)
+
+    def get_execution_plan_count(self) -> int:
+        return 4
+
+    def get_engine_and_knobs_at_index(self, index: int) -> tuple[int, dict[str, int]]:
+        return (20_400 if index == 0 else index, {})
+
+    def build_plan_at_index(self, index: int) -> None:
+        if index == 1:
+            raise RuntimeError("Deselecting execution plan")
+        self.at = index
+
+    def serialize(self) -> list[int]:
+        return [self.at]
+
+    def get_plan_name_at_index(self, index: int) -> str:
+        return f"eng{index}"
+
+    def get_workspace_size(self) -> int:
+        return 100 * self.at
+
+
+def fake_cudnn() -> SimpleNamespace:
+    return SimpleNamespace(
+        heur_mode=SimpleNamespace(A="A", FALLBACK="FALLBACK"), numerical_note=Notes,
+        cudnnGraphNotSupportedError=KeyError, backend_version_string=lambda: "9.28.0",
+    )  # fmt: skip
+
+
+def test_candidates_are_built_as_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph = OneGraph()
+    monkeypatch.setattr(plans, "load_cudnn", fake_cudnn)
+    monkeypatch.setattr(plans, "build_graph", lambda spec, **_: graph)
+    found = plans.candidates(SPEC, TARGET, Choice(workspace=500))
+    assert next(found).made == Made(b"\2", "eng2", 200)
+    assert graph.at == 2
+    assert graph.said == [["A", "FALLBACK"], ["down", "sums", "order"], 500]
+    assert [one.made.engine for one in found] == ["eng3"]
+
+
+@pytest.mark.parametrize(("deterministic", "words"), [(True, " that is deterministic"), (False, "")])
+def test_no_candidate(monkeypatch: pytest.MonkeyPatch, deterministic: bool, words: str) -> None:
+    graph = OneGraph()
+    monkeypatch.setattr(graph, "get_execution_plan_count", lambda: 2)
+    monkeypatch.setattr(plans, "load_cudnn", fake_cudnn)
+    monkeypatch.setattr(plans, "build_graph", lambda spec, **_: graph)
+    with pytest.raises(DeviceError) as caught:
+        list(plans.candidates(SPEC, TARGET, Choice(deterministic=deterministic)))
+    assert str(caught.value) == (
+        f"cuDNN 9.28.0 has no engine on H100 for Cast(count=48, source='float32', target='float16', precision="
+        f"Precision(name='tf32', io='float32', tensor_cores=True)){words}: Deselecting execution plan"
+    )

@@ -1,0 +1,633 @@
+"""Learners that come and go as measured times say, in whole sessions on made-up times; and how a run is repeated."""
+
+from __future__ import annotations
+
+import gc
+import json
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.comm import Communicator, checksum, on_threads
+from mpibow.data.order import samples_at
+from mpibow.data.timeline import Counts, fixed
+from mpibow.errors import ConfigError
+from mpibow.graph.plan import BoundPlan
+from mpibow.run.replay import recorded
+from mpibow.run.signals import Signals
+from mpibow.run.tuning import Given, Measured, Tuning, free_memory, learner_bytes, room_for
+from mpibow.session import Session
+from mpibow.train import iterate
+from mpibow.tune import Decision, History, Reading, Tuner
+from mpibow.tune.meter import Estimate
+from tests.launching import RANKS, mpirun, needs_mpi
+from tests.run import tiny
+from tests.run.processes import write_run
+from tests.tune.device import Curve, peak, plateau
+
+SECONDS = 0.03  # of an iteration: twelve of them make a window
+TWO, THREE = peak(2, SECONDS), peak(3, SECONDS)
+
+
+# Times that are made up
+
+
+@dataclass
+class Timed:
+    """A session's tuning that is told what `curves`, by rank, say instead of what a clock says."""
+
+    real: Tuning
+    rank: int
+    curves: tuple[Curve, ...]
+
+    @property
+    def asks(self) -> bool:
+        return self.real.asks
+
+    @property
+    def decision(self) -> Decision | None:
+        return self.real.decision
+
+    def measured(self, own: float, whole: float, counts: Counts) -> None:
+        times = [curve(k) for curve, k in zip(self.curves, counts, strict=True)]
+        self.real.measured(times[self.rank], max(times), counts)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+@dataclass
+class Counted:
+    """A session's plan that counts how often it is bound, and has no memory for more than `most` learners."""
+
+    real: Any
+    most: int = 64
+    bound: int = 1  # the first learner's, before this takes the plan's place
+
+    def bind(self, *arrays: Any) -> BoundPlan:
+        if self.bound == self.most:
+            raise MemoryError
+        self.bound += 1
+        bound: BoundPlan = self.real.bind(*arrays)
+        return bound
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+Before = Callable[[Session], None]
+
+
+def on(*curves: Curve, most: dict[int, int] | None = None) -> Before:
+    """Gives every rank its curve, and its memory where it is too small."""
+
+    def before(session: Session) -> None:
+        if not isinstance(session.tuning, Timed):
+            session.tuning = Timed(session.tuning, session.rank, curves)
+        if not isinstance(session._plan, Counted):
+            session._plan = Counted(session._plan, (most or {}).get(session.rank, 64))  # type: ignore[assignment]
+
+    return before
+
+
+def then(*others: Before) -> Before:
+    def before(session: Session) -> None:
+        for other in others:
+            other(session)
+
+    return before
+
+
+def auto(out: Path, iterations: int = 300, **settings: Any) -> tiny.Job:
+    stop = {"epochs": None, "iterations": iterations}
+    return tiny.job(out, **{"learners": "auto", "stop": stop, "evaluate": {"every": 10**6}, **settings})
+
+
+def learners(folder: Path) -> dict[int, list[int]]:
+    """When learners came or went, and what there were then, as metrics.jsonl has it."""
+    return {event["iteration"]: event["learners"] for event in tiny.events(folder / "run", "learners")}
+
+
+def tuner(folder: Path) -> list[tuple[list[int], bool, str]]:
+    return [(e["wanted"], e["settled"], e["reason"]) for e in tiny.events(folder / "run", "tuner")]
+
+
+def log(folder: Path) -> list[str]:
+    lines = (folder / "run/log.txt").read_text().splitlines()
+    return [line.split(" ", 2)[2] for line in lines if line[:2] == "20"]
+
+
+def summary(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "run/summary.json").read_text())
+    return found
+
+
+def check_stream(seen: list[tiny.Replay], begin: int = 0) -> None:
+    """All ranks have the same centre after every iteration, and no sample is lost or doubled."""
+    iterations = zip(*(replay.samples for replay in seen), strict=True)
+    stream = [samples for ranks in iterations for slots in ranks for samples in slots]
+    assert {len(samples) for samples in stream} == {3}
+    found = np.concatenate(stream)
+    np.testing.assert_array_equal(found, samples_at(begin, len(found), tiny.COUNT, 1)[1])
+    whole = found[-begin % tiny.COUNT :]
+    epochs = whole[: len(whole) // tiny.COUNT * tiny.COUNT].reshape(-1, tiny.COUNT)
+    assert (np.sort(epochs) == np.arange(tiny.COUNT)).all()
+    assert all(other.centres == seen[0].centres for other in seen)
+
+
+# One rank's side
+
+
+def reading(own: float, whole: float | None = None, elapsed: float = 1.0) -> Reading:
+    return Reading(Estimate(own, 0.0), Estimate(own if whole is None else whole, 0.0), 20, elapsed)
+
+
+def test_learners_that_are_given_are_not_tuned() -> None:
+    given = Given()
+    given.measured(1.0, 1.0, (1,))
+    assert (given.asks, given.decision, given.reading(), given.conclude([reading(1.0)])) == (False, None, None, None)
+    assert given.state() is None
+    with pytest.raises(AssertionError, match="nothing was decided"):
+        given.without(0, 2)
+
+
+def test_measured_learners_begin_at_one() -> None:
+    tuning = Measured(History.begin(2, 4), Tuner())
+    assert tuning.decision.counts == (1, 1)
+    assert (tuning.asks, tuning.reading()) == (False, None)
+
+
+def test_times_of_other_learners_are_not_entered() -> None:
+    tuning = Measured(History.begin(1, 4), Tuner())
+    for _ in range(100):
+        tuning.measured(SECONDS, SECONDS, (2,))
+    assert (tuning.asks, tuning.reading()) == (False, None)
+    for _ in range(15):
+        tuning.measured(SECONDS, SECONDS, (1,))
+    assert tuning.asks
+    found = tuning.reading()
+    assert found is not None
+    assert (found.iterations, found.elapsed) == (12, pytest.approx(12 * SECONDS))  # three are to warm up
+    assert found.own == found.whole == Estimate(pytest.approx(SECONDS), pytest.approx(0, abs=1e-12))
+
+
+def test_a_window_closes_when_all_ranks_are_sure() -> None:
+    tuning = Measured(History.begin(2, 4), Tuner())
+    for _ in range(15):
+        tuning.measured(SECONDS, SECONDS, (1, 1))
+    assert tuning.conclude([reading(SECONDS), None]) is None
+    assert not tuning.asks  # it has asked
+    decision = tuning.conclude([reading(SECONDS), reading(SECONDS / 2, SECONDS)])
+    assert decision == tuning.decision
+    assert decision.counts == (2, 2)
+    assert decision.reason == "learners 1 + 1: 267 images/s; trying 2 + 2"
+    assert tuning.reading() is None  # of what was decided nothing is known yet
+
+
+def test_what_has_no_memory_is_not_tried_again() -> None:
+    tuning = Measured(History.begin(2, 4), Tuner())
+    tuning.conclude([reading(SECONDS), reading(SECONDS)])
+    assert tuning.without(1, 2).counts == (2, 1)
+    state = json.loads(json.dumps(tuning.state()))
+    assert state["room"] == [None, 1]
+    assert Measured.resumed(state, [8, 1], Tuner()).decision == tuning.decision
+    assert Measured.resumed(state, [8, 8], Tuner()).decision.counts == (2, 2)  # of another machine
+
+
+@pytest.mark.parametrize(
+    ("free", "learner", "most", "room"),
+    [(1000, 100, 64, 8), (999, 100, 64, 7), (100, 100, 64, 1), (0, 100, 64, 1), (10**6, 100, 64, 64)],
+)
+def test_room(free: int, learner: int, most: int, room: int) -> None:
+    assert room_for(free, learner, most) == room
+
+
+def test_what_a_learner_costs(tmp_path: Path) -> None:
+    work = auto(tmp_path)
+    plan, evaluation = work.training_plan(), work.evaluation_plan()
+    assert learner_bytes(plan) == plan.arena_bytes + 3 * 8 * plan.layout.size
+    assert learner_bytes(plan, evaluation) == learner_bytes(plan) + evaluation.arena_bytes
+    assert free_memory(4) < free_memory(2) < free_memory(1)
+
+
+# Whole runs
+
+
+def test_it_settles_on_the_peak_and_says_why(tmp_path: Path) -> None:
+    seen = tiny.replay(auto(tmp_path), before=on(TWO))
+    check_stream(seen)
+    reasons = [
+        ([2], False, "learners 1: 100 images/s; trying 2"),
+        ([3], False, "learners 2: 200 images/s, 2.00 times those of 1; trying 3"),
+        ([4], False, "learners 3: 177 images/s, 0.89 times those of 2; trying 4"),
+        ([3], False, "learners 4: 162 images/s, 0.81 times those of 2; trying 3"),
+        ([2], True, "learners 3: 177 images/s, 0.89 times those of 2; settled on 2"),
+    ]
+    assert tuner(tmp_path) == [*reasons, ([2], True, "learners 2: 200 images/s; staying")]
+    changes = {20: [2], 40: [3], 60: [4], 80: [3], 100: [2]}  # 3 iterations to warm up, 12 of a window, 2 read ahead
+    assert learners(tmp_path) == changes
+    assert [len(slots) for slots in seen[0].samples] == 20 * [1] + 20 * [2] + 20 * [3] + 20 * [4] + 20 * [3] + 200 * [2]
+    told = [line for line in log(tmp_path) if "learners" in line and "images/s, learners" not in line]
+    pairs = zip(reasons, changes.items(), strict=True)
+    assert told == [
+        f"tiny: 483 weights, 57 samples, 1 rank(s), learners auto, now 1, batch 3, NumPy; {tmp_path}/run",
+        *(text for why, (at, k) in pairs for text in (f"tuner: {why[2]}", f"iteration {at}: learners {k[0]}")),
+    ]
+    found = summary(tmp_path)
+    assert (found["learners"], found["changes"], found["settled"]) == ([2], 5, True)
+
+
+def test_every_change_tells_its_cost_and_binds_only_who_is_new(tmp_path: Path) -> None:
+    plans = []
+
+    def remember(session: Session) -> None:
+        if session.iteration == 299:
+            plans.append(session._plan)
+
+    tiny.replay(auto(tmp_path), before=then(on(TWO), remember))
+    assert plans[0].bound == 4  # learners 1 to 4 once each, though the third came twice
+    events = tiny.events(tmp_path / "run", "learners")
+    assert len(events) == 5
+    assert all(0 < event["seconds"] < 10 for event in events)
+    assert all(event["position"] == sum_of(learners(tmp_path), event["iteration"]) for event in events)
+
+
+def sum_of(changes: dict[int, list[int]], iteration: int) -> int:
+    """Samples before `iteration`, counted one iteration after the other."""
+    now, total = 1, 0
+    for i in range(iteration):
+        now = sum(changes.get(i, [now]))
+        total += 3 * now
+    return total
+
+
+def test_ranks_get_what_each_is_worth_and_change_together(tmp_path: Path) -> None:
+    seen = tiny.replay(auto(tmp_path, 400), 2, before=on(TWO, THREE))
+    check_stream(seen)
+    changes = learners(tmp_path)
+    assert list(changes.values())[-1] == [2, 3]
+    now = [1, 1]
+    for i, had in enumerate(zip(*([len(slots) for slots in one.samples] for one in seen), strict=True)):
+        now = changes.get(i, now)
+        assert list(had) == now, i
+    assert summary(tmp_path)["learners"] == [2, 3]
+
+
+def test_the_same_times_are_the_same_run(tmp_path: Path) -> None:
+    one, two = (tiny.replay(auto(tmp_path / name, 400), 2, before=on(TWO, THREE)) for name in "ab")
+    assert [replay.centres for replay in one] == [replay.centres for replay in two]
+    assert tiny.same_bits(one[0].weights, two[0].weights)
+
+
+def test_a_rank_that_slows_down_loses_learners_and_gets_them_back(tmp_path: Path) -> None:
+    """Rank 1 takes twice as long from iteration 300 to 900, told to both by what they measure."""
+    slow = [False]
+    curve = plateau(2, SECONDS)
+
+    def load(session: Session) -> None:
+        slow[0] = 300 <= session.iteration < 900
+
+    work = auto(tmp_path, 1700, tuner={"watch": 0.5})
+    seen = tiny.replay(work, 2, before=then(on(curve, lambda k: curve(k) * (1 + slow[0])), load))
+    check_stream(seen)
+    at = [event for event in tiny.events(tmp_path / "run", "tuner") if event["settled"]]
+    last = {name: [e["wanted"] for e in at if begin <= e["iteration"] < end][-1] for name, begin, end in (
+        ("before", 0, 300), ("slow", 300, 900), ("after", 900, 1700),
+    )}  # fmt: skip
+    assert last == {"before": [2, 2], "slow": [4, 2], "after": [2, 2]}
+    assert next(line for line in log(tmp_path) if " ms an iteration instead of " in line).startswith(
+        "tuner: rank 1 takes 60 ms an iteration instead of 30; "
+    )
+
+
+def test_out_of_memory_on_one_rank(tmp_path: Path) -> None:
+    """Rank 1 finds out that a third learner does not fit; all go on, and it never asks for one again."""
+    seen = tiny.replay(auto(tmp_path, 500), 2, before=on(THREE, THREE, most={1: 2}))
+    check_stream(seen)
+    assert max(len(slots) for slots in seen[0].samples) > 3
+    assert max(len(slots) for slots in seen[1].samples) == 2
+    assert log(tmp_path).count("tuner: rank 1 has no memory for 3 learners") == 1
+    assert summary(tmp_path)["learners"] == [3, 2]
+    assert summary(tmp_path)["settled"]
+    assert any(reason.endswith("; settled on 3 + 2; rank 1 has memory for 2") for _, _, reason in tuner(tmp_path))
+
+
+def test_given_learners_without_memory_are_an_error(tmp_path: Path) -> None:
+    """None is left out in silence."""
+    work = tiny.job(tmp_path, learners=1)
+    change: Before = lambda session: session.iteration == 3 and session.coordinator.announce(3, (3,))  # type: ignore[func-returns-value, return-value]  # noqa: E731
+    with pytest.raises(MemoryError):
+        tiny.replay(work, before=then(on(TWO, most={0: 2}), change))
+
+
+@pytest.mark.parametrize(("alpha", "most"), [(0.6, 2), (0.9, 1)])
+def test_a_fixed_alpha_limits_the_learners(tmp_path: Path, alpha: float, most: int) -> None:
+    rule = {"name": "sma", "gain": "none", "momentum": 0, "alpha": alpha}
+    tiny.replay(auto(tmp_path, 250, rule=rule), before=on(peak(7, SECONDS)))
+    assert summary(tmp_path)["learners"] == [most]
+
+
+def test_what_tuner_most_allows(tmp_path: Path) -> None:
+    tiny.replay(auto(tmp_path, 250, tuner={"most": 3}), before=on(peak(7, SECONDS)))
+    assert summary(tmp_path)["learners"] == [3]
+
+
+@pytest.mark.parametrize(("allowed", "said"), [
+    (1, []),  # of two ranks on two cores each has its share
+    (2, ["tuner: rank 0 has 2 learners on the 2 of 16 cores that it is bound to: binding sets the limit, "
+         "not the model; give it more, with taskset, the container's --cpus, or the batch system's cores per task "
+         "(2 ranks are)"]),
+    (4, []),
+])  # fmt: skip
+def test_the_log_says_where_binding_sets_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int, said: list[str]
+) -> None:
+    monkeypatch.setattr("mpibow.origin.allowed_cores", lambda: allowed)
+    monkeypatch.setattr("mpibow.origin.machine_cores", lambda: 2 if allowed == 1 else 16)
+    monkeypatch.setattr("mpibow.origin.find_launcher", lambda _: None)
+    curve = plateau(1, SECONDS) if allowed == 1 else plateau(2, SECONDS)
+    tiny.replay(auto(tmp_path, 500, tuner={"watch": 0.5}), 2, before=on(curve, curve))
+    assert summary(tmp_path)["settled"]
+    assert [line for line in log(tmp_path) if "cores that it is bound to" in line] == said
+
+
+# Killed and resumed
+
+
+def killed(work: tiny.Job, iteration: int, before: Before) -> None:
+    def kill(session: Session) -> None:
+        if session.iteration == iteration:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tiny.replay(work, before=then(before, kill))
+
+
+@pytest.mark.parametrize("cut", [10, 50, 59, 150])
+def test_resumed_in_the_middle_of_tuning(tmp_path: Path, cut: int) -> None:
+    """What was measured comes back; the window under way begins again."""
+    every = {"every": "10 iterations", "keep": 100, "best": False}
+    tiny.replay(auto(tmp_path / "whole", checkpoint=every), before=on(TWO))
+    work = auto(tmp_path / "cut", checkpoint=every)
+    killed(work, cut, on(TWO))
+    states = []
+
+    def look(session: Session) -> None:
+        if not isinstance(session.tuning, Timed):
+            states.append((session.iteration, session.tuning.state(), session.tuning.decision))
+
+    seen = tiny.replay(work, before=then(look, on(TWO)), resume="auto")
+    begin = cut - cut % 10
+    check_stream(seen, sum_of(learners(tmp_path / "whole"), begin))
+    ((iteration, state, decision),) = states
+    known = [found for found in tiny.events(tmp_path / "whole/run", "tuner") if found["iteration"] <= begin]
+    assert iteration == begin
+    assert state is not None
+    assert len(state["windows"]) == len(known)
+    assert decision is not None
+    assert list(decision.counts) == (known[-1]["wanted"] if known else [1])
+    assert [reason for *_, reason in tuner(tmp_path / "cut")][:5] == [
+        reason for *_, reason in tuner(tmp_path / "whole")
+    ][:5]
+    assert summary(tmp_path / "cut")["learners"] == [2]
+    assert summary(tmp_path / "cut")["changes"] == 5
+
+
+def test_resumed_with_given_learners_averaging_restarts(tmp_path: Path) -> None:
+    every = {"every": "10 iterations", "keep": 100, "best": False}
+    killed(auto(tmp_path, checkpoint=every), 70, on(TWO))
+    given = tiny.job(tmp_path, learners=3, stop={"epochs": None, "iterations": 90}, checkpoint=every)
+    tiny.run(given, resume="auto")
+    said = log(tmp_path)
+    assert "learners were 4 or the rule was another: averaging restarts from the centre" in said
+    found = summary(tmp_path)
+    assert (found["learners"], found["settled"]) == ([3], None)
+    assert found["samples"] == sum_of({20: [2], 40: [3], 60: [4]}, 70) + 20 * 9
+    # And back: it looks for the number anew.
+    tiny.replay(auto(tmp_path, 400), before=on(TWO), resume="auto")
+    assert "learners were 3 or the rule was another: averaging restarts from the centre" in log(tmp_path)
+    assert (summary(tmp_path)["learners"], summary(tmp_path)["settled"]) == ([2], True)
+
+
+def test_resumed_where_there_is_less_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = {"every": "10 iterations", "keep": 100, "best": False}
+    killed(auto(tmp_path, checkpoint=every), 250, on(TWO))
+    monkeypatch.setattr("mpibow.session.room_for", lambda *_: 1)
+    seen = tiny.replay(auto(tmp_path), before=on(TWO), resume="auto")
+    assert [len(slots) for slots in seen[0].samples] == [2] * 3 + [1] * 47
+    assert summary(tmp_path)["learners"] == [1]
+
+
+# Repeated bit for bit
+
+
+def test_replay_of_a_tuned_run(tmp_path: Path) -> None:
+    first = tiny.replay(auto(tmp_path / "first", 400), 2, before=on(TWO, THREE))
+    again = auto(tmp_path / "again", 400, learners=f"replay({tmp_path}/first/run)")
+    second = tiny.replay(again, 2)
+    assert [replay.centres for replay in second] == [replay.centres for replay in first]
+    assert tiny.same_bits(second[0].weights, first[0].weights)
+    assert learners(tmp_path / "again") == learners(tmp_path / "first")
+    assert summary(tmp_path / "again")["settled"] is None
+    assert summary(tmp_path / "again")["changes"] == len(learners(tmp_path / "first"))
+
+
+@pytest.mark.parametrize("cut", [50, 59, 100])
+def test_replay_of_a_run_that_was_resumed_half_way(tmp_path: Path, cut: int) -> None:
+    settings = {"checkpoint": {"every": "10 iterations", "keep": 100, "best": False}, "net": tiny.normed}
+    work = auto(tmp_path / "first", **settings)
+    killed(work, cut, on(TWO))
+    tiny.replay(work, before=on(TWO), resume="auto")
+    weights = tiny.run(work, resume="auto").weights  # at its end: nothing more to do
+    replayed = auto(tmp_path / "again", learners=f"replay({tmp_path}/first/run)", **settings)
+    killed(replayed, 130, lambda session: None)
+    assert tiny.same_bits(tiny.run(replayed, resume="auto").weights, weights)
+
+
+def test_replay_of_a_run_that_was_killed_within_a_line(tmp_path: Path) -> None:
+    killed(auto(tmp_path, metrics={"every": 1}), 70, on(TWO))
+    with (tmp_path / "run/metrics.jsonl").open("a") as file:
+        file.write('{"event": "learners", "iteration": 100, "lear')
+    timeline = recorded(tmp_path / "run", 1, 3)
+    assert [(change.iteration, change.counts) for change in timeline.changes] == [
+        (0, (1,)), (20, (2,)), (40, (3,)), (60, (4,)),
+    ]  # fmt: skip
+    assert timeline.position(70) == sum_of(learners_of(timeline.changes), 70)
+
+
+def learners_of(changes: Any) -> dict[int, list[int]]:
+    return {change.iteration: list(change.counts) for change in changes}
+
+
+def test_replay_of_given_learners(tmp_path: Path) -> None:
+    first = tiny.run(tiny.job(tmp_path, learners=[2, 1]), 2)
+    assert recorded(tmp_path / "run", 2, 3) == fixed(3, (2, 1))
+    again = tiny.job(tmp_path, learners=f"replay({tmp_path}/run)", name="again")
+    assert tiny.same_bits(tiny.run(again, 2).weights, first.weights)
+
+
+def test_what_cannot_be_replayed(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def refused(ranks: int = 1) -> str:
+        with pytest.raises(ConfigError) as caught:
+            tiny.run(tiny.job(tmp_path / "new", learners=f"replay({run})"), ranks)
+        return str(caught.value)
+
+    with tiny.unchanged(tmp_path):
+        assert refused() == (
+            f"learners: {run}/metrics.jsonl: cannot be read: no such file or directory; "
+            "replay(RUN) takes a run directory"
+        )
+    tiny.run(tiny.job(tmp_path, learners=[2, 1]), 2)
+    with tiny.unchanged(tmp_path):
+        assert refused(1) == f"learners: {run} had 2 rank(s), got 1; start as many"
+    later = '{"event": "start", "iteration": 5, "learners": [1]}\n'
+    for content in ("", '{"event": "train", "iteration": 5, "learners": [1]}\n', later, later[:-1]):
+        (run / "metrics.jsonl").write_text(content)
+        assert refused() == f"learners: {run}/metrics.jsonl: does not say with how many learners the run began"
+    for line in ("[]", "{}", "null", "{", '{"event": "learners"}', '{"event": "start", "iteration": 0, "learners": 1}'):
+        (run / "metrics.jsonl").write_text(f"{later}{line}\n{later}")
+        assert refused() == f"learners: {run}/metrics.jsonl: line 2 is no event of a run"
+
+
+# Who takes which batch
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_first_come_takes_every_slot_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
+    """With learners that differ, too, no slot is left or taken twice, and the net is learnt."""
+    taken: list[bytes] = []
+    from mpibow.learn.learner import Learner
+
+    compute = Learner.compute
+
+    def watched(self: Learner, slot: Any) -> Any:
+        taken.append(slot.samples.tobytes())
+        return compute(self, slot)
+
+    monkeypatch.setattr(Learner, "compute", watched)
+    stop = {"epochs": 12}
+    work = tiny.job(tmp_path, learners=3, assignment="first_come", stop=stop, evaluate={"every": 10**6})
+    seen = tiny.replay(work, ranks)
+    check_stream(seen)
+    given = [samples.tobytes() for replay in seen for slots in replay.samples for samples in slots]
+    assert sorted(taken) == sorted(given)
+    assert summary(tmp_path)["accuracy"] > 0.9  # chance is a third
+
+
+def test_first_come_follows_changes(tmp_path: Path) -> None:
+    seen = tiny.replay(auto(tmp_path, assignment="first_come"), before=on(TWO))
+    check_stream(seen)
+    assert summary(tmp_path)["learners"] == [2]
+
+
+def test_one_learner_is_the_same_bits_either_way(tmp_path: Path) -> None:
+    """`fixed` is the default, and differs from `first_come` in who takes a batch, nothing else."""
+    weights = [
+        tiny.run(tiny.job(tmp_path / name, **settings), 2).weights
+        for name, settings in (("a", {}), ("b", {"assignment": "fixed"}), ("c", {"assignment": "first_come"}))
+    ]
+    assert tiny.same_bits(weights[0], weights[1])
+    assert tiny.same_bits(weights[0], weights[2])
+
+
+# Random changes for long
+
+
+@dataclass
+class Counting:
+    """Ticks off what every rank's pipeline gives, in arrays that do not grow."""
+
+    pipeline: Any
+    ticks: Any  # (epochs, samples) of all ranks
+
+    @property
+    def waited(self) -> float:
+        return float(self.pipeline.waited)
+
+    def next(self) -> list[Any]:
+        slots: list[Any] = self.pipeline.next()
+        with LOCK:
+            for slot in slots:
+                np.add.at(self.ticks, (slot.epochs, slot.samples), 1)
+        return slots
+
+
+LOCK = Lock()
+
+
+def shared(found: int, comm: Communicator) -> list[int]:
+    return comm.share(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_random_changes_for_5000_iterations(tmp_path: Path, ranks: int) -> None:
+    """No sample lost or doubled, no deadlock, every rank the same centre, and no memory beyond the pools."""
+    iterations, grown = 5000, 3000
+    generator = np.random.default_rng(ranks)
+    moments = sorted(generator.choice(iterations - 10, 400, replace=False).tolist())
+    wanted = {i: tuple(generator.integers(1, 5, ranks).tolist()) for i in moments}
+    work = tiny.job(
+        tmp_path, stop={"epochs": None, "iterations": iterations}, evaluate={"every": 100}, metrics={"every": 100},
+        rule={"name": "sma", "resync": 500},
+    )  # fmt: skip
+    ticks = np.zeros((iterations * ranks * 4 * 3 // tiny.COUNT + 9, tiny.COUNT), np.int8)
+    used: list[int] = []
+
+    def body(comm: Communicator) -> int:
+        signals = Signals()
+        with Session(work, comm) as session:
+            session.pipeline, stop = Counting(session.pipeline, ticks), ""  # type: ignore[assignment]
+            while not (stop := stop or session.limit_reached()):
+                if session.iteration in wanted:
+                    session.coordinator.announce(session.iteration, wanted[session.iteration])
+                if session.iteration % 250 == 0:
+                    session.settle()
+                    centre = checksum(session.rule.centre)
+                    assert len(set(session.synchroniser.call(partial(shared, centre)))) == 1
+                if session.rank == 0 and session.iteration == grown:
+                    tracemalloc.start()
+                if session.rank == 0 and session.iteration in (grown + 250, iterations - 1):
+                    gc.collect()
+                    used.append(tracemalloc.get_traced_memory()[0])
+                stop = iterate(session, signals)
+            return session.position
+
+    try:
+        positions = on_threads(ranks, body)
+    finally:
+        tracemalloc.stop()
+    assert len(set(positions)) == 1
+    begun, rest = divmod(positions[0], tiny.COUNT)
+    assert (ticks[:begun] == 1).all()
+    assert (ticks[begun:].max(), ticks[begun:].sum()) in [(1, rest), (0, 0)]
+    assert len(learners(tmp_path)) > 300
+    changes = sum(moment >= grown + 250 for moment in moments)
+    assert used[1] - used[0] < 20_000 + 300 * ranks * changes  # bytes; every rank's timeline remembers its changes
+
+
+# As users start it
+
+
+@needs_mpi
+def test_learners_auto_on_several_ranks(tmp_path: Path) -> None:
+    write_run(tmp_path, learners="auto", stop={"epochs": None, "iterations": 1500}, tuner={"window": 0.2, "most": 3})
+    done = mpirun(RANKS, "-m", "mpibow.train", "run.yaml", "out=runs", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "runs/run/summary.json").read_text())
+    assert found["stopped"] == "stop.iterations 1500"
+    assert all(1 <= k <= 3 for k in found["learners"])
+    assert len(found["learners"]) == RANKS
+    assert isinstance(found["settled"], bool)
+    assert "tuner: learners 1 + 1" in done.stderr or RANKS != 2
+    changes = tiny.events(tmp_path / "runs/run", "learners")
+    assert found["changes"] == len(changes) > 0
