@@ -32,6 +32,7 @@ SAMPLE = ROOT.parent / "shared/data/imagenet-sample/imagenet-1000class-400smalle
 CONFIG = "launch/resnet50-imagenet.yaml"
 IMAGES, GROUP, RANKS = 64, 4, 2
 TARGET, EPOCHS = 0.95, 60
+PLAIN = ("data.augment.area=null", "data.augment.flip=false")
 CUT, END = 3, 5  # iterations: with 32 images each, 64 an epoch, the cut is within the second
 PACKAGES = ("nvidia-dali-cuda130", "nvidia-dali-cuda120", "numba", "pillow")
 
@@ -67,10 +68,7 @@ def settings(data: Path, options: argparse.Namespace) -> list[str]:
 
 def plain(data: Path) -> list[str]:
     """Without augmentation, evaluated on what is trained on, until that is known."""
-    return [
-        *("data.augment.area=null", "data.augment.flip=false", f"data.test={data}"),
-        *(f"stop.accuracy={TARGET}", f"stop.epochs={EPOCHS}"),
-    ]
+    return [*PLAIN, f"data.test={data}", f"stop.accuracy={TARGET}", f"stop.epochs={EPOCHS}"]
 
 
 def train(out: Path, name: str, words: Sequence[str]) -> None:
@@ -112,15 +110,15 @@ def report(about: Mapping[str, Any], words: Sequence[str], found: Sequence[Mappi
         f"{last['accuracy']:.1%} after {last['epoch']:g} epochs: {'met' if last['accuracy'] >= TARGET else 'missed'}"
     )
     rows = [[f"{event['epoch']:g}", f"{event['accuracy']:.1%}", f"{event['loss']:.3g}"] for event in found]
-    bits = f"differ in {', '.join(other)}" if other else "the same bytes"
+    bits = f"differ in {', '.join(other)}" if other else "are the same bytes"
     return (
         f"# {IMAGES} photographs of ImageNet, learnt by ResNet-50\n\n    {about['command']}\n\n"
         f"{about['date']}, {about['processor']}, {about['cores']} cores that were shared; commit {about['commit']}; "
         f"{', '.join(f'{name} {text}' for name, text in about['versions'].items())}.\n\n"
         f"Two ranks of `{CONFIG}` with {' '.join(words)}.\n\n"
-        f"Without augmentation, at least {TARGET:.0%} of the images it was trained on: {reached}.\n"
-        f"With augmentation, {END} iterations in one go, and resumed at {CUT}, within an epoch: all arrays of the\n"
-        f"last checkpoint, {bits}.\n\n" + table(("epoch", "accuracy on the images trained on", "loss"), rows)
+        f"Without augmentation ({' '.join(PLAIN)}), at least {TARGET:.0%} of the images it was trained on: {reached}.\n"
+        f"With it, {END} iterations in one go and resumed at {CUT}, within an epoch: all arrays of the last checkpoint "
+        f"{bits}.\n\n" + table(("epoch", "accuracy on the images trained on", "loss"), rows)
     )
 
 

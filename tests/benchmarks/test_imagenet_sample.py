@@ -49,7 +49,7 @@ def test_the_report(bench: ModuleType) -> None:
     found = [{"epoch": 1.0, "accuracy": 0.0625, "loss": 352.43}, {"epoch": 2.0, "accuracy": 0.96875, "loss": 0.0625}]
     text = bench.report(about, ["learners=1"], found, [])
     assert "trained on: 96.9% after 2 epochs: met.\n" in text
-    assert "last checkpoint, the same bytes.\n" in text
+    assert "all arrays of the last checkpoint are the same bytes.\n" in text
     assert text.endswith("| 1 | 6.2% | 352 |\n| 2 | 96.9% | 0.0625 |\n")
     text = bench.report(about, [], found[:1], ["centre.safetensors"])
     assert "6.2% after 1 epochs: missed.\n" in text

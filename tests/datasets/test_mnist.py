@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow import records
-from mpibow.data import idx as reader
+from mpibow.convert import idx as reader
 from mpibow.data import verify
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
