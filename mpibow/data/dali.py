@@ -35,21 +35,23 @@ class Dali:
 
     On CPUs (`device` None) samples are what Pillow decodes and `kernels.numpy.resize` scales, to the bit, however they
     are cut into runs and whatever `threads`, the number of DALI's and of those that scale. A GPU, `device` its number,
-    has an arithmetic of its own. Raw images pass as they are. A sample that can't be read or decoded is replaced by the
-    one that `damaged` gives, at the same place of the stream and with that place's counter; `damaged` may raise, and
-    without it the damage is raised. Raises DeviceError where DALI or the GPU is not there.
+    has an arithmetic of its own. Raw images pass as they are and have no `windows`. A sample that can't be read or
+    decoded is replaced by the one that `damaged` gives, at the same place of the stream and with that place's counter;
+    `damaged` may raise, and without it the damage is raised. Raises DeviceError where DALI or the GPU is not there.
     """
 
     def __init__(
-        self, data: RecordSet, windows: Windows, size: int, *, threads: int, device: int | None = None,
-        samples: int = 64, depth: int = 2, damaged: Callable[[DamagedRecord], int] | None = None,
+        self, data: RecordSet, windows: Windows | None = None, size: int = 0, *, threads: int,
+        device: int | None = None, samples: int = 64, depth: int = 2,
+        damaged: Callable[[DamagedRecord], int] | None = None,
     ) -> None:  # fmt: skip
         if missing := available():
             raise DeviceError(f"data.pipeline: dali can't be taken: {missing}")
         self.samples, self.depth = samples, depth
         self._data, self._threads, self._device, self._damaged = data, threads, device, damaged
         self._decoder: Decoder
-        if data.shape:
+        assert data.shape or windows, "of encoded images windows are taken"
+        if data.shape or windows is None:
             self._decoder = Raw(data.dtype)
         elif device is None:
             self._decoder = OnHost(windows, size, threads)

@@ -11,7 +11,7 @@ import psutil
 
 from mpibow.data import dali
 from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import Array, NamedSamples, Samples
+from mpibow.data.dataset import NamedSamples, Samples
 from mpibow.data.decoded import Decode, Decoded
 from mpibow.data.pipeline import Direct, Reader
 from mpibow.data.recordset import RecordSet
@@ -119,16 +119,11 @@ READERS: Mapping[tuple[str, Kind], Callable[[Any, Damages, int, int | None], Rea
         data.records, data.windows, data.image.size, threads=threads, device=device, damaged=damages.replaced
     ),
     ("raw", "dali"): lambda data, damages, threads, device: dali.Dali(
-        data, _whole, 0, threads=threads, device=device, damaged=damages.replaced
+        data, threads=threads, device=device, damaged=damages.replaced
     ),
     ("raw", "host"): lambda data, damages, threads, device: Direct(Intact(data, damages)),
     ("raw", "resident"): lambda data, damages, threads, device: Direct(Resident(Intact(data, damages), threads)),
 }
-
-
-def _whole(sizes: Array, counter: Array) -> Array:
-    """Raw images are taken as they are."""
-    raise AssertionError
 
 
 def described(choice: Choice, data: Samples, threads: int) -> str:
