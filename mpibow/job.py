@@ -60,8 +60,11 @@ class Job:
     @cached_property
     def layout(self) -> Layout:
         """A replica's layout, as the kernels of the training plan want it, or the canonical one."""
-        graph, decay_biases = self.build(self.config.batch_size, True), self.config.update.decay_biases
-        return plan_layout(graph, decay_biases) if self.canonical else choose_layout(graph, self.kernels, decay_biases)
+        graph, update = self.build(self.config.batch_size, True), self.config.update
+        if self.canonical:
+            return plan_layout(graph, update.decay_biases)
+        whole = update.clip_value is not None  # which looks at a gradient's elements
+        return choose_layout(graph, self.kernels, update.decay_biases, factors=not whole)
 
     @property
     def weights(self) -> int:

@@ -124,7 +124,7 @@ class Session:
         room = room_for(free_memory(comm.local_size), learner_bytes(self._plan, evaluation), config.tuner.most)
         self.tuning = self._tuning(comm, room, header if same else None)
         most = max(room, *(max(change.counts) for change in timeline.changes))
-        self.replicas = Replicas(most, self.layout.size, config.precision, first)
+        self.replicas = Replicas(most, self.layout.size, config.precision, first, self.layout.factors)
         self.learners: list[Learner] = []
         self.scheduler = Scheduler(self.trace)
         stack.callback(self.scheduler.close)

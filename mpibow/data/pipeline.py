@@ -67,6 +67,8 @@ class Pipeline:
     Slot j of an iteration is the j-th run of `batch` samples of the stream, learners numbered over all ranks. What is
     read for iteration t is laid down by `timeline(t)`; a change must be announced more than `prefetch` iterations
     before it begins, so nothing that was read is ever thrown away. `waited` is the seconds its callers waited.
+
+    The thread is woken when half of that may be read, not for every iteration: to wake it costs small nets dearly.
     """
 
     def __init__(
@@ -101,7 +103,8 @@ class Pipeline:
                 raise self._error
             slots = self._ready.popleft()
             self._next += 1
-            self._state.notify_all()
+            if self._may_plan() or not self._ready:
+                self._state.notify_all()
         self.waited += time.perf_counter() - begin
         return slots
 
@@ -127,12 +130,14 @@ class Pipeline:
         finally:
             self._reader.close()
 
+    def _may_plan(self) -> bool:
+        """Whether half of what may be read ahead is not yet laid down."""
+        return self._next + self._prefetch - self._planned >= max(self._prefetch // 2, 1)
+
     def _plan(self) -> bool:
         """Lays down the slots of all iterations that may be read, once there is anything to do; False when closed."""
         with self._state:
-            self._state.wait_for(
-                lambda: self._closed or self._runs or self._planned < self._next + self._prefetch or self._worth_a_run()
-            )
+            self._state.wait_for(lambda: self._closed or self._runs or self._may_plan() or self._worth_a_run())
             if self._closed:
                 return False
             limit = self._next + self._prefetch

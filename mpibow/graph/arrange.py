@@ -32,6 +32,11 @@ class Arrangement:
             if key in node.weights
         }
 
+    def ranks(self) -> dict[str, int]:
+        """The ranks of the gradients that kernels can keep as factors, by the full names of their weights."""
+        shapes = self.shapes
+        return {node.full(k): r for node in self.graph.nodes for k, r in shapes[node.name].formats.factors.items()}
+
 
 def arrange(graph: Graph, kernels: KernelTable, training: bool) -> Arrangement:
     """Asks every node's kernel in order, given what its inputs come in. Inputs and outputs of the graph are canonical.

@@ -27,7 +27,8 @@ class Formats:
     """The layouts (see mpibow.graph.formats) of a node's arrays; a gradient has the layout of what it belongs to.
 
     Of its weights: `w` as forward reads them, `back` as backward does, `dw` as backward writes their gradients; absent
-    from w: canonical, absent from back or dw: as in w.
+    from w: canonical, absent from back or dw: as in w. `factors` are the ranks of those gradients that backward can
+    write as factors (mpibow.graph.layout.Span); a plan leaves those in that its layout wants so.
     """
 
     x: tuple[str, ...]
@@ -35,6 +36,7 @@ class Formats:
     w: Mapping[str, str] = field(default_factory=dict)
     back: Mapping[str, str] = field(default_factory=dict)
     dw: Mapping[str, str] = field(default_factory=dict)
+    factors: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
@@ -12,11 +14,16 @@ from mpibow.graph.formats import canonical, pack, physical, unpack
 from mpibow.graph.graph import Array, Graph, Shape, Weight
 
 ALIGNMENT = 16  # elements: 64 bytes of float32, a cache line and an AVX-512 register
+TILE = 256  # elements: what kernels compute at once of a gradient that is kept as factors; such a span begins at one
 
 
 @dataclass(frozen=True)
 class Span:
-    """One weight's place: `offset` and `size` in elements, its `shape`, and the layout `format` that it lies in."""
+    """One weight's place: `offset` and `size` in elements, its `shape`, and the layout `format` that it lies in.
+
+    With a `rank`, its gradient's span begins with two factors instead, and what follows them there means nothing:
+    dy as (units / 64, rank, 64), then x as (inputs, rank), both 0 beyond the batch; the gradient is dy^T x.
+    """
 
     name: str
     offset: int
@@ -24,6 +31,7 @@ class Span:
     shape: Shape
     weight: Weight
     format: str
+    rank: int = 0
 
 
 @dataclass(frozen=True)
@@ -56,6 +64,16 @@ class Layout:
             view[...] = pack(named[span.name], span.format)
         return flat
 
+    @cached_property
+    def factors(self) -> Array:
+        """Which gradients are kept as factors: int64 (their number, 4), of first element, end, rank, inputs."""
+        found = [(s.offset, s.offset + s.size, s.rank, s.shape[1]) for s in self.spans if s.rank]
+        return np.array(found, np.int64).reshape(-1, 4)
+
+    def gradients(self, flat: Array) -> dict[str, Array]:
+        """The gradients of `flat` (size,) by name in the weights' shapes, whichever are kept as factors."""
+        return self.unpacked(whole(flat, self.factors))
+
     def canonical(self) -> Layout:
         """The same weights in the same order, each in the canonical layout."""
         formats = dict.fromkeys((span.name for span in self.spans), "")
@@ -71,16 +89,41 @@ class Layout:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def plan_layout(graph: Graph, decay_biases: bool = False, formats: Mapping[str, str] | None = None) -> Layout:
+def halves(row: Array, factor: Sequence[int]) -> tuple[Array, Array]:
+    """dy (units / 64, rank, 64) and x (inputs, rank) of a gradient that `row` (size,) holds as this `factor`."""
+    start, stop, rank, inputs = factor
+    middle = start + (stop - start) // inputs * rank
+    return row[start:middle].reshape(-1, rank, 64), row[middle : middle + inputs * rank].reshape(inputs, rank)
+
+
+def whole(gradients: Array, factors: Array) -> Array:
+    """Gradients (..., size) whose factors (Layout.factors) are multiplied out: a copy where there are any."""
+    if not len(factors):
+        return gradients
+    made = gradients.copy()
+    for row in made.reshape(-1, made.shape[-1]):
+        for factor in factors.tolist():
+            row[factor[0] : factor[1]] = np.einsum("urv,ir->uiv", *halves(row, factor)).reshape(-1)
+    return made
+
+
+def plan_layout(
+    graph: Graph,
+    decay_biases: bool = False,
+    formats: Mapping[str, str] | None = None,
+    ranks: Mapping[str, int] | None = None,
+) -> Layout:
     """Places the weights of `graph`, decayed ones first, each in the graph's order and aligned.
 
-    `formats` are the layouts that they are to lie in, by name, where not the canonical one.
+    `formats` are the layouts that they are to lie in, by name, where not the canonical one; `ranks` those of gradients
+    that are kept as factors.
     """
     weights = {node.full(key): weight for node in graph.nodes for key, weight in node.weights.items()}
     return _place(
         formats or {},
         {name: w for name, w in weights.items() if w.decay or decay_biases},
         {name: w for name, w in weights.items() if not (w.decay or decay_biases)},
+        ranks=ranks or {},
     )
 
 
@@ -89,15 +132,19 @@ def plan_statistics(graph: Graph) -> Layout:
     return _place({}, {}, {node.full(key): s for node in graph.nodes for key, s in node.statistics.items()})
 
 
-def _place(formats: Mapping[str, str], *groups: Mapping[str, Weight]) -> Layout:
+def _place(
+    formats: Mapping[str, str], *groups: Mapping[str, Weight], ranks: Mapping[str, int] = MappingProxyType({})
+) -> Layout:
     """One group after the other; the first is what weight decay applies to."""
     spans: list[Span] = []
     ends, offset = [], 0
     for group in groups:
         for name, weight in group.items():
             tag = formats.get(name) or canonical(weight.shape)
-            size = int(np.prod(physical(tag, weight.shape)))
-            spans.append(Span(name, offset, size, weight.shape, weight, tag))
+            size, rank = int(np.prod(physical(tag, weight.shape))), ranks.get(name, 0)
+            if rank:
+                offset += -offset % TILE
+            spans.append(Span(name, offset, size, weight.shape, weight, tag, rank))
             offset += -(-size // ALIGNMENT) * ALIGNMENT
         ends.append(offset)
     return Layout(tuple(spans), decayed=ends[0], size=offset)

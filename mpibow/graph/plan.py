@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.arrange import arrange
+from mpibow.graph.arrange import Arrangement, arrange
 from mpibow.graph.formats import Reorder, canonical, physical
 from mpibow.graph.graph import FLOAT, Array, Graph, Node, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernels, Run, Shapes
@@ -54,10 +54,15 @@ class Plan:
         return describe(self)
 
 
-def choose_layout(graph: Graph, kernels: Kernels, decay_biases: bool = False, *, training: bool = True) -> Layout:
-    """A replica's layout as the kernels of a plan of `graph` want it."""
+def choose_layout(
+    graph: Graph, kernels: Kernels, decay_biases: bool = False, *, training: bool = True, factors: bool = False
+) -> Layout:
+    """A replica's layout as the kernels of a plan of `graph` want it; with `factors`, gradients as such where they can.
+
+    Those are of no use to who reads gradients element by element.
+    """
     arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training)
-    return plan_layout(graph, decay_biases, arrangement.weight_formats())
+    return plan_layout(graph, decay_biases, arrangement.weight_formats(), arrangement.ranks() if factors else {})
 
 
 def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, training: bool) -> Plan:
@@ -68,7 +73,7 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
     """
     statistics = plan_statistics(graph)
     arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training)
-    graph, shapes = arrangement.graph, dict(arrangement.shapes)
+    graph, shapes = arrangement.graph, _kept_as_factors(arrangement, layout)
     program = _reorder_weights(compile_steps(graph, training, arrangement.formats), layout, shapes)
     buffers: dict[str, Buffers] = {}
     for step in program.steps:
@@ -99,6 +104,18 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
     return Plan(
         graph, layout, statistics, kernels, dtype, training, program, shapes, buffers, blocks, offsets, arena_bytes
     )
+
+
+def _kept_as_factors(arrangement: Arrangement, layout: Layout) -> dict[str, Shapes]:
+    """What each node's kernel sees; of the gradients that it could keep as factors, those that `layout` has so."""
+    wanted = {span.name: span.rank for span in layout.spans if span.rank}
+    shapes = dict(arrangement.shapes)
+    for node in arrangement.graph.nodes:
+        mine = shapes[node.name]
+        if offered := mine.formats.factors:
+            kept = {key: rank for key, rank in offered.items() if wanted.get(node.full(key)) == rank}
+            shapes[node.name] = replace(mine, formats=replace(mine.formats, factors=kept))
+    return shapes
 
 
 def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]) -> Program:

@@ -6,8 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
+
 from mpibow.graph.graph import Array
 
+WHOLE = np.zeros((0, 4), np.int64)  # no gradient is kept as factors: see mpibow.graph.layout.Layout.factors
 PIECE = 65536  # elements: what a rule's arrays hold of a piece fits a core's cache
 
 
@@ -23,7 +26,10 @@ class Local:
 
 
 class FlatKernels(Protocol):
-    """One pass each over flat arrays; `mpibow.kernels.numpy.flat` documents and defines them."""
+    """One pass each over flat arrays; `mpibow.kernels.numpy.flat` documents and defines them.
+
+    `factors` (Layout.factors) are those gradients that are kept as such.
+    """
 
     @property
     def chunk(self) -> int:
@@ -33,18 +39,20 @@ class FlatKernels(Protocol):
     def sma_update(
         self, weights: Array, momenta: Array, gradients: Array, total: Array, squares: Array, centre: Array,
         common: Array, *, local: Local, alpha: float, gain: float, begin: bool, chunks: range,
+        factors: Array = WHOLE,
     ) -> None: ...  # fmt: skip
 
     def sma_alone(
         self, weights: Array, momenta: Array, gradients: Array, mean: Array, sums: Array, *, local: Local, alpha: float,
-        gain: float, chunks: range,
+        gain: float, chunks: range, factors: Array = WHOLE,
     ) -> None: ...  # fmt: skip
 
-    def gradient_sum(self, gradients: Array, total: Array, *, chunks: range) -> None: ...
+    def gradient_sum(self, gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None: ...
 
     def sgd_update(
-        self, weights: Array, momenta: Array, gradient: Array, *, local: Local, scale: float, chunks: range
-    ) -> None: ...
+        self, weights: Array, momenta: Array, gradient: Array, *, local: Local, scale: float, chunks: range,
+        factors: Array = WHOLE,
+    ) -> None: ...  # fmt: skip
 
     def centre_update(
         self, mean: Array, centre: Array, previous: Array, total: Array | None, *, pull: float, alpha: float,

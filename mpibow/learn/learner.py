@@ -13,6 +13,7 @@ import numpy as np
 
 from mpibow.data.slots import Slot
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import halves
 from mpibow.graph.plan import BoundPlan, Plan
 from mpibow.learn.replica import Replicas
 from mpibow.learn.settings import Sgd
@@ -28,18 +29,32 @@ class Result:
     seconds: float
 
 
-def clip(gradient: Array, value: float | None, norm: float | None) -> float:
+def clip(gradient: Array, value: float | None, norm: float | None, factors: Sequence[Sequence[int]] = ()) -> float:
     """Limits gradient (size,) in place, each element to +-value, then its length to norm; |gradient|^2 before `norm`.
 
     As PyTorch's clip_grad_value_ and clip_grad_norm_ (Pascanu et al., arXiv:1211.5063), for one learner's batch. NaN
-    stays NaN, to be seen.
+    stays NaN, to be seen. `factors` (Layout.factors) are parts that are kept as such, and have no elements to limit.
     """
+    kept = [halves(gradient, factor) for factor in factors]
+    rest, begin = list[Array](), 0
+    for start, stop, _, _ in factors:
+        rest.append(gradient[begin:start])
+        begin = stop
+    rest.append(gradient[begin:])
     if value is not None:
+        assert not kept
         np.clip(gradient, -value, value, out=gradient)
-    square = float(np.dot(gradient, gradient))
+    square = sum(float(np.dot(part, part)) for part in rest) + sum(_product_square(dy, x) for dy, x in kept)
     if norm is not None and norm**2 < square < math.inf:
-        gradient *= gradient.dtype.type(norm / math.sqrt(square))
+        for part in (*rest, *(dy for dy, _ in kept)):
+            part *= part.dtype.type(norm / math.sqrt(square))
     return square
+
+
+def _product_square(dy: Array, x: Array) -> float:
+    """|dy^T x|^2, from the products of the rows of each (rank of them) with one another."""
+    rows = dy.transpose(1, 0, 2).reshape(dy.shape[1], -1)
+    return float(np.vdot(rows @ rows.T, x.T @ x))
 
 
 class Learner:
@@ -48,7 +63,8 @@ class Learner:
     def __init__(
         self, plan: BoundPlan, gradient: Array, clip_value: float | None = None, clip_norm: float | None = None
     ) -> None:
-        self.plan, self.gradient, self._limits = plan, gradient, (clip_value, clip_norm)
+        self.plan, self.gradient = plan, gradient
+        self._limits = clip_value, clip_norm, plan.plan.layout.factors.tolist()
 
     def compute(self, slot: Slot) -> Result:
         """Copies the slot in, releases it, and computes the gradient of the mean loss of its batch."""

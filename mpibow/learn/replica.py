@@ -6,6 +6,7 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.memory import zeros
+from mpibow.kernels.passes import WHOLE
 
 
 class Replicas:
@@ -16,9 +17,11 @@ class Replicas:
     and a row's address never changes, so plans stay bound when learners come and go.
     """
 
-    def __init__(self, capacity: int, size: int, dtype: str, statistics: Array | None = None) -> None:
-        """`statistics` (its size,) is what every replica's start from."""
-        self.capacity, self.count = capacity, 0
+    def __init__(
+        self, capacity: int, size: int, dtype: str, statistics: Array | None = None, factors: Array = WHOLE
+    ) -> None:
+        """`statistics` (its size,) is what every replica's start from; `factors` which gradients are kept as such."""
+        self.capacity, self.count, self.factors = capacity, 0, factors
         self._first = np.zeros(0, dtype) if statistics is None else statistics
         self._statistics = np.zeros((capacity, self._first.size), dtype)
         self._weights, self._momenta, self._gradients = (zeros((capacity, size), dtype) for _ in range(3))

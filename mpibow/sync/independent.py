@@ -50,8 +50,9 @@ class IndependentRule:
         for i in range(len(rows.weights)):
             row = slice(i, i + 1)
             self.flat.sgd_update(
-                rows.weights[row], rows.momenta[row], rows.gradients[i], local=local, scale=1.0, chunks=chunks
-            )
+                rows.weights[row], rows.momenta[row], rows.gradients[i],
+                local=local, scale=1.0, chunks=chunks, factors=rows.factors,
+            )  # fmt: skip
 
     def outgoing(self) -> Array | None:
         return self._tail if (self._turn + 1) % self.settings.period == 0 else None

@@ -24,7 +24,7 @@ TAIL = 4  # elements behind the steps: sum |u|^2, and three that the synchronise
 
 
 class Rows(Protocol):
-    """A rank's replicas: weights, momenta and gradients (count, size)."""
+    """A rank's replicas: weights, momenta and gradients (count, size); which gradients are factors (Layout.factors)."""
 
     @property
     def weights(self) -> Array: ...
@@ -32,6 +32,8 @@ class Rows(Protocol):
     def momenta(self) -> Array: ...
     @property
     def gradients(self) -> Array: ...
+    @property
+    def factors(self) -> Array: ...
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class SmaRule:
             self.flat.sma_alone(
                 rows.weights, rows.momenta, rows.gradients, self.mean, self._own,
                 local=local, alpha=self.rule.correction if self.rule.on(self._turn) else 0.0,
-                gain=self._gain(), chunks=chunks,
+                gain=self._gain(), chunks=chunks, factors=rows.factors,
             )  # fmt: skip
             return
         late = self._common_live and self.rule.delay == 1
@@ -87,7 +87,7 @@ class SmaRule:
             rows.weights, rows.momenta, rows.gradients, self._total[: self._size], self._squares,
             self.centre, self._common[: self._size],
             local=local, alpha=self.rule.correction if self.rule.on(self._turn) else 0.0,
-            gain=self._gain() if late else 0.0, begin=self._fresh, chunks=chunks,
+            gain=self._gain() if late else 0.0, begin=self._fresh, chunks=chunks, factors=rows.factors,
         )  # fmt: skip
 
     def _gain(self) -> float:
@@ -214,7 +214,7 @@ class SsgdRule:
         rows.momenta[1:] = rows.momenta[0]
 
     def update(self, rows: Rows, local: Local, chunks: range) -> None:
-        self.flat.gradient_sum(rows.gradients, self._total[: self._size], chunks=chunks)
+        self.flat.gradient_sum(rows.gradients, self._total[: self._size], chunks=chunks, factors=rows.factors)
 
     def outgoing(self) -> Array | None:
         self._total[self._size] = 0

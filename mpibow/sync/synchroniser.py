@@ -43,7 +43,10 @@ class Agreement:
 
 
 class Inline(Executor):
-    """Runs at once on the caller's thread, for an MPI library that serves one thread only: nothing overlaps."""
+    """Runs at once on the caller's thread: nothing overlaps.
+
+    For an MPI library that serves one thread only, and for one rank, whose exchanges take less than waking a thread.
+    """
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         future: Future[T] = Future()
@@ -64,8 +67,8 @@ class Synchroniser:
         self, comm: Communicator, rule: Rule, rows: Rows, run: Run, *, overlap: bool, trace: Trace = SILENT
     ) -> None:
         self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap
-        self._trace = trace
-        self._thread: Executor = ThreadPoolExecutor(1, "communication") if comm.any_thread else Inline()
+        self._trace, self._threaded = trace, comm.any_thread and comm.size > 1
+        self._thread: Executor = ThreadPoolExecutor(1, "communication") if self._threaded else Inline()
         self._pending: Future[Tally | None] | None = None
         self._local: Local  # of the exchange under way
         self._owed: OnChunks | None = None  # what the centre waits for
@@ -110,7 +113,7 @@ class Synchroniser:
             self.unsent = Tally()
         begin = time.perf_counter()  # where the caller's thread is the one that talks, `submit` is the exchange
         self._pending, self._local = self._thread.submit(self._exchange, flat, local), local
-        if not (self._rule.deferred and self._overlap and self._comm.any_thread):
+        if not (self._rule.deferred and self._overlap and self._threaded):
             self._wait(self._pending, begin)
         if not self._rule.deferred:
             self._pending.result()  # sums that did not arrive must not be applied

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.graph.graph import Graph
-from mpibow.graph.layout import ALIGNMENT, Layout, initial_weights, plan_layout
+from mpibow.graph.layout import ALIGNMENT, TILE, Layout, initial_weights, plan_layout, whole
 
 
 def two_layers(first: int = 5, second: int = 3, name: str = "second") -> Graph:
@@ -175,3 +175,29 @@ def test_initialisers(initial: ops.Constant, low: float, high: float, std: float
         assert values.min() == pytest.approx(low, abs=0.01 * (high - low))
         assert values.max() == pytest.approx(high, abs=0.01 * (high - low))
     assert not layout.views(initial_weights(layout, 1, "float64"))["dense1.bias"].any()
+
+
+def test_a_gradient_kept_as_factors() -> None:
+    """Of two samples, in the room of four: dy and x beyond them are 0, what follows in the span means nothing."""
+    graph = Graph()
+    ops.dense(ops.dense(graph.input("x", (2, 5)), 16, name="small"), 128, name="large", bias=False)
+    layout = plan_layout(graph, formats={"large.weight": "AB16b64a"}, ranks={"large.weight": 4})
+    assert places(layout) == [("small.weight", 0, 80), ("large.weight", TILE, 2048), ("small.bias", TILE + 2048, 16)]
+    assert layout.factors.tolist() == [[256, 2304, 4, 16]]
+    assert layout.canonical().factors.tolist() == []
+
+    generator = np.random.default_rng(0)
+    dy, x = generator.standard_normal((2, 128)), generator.standard_normal((2, 16))
+    flat = np.full(layout.size, np.nan)
+    flat[:80], flat[256 : 256 + 4 * 144] = 7, 0
+    for unit in range(128):
+        flat[256 + unit // 64 * 256 + np.arange(2) * 64 + unit % 64] = dy[:, unit]
+    for i in range(16):
+        flat[256 + 512 + 4 * i + np.arange(2)] = x[:, i]
+    flat[2304:2320] = 8
+    named = layout.gradients(flat)
+    np.testing.assert_allclose(named["large.weight"], dy.T @ x, rtol=1e-13)
+    np.testing.assert_array_equal(named["small.weight"], np.full((16, 5), 7))
+    np.testing.assert_array_equal(named["small.bias"], np.full(16, 8))
+    assert np.isnan(flat).any()  # it was not written to
+    assert whole(flat, plan_layout(graph).factors) is flat

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from importlib import import_module
 from itertools import pairwise
 from typing import cast
@@ -14,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import whole
 from mpibow.kernels.numpy import flat as reference
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, share_of
 from mpibow.learn.local import sgd
@@ -371,3 +373,54 @@ def test_float32_stays_close(flat: FlatKernels) -> None:
         sma_pass(flat, a, all_chunks(flat))
     for i in (0, 1, 3, 4):
         np.testing.assert_allclose(single[i], double[i], rtol=1e-5, atol=1e-6)
+
+
+# Two dense layers' gradients, of ranks 4 and 8, as factors: they cross chunks, and are not all that there is.
+FACTORS = np.array([[256, 256 + 128 * 128, 4, 128], [CHUNK - 1024, CHUNK - 1024 + 192 * 16, 8, 16]])
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("local", [LOCALS["all"], LOCALS["plain"]], ids=["all", "plain"])
+def test_gradients_that_are_kept_as_factors(flat: FlatKernels, k: int, local: Local) -> None:
+    """Every pass does with them what it does with their products."""
+    rows = arrays(*[(k, SIZE)] * 3, (SIZE,), (SIZE,), dtype="float32")
+    w, v, g, total, mean = rows
+    products = whole(g, FACTORS)
+    chunks, local = all_chunks(flat), replace(local, decayed=CHUNK + 8192)
+
+    def results(gradients: Array, **factors: Array) -> list[Array]:
+        found, squares, sums = [], np.zeros(len(chunks)), np.zeros((len(chunks), 2))
+        for run in (
+            lambda w, v, g, t, z: flat.sma_update(
+                w, v, g, t, squares, z, z, local=local, alpha=0.3, gain=0.7, begin=True, chunks=chunks, **factors
+            ),
+            lambda w, v, g, t, z: flat.sma_alone(
+                w, v, g, z, sums, local=local, alpha=0.3, gain=0.7, chunks=chunks, **factors
+            ),
+            lambda w, v, g, t, z: flat.gradient_sum(g, t, chunks=chunks, **factors),
+            lambda w, v, g, t, z: flat.sgd_update(w, v, g[0], local=local, scale=0.5, chunks=chunks, **factors),
+        ):
+            copies = [w.copy(), v.copy(), gradients.copy(), total.copy(), mean.copy()]
+            run(*copies)
+            found += [*copies[:2], *copies[3:], squares.copy(), sums.copy()]
+        return found
+
+    for got, expected in zip(results(g, factors=FACTORS), results(products), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_factors_give_the_same_bits_however_the_work_is_cut(flat: FlatKernels) -> None:
+    w, v, g, mean = arrays(*[(2, SIZE)] * 3, (SIZE,), dtype="float32")
+    chunks = all_chunks(flat)
+    found = []
+    for workers in (1, 3):
+        mine = [w.copy(), v.copy(), g.copy(), mean.copy(), np.zeros((len(chunks), 2))]
+        for i in range(workers):
+            flat.sma_alone(
+                *mine, local=LOCALS["momentum"], alpha=0.1, gain=0.5, chunks=share_of(chunks, i, workers),
+                factors=FACTORS,
+            )  # fmt: skip
+        found.append(mine)
+    for one, other in zip(*found, strict=True):
+        if one is not found[0][2]:  # what the gradients hold afterwards is not defined
+            np.testing.assert_array_equal(one, other)

@@ -11,7 +11,7 @@ import pytest
 from mpibow.data.slots import Slot, slot_arrays
 from mpibow.graph.graph import Array, Graph
 from mpibow.graph.kernel import Kernels
-from mpibow.graph.layout import initial_weights, plan_layout
+from mpibow.graph.layout import initial_weights, plan_layout, whole
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.learn.learner import Learner, clip
@@ -147,6 +147,18 @@ def test_clip_by_value_then_by_norm() -> None:
     np.testing.assert_allclose(gradient, [0.5, -0.5, 0.25, 0])
     clip(gradient, None, 10.0)
     np.testing.assert_allclose(gradient, [0.5, -0.5, 0.25, 0])
+
+
+def test_clip_of_a_gradient_that_is_kept_as_factors() -> None:
+    factor = [16, 16 + 64 * 48, 4, 48]
+    gradient = np.random.default_rng(0).standard_normal(factor[1] + 32)
+    products = whole(gradient, np.array([factor]))
+    square = float(np.dot(products, products))
+    np.testing.assert_allclose(clip(gradient, None, None, [factor]), square, rtol=1e-12)
+    np.testing.assert_allclose(clip(gradient, None, 0.5, [factor]), square, rtol=1e-12)
+    np.testing.assert_allclose(whole(gradient, np.array([factor])), products * (0.5 / square**0.5), rtol=1e-12)
+    gradient[17] = np.inf
+    assert not np.isfinite(clip(gradient, None, 0.5, [factor]))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -41,7 +41,7 @@ def build(name: str, shape: tuple[int, ...], options: dict[str, Any]) -> Build:
 
 def results(build: Build, kernels: KernelSet, dtype: str, training: bool) -> dict[str, np.ndarray[Any, Any]]:
     graph = build(BATCH, training)
-    layout = choose_layout(build(BATCH, True), kernels)
+    layout = choose_layout(build(BATCH, True), kernels, factors=True)
     plan = compile_plan(graph, layout, kernels, dtype, training=training)
     weights, statistics = initial_weights(layout, 3, dtype), initial_weights(plan.statistics, 3, dtype)
     gradients = np.zeros_like(weights)
@@ -55,7 +55,7 @@ def results(build: Build, kernels: KernelSet, dtype: str, training: bool) -> dic
     found = {name: array.copy() for name, array in bound.outputs.items()}
     if training:
         found |= {f"running {name}": array for name, array in plan.statistics.unpacked(statistics).items()}
-        found |= {f"gradient of {name}": array for name, array in layout.unpacked(gradients).items()}
+        found |= {f"gradient of {name}": array for name, array in layout.gradients(gradients).items()}
     return found
 
 

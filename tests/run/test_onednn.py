@@ -109,3 +109,46 @@ def test_pooling_over_the_image(tmp_path: Path) -> None:
         for device in ("onednn", "numpy")
     )
     assert tiny.distance(fast, slow) < 1e-4
+
+
+def wide(image: Tensor) -> Tensor:
+    """Layers whose gradients are kept as factors, of a rank that the batch of three does not fill."""
+    return dense(relu(dense(relu(dense(flatten(image), 64)), 128)), tiny.CLASSES)
+
+
+def small_batch(out: Path, **settings: Any) -> tiny.Job:
+    return job(out, **{"net": wide, "learners": 2, **settings})
+
+
+@pytest.mark.parametrize("rule", ["auto", "none-3", "ssgd"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_gradients_that_are_kept_as_factors(tmp_path: Path, rule: str, ranks: int) -> None:
+    """As those that are not, as who clips them element by element wants them; and as NumPy's."""
+    update = {"lr": 0.05, "momentum": 0.9, "weight_decay": 0.01}
+    works = [
+        small_batch(tmp_path / str(i), rule=tiny.RULES[rule], update={**update, **more}, **settings)
+        for i, (more, settings) in enumerate(
+            [
+                ({"clip_norm": 2.0}, {}),
+                ({"clip_norm": 2.0, "clip_value": 1e9}, {}),
+                ({"clip_norm": 2.0}, {"device": "numpy"}),
+            ]
+        )
+    ]
+    assert [len(work.layout.factors) for work in works] == [1, 0, 0]
+    kept, plain, numpy = (tiny.run(work, ranks) for work in works)
+    assert tiny.distance(kept.weights, plain.weights) < 1e-4
+    assert tiny.distance(kept.weights, numpy.weights) < 1e-4
+    assert not tiny.same_bits(kept.weights, plain.weights)  # another order of sums: there were factors
+    again = tiny.run(small_batch(tmp_path / "again", rule=tiny.RULES[rule], update={**update, "clip_norm": 2.0}), ranks)
+    assert tiny.same_bits(again.weights, kept.weights)
+
+
+def test_a_run_with_factors_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    settings = {"checkpoint": {"every": "10 iterations", "keep": 9}}
+    whole = tiny.run(small_batch(tmp_path / "whole", **settings)).weights
+    checkpoints = newest_first(tmp_path / "whole/run/checkpoints")
+    assert len(checkpoints) == 4
+    for checkpoint in checkpoints:
+        resumed = tiny.run(small_batch(tmp_path / checkpoint.name, **settings), resume=checkpoint).weights
+        assert tiny.same_bits(resumed, whole), checkpoint.name

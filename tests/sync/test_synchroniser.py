@@ -107,7 +107,9 @@ def test_overlapped_and_sequential_give_the_same_bits(settings: Sma | Ssgd) -> N
 
 
 class Gate(Single):
-    """An all-reduce that ends when it is let through."""
+    """An all-reduce of two ranks that ends when it is let through."""
+
+    size = 2
 
     def __init__(self) -> None:
         self.open, self.threads = threading.Event(), set[str]()
@@ -133,6 +135,16 @@ def test_an_overlapped_exchange_is_under_way_when_start_returns() -> None:
     rank.sync.close()
 
 
+def test_one_rank_exchanges_on_the_caller_s_thread() -> None:
+    comm = Gate()
+    comm.size = 1
+    comm.open.set()
+    rank = Rank(comm, Sma(delay=1), 2, 2, overlap=True)
+    rank.step()
+    assert comm.threads == {threading.current_thread().name}
+    rank.sync.close()
+
+
 @pytest.mark.parametrize(
     ("settings", "overlap", "any_thread", "waited"),
     [
@@ -150,6 +162,8 @@ def test_what_learners_wait_for_and_what_is_hidden(
     now, begun, computed, ended = 0.0, threading.Event(), threading.Event(), threading.Event()
 
     class Clocked(Single):
+        size = 2
+
         def allreduce(self, array: Array, stream: Any = None) -> None:
             nonlocal now
             begun.set()

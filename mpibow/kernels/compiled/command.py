@@ -105,7 +105,7 @@ class Native:
 
     def __init__(self, function: Callable[[int, int, int, int], int]) -> None:
         # What numba keeps it finds by name and by the function's own file, and it has the code of others in it.
-        function.__qualname__ += f"_{_helpers():08x}"
+        function.__qualname__ += f"_{helpers():08x}"
         self._function = function
 
     @cached_property
@@ -117,10 +117,10 @@ class Native:
 
 
 @cache
-def _helpers() -> int:
+def helpers() -> int:
     """A checksum of the files whose functions are compiled into others."""
     folder = Path(__file__).parent
-    return zlib.crc32(b"".join((folder / name).read_bytes() for name in ("command.py", "numeric.py")))
+    return zlib.crc32(b"".join((folder / name).read_bytes() for name in ("command.py", "factors.py", "numeric.py")))
 
 
 def native(function: Callable[[int, int, int, int], int]) -> Native:

@@ -13,17 +13,26 @@ import numba
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import Local
+from mpibow.graph.layout import TILE
+from mpibow.kernels.compiled.command import helpers
+from mpibow.kernels.compiled.factors import tile
+from mpibow.kernels.passes import WHOLE, Local
 
 F = TypeVar("F", bound=Callable[..., Any])
 _njit = cast(Any, numba.njit)  # some versions have types, which differ
-_compiled: Callable[[F], F] = _njit(nogil=True, cache=True)
+
+
+def _compiled(function: F) -> F:
+    function.__qualname__ += f"_{helpers():08x}"  # numba's cache does not see that other files' code is in it
+    return cast(F, _njit(nogil=True, cache=True)(function))
+
+
 _inlined: Callable[[F], F] = _njit(nogil=True, forceinline=True)
 # A sum in vector lanes; which ones, the code says, so its bits are always the same. NaN and inf stay what they are.
 _summed: Callable[[F], F] = _njit(nogil=True, forceinline=True, fastmath={"reassoc", "contract"})
 
 chunk = 16384  # elements: threads get even shares, and what a chunk's rows have in common stays in L2
-BLOCK = 256  # elements: what two rows have in common stays in L1; of more rows at once the prefetcher loses track
+BLOCK = TILE  # elements: what two rows have in common stays in L1; of more rows at once the prefetcher loses track
 TINY = 1e-30  # a dead unit's momentum decays into denormals and stays there: 2 to 3 times the time, seen on Zen 4
 
 
@@ -44,6 +53,28 @@ def _step(w: Any, v: Any, g: Any, rate: Any, momentum: Any, nesterov: bool, deca
     if abs(v) < tiny:
         v = v - v  # 0 of its own type
     return v, rate * (g + momentum * v if nesterov else v)
+
+
+@_inlined
+def _cut(a: int, b: int, decayed: int, factors: Array) -> tuple[int, int]:
+    """The end of a block from `a`, at most b, all decayed or not; the factors that its gradient is kept as, or -1."""
+    if a < decayed < b:
+        b = decayed
+    for f in range(len(factors)):
+        if factors[f, 0] <= a < factors[f, 1]:
+            return min(b, a + TILE), f
+        if a < factors[f, 0] < b:
+            b = factors[f, 0]
+    return b, -1
+
+
+@_inlined
+def _gradient(row: Array, a: int, b: int, factors: Array, f: int, made: Array) -> Array:
+    """Elements a to b of the gradient in `row`; computed into `made` where it is kept as factors."""
+    if f < 0:
+        return row[a:b]
+    tile(row, factors[f], a, made)
+    return made[: b - a]
 
 
 @_inlined
@@ -70,10 +101,11 @@ def _sma_row(
 @_compiled
 def _sma_update(
     weights: Array, momenta: Array, gradients: Array, total: Array, squares: Array, centre: Array, common: Array,
-    rate: float, momentum: float, nesterov: bool, decay: float, decayed: int, alpha: float, gain: float, begin: bool,
-    first: int, last: int,
+    factors: Array, rate: float, momentum: float, nesterov: bool, decay: float, decayed: int, alpha: float, gain: float,
+    begin: bool, first: int, last: int,
 ) -> None:  # fmt: skip
     number, (k, size) = weights.dtype.type, weights.shape
+    made = np.empty(TILE, weights.dtype)
     block = BLOCK if k > 1 else chunk
     for c in range(first, last):
         square = 0.0 if begin else squares[c]
@@ -81,12 +113,11 @@ def _sma_update(
         for row in range(0, k, 2):
             a = c * chunk
             while a < stop:
-                b = min(a + block, stop)
-                if a < decayed < b:
-                    b = decayed
+                b, f = _cut(a, min(a + block, stop), decayed, factors)
                 for i in range(row, min(row + 2, k)):
+                    g = _gradient(gradients[i], a, b, factors, f, made)
                     square += _sma_row(
-                        weights[i, a:b], momenta[i, a:b], gradients[i, a:b], total[a:b], centre[a:b], common[a:b],
+                        weights[i, a:b], momenta[i, a:b], g, total[a:b], centre[a:b], common[a:b],
                         number(-rate), number(momentum), nesterov, number(decay if a < decayed else 0.0), number(TINY),
                         number(alpha), number(gain), begin and i == 0,
                     )  # fmt: skip
@@ -108,13 +139,13 @@ def sma_update(
     gain: float,
     begin: bool,
     chunks: range,
+    factors: Array = WHOLE,
 ) -> None:
     # Vector code masks out what a 0 makes useless, but a masked load from a page that nobody has touched yet faults
     # each time, which is 30 times the whole pass: give it pages that are there, and that are not written meanwhile.
-    common = common if gain else gradients[0]
-    centre = centre if alpha else gradients[0]
+    common = common if gain else centre
     _sma_update(
-        weights, momenta, gradients, total, squares, centre, common, float(local.rate), float(local.momentum),
+        weights, momenta, gradients, total, squares, centre, common, factors, float(local.rate), float(local.momentum),
         local.nesterov, float(local.decay), local.decayed, float(alpha), float(gain), begin, chunks.start, chunks.stop,
     )  # fmt: skip
 
@@ -146,25 +177,24 @@ def _scaled_into(target: Array, source: Array, scale: Any) -> None:
 
 @_compiled
 def _sma_alone(
-    weights: Array, momenta: Array, gradients: Array, mean: Array, sums: Array, rate: float, momentum: float,
-    nesterov: bool, decay: float, decayed: int, alpha: float, gain: float, first: int, last: int,
+    weights: Array, momenta: Array, gradients: Array, mean: Array, sums: Array, factors: Array, rate: float,
+    momentum: float, nesterov: bool, decay: float, decayed: int, alpha: float, gain: float, first: int, last: int,
 ) -> None:  # fmt: skip
     number, (k, size) = weights.dtype.type, weights.shape
-    total = np.empty(BLOCK, weights.dtype)
+    total, made = np.empty(BLOCK, weights.dtype), np.empty(TILE, weights.dtype)
     for c in range(first, last):
         squares, square = 0.0, 0.0
         stop = min((c + 1) * chunk, size)
         a = c * chunk
         while a < stop:
-            b = min(a + BLOCK, stop)
-            if a < decayed < b:
-                b = decayed
+            b, f = _cut(a, min(a + BLOCK, stop), decayed, factors)
             part = total[: b - a]
             part[:] = 0
             for i in range(k):
+                g = _gradient(gradients[i], a, b, factors, f, made)
                 squares += _alone_row(
-                    weights[i, a:b], momenta[i, a:b], gradients[i, a:b], part, mean[a:b], number(-rate),
-                    number(momentum), nesterov, number(decay if a < decayed else 0.0), number(TINY), number(alpha),
+                    weights[i, a:b], momenta[i, a:b], g, part, mean[a:b], number(-rate), number(momentum), nesterov,
+                    number(decay if a < decayed else 0.0), number(TINY), number(alpha),
                 )  # fmt: skip
             for j in range(b - a):
                 square = _plus_square(square, part[j])
@@ -187,25 +217,29 @@ def sma_alone(
     alpha: float,
     gain: float,
     chunks: range,
+    factors: Array = WHOLE,
 ) -> None:
     _sma_alone(
-        weights, momenta, gradients, mean, sums, float(local.rate), float(local.momentum), local.nesterov,
+        weights, momenta, gradients, mean, sums, factors, float(local.rate), float(local.momentum), local.nesterov,
         float(local.decay), local.decayed, float(alpha), float(gain), chunks.start, chunks.stop,
     )  # fmt: skip
 
 
 @_compiled
-def _gradient_sum(gradients: Array, total: Array, start: int, stop: int) -> None:
-    for a in range(start, stop, BLOCK):
-        b = min(a + BLOCK, stop)
+def _gradient_sum(gradients: Array, total: Array, factors: Array, start: int, stop: int) -> None:
+    made = np.empty(TILE, total.dtype)
+    a = start
+    while a < stop:
+        b, f = _cut(a, min(a + BLOCK, stop), 0, factors)
         for i in range(len(gradients)):
-            part, g = total[a:b], gradients[i, a:b]
+            part, g = total[a:b], _gradient(gradients[i], a, b, factors, f, made)
             for j in range(b - a):
                 part[j] = part[j] + g[j] if i else g[j]
+        a = b
 
 
-def gradient_sum(gradients: Array, total: Array, *, chunks: range) -> None:
-    _gradient_sum(gradients, total, *_ends(chunks, total))
+def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:
+    _gradient_sum(gradients, total, factors, *_ends(chunks, total))
 
 
 @_inlined
@@ -227,18 +261,16 @@ def _sgd_row(
 
 @_compiled
 def _sgd_update(
-    weights: Array, momenta: Array, gradient: Array, rate: float, momentum: float, nesterov: bool, decay: float,
-    decayed: int, scale: float, start: int, stop: int,
+    weights: Array, momenta: Array, gradient: Array, factors: Array, rate: float, momentum: float, nesterov: bool,
+    decay: float, decayed: int, scale: float, start: int, stop: int,
 ) -> None:  # fmt: skip
-    number = weights.dtype.type
+    number, made = weights.dtype.type, np.empty(TILE, weights.dtype)
     a = start
     while a < stop:
-        b = min(a + BLOCK, stop)
-        if a < decayed < b:
-            b = decayed
+        b, f = _cut(a, min(a + BLOCK, stop), decayed, factors)
         _sgd_row(
-            weights[0, a:b], momenta[0, a:b], gradient[a:b], number(scale), number(-rate), number(momentum), nesterov,
-            number(decay if a < decayed else 0.0), number(TINY),
+            weights[0, a:b], momenta[0, a:b], _gradient(gradient, a, b, factors, f, made), number(scale), number(-rate),
+            number(momentum), nesterov, number(decay if a < decayed else 0.0), number(TINY),
         )  # fmt: skip
         for i in range(1, len(weights)):
             _copy(weights[0, a:b], weights[i, a:b])
@@ -247,10 +279,13 @@ def _sgd_update(
         a = b
 
 
-def sgd_update(weights: Array, momenta: Array, gradient: Array, *, local: Local, scale: float, chunks: range) -> None:
+def sgd_update(
+    weights: Array, momenta: Array, gradient: Array, *, local: Local, scale: float, chunks: range,
+    factors: Array = WHOLE,
+) -> None:  # fmt: skip
     _sgd_update(
-        weights, momenta, gradient, float(local.rate), float(local.momentum), local.nesterov, float(local.decay),
-        local.decayed, float(scale), *_ends(chunks, gradient),
+        weights, momenta, gradient, factors, float(local.rate), float(local.momentum), local.nesterov,
+        float(local.decay), local.decayed, float(scale), *_ends(chunks, gradient),
     )  # fmt: skip
 
 

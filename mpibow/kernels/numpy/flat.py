@@ -2,6 +2,7 @@
 
 Every pass works on whole chunks of `chunk` elements, so threads may share the work in any way: same bits.
 Shapes: a rank's k replicas are rows of weights, momenta, gradients (k, size); all other arrays are (size,).
+`factors` (Layout.factors) are gradients that are kept as such.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import Local, chunks_of
+from mpibow.graph.layout import whole
+from mpibow.kernels.passes import WHOLE, Local, chunks_of
 
 chunk = 131072  # elements. Smaller ones fit caches better, but threads then spend their time waiting for the GIL
 
@@ -60,12 +62,14 @@ def sma_update(
     gain: float,
     begin: bool,
     chunks: range,
+    factors: Array = WHOLE,
 ) -> None:
     """w_i <- w_i + u_i - alpha (w_i - centre) + gain * common, for every row i in order.
 
     total <- sum of u_i where `begin`, else total + that sum; squares[c] likewise of chunk c's |u_i|^2 (float64).
     What the gradients hold afterwards is not defined.
     """
+    gradients = whole(gradients, factors)
     number = weights.dtype.type
     scratch_all = np.empty(chunk, weights.dtype)
     for c, part in _slices(chunks, weights.shape[1]):
@@ -101,12 +105,14 @@ def sma_alone(
     alpha: float,
     gain: float,
     chunks: range,
+    factors: Array = WHOLE,
 ) -> None:
     """Pulled averaging of learners that are all this rank's, whole: U = sum of u_i goes into the weights at once.
 
     w_i <- w_i + u_i - alpha (w_i - W) + gain U, for every row, and mean W <- W + (1/k + gain) U.
     sums[c] <- (sum |u_i|^2, |U|^2) of chunk c, float64. What the gradients hold afterwards is not defined.
     """
+    gradients = whole(gradients, factors)
     number, k = weights.dtype.type, len(weights)
     scratch_all, total_all = np.empty(chunk, weights.dtype), np.empty(chunk, weights.dtype)
     for c, part in _slices(chunks, weights.shape[1]):
@@ -133,19 +139,24 @@ def sma_alone(
         np.add(w_mean, total, out=w_mean)
 
 
-def gradient_sum(gradients: Array, total: Array, *, chunks: range) -> None:
+def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:
     """total <- the sum of the rows of gradients, in row order."""
+    gradients = whole(gradients, factors)
     for _, part in _slices(chunks, gradients.shape[1]):
         np.copyto(total[part], gradients[0, part])
         for row in gradients[1:]:
             np.add(total[part], row[part], out=total[part])
 
 
-def sgd_update(weights: Array, momenta: Array, gradient: Array, *, local: Local, scale: float, chunks: range) -> None:
+def sgd_update(
+    weights: Array, momenta: Array, gradient: Array, *, local: Local, scale: float, chunks: range,
+    factors: Array = WHOLE,
+) -> None:  # fmt: skip
     """One step with `scale` times the summed gradient (size,), the same for every row: all rows stay equal.
 
     What the gradient holds afterwards is not defined.
     """
+    gradient = whole(gradient, factors)
     scratch_all = np.empty(chunk, weights.dtype)
     for _, part in _slices(chunks, weights.shape[1]):
         scratch = scratch_all[: part.stop - part.start]

@@ -1,15 +1,29 @@
-"""The dense layer by oneDNN's inner product."""
+"""The dense layer by oneDNN's inner product, and its weights' gradient as factors where the batch is small."""
 
 from __future__ import annotations
 
+import re
 from ctypes import c_int
+from dataclasses import replace
 
 from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes
-from mpibow.kernels.compiled.command import Command, together
+from mpibow.kernels.compiled.command import command, together
+from mpibow.kernels.compiled.factors import LANES, write_factors
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn.library import Library, Trio
 from mpibow.ops import Dense
+
+TILES = f"AB16b{LANES}a"  # the layout of weights whose gradients may be kept as factors
+SPARED = 4  # times the factors' size must a gradient have, else there is little to win
+
+
+def _rank(op: Dense, shapes: Shapes) -> int:
+    """The rank that the weights' gradient would have as factors: the batch, in whole fours; 0 where not worth it."""
+    batch, inputs = shapes.x[0]
+    rank = -(-batch // 4) * 4
+    fits = shapes.training and op.units % LANES == 0 and inputs % 16 == 0
+    return rank if fits and SPARED * rank * (inputs + op.units) <= inputs * op.units else 0
 
 
 class InnerProduct:
@@ -21,11 +35,13 @@ class InnerProduct:
         key = (op, shapes.x[0], shapes.training, bool(shapes.wanted))
         if key not in self._made:
             self._made[key] = self._make(op, shapes)
+            if _rank(op, shapes) and re.fullmatch(r"AB16b\d+a", self._made[key].weight):
+                self._made[key] = self._make(op, shapes, TILES)
         return self._made[key]
 
-    def _make(self, op: Dense, shapes: Shapes) -> Trio:
+    def _make(self, op: Dense, shapes: Shapes, tag: str = "any") -> Trio:
         layout, make = self.library.descriptor, self.library.primitive
-        x, y, weight = layout(shapes.x[0], "ab"), layout(shapes.y, "ab"), layout((op.units, shapes.x[0][1]))
+        x, y, weight = layout(shapes.x[0], "ab"), layout(shapes.y, "ab"), layout((op.units, shapes.x[0][1]), tag)
         bias = layout((op.units,), "a") if op.bias else None
         kind = c_int(dnn.TRAINING if shapes.training else dnn.INFERENCE)
         forward = make("inner_product_forward", kind, x, weight, bias, y)
@@ -35,7 +51,8 @@ class InnerProduct:
         return Trio(forward, data, make("inner_product_backward_weights", x, weight, bias, y, forward))
 
     def formats(self, op: Dense, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-        return self._trio(op, shapes).formats("ab", "ab")
+        found, rank = self._trio(op, shapes).formats("ab", "ab"), _rank(op, shapes)
+        return replace(found, factors={"weight": rank}) if rank and found.w["weight"] == TILES else found
 
     def buffers(self, op: Dense, shapes: Shapes) -> Buffers:
         trio = self._trio(op, shapes)
@@ -55,10 +72,14 @@ class InnerProduct:
     def backward(self, call: Call) -> Run:
         trio, scratch = self._trio(call.op, call.shapes), {dnn.SCRATCHPAD: call.scratch["scratch"]}
         assert trio.weights is not None
-        arrays = {dnn.SRC: call.x[0], dnn.DIFF_DST: call.dy, dnn.DIFF_WEIGHTS: call.dw["weight"], **scratch}
-        if "bias" in call.dw:
-            arrays[dnn.DIFF_BIAS] = call.dw["bias"]
-        runs: list[Command] = [trio.weights.command(arrays)]
+        bias = call.dw.get("bias")
+        if rank := call.shapes.formats.factors.get("weight"):
+            batch, inputs = call.shapes.x[0]
+            factors, no_bias = call.dw["weight"].reshape(-1), 0 if bias is None else bias
+            runs = [command(write_factors, call.x[0], call.dy, factors, no_bias, batch, inputs, call.op.units, rank)]
+        else:
+            arrays = {dnn.SRC: call.x[0], dnn.DIFF_DST: call.dy, dnn.DIFF_WEIGHTS: call.dw["weight"], **scratch}
+            runs = [trio.weights.command(arrays if bias is None else {**arrays, dnn.DIFF_BIAS: bias})]
         if call.dx[0] is not None and trio.data is not None:
             runs.append(
                 trio.data.command(

@@ -1,0 +1,85 @@
+"""Gradients of dense layers' weights as the two factors that they are products of: written small, multiplied when read.
+
+A batch of b gives dy^T x, of rank b. For b far below the layer's width the factors stay in a core's cache, where the
+gradient itself would go to memory and come back three times. mpibow.graph.layout says where they lie.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import numpy as np
+
+from mpibow.graph.graph import Array
+from mpibow.graph.layout import TILE
+from mpibow.kernels.compiled.command import floats, native, words
+
+LANES = 64  # outputs of a tile, TILE / LANES are its inputs
+
+
+@native
+def write_factors(arguments: int, _: int, count: int, __: int) -> int:
+    """(x (batch, inputs), dy (batch, units), factors, bias or 0, batch, inputs, units, rank): also the bias' gradient.
+
+    What the rank has beyond the batch is 0.
+    """
+    a = words(arguments, count)
+    batch, inputs, units, rank = a[4], a[5], a[6], a[7]
+    x, dy, out = floats(a[0], batch * inputs), floats(a[1], batch * units), floats(a[2], rank * (units + inputs))
+    at = 0
+    for block in range(0, units, LANES):
+        for b in range(rank):
+            for j in range(LANES):
+                out[at + j] = dy[b * units + block + j] if b < batch else np.float32(0)
+            at += LANES
+    for i in range(inputs):
+        for b in range(rank):
+            out[at + i * rank + b] = x[b * inputs + i] if b < batch else np.float32(0)
+    if a[3]:
+        bias = floats(a[3], units)
+        for j in range(units):
+            bias[j] = dy[j]
+        for b in range(1, batch):
+            for j in range(units):
+                bias[j] += dy[b * units + j]
+    return 0
+
+
+def _four(first: bool) -> Any:
+    """p (TILE,), 4 inputs by LANES outputs, is or adds up the product of v (4, LANES) and s (4, rank)[:, :4]."""
+
+    @numba.njit(nogil=True, forceinline=True, fastmath={"contract", "reassoc"})
+    def product(p: Array, v: Array, s: Array, rank: int) -> None:
+        a0, a1, a2, a3 = s[0], s[1], s[2], s[3]
+        b0, b1, b2, b3 = s[rank], s[rank + 1], s[rank + 2], s[rank + 3]
+        c0, c1, c2, c3 = s[2 * rank], s[2 * rank + 1], s[2 * rank + 2], s[2 * rank + 3]
+        d0, d1, d2, d3 = s[3 * rank], s[3 * rank + 1], s[3 * rank + 2], s[3 * rank + 3]
+        for j in range(LANES):
+            v0, v1, v2, v3 = v[j], v[LANES + j], v[2 * LANES + j], v[3 * LANES + j]
+            a = a0 * v0 + a1 * v1 + a2 * v2 + a3 * v3
+            b = b0 * v0 + b1 * v1 + b2 * v2 + b3 * v3
+            c = c0 * v0 + c1 * v1 + c2 * v2 + c3 * v3
+            d = d0 * v0 + d1 * v1 + d2 * v2 + d3 * v3
+            p[j] = a if first else p[j] + a
+            p[LANES + j] = b if first else p[LANES + j] + b
+            p[2 * LANES + j] = c if first else p[2 * LANES + j] + c
+            p[3 * LANES + j] = d if first else p[3 * LANES + j] + d
+
+    return product
+
+
+_begin, _go_on = _four(True), _four(False)
+
+
+@numba.njit(nogil=True, forceinline=True)
+def tile(row: Array, factor: Array, a: int, out: Array) -> None:
+    """Elements a to a + TILE of a gradient, from `row`, which holds it as the `factor` (start, stop, rank, inputs)."""
+    start, rank, inputs = factor[0], factor[2], factor[3]
+    run, units = (a - start) // LANES, (factor[1] - start) // inputs
+    address = row.ctypes.data + 4 * start
+    v = address + 4 * rank * LANES * (run // inputs)
+    s = address + 4 * rank * (units + run % inputs)
+    _begin(out, floats(v, TILE), floats(s, 4 * rank), rank)
+    for b in range(4, rank, 4):
+        _go_on(out, floats(v + 4 * LANES * b, TILE), floats(s + 4 * b, 4 * rank), rank)
