@@ -102,7 +102,7 @@ def speed(batch: int, peer: Peer) -> dict[str, Any]:
         auto = json.loads(launched(1, "benchmarks/tuner_side.py", *line, "learners=auto"))["phases"][0]
         torch = peer("torch_peer.py", "speed", "lenet", batch, SECONDS)
         rounds.append({"one": one["images_per_second"], "auto": auto["images_per_second"],
-                       "learners": auto["learners"][0], "torch": torch["images_per_second"],
+                       "learners": auto["learners"][0], "settled": auto["settled"], "torch": torch["images_per_second"],
                        "setting": torch["setting"]})  # fmt: skip
         note(f"  batch {batch}: {json.dumps(rounds[-1])}")
     return {"load": about["load"], "processor": about["processor"], "cores": about["cores"]} | settled(rounds)
@@ -120,8 +120,8 @@ def settled(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {"learners": learners, "images_per_second": medians, "rounds": list(rounds)}
 
 
-def kept() -> dict[str, Any]:
-    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+def kept(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def missing(parts: Sequence[str], found: Mapping[str, Any], options: argparse.Namespace) -> list[Cell]:
@@ -145,19 +145,26 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=1 << 30, metavar="N", help="run so many of what is missing")
     parser.add_argument("--list", action="store_true", help="print what is missing, and run nothing")
     parser.add_argument("--plot", action="store_true", help="draw what there is, and run nothing")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE.json", help="(default: %(default)s)")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="key.path=value", help="any other setting, to try this script"
+        "--set",
+        action="append",
+        default=[],
+        metavar="key.path=value",
+        help="any other setting; with --results of its own",
     )
     options = parser.parse_args()
+    if options.set and options.results == RESULTS:
+        parser.error("--set: what has other settings is kept apart: give --results FILE.json as well")
     os.environ["PYTHONPATH"] = str(ROOT)  # of the processes that are started
-    parts, found = options.only or PARTS, kept()
+    parts, found = options.only or PARTS, kept(options.results)
     for cell in cells(parts, found):
         if cell.key in found and found[cell.key]["command"] != command(cell):
-            note(f"{cell.key}: was made by another command; delete it from {RESULTS.name} to run it again")
+            note(f"{cell.key}: was made by another command; delete it from {options.results.name} to run it again")
     if options.plot:
         from sma_plot import draw  # matplotlib
 
-        print(draw(points(found), RESULTS.with_suffix(".svg")))
+        print(draw(points(found), options.results.with_suffix(".svg")))
         return
     if options.list:
         print(*(f"{cell.key}\n    {command(cell)}" for cell in missing(parts, found, options)), sep="\n")
@@ -172,9 +179,9 @@ def main() -> None:
             break
         print(f"cell {number}, {len(left)} left: {left[0].key}", flush=True)
         result = run(left[0], options)
-        found = kept() | {left[0].key: result}  # another process may have added some
-        write(RESULTS, json.dumps(found, indent=1) + "\n")
-        write(RESULTS.with_suffix(".md"), tables(found))
+        found = kept(options.results) | {left[0].key: result}  # another process may have added some
+        write(options.results, json.dumps(found, indent=1) + "\n")
+        write(options.results.with_suffix(".md"), tables(found))
     print(tables(found))
 
 

@@ -163,5 +163,5 @@ def _curve(group: Sequence[Found]) -> str:
             if epoch >= 1:
                 at.setdefault(int(epoch), accuracy)
         curves.append(list(at.values()))
-    length = min(map(len, curves))
-    return " ".join(f"{100 * statistics.mean(curve[i] for curve in curves):.2f}" for i in range(length)) or "diverged"
+    means = [f"{100 * statistics.mean(each):.2f}" for each in zip(*curves, strict=False)]
+    return " ".join(means + ["diverged"] * any(cell.get("code") for cell in group))

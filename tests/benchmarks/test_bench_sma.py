@@ -166,13 +166,13 @@ def test_the_table_of_rules(page: ModuleType) -> None:
         "mnist | SMA, gain auto | 16 | seed 1": cell([0.5, 1.0, 1.5, 2.01], [0.9, 0.97, 0.98, 0.99], "the command", 15),
         "mnist | SGD | 1 | seed 1": cell([0.5, 1.0, 1.5, 2.0], [0.9, 0.97, 0.99, 0.985]),
         "mnist | SGD | 1 | seed 2": cell([0.5, 1.0, 1.5, 2.0], [0.9, 0.97, 0.98, 0.985]),
-        "mnist | S-SGD | 16 | seed 3": cell([], []),
+        "mnist | S-SGD | 16 | seed 3": cell([0.5, 1.0], [0.8, 0.9]) | {"code": 6},
     })  # fmt: skip
     assert "## LeNet on MNIST, batch 8, to 99%\n\n`the command` and the like\n" in text
     lines = text.splitlines()
     assert "| 1 | SGD | 2 | 1.50, not reached |  | 97.00 98.50 | 1.00 |" in lines
     assert "| 16 | SMA, gain auto | 1 | 2.01 | 1.34 | 97.00 99.00 | 15.00 |" in lines
-    assert "| 16 | S-SGD | 1 | not reached |  | diverged | 1.00 |" in lines
+    assert "| 16 | S-SGD | 1 | not reached |  | 90.00 diverged | 1.00 |" in lines
     assert "CIFAR" not in text
 
 
