@@ -95,7 +95,7 @@ def _batches(found: Found) -> Iterator[str]:
         "0.003 for batch 8 and in proportion to the batch, for all sides; from batch 32 on with a warm-up over the "
         "first epoch, and also in proportion to the root of the batch without one: given is what needs fewer epochs. "
         "Evaluated every 0.25 epochs. Images/s are of runs side by side on a quiet machine (`--only speed`), seconds "
-        "epochs x 60,000 / images/s.\n\n"
+        "epochs x 60,000 / images/s, without those in which the tuner settled.\n\n"
     )
     heads = ["batch", "", "learners", "rate", "seeds", "epochs to target", "images/s", "seconds to target"]
     rows = []

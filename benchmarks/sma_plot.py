@@ -19,7 +19,7 @@ PANELS: dict[str, Callable[[Point], float | None]] = {
     "epochs": lambda point: point.epochs,
     "images/s": lambda point: point.speed,
 }
-LINES = {"one learner": "1 learner", "auto": "auto, with as many learners", "PyTorch": "PyTorch"}
+LINES = {"one learner": "1 learner", "auto": "auto, its learners below", "PyTorch": "PyTorch"}
 
 
 def draw(points: Sequence[Point], path: Path) -> Path:

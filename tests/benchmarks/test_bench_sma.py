@@ -254,7 +254,7 @@ def test_the_plot_leaves_out_what_is_missing(
     sma_plot.draw(page.points(found()), tmp_path / "sma.svg")
     drawn = [{line.get_label(): list(line.get_ydata()) for line in axes.lines} for axes in figures[0].axes]
     nan = pytest.approx(math.nan, nan_ok=True)
-    assert drawn[0]["auto, with as many learners"] == pytest.approx(
+    assert drawn[0]["auto, its learners below"] == pytest.approx(
         [math.nan, math.nan, 75.0, math.nan, 3.0 * 60000 / 3900, math.nan, math.nan], nan_ok=True
     )
     assert drawn[0]["PyTorch"] == 7 * [nan]
