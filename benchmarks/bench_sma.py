@@ -33,7 +33,7 @@ from sides import ROOT, Peer, launched, machine, note, ours
 from sma_cells import Cell, cells
 from sma_page import points, tables
 
-from mpibow.errors import DivergedError
+from mpibow.errors import DivergedError, MpibowError
 from mpibow.run.directory import write
 
 RESULTS = ROOT / "benchmarks/results/sma.json"
@@ -164,7 +164,10 @@ def main() -> None:
     if options.plot:
         from sma_plot import draw  # matplotlib
 
-        print(draw(points(found), options.results.with_suffix(".svg")))
+        try:
+            print(draw(points(found), options.results.with_suffix(".svg")))
+        except MpibowError as error:
+            raise SystemExit(f"error: {error}") from None
         return
     if options.list:
         print(*(f"{cell.key}\n    {command(cell)}" for cell in missing(parts, found, options)), sep="\n")
