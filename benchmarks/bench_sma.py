@@ -1,12 +1,16 @@
 """What learners, rules and batch sizes cost in epochs: the argument of the project, measured.
 
-    python benchmarks/bench_sma.py --only batches     # MNIST: batch sizes, one learner, auto, PyTorch; about two hours
-    python benchmarks/bench_sma.py --only mnist       # MNIST: rules over numbers of learners, three seeds; many hours
-    python benchmarks/bench_sma.py --only cifar       # CIFAR-10, ResNet-20: ten epochs a cell; about two hours
+    python benchmarks/bench_sma.py --only speed --torch PYTHON      # images/s: on a quiet machine; about 12 minutes
+    python benchmarks/bench_sma.py --torch PYTHON                   # all else, however busy it is; days
+    python benchmarks/bench_sma.py --only batches --torch PYTHON    # MNIST: one learner, auto, PyTorch at every batch
+    python benchmarks/bench_sma.py --only mnist                     # MNIST: rules over numbers of learners
+    python benchmarks/bench_sma.py --only cifar                     # CIFAR-10, ResNet-20: ten epochs a cell
+    python benchmarks/bench_sma.py --plot                           # draws benchmarks/results/sma.svg
 
 Each run is a cell, kept in benchmarks/results/sma.json as soon as it ends; started again it does only what is missing.
 Delete a cell there to have it run again. The tables, benchmarks/results/sma.md, are made of what is there.
-Epochs do not depend on what else the machine does, seconds do: run `--only batches` on a quiet one.
+Epochs do not depend on what else the machine does, so `auto` trains with a fixed number of learners: what the tuner
+settled on in `--only speed`. Cells for it are left out until that has run.
 """
 
 from __future__ import annotations
@@ -14,146 +18,173 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
+from bench_accuracy import unpack
+from sides import ROOT, Peer, launched, machine, note, ours
+from sma_cells import Cell, cells
+from sma_page import points, tables
+
+from mpibow.errors import DivergedError, MpibowError
+from mpibow.run.directory import write
+
 RESULTS = ROOT / "benchmarks/results/sma.json"
-TABLE = RESULTS.with_suffix(".md")
-LEARNERS = (1, 2, 4, 8, 16)
-SEEDS = (1, 2, 3)
-RULES = {  # none of them changes with the number of learners, but for the last
-    "SMA, gain auto": ["rule={name: sma, gain: auto}"],
-    "SMA, gain auto, delay 1": ["rule={name: sma, gain: auto, delay: 1}"],
-    "SMA as published": ["rule={name: sma, gain: none, momentum: 0.9}"],
-    "EA-SGD": ["rule={name: sma, gain: none, momentum: 0.0}"],
-    "S-SGD": ["rule={name: ssgd}"],
-    "S-SGD, rate x learners": ["rule={name: ssgd, scale_lr: true}"],
-}
-MNIST = ["update.momentum=0.9", "update.lr=0.003", "update.schedule={name: cosine, epochs: 6}", "stop.epochs=6"]
-CIFAR = ["update.lr=0.0125", "update.schedule={name: cosine, epochs: 10}", "stop.epochs=10"]
-BATCHES = (2, 4, 8, 16, 32, 64, 256)
-RATE = 0.003 / 8  # a sample's, at momentum 0.9: the rate of a batch is that times its size
+PARTS = ("batches", "mnist", "cifar")
+ROUNDS, SECONDS = 3, 3.0  # of a speed cell
+TRAINER = ["update.weight_decay=1e-4"]  # PyTorch's side has it
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One run: of which table, its row and column there, its seed, and what is typed behind `mpibow.train`."""
-
-    part: str
-    row: str
-    column: str
-    seed: int
-    words: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        return f"{self.part} | {self.row} | {self.column} | seed {self.seed}"
+def command(cell: Cell) -> str:
+    """What is typed, but for where the data are."""
+    if cell.part == "speed":
+        return f"python benchmarks/bench_sma.py --only speed, batch {cell.column}"
+    if cell.torch:
+        return f"python benchmarks/torch_accuracy.py MNIST.npz '{cell.words[0]}'"
+    return f"python -m mpibow.train {' '.join(cell.words)}"
 
 
-def cells(part: str) -> Iterator[Cell]:
-    """The cells of a part, what tells most first."""
-    if part == "mnist":
-        for seed in SEEDS:
-            yield Cell(part, "SGD", "1", seed, ("launch/lenet-mnist.yaml", *MNIST, "learners=1", f"seed={seed}"))
-            for k in (16, 4, 2, 8):
-                for rule, settings in RULES.items():
-                    words = ("launch/lenet-mnist.yaml", *MNIST, *settings, f"learners={k}", f"seed={seed}")
-                    yield Cell(part, rule, str(k), seed, words)
-    elif part == "cifar":
-        yield Cell(part, "SGD", "1", 1, ("launch/resnet20-cifar10.yaml", *CIFAR, "learners=1"))
-        for k in (16, 4):
-            for rule in ("SMA, gain auto", "SMA, gain auto, delay 1", "SMA as published", "S-SGD"):
-                words = ("launch/resnet20-cifar10.yaml", *CIFAR, *RULES[rule], f"learners={k}")
-                yield Cell(part, rule, str(k), 1, words)
-    else:
-        for batch in BATCHES:
-            for learners in ("1", "auto"):
-                rate = [f"batch_size={batch}", f"update.lr={RATE * batch:g}", f"learners={learners}"]
-                words = ("launch/lenet-mnist.yaml", *MNIST, *rate, "stop.accuracy=0.99")
-                yield Cell(part, f"learners {learners}", str(batch), 1, words)
-
-
-def run(cell: Cell, data: Mapping[str, Path]) -> dict[str, Any]:
-    """Trains; what came of it."""
-    of_data = data["cifar" if cell.part == "cifar" else "mnist"]
-    target = [] if cell.part == "batches" else ["stop.accuracy=null"]
+def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
+    """What came of it."""
+    base = {"command": command(cell), "date": time.strftime("%Y-%m-%d")}
+    if cell.part == "speed":
+        return base | speed(int(cell.column), Peer(options.torch))
+    if cell.torch:
+        return base | pytorch(cell.words[0], options.mnist, Peer(options.torch))
+    data = options.cifar if cell.part == "cifar" else options.mnist
     with tempfile.TemporaryDirectory() as out:
-        words = [
-            *cell.words,
-            *target,
-            f"data.train={of_data}/train",
-            f"data.test={of_data}/test",
-            "checkpoint.every=null",
-        ]
-        line = [sys.executable, "-m", "mpibow.train", *words, f"out={out}", "name=cell"]
-        print("$", " ".join(line), flush=True)
-        found = subprocess.run(line, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
-        shown = f"python -m mpibow.train {' '.join(cell.words)}"
-        base = {"command": shown, "date": time.strftime("%Y-%m-%d"), "code": found.returncode}
-        if found.returncode not in (0, 4):  # a run that diverges is a result too
-            raise SystemExit(f"that ended with code {found.returncode}")
-        events = [json.loads(line) for line in Path(out, "cell/metrics.jsonl").read_text().splitlines()]
-        evaluations = [event for event in events if event["event"] == "evaluate"]
-        trained = [event for event in events if event["event"] == "train"]
-        return {
-            **base,
-            "accuracies": [event["accuracy"] for event in evaluations],
-            "epochs": [event["epoch"] for event in evaluations],
-            "images_per_second": statistics.median(event["images_per_second"] for event in trained),
-            "gains": [round(event["gain"], 3) for event in trained[:: max(1, len(trained) // 10)]],
-            "learners": trained[-1]["learners"],
-        }
+        own = [f"data.train={data.resolve()}/train", f"data.test={data.resolve()}/test", "checkpoint.every=null"]
+        line = [sys.executable, "-m", "mpibow.train", *cell.words, *own, *options.set, f"out={out}", "name=cell"]
+        print("$", shlex.join(line), flush=True)
+        code = subprocess.run(line, cwd=ROOT, check=False).returncode
+        if code not in (0, DivergedError.code):  # a run that diverges is a result too
+            raise SystemExit(f"that ended with code {code}")
+        lines = Path(out, "cell/metrics.jsonl").read_text().splitlines()
+    return base | {"code": code} | trained([json.loads(line) for line in lines])
 
 
-def tables(found: Mapping[str, Any]) -> str:
-    """What there is, as text."""
-    lines = [
-        "# Epochs over learners, rules and batch sizes",
-        "",
-        "Test accuracy in % after each epoch, mean over the seeds that were run; nothing but the rule and the number "
-        "of learners differs between the cells of a table. Made by `python benchmarks/bench_sma.py`.",
+def trained(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the tables are made of, from a run's metrics."""
+    evaluations = [event for event in events if event["event"] == "evaluate"]
+    training = [event for event in events if event["event"] == "train"]
+    speeds = [event["images_per_second"] for event in training]
+    gains = [round(event["gain"], 3) for event in training]
+    return {
+        "accuracies": [event["accuracy"] for event in evaluations],
+        "epochs": [event["epoch"] for event in evaluations],
+        "images_per_second": statistics.median(speeds) if speeds else None,  # however busy the machine was
+        "gains": gains[:: max(1, len(gains) // 10)],
+        "learners": training[-1]["learners"] if training else [],
+    }
+
+
+def pytorch(task: str, data: Path, peer: Peer) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        print(f"$ {peer.python} benchmarks/torch_accuracy.py MNIST.npz {shlex.quote(task)}", flush=True)
+        found = peer("torch_accuracy.py", unpack(data, Path(folder, "mnist.npz")), task)
+    kept = {name: found[name] for name in ("accuracies", "images_per_second", "setting", "versions")}
+    return {**kept, "epochs": found["evaluated"], "gains": [], "learners": []}
+
+
+def speed(batch: int, peer: Peer) -> dict[str, Any]:
+    """Images/s of one learner, of what the tuner settles on, and of PyTorch's best setting, in turn."""
+    about, rounds = machine(), []
+    for _ in range(ROUNDS):
+        line = ("lenet", "--batch-size", str(batch), "--seconds", str(SECONDS), *TRAINER)
+        one = json.loads(ours("bench", "train", *line, "--learners", "1", "--json"))
+        auto = json.loads(launched(1, "benchmarks/tuner_side.py", *line, "learners=auto"))["phases"][0]
+        torch = peer("torch_peer.py", "speed", "lenet", batch, SECONDS)
+        rounds.append({"one": one["images_per_second"], "auto": auto["images_per_second"],
+                       "learners": auto["learners"][0], "settled": auto["settled"], "torch": torch["images_per_second"],
+                       "setting": torch["setting"]})  # fmt: skip
+        note(f"  batch {batch}: {json.dumps(rounds[-1])}")
+    return {"load": about["load"], "processor": about["processor"], "cores": about["cores"]} | settled(rounds)
+
+
+def settled(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The number of learners that the tuner chose most often, and medians; its own of those rounds alone."""
+    learners = statistics.mode(each["learners"] for each in rounds)
+    chosen = {
+        "one": [each["one"] for each in rounds],
+        "auto": [each["auto"] for each in rounds if each["learners"] == learners],
+        "torch": [each["torch"] for each in rounds],
+    }
+    medians = {side: round(statistics.median(values), 1) for side, values in chosen.items()}
+    return {"learners": learners, "images_per_second": medians, "rounds": list(rounds)}
+
+
+def kept(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def missing(parts: Sequence[str], found: Mapping[str, Any], options: argparse.Namespace) -> list[Cell]:
+    """The cells that have not run, without those of seeds or of a side that are not asked for."""
+    return [
+        cell
+        for cell in cells(parts, found)
+        if cell.key not in found
+        and (cell.seed == 0 or cell.seed in options.seeds)
+        and (options.torch is not None or not cell.torch)
     ]
-    titles = {"mnist": "LeNet on MNIST, batch 8", "cifar": "ResNet-20 on CIFAR-10, batch 16", "batches": "Batch sizes"}
-    for part, title in titles.items():
-        mine = [(key.split(" | ")[1:3], cell) for key, cell in found.items() if key.startswith(f"{part} |")]
-        if not mine:
-            continue
-        first = next(cell for _, cell in mine)
-        lines += ["", f"## {title}", "", f"`{first['command']}` and the like", "", "| | learners or batch | seeds | "
-                  "accuracy | gain at the end |", "| --- | --- | --- | --- | --- |"]  # fmt: skip
-        for row, column in dict.fromkeys(tuple(place) for place, _ in mine):
-            group = [cell for place, cell in mine if tuple(place) == (row, column)]
-            length = min(len(cell["accuracies"]) for cell in group)
-            means = [statistics.mean(cell["accuracies"][i] for cell in group) for i in range(length)]
-            curve = " ".join(f"{100 * mean:.2f}" for mean in means) or "diverged"
-            gain = statistics.mean(cell["gains"][-1] for cell in group)
-            lines.append(f"| {row} | {column} | {len(group)} | {curve} | {gain:.2f} |")
-    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", choices=("mnist", "cifar", "batches"), action="append", help="a part (default: all)")
+    parser.add_argument("--only", choices=(*PARTS, "speed"), action="append", help="a part (default: all but speed)")
     parser.add_argument("--mnist", type=Path, default=Path("data/mnist"), help="as datasets/mnist.py writes it")
     parser.add_argument("--cifar", type=Path, default=Path("data/cifar10"), help="as datasets/cifar.py writes it")
+    parser.add_argument("--torch", metavar="PYTHON", help="interpreter that has PyTorch; without it ours alone")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3])
     parser.add_argument("--cells", type=int, default=1 << 30, metavar="N", help="run so many of what is missing")
+    parser.add_argument("--list", action="store_true", help="print what is missing, and run nothing")
+    parser.add_argument("--plot", action="store_true", help="draw what there is, and run nothing")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE.json", help="(default: %(default)s)")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="key.path=value",
+        help="any other setting; with --results of its own",
+    )
     options = parser.parse_args()
-    found = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    missing = [cell for part in options.only or ("cifar", "mnist", "batches") for cell in cells(part)]
-    missing = [cell for cell in missing if cell.key not in found][: options.cells]
-    for number, cell in enumerate(missing, 1):
-        print(f"cell {number} of {len(missing)}: {cell.key}", flush=True)
-        found[cell.key] = run(cell, {"mnist": options.mnist, "cifar": options.cifar})
-        RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-        TABLE.write_text(tables(found))
+    if options.set and options.results == RESULTS:
+        parser.error("--set: what has other settings is kept apart: give --results FILE.json as well")
+    os.environ["PYTHONPATH"] = str(ROOT)  # of the processes that are started
+    parts, found = options.only or PARTS, kept(options.results)
+    for cell in cells(parts, found):
+        if cell.key in found and found[cell.key]["command"] != command(cell):
+            note(f"{cell.key}: was made by another command; delete it from {options.results.name} to run it again")
+    if options.plot:
+        from sma_plot import draw  # matplotlib
+
+        try:
+            print(draw(points(found), options.results.with_suffix(".svg")))
+        except MpibowError as error:
+            raise SystemExit(f"error: {error}") from None
+        return
+    if options.list:
+        print(*(f"{cell.key}\n    {command(cell)}" for cell in missing(parts, found, options)), sep="\n")
+        return
+    if "speed" in parts and options.torch is None:
+        parser.error("--only speed: --torch PYTHON is needed")
+    if options.torch is not None and (reason := Peer(options.torch).missing()):
+        parser.error(f"--torch {options.torch}: {reason}")
+    for number in range(1, options.cells + 1):
+        left = missing(parts, found, options)  # anew: what has run may ask for more
+        if not left:
+            break
+        print(f"cell {number}, {len(left)} left: {left[0].key}", flush=True)
+        result = run(left[0], options)
+        found = kept(options.results) | {left[0].key: result}  # another process may have added some
+        write(options.results, json.dumps(found, indent=1) + "\n")
+        write(options.results.with_suffix(".md"), tables(found))
     print(tables(found))
 
 

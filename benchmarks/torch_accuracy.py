@@ -1,4 +1,4 @@
-"""PyTorch's side of bench_accuracy.py: seconds of training until LeNet reaches a test accuracy.
+"""PyTorch's side of bench_accuracy.py and bench_sma.py: training until LeNet reaches a test accuracy.
 
     python benchmarks/torch_accuracy.py DATA.npz '{"batch_size": 8, "lr": 0.02, ...}'    prints JSON; Task has the keys
 
@@ -28,16 +28,23 @@ Sets = tuple[Tensor, Tensor, Tensor, Tensor]  # images and labels to learn from,
 
 @dataclass(frozen=True)
 class Task:
-    """SGD without momentum, its rate on a cosine over `epochs`; evaluated `evaluations` times an epoch."""
+    """SGD, its rate on a cosine over `epochs`, whole after `warmup` of them; evaluated `evaluations` times an epoch."""
 
     batch_size: int
     lr: float
     seed: int
     epochs: int = 5
+    momentum: float = 0.0
+    warmup: float = 0.0
     weight_decay: float = 1e-4
     accuracy: float = 0.99
     evaluations: int = 4
     limit: float = math.inf  # seconds of training after which it is of no use
+
+    def rate(self, epoch: float) -> float:
+        """As mpibow.learn.schedules has it: a cosine, times a line from a tenth."""
+        warm = 0.1 + 0.9 * epoch / self.warmup if epoch < self.warmup else 1.0
+        return self.lr * warm * (1 + math.cos(math.pi * min(epoch / self.epochs, 1.0))) / 2
 
 
 class Run:
@@ -53,7 +60,9 @@ class Run:
             if isinstance(module, nn.Conv2d | nn.Linear):  # ours starts so
                 nn.init.xavier_uniform_(module.weight)
                 nn.init.zeros_(module.bias)
-        self.update = torch.optim.SGD(self.net.parameters(), task.lr, weight_decay=task.weight_decay, fused=True)
+        self.update = torch.optim.SGD(
+            self.net.parameters(), task.lr, momentum=task.momentum, weight_decay=task.weight_decay, fused=True
+        )
         self.shuffle()
 
     def shuffle(self) -> None:
@@ -67,8 +76,7 @@ class Run:
         if at + size > len(self.labels):
             self.seen, at = self.seen - at + len(self.labels), 0
             self.shuffle()
-        epoch = self.seen / len(self.labels)
-        self.update.param_groups[0]["lr"] = self.task.lr * (1 + math.cos(math.pi * epoch / self.task.epochs)) / 2
+        self.update.param_groups[0]["lr"] = self.task.rate(self.seen / len(self.labels))
         self.update.zero_grad(set_to_none=True)
         logits = self.net(self.images[at : at + size])
         nn.functional.cross_entropy(logits, self.labels[at : at + size]).backward()
@@ -93,7 +101,7 @@ def train(task: Task, sets: Sets) -> dict[str, Any]:
     setting = max(speeds, key=lambda name: speeds[name])
     count = len(sets[1])
     marks = [count * i // task.evaluations for i in range(task.epochs * task.evaluations + 1)]
-    seconds, accuracies = 0.0, []
+    seconds, accuracies, epochs = 0.0, [], []
     run = Run(task, sets, *settings()[setting])
     begin = time.perf_counter()
     for _, mark in pairwise(marks):
@@ -101,14 +109,16 @@ def train(task: Task, sets: Sets) -> dict[str, Any]:
             run.step()
         seconds += time.perf_counter() - begin
         accuracies.append(run.accuracy())
+        epochs.append(run.seen / count)
         if accuracies[-1] >= task.accuracy or seconds > task.limit or run.diverged():
             break
         begin = time.perf_counter()
     reached = accuracies[-1] >= task.accuracy
     return {
         "seconds": seconds if reached else None,
-        "epochs": run.seen / count if reached else None,
+        "epochs": epochs[-1] if reached else None,
         "accuracies": accuracies,
+        "evaluated": epochs,
         "images_per_second": run.seen / seconds,
         "setting": setting,
         "versions": versions(),

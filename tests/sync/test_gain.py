@@ -114,3 +114,14 @@ def test_noise_of_a_known_size(k: int, noise: float) -> None:
         u = -0.3 * v
         averages = follow(averages, k, float((u * u).sum()) / k, float((u.mean(axis=0) ** 2).sum()), 0.3)
     assert noise_gain(averages, k) == pytest.approx((noise + 1) / (noise / k + 1), rel=0.05)
+
+
+def test_momentum_tells_as_a_batch_that_is_larger() -> None:
+    """v = m v + g: noise 1 / (1 - m^2), signal 1 / (1 - m)^2 times the gradients'; m = 1/2: 4/3 and 4."""
+    k, m, noise, size, generator = 4, 0.5, 12.0, 400, np.random.default_rng(0)
+    averages, v = Averages(), np.zeros((k, size))
+    for t in range(2000):
+        v = m * v + size**-0.5 + (noise / size) ** 0.5 * generator.standard_normal((k, size))
+        if t >= 20:  # v has forgotten its start
+            averages = follow(averages, k, float((v * v).sum()) / k, float((v.mean(axis=0) ** 2).sum()), 1.0)
+    assert noise_gain(averages, k) == pytest.approx((16 + 4) / (16 / 4 + 4), rel=0.05)
