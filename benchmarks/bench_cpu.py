@@ -28,6 +28,8 @@ import numpy as np
 from sides import Peer, heading, machine, note, ours, table, verdict, write
 
 from mpibow.bench import SHAPES
+from mpibow.graph.plan import choose_layout
+from mpibow.kernels import choose
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 
@@ -190,10 +192,9 @@ def scaling(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[s
 
 
 # How often an iteration moves an array of the weights' size, at least. A learner's: the weights are read forward and
-# backward, the gradient is written (into lines that are fetched first), read for its norm and for the update; weights
-# and momenta are read and written. A rank's: the centre read and written, the last sum of steps read twice, the one
-# before it read, the next one written.
-PER_LEARNER, PER_RANK = 2 + 2 + 1 + 1 + 4, 2 + 2 + 1 + 1
+# backward, weights and momenta are read and written by the update; a gradient that is not kept as factors is written
+# (into lines that are fetched first), read for its norm and for the update. A rank's: the centre is read and written.
+PER_LEARNER, PER_GRADIENT, PER_RANK = 2 + 4, 2 + 1 + 1, 2
 
 
 def bandwidth(size: int = 2**28, seconds: float = 1.0) -> float:
@@ -244,15 +245,16 @@ def floor(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[str
         )
     rate, k = bandwidth(), options.learners
     for model, batch in STREAMS:
-        size = 4 * weights_of(model)
-        moved = size * (PER_LEARNER * k + PER_RANK)
+        size, gradients = sizes_of(model, batch)
+        moved = size * (PER_LEARNER * k + PER_RANK) + gradients * PER_GRADIENT * k
         limit = k * batch * rate / moved
         found[f"{model}, {batch}, memory"] = {"bytes": moved, "bandwidth": rate, "limit": limit}
         texts.append(
-            f"{model}, batch {batch}, {k} learners: weights, gradients, momenta and averages of {size / 1e6:.1f} MB "
-            f"are read or written {PER_LEARNER * k + PER_RANK} times an iteration. At the {rate / 1e9:.0f} GB/s that "
-            f"all cores copy large arrays with, that takes {1e3 * moved / rate:.2f} ms: without any arithmetic "
-            f"{limit:,.0f} images/s are the limit, of what does not stay in a cache.\n"
+            f"{model}, batch {batch}, {k} learners: weights, momenta and the centre, {size / 1e6:.1f} MB each, are "
+            f"read or written {PER_LEARNER * k + PER_RANK} times an iteration, the {gradients / 1e6:.2f} MB of a "
+            f"gradient that are not kept as factors {PER_GRADIENT * k} times. At the {rate / 1e9:.0f} GB/s that all cores copy "
+            f"large arrays with, that takes {1e3 * moved / rate:.2f} ms: without any arithmetic {limit:,.0f} images/s "
+            f"are the limit, of what does not stay in a cache.\n"
         )
     return "\n".join(texts), found
 
@@ -268,6 +270,15 @@ PARTS: Mapping[str, Part] = {
 def weights_of(model: str) -> int:
     classes, shape = SHAPES[model]
     return classifier(partial(MODELS[model], classes=classes), shape, "uint8")(1).weight_count
+
+
+def sizes_of(model: str, batch: int) -> tuple[int, int]:
+    """Bytes of the weights, and of what of their gradient is not kept as factors at this batch."""
+    classes, shape = SHAPES[model]
+    graph = classifier(partial(MODELS[model], classes=classes), shape, "uint8")(batch, True)
+    layout = choose_layout(graph, choose("auto", "float32", None)[0], factors=True)
+    kept = sum(stop - start for start, stop, _, _ in layout.factors.tolist())
+    return 4 * layout.size, 4 * (layout.size - kept)
 
 
 def check_weights(counts: Mapping[str, int]) -> None:
