@@ -251,10 +251,10 @@ def floor(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[str
         found[f"{model}, {batch}, memory"] = {"bytes": moved, "bandwidth": rate, "limit": limit}
         texts.append(
             f"{model}, batch {batch}, {k} learners: weights, momenta and the centre, {size / 1e6:.1f} MB each, are "
-            f"read or written {PER_LEARNER * k + PER_RANK} times an iteration, the {gradients / 1e6:.2f} MB of a "
-            f"gradient that are not kept as factors {PER_GRADIENT * k} times. At the {rate / 1e9:.0f} GB/s that all cores "
-            f"copy large arrays with, that takes {1e3 * moved / rate:.2f} ms: without any arithmetic {limit:,.0f} images/s "
-            f"are the limit, of what does not stay in a cache.\n"
+            f"read or written {PER_LEARNER * k + PER_RANK} times an iteration, what of a gradient is not kept as "
+            f"factors, {gradients / 1e6:.2f} MB, {PER_GRADIENT * k} times. At the {rate / 1e9:.0f} GB/s that all cores "
+            f"copy large arrays with, that takes {1e3 * moved / rate:.2f} ms: without any arithmetic "
+            f"{limit:,.0f} images/s are the limit, of what does not stay in a cache.\n"
         )
     return "\n".join(texts), found
 

@@ -47,6 +47,10 @@ class FlatKernels(Protocol):
         gain: float, chunks: range, factors: Array = WHOLE,
     ) -> None: ...  # fmt: skip
 
+    def sma_apply(
+        self, weights: Array, mean: Array, total: Array, norms: Array, *, extra: float, scale: float, chunks: range
+    ) -> None: ...
+
     def gradient_sum(self, gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None: ...
 
     def sgd_update(

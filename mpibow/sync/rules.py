@@ -34,13 +34,13 @@ class SmaRule:
         self._z, self._previous = self.mean.copy(), self.mean.copy()
         self._total, self._common = (np.zeros(size + TAIL, dtype) for _ in range(2))
         self.chunk, self.chunks = self.flat.chunk, chunks_of(size, self.flat.chunk)
-        self._squares = np.zeros(len(self.chunks))
+        self._squares, self._norms = (np.zeros(len(self.chunks)) for _ in range(2))  # |u_i|^2 and |sum u|^2 by chunk
         self._size = size
         self.rule = averaging(self.settings, 1)
         self.averages, self.gain = Averages(), 1.0
         self._alone, self._own = False, np.zeros((len(self.chunks), 2))
         self._turn, self._fresh = 0, True  # _fresh: nothing is pending, so the next update overwrites the sums
-        self._common_live, self._late, self._extra = False, 0.0, 0.0
+        self._common_live, self._common_gain, self._rate = False, 0.0, 0.0
 
     @property
     def deferred(self) -> bool:
@@ -104,39 +104,47 @@ class SmaRule:
         return self._total
 
     def received(self, local: Local) -> None:
-        rule, common = self.rule, self._gain()
-        self._late = common if self._common_live and rule.delay == 1 else 0.0
-        self._extra = common if rule.delay == 0 and rule.gain is not None else 0.0
-        if rule.gain == "auto":
-            if self._alone:
-                squares, square = self._own.sum(axis=0).tolist()
-            else:
-                squares = float(self._total[self._size])
-                square = self.flat.squared_norm(self._total[: self._size])
-            self.averages = follow(self.averages, rule.k, squares / rule.k, square / rule.k**2, local.rate)
-        self.gain = rule.used(noise_gain(self.averages, rule.k))
+        self._common_gain, self._rate = self._gain(), local.rate  # as it was before this iteration
+        if self._alone:
+            self._follow(*self._own.sum(axis=0).tolist())
+        elif self.deferred:
+            square = self.flat.squared_norm(self._total[: self._size]) if self.rule.gain == "auto" else 0.0
+            self._follow(float(self._total[self._size]), square)
+
+    def _follow(self, squares: float, square: float) -> None:
+        """The gain after one more iteration, from sum |u_i|^2 and |sum u_i|^2."""
+        k = self.rule.k
+        if self.rule.gain == "auto":
+            self.averages = follow(self.averages, k, squares / k, square / k**2, self._rate)
+        self.gain = self.rule.used(noise_gain(self.averages, k))
 
     def apply(self, rows: Rows, local: Local) -> OnChunks | None:
         if self._alone:
             return None
-        rule, flat, late, extra = self.rule, self.flat, self._late, self._extra  # with a gain every iteration is sent
+        rule, flat, extra = self.rule, self.flat, self._common_gain
         sent = self._total[: self._size] if self._fresh else None
+        if not self.deferred and sent is not None:  # with a gain every iteration is sent
+            scale, norms = 1.0 / rule.k + extra, self._norms
+            return lambda chunks: flat.sma_apply(
+                rows.weights, self.mean, sent, norms, extra=extra, scale=scale, chunks=chunks
+            )
+        late = extra if self._common_live and rule.delay == 1 else 0.0
         common = self._common[: self._size]
         pull = rule.k * rule.alpha if rule.on(self._turn) and not rule.pulled else 0.0
 
         def run(chunks: range) -> None:
-            if extra and sent is not None:
-                flat.add_scaled(rows.weights, sent, scale=extra, chunks=chunks)
             if late:
                 flat.add_scaled(self.mean, common, scale=late, chunks=chunks)
             flat.centre_update(
                 self.mean, self._z, self._previous, sent,
-                pull=pull, alpha=rule.alpha, momentum=rule.mu, scale=1.0 / rule.k + extra, chunks=chunks,
+                pull=pull, alpha=rule.alpha, momentum=rule.mu, scale=1.0 / rule.k, chunks=chunks,
             )  # fmt: skip
 
         return run
 
     def advance(self) -> None:
+        if not self.deferred:  # the sums were applied, and their square found on the way
+            self._follow(float(self._total[self._size]), sum(self._norms.tolist()))
         if not self._alone and self._fresh and self.rule.gain is not None and self.rule.delay == 1:
             self._total, self._common = self._common, self._total
             self._common_live = True

@@ -45,7 +45,8 @@ class Agreement:
 class Inline(Executor):
     """Runs at once on the caller's thread: nothing overlaps.
 
-    For an MPI library that serves one thread only, and for one rank, whose exchanges take less than waking a thread.
+    For an MPI library that serves one thread only; and where nothing would overlap anyway, since waking a thread takes
+    longer than much of what is sent.
     """
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
@@ -58,7 +59,8 @@ class Inline(Executor):
 
 
 class Synchroniser:
-    """Owns the one thread that talks to the other ranks. With `overlap` a deferred rule's exchange runs beside compute.
+    """Owns the one thread that talks to the other ranks. With `overlap` a deferred rule's exchange runs beside compute;
+    without, and for rules that are not deferred, the caller's thread is that one.
 
     Overlapped or not, the same calls are made on the same data in the same order: the bits are the same.
     """
@@ -66,8 +68,9 @@ class Synchroniser:
     def __init__(
         self, comm: Communicator, rule: Rule, rows: Rows, run: Run, *, overlap: bool, trace: Trace = SILENT
     ) -> None:
-        self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap
-        self._trace, self._threaded = trace, comm.any_thread and comm.size > 1
+        self._comm, self._rule, self._rows, self._run = comm, rule, rows, run
+        self._trace = trace
+        self._threaded = comm.any_thread and comm.size > 1 and overlap and rule.deferred
         self._thread: Executor = ThreadPoolExecutor(1, "communication") if self._threaded else Inline()
         self._pending: Future[Tally | None] | None = None
         self._local: Local  # of the exchange under way
@@ -113,7 +116,7 @@ class Synchroniser:
             self.unsent = Tally()
         begin = time.perf_counter()  # where the caller's thread is the one that talks, `submit` is the exchange
         self._pending, self._local = self._thread.submit(self._exchange, flat, local), local
-        if not (self._rule.deferred and self._overlap and self._threaded):
+        if not (self._rule.deferred and self._threaded):
             self._wait(self._pending, begin)
         if not self._rule.deferred:
             self._pending.result()  # sums that did not arrive must not be applied

@@ -139,6 +139,17 @@ def sma_alone(
         np.add(w_mean, total, out=w_mean)
 
 
+def sma_apply(
+    weights: Array, mean: Array, total: Array, norms: Array, *, extra: float, scale: float, chunks: range
+) -> None:
+    """w_i <- w_i + extra * total for every row, mean <- mean + scale * total; norms[c] is chunk c's |total|^2."""
+    if extra:
+        add_scaled(weights, total, scale=extra, chunks=chunks)
+    add_scaled(mean, total, scale=scale, chunks=chunks)
+    for c, part in _slices(chunks, mean.size):
+        norms[c] = float(np.dot(total[part], total[part]))
+
+
 def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:
     """total <- the sum of the rows of gradients, in row order."""
     gradients = whole(gradients, factors)
