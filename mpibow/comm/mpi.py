@@ -18,6 +18,7 @@ from mpibow.errors import CommunicationError
 
 LARGEST = 2**30  # elements in one MPI call: Open MPI fails above 2^31
 SPIN = 20e-6  # seconds: less than a sleep costs
+SPIN_ALONE = 2e-3  # on the main thread, which computes itself: its core has nothing else to do, or is yielded
 SHORTEST_SLEEP, LONGEST_SLEEP = 50e-6, 1e-3  # seconds
 FAREWELL = 1.0  # seconds that a rank which fails waits for the others to fail alike
 ABORTED = 10.0  # seconds that a rank waits to be aborted by one that has failed
@@ -31,7 +32,8 @@ class Mpi:
     """All ranks of MPI_COMM_WORLD. Opening is collective.
 
     A call first meets the others in a small non-blocking all-reduce that is polled between short sleeps, and only then
-    blocks in MPI: MPI itself would spin on a core that a learner wants. The meeting also carries what each rank calls,
+    blocks in MPI: MPI itself would spin on a core that a learner wants. The main thread sleeps less: it is a learner's,
+    and the core its own. The meeting also carries what each rank calls,
     so that ranks which call different things raise CommunicationError instead of hanging.
     """
 
@@ -134,11 +136,14 @@ class Mpi:
         self._mine[:] = token, -token
         request = self._comm.Iallreduce(self._mine, self._highest, self._mpi.MAX)
         start = time.monotonic()
+        alone = threading.current_thread() is threading.main_thread()
         while not request.Test():
             waited = time.monotonic() - start
             if seconds is not None and waited > seconds:
                 return None
-            if waited > SPIN:
+            if alone and waited < SPIN_ALONE:
+                os.sched_yield()
+            elif waited > SPIN:
                 time.sleep(min(max(waited / 16, SHORTEST_SLEEP), LONGEST_SLEEP))  # late by a sixteenth, or 0.1 ms
         if self._highest[0] == token == -self._highest[1]:
             return [what] * self.size
