@@ -103,7 +103,7 @@ def test_every_batch_comes_whole_and_in_order(seed: int, learners: int, slots: i
 def test_without_any_one_wait_bytes_are_wrong(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DeviceSlot, missing, lambda *_: None)
     wrong = [seed for seed in range(20) if run(SimDriver(seed)) != [list(range(1, 9))] * 2]
-    assert len(wrong) >= 10, wrong
+    assert len(wrong) >= 5, wrong
 
 
 def test_learners_do_not_wait_on_the_host() -> None:
