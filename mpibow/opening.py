@@ -44,8 +44,9 @@ class Opened:
 
     def _plan_run(self, job: Job, comm: Communicator, resume: str | None, trace: Trace) -> tuple[Origin, str]:
         """Where the run begins, and what is to be said. The ranks make sure that they run the same."""
-        note = ""
+        job, note = on_device(job, comm)
         self.job, self.config, self.rank, self.size, self.trace = job, job.config, comm.rank, comm.size, trace
+        self.gpu = job.kernels.gpu
         for first in (True, False):  # one rank compiles, the others then find it on disk
             if first == (comm.rank == 0):
                 job.prepare()
@@ -57,22 +58,31 @@ class Opened:
             check_rule(self.config.rule, sum(change.counts))
         check_alike(comm, dump(self.config) + self.layout.canonical().digest())
         if len(set(comm.share(self.layout.digest()))) > 1:
-            note = "ranks' kernels want different layouts of the weights: all take the canonical one"
+            note = f"{note}\nranks' kernels want different layouts of the weights: all take the canonical one".strip()
             self.job = job = replace(job, canonical=True)
             self._plan = job.training_plan()
             self.layout = self._plan.layout
         self._reading = self.config.data or Data("given")
         facts = comm.share(find_facts(comm.local_size))
         self._choice = choose(self._reading.pipeline, job.train, facts)
+        if self.gpu is not None and comm.size > 1:
+            machine = self.gpu.machine
+            self.comm, more = open_transport(
+                comm, machine.driver, machine.stream, transport=self.config.transport, shared=machine.found.shared
+            )
+            note = f"{note}\n{more}".strip()
+        else:
+            self.comm = comm
         return find_origin(job, comm, resume), note
 
     def _open(self, origin: Origin, comm: Communicator, stack: ExitStack) -> None:
         """Everything that holds threads, memory or files, as a new run has it or as the checkpoint left it."""
         config, job, header, path = self.config, self.job, origin.header, origin.checkpoint
-        first = initial_weights(self._plan.statistics, config.seed, config.precision)
+        dtype, gpu, flat = self._plan.weight_dtype, self.gpu, job.kernels.flat
+        first = initial_weights(self._plan.statistics, config.seed, dtype)
         if header is None or path is None:
             self.iteration, timeline = 0, self._first
-            centre, statistics = initial_weights(self.layout, config.seed, config.precision), first
+            centre, statistics = initial_weights(self.layout, config.seed, dtype), first
         else:
             check_fits(path, header, self._identity())
             self.iteration, timeline = header["iteration"], timeline_of(header, self._started(), self._first)
@@ -87,12 +97,17 @@ class Opened:
         self._damages = [Damages(data.name, data.count, limit) for data in (job.train, job.test) if data is not None]
         self.coordinator = Coordinator(timeline, self._prefetch)
         evaluation = None if job.test is None else job.evaluation_plan()
-        room = room_for(free_memory(comm.local_size), learner_bytes(self._plan, evaluation), config.tuner.most)
+        free = free_memory(comm.local_size) if gpu is None else gpu.free(comm)
+        room = room_for(free, learner_bytes(self._plan, evaluation), config.tuner.most)
         self.tuning = self._tuning(comm, room, header if same else None)
-        most = max(room, *(max(change.counts) for change in timeline.changes))
-        self.replicas = Replicas(most, self.layout.size, config.precision, first)
-        self.learners: list[Learner] = []
-        self.scheduler = Scheduler(self.trace)
+        most = max(change.counts[comm.rank] for change in timeline.changes)
+        if gpu is None or config.learners == "auto":  # on the host what nobody touches takes no memory
+            most = max(room, most)
+        self.replicas = Replicas(most, self.layout.size, dtype, first, flat)
+        if gpu is not None:
+            gpu.flat.learners(self.replicas.all_gradients)
+        self.learners: list[AnyLearner] = []
+        self.scheduler = Scheduler(self.trace, apart=gpu is None)
         stack.callback(self.scheduler.close)
         self.rule = make_rule(config.rule, job.kernels.flat, centre.copy())
         self.synchroniser = Synchroniser(
