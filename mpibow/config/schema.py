@@ -67,7 +67,9 @@ class Data:
         "half is x / 127.5 - 1",
     ] = "channel"
     augment: Augmentation = field(default_factory=Augmentation)
-    pipeline: Annotated[Wanted, "what fills the slots"] = "auto"
+    pipeline: Annotated[Wanted, "what fills the slots; resident lies on the GPU where it fits, dali decodes there"] = (
+        "auto"
+    )
     workers: Annotated[Auto | Count, "decoding threads of a rank; auto is its cores"] = "auto"
     on_corrupt: Annotated[Literal["error", "skip"], "at a damaged sample: stop, or take the next intact one"] = "error"
     corrupt_limit: Annotated[Count, "so many damaged samples of a rank are skipped, one more ends the run"] = 100

@@ -81,7 +81,7 @@ class CupyStream:
             return bool(self.stream.done)
 
     def record(self, *, timed: bool = False) -> CupyEvent:
-        event = self._cupy.cuda.Event(disable_timing=not timed)
+        event = self._cupy.cuda.Event(block=True, disable_timing=not timed)  # who waits for it sleeps
         event.record(self.stream)
         return CupyEvent(event)
 
