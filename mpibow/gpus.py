@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import socket
 from collections.abc import Callable
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from mpibow.comm.binding import allowed_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.device.cuda import find_device
@@ -64,9 +64,9 @@ def _open(config: Config, comm: Communicator) -> Gpu:
     if refusals:
         rank, text = refusals[0]
         raise DeviceError(text if comm.size == 1 else f"rank {rank}: {text}")
-    found = find_device(
-        driver, comm, host=socket.gethostname(), allowed=allowed_cores(), share_gpu=config.share_gpu
-    )  # fmt: skip
+    allowed = sorted(os.sched_getaffinity(0))
+    found = find_device(driver, comm, host=socket.gethostname(), allowed=allowed, share_gpu=config.share_gpu)
+    os.sched_setaffinity(0, found.cores)  # those near the GPU; threads that start from here on inherit them
     try:
         gpu = open_gpu(Machine(driver, found), config.precision, graphs=config.graphs)
         gpu.ranges = nvtx_range

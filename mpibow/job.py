@@ -17,10 +17,10 @@ from mpibow.data.readers import refuse
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.settings import Image
 from mpibow.errors import ConfigError, DeviceError, ShapeError
+from mpibow.gpus import ON_GPUS, FindGpu, find_gpu
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
-from mpibow.gpus import ON_GPUS, FindGpu, find_gpu
 from mpibow.kernels import KernelSet, choose, gpu_set
 from mpibow.models import MODELS
 from mpibow.models.classifier import Build, Net, classifier

@@ -217,8 +217,9 @@ class BoundPlan:
 
     def _constant(self, name: str, value: float, shape: Shape, dtype: np.dtype[np.generic]) -> Array:
         if name not in self.constants:
-            self.constants[name] = self.plan.kernels.zeros(shape, dtype.name)
-            self.plan.kernels.put(self.constants[name], np.full(shape, value, dtype))
+            array: Array = self.plan.kernels.zeros(shape, dtype.name)
+            self.plan.kernels.put(array, np.full(shape, value, dtype))
+            self.constants[name] = array
         return self.constants[name]
 
     def _buffer(self, name: str, shape: Shape, dtype: str) -> Array:

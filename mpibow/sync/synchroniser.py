@@ -104,7 +104,7 @@ class Synchroniser:
         begin = time.perf_counter()  # where the caller's thread is the one that talks, `submit` is the exchange
         if self.book.enqueues:
             issued = self._thread.submit(self._issue, flat, local)
-            self._pending = self._thread.submit(self._close, flat)
+            self._pending = self._thread.submit(self._close, issued, flat)
             if not self._rule.deferred:
                 issued.result()  # learners wait for what it enqueues
             if not self._overlap:
@@ -165,14 +165,16 @@ class Synchroniser:
         begin = time.perf_counter()
         if flat is not None:
             with self._trace.span("communication", "all-reduce"):
-                self._comm.allreduce(flat, self.book.stream)
+                if self._comm.size > 1:  # a communicator of the host alone knows no device's arrays
+                    self._comm.allreduce(flat, self.book.stream)
             self._rule.received(local)
         if (apply := self._rule.apply(self._rows, local)) is not None:
             apply(self._rule.chunks)
         self.book.sent(flat)
         self._took += time.perf_counter() - begin
 
-    def _close(self, flat: Array | None) -> Tally | None:
+    def _close(self, issued: Future[None], flat: Array | None) -> Tally | None:
+        issued.result()  # what went wrong there
         with self._trace.span("communication", "wait"):
             return self.book.close(flat)
 
@@ -208,7 +210,8 @@ class Synchroniser:
 
 
 def _sum(comm: Communicator, array: Array) -> None:
-    comm.allreduce(array)
+    if comm.size > 1:
+        comm.allreduce(array)
 
 
 def _checksums(comm: Communicator, array: Array) -> list[int]:

@@ -26,14 +26,7 @@ class Tally:
         return Tally(self.attention + other.attention, self.loss + other.loss, self.hits + other.hits)
 
 
-@dataclass(frozen=True)
-class Result:
-    """What one batch gave: its summed loss, its hits, whether loss and gradient are finite, seconds of computing."""
-
-    loss: float
-    hits: float
-    finite: bool
-    seconds: float
+Late = tuple[float, float, bool]  # a learner's loss and hits, and whether all that it computed is finite
 
 
 class Book(Protocol):
@@ -74,7 +67,7 @@ class Book(Protocol):
         """What came of it: what all ranks say, where anything was sent."""
         ...
 
-    def late(self) -> list[Result]:
+    def late(self) -> list[Late]:
         """The results of the iteration before, where they come only now; once."""
         ...
 
@@ -115,7 +108,7 @@ class HostBook:
     def close(self, flat: Any) -> Tally | None:
         return None if flat is None else Tally(*flat[-TAIL + 1 :].tolist())
 
-    def late(self) -> list[Result]:
+    def late(self) -> list[Late]:
         return []
 
     def state(self) -> Array:
@@ -147,7 +140,7 @@ class DeviceBook:
         self._tail, self._seen = seen[:12].view(np.float32), seen[16:].view(np.float64).reshape(capacity, 3)
         self._event: Event | None = None
         self._entered = 0  # learners of the iteration under way
-        self._late = list[Result]()
+        self._late = list[Late]()
 
     def attach(self) -> None:
         self._machine.attach()
@@ -184,12 +177,12 @@ class DeviceBook:
         self._late = [_result(row) for row in self._seen[: self._entered].tolist()]
         return None if flat is None else Tally(*self._tail.tolist())
 
-    def late(self) -> list[Result]:
+    def late(self) -> list[Late]:
         found, self._late = self._late, []
         return found
 
     def state(self) -> Array:
-        rows = [[each.loss, each.hits, 0.0 if each.finite else math.nan] for each in self._late]
+        rows = [[loss, hits, 0.0 if finite else math.nan] for loss, hits, finite in self._late]
         return np.concatenate([self._machine.host(self._unsent), np.array(rows, np.float64).reshape(-1)])
 
     def load(self, state: Array) -> None:
@@ -197,6 +190,6 @@ class DeviceBook:
         self._late = [_result(row) for row in state[3:].reshape(-1, 3).tolist()]
 
 
-def _result(row: Sequence[float]) -> Result:
+def _result(row: Sequence[float]) -> Late:
     loss, hits, norm = row
-    return Result(loss, hits, math.isfinite(norm), 0.0)
+    return loss, hits, math.isfinite(norm)

@@ -69,7 +69,7 @@ class Gpu:
         """What a plan's pass begins with: its weights in 16 bits, and the loss's gradient times the scale."""
         launches = list[Launch]()
         if self.narrow:
-            copy = self.machine.zeros(weights.size, self.precision.io, "weights in 16 bits")
+            copy: Any = self.machine.zeros(weights.size, self.precision.io, "weights in 16 bits")
             self.shadows.add(weights, copy)
             launches.append(cast(weights, copy))
         if self.scale is not None:
@@ -98,14 +98,16 @@ class Gpu:
     def evaluation(self, bound: BoundPlan, weights: Any) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
         """One batch through an evaluation plan, from the host to the host. Waits."""
         machine = self.machine
-        executor = self.executor("evaluate", [*self.before(bound, weights), *bound.runs], machine.stream)
+        runs: list[Any] = [*self.before(bound, weights), *bound.runs]
+        executor = self.executor("evaluate", runs, machine.stream)
         executor.prepare()
 
         def compute(slot: Mapping[str, Array]) -> Mapping[str, Array]:
             for name, array in bound.inputs.items():
                 machine.put(array, slot[name])
             executor.run()
-            return {name: widened(machine.host(array)) for name, array in bound.outputs.items()}
+            outputs: Mapping[str, Any] = bound.outputs
+            return {name: widened(machine.host(array)) for name, array in outputs.items()}
 
         return compute
 
@@ -115,6 +117,17 @@ class Gpu:
             return None
         found = self.machine.host(self.scale)[0]
         return np.array([found["scale"], found["good"]], np.float64)
+
+    def scale_is_large(self) -> bool:
+        """Whether the loss's scale may still be halved."""
+        state = self.scale_state()
+        return state is not None and state[0] > 1.0
+
+    def free(self, comm: Any) -> int:
+        """A rank's share of the GPU's free bytes. Collective."""
+        everyone = comm.share((self.machine.found.gpu.uuid, self.machine.driver.memory()[0]))
+        own = [free for uuid, free in everyone if uuid == self.machine.found.gpu.uuid]
+        return int(min(own)) // len(own)
 
     def load_scale(self, state: Array) -> None:
         if self.scale is not None:
