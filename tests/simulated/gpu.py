@@ -6,6 +6,7 @@ that no event holds back (tests.device.simulated). So an event that is missing s
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -127,6 +128,14 @@ class Simulation(SimDriver):
         stream.enqueue(lambda: np.copyto(to.reshape(-1).view(np.uint8), of.reshape(-1).view(np.uint8)))
 
 
+ALONE = threading.Lock()  # the host's emulation of threads has one state a process, and ranks here are threads
+
+
+def _run(launch: Launch) -> None:
+    with ALONE:
+        host.run(launch)
+
+
 @dataclass
 class Bind:
     """Launches on the host. `names` are those that were bound, for tests to look at."""
@@ -139,7 +148,7 @@ class Bind:
 
         def run(stream: Any) -> None:
             for one in on_host:
-                stream.enqueue(lambda one=one: host.run(one))
+                stream.enqueue(lambda one=one: _run(one))
 
         return run
 
