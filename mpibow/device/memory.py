@@ -11,6 +11,10 @@ UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 ALIGNMENT = 256  # bytes: what cuDNN's fastest kernels ask of an array
 
 
+class DeviceFull(DeviceError, MemoryError):
+    """What does not fit, as a tuner that tries one learner more may ask for."""
+
+
 class DeviceMemory:
     """Blocks stay until they are released by name. Learners take none while an iteration runs; any thread may."""
 
@@ -32,7 +36,7 @@ class DeviceMemory:
         try:
             block = self._driver.allocate(size)
         except OutOfMemory:
-            raise DeviceError(self._full(name, size, remedy)) from None
+            raise DeviceFull(self._full(name, size, remedy)) from None
         self._blocks[name] = block
         self.peak = max(self.peak, self.held)
         return block

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -29,7 +29,16 @@ class FlatKernels(Protocol):
     """One pass each over flat arrays; `mpibow.kernels.numpy.flat` documents and defines them.
 
     `factors` (Layout.factors) are those gradients that are kept as such.
+
+    And where those lie: `zeros` makes one, `put` writes an array, or 0, into one, `host` is what one holds, on the
+    host, `rows_sum` the sum of rows there. `meter` makes the keeper of the gain, where it is not the host's own.
     """
+
+    zeros: Callable[..., Any]
+    put: Callable[[Any, Any], None]
+    host: Callable[[Any], Array]
+    rows_sum: Callable[[Any], Array]
+    meter: Callable[[], Any] | None
 
     @property
     def chunk(self) -> int:
@@ -46,10 +55,6 @@ class FlatKernels(Protocol):
         self, weights: Array, momenta: Array, gradients: Array, mean: Array, sums: Array, *, local: Local, alpha: float,
         gain: float, chunks: range, factors: Array = WHOLE,
     ) -> None: ...  # fmt: skip
-
-    def sma_apply(
-        self, weights: Array, mean: Array, total: Array, norms: Array, *, extra: float, scale: float, chunks: range
-    ) -> None: ...
 
     def gradient_sum(self, gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None: ...
 

@@ -122,21 +122,6 @@ def test_the_local_step_by_hand() -> None:
     assert g.tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("extra", [0.0, 0.75])
-@pytest.mark.parametrize("k", [1, 3])
-def test_sma_apply(flat: FlatKernels, k: int, extra: float) -> None:
-    chunks = all_chunks(flat)
-    w, mean, total = arrays((k, SIZE), (SIZE,), (SIZE,))
-    expected_w, expected_mean = w + extra * total, mean + 0.5 * total
-    norms = np.full(len(chunks), np.nan)
-    for worker in range(3):
-        flat.sma_apply(w, mean, total, norms, extra=extra, scale=0.5, chunks=share_of(chunks, worker, 3))
-    close(w, expected_w)
-    close(mean, expected_mean)
-    close(norms.sum(), np.dot(total, total))
-    close(norms[1], np.dot(total[flat.chunk : 2 * flat.chunk], total[flat.chunk : 2 * flat.chunk]))
-
-
 def test_gradient_sum(flat: FlatKernels) -> None:
     g, total = arrays((4, SIZE), (SIZE,))
     flat.gradient_sum(g, total, chunks=all_chunks(flat))

@@ -16,6 +16,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.command import helpers
 from mpibow.kernels.compiled.factors import tile
+from mpibow.kernels.numpy.arrays import host, meter, put, rows_sum, zeros  # noqa: F401
 from mpibow.kernels.passes import WHOLE, Local
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -226,31 +227,6 @@ def sma_alone(
 
 
 @_compiled
-def _sma_apply(
-    weights: Array, mean: Array, total: Array, norms: Array, extra: float, scale: float, first: int, last: int
-) -> None:
-    number, (k, size) = weights.dtype.type, weights.shape
-    for c in range(first, last):
-        square = 0.0
-        stop = min((c + 1) * chunk, size)
-        for a in range(c * chunk, stop, BLOCK):
-            part = total[a : min(a + BLOCK, stop)]
-            if extra:
-                for i in range(k):
-                    _scaled_into(weights[i, a : a + len(part)], part, number(extra))
-            _scaled_into(mean[a : a + len(part)], part, number(scale))
-            for j in range(len(part)):
-                square = _plus_square(square, part[j])
-        norms[c] = square
-
-
-def sma_apply(
-    weights: Array, mean: Array, total: Array, norms: Array, *, extra: float, scale: float, chunks: range
-) -> None:
-    _sma_apply(weights, mean, total, norms, float(extra), float(scale), chunks.start, chunks.stop)
-
-
-@_compiled
 def _gradient_sum(gradients: Array, total: Array, factors: Array, start: int, stop: int) -> None:
     made = np.empty(TILE, total.dtype)
     a = start
@@ -378,7 +354,6 @@ def prepare() -> None:
     local, chunks = Local(0.0, 0.0, False, 0.0, 0), range(1)
     sma_update(rows, rows, rows, flat, squares, flat, flat, local=local, alpha=0, gain=0, begin=True, chunks=chunks)
     sma_alone(rows, rows, rows, flat, np.zeros((1, 2)), local=local, alpha=0, gain=0, chunks=chunks)
-    sma_apply(rows, flat, flat, squares, extra=0, scale=0, chunks=chunks)
     gradient_sum(rows, flat, chunks=chunks)
     sgd_update(rows, rows, flat, local=local, scale=0, chunks=chunks)
     centre_update(flat, flat, flat, flat, pull=1, alpha=0, momentum=0, scale=0, chunks=chunks)

@@ -13,6 +13,7 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import whole
+from mpibow.kernels.numpy.arrays import host, meter, put, rows_sum, zeros  # noqa: F401
 from mpibow.kernels.passes import WHOLE, Local, chunks_of
 
 chunk = 131072  # elements. Smaller ones fit caches better, but threads then spend their time waiting for the GIL
@@ -137,17 +138,6 @@ def sma_alone(
                 np.add(row[part], scratch, out=row[part])
         np.multiply(total, number(1.0 / k + gain), out=total)
         np.add(w_mean, total, out=w_mean)
-
-
-def sma_apply(
-    weights: Array, mean: Array, total: Array, norms: Array, *, extra: float, scale: float, chunks: range
-) -> None:
-    """w_i <- w_i + extra * total for every row, mean <- mean + scale * total; norms[c] is chunk c's |total|^2."""
-    if extra:
-        add_scaled(weights, total, scale=extra, chunks=chunks)
-    add_scaled(mean, total, scale=scale, chunks=chunks)
-    for c, part in _slices(chunks, mean.size):
-        norms[c] = float(np.dot(total[part], total[part]))
 
 
 def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:

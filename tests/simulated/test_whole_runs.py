@@ -1,0 +1,152 @@
+"""Whole runs on a simulated GPU: the numbers of the host, the same bits whatever the order that events allow."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.comm.communicator import Communicator
+from mpibow.comm.threads import on_threads
+from mpibow.data.dataset import ArrayData
+from mpibow.graph.graph import Tensor
+from mpibow.job import Job
+from mpibow.ops import add, batch_norm, conv2d, dense, dropout, flatten, global_avg_pool2d, max_pool2d, relu
+from mpibow.summary import Trained
+from mpibow.train import train
+from tests.kernels.cuda.host import needs_compiler
+from tests.run import tiny
+from tests.simulated.gpu import simulated
+
+pytestmark = needs_compiler
+
+
+def lenet(image: Tensor) -> Tensor:
+    y = max_pool2d(relu(conv2d(image, 4, 3, padding=1)), 2)
+    return dense(relu(dense(flatten(y), 12)), tiny.CLASSES)
+
+
+def resnet(image: Tensor) -> Tensor:
+    x = relu(batch_norm(conv2d(image, 4, 3, padding=1, bias=False)))
+    y = relu(batch_norm(conv2d(x, 4, 3, padding=1, bias=False)))
+    y = batch_norm(conv2d(y, 4, 3, padding=1, bias=False))
+    return dense(dropout(global_avg_pool2d(relu(add(y, x))), 0.2), tiny.CLASSES)
+
+
+def work(out: Path, **settings: Any) -> Job:
+    defaults = {
+        "precision": "float32",
+        "device": "numpy",
+        "transport": "staged",
+        "stop": {"epochs": None, "iterations": 24},
+    }
+    return tiny.job(out, **{"net": lenet, **defaults, **settings})
+
+
+def on_gpu(job: Job, comm: Communicator, seed: int = 0, graphs: bool = True, resume: str | None = None) -> Trained:
+    config = replace(job.config, device="cuda", graphs=graphs)
+    opened = simulated(100 * seed + comm.rank, config.precision, graphs=graphs, shared=comm.size > 1)
+    return train(replace(job, config=config, opened=opened), comm, resume=resume)
+
+
+def run(job: Job, ranks: int = 1, **how: Any) -> Trained:
+    found = on_threads(ranks, lambda comm: on_gpu(job, comm, **how))
+    for other in found[1:]:
+        assert tiny.same_bits(other.weights, found[0].weights)
+    return found[0]
+
+
+@pytest.mark.parametrize(
+    ("net", "rule", "learners", "ranks"),
+    [
+        (lenet, "auto", 1, 1),
+        (lenet, "auto", 4, 1),
+        (lenet, "auto-late", 2, 1),
+        (lenet, "auto-late-3", 2, 1),
+        (lenet, "none-3", 2, 1),
+        (lenet, "number", 2, 1),
+        (lenet, "ssgd", 2, 1),
+        (lenet, "independent", 2, 1),
+        (resnet, "auto", 2, 1),
+        (resnet, "auto-late", 1, 2),
+        (lenet, "auto", 2, 2),
+        (lenet, "none", 1, 2),
+        (lenet, "ssgd-scaled", 1, 2),
+    ],
+)
+def test_the_numbers_are_the_hosts(tmp_path: Path, net: Any, rule: str, learners: int, ranks: int) -> None:
+    settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners}
+    host = tiny.run(work(tmp_path / "host", **settings), ranks)
+    gpu = run(work(tmp_path / "gpu", **settings), ranks)
+    assert tiny.distance(gpu.weights, host.weights) < 1e-3
+    assert gpu.summary.iterations == host.summary.iterations == 24
+    for on_host, on_gpu in zip(events(tmp_path / "host"), events(tmp_path / "gpu"), strict=True):
+        assert on_gpu == pytest.approx(on_host, rel=2e-3, abs=1e-5)
+
+
+def events(folder: Path) -> list[dict[str, float]]:
+    """What metrics.jsonl says of losses, accuracies and gains."""
+    names = ("iteration", "loss", "accuracy", "test_loss", "test_accuracy", "gain")
+    lines = [{key: event[key] for key in names if event.get(key) is not None} for event in tiny.events(folder / "run")]
+    return [line for line in lines if len(line) > 1]
+
+
+@pytest.mark.parametrize(
+    ("net", "rule", "learners", "ranks"),
+    [(lenet, "auto", 3, 1), (resnet, "auto-late", 2, 1), (lenet, "ssgd", 2, 1), (lenet, "none-3", 1, 2)],
+)
+def test_bits_are_the_same_in_whatever_order_streams_run(
+    tmp_path: Path, net: Any, rule: str, learners: int, ranks: int
+) -> None:
+    settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners, "stop": STOP}
+    first = run(work(tmp_path / "0", **settings), ranks)
+    for seed in range(1, 4):
+        again = run(work(tmp_path / str(seed), **settings), ranks, seed=seed)
+        assert tiny.same_bits(again.weights, first.weights)
+
+
+STOP = {"epochs": None, "iterations": 10}
+
+
+def test_graphs_change_no_bit(tmp_path: Path) -> None:
+    settings = {"net": resnet, "learners": 2, "stop": STOP}
+    captured = run(work(tmp_path / "captured", **settings))
+    assert tiny.same_bits(run(work(tmp_path / "not", **settings), graphs=False, seed=1).weights, captured.weights)
+
+
+@pytest.mark.parametrize("rule", ["auto", "auto-late", "none-3"])
+def test_a_run_that_is_continued_has_the_same_bits(tmp_path: Path, rule: str) -> None:
+    settings = {"net": resnet, "learners": 2, "rule": tiny.RULES[rule]}
+    whole = run(work(tmp_path / "whole", **settings))
+    half = {**settings, "checkpoint": {"every": "7 iterations"}, "stop": {"epochs": None, "iterations": 14}}
+    run(work(tmp_path / "half", **half), seed=1)
+    rest = run(work(tmp_path / "half", **settings), seed=2, resume=str(tmp_path / "half" / "run"))
+    assert tiny.same_bits(rest.weights, whole.weights)
+
+
+CLIFF = {"lr": 0.05, "momentum": 0.9}
+
+
+def with_one_bad_image() -> ArrayData:
+    """Floats, of which sample 20 has a pixel that no loss can be computed of."""
+    images, labels = tiny.images()
+    floats = images.astype(np.float32) / 255
+    floats[20, 0, 3, 3] = np.nan
+    return ArrayData(floats, labels, classes=tiny.CLASSES, name="bars")
+
+
+def test_a_learner_that_overflows_makes_no_step_and_starts_again(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
+    monkeypatch.setattr(tiny, "TEST", None)
+    job = work(tmp_path, learners=2, on_nan="reset", normalise="none", update=CLIFF)
+    found = run(job)
+    assert all(np.isfinite(array).all() for array in found.weights.values())
+    notes = (tmp_path / "run" / "log.txt").read_text()
+    assert "loss or gradient is not finite" in notes
+    assert "it starts again from the centre" in notes
+    other = tmp_path / "other"
+    again = run(work(other, learners=2, on_nan="reset", normalise="none", update=CLIFF), seed=3)
+    assert tiny.same_bits(again.weights, found.weights)
