@@ -1,0 +1,257 @@
+"""The GPU of the tests: opened once, or why not; device copies of host arrays, and launches and plans on them."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.device.driver import Gpu, Refused
+from mpibow.errors import DeviceError
+from mpibow.graph.graph import Array
+from mpibow.graph.kernel import Call, Kernel, Kernels, Run
+from mpibow.kernels.cuda.compile import compiled
+from mpibow.kernels.cuda.kept import Folder
+from mpibow.kernels.cuda.kernels import KERNELS, Constant, Launch
+from mpibow.kernels.cuda.layers import DeviceKernel, layers
+from mpibow.kernels.cuda.listing import rewrite
+from mpibow.kernels.cuda.operands import PRECISIONS, Precision
+from mpibow.kernels.cuda.own import OWN
+from mpibow.kernels.cuda.plans import Choice, Planner, Target
+from mpibow.kernels.cuda.session import DeviceRun, Handles, Session
+
+PAGE = 4096  # bytes: a device copy lies as its host array does within one of these, so it is as well aligned
+CUDA: Mapping[str, Any] = {"device": "cuda"}  # the settings of a run on the GPU
+
+
+@cache
+def why_not() -> str:
+    """Why no GPU can be used here, in one line; '' where one can."""
+    from mpibow.device.cupy_driver import CupyDriver
+
+    try:
+        driver = CupyDriver()
+        if not driver.version():
+            return "no NVIDIA driver"
+        if not driver.count():
+            return "no GPU is visible"
+        driver.use(0)
+    except (DeviceError, Refused) as error:
+        return str(error).splitlines()[0]
+    return ""
+
+
+def needs_gpu(*more: pytest.MarkDecorator) -> list[pytest.MarkDecorator]:
+    """The `pytestmark` of a module of tests of a GPU."""
+    return [pytest.mark.gpu, pytest.mark.skipif(bool(why_not()), reason=f"needs a GPU: {why_not()}"), *more]
+
+
+def how_many() -> int:
+    """GPUs that are visible."""
+    from mpibow.device.cupy_driver import CupyDriver
+
+    return 0 if why_not() else CupyDriver().count()
+
+
+class Device:
+    """CUDA by its driver API: addresses are numbers, so that any array of any type goes there as bytes."""
+
+    def __init__(self) -> None:
+        from cupy.cuda import driver, runtime
+
+        from mpibow.device.cupy_driver import CupyDriver
+
+        self.driver = CupyDriver()
+        self.driver.use(0)
+        self.gpu: Gpu = self.driver.describe(0)
+        self.stream = self.driver.stream()
+        self.handles = Handles()
+        self._cuda, self._runtime = driver, runtime
+        self._functions: dict[str, int] = {}
+
+    def allocate(self, size: int) -> tuple[Any, int]:
+        """What holds the memory, and its address."""
+        block = self.driver.allocate(size)
+        return block, int(block.data.ptr)
+
+    def upload(self, address: int, source: Array) -> None:
+        self._runtime.memcpy(address, source.ctypes.data, source.nbytes, self._runtime.memcpyHostToDevice)
+
+    def download(self, target: Array, address: int) -> None:
+        self._runtime.memcpy(target.ctypes.data, address, target.nbytes, self._runtime.memcpyDeviceToHost)
+
+    def wait(self) -> None:
+        self.stream.synchronise()
+
+    def launch(self, kernel: str, grid: Sequence[int], block: Sequence[int], arguments: int) -> None:
+        """`arguments` is the address of an array of addresses, one of each argument's value."""
+        self._cuda.launchKernel(self._function(kernel), *grid, *block, 0, self.stream.pointer, arguments, 0)
+
+    def planner(self, choice: Choice | None = None, folder: Path | None = None) -> Planner:
+        name = "sm_{}{}".format(*self.gpu.capability)
+        target = Target(name, handle=self.handles.of(self.stream))
+        return Planner(target, choice, Folder(folder, (name,)) if folder else None)
+
+    def _function(self, kernel: str) -> int:
+        if kernel not in self._functions:
+            source = KERNELS[kernel]
+            module = compiled(source, "sm_{}{}".format(*self.gpu.capability))
+            loaded = self._cuda.moduleLoadData(module.code)
+            for name, lowered in module.names.items():
+                self._functions[name] = self._cuda.moduleGetFunction(loaded, lowered)
+        return self._functions[kernel]
+
+
+@cache
+def device() -> Device:
+    return Device()
+
+
+@cache
+def planner() -> Planner:
+    """One for all tests: what is planned once is not planned again."""
+    return device().planner()
+
+
+@dataclass
+class _Copy:
+    host: Array  # bytes
+    held: Any
+    address: int
+
+
+class Mirror:
+    """Device copies of whole host arrays, found by any view of them. `up` before a run, `down` after it."""
+
+    def __init__(self, on: Any = None) -> None:
+        self._device, self._copies = on or device(), dict[int, _Copy]()
+        self._owners: list[Array] = []  # kept alive: an address must not be another array's later
+
+    def address(self, view: Array, dtype: str = "") -> int:
+        """Where `view` lies on the device, as a DeviceRun's operand of that dtype."""
+        assert not dtype or view.dtype == np.uint8 or view.dtype.name == dtype or view.dtype.itemsize < 4, (
+            f"an array of {view.dtype} where {dtype} is wanted"
+        )
+        if view.size == 0:
+            return 0
+        owner = view
+        while isinstance(owner.base, np.ndarray):
+            owner = owner.base
+        low, high = np.lib.array_utils.byte_bounds(owner)
+        if low not in self._copies or self._copies[low].host.nbytes < high - low:
+            self._copies[low] = self._copy(owner, low, high)
+        return self._copies[low].address + np.lib.array_utils.byte_bounds(view)[0] - low
+
+    def _copy(self, owner: Array, low: int, high: int) -> _Copy:
+        self._owners.append(owner)
+        host = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+        held, start = self._device.allocate(high - low + 2 * PAGE)
+        return _Copy(host, held, start + (low - start) % PAGE)
+
+    def up(self) -> None:
+        for copy in self._copies.values():
+            self._device.upload(copy.address, copy.host)
+
+    def down(self) -> None:
+        self._device.wait()
+        for copy in self._copies.values():
+            self._device.download(copy.host, copy.address)
+
+    def around(self, runs: Sequence[Callable[[], None]]) -> Run:
+        """All of them on the device copies, which come from the host's arrays and go back there."""
+
+        def run() -> None:
+            self.up()
+            for each in runs:
+                each()
+            self.down()
+
+        return run
+
+    def launches(self, launches: Launch | Iterable[Launch]) -> Run:
+        """Own kernels with the device copies of their arguments."""
+        bound = [self._bound(each) for each in ([launches] if isinstance(launches, Launch) else launches)]
+
+        def run() -> None:
+            for each in bound:
+                each()
+
+        return run
+
+    def _bound(self, launch: Launch) -> Run:
+        values = []
+        for argument in launch.arguments:
+            argument = argument.array if isinstance(argument, Constant) else argument
+            if argument is None:
+                values.append(ctypes.create_string_buffer(8))
+            elif isinstance(argument, np.ndarray):
+                values.append(ctypes.create_string_buffer(self.address(argument).to_bytes(8, "little"), 8))
+            else:
+                values.append(ctypes.create_string_buffer(argument.tobytes(), argument.dtype.itemsize))
+        packed = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(value) for value in values))
+        on = self._device
+
+        def run() -> None:
+            assert len(values) == len(launch.arguments)  # and they stay alive
+            on.launch(launch.kernel, launch.grid, launch.block, ctypes.addressof(packed))
+
+        return run
+
+    def own(self, op: type) -> Kernel:
+        """An operator of mpibow's own kernels, whose runs stay on the device: see `around`."""
+        return OWN[op].bound(self.launches)
+
+    def layer(self, kernel: DeviceKernel) -> Kernel:
+        """A layer of cuDNN's, whose runs stay on the device."""
+
+        def bound(half: Callable[[Call], DeviceRun], call: Call) -> Run:
+            scratch = dict(call.scratch)
+            if "workspace" in scratch:
+                place, array = self.address(scratch["workspace"]), scratch["workspace"]
+                scratch["workspace"] = SimpleNamespace(nbytes=array.nbytes, data=SimpleNamespace(ptr=place))
+            run = half(replace(call, scratch=scratch))
+            return lambda: run(self._device.stream)
+
+        back = None if kernel.backward is None else partial(bound, kernel.backward)
+        return Kernel(partial(bound, kernel.forward), back, kernel.buffers, kernel.formats)
+
+    def session(self, plans: Planner | None = None) -> Session:
+        return Session(plans or planner(), self._device.handles, self.address)
+
+    def table(self, precision: Precision, plans: Planner | None = None) -> dict[type, Kernel]:
+        """The whole kernel set; runs stay on the device."""
+        cudnn = {op: self.layer(kernel) for op, kernel in layers(self.session(plans), precision).items()}
+        return {**{op: self.own(op) for op in OWN}, **cudnn}
+
+
+def apart(kernel: Kernel, mirror: Mirror) -> Kernel:
+    """A kernel whose every run comes from the host and goes back there."""
+
+    def around(half: Callable[[Call], Run]) -> Callable[[Call], Run]:
+        return lambda call: mirror.around([half(call)])
+
+    return replace(kernel, forward=around(kernel.forward), backward=kernel.backward and around(kernel.backward))
+
+
+def kernels(precision: str, plans: Planner | None = None) -> Kernels:
+    """The `cuda` kernel set for one plan of host arrays: all its steps run on the device, one after the other."""
+    mirror = Mirror()
+
+    def join(runs: Sequence[Run]) -> Sequence[Run]:
+        return [mirror.around(runs)]
+
+    return Kernels(mirror.table(PRECISIONS[precision], plans), fuse=rewrite, join=join)
+
+
+def run_all(launches: Launch | Iterable[Launch], backwards: bool = False) -> None:
+    """As tests.kernels.cuda.host.run_all, on the device, where nobody says in which order blocks run."""
+    mirror = Mirror()
+    run = mirror.launches(launches)
+    mirror.around([run])()
