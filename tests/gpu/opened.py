@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes  # noqa: F401  NumPy knows bfloat16 by it
 import numpy as np
 import pytest
 
@@ -28,6 +29,7 @@ from mpibow.kernels.cuda.plans import Choice, Planner, Target
 from mpibow.kernels.cuda.session import DeviceRun, Handles, Session
 
 PAGE = 4096  # bytes: a device copy lies as its host array does within one of these, so it is as well aligned
+HALVES = ("float16", "bfloat16")
 CUDA: Mapping[str, Any] = {"device": "cuda"}  # the settings of a run on the GPU
 
 
@@ -133,12 +135,15 @@ class Mirror:
     def __init__(self, on: Any = None) -> None:
         self._device, self._copies = on or device(), dict[int, _Copy]()
         self._owners: list[Array] = []  # kept alive: an address must not be another array's later
+        self._narrow: dict[tuple[int, str], tuple[Array, Array]] = {}  # weights, and what they are in 16 bits
 
     def address(self, view: Array, dtype: str = "") -> int:
-        """Where `view` lies on the device, as a DeviceRun's operand of that dtype."""
-        assert not dtype or view.dtype == np.uint8 or view.dtype.name == dtype or view.dtype.itemsize < 4, (
-            f"an array of {view.dtype} where {dtype} is wanted"
-        )
+        """Where `view` lies on the device, as a DeviceRun's operand of that dtype: of float32 in 16 bits its copy."""
+        if dtype in HALVES and view.dtype.name == "float32":
+            key = (view.ctypes.data, dtype)
+            self._narrow.setdefault(key, (view, np.zeros(view.shape, dtype)))
+            view = self._narrow[key][1]
+        assert not dtype or view.dtype.name in (dtype, "uint8"), f"an array of {view.dtype} where {dtype} is wanted"
         if view.size == 0:
             return 0
         owner = view
@@ -156,6 +161,8 @@ class Mirror:
         return _Copy(host, held, start + (low - start) % PAGE)
 
     def up(self) -> None:
+        for wide, narrow in self._narrow.values():
+            narrow[...] = wide
         for copy in self._copies.values():
             self._device.upload(copy.address, copy.host)
 

@@ -82,6 +82,16 @@ def test_types_that_are_not_what_is_wanted() -> None:
         Mirror(OnHost()).address(np.zeros(3), "float32")
 
 
+def test_weights_in_16_bits_are_copies_of_the_newest() -> None:
+    mirror, weights = Mirror(OnHost()), np.ones(4, np.float32)
+    place = mirror.address(weights, "bfloat16")
+    assert place == mirror.address(weights, "bfloat16") != mirror.address(weights, "float32")
+    weights[:] = 1 + 2.0**-9
+    mirror.up()
+    seen = np.ctypeslib.as_array((ctypes.c_uint16 * 4).from_address(place))
+    assert seen.tolist() == [0x3F80] * 4  # 1, to the nearest and even
+
+
 def test_a_launch_goes_there_and_back() -> None:
     """target += scale * source, of the rows in the middle of an array."""
     whole, source, step = np.ones((4, 8), np.float32), np.arange(8, dtype=np.float32), np.zeros(1, flat.STEP)
