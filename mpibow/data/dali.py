@@ -13,6 +13,7 @@ from mpibow.data.imagesize import size_of
 from mpibow.data.photo import alike
 from mpibow.data.recordset import RecordSet
 from mpibow.data.slots import Slot
+from mpibow.device.feed import Feeder
 from mpibow.errors import DamagedRecord, DeviceError, MpibowError
 
 INSTALL = "pip install 'mpibow[dali]'"
@@ -33,36 +34,38 @@ def available() -> str:
 class Dali:
     """Fills slots with images of `data`, (3, size, size) uint8: their windows, decoded and scaled.
 
-    On CPUs (`device` None) samples are what Pillow decodes and `kernels.numpy.resize` scales, to the bit, however they
-    are cut into runs and whatever `threads`, the number of DALI's and of those that scale. A GPU, `device` its number,
-    has an arithmetic of its own. Raw images pass as they are and have no `windows`. A sample that can't be read or
-    decoded is replaced by the one that `damaged` gives, at the same place of the stream and with that place's counter;
-    `damaged` may raise, and without it the damage is raised. Raises DeviceError where DALI or the GPU is not there.
+    On CPUs (`feeder` None) samples are what Pillow decodes and `kernels.numpy.resize` scales, to the bit, however they
+    are cut into runs and whatever `threads`, the number of DALI's and of those that scale. With a feeder its GPU makes
+    them, in the slots there, by an arithmetic of its own (see OnDevice); labels still come from the host. Raw images
+    pass as they are and have no `windows`. A sample that can't be read or decoded is replaced by the one that `damaged`
+    gives, at the same place of the stream and with that place's counter; `damaged` may raise, and without it the damage
+    is raised. Raises DeviceError where DALI or the GPU is not there.
     """
 
     def __init__(
         self, data: RecordSet, windows: Windows | None = None, size: int = 0, *, threads: int,
-        device: int | None = None, samples: int = 64, depth: int = 2,
+        feeder: Feeder | None = None, samples: int = 64, depth: int = 2,
         damaged: Callable[[DamagedRecord], int] | None = None,
     ) -> None:  # fmt: skip
         if missing := available():
             raise DeviceError(f"data.pipeline: dali can't be taken: {missing}")
         self.samples, self.depth = samples, depth
-        self._data, self._threads, self._device, self._damaged = data, threads, device, damaged
+        self._data, self._threads, self._damaged = data, threads, damaged
+        self._device = None if feeder is None else feeder.index
         self._decoder: Decoder
         assert data.shape or windows, "of encoded images windows are taken"
         if data.shape or windows is None:
             self._decoder = Raw(data.dtype)
-        elif device is None:
+        elif feeder is None:
             self._decoder = OnHost(windows, size, threads)
         else:
-            self._decoder = OnDevice(windows, size)
+            self._decoder = OnDevice(windows, size, feeder)
         self._runs: deque[Run] = deque()
         self._most = samples
         try:
             self._pipe = self._built(samples)
         except (RuntimeError, ImportError) as error:
-            where = "CPUs" if device is None else f"GPU {device}"
+            where = "CPUs" if feeder is None else f"GPU {feeder.index}"
             raise DeviceError(f"data.pipeline: dali can't begin on {where}: {error}; set data.pipeline=host") from error
 
     def begin(self, slots: list[Slot]) -> None:
@@ -97,9 +100,9 @@ class Dali:
         self._runs.popleft()
 
     def close(self) -> None:
+        self._decoder.close()
         self._pipe = None  # before what it reads
         self._runs.clear()
-        self._decoder.close()
 
     def _take(self, run: Run, row: int, sample: int) -> None:
         """What is stored of `sample`, or of the one that replaces it, to one row of the run."""

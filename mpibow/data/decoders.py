@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
 from mpibow.data.dataset import Array
 from mpibow.data.slots import Slot
+from mpibow.device.driver import Event, Memory
+from mpibow.device.feed import Feeder
 from mpibow.errors import MpibowError
 from mpibow.kernels.numpy.resize import reach
 
@@ -124,10 +128,15 @@ class OnHost:
 
 
 class OnDevice:
-    """DALI decodes and scales on a GPU, by arithmetic of its own; the images come back to the host."""
+    """DALI decodes and scales on the feeder's GPU, and its images are copied to the slots there: none passes the host.
 
-    def __init__(self, windows: Windows, size: int) -> None:
-        self._windows, self._size = windows, size
+    Windows are those of the host, decoding and scaling are DALI's on a GPU: other bits than on CPUs, though all the
+    same however samples are cut into runs. Its graph was built and its copies tried without a GPU, it never ran on one.
+    """
+
+    def __init__(self, windows: Windows, size: int, feeder: Feeder) -> None:
+        self._windows, self._size, self._feeder = windows, size, feeder
+        self._held: deque[tuple[Event, Any]] = deque()  # what copies under way read
 
     def graph(self, fn: Any, types: Any) -> Any:
         corners = fn.external_source(name="corners", dtype=types.FLOAT, ndim=1, no_copy=True)
@@ -135,7 +144,7 @@ class OnDevice:
             _part(fn, types, "mixed"), size=(self._size, self._size), roi_start=corners[0:2], roi_end=corners[2:4],
             interp_type=types.INTERP_LINEAR, antialias=True,
         )  # fmt: skip
-        return fn.transpose(image, perm=[2, 0, 1]).cpu()
+        return fn.transpose(image, perm=[2, 0, 1])
 
     def plan(self, run: Run) -> None:
         _plan(run, self._windows, self._size)
@@ -143,10 +152,33 @@ class OnDevice:
         run.inputs["corners"] = np.concatenate([start, start + run.windows[:, 2:]], axis=1).astype(np.float32)
 
     def deliver(self, run: Run, outputs: Any) -> None:
-        run.spread("image", np.asarray(outputs.as_tensor()))
+        """Enqueues the copies. The host has seen that the outputs are done; they stay DALI's until the copies are."""
+        feeder, size = self._feeder, 3 * self._size**2
+        addresses = [outputs[i].data_ptr() for i in range(len(run.samples))]
+        first = 0
+        for slot in run.slots:
+            slot.device.open()
+            images, n = slot.device.arrays["image"], len(slot.samples)
+            for begin, end in _in_a_row(addresses[first : first + n], size):
+                source = Memory(addresses[first + begin], (end - begin) * size)
+                feeder.driver.copy(images[begin:end], source, feeder.stream)
+            first += n
+        self._held.append((feeder.stream.record(), outputs))
+        while len(self._held) > 1:
+            self._let_go()
 
     def close(self) -> None:
-        pass
+        while self._held:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        self._held.popleft()[0].synchronise()
+
+
+def _in_a_row(addresses: Sequence[int], size: int) -> list[tuple[int, int]]:
+    """Ranges of those that lie `size` bytes after the one before."""
+    breaks = [i for i in range(1, len(addresses)) if addresses[i] != addresses[i - 1] + size]
+    return list(pairwise([0, *breaks, len(addresses)]))
 
 
 def _plan(run: Run, windows: Windows, size: int) -> None:

@@ -9,10 +9,13 @@ from collections.abc import Callable
 from typing import Protocol
 
 from mpibow.data.dataset import Samples, inputs_of
+from mpibow.data.feeds import AtOnce, Feed
 from mpibow.data.order import samples_at
-from mpibow.data.slots import Slot, arrays_for, fill_counter
+from mpibow.data.slots import Slot, fill_counter
 from mpibow.data.timeline import Timeline
 from mpibow.trace import SILENT, Trace
+
+GLANCE = 1e-3  # seconds from asking whether learners are starved to asking again
 
 
 class Reader(Protocol):
@@ -61,58 +64,90 @@ class Direct:
         pass
 
 
+class Idle:
+    """Reads nothing: the device has what fills the slots."""
+
+    samples, depth = 1, 1
+
+    def begin(self, slots: list[Slot]) -> None:
+        pass
+
+    def end(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
 class Pipeline:
     """Gives the slots of one rank, iteration after iteration; at most `prefetch` iterations are read ahead.
 
     Slot j of an iteration is the j-th run of `batch` samples of the stream, learners numbered over all ranks. What is
     read for iteration t is laid down by `timeline(t)`; a change must be announced more than `prefetch` iterations
-    before it begins, so nothing that was read is ever thrown away. `waited` is the seconds its callers waited.
+    before it begins, so nothing that was read is ever thrown away. `feed` takes slots to where learners read them.
     """
 
     def __init__(
         self, data: Samples, reader: Reader, timeline: Callable[[], Timeline], *,
-        rank: int, iteration: int, seed: int, prefetch: int, trace: Trace = SILENT,
+        rank: int, iteration: int, seed: int, prefetch: int, trace: Trace = SILENT, feed: Feed | None = None,
     ) -> None:  # fmt: skip
         self._data, self._reader, self._timeline = data, reader, timeline
+        self._feed = feed or AtOnce(data)
         self._rank, self._seed, self._prefetch, self._trace = rank, seed, prefetch, trace
         self._next, self._planned = iteration, iteration
         self._waiting: deque[Slot] = deque()  # planned, in no run yet
         self._wanted = 0  # samples of them
-        self._runs: deque[int] = deque()  # slots of every run under way
+        self._runs: deque[list[Slot]] = deque()  # slots of every run under way
         self._iterations: deque[list[Slot]] = deque()  # not ready yet
         self._filled = 0  # slots of them that are
         self._ready: deque[list[Slot]] = deque()
-        self._free: list[Slot] = []
+        self._free: deque[Slot] = deque()
         self._state = threading.Condition()
         self._error: BaseException | None = None
         self._closed = False
-        self.waited = 0.0
+        self._waited = 0.0
         self._thread = threading.Thread(target=self._serve, name="pipeline", daemon=True)
         self._thread.start()
 
     def next(self) -> list[Slot]:
         """The slots of the next iteration, one a learner of this rank. Raises what reading raised."""
-        begin = time.perf_counter()
         with self._state:
             if not self._ready:
-                self._state.wait_for(lambda: self._ready or self._error is not None or self._closed)
+                self._await()
             if not self._ready:
                 assert self._error is not None, "next() after close()"
                 raise self._error
             slots = self._ready.popleft()
             self._next += 1
             self._state.notify_all()
-        self.waited += time.perf_counter() - begin
         return slots
 
+    def _await(self) -> None:
+        """Returns when next() can go on. The time counts from when learners have nothing else to do."""
+        begin = None
+        while not self._ready and self._error is None and not self._closed:
+            if begin is None and self._feed.starved():
+                begin = time.perf_counter()
+            self._state.wait(GLANCE if begin is None else None)
+        if begin is not None:
+            self._waited += time.perf_counter() - begin
+
+    @property
+    def waited(self) -> float:
+        """Seconds that learners waited so far."""
+        return self._feed.waited(self._waited)
+
     def close(self) -> None:
+        """Learners must be done with their slots."""
         with self._state:
             self._closed = True
             self._state.notify_all()
         self._thread.join()
+        self._feed.close()
 
     def _serve(self) -> None:
         try:
+            self._feed.attach()
             while self._plan():
                 while len(self._runs) < self._reader.depth and self._worth_a_run():
                     self._begin()
@@ -153,11 +188,13 @@ class Pipeline:
         while self._waiting and (len(slots) + 1) * len(slots[0].samples) <= room:
             slots.append(self._waiting.popleft())
         self._wanted -= len(slots) * len(slots[0].samples)
-        self._runs.append(len(slots))
+        self._runs.append(slots)
         self._reader.begin(slots)
 
-    def _deliver(self, filled: int) -> None:
-        self._filled += filled
+    def _deliver(self, filled: list[Slot]) -> None:
+        for slot in filled:
+            self._feed.deliver(slot)
+        self._filled += len(filled)
         with self._state:
             while self._iterations and self._filled >= len(self._iterations[0]):
                 slots = self._iterations.popleft()
@@ -174,16 +211,19 @@ class Pipeline:
         for j in range(counts[self._rank]):
             slot = self._slot(batch)
             slot.epochs, slot.samples = samples_at(start + j * batch, batch, self._data.count, self._seed)
+            slot.beside = counts[self._rank]
             fill_counter(slot.arrays["counter"], self._seed, slot.epochs, slot.samples)
             slots.append(slot)
         return slots
 
     def _slot(self, batch: int) -> Slot:
-        """A free slot, or a new one: the ring is as large as it ever had to be."""
+        """The slot that has been free for longest, or a new one: the ring is as large as it ever had to be."""
         with self._state:
-            if self._free:
-                return self._free.pop()
-        slot = Slot(arrays_for(self._data, batch), lambda: None)
+            free = self._free.popleft() if self._free else None
+        if free is not None:
+            self._feed.renew(free)
+            return free
+        slot = self._feed.slot(batch)
 
         def release() -> None:
             with self._state:

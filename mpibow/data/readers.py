@@ -11,12 +11,15 @@ import psutil
 
 from mpibow.data import dali
 from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import NamedSamples, Samples
+from mpibow.data.dataset import Dataset, NamedSamples, Samples
 from mpibow.data.decoded import Decode, Decoded
-from mpibow.data.pipeline import Direct, Reader
+from mpibow.data.deviceset import Bind, DeviceSet
+from mpibow.data.feeds import ALL_BUT_IMAGES, ONLY_COUNTERS, AtOnce, Feed, ToGpu
+from mpibow.data.pipeline import Direct, Idle, Reader
 from mpibow.data.recordset import RecordSet
 from mpibow.data.resident import Resident
 from mpibow.data.settings import Auto, Kind, Wanted
+from mpibow.device.feed import Feeder
 from mpibow.errors import ConfigError
 
 AHEAD = 3 * 64  # samples that prefetch: auto makes ready of data read in runs: two runs under way, one being used
@@ -27,23 +30,28 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class Facts:
-    """What one rank sees: what DALI lacks ('' if nothing), the node's free bytes and ranks."""
+    """What one rank sees: what DALI lacks ('' if nothing), the node's free bytes and ranks.
+
+    `device` is None, or the bytes that are free on the rank's GPU, divided by the ranks that share it.
+    """
 
     dali: str
     memory: int
     ranks: int
+    device: int | None = None
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A pipeline, and why it was taken, for the log."""
+    """A pipeline, and why it was taken, for the log; `on_device`: a GPU holds or decodes the images."""
 
     kind: Kind
     why: str
+    on_device: bool = False
 
 
-def find_facts(ranks: int) -> Facts:
-    return Facts(dali.available(), psutil.virtual_memory().available, ranks)
+def find_facts(ranks: int, device: int | None = None) -> Facts:
+    return Facts(dali.available(), psutil.virtual_memory().available, ranks, device)
 
 
 def refuse(wanted: Wanted, data: Samples) -> None:
@@ -60,20 +68,36 @@ def refuse(wanted: Wanted, data: Samples) -> None:
 def choose(wanted: Wanted, data: Samples, facts: Sequence[Facts]) -> Choice:
     """The same pipeline for all ranks, a pure function of the `facts` of all. Raises ConfigError."""
     refuse(wanted, data)
-    lacking = _lacking(facts)
+    lacking, gpu = _lacking(facts), all(fact.device is not None for fact in facts)
     if wanted == "dali" and lacking:
         raise ConfigError(f"data.pipeline: dali can't be taken: {lacking}")
-    if wanted != "auto":
-        return Choice(wanted, "as data.pipeline says")
     if isinstance(data, Decoded):
+        if wanted != "auto":
+            return Choice(wanted, "as data.pipeline says", gpu and wanted == "dali")
         if lacking:
             return Choice("host", f"dali gives the same images faster, but {lacking}")
-        return Choice("dali", "NVIDIA DALI is installed on every rank")
+        return Choice("dali", "NVIDIA DALI is installed on every rank", gpu)
+    if wanted in ("host", "dali"):
+        return Choice(wanted, "as data.pipeline says")
+    if isinstance(data, NamedSamples):
+        return Choice("host", "") if wanted == "auto" else Choice(wanted, "as data.pipeline says")
+    on_device, compared = False, ""
+    if gpu:
+        on_device, compared = _fits(data, [fact.device or 0 for fact in facts], "GPU memory")
+        if on_device:
+            return Choice("resident", compared, on_device=True)
+    if wanted == "resident":
+        return Choice("resident", compared or "as data.pipeline says")
     if not isinstance(data, RecordSet):
-        return Choice("host", "")  # the data are in memory
-    need, share = size_of(data), min(fact.memory // (4 * fact.ranks) for fact in facts)
-    compared = f"{need / MIB:,.1f} MiB, a quarter of a rank's free memory is {share / MIB:,.1f} MiB"
-    return Choice("resident" if need <= share else "host", compared)
+        return Choice("host", compared)  # the data are in memory
+    fits, on_host = _fits(data, [fact.memory // fact.ranks for fact in facts], "memory")
+    return Choice("resident" if fits else "host", f"{compared}, {on_host.partition(', ')[2]}" if compared else on_host)
+
+
+def _fits(data: Dataset, free: Sequence[int], what: str) -> tuple[bool, str]:
+    """Whether the images take at most a quarter of what is free on every rank, and both in words."""
+    need, share = size_of(data), min(free) // 4
+    return need <= share, f"{need / MIB:,.1f} MiB, a quarter of a rank's free {what} is {share / MIB:,.1f} MiB"
 
 
 def _lacking(facts: Sequence[Facts]) -> str:
@@ -85,7 +109,7 @@ def _lacking(facts: Sequence[Facts]) -> str:
     return where + facts[without[0]].dali
 
 
-def size_of(data: RecordSet) -> int:
+def size_of(data: Dataset) -> int:
     """Bytes of all its raw images."""
     return data.count * data.dtype.itemsize * math.prod(data.shape)
 
@@ -105,31 +129,66 @@ def threads_of(wanted: int | Auto, allowed: int, machine: int, ranks: int) -> in
     return max(1, min(own, MOST_THREADS))
 
 
-def open_reader(choice: Choice, data: Samples, damages: Damages, threads: int, device: int | None = None) -> Reader:
-    """The reader chosen. What is to be resident is read now. Raises RecordError where that is damaged."""
+def open_reader(choice: Choice, data: Samples, damages: Damages, threads: int) -> Reader:
+    """The reader chosen, for slots of the host. What is to be resident is read now.
+
+    Raises RecordError where that is damaged.
+    """
     if isinstance(data, NamedSamples):
         return Direct(data)
-    form = "encoded" if isinstance(data, Decoded) else "raw"
-    return READERS[form, choice.kind](data, damages, threads, device)
+    return READERS[_form(data), choice.kind](data, damages, threads)
 
 
-READERS: Mapping[tuple[str, Kind], Callable[[Any, Damages, int, int | None], Reader]] = {
-    ("encoded", "host"): lambda data, damages, threads, device: Decode(data, damages, threads),
-    ("encoded", "dali"): lambda data, damages, threads, device: dali.Dali(
-        data.records, data.windows, data.image.size, threads=threads, device=device, damaged=damages.replaced
-    ),
-    ("raw", "dali"): lambda data, damages, threads, device: dali.Dali(
-        data, threads=threads, device=device, damaged=damages.replaced
-    ),
-    ("raw", "host"): lambda data, damages, threads, device: Direct(Intact(data, damages)),
-    ("raw", "resident"): lambda data, damages, threads, device: Direct(Resident(Intact(data, damages), threads)),
+def open_source(
+    choice: Choice, data: Samples, damages: Damages, threads: int,
+    feeder: Feeder | None = None, bind: Bind | None = None,
+) -> tuple[Reader, Feed]:  # fmt: skip
+    """The reader chosen, and how its slots come to learners: to those of a GPU by its `feeder`.
+
+    `bind` makes of launches what enqueues them. What is to be resident is read now, as by `open_reader`; raises
+    DeviceError where the GPU has no memory for it.
+    """
+    if feeder is None:
+        return open_reader(choice, data, damages, threads), AtOnce(data)
+    if not choice.on_device:
+        return open_reader(choice, data, damages, threads), ToGpu(data, feeder)
+    assert bind is not None
+    return ON_DEVICE[_form(data), choice.kind](data, damages, threads, feeder, bind)
+
+
+def _form(data: Samples) -> str:
+    return "encoded" if isinstance(data, Decoded) else "raw"
+
+
+READERS: Mapping[tuple[str, Kind], Callable[[Any, Damages, int], Reader]] = {
+    ("encoded", "host"): lambda data, damages, threads: Decode(data, damages, threads),
+    ("encoded", "dali"): lambda data, damages, threads: _dali(data, damages, threads),
+    ("raw", "dali"): lambda data, damages, threads: dali.Dali(data, threads=threads, damaged=damages.replaced),
+    ("raw", "host"): lambda data, damages, threads: Direct(Intact(data, damages)),
+    ("raw", "resident"): lambda data, damages, threads: Direct(Resident(Intact(data, damages), threads)),
 }
+
+ON_DEVICE: Mapping[tuple[str, Kind], Callable[[Any, Damages, int, Feeder, Bind], tuple[Reader, Feed]]] = {
+    ("encoded", "dali"): lambda data, damages, threads, feeder, bind: (
+        _dali(data, damages, threads, feeder), ToGpu(data, feeder, ALL_BUT_IMAGES)
+    ),
+    ("raw", "resident"): lambda data, damages, threads, feeder, bind: (
+        Idle(), ToGpu(data, feeder, ONLY_COUNTERS, DeviceSet(Intact(data, damages), threads, feeder, bind).filling)
+    ),
+}  # fmt: skip
+
+
+def _dali(data: Decoded, damages: Damages, threads: int, feeder: Feeder | None = None) -> Reader:
+    return dali.Dali(
+        data.records, data.windows, data.image.size, threads=threads, feeder=feeder, damaged=damages.replaced
+    )
 
 
 def described(choice: Choice, data: Samples, threads: int) -> str:
     """What the log says of it, nothing where there was no choice."""
     used = f" with {threads} thread{'s' * (threads > 1)}" * isinstance(data, Decoded)
-    return f"pipeline: {choice.kind}{used}: {choice.why}" if choice.why else ""
+    where = " on the GPU" * choice.on_device
+    return f"pipeline: {choice.kind}{where}{used}: {choice.why}" if choice.why else ""
 
 
 def remedy(choice: Choice, data: Samples, threads: int) -> str:
@@ -137,6 +196,8 @@ def remedy(choice: Choice, data: Samples, threads: int) -> str:
     if isinstance(data, Decoded):
         other = "" if choice.kind == "dali" else f", or data.pipeline=dali ({dali.INSTALL})"
         return f"set data.workers above {threads} where cores are free, bind more cores to a rank{other}"
+    if choice.kind == "resident" and choice.on_device:
+        return "set prefetch higher"
     if choice.kind == "resident" or not isinstance(data, RecordSet):
         return "set prefetch higher, or leave learners' threads a core less"
     return "set data.pipeline=resident where memory allows, prefetch higher, or copy the data to a faster disk"

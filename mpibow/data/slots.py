@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mpibow.data.dataset import COUNTER, Array, Samples, inputs_of
+from mpibow.data.dataset import COUNTER, Array, Inputs, Samples, inputs_of
+from mpibow.device.driver import Stream
+from mpibow.device.feed import DeviceSlot
 
 
 def _none() -> Array:
@@ -19,20 +21,42 @@ class Slot:
     """One batch by the names of the graph's inputs; `release` gives it back to its ring.
 
     image (b, ...) and label (b,), or what the data set has instead, and counter (b, 4) for random numbers.
+
+    A learner on a device reads device.arrays, in three steps that only enqueue: `await_on` its stream, what reads them,
+    `release_after` its stream, which takes the place of `release`. `arrays` are then what is sent there, the reader's.
     """
 
     arrays: dict[str, Array]
     release: Callable[[], None]
     samples: Array = field(default_factory=_none)  # (b,) which samples these are
     epochs: Array = field(default_factory=_none)  # (b,) and in which epoch each
+    beside: int = 1  # slots of its iteration and rank
+    on_device: DeviceSlot | None = None
+
+    @property
+    def device(self) -> DeviceSlot:
+        assert self.on_device is not None, "a slot of the host"
+        return self.on_device
+
+    def await_on(self, stream: Stream) -> None:
+        """What is enqueued on `stream` from now on finds the slot filled."""
+        self.device.await_on(stream, 1 / self.beside)
+
+    def release_after(self, stream: Stream) -> None:
+        """Gives the slot back: what is enqueued on `stream` so far is all that reads it."""
+        self.device.release(stream)
+        self.release()
+
+
+def specs_of(data: Samples, batch: int) -> Inputs:
+    """Shapes and dtypes of the arrays of a slot for samples of `data`."""
+    inputs = {name: ((batch, *shape), dtype) for name, (shape, dtype) in inputs_of(data).items()}
+    return {**inputs, COUNTER: ((batch, 4), np.dtype(np.uint32))}
 
 
 def arrays_for(data: Samples, batch: int) -> dict[str, Array]:
     """The arrays of a slot for samples of `data`."""
-    arrays: dict[str, Array] = {
-        name: np.zeros((batch, *shape), dtype) for name, (shape, dtype) in inputs_of(data).items()
-    }
-    return {**arrays, COUNTER: np.zeros((batch, 4), np.uint32)}
+    return {name: np.zeros(shape, dtype) for name, (shape, dtype) in specs_of(data, batch).items()}
 
 
 def slot_arrays(batch: int, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> dict[str, Array]:

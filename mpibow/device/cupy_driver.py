@@ -155,8 +155,9 @@ class CupyDriver:
         with _refusals(cupy):
             memory = cupy.cuda.Memory(max(size, 1))
             array = cupy.ndarray((size,), cupy.uint8, memptr=cupy.cuda.MemoryPointer(memory, 0))
-            cupy.cuda.runtime.memset(array.data.ptr, 0, max(size, 1))
-            cupy.cuda.runtime.deviceSynchronize()  # no stream of ours waits for the default one
+            stream = cupy.cuda.Stream(non_blocking=True)  # waits for no learner, as the whole device would
+            cupy.cuda.runtime.memsetAsync(array.data.ptr, 0, max(size, 1), stream.ptr)
+            stream.synchronize()
         return array
 
     def pinned(self, size: int) -> Any:

@@ -26,6 +26,18 @@ class Gpu:
         return f"GPU {self.index} ({self.name}, {self.uuid})"
 
 
+@dataclass(frozen=True)
+class Memory:
+    """Device memory that another library holds: its address and size in bytes. Something to copy from or to."""
+
+    ptr: int
+    nbytes: int
+
+    @property
+    def data(self) -> Memory:
+        return self
+
+
 class OutOfMemory(Exception):
     """The device, or the host for pinned memory, has not enough left."""
 

@@ -419,7 +419,7 @@ def test_resumed_with_given_learners_averaging_restarts(tmp_path: Path) -> None:
 def test_resumed_where_there_is_less_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     every = {"every": "10 iterations", "keep": 100, "best": False}
     killed(auto(tmp_path, checkpoint=every), 250, on(TWO))
-    monkeypatch.setattr("mpibow.session.room_for", lambda *_: 1)
+    monkeypatch.setattr("mpibow.opening.room_for", lambda *_: 1)
     seen = tiny.replay(auto(tmp_path), before=on(TWO), resume="auto")
     assert [len(slots) for slots in seen[0].samples] == [2] * 3 + [1] * 47
     assert summary(tmp_path)["learners"] == [1]

@@ -89,6 +89,7 @@ _FAMILIES: Mapping[str, Mapping[str, Values]] = {  # source -> kernel -> what it
         "one_hot": _of(_INTEGER),
     },
     "layout.cu": {"transpose": _of(_UNIT[1:]), "copy_runs": _of((*_UNIT[1:], "Pack<float, 4>"))},
+    "gather.cu": {"gather": _of((UNITS[1], "Pack<float, 4>"))},
     "factorise.cu": {"squared_errors": _of(_INTEGER, _INTEGER), "gathered": _of(_INTEGER, _INTEGER)},
 }
 

@@ -23,7 +23,10 @@ HEADER = Path(__file__).with_name("host.h")
 COMPILER = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
 FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared", "-x", "c++")
 BUILT = Path(__file__).parents[3] / "build" / "cuda-on-host"
-MOVERS, PACK = ("window", "cutout", "transpose", "copy_runs"), 16  # take any type of a size, or bytes in packs
+MOVERS, PACK = (
+    ("window", "cutout", "transpose", "copy_runs", "gather"),
+    16,
+)  # take any type of a size, or bytes in packs
 GUARD = 256  # bytes on either side of an array
 NO_COMPILER = "no C++ compiler found (c++, g++ or clang++)"
 

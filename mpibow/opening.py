@@ -1,0 +1,228 @@
+"""Opening a run: one rank's parts of it, as a new run has them, or as the checkpoint left them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any
+
+from mpibow.comm.binding import allowed_cores, machine_cores
+from mpibow.comm.communicator import Communicator
+from mpibow.config import dump
+from mpibow.config.schema import Data
+from mpibow.data.damage import Damages, Intact
+from mpibow.data.dataset import NamedSamples
+from mpibow.data.decoded import Decoded
+from mpibow.data.pipeline import Pipeline
+from mpibow.data.readers import choose, described, find_facts, open_reader, prefetch, remedy, threads_of
+from mpibow.data.timeline import Counts
+from mpibow.data.wait import Watch
+from mpibow.graph.graph import Array
+from mpibow.graph.layout import initial_weights
+from mpibow.job import Job, kernels_of
+from mpibow.learn.learner import Learner, bind_learners
+from mpibow.learn.replica import Replicas
+from mpibow.learn.scheduler import Scheduler
+from mpibow.origin import Origin, check_alike, core_warnings, find_origin, first_timeline
+from mpibow.reporter import Reporter, Where
+from mpibow.run.coordinator import Coordinator
+from mpibow.run.evaluate import Evaluator
+from mpibow.run.ledger import Ledger
+from mpibow.run.state import check_fits, read_centre, restore, timeline_of
+from mpibow.run.tuning import Given, Measured, Tuning, free_memory, learner_bytes, room_for
+from mpibow.sync.rules import check_rule, make_rule, most_learners
+from mpibow.sync.synchroniser import Synchroniser
+from mpibow.trace import Trace
+from mpibow.tune import History
+
+
+class Opened:
+    """Every rank has one, alike; session.py opens it, in the order of these methods, and does something with it."""
+
+    def _plan_run(self, job: Job, comm: Communicator, resume: str | None, trace: Trace) -> tuple[Origin, str]:
+        """Where the run begins, and what is to be said. The ranks make sure that they run the same."""
+        note = ""
+        self.job, self.config, self.rank, self.size, self.trace = job, job.config, comm.rank, comm.size, trace
+        for first in (True, False):  # one rank compiles, the others then find it on disk
+            if first == (comm.rank == 0):
+                job.prepare()
+            comm.barrier()
+        self._plan = job.training_plan()
+        self.layout = self._plan.layout
+        self._first = first_timeline(self.config.learners, comm.size, self.config.batch_size)
+        for change in self._first.changes:
+            check_rule(self.config.rule, sum(change.counts))
+        check_alike(comm, dump(self.config) + self.layout.canonical().digest())
+        if len(set(comm.share(self.layout.digest()))) > 1:
+            note = "ranks' kernels want different layouts of the weights: all take the canonical one"
+            self.job = job = replace(job, canonical=True)
+            self._plan = job.training_plan()
+            self.layout = self._plan.layout
+        self._reading = self.config.data or Data("given")
+        facts = comm.share(find_facts(comm.local_size))
+        self._choice = choose(self._reading.pipeline, job.train, facts)
+        return find_origin(job, comm, resume), note
+
+    def _open(self, origin: Origin, comm: Communicator, stack: ExitStack) -> None:
+        """Everything that holds threads, memory or files, as a new run has it or as the checkpoint left it."""
+        config, job, header, path = self.config, self.job, origin.header, origin.checkpoint
+        first = initial_weights(self._plan.statistics, config.seed, config.precision)
+        if header is None or path is None:
+            self.iteration, timeline = 0, self._first
+            centre, statistics = initial_weights(self.layout, config.seed, config.precision), first
+        else:
+            check_fits(path, header, self._identity())
+            self.iteration, timeline = header["iteration"], timeline_of(header, self._started(), self._first)
+            centre, statistics = read_centre(path, self._plan)
+        same = header is not None and [header["started"], header["rule_settings"]] == [
+            self._started(),
+            self._rule(),
+        ]
+        self._prefetch = prefetch(config.prefetch, job.train, config.batch_size)
+        self._threads = threads_of(self._reading.workers, allowed_cores(), machine_cores(), comm.local_size)
+        limit = self._reading.most_damaged
+        self._damages = [Damages(data.name, data.count, limit) for data in (job.train, job.test) if data is not None]
+        self.coordinator = Coordinator(timeline, self._prefetch)
+        evaluation = None if job.test is None else job.evaluation_plan()
+        room = room_for(free_memory(comm.local_size), learner_bytes(self._plan, evaluation), config.tuner.most)
+        self.tuning = self._tuning(comm, room, header if same else None)
+        most = max(room, *(max(change.counts) for change in timeline.changes))
+        self.replicas = Replicas(most, self.layout.size, config.precision, first)
+        self.learners: list[Learner] = []
+        self.scheduler = Scheduler(self.trace)
+        stack.callback(self.scheduler.close)
+        self.rule = make_rule(config.rule, job.kernels.flat, centre.copy())
+        self.synchroniser = Synchroniser(
+            comm, self.rule, self.replicas, partial(self.scheduler.run, name="update"), overlap=config.overlap,
+            trace=self.trace,
+        )  # fmt: skip
+        stack.callback(self.synchroniser.close)
+        self._restarted = ""
+        self._untold = 0  # samples whose losses no all-reduce has carried yet
+        if header is not None and path is not None and same:
+            self.change_learners(tuple(header["counts"]), keep=True)
+            unsent = restore(path, header, comm.rank, centre, self.replicas, self.rule, self.layout)
+            self.synchroniser.unsent, self._untold = unsent, header["untold"]
+        else:
+            self.change_learners(timeline.counts(self.iteration))
+            self.replicas.statistics[...] = statistics
+            if header is not None:
+                then = " + ".join(map(str, header["counts"]))
+                self._restarted = f"learners were {then} or the rule was another: averaging restarts from the centre"
+        self.evaluator = None
+        if job.test is not None and evaluation is not None:
+            test = job.test if isinstance(job.test, NamedSamples) else Intact(job.test, self._damages[1])
+            self.evaluator = Evaluator(evaluation, test, config.loss.ignore)
+        self.ledger = Ledger.of({} if header is None else header["ledger"], config.stop.accuracy)
+        total = None if config.stop.epochs is None else int(config.stop.epochs * job.train.count)
+        self.reporter = Reporter(
+            origin.folder, comm.rank, self.ledger, total, header, self._waits,
+            classes="accuracy" in self._plan.graph.outputs,
+        )  # fmt: skip
+        stack.callback(self.reporter.close)
+        self.saved = path  # the last checkpoint
+
+    def _begin(self, origin: Origin, comm: Communicator, note: str) -> None:
+        """Tells the user what is run, and how."""
+        job, counts = self.job, self.counts
+        self.reporter.start(
+            self.where,
+            job.title,
+            [
+                note,
+                kernels_of(self.config)[1],
+                *core_warnings(comm, counts),
+                *origin.notes,
+                self._restarted,
+                f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {comm.size} rank(s), "
+                f"learners {'auto, now ' * (self.config.learners == 'auto')}{' + '.join(map(str, counts))}, "
+                f"batch {self.config.batch_size}, {job.kernels.about}; "
+                f"{origin.folder}",
+                described(self._choice, job.train, self._threads),
+            ],
+        )
+
+    def _tuning(self, comm: Communicator, room: int, header: Mapping[str, Any] | None) -> Tuning:
+        """What decides how many learners there are: the settings, or measured times and `room` for so many."""
+        config = self.config
+        if config.learners != "auto":
+            return Given()
+        rooms = comm.share(min(room, most_learners(config.rule, comm.size)))
+        if header is not None and header["tuning"] is not None:
+            return Measured.resumed(header["tuning"], rooms, config.tuner)
+        return Measured(History.begin(comm.size, config.batch_size, rooms), config.tuner)
+
+    def _started(self) -> list[Any]:
+        """With which learners the run began: a resumed run goes on where this is the same."""
+        learners = self.config.learners
+        return [learners, self.size] if isinstance(learners, str) else list(self._first.changes[0].counts)
+
+    def _read(self, stack: ExitStack) -> None:
+        """Begins to read ahead, once the user has been told how."""
+        train, begin = self.job.train, time.perf_counter()
+        reader = open_reader(self._choice, train, self._damages[0], self._threads)
+        if self._choice.kind == "resident":
+            self.reporter.note(f"{train.name}: read into memory in {time.perf_counter() - begin:.1f} s")
+        self.pipeline = Pipeline(
+            train, reader, self.coordinator.timeline,
+            rank=self.rank, iteration=self.iteration, seed=self.config.seed, prefetch=self._prefetch,
+            trace=self.trace,
+        )  # fmt: skip
+        stack.callback(self.pipeline.close)
+        self._watch = Watch(remedy(self._choice, train, self._threads))
+        self.reporter.pause()
+
+    @property
+    def position(self) -> int:
+        """Samples consumed so far, over all ranks and epochs."""
+        return self.coordinator.timeline().position(self.iteration)
+
+    @property
+    def where(self) -> Where:
+        return Where(self.iteration, self.position, self.position / self.job.train.count, self.counts)
+
+    def change_learners(self, counts: Counts, keep: bool = False) -> None:
+        """Replicas, learners and rule for `counts` learners by rank; `keep` where a state is loaded next."""
+        statistics = self.statistics() if self.replicas.count else None
+        self.counts = counts
+        bind_learners(self.learners, self._plan, self.replicas, self.config.update, counts[self.rank])
+        self.replicas.resize(counts[self.rank], statistics)
+        self.rule.begin(self.replicas, sum(counts), keep)
+
+    def statistics(self) -> Array:
+        """The centre's statistics: the mean over all learners."""
+        mean: Array = self.replicas.statistics.sum(axis=0)
+        self.synchroniser.call(lambda comm: comm.allreduce(mean))
+        mean *= mean.dtype.type(1.0 / sum(self.counts))
+        return mean
+
+    def _rule(self) -> dict[str, Any]:
+        rule = asdict(self.config.rule)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in rule.items()}
+
+    def _identity(self) -> dict[str, Any]:
+        """What a checkpoint must have in common with the run that continues it."""
+        return {
+            "seed": self.config.seed,
+            "precision": self.config.precision,
+            "layout": self.layout.canonical().digest(),
+            "train_samples": self.job.train.count,
+        }
+
+    def _input(self) -> dict[str, Any]:
+        """What an evaluation must know of the data that the net was trained on."""
+        data = self.job.train
+        if isinstance(data, NamedSamples):
+            return {"inputs": {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}}
+        assert self.job.scaling is not None
+        kind = {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes}
+        found = {**kind, **self.job.scaling.entries()}
+        return {**found, "image": asdict(data.image)} if isinstance(data, Decoded) else found
+
+    def _waits(self) -> dict[str, float]:
+        sync = self.synchroniser
+        busy = sync.busy if self.size > 1 else 0.0  # one rank sends nothing
+        return {"data_wait": self.pipeline.waited, "sync_wait": sync.waited, "sync_busy": busy}

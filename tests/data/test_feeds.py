@@ -1,0 +1,280 @@
+"""What learners on a GPU find in their slots: the bytes that those of the host do, by copies or by a gather there."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.data.damage import Damages
+from mpibow.data.dataset import Array, ArrayData, Dataset, NamedArrays, Samples, inputs_of
+from mpibow.data.deviceset import DeviceSet
+from mpibow.data.feeds import AtOnce, ToGpu
+from mpibow.data.pipeline import Direct, Idle, Pipeline
+from mpibow.data.readers import Choice, open_source
+from mpibow.data.recordset import open_records, write_records
+from mpibow.data.timeline import fixed
+from mpibow.device.feed import Feeder
+from mpibow.errors import DamagedRecord, DeviceError, RecordError
+from mpibow.kernels.cuda.kernels import Launch
+from tests.device.simulated import SimDriver, SimStream
+from tests.device.test_feed import feeder_on
+from tests.kernels.cuda.host import needs_compiler, run_all
+
+SEED, BATCH, COUNT = 5, 3, 40
+pytestmark = pytest.mark.timeout(60)
+Batches = dict[tuple[int, int], dict[str, list[Any]]]  # by iteration and learner
+HOST, GPU = Choice("host", ""), Choice("resident", "", on_device=True)
+
+
+def bind(launches: Sequence[Launch]) -> Any:
+    """Kernels run on the host, when their turn in the stream comes."""
+
+    def fill(stream: SimStream) -> None:
+        stream.enqueue(lambda: run_all(launches))
+
+    return fill
+
+
+def images(dtype: str = "uint8", shape: tuple[int, ...] = (3, 2, 4)) -> ArrayData:
+    pixels = np.random.default_rng(1).integers(0, 256, (COUNT, *shape)).astype(dtype)
+    return ArrayData(pixels, np.arange(COUNT) * 3 % 11)
+
+
+def on_gpu(
+    choice: Choice, data: Samples, seed: int, *, iterations: int = 9, prefetch: int = 2, damages: Damages | None = None,
+    threads: int = 2, device: int = 0,
+) -> Batches:  # fmt: skip
+    """What learners' streams find, which copy a slot as late as they can; there is one more learner half-way."""
+    driver = SimDriver(seed, device)
+    driver.use(device)
+    feeder = feeder_on(driver)
+    reader, feed = open_source(choice, data, damages or Damages("set", data.count, 0), threads, feeder, bind)
+    at_first = len(driver.machine.waits)
+    timelines = [fixed(BATCH, (2,), 7, 31)]
+    made = Pipeline(
+        data, reader, lambda: timelines[-1], rank=0, iteration=7, seed=SEED, prefetch=prefetch, feed=feed
+    )  # fmt: skip
+    streams: list[Any] = [driver.stream() for _ in range(3)]
+    found: Batches = {}
+
+    def keep(arrays: dict[str, Array], t: int, j: int) -> None:
+        found[t, j] = {name: array.tolist() for name, array in arrays.items()}
+
+    try:
+        for t in range(iterations):
+            slots = made.next()
+            assert [slot.beside for slot in slots] == [len(slots)] * len(slots)
+            for j, slot in enumerate(slots):
+                slot.await_on(streams[j])
+                streams[j].enqueue(lambda slot=slot, t=t, j=j: keep(slot.device.arrays, t, j))
+                slot.release_after(streams[j])
+            if t == iterations // 2:
+                timelines.append(timelines[-1].announce(t + 7 + prefetch + 1, (3,)))
+        assert threading.current_thread().name not in driver.machine.waits[at_first:]
+        driver.machine.finish()
+    finally:
+        made.close()
+    assert list(feeder.memory._blocks) == []
+    return found
+
+
+def on_host(data: Samples, *, iterations: int = 9, prefetch: int = 2, damages: Damages | None = None) -> Batches:
+    reader, feed = open_source(HOST, data, damages or Damages("set", data.count, 0), 1)
+    assert isinstance(feed, AtOnce)
+    timelines = [fixed(BATCH, (2,), 7, 31)]
+    made = Pipeline(data, reader, lambda: timelines[-1], rank=0, iteration=7, seed=SEED, prefetch=prefetch, feed=feed)
+    found: Batches = {}
+    for t in range(iterations):
+        for j, slot in enumerate(made.next()):
+            found[t, j] = {name: array.tolist() for name, array in slot.arrays.items()}
+            slot.release()
+        if t == iterations // 2:
+            timelines.append(timelines[-1].announce(t + 7 + prefetch + 1, (3,)))
+    made.close()
+    return found
+
+
+@pytest.mark.parametrize("prefetch", [1, 3])
+@pytest.mark.parametrize("seed", range(4))
+def test_copied_slots_are_those_of_the_host(seed: int, prefetch: int) -> None:
+    for data in (images(), images("float32")):
+        assert on_gpu(HOST, data, seed, prefetch=prefetch) == on_host(data, prefetch=prefetch)
+
+
+def test_arrays_by_name() -> None:
+    data = NamedArrays({"user": np.arange(COUNT), "rating": np.arange(COUNT) / 4})
+    assert on_gpu(HOST, data, 0) == on_host(data)
+
+
+@needs_compiler
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("dtype", "shape"), [("uint8", (3, 4, 4)), ("uint8", (1, 5, 3)), ("float32", (3, 2, 3))])
+def test_gathered_slots_are_those_of_the_host(dtype: str, shape: tuple[int, ...], seed: int) -> None:
+    """Images of whole packs of 16 bytes, of single bytes, and of 18 floats."""
+    data = images(dtype, shape)
+    assert on_gpu(GPU, data, seed) == on_host(data)
+
+
+@needs_compiler
+def test_another_device_than_the_first() -> None:
+    """The pipeline's thread must use it as well."""
+    assert on_gpu(GPU, images(), 0, device=2) == on_host(images())
+    assert on_gpu(HOST, images(), 0, device=2) == on_host(images())
+
+
+@needs_compiler
+def test_only_counters_go_over() -> None:
+    driver = SimDriver()
+    data = images(shape=(3, 100, 100))
+    reader, feed = open_source(GPU, data, Damages("set", COUNT, 0), 2, feeder_on(driver), bind)
+    assert isinstance(reader, Idle)
+    loaded = driver.copied
+    assert loaded == COUNT * (30_000 + 4)
+    made = Pipeline(data, reader, lambda: fixed(BATCH, (2,)), rank=0, iteration=0, seed=SEED, prefetch=1, feed=feed)
+    slots = made.next()
+    made.close()
+    assert (driver.copied - loaded) % 256 == 0
+    assert driver.copied - loaded <= 2 * 2 * 256
+    assert {name: array.shape for name, array in slots[0].arrays.items()} == {"counter": (BATCH, 4)}
+
+
+@needs_compiler
+@pytest.mark.parametrize("stage", [1, 100, 7 * 24, 1 << 20])
+def test_a_set_is_read_through_page_locked_memory(stage: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces of 1, 4, 7 and all samples, none overwritten before it was copied."""
+    monkeypatch.setattr("mpibow.data.deviceset.STAGE", stage)
+    data = images()
+    for seed in range(5):
+        driver = SimDriver(seed)
+        made = DeviceSet(data, 3, feeder_on(driver), bind)
+        np.testing.assert_array_equal(made._images.reshape(data.images.shape), data.images)
+        np.testing.assert_array_equal(made._labels, data.labels)
+
+
+def test_a_set_that_does_not_fit() -> None:
+    driver = SimDriver(free=900)
+    with pytest.raises(DeviceError) as caught:
+        open_source(GPU, images(), Damages("set", COUNT, 0), 1, feeder_on(driver), bind)
+    assert str(caught.value) == (
+        "GPU 0 (NVIDIA H100, GPU-0000): 960 B for the images of arrays do not fit: 900 B of 1.0 GiB are free, "
+        "1024.0 MiB are others' or CUDA's own: set data.pipeline=host"
+    )
+
+
+@needs_compiler
+def test_damaged_samples_are_replaced_on_the_device(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (COUNT, 3, 4, 4), dtype=np.uint8)
+    write_records(tmp_path / "a", zip(pixels, np.arange(COUNT) % 7, strict=True), classes=7)
+    file = tmp_path / "a/a-00000.mpr"
+    content = bytearray(file.read_bytes())
+    content[64 + 48 * 11] ^= 1
+    file.write_bytes(content)
+    data = open_records(tmp_path / "a")
+    assert on_gpu(GPU, data, 1, damages=Damages("a", COUNT, 1)) == on_host(data, damages=Damages("a", COUNT, 1))
+    with pytest.raises(DamagedRecord, match=r"record 11: checksum is"):
+        on_gpu(GPU, data, 1)
+
+
+def test_an_error_of_the_reader_reaches_the_learners() -> None:
+    class Broken(ArrayData):
+        def read(self, samples: Array, images: Array, labels: Array) -> None:
+            raise RecordError("broken")
+
+    data, feeder = Broken(np.zeros((9, 1, 2, 2)), np.zeros(9, int)), feeder_on(SimDriver())
+    made = Pipeline(
+        data, Direct(data), lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=2,
+        feed=ToGpu(data, feeder),
+    )  # fmt: skip
+    with pytest.raises(RecordError, match=r"^broken$"):
+        made.next()
+    made.close()
+
+
+def test_no_memory_for_slots_is_said_by_next() -> None:
+    data, feeder = images(), feeder_on(SimDriver(free=100))
+    made = Pipeline(
+        data, Direct(data), lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=2,
+        feed=ToGpu(data, feeder),
+    )  # fmt: skip
+    with pytest.raises(DeviceError, match=r"KiB for slots 0 to 3 do not fit: .*: set prefetch lower, or a smaller"):
+        made.next()
+    made.close()
+
+
+class Held(Direct):
+    """Reads on only when told to."""
+
+    def __init__(self, data: Dataset) -> None:
+        super().__init__(data)
+        self.go = threading.Event()
+
+    def end(self) -> None:
+        assert self.go.wait(10)
+        super().end()
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_host_that_waits_while_learners_compute_has_not_waited_for_data(timed: bool) -> None:
+    """And of what a stream waited for, by events' times, a host's wait is no part."""
+    driver, data = SimDriver(), images()
+    feeder, reader = feeder_on(driver, timed=timed), Held(data)
+    busy: Any = driver.stream()
+    feeder._learners[0] = busy
+    waiting = threading.Event()
+    done: list[Any] = []
+
+    def work() -> None:
+        waiting.set()
+        busy.enqueue(work)  # for ever
+
+    busy.enqueue(work)
+    made = Pipeline(
+        data, reader, lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=1,
+        feed=ToGpu(data, feeder),
+    )  # fmt: skip
+    caller = threading.Thread(target=lambda: done.append(made.next()))
+    caller.start()
+    assert waiting.wait(10)
+    reader.go.set()
+    caller.join(10)
+    assert len(done) == 1
+    assert made.waited == 0
+    busy.queue.clear()
+    made.close()
+
+
+def test_a_host_that_waits_while_learners_do_nothing_has() -> None:
+    driver, data = SimDriver(), images()
+    feeder, reader = feeder_on(driver), Held(data)
+    made = Pipeline(
+        data, reader, lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=1,
+        feed=ToGpu(data, feeder),
+    )  # fmt: skip
+    threading.Timer(0.03, reader.go.set).start()
+    made.next()
+    assert 0.01 < made.waited < 10
+    made.close()
+
+
+def test_what_streams_waited_for_is_what_is_told_where_events_have_times() -> None:
+    class Telling(Feeder):
+        def waited(self) -> float:
+            return 1.25
+
+    data = images()
+    for timed, expected in ((True, 1.25), (False, 7.0)):
+        feeder = feeder_on(SimDriver(), timed=timed)
+        feeder.__class__ = Telling
+        assert ToGpu(data, feeder).waited(7.0) == expected
+
+
+def test_a_slot_of_the_host_has_no_device() -> None:
+    slot = AtOnce(images()).slot(2)
+    with pytest.raises(AssertionError, match=r"^a slot of the host$"):
+        slot.await_on(SimDriver().stream())  # type: ignore[arg-type]
+    assert list(slot.arrays) == [*inputs_of(images()), "counter"]
