@@ -14,9 +14,10 @@ import ml_dtypes  # noqa: F401  NumPy knows bfloat16 by it
 import numpy as np
 import pytest
 
+from mpibow import add, batch_norm, conv2d, dense, dropout, flatten, max_pool2d, relu
 from mpibow.device.driver import Gpu, Refused
 from mpibow.errors import DeviceError
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import Array, Tensor
 from mpibow.graph.kernel import Call, Kernel, Kernels, Run
 from mpibow.kernels.cuda.compile import compiled
 from mpibow.kernels.cuda.kept import Folder
@@ -31,6 +32,19 @@ from mpibow.kernels.cuda.session import DeviceRun, Handles, Session
 PAGE = 4096  # bytes: a device copy lies as its host array does within one of these, so it is as well aligned
 HALVES = ("float16", "bfloat16")
 CUDA: Mapping[str, Any] = {"device": "cuda"}  # the settings of a run on the GPU
+
+
+def on_gpu(**settings: Any) -> dict[str, Any]:
+    """These settings, on the GPU."""
+    return {**CUDA, **settings}
+
+
+def by_eights(image: Tensor) -> Tensor:
+    """A net with layers of every kind whose channels suit 16 bits, too."""
+    x = relu(batch_norm(conv2d(image, 16, 3, padding=1, bias=False)))
+    y = batch_norm(conv2d(relu(batch_norm(conv2d(x, 16, 3, padding=1, bias=False))), 16, 3, padding=1, bias=False))
+    x = max_pool2d(relu(conv2d(relu(add(y, x)), 8, 3, padding=1)), 2)
+    return dense(dropout(flatten(x), 0.1), 3)
 
 
 @cache
