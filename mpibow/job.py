@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.config.strict import check_options
 from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples
@@ -15,11 +16,12 @@ from mpibow.data.digits import ensure_digits
 from mpibow.data.readers import refuse
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.settings import Image
-from mpibow.errors import ConfigError, ShapeError
+from mpibow.errors import ConfigError, DeviceError, ShapeError
+from mpibow.gpus import ON_GPUS, FindGpu, find_gpu
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
-from mpibow.kernels import KernelSet, choose
+from mpibow.kernels import KernelSet, choose, gpu_set
 from mpibow.models import MODELS
 from mpibow.models.classifier import Build, Net, classifier
 from mpibow.models.objective import LossNet, objective
@@ -52,10 +54,11 @@ class Job:
     test: Samples | None
     scaling: Scaling | None = None
     canonical: bool = False  # weights lie as they are saved, whatever the kernels want
+    opened: KernelSet | None = None  # of a GPU: `on_device` opens it
 
     @property
     def kernels(self) -> KernelSet:
-        return kernels_of(self.config)[0]
+        return self.opened or kernels_of(self.config)[0]
 
     @cached_property
     def layout(self) -> Layout:
@@ -80,12 +83,14 @@ class Job:
             return
         self.kernels.prepare()
         for plan in [self.training_plan()] + [self.evaluation_plan()] * (self.test is not None):
-            weights = zeros(plan.layout.size, plan.dtype)
+            weights = zeros(plan.layout.size, plan.weight_dtype)
             plan.bind(weights, weights)
 
     def _plan(self, batch: int, *, training: bool) -> Plan:
         graph = self.build(batch, training)
-        return compile_plan(graph, self.layout, self.kernels, self.config.precision, training=training)
+        return compile_plan(
+            graph, self.layout, self.kernels, self.kernels.dtype(self.config.precision), training=training
+        )
 
 
 def open_job(config: Config, scaling: Scaling | None = None) -> Job:
@@ -121,6 +126,24 @@ def named_net(config: Config, classes: int) -> Net:
 def kernels_of(config: Config) -> tuple[KernelSet, str]:
     """The kernel set of `device`, and what to say of it. Raises DeviceError."""
     return choose(config.device, config.precision, config.onednn.library, config.onednn.winograd)
+
+
+def on_device(job: Job, comm: Communicator, find: FindGpu = find_gpu) -> tuple[Job, str]:
+    """The job with this rank's GPU opened where `device` wants one, and what is to be said. Collective.
+
+    auto takes GPUs where every rank opens one. Raises DeviceError where cuda is asked for by name and cannot be.
+    """
+    config = job.config
+    if config.device not in ("auto", "cuda") or config.precision == "float64" or job.opened is not None:
+        if config.device == "cuda" and config.precision == "float64":
+            raise DeviceError(f"device: cuda computes in {', '.join(ON_GPUS)}, precision is float64")
+        return job, ""
+    gpu, why = find(config, comm)
+    if gpu is None:
+        if config.precision in ON_GPUS[1:]:
+            raise DeviceError(f"precision: {config.precision} is a GPU's, and there is none: {why}")
+        return job, ""
+    return replace(job, opened=gpu_set(gpu)), gpu.note
 
 
 def make_job(

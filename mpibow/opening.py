@@ -11,19 +11,23 @@ from typing import Any
 
 from mpibow.comm.binding import allowed_cores, machine_cores
 from mpibow.comm.communicator import Communicator
+from mpibow.comm.transport import open_transport
 from mpibow.config import dump
 from mpibow.config.schema import Data
 from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import NamedSamples
 from mpibow.data.decoded import Decoded
 from mpibow.data.pipeline import Pipeline
-from mpibow.data.readers import choose, described, find_facts, open_reader, prefetch, remedy, threads_of
+from mpibow.data.readers import choose, described, find_facts, open_source, prefetch, remedy, threads_of
 from mpibow.data.timeline import Counts
 from mpibow.data.wait import Watch
+from mpibow.device.driver import Event
+from mpibow.device.feed import Feeder
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
-from mpibow.job import Job, kernels_of
-from mpibow.learn.learner import Learner, bind_learners
+from mpibow.job import Job, kernels_of, on_device
+from mpibow.learn.learner import AnyLearner, bind_learners
+from mpibow.learn.on_device import DeviceLearner, last_events
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.origin import Origin, check_alike, core_warnings, find_origin, first_timeline
@@ -35,6 +39,7 @@ from mpibow.run.state import check_fits, read_centre, restore, timeline_of
 from mpibow.run.tuning import Given, Measured, Tuning, free_memory, learner_bytes, room_for
 from mpibow.sync.rules import check_rule, make_rule, most_learners
 from mpibow.sync.synchroniser import Synchroniser
+from mpibow.sync.tally import Book, DeviceBook
 from mpibow.trace import Trace
 from mpibow.tune import History
 
@@ -44,8 +49,9 @@ class Opened:
 
     def _plan_run(self, job: Job, comm: Communicator, resume: str | None, trace: Trace) -> tuple[Origin, str]:
         """Where the run begins, and what is to be said. The ranks make sure that they run the same."""
-        note = ""
+        job, note = on_device(job, comm)
         self.job, self.config, self.rank, self.size, self.trace = job, job.config, comm.rank, comm.size, trace
+        self.gpu = job.kernels.gpu
         for first in (True, False):  # one rank compiles, the others then find it on disk
             if first == (comm.rank == 0):
                 job.prepare()
@@ -57,22 +63,31 @@ class Opened:
             check_rule(self.config.rule, sum(change.counts))
         check_alike(comm, dump(self.config) + self.layout.canonical().digest())
         if len(set(comm.share(self.layout.digest()))) > 1:
-            note = "ranks' kernels want different layouts of the weights: all take the canonical one"
+            note = f"{note}\nranks' kernels want different layouts of the weights: all take the canonical one".strip()
             self.job = job = replace(job, canonical=True)
             self._plan = job.training_plan()
             self.layout = self._plan.layout
         self._reading = self.config.data or Data("given")
-        facts = comm.share(find_facts(comm.local_size))
+        free = None if self.gpu is None else self.gpu.free(comm)
+        facts = comm.share(find_facts(comm.local_size, free))
         self._choice = choose(self._reading.pipeline, job.train, facts)
+        self.comm: Communicator = comm
+        if self.gpu is not None and comm.size > 1:
+            machine = self.gpu.machine
+            self.comm, more = open_transport(
+                comm, machine.driver, machine.stream, transport=self.config.transport, shared=machine.found.shared
+            )
+            note = f"{note}\n{more}".strip()
         return find_origin(job, comm, resume), note
 
     def _open(self, origin: Origin, comm: Communicator, stack: ExitStack) -> None:
         """Everything that holds threads, memory or files, as a new run has it or as the checkpoint left it."""
         config, job, header, path = self.config, self.job, origin.header, origin.checkpoint
-        first = initial_weights(self._plan.statistics, config.seed, config.precision)
+        dtype, gpu, flat = self._plan.weight_dtype, self.gpu, job.kernels.flat
+        first = initial_weights(self._plan.statistics, config.seed, dtype)
         if header is None or path is None:
             self.iteration, timeline = 0, self._first
-            centre, statistics = initial_weights(self.layout, config.seed, config.precision), first
+            centre, statistics = initial_weights(self.layout, config.seed, dtype), first
         else:
             check_fits(path, header, self._identity())
             self.iteration, timeline = header["iteration"], timeline_of(header, self._started(), self._first)
@@ -87,35 +102,43 @@ class Opened:
         self._damages = [Damages(data.name, data.count, limit) for data in (job.train, job.test) if data is not None]
         self.coordinator = Coordinator(timeline, self._prefetch)
         evaluation = None if job.test is None else job.evaluation_plan()
-        room = room_for(free_memory(comm.local_size), learner_bytes(self._plan, evaluation), config.tuner.most)
+        free = free_memory(comm.local_size) if gpu is None else gpu.free(comm)
+        room = room_for(free, learner_bytes(self._plan, evaluation), config.tuner.most)
         self.tuning = self._tuning(comm, room, header if same else None)
-        most = max(room, *(max(change.counts) for change in timeline.changes))
-        self.replicas = Replicas(most, self.layout.size, config.precision, first)
-        self.learners: list[Learner] = []
-        self.scheduler = Scheduler(self.trace)
+        most = max(change.counts[comm.rank] for change in timeline.changes)
+        if gpu is None or config.learners == "auto":  # on the host what nobody touches takes no memory
+            most = max(room, most)
+        self.replicas = Replicas(most, self.layout.size, dtype, first, flat)
+        if gpu is not None:
+            gpu.flat.learners(self.replicas.all_gradients)
+        self.learners: list[AnyLearner] = []
+        self.scheduler = Scheduler(self.trace, apart=gpu is None)
         stack.callback(self.scheduler.close)
         self.rule = make_rule(config.rule, job.kernels.flat, centre.copy())
         self.synchroniser = Synchroniser(
-            comm, self.rule, self.replicas, partial(self.scheduler.run, name="update"), overlap=config.overlap,
-            trace=self.trace,
+            self.comm, self.rule, self.replicas, partial(self.scheduler.run, name="update"), overlap=config.overlap,
+            trace=self.trace, book=self._book(),
         )  # fmt: skip
         stack.callback(self.synchroniser.close)
         self._restarted = ""
         self._untold = 0  # samples whose losses no all-reduce has carried yet
         if header is not None and path is not None and same:
             self.change_learners(tuple(header["counts"]), keep=True)
-            unsent = restore(path, header, comm.rank, centre, self.replicas, self.rule, self.layout)
-            self.synchroniser.unsent, self._untold = unsent, header["untold"]
+            tally, scale = restore(path, header, comm.rank, centre, self.replicas, self.rule, self.layout)
+            self.synchroniser.book.load(tally)
+            self._untold = header["untold"]
+            if gpu is not None and scale is not None:
+                gpu.load_scale(scale)
         else:
             self.change_learners(timeline.counts(self.iteration))
-            self.replicas.statistics[...] = statistics
+            flat.put(self.replicas.statistics, statistics)
             if header is not None:
                 then = " + ".join(map(str, header["counts"]))
                 self._restarted = f"learners were {then} or the rule was another: averaging restarts from the centre"
         self.evaluator = None
         if job.test is not None and evaluation is not None:
             test = job.test if isinstance(job.test, NamedSamples) else Intact(job.test, self._damages[1])
-            self.evaluator = Evaluator(evaluation, test, config.loss.ignore)
+            self.evaluator = Evaluator(evaluation, test, config.loss.ignore, gpu)
         self.ledger = Ledger.of({} if header is None else header["ledger"], config.stop.accuracy)
         total = None if config.stop.epochs is None else int(config.stop.epochs * job.train.count)
         self.reporter = Reporter(
@@ -133,7 +156,7 @@ class Opened:
             job.title,
             [
                 note,
-                kernels_of(self.config)[1],
+                kernels_of(self.config)[1] if job.opened is None else "",
                 *core_warnings(comm, counts),
                 *origin.notes,
                 self._restarted,
@@ -163,17 +186,39 @@ class Opened:
     def _read(self, stack: ExitStack) -> None:
         """Begins to read ahead, once the user has been told how."""
         train, begin = self.job.train, time.perf_counter()
-        reader = open_reader(self._choice, train, self._damages[0], self._threads)
+        feeder, bind, gpu = None, None, self.gpu
+        if gpu is not None:
+            machine, bind = gpu.machine, gpu.bind
+            feeder = Feeder(machine.driver, machine.found.gpu.index, machine.memory, timed=True)
+        reader, feed = open_source(self._choice, train, self._damages[0], self._threads, feeder, bind)
         if self._choice.kind == "resident":
             self.reporter.note(f"{train.name}: read into memory in {time.perf_counter() - begin:.1f} s")
         self.pipeline = Pipeline(
             train, reader, self.coordinator.timeline,
             rank=self.rank, iteration=self.iteration, seed=self.config.seed, prefetch=self._prefetch,
-            trace=self.trace,
+            trace=self.trace, feed=feed,
         )  # fmt: skip
         stack.callback(self.pipeline.close)
+        if gpu is not None:
+            stack.callback(self._idle)
         self._watch = Watch(remedy(self._choice, train, self._threads))
         self.reporter.pause()
+
+    def _book(self) -> Book | None:
+        """What a GPU's learners report, and how their exchange is awaited."""
+        if self.gpu is None:
+            return None
+        wait = getattr(self.comm, "wait", None) or _synchronise
+        count = lambda: self.replicas.count  # noqa: E731
+        return DeviceBook(self.gpu, self.rule, count, last_events(self.learners, count), wait)
+
+    def _idle(self) -> None:
+        """Nothing is under way on the GPU any more."""
+        for learner in self.learners:
+            if isinstance(learner, DeviceLearner):
+                learner.stream.synchronise()
+        assert self.gpu is not None
+        self.gpu.machine.close()
 
     @property
     def position(self) -> int:
@@ -188,13 +233,13 @@ class Opened:
         """Replicas, learners and rule for `counts` learners by rank; `keep` where a state is loaded next."""
         statistics = self.statistics() if self.replicas.count else None
         self.counts = counts
-        bind_learners(self.learners, self._plan, self.replicas, self.config.update, counts[self.rank])
+        bind_learners(self.learners, self._plan, self.replicas, self.config.update, counts[self.rank], self.gpu)
         self.replicas.resize(counts[self.rank], statistics)
         self.rule.begin(self.replicas, sum(counts), keep)
 
     def statistics(self) -> Array:
         """The centre's statistics: the mean over all learners."""
-        mean: Array = self.replicas.statistics.sum(axis=0)
+        mean: Array = self.job.kernels.flat.host(self.replicas.statistics).sum(axis=0)
         self.synchroniser.call(lambda comm: comm.allreduce(mean))
         mean *= mean.dtype.type(1.0 / sum(self.counts))
         return mean
@@ -226,3 +271,7 @@ class Opened:
         sync = self.synchroniser
         busy = sync.busy if self.size > 1 else 0.0  # one rank sends nothing
         return {"data_wait": self.pipeline.waited, "sync_wait": sync.waited, "sync_busy": busy}
+
+
+def _synchronise(event: Event) -> None:
+    event.synchronise()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -15,9 +15,10 @@ from mpibow.config import dump
 from mpibow.data.slots import Slot
 from mpibow.data.timeline import Counts
 from mpibow.errors import DivergedError
+from mpibow.graph.graph import Array
 from mpibow.job import Job
 from mpibow.kernels.passes import Local
-from mpibow.learn.learner import ASSIGNMENTS, Result, bind_learners
+from mpibow.learn.learner import ASSIGNMENTS, Result, Task, bind_learners
 from mpibow.learn.schedules import multiplier
 from mpibow.opening import Opened
 from mpibow.origin import core_limits
@@ -84,6 +85,7 @@ class Session(Opened):
         if counts != self.counts:
             begin = time.perf_counter()
             self.settle()
+            self.check([], self.config.update.lr)  # what came late is of learners that may go now
             self.change_learners(counts)
             self.ledger.changes += 1
             self.reporter.changed(self.where, time.perf_counter() - begin + self._binding)
@@ -96,14 +98,14 @@ class Session(Opened):
         self._began, self._stood = time.perf_counter(), self.synchroniser.waited
         return Local(rate, update.momentum, update.nesterov, update.weight_decay, self.layout.decayed)
 
-    def tasks(self, slots: list[Slot]) -> list[Callable[[], Result]]:
+    def tasks(self, slots: list[Slot]) -> list[Task]:
         """What the learners' threads are to do: one slot each."""
         return ASSIGNMENTS[self.config.assignment](self.learners, slots)
 
     def _bound(self, counts: Counts) -> list[bool]:
         """Whether each rank has memory for its learners, who are bound by then; those that there are stay."""
         try:
-            bind_learners(self.learners, self._plan, self.replicas, self.config.update, counts[self.rank])
+            bind_learners(self.learners, self._plan, self.replicas, self.config.update, counts[self.rank], self.gpu)
         except MemoryError:
             own = False
         else:
@@ -133,12 +135,21 @@ class Session(Opened):
             self.ledger.samples += self._untold
             self._untold = 0
 
-    def check(self, results: list[Result], rate: float) -> list[Result]:
-        """The finite results. A learner whose loss or gradient is not is reset, or ends the run (`on_nan`)."""
+    def check(self, found: Sequence[Result | None], rate: float) -> list[Result]:
+        """The finite results. A learner whose loss or gradient is not is reset, or ends the run (`on_nan`).
+
+        A GPU's are those of the iteration before: what was not finite has made no step.
+        """
+        late = [Result(loss, hits, finite, 0.0) for loss, hits, finite in self.synchroniser.book.late()]
+        results, iteration = [each for each in found if each is not None], self.iteration
+        if late:
+            results, iteration = late, self.iteration - 1
+        if not results:
+            return []
         for i, result in enumerate(results):
-            if result.finite:
+            if result.finite or self._rescaled():
                 continue
-            where = f"iteration {self.iteration}: learner {sum(self.counts[: self.rank]) + i} (rank {self.rank})"
+            where = f"iteration {iteration}: learner {sum(self.counts[: self.rank]) + i} (rank {self.rank})"
             what = f"{where}: loss or gradient is not finite (loss {result.loss:g})"
             if self.config.on_nan == "stop":
                 raise DivergedError(f"{what}; lower update.lr (now {rate:g}), or set on_nan=reset; {self._kept()}")
@@ -155,18 +166,25 @@ class Session(Opened):
         self._barren = 0 if finite else self._barren + 1
         if self._barren == HOPELESS:
             raise DivergedError(
-                f"iteration {self.iteration}: no learner of rank {self.rank} had a finite loss "
+                f"iteration {iteration}: no learner of rank {self.rank} had a finite loss "
                 f"in {HOPELESS} iterations; lower update.lr (now {rate:g}); {self._kept()}"
             )
-        return finite
+        return [] if late else finite  # late ones were entered where they were made
+
+    def _rescaled(self) -> bool:
+        """Whether gradients that are not finite are the loss's scale to be blamed for, which is halved then."""
+        return self.gpu is not None and self.gpu.scale is not None and self.gpu.scale_is_large()
 
     def _check_centre(self) -> None:
         """A centre that is not finite heals no learner, and is not worth a checkpoint."""
-        if not np.isfinite(self.rule.centre).all():
+        if not np.isfinite(self._host(self.rule.centre)).all():
             rate = self.config.update.lr
             raise DivergedError(
                 f"iteration {self.iteration}: the centre is not finite; lower update.lr (now {rate:g}); {self._kept()}"
             )
+
+    def _host(self, array: Array) -> Array:
+        return self.job.kernels.flat.host(array)
 
     def _kept(self) -> str:
         return f"the last checkpoint is {self.saved}" if self.saved else "there is no checkpoint yet"
@@ -214,7 +232,7 @@ class Session(Opened):
         self.reporter.clock()
         with self.trace.span("evaluation", "evaluate"):
             run = partial(self.scheduler.run, name="evaluate")
-            call, workers = self.synchroniser.call, self.counts[self.rank]
+            call, workers = self.synchroniser.call, self.counts[self.rank] if self.gpu is None else 1
             found = self.evaluator(self.rule.centre, self.statistics(), run, call, workers=workers)
         self.reporter.pause()
         self._tell_damages()
@@ -248,7 +266,8 @@ class Session(Opened):
         with self.trace.span("checkpoint", "save"):
             state = snapshot(
                 header, self._plan, timeline, self.iteration, self.replicas, self.rule, self.statistics(),
-                self.synchroniser.unsent, {} if self.job.scaling is None else self.job.scaling.arrays(),
+                self.synchroniser.book.state(), {} if self.job.scaling is None else self.job.scaling.arrays(),
+                None if self.gpu is None else self.gpu.scale_state(),
             )  # fmt: skip
             self.saved = checkpoint.save(folder, state, self.synchroniser.call)
         if self.rank == 0:
@@ -272,7 +291,7 @@ class Session(Opened):
         self._say(self.trace.end(self.synchroniser.call))
         summary = self._summary(stop)
         self.reporter.end(self.where, summary)
-        return Trained(summary, named(self._plan, self.rule.centre.copy(), self.statistics()))
+        return Trained(summary, named(self._plan, self._host(self.rule.centre).copy(), self.statistics()))
 
     def _say(self, text: str) -> None:
         if text:

@@ -20,6 +20,7 @@ from mpibow.models.settings import Augmentation, Loss, Normalisation
 from mpibow.sync.settings import Independent, Sma, Ssgd
 from mpibow.tune.settings import Tuner
 
+Transport = Literal["auto", "nccl", "mpi", "staged"]
 Count = Annotated[int, AtLeast(1)]
 Positive = Annotated[float, Above(0)]
 Text = Annotated[str, NotEmpty()]
@@ -66,7 +67,9 @@ class Data:
         "half is x / 127.5 - 1",
     ] = "channel"
     augment: Augmentation = field(default_factory=Augmentation)
-    pipeline: Annotated[Wanted, "what fills the slots"] = "auto"
+    pipeline: Annotated[Wanted, "what fills the slots; resident lies on the GPU where it fits, dali decodes there"] = (
+        "auto"
+    )
     workers: Annotated[Auto | Count, "decoding threads of a rank; auto is its cores"] = "auto"
     on_corrupt: Annotated[Literal["error", "skip"], "at a damaged sample: stop, or take the next intact one"] = "error"
     corrupt_limit: Annotated[Count, "so many damaged samples of a rank are skipped, one more ends the run"] = 100
@@ -147,9 +150,22 @@ class Config:
     loss: Loss = field(default_factory=Loss)
     update: Annotated[Sgd, "the local step of a learner"] = field(default_factory=Sgd)
     stop: Annotated[Stop, "when the run ends: at the first that is reached"] = field(default_factory=Stop)
-    device: Annotated[Literal["auto", "onednn", "numpy"], "what computes; auto is the fastest that is there"] = "auto"
+    device: Annotated[
+        Literal["auto", "cuda", "onednn", "numpy"], "what computes; auto is the fastest that is there, a GPU first"
+    ] = "auto"
     onednn: Annotated[OneDnn, "the library of device onednn"] = field(default_factory=OneDnn)
-    precision: Annotated[Literal["float32", "float64"], "of weights and gradients"] = "float32"
+    precision: Annotated[
+        Literal["float32", "float64", "tf32", "bf16", "fp16"],
+        "of what is computed; with tf32, bf16 and fp16, on a GPU, weights stay float32",
+    ] = "float32"
+    share_gpu: Annotated[bool, "several ranks may compute on one GPU; they then average by MPI"] = False
+    transport: Annotated[
+        Transport, "how ranks with GPUs average: NCCL, MPI that takes device memory, or by way of host memory"
+    ] = "auto"
+    graphs: Annotated[bool, "launch a learner's pass on a GPU as one CUDA graph; the same bits without"] = True
+    execution: Annotated[
+        Literal["auto", "streams", "fused"], "learners of a GPU each on a stream of its own, or all in the same kernels"
+    ] = "auto"
     overlap: Annotated[bool, "compute gradients while ranks communicate"] = True
     prefetch: Annotated[
         Auto | Count, "iterations that data is made ready ahead; auto is 2, or more of images that are decoded"

@@ -172,7 +172,8 @@ class OnDevice:
             self._let_go()
 
     def _let_go(self) -> None:
-        self._held.popleft()[0].synchronise()
+        self._held[0][0].synchronise()  # while they are held
+        self._held.popleft()
 
 
 def _in_a_row(addresses: Sequence[int], size: int) -> list[tuple[int, int]]:

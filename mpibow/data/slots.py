@@ -23,7 +23,8 @@ class Slot:
     image (b, ...) and label (b,), or what the data set has instead, and counter (b, 4) for random numbers.
 
     A learner on a device reads device.arrays, in three steps that only enqueue: `await_on` its stream, what reads them,
-    `release_after` its stream, which takes the place of `release`. `arrays` are then what is sent there, the reader's.
+    `release_after` its stream, which takes the place of `release`. One copy of device.block fills a plan's inputs that
+    are laid out as device.packing says. `arrays` are then what is sent there, the reader's.
     """
 
     arrays: dict[str, Array]

@@ -40,6 +40,8 @@ def _refusals(cupy: Any) -> Iterator[None]:
         if "MemoryAllocation" in str(error):
             raise OutOfMemory(str(error)) from None
         raise Refused(str(error)) from None
+    except cupy.cuda.driver.CUDADriverError as error:
+        raise Refused(str(error)) from None
 
 
 class CupyEvent:
@@ -79,7 +81,7 @@ class CupyStream:
             return bool(self.stream.done)
 
     def record(self, *, timed: bool = False) -> CupyEvent:
-        event = self._cupy.cuda.Event(disable_timing=not timed)
+        event = self._cupy.cuda.Event(block=True, disable_timing=not timed)  # who waits for it sleeps
         event.record(self.stream)
         return CupyEvent(event)
 
@@ -174,6 +176,20 @@ class CupyDriver:
         runtime = self._cupy.cuda.runtime
         with _refusals(self._cupy):
             runtime.memcpyAsync(_where(target), _where(source), source.nbytes, runtime.memcpyDefault, stream.pointer)
+
+    def load(self, code: bytes) -> int:
+        with _refusals(self._cupy):
+            return int(self._cupy.cuda.driver.moduleLoadData(code))
+
+    def function(self, module: int, name: str) -> int:
+        with _refusals(self._cupy):
+            return int(self._cupy.cuda.driver.moduleGetFunction(module, name))
+
+    def launch(
+        self, function: int, grid: tuple[int, int, int], block: tuple[int, int, int], parameters: int, stream: Stream
+    ) -> None:
+        with _refusals(self._cupy):
+            self._cupy.cuda.driver.launchKernel(function, *grid, *block, 0, stream.pointer, parameters, 0)
 
 
 def _where(array: Any) -> int:

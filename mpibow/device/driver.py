@@ -124,3 +124,17 @@ class Driver(Protocol):
     def copy(self, target: Any, source: Any, stream: Stream) -> None:
         """Enqueues a copy of as many bytes, to or from the device."""
         ...
+
+    def load(self, code: bytes) -> Any:
+        """A module of compiled kernels."""
+        ...
+
+    def function(self, module: Any, name: str) -> Any:
+        """A kernel of a module, by its name there."""
+        ...
+
+    def launch(
+        self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], parameters: int, stream: Stream
+    ) -> None:
+        """Enqueues a kernel; at the address `parameters` lie those of its parameters, in order."""
+        ...

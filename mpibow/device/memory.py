@@ -11,8 +11,12 @@ UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 ALIGNMENT = 256  # bytes: what cuDNN's fastest kernels ask of an array
 
 
+class DeviceFull(DeviceError, MemoryError):
+    """What does not fit, as a tuner that tries one learner more may ask for."""
+
+
 class DeviceMemory:
-    """Blocks stay until they are released by name. None is taken while an iteration runs."""
+    """Blocks stay until they are released by name. Learners take none while an iteration runs; any thread may."""
 
     def __init__(self, driver: Driver, gpu: Gpu) -> None:
         self._driver, self._gpu = driver, gpu
@@ -21,7 +25,7 @@ class DeviceMemory:
 
     @property
     def held(self) -> int:
-        return sum(block.nbytes for block in self._blocks.values())
+        return sum(block.nbytes for block in list(self._blocks.values()))  # others may take some meanwhile
 
     def block(self, name: str, size: int, remedy: str) -> Any:
         """A device array (size,) of zeroed bytes, aligned, held as `name`: "the arenas of 4 learners".
@@ -32,7 +36,7 @@ class DeviceMemory:
         try:
             block = self._driver.allocate(size)
         except OutOfMemory:
-            raise DeviceError(self._full(name, size, remedy)) from None
+            raise DeviceFull(self._full(name, size, remedy)) from None
         self._blocks[name] = block
         self.peak = max(self.peak, self.held)
         return block
@@ -52,7 +56,7 @@ class DeviceMemory:
 
     def _full(self, name: str, size: int, remedy: str) -> str:
         free, total = self._driver.memory()
-        held = "; ".join(f"{in_words(block.nbytes)} {own}" for own, block in self._blocks.items())
+        held = "; ".join(f"{in_words(block.nbytes)} {own}" for own, block in list(self._blocks.items()))
         others = total - free - self.held
         parts = [f"{in_words(free)} of {in_words(total)} are free"]
         parts += [f"mpibow holds {held}"] if held else []

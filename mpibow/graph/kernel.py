@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Array, Graph, Shape
+from mpibow.graph.memory import zeros
 
 Run = Callable[[], None]  # computes; allocates nothing, asks nothing, decides nothing
 Spec = tuple[Shape, str]  # shape and dtype; FLOAT is the plan's precision
@@ -109,8 +112,12 @@ class Kernels:
     """A library's kernels as a plan takes them.
 
     `fuse` replaces nodes of a graph by fused ones that the library has; `join` turns runs into fewer that do the same.
+    Arrays are made by `zeros`, and host arrays copied into them by `put`. In 16 bits outputs of `wide` are float32.
     """
 
     operators: KernelTable
     fuse: Callable[[Graph, bool], Graph] = same_graph
     join: Callable[[Sequence[Run]], Sequence[Run]] = one_by_one
+    zeros: Callable[..., Any] = zeros
+    put: Callable[[Any, Array], None] = np.copyto
+    wide: tuple[type, ...] = ()

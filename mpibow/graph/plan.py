@@ -14,8 +14,8 @@ from mpibow.graph.formats import Reorder, canonical, physical
 from mpibow.graph.graph import FLOAT, Array, Graph, Node, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernels, Run, Shapes
 from mpibow.graph.layout import Layout, initial_weights, plan_layout, plan_statistics
-from mpibow.graph.memory import Block, lifetimes, peak, place, zeros
-from mpibow.graph.steps import Program, Step, Value, compile_steps, gradient
+from mpibow.graph.memory import Block, lifetimes, peak, place
+from mpibow.graph.steps import Program, Step, Value, compile_steps, gradient, widened
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,16 @@ class Plan:
 
         `statistics` (statistics.size,) starts as the operators say unless given.
         """
-        arena = zeros(self.arena_bytes, "uint8")
+        arena = self.kernels.zeros(self.arena_bytes, "uint8")
         if statistics is None:
-            statistics = initial_weights(self.statistics, 0, self.dtype)
+            statistics = self.kernels.zeros(self.statistics.size, self.weight_dtype)
+            self.kernels.put(statistics, initial_weights(self.statistics, 0, self.weight_dtype))
         return BoundPlan(self, arena, weights, gradients, statistics)
+
+    @property
+    def weight_dtype(self) -> str:
+        """Of weights, gradients and statistics: float32 where `dtype` has 16 bits."""
+        return "float64" if self.dtype == "float64" else "float32"
 
     @property
     def reorders(self) -> list[Step]:
@@ -69,7 +75,10 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
     statistics = plan_statistics(graph)
     arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training)
     graph, shapes = arrangement.graph, dict(arrangement.shapes)
-    program = _reorder_weights(compile_steps(graph, training, arrangement.formats), layout, shapes)
+    program = compile_steps(graph, training, arrangement.formats)
+    if np.dtype(dtype).itemsize < 4:
+        program = widened(program, kernels.wide)
+    program = _reorder_weights(program, layout, shapes)
     buffers: dict[str, Buffers] = {}
     for step in program.steps:
         node = step.node
@@ -125,7 +134,7 @@ def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]
                 wanted = formats.back.get(key, wanted) if "w" in node.op.reads else lies[full]
             if wanted != lies[full]:
                 copy = weights[key] = f"{name} as {wanted} {step.kind}"
-                values[copy] = Value(copy, shape, format=wanted)
+                values[copy] = Value(copy, shape, values[name].dtype, format=wanted)
                 before.append(reorder(name, copy, copy, (lies[full], wanted), shape))
         for key, name in step.gradients.items():
             full, shape = node.full(key), values[name].shape
@@ -133,7 +142,7 @@ def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]
             made = formats.dw.get(key, formats.w.get(key, canonical(shape)))
             if made != lies[full]:
                 copy = gradients[key] = f"{name} as {made}"
-                values[copy] = Value(copy, shape, format=made)
+                values[copy] = Value(copy, shape, values[name].dtype, format=made)
                 after.append(reorder(copy, name, copy, (made, lies[full]), shape))
         steps += [*before, replace(step, weights=weights, gradients=gradients), *after]
     return Program(tuple(steps), values)
@@ -149,8 +158,9 @@ class BoundPlan:
         self.plan = plan
         self._arena = arena
         tensors = plan.graph.tensors
+        zeros = plan.kernels.zeros
         self.inputs = {n: zeros(tensors[n].shape, _dtype(tensors[n].dtype, plan.dtype).name) for n in plan.graph.inputs}
-        self._constants: dict[str, Array] = {}
+        self.constants: dict[str, Array] = {}
         self._weights = plan.layout.views(weights)
         self._gradients = {} if gradients is None else plan.layout.views(gradients)
         self._statistics = plan.statistics.views(statistics)
@@ -199,11 +209,18 @@ class BoundPlan:
         if root in self.inputs:
             return self.inputs[root].reshape(shape)
         if owner.constant is not None:
-            array = self._constants.setdefault(root, np.full(shape, owner.constant, self.plan.dtype))
+            array = self._constant(root, owner.constant, shape, _dtype(owner.dtype, self.plan.dtype))
             return array.reshape(shape)
         if root not in self.plan.offsets:  # a value that no step of this plan touches
             return np.empty(0)
         return self._buffer(root, shape, value.dtype)
+
+    def _constant(self, name: str, value: float, shape: Shape, dtype: np.dtype[np.generic]) -> Array:
+        if name not in self.constants:
+            array: Array = self.plan.kernels.zeros(shape, dtype.name)
+            self.plan.kernels.put(array, np.full(shape, value, dtype))
+            self.constants[name] = array
+        return self.constants[name]
 
     def _buffer(self, name: str, shape: Shape, dtype: str) -> Array:
         size = _bytes(shape, dtype, self.plan.dtype)

@@ -6,13 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from mpibow.errors import DeviceError
 from mpibow.graph.kernel import Kernels
 from mpibow.kernels import numpy as reference
 from mpibow.kernels.numpy import flat
 from mpibow.kernels.passes import FlatKernels
+
+if TYPE_CHECKING:
+    from mpibow.kernels.cuda.opened import Gpu
 
 INSTALL = "pip install 'mpibow[cpu]'"
 
@@ -21,7 +24,8 @@ INSTALL = "pip install 'mpibow[cpu]'"
 class KernelSet(Kernels):
     """One library's kernels: operator -> kernel, and the passes over flat arrays.
 
-    `about` says which library it is; `prepare` compiles the passes, None where nothing is compiled.
+    `about` says which library it is; `prepare` compiles the passes, None where nothing is compiled. `gpu` is what it
+    computes on, None on the host.
     """
 
     name: str
@@ -29,6 +33,11 @@ class KernelSet(Kernels):
     precisions: tuple[str, ...]
     about: str
     prepare: Callable[[], None] | None = None
+    gpu: Gpu | None = None
+
+    def dtype(self, precision: str) -> str:
+        """Of activations, in a config's precision."""
+        return precision if self.gpu is None else self.gpu.precision.io
 
 
 NUMPY = KernelSet(
@@ -66,11 +75,32 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
     )
 
 
+def gpu_set(gpu: Gpu) -> KernelSet:
+    """cuDNN's layers and mpibow's own kernels on a GPU that is opened."""
+    from mpibow.kernels.cuda import table
+    from mpibow.kernels.cuda.listing import rewrite
+
+    return KernelSet(
+        name="cuda",
+        operators=table.operators(gpu.bind, gpu.session, gpu.precision),
+        fuse=rewrite,
+        zeros=table.zeros_of(gpu.machine),
+        put=gpu.machine.put,
+        wide=table.WIDE,
+        flat=cast(FlatKernels, gpu.flat),
+        precisions=("float32", "tf32", "bf16", "fp16"),
+        about=gpu.about,
+        gpu=gpu,
+    )
+
+
 def choose(device: str, precision: str, library: str | None, winograd: bool = True) -> tuple[KernelSet, str]:
     """The kernel set of `device`, and what to say of it: auto takes the fastest that is there.
 
     Raises DeviceError where what is asked for by name is not.
     """
+    if device == "cuda":
+        raise DeviceError("device cuda: computes within a run only; ask for onednn or numpy here")
     if device == "numpy" or (device == "auto" and precision == "float64"):
         return NUMPY, ""
     try:

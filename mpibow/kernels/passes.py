@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
+
+import numpy as np
 
 from mpibow.graph.graph import Array
 
+WHOLE = np.zeros((0, 4), np.int64)  # no gradient is kept as factors
 PIECE = 65536  # elements: what a rule's arrays hold of a piece fits a core's cache
 
 
@@ -23,7 +26,17 @@ class Local:
 
 
 class FlatKernels(Protocol):
-    """One pass each over flat arrays; `mpibow.kernels.numpy.flat` documents and defines them."""
+    """One pass each over flat arrays; `mpibow.kernels.numpy.flat` documents and defines them.
+
+    And where those lie: `zeros` makes one, `put` writes an array, or 0, into one, `host` is what one holds, on the
+    host, `rows_sum` the sum of rows there. `meter` makes the keeper of the gain, where it is not the host's own.
+    """
+
+    zeros: Callable[..., Any]
+    put: Callable[[Any, Any], None]
+    host: Callable[[Any], Array]
+    rows_sum: Callable[[Any], Array]
+    meter: Callable[[], Any] | None
 
     @property
     def chunk(self) -> int:

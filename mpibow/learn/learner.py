@@ -8,12 +8,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from mpibow.data.slots import Slot
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import BoundPlan, Plan
+from mpibow.learn.on_device import DeviceLearner
 from mpibow.learn.replica import Replicas
 from mpibow.learn.settings import Sgd
 
@@ -65,25 +67,35 @@ class Learner:
         return Result(loss, hits, finite, time.perf_counter() - begin)
 
 
-def bind_learners(learners: list[Learner], plan: Plan, replicas: Replicas, update: Sgd, count: int) -> None:
+AnyLearner = Learner | DeviceLearner
+Task = Callable[[], Result | None]  # None: the result comes later
+
+
+def bind_learners(
+    learners: list[AnyLearner], plan: Plan, replicas: Replicas, update: Sgd, count: int, gpu: Any = None
+) -> None:
     """Learners for `count` replicas; those that were bound once stay bound, so a change of number is cheap."""
     while len(learners) < count:
-        weights, gradient, statistics = replicas.row(len(learners))
+        i = len(learners)
+        weights, gradient, statistics = replicas.row(i)
         bound = plan.bind(weights, gradient, statistics)
-        learners.append(Learner(bound, gradient, update.clip_value, update.clip_norm))
+        if gpu is None:
+            learners.append(Learner(bound, gradient, update.clip_value, update.clip_norm))
+        else:
+            learners.append(DeviceLearner(i, bound, gpu, weights, gradient, statistics, update))
 
 
-def first_come(learners: Sequence[Learner], slots: Sequence[Slot]) -> list[Callable[[], Result]]:
+def first_come(learners: Sequence[AnyLearner], slots: Sequence[Slot]) -> list[Task]:
     """Tasks of learners that each take the next slot when they begin, whoever is first (Crossbow, section 4.3)."""
     waiting = deque(slots)
     return [partial(_take, learner, waiting) for learner in learners[: len(slots)]]
 
 
-def _take(learner: Learner, waiting: deque[Slot]) -> Result:
+def _take(learner: AnyLearner, waiting: deque[Slot]) -> Result | None:
     return learner.compute(waiting.popleft())
 
 
-def fixed(learners: Sequence[Learner], slots: Sequence[Slot]) -> list[Callable[[], Result]]:
+def fixed(learners: Sequence[AnyLearner], slots: Sequence[Slot]) -> list[Task]:
     """Tasks of learners that take the slot of their number."""
     return [partial(learner.compute, slot) for learner, slot in zip(learners, slots, strict=False)]
 

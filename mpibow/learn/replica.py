@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.graph.memory import zeros
+from mpibow.kernels.numpy import arrays
 
 
 class Replicas:
@@ -16,12 +18,16 @@ class Replicas:
     and a row's address never changes, so plans stay bound when learners come and go.
     """
 
-    def __init__(self, capacity: int, size: int, dtype: str, statistics: Array | None = None) -> None:
-        """`statistics` (its size,) is what every replica's start from."""
-        self.capacity, self.count = capacity, 0
+    def __init__(
+        self, capacity: int, size: int, dtype: str, statistics: Array | None = None, flat: Any = arrays
+    ) -> None:
+        """`statistics` (its size,) is what every replica's start from; `flat` are the passes over them."""
+        self.capacity, self.count, self._flat = capacity, 0, flat
         self._first = np.zeros(0, dtype) if statistics is None else statistics
-        self._statistics = np.zeros((capacity, self._first.size), dtype)
-        self._weights, self._momenta, self._gradients = (zeros((capacity, size), dtype) for _ in range(3))
+        self._statistics: Array = flat.zeros((capacity, self._first.size), dtype)
+        self._weights: Array = flat.zeros((capacity, size), dtype)
+        self._momenta: Array = flat.zeros((capacity, size), dtype)
+        self._gradients: Array = flat.zeros((capacity, size), dtype)
 
     @property
     def weights(self) -> Array:
@@ -46,17 +52,22 @@ class Replicas:
     def resize(self, count: int, statistics: Array | None = None) -> None:
         """Keeps the first `count` replicas; new ones have momentum 0, `statistics`, and weights that a restart sets."""
         assert 1 <= count <= self.capacity
-        self._momenta[self.count : count] = 0
-        self._statistics[self.count : count] = self._first if statistics is None else statistics
+        self._flat.put(self._momenta[self.count : count], 0)
+        self._flat.put(self._statistics[self.count : count], self._first if statistics is None else statistics)
         self.count = count
 
     def reseed(self, i: int, centre: Array) -> None:
         """Learner i starts again from the centre: momentum 0, the first statistics, nothing learnt this iteration."""
-        np.copyto(self._weights[i], centre)
-        self._momenta[i] = 0
+        self._flat.put(self._weights[i], centre)
+        self._flat.put(self._momenta[i], 0)
         self.leave_out(i)
 
     def leave_out(self, i: int) -> None:
         """Learner i has learnt nothing this iteration; its statistics, which may be spoilt, are the first ones."""
-        self._gradients[i] = 0
-        self._statistics[i] = self._first
+        self._flat.put(self._gradients[i], 0)
+        self._flat.put(self._statistics[i], self._first)
+
+    @property
+    def all_gradients(self) -> Array:
+        """Of all that there is room for."""
+        return self._gradients

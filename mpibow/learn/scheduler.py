@@ -18,8 +18,9 @@ class Scheduler:
     Thread i runs what belongs to learner i, always: assignment is fixed.
     """
 
-    def __init__(self, trace: Trace = SILENT) -> None:
-        self._trace, self._name = trace, ""
+    def __init__(self, trace: Trace = SILENT, *, apart: bool = True) -> None:
+        """Not `apart`: all tasks on the caller's thread, in turn, as they only enqueue."""
+        self._trace, self._name, self._apart = trace, "", apart
         self._inboxes: list[SimpleQueue[Task | None]] = []
         self._outbox: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -29,7 +30,14 @@ class Scheduler:
 
         `name` is what a trace calls them.
         """
-        self._name, first, others = name, tasks[:1], tasks[1:]
+        self._name = name
+        if not self._apart:
+            found = []
+            for i, task in enumerate(tasks):
+                with self._trace.span(f"learner {i}", name):
+                    found.append(task())
+            return found
+        first, others = tasks[:1], tasks[1:]
         while len(self._threads) < len(others):
             self._add()
         for inbox, task in zip(self._inboxes, others, strict=False):

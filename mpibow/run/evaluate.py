@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -36,14 +36,15 @@ class Evaluator:
     Samples whose label is `ignore` are left out.
     """
 
-    def __init__(self, plan: Plan, data: Samples, ignore: int | None = None) -> None:
+    def __init__(self, plan: Plan, data: Samples, ignore: int | None = None, gpu: Any = None) -> None:
         self._data, self._ignore = data, ignore
         self._summed = [name for name in ("loss", "accuracy", "top_k") if name in plan.graph.outputs]
-        self._centre = np.zeros(plan.layout.size, plan.dtype)
+        self._gpu, self._put = gpu, plan.kernels.put
+        self._centre: Array = plan.kernels.zeros(plan.layout.size, plan.weight_dtype)
         self._batch = plan.graph.tensors[plan.graph.inputs[0]].shape[0]
-        self._statistics = np.zeros(plan.statistics.size, plan.dtype)
+        self._statistics: Array = plan.kernels.zeros(plan.statistics.size, plan.weight_dtype)
         self._plan = plan
-        self._plans: list[BoundPlan] = []
+        self._plans: list[Callable[[Mapping[str, Array]], Mapping[str, Array]]] = []
         self._slots: list[dict[str, Array]] = []
 
     def __call__(
@@ -61,10 +62,12 @@ class Evaluator:
         `each` is called with this rank's samples, labels and logits, on the workers' threads.
         """
         begin = time.perf_counter()
-        np.copyto(self._centre, centre)
-        np.copyto(self._statistics, statistics)
+        self._put(self._centre, centre)
+        self._put(self._statistics, statistics)
         while len(self._plans) < workers:
-            self._plans.append(self._plan.bind(self._centre, statistics=self._statistics))
+            bound = self._plan.bind(self._centre, statistics=self._statistics)
+            on_host = partial(_compute, bound)
+            self._plans.append(on_host if self._gpu is None else self._gpu.evaluation(bound, self._centre))
             self._slots.append(arrays_for(self._data, self._batch))
         rank, counts = comm(lambda c: (c.rank, c.share(workers)))  # ranks may differ in workers
         first, numbers = sum(counts[:rank]), sum(counts)
@@ -84,17 +87,23 @@ class Evaluator:
             n = min(self._batch, self._data.count - start)
             samples = np.minimum(np.arange(start, start + self._batch), self._data.count - 1)  # the last one fills up
             read_into(self._data, samples, slot)
-            for name, array in plan.inputs.items():
-                np.copyto(array, slot[name])
-            with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-                plan.run()
+            outputs = plan(slot)
             counted = np.ones(n, bool) if self._ignore is None else slot["label"][:n] != self._ignore
             totals[0] += float(counted.sum())
             for i, name in enumerate(self._summed, 1):
-                totals[i] += float(plan.outputs[name][:n].sum(dtype=np.float64, where=counted))
+                totals[i] += float(outputs[name][:n].sum(dtype=np.float64, where=counted))
             if each is not None:
-                each(samples[:n], slot["label"][:n].copy(), plan.outputs["logits"][:n].copy())
+                each(samples[:n], slot["label"][:n].copy(), outputs["logits"][:n].copy())
         return totals
+
+
+def _compute(plan: BoundPlan, slot: Mapping[str, Array]) -> Mapping[str, Array]:
+    """One batch; the outputs are overwritten by the next."""
+    for name, array in plan.inputs.items():
+        np.copyto(array, slot[name])
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        plan.run()
+    return plan.outputs
 
 
 def due(before: int, after: int, count: int, every: float) -> bool:

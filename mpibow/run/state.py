@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, astuple
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from mpibow.data.timeline import Change, Timeline, fixed
 from mpibow.errors import CheckpointError
@@ -17,7 +15,6 @@ from mpibow.graph.plan import Plan
 from mpibow.learn.replica import Replicas
 from mpibow.run.checkpoint import Snapshot, read_arrays
 from mpibow.sync.rule import Rule, RuleState
-from mpibow.sync.synchroniser import Tally
 
 # What is stored in the canonical layout, so that a run may go on with kernels that want another.
 FLAT = {"weights", "momenta", "mean", "previous", "common", "pending"}
@@ -25,21 +22,22 @@ FLAT = {"weights", "momenta", "mean", "previous", "common", "pending"}
 
 def snapshot(
     header: Mapping[str, Any], plan: Plan, timeline: Timeline, iteration: int, replicas: Replicas, rule: Rule,
-    statistics: Array, unsent: Tally, inputs: Mapping[str, Array],
+    statistics: Array, tally: Array, inputs: Mapping[str, Array], scale: Array | None = None,
 ) -> Snapshot:  # fmt: skip
     """The run before `iteration`, with `header`'s entries beside what is needed here; nothing may be under way.
 
     `statistics` (statistics.size,) are the centre's, `inputs` what an evaluation must know of the training data.
     """
-    state = rule.state()
-    tally = np.array(astuple(unsent), np.float64)
+    state, host = rule.state(), rule.flat.host
     own = {
-        "weights": replicas.weights,
-        "momenta": replicas.momenta,
-        "statistics": replicas.statistics,
+        "weights": host(replicas.weights),
+        "momenta": host(replicas.momenta),
+        "statistics": host(replicas.statistics),
         "tally": tally,
-        **state.own,
+        **({} if scale is None else {"scale": scale}),
     }
+    own |= {key: host(array) for key, array in state.own.items()}
+    shared = {key: host(array) for key, array in state.common.items()}
     stored, lies = plan.layout.canonical(), plan.layout
     entries = {
         **header,
@@ -52,9 +50,9 @@ def snapshot(
     }
     common, own = (
         {key: repack(array, lies, stored) if key in FLAT else array for key, array in arrays.items()}
-        for arrays in (state.common, own)
+        for arrays in (shared, own)
     )
-    return Snapshot(entries, named(plan, rule.centre, statistics), common, own, inputs)
+    return Snapshot(entries, named(plan, host(rule.centre), statistics), common, own, inputs)
 
 
 def named(plan: Plan, centre: Array, statistics: Array) -> dict[str, Array]:
@@ -95,20 +93,25 @@ def from_named(stored: Mapping[str, Array], plan: Plan, path: str) -> tuple[Arra
     shapes = {span.name: span.shape for layout in (plan.layout, plan.statistics) for span in layout.spans}
     if {name: array.shape for name, array in stored.items()} != shapes:
         raise CheckpointError(f"{path}: holds the weights of another model")
-    return plan.layout.packed(stored, plan.dtype), plan.statistics.packed(stored, plan.dtype)
+    dtype = plan.weight_dtype
+    return plan.layout.packed(stored, dtype), plan.statistics.packed(stored, dtype)
 
 
 def restore(
     path: Path, header: Mapping[str, Any], rank: int, centre: Array, replicas: Replicas, rule: Rule, layout: Layout
-) -> Tally:
-    """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were; what is unsent."""
+) -> tuple[Array, Array | None]:
+    """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were.
+
+    What was not sent, as the synchroniser's book wrote it, and the loss's scale, if any.
+    """
     own, common = (
         {key: repack(array, layout.canonical(), layout) if key in FLAT else array for key, array in arrays.items()}
         for arrays in (read_arrays(path, f"rank-{rank}"), read_arrays(path, "common"))
     )
-    replicas.weights[...] = own.pop("weights")
-    replicas.momenta[...] = own.pop("momenta")
-    replicas.statistics[...] = own.pop("statistics")
-    unsent = Tally(*own.pop("tally").tolist())
+    put = rule.flat.put
+    put(replicas.weights, own.pop("weights"))
+    put(replicas.momenta, own.pop("momenta"))
+    put(replicas.statistics, own.pop("statistics"))
+    tally, scale = own.pop("tally"), own.pop("scale", None)
     rule.load(centre, RuleState(common, own, header["rule"]))
-    return unsent
+    return tally, scale

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from typing import Any, Protocol
 
+from mpibow.graph.graph import Array
+from mpibow.kernels.passes import FlatKernels
+
+TAIL = 4  # elements behind the steps: sum |u|^2, and three that the synchroniser fills
 SILENT = 20  # iterations before the averages are trusted
 
 
@@ -50,3 +55,92 @@ def noise_gain(averages: Averages, k: int) -> float:
     below = noise / k + signal
     gain = (noise + signal) / below if below > 0.0 else math.nan
     return min(max(gain, 1.0), float(k)) if math.isfinite(gain) else 1.0
+
+
+class Meter(Protocol):
+    """Keeps the gain of one rank, where its flat arrays are. All ranks' are alike: they follow the same sums."""
+
+    @property
+    def gain(self) -> float:
+        """As it is known on the host."""
+        ...
+
+    @property
+    def common(self) -> Any:
+        """What the common step is of the sum of the steps: (gain - 1) / k, as a pass takes it."""
+        ...
+
+    def whole(self, k: int) -> Any:
+        """What the mean moves by with it: 1 / k + (gain - 1) / k."""
+        ...
+
+    def send(self, squares: Any, total: Any, size: int) -> None:
+        """total[size] <- the sum of squares (chunks,)."""
+        ...
+
+    def follow(self, k: int, rate: float, *, own: Any = None, total: Any = None) -> None:
+        """After an iteration, from the chunks' sums `own` (chunks, 2), or from `total` as ranks have added it up."""
+        ...
+
+    def load(self, k: int, fixed: float | None, gain: float, averages: tuple[float, float, float, int]) -> None:
+        """k learners, a gain that is fixed or, where None, measured; `gain` is the one that was used last."""
+        ...
+
+    def state(self) -> tuple[float, tuple[float, float, float, int]]:
+        """The gain and the averages, to be loaded again."""
+        ...
+
+    def see(self) -> None:
+        """After the passes that still read the gain of before: what follows it, and brings it to the host, begins."""
+        ...
+
+    def seen(self) -> None:
+        """That is over."""
+        ...
+
+
+class HostMeter:
+    """In Python's numbers."""
+
+    def __init__(self, flat: FlatKernels) -> None:
+        self._flat = flat
+        self.averages, self.gain = Averages(), 1.0
+        self._k: int = 1
+        self._fixed: float | None = 1.0
+
+    @property
+    def common(self) -> float:
+        used = self.gain if self._fixed is None else self._fixed
+        return (used - 1.0) / self._k
+
+    def whole(self, k: int) -> float:
+        return 1.0 / k + self.common
+
+    def send(self, squares: Array, total: Array, size: int) -> None:
+        total[size] = sum(squares.tolist())  # in chunk order, whoever computed them
+
+    def follow(self, k: int, rate: float, *, own: Array | None = None, total: Array | None = None) -> None:
+        if self._fixed is not None:
+            self.gain = self._fixed
+            return
+        if own is not None:
+            squares, square = own.sum(axis=0).tolist()
+        else:
+            assert total is not None
+            size = total.size - TAIL
+            squares, square = float(total[size]), self._flat.squared_norm(total[:size])
+        self.averages = follow(self.averages, k, squares / k, square / k**2, rate)
+        self.gain = noise_gain(self.averages, k)
+
+    def load(self, k: int, fixed: float | None, gain: float, averages: tuple[float, float, float, int]) -> None:
+        self._k, self._fixed = k, fixed
+        self.gain, self.averages = gain, Averages(*averages)
+
+    def state(self) -> tuple[float, tuple[float, float, float, int]]:
+        return self.gain, astuple(self.averages)
+
+    def see(self) -> None:
+        pass
+
+    def seen(self) -> None:
+        pass

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of
+from mpibow.sync.gain import Meter
 from mpibow.sync.rule import TAIL, Rows, RuleState
 from mpibow.sync.settings import Independent
 
@@ -27,10 +26,11 @@ class IndependentRule:
     follows: bool = False
     deferred: bool = True
     gain: float = 1.0
+    meter: Meter | None = None
 
     def __post_init__(self) -> None:
         self.chunk, self.chunks = self.flat.chunk, chunks_of(self.mean.size, self.flat.chunk)
-        self._tail = np.zeros(TAIL, self.mean.dtype)
+        self._tail = self.flat.zeros(TAIL, self.mean.dtype)
         self._had, self._turn = 0, 0
 
     @property
@@ -40,11 +40,11 @@ class IndependentRule:
     def begin(self, rows: Rows, k: int, keep: bool = False) -> None:
         """New learners start from the centre, as it was last made; the others go on."""
         if not keep:
-            rows.weights[self._had :] = self.mean
+            self.flat.put(rows.weights[self._had :], self.mean)
         self._had = len(rows.weights)
 
     def restart(self, rows: Rows) -> None:
-        rows.weights[...] = self.mean
+        self.flat.put(rows.weights, self.mean)
 
     def update(self, rows: Rows, local: Local, chunks: range) -> None:
         for i in range(len(rows.weights)):
@@ -69,7 +69,7 @@ class IndependentRule:
         return None
 
     def set_mean(self, mean: Array) -> float:
-        np.copyto(self.mean, mean)
+        self.flat.put(self.mean, mean)
         return 0.0  # it follows nothing that it could have drifted from
 
     def shared(self) -> list[Array]:
@@ -79,5 +79,5 @@ class IndependentRule:
         return RuleState({}, {}, {"turn": self._turn})
 
     def load(self, centre: Array, state: RuleState) -> None:
-        np.copyto(self.mean, centre)
+        self.flat.put(self.mean, centre)
         self._turn = state.numbers["turn"]

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import Local
+from mpibow.kernels.passes import FlatKernels, Local
+from mpibow.sync.gain import TAIL as TAIL
+from mpibow.sync.gain import Meter
 
 OnChunks = Callable[[range], None]
-TAIL = 4  # elements behind the steps: sum |u|^2, and three that the synchroniser fills
 
 
 class Rows(Protocol):
@@ -47,6 +48,8 @@ class Rule(Protocol):
     """The update algorithm; see this module's docstring for the order of calls."""
 
     @property
+    def flat(self) -> FlatKernels: ...
+    @property
     def deferred(self) -> bool: ...
     @property
     def uniform(self) -> bool:
@@ -70,6 +73,12 @@ class Rule(Protocol):
 
     @property
     def gain(self) -> float: ...
+
+    @property
+    def meter(self) -> Meter | None:
+        """What keeps the gain, where there is one."""
+        ...
+
     @property
     def centre(self) -> Array: ...
     def begin(self, rows: Rows, k: int, keep: bool = False) -> None: ...

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
+from typing import Any
 
 import numpy as np
 
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of
-from mpibow.sync.gain import Averages, follow, noise_gain
+from mpibow.sync.gain import Averages, HostMeter, Meter
 from mpibow.sync.independent import IndependentRule
 from mpibow.sync.rule import TAIL, OnChunks, Rows, Rule, RuleState
 from mpibow.sync.settings import Independent, Settings, Sma, Ssgd
@@ -31,16 +32,33 @@ class SmaRule:
 
     def __post_init__(self) -> None:
         size, dtype = self.mean.size, self.mean.dtype
-        self._z, self._previous = self.mean.copy(), self.mean.copy()
-        self._total, self._common = (np.zeros(size + TAIL, dtype) for _ in range(2))
+        flat = self.flat
+        self._z, self._previous = (flat.zeros(size, dtype) for _ in range(2))
+        for array in (self._z, self._previous):
+            flat.put(array, self.mean)
+        self._total: Array = flat.zeros(size + TAIL, dtype)
+        self._common: Array = flat.zeros(size + TAIL, dtype)
         self.chunk, self.chunks = self.flat.chunk, chunks_of(size, self.flat.chunk)
-        self._squares = np.zeros(len(self.chunks))
+        self._squares = flat.zeros(len(self.chunks), "float64")
         self._size = size
         self.rule = averaging(self.settings, 1)
-        self.averages, self.gain = Averages(), 1.0
-        self._alone, self._own = False, np.zeros((len(self.chunks), 2))
+        self.meter: Meter = HostMeter(flat) if flat.meter is None else flat.meter()
+        self._alone, self._own = False, flat.zeros((len(self.chunks), 2), "float64")
+        self._load_gain(1.0, Averages())
         self._turn, self._fresh = 0, True  # _fresh: nothing is pending, so the next update overwrites the sums
-        self._common_live, self._late, self._extra = False, 0.0, 0.0
+        self._common_live = False
+        # What the common step is of the sum of the steps, of the iteration before or of this one; no number on a GPU.
+        self._late: Any = 0.0
+        self._extra: Any = 0.0
+        self._scale: Any = 1.0
+
+    @property
+    def gain(self) -> float:
+        return self.meter.gain
+
+    @property
+    def averages(self) -> Averages:
+        return Averages(*self.meter.state()[1])
 
     @property
     def deferred(self) -> bool:
@@ -58,20 +76,24 @@ class SmaRule:
         if k != self.rule.k:
             self.rule = averaging(self.settings, k)
             if not keep:
-                self.averages, self.gain = Averages(), 1.0  # n2 depends on k
+                self._load_gain(1.0, Averages())  # n2 depends on k
         if not keep:
-            np.copyto(self.mean, z)
-            np.copyto(self._z, z)
+            self.flat.put(self.mean, z)
+            self.flat.put(self._z, z)
             self.restart(rows)
+
+    def _load_gain(self, gain: float, averages: Averages) -> None:
+        fixed = None if self.rule.gain == "auto" else self.rule.used(1.0)
+        self.meter.load(self.rule.k, fixed, gain, astuple(averages))
 
     def restart(self, rows: Rows) -> None:
         """w_i = W = z_prev = z; the period's counter and the pending steps are 0."""
         if not self.rule.pulled:
-            np.copyto(self.mean, self._z)
-            np.copyto(self._previous, self._z)
-        rows.weights[...] = self.mean
+            self.flat.put(self.mean, self._z)
+            self.flat.put(self._previous, self._z)
+        self.flat.put(rows.weights, self.mean)
         if self.settings.reset_momentum:
-            rows.momenta[...] = 0
+            self.flat.put(rows.momenta, 0)
         self._turn, self._fresh, self._common_live = 0, True, False
 
     def update(self, rows: Rows, local: Local, chunks: range) -> None:
@@ -79,7 +101,7 @@ class SmaRule:
             self.flat.sma_alone(
                 rows.weights, rows.momenta, rows.gradients, self.mean, self._own,
                 local=local, alpha=self.rule.correction if self.rule.on(self._turn) else 0.0,
-                gain=self._gain(), chunks=chunks,
+                gain=self.meter.common, chunks=chunks,
             )  # fmt: skip
             return
         late = self._common_live and self.rule.delay == 1
@@ -87,12 +109,8 @@ class SmaRule:
             rows.weights, rows.momenta, rows.gradients, self._total[: self._size], self._squares,
             self.centre, self._common[: self._size],
             local=local, alpha=self.rule.correction if self.rule.on(self._turn) else 0.0,
-            gain=self._gain() if late else 0.0, begin=self._fresh, chunks=chunks,
+            gain=self.meter.common if late else 0.0, begin=self._fresh, chunks=chunks,
         )  # fmt: skip
-
-    def _gain(self) -> float:
-        """What the common step is of the sum of the steps."""
-        return (self.rule.used(self.gain) - 1.0) / self.rule.k
 
     def outgoing(self) -> Array | None:
         if self._alone:
@@ -100,26 +118,23 @@ class SmaRule:
         self._fresh = self.rule.sends(self._turn)
         if not self._fresh:
             return None
-        self._total[self._size] = sum(self._squares.tolist())  # in chunk order, whoever computed them
+        self.meter.send(self._squares, self._total, self._size)
         return self._total
 
     def received(self, local: Local) -> None:
-        rule, common = self.rule, self._gain()
-        self._late = common if self._common_live and rule.delay == 1 else 0.0
-        self._extra = common if rule.delay == 0 and rule.gain is not None else 0.0
-        if rule.gain == "auto":
-            if self._alone:
-                squares, square = self._own.sum(axis=0).tolist()
-            else:
-                squares = float(self._total[self._size])
-                square = self.flat.squared_norm(self._total[: self._size])
-            self.averages = follow(self.averages, rule.k, squares / rule.k, square / rule.k**2, local.rate)
-        self.gain = rule.used(noise_gain(self.averages, rule.k))
+        rule = self.rule
+        self._late = self.meter.common if self._common_live and rule.delay == 1 else 0.0
+        extra = rule.delay == 0 and rule.gain is not None
+        self._extra, self._scale = (self.meter.common, self.meter.whole(rule.k)) if extra else (0.0, 1.0 / rule.k)
+        if rule.gain is not None:
+            sums = {"own": self._own} if self._alone else {"total": self._total}
+            self.meter.follow(rule.k, local.rate, **sums)
 
     def apply(self, rows: Rows, local: Local) -> OnChunks | None:
         if self._alone:
             return None
-        rule, flat, late, extra = self.rule, self.flat, self._late, self._extra  # with a gain every iteration is sent
+        rule, flat, scale = self.rule, self.flat, self._scale
+        late, extra = self._late, self._extra  # with a gain every iteration is sent
         sent = self._total[: self._size] if self._fresh else None
         common = self._common[: self._size]
         pull = rule.k * rule.alpha if rule.on(self._turn) and not rule.pulled else 0.0
@@ -131,7 +146,7 @@ class SmaRule:
                 flat.add_scaled(self.mean, common, scale=late, chunks=chunks)
             flat.centre_update(
                 self.mean, self._z, self._previous, sent,
-                pull=pull, alpha=rule.alpha, momentum=rule.mu, scale=1.0 / rule.k + extra, chunks=chunks,
+                pull=pull, alpha=rule.alpha, momentum=rule.mu, scale=scale, chunks=chunks,
             )  # fmt: skip
 
         return run
@@ -146,12 +161,14 @@ class SmaRule:
         return None if self._fresh else self._total[: self._size]
 
     def set_mean(self, mean: Array) -> float:
+        own = self.flat.host(self.mean)
         if (steps := self.unsent()) is not None:
-            self.mean += steps * steps.dtype.type(1.0 / self.rule.k)
+            steps = self.flat.host(steps)
+            own = own + steps * steps.dtype.type(1.0 / self.rule.k)
             self._fresh = True
         size = float(np.linalg.norm(mean))
-        drift = float(np.linalg.norm(self.mean - mean)) / size if size else 0.0
-        np.copyto(self.mean, mean)
+        drift = float(np.linalg.norm(own - mean)) / size if size else 0.0
+        self.flat.put(self.mean, mean)
         return drift
 
     def shared(self) -> list[Array]:
@@ -163,23 +180,24 @@ class SmaRule:
         if self._common_live:
             common["common"] = self._common
         own = {} if self._fresh else {"pending": self._total, "squares": self._squares}
-        return RuleState(common, own, {"turn": self._turn, "gain": self.gain, "averages": asdict(self.averages)})
+        gain, averages = self.meter.state()
+        return RuleState(common, own, {"turn": self._turn, "gain": gain, "averages": asdict(Averages(*averages))})
 
     def load(self, centre: Array, state: RuleState) -> None:
-        np.copyto(self._z, centre)
-        np.copyto(self.mean, state.common.get("mean", centre))
-        np.copyto(self._previous, state.common.get("previous", centre))
+        self.flat.put(self._z, centre)
+        self.flat.put(self.mean, state.common.get("mean", centre))
+        self.flat.put(self._previous, state.common.get("previous", centre))
         self._fresh, self._common_live = "pending" not in state.own, "common" in state.common
         if not self._fresh:
-            np.copyto(self._total, state.own["pending"])
+            self.flat.put(self._total, state.own["pending"])
             squares = state.own["squares"]
             if squares.size != self._squares.size:  # of kernels with other chunks; what counts is their sum
                 squares = np.pad([squares.sum()], (0, self._squares.size - 1))
-            np.copyto(self._squares, squares)
+            self.flat.put(self._squares, squares)
         if self._common_live:
-            np.copyto(self._common, state.common["common"])
-        self._turn, self.gain = state.numbers["turn"], state.numbers["gain"]
-        self.averages = Averages(**state.numbers["averages"])
+            self.flat.put(self._common, state.common["common"])
+        self._turn = state.numbers["turn"]
+        self._load_gain(state.numbers["gain"], Averages(**state.numbers["averages"]))
 
 
 @dataclass
@@ -193,11 +211,12 @@ class SsgdRule:
     follows: bool = True
     deferred: bool = False
     gain: float = 1.0
+    meter: Meter | None = None
 
     def __post_init__(self) -> None:
         self._size, self._k = self.mean.size, 1
         self.chunk, self.chunks = self.flat.chunk, chunks_of(self._size, self.flat.chunk)
-        self._total = np.zeros(self._size + TAIL, self.mean.dtype)
+        self._total: Array = self.flat.zeros(self._size + TAIL, self.mean.dtype)
 
     @property
     def centre(self) -> Array:
@@ -210,14 +229,13 @@ class SsgdRule:
             self.restart(rows)
 
     def restart(self, rows: Rows) -> None:
-        rows.weights[...] = self.mean
-        rows.momenta[1:] = rows.momenta[0]
+        self.flat.put(rows.weights, self.mean)
+        self.flat.put(rows.momenta[1:], rows.momenta[0])
 
     def update(self, rows: Rows, local: Local, chunks: range) -> None:
         self.flat.gradient_sum(rows.gradients, self._total[: self._size], chunks=chunks)
 
     def outgoing(self) -> Array | None:
-        self._total[self._size] = 0
         return self._total
 
     def received(self, local: Local) -> None:
@@ -232,7 +250,7 @@ class SsgdRule:
                 rows.weights, rows.momenta, self._total[: self._size], local=local, scale=1.0 / self._k, chunks=chunks
             )
             part = slice(chunks.start * self.flat.chunk, chunks.stop * self.flat.chunk)
-            np.copyto(self.mean[part], rows.weights[0, part])
+            self.flat.put(self.mean[part], rows.weights[0, part])
 
         return run
 
@@ -252,7 +270,7 @@ class SsgdRule:
         return RuleState({}, {}, {})
 
     def load(self, centre: Array, state: RuleState) -> None:
-        np.copyto(self.mean, centre)
+        self.flat.put(self.mean, centre)
 
 
 def averaging(settings: Sma, k: int) -> Averaging:
@@ -294,4 +312,8 @@ RULES: Mapping[type, type[SmaRule] | type[SsgdRule] | type[IndependentRule]] = {
 
 def make_rule(settings: Settings, flat: FlatKernels, initial: Array) -> Rule:
     """The rule of `settings`, its centre at `initial` (size,), which it takes over."""
-    return RULES[type(settings)](settings, flat, initial)  # type: ignore[arg-type]
+    mean = initial
+    if flat.meter is not None:  # the host's array is not where the passes are
+        mean = flat.zeros(initial.size, initial.dtype)
+        flat.put(mean, initial)
+    return RULES[type(settings)](settings, flat, mean)  # type: ignore[arg-type]

@@ -14,24 +14,14 @@ import numpy as np
 from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import Local, pieces, share_of
-from mpibow.sync.rule import TAIL, OnChunks, Rows, Rule
+from mpibow.sync.rule import OnChunks, Rows, Rule
+from mpibow.sync.tally import Book, HostBook
+from mpibow.sync.tally import Tally as Tally
 from mpibow.trace import SILENT, Trace
 
 T = TypeVar("T")
 QUIET = np.errstate(over="ignore", invalid="ignore")  # what overflows, the learners' next losses tell
 Run = Callable[[list[Callable[[], Any]]], Any]  # the scheduler's: all tasks at once, on the learners' threads
-
-
-@dataclass(frozen=True)
-class Tally:
-    """What travels beside the steps: this rank's wish to talk (0 or 1), summed losses and hits; then of all ranks."""
-
-    attention: float = 0.0
-    loss: float = 0.0
-    hits: float = 0.0
-
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.attention + other.attention, self.loss + other.loss, self.hits + other.hits)
 
 
 @dataclass(frozen=True)
@@ -57,19 +47,24 @@ class Inline(Executor):
 class Synchroniser:
     """Owns the one thread that talks to the other ranks. With `overlap` a deferred rule's exchange runs beside compute.
 
-    Overlapped or not, the same calls are made on the same data in the same order: the bits are the same.
+    Overlapped or not, the same calls are made on the same data in the same order: the bits are the same. Where `book`
+    enqueues, all that follows an exchange is enqueued behind it, and the host learns of it when it ends.
     """
 
     def __init__(
-        self, comm: Communicator, rule: Rule, rows: Rows, run: Run, *, overlap: bool, trace: Trace = SILENT
-    ) -> None:
+        self, comm: Communicator, rule: Rule, rows: Rows, run: Run, *, overlap: bool, trace: Trace = SILENT,
+        book: Book | None = None,
+    ) -> None:  # fmt: skip
         self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap
         self._trace = trace
-        self._thread: Executor = ThreadPoolExecutor(1, "communication") if comm.any_thread else Inline()
+        self.book = book or HostBook()
+        attach = self.book.attach
+        self._thread: Executor = (
+            ThreadPoolExecutor(1, "communication", initializer=attach) if comm.any_thread else Inline()
+        )
         self._pending: Future[Tally | None] | None = None
         self._local: Local  # of the exchange under way
         self._owed: OnChunks | None = None  # what the centre waits for
-        self.unsent = Tally()  # of iterations whose steps no all-reduce has carried yet
         # Seconds that exchanges took, other ranks' lateness included, and those of them that learners stood still for.
         # Both are entered where an exchange's end is waited for: 1 - waited / busy is what was hidden behind compute.
         self.waited = self.busy = 0.0
@@ -90,6 +85,7 @@ class Synchroniser:
         What the last exchange owes the centre is done on the way, a piece at a time, while it is in the cache.
         """
         owed, self._owed = self._owed, None
+        self.book.gather()
 
         def work(chunks: range) -> None:
             for part in [chunks] if owed is None else pieces(chunks, self._rule.chunk):
@@ -103,12 +99,17 @@ class Synchroniser:
     def start(self, tally: Tally, local: Local, workers: int) -> None:
         """Begins this iteration's exchange, and ends it where it can't be overlapped."""
         assert self._pending is None
-        self.unsent += tally
         flat = self._rule.outgoing()
-        if flat is not None:
-            flat[-TAIL + 1 :] = (self.unsent.attention, self.unsent.loss, self.unsent.hits)
-            self.unsent = Tally()
+        self.book.enter(tally, flat)
         begin = time.perf_counter()  # where the caller's thread is the one that talks, `submit` is the exchange
+        if self.book.enqueues:
+            issued = self._thread.submit(self._issue, flat, local)
+            self._pending = self._thread.submit(self._close, issued, flat)
+            if not self._rule.deferred:
+                issued.result()  # learners wait for what it enqueues
+            if not self._overlap:
+                self._pending.result()
+            return
         self._pending, self._local = self._thread.submit(self._exchange, flat, local), local
         if not (self._rule.deferred and self._overlap and self._comm.any_thread):
             self._wait(self._pending, begin)
@@ -120,11 +121,13 @@ class Synchroniser:
     def receive(self) -> Tally | None:
         """Ends the exchange under way, if any: the tally of all ranks, if it was sent. The next update may come."""
         if self._pending is None:
+            self.book.join()
             return None
         pending, self._pending = self._pending, None
         self._wait(pending, time.perf_counter())
         tally = pending.result()
-        if self._rule.deferred:
+        self.book.join()
+        if self._rule.deferred and not self.book.enqueues:
             self._owed = self._rule.apply(self._rows, self._local)
         self._rule.advance()
         return tally
@@ -133,7 +136,8 @@ class Synchroniser:
         """Stands still until the exchange has ended, since `begin`; its error is for who asks for its result."""
         with self._trace.span("waiting", "averaging"):
             pending.exception()
-        self.waited += time.perf_counter() - begin
+        if not self.book.enqueues:  # else the device has gone on computing
+            self.waited += time.perf_counter() - begin
         self.busy, self._took = self.busy + self._took, 0.0
 
     @QUIET
@@ -154,7 +158,25 @@ class Synchroniser:
             self._comm.allreduce(flat)
         self._rule.received(local)
         self._took = time.perf_counter() - begin
-        return Tally(*flat[-TAIL + 1 :].tolist())
+        return self.book.close(flat)
+
+    def _issue(self, flat: Array | None, local: Local) -> None:
+        """Enqueues an exchange, and what the centre owes it. Host memory on the way: then it is over on return."""
+        begin = time.perf_counter()
+        if flat is not None:
+            with self._trace.span("communication", "all-reduce"):
+                if self._comm.size > 1:  # a communicator of the host alone knows no device's arrays
+                    self._comm.allreduce(flat, self.book.stream)
+            self._rule.received(local)
+        if (apply := self._rule.apply(self._rows, local)) is not None:
+            apply(self._rule.chunks)
+        self.book.sent(flat)
+        self._took += time.perf_counter() - begin
+
+    def _close(self, issued: Future[None], flat: Array | None) -> Tally | None:
+        issued.result()  # what went wrong there
+        with self._trace.span("communication", "wait"):
+            return self.book.close(flat)
 
     def _on_learners(self, workers: int, work: Callable[[range], None]) -> None:
         chunks = self._rule.chunks
@@ -168,14 +190,15 @@ class Synchroniser:
         Where a rank's bits differ, rank 0's are sent to all.
         """
         assert self._pending is None
-        true = self._rows.weights.sum(axis=0)
+        flat = self._rule.flat
+        true = flat.rows_sum(self._rows.weights)
         for array in (true, self._rule.unsent()):
             if array is not None:
                 self.call(partial(_sum, array=array))
         true *= true.dtype.type(1.0 / k)
         drift, mismatches = self._rule.set_mean(true), 0
         for array in self._rule.shared():
-            if len(set(self.call(partial(_checksums, array=array)))) > 1:
+            if len(set(self.call(partial(_checksums, array=flat.host(array))))) > 1:
                 mismatches += 1
                 self.call(partial(_from_rank_0, array=array))
         if mismatches and self._rule.uniform:
@@ -187,7 +210,8 @@ class Synchroniser:
 
 
 def _sum(comm: Communicator, array: Array) -> None:
-    comm.allreduce(array)
+    if comm.size > 1:
+        comm.allreduce(array)
 
 
 def _checksums(comm: Communicator, array: Array) -> list[int]:

@@ -16,7 +16,6 @@ import pytest
 from mpibow.data import dali
 from mpibow.data.dali import Dali, available
 from mpibow.data.dataset import Array
-from mpibow.data.decoders import OnDevice, Run
 from mpibow.data.order import samples_at
 from mpibow.data.pipeline import Direct, Pipeline
 from mpibow.data.recordset import RecordSet, open_records, write_records
@@ -25,6 +24,8 @@ from mpibow.data.timeline import Timeline, fixed
 from mpibow.data.window import centre_windows, random_windows
 from mpibow.errors import DamagedRecord, DeviceError, RecordError
 from mpibow.kernels.numpy.resize import resize
+from tests.device.simulated import SimDriver
+from tests.device.test_feed import feeder_on
 
 pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install mpibow[dev]")
 needs_dali = pytest.mark.skipif(bool(available()), reason=available())
@@ -400,28 +401,7 @@ def test_where_it_cannot_begin(
     monkeypatch.setattr(Dali, "_built", fail)
     message = rf"^data\.pipeline: dali can't begin on {where}: {error}; set data\.pipeline=host$"
     with pytest.raises(DeviceError, match=message):
-        Dali(jpegs, windows, SIZE, threads=1, device=device)
-
-
-@needs_dali
-def test_the_graph_for_a_gpu_is_one_that_dali_knows() -> None:
-    """Its operators and their arguments; without a GPU it can't be built."""
-    from nvidia.dali import Pipeline as Graph
-    from nvidia.dali import fn, types
-
-    with Graph(batch_size=2, num_threads=1, device_id=0, exec_dynamic=True):
-        assert OnDevice(windows, SIZE).graph(fn, types).device == "cpu"
-
-
-def test_what_a_gpu_is_told() -> None:
-    """Of a 90 x 60 image rows 20 to 68 and columns 0 to 24, scaled to 24: triangles 2 and 1 wide, and one to spare."""
-    run = Run.of([slot_of([0])])
-    run.sides[0], run.images = (90, 60), [np.zeros(5, np.uint8)]
-    OnDevice(lambda sides, counter: np.array([[20.0, 0.0, 48.0, 24.0]]), 24).plan(run)
-    assert list(run.inputs) == ["images", "parts", "corners"]
-    assert run.inputs["parts"].tolist() == [[18, 0, 53, 26]]
-    assert run.inputs["corners"].tolist() == [[2, 0, 50, 24]]
-    assert (run.inputs["parts"].dtype, run.inputs["corners"].dtype) == (np.int32, np.float32)
+        Dali(jpegs, windows, SIZE, threads=1, feeder=None if device is None else feeder_on(SimDriver(device=device)))
 
 
 @needs_dali

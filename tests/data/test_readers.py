@@ -13,6 +13,7 @@ from mpibow.data.dataset import ArrayData, NamedArrays, Samples
 from mpibow.data.decoded import Decode, Decoded
 from mpibow.data.pipeline import Direct
 from mpibow.data.readers import (
+    ON_DEVICE,
     READERS,
     Choice,
     Facts,
@@ -72,6 +73,56 @@ def test_auto(data: dict[str, Samples], name: str, facts: list[Facts], kind: str
     assert choose("auto", data[name], facts[::-1]).kind == kind
 
 
+NEED, FREE = "0.0 MiB, a quarter of a rank's free GPU memory is ", "a quarter of a rank's free memory is "
+
+
+def on_gpu(device: int, memory: int = 8000, missing: str = "") -> Facts:
+    return Facts(missing, memory, 1, device)
+
+
+@pytest.mark.parametrize(
+    ("name", "facts", "choice"),
+    [
+        ("raw", [on_gpu(4000)], Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
+        ("raw", [on_gpu(4000, 0)], Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
+        ("raw", [on_gpu(80 << 30)] * 2, Choice("resident", f"{NEED}20,480.0 MiB", on_device=True)),
+        ("raw", [on_gpu(3999)], Choice("resident", f"{NEED}0.0 MiB, {FREE}0.0 MiB")),
+        ("raw", [on_gpu(80 << 30), on_gpu(3999, 8 << 30)], Choice("resident", f"{NEED}0.0 MiB, {FREE}0.0 MiB")),
+        ("raw", [on_gpu(3999, 3999)], Choice("host", f"{NEED}0.0 MiB, {FREE}0.0 MiB")),
+        ("raw", [on_gpu(80 << 30), FULL], Choice("resident", f"0.0 MiB, {FREE}0.0 MiB")),
+        ("arrays", [on_gpu(64)], Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
+        ("arrays", [on_gpu(63)], Choice("host", f"{NEED}0.0 MiB")),
+        ("named", [on_gpu(80 << 30)], Choice("host", "")),
+        ("encoded", [on_gpu(1)], Choice("dali", "NVIDIA DALI is installed on every rank", on_device=True)),
+        ("encoded", [on_gpu(1, missing=MISSING)], Choice("host", FASTER + MISSING)),
+    ],
+)
+def test_auto_on_gpus(data: dict[str, Samples], name: str, facts: list[Facts], choice: Choice) -> None:
+    """Raw images of 1,000 bytes, arrays of 16: they lie on the GPU where they are at most a quarter of what is free."""
+    assert choose("auto", data[name], facts) == choose("auto", data[name], facts[::-1]) == choice
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted", "device", "choice"),
+    [
+        ("raw", "resident", 4000, Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
+        ("raw", "resident", 3999, Choice("resident", f"{NEED}0.0 MiB")),
+        ("raw", "host", 4000, Choice("host", "as data.pipeline says")),
+        ("raw", "dali", 4000, Choice("dali", "as data.pipeline says")),
+        ("encoded", "dali", 4000, Choice("dali", "as data.pipeline says", on_device=True)),
+        ("encoded", "host", 4000, Choice("host", "as data.pipeline says")),
+        ("named", "resident", 4000, Choice("resident", "as data.pipeline says")),
+    ],
+)
+def test_what_is_said_on_a_gpu(
+    data: dict[str, Samples], name: str, wanted: Wanted, device: int, choice: Choice
+) -> None:
+    """What is said is done, on the GPU where that can be."""
+    assert choose(wanted, data[name], [on_gpu(device)]) == choice
+    form = "encoded" if name == "encoded" else "raw"
+    assert ((form, choice.kind) in ON_DEVICE) or not choice.on_device
+
+
 def test_size(data: dict[str, Samples]) -> None:
     assert size_of(data["raw"]) == 1000  # type: ignore[arg-type]
 
@@ -116,7 +167,8 @@ def test_what_is_refused(data: dict[str, Samples], name: str, wanted: Wanted, me
 
 def test_what_is_found_here() -> None:
     facts = find_facts(3)
-    assert (facts.dali, facts.ranks) == (dali.available(), 3)
+    assert (facts.dali, facts.ranks, facts.device) == (dali.available(), 3, None)
+    assert find_facts(3, 17).device == 17
     assert 1 << 20 < facts.memory < 1 << 50
 
 
@@ -159,6 +211,9 @@ def test_what_the_log_says(data: dict[str, Samples]) -> None:
     assert described(Choice("host", "x"), data["encoded"], 1) == "pipeline: host with 1 thread: x"
     assert described(Choice("resident", "x"), data["raw"], 4) == "pipeline: resident: x"
     assert described(Choice("host", ""), data["arrays"], 4) == ""
+    assert described(Choice("resident", "x", on_device=True), data["raw"], 4) == "pipeline: resident on the GPU: x"
+    dali = Choice("dali", "x", on_device=True)
+    assert described(dali, data["encoded"], 4) == "pipeline: dali on the GPU with 4 threads: x"
 
 
 @pytest.mark.parametrize(
@@ -182,6 +237,12 @@ def test_what_the_log_says(data: dict[str, Samples]) -> None:
 )
 def test_remedies(data: dict[str, Samples], kind: str, name: str, text: str) -> None:
     assert remedy(Choice(kind, ""), data[name], 4) == text  # type: ignore[arg-type]
+
+
+def test_remedies_on_a_gpu(data: dict[str, Samples]) -> None:
+    assert remedy(Choice("resident", "", on_device=True), data["raw"], 4) == "set prefetch higher"
+    on_device = Choice("dali", "", on_device=True)
+    assert remedy(on_device, data["encoded"], 4) == remedy(Choice("dali", ""), data["encoded"], 4)
 
 
 @pytest.mark.parametrize(

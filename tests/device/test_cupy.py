@@ -177,3 +177,52 @@ def test_out_of_memory_is_told_from_other_errors(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cupy_driver, "load_cupy", lambda: SimpleNamespace(cuda=cuda))
     with pytest.raises(OutOfMemory, match="cudaErrorMemoryAllocation: out of memory"):
         open_driver().memory()
+
+
+def test_memory_is_cleared_on_a_stream_of_its_own_and_events_let_who_waits_sleep(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing here waits for the whole device: learners compute on it, or are being captured."""
+    log: list[Any] = []
+
+    class Stream:
+        ptr = 5
+
+        def __init__(self, non_blocking: bool, priority: int = 0) -> None:
+            log.append(("stream", non_blocking))
+
+        def synchronize(self) -> None:
+            log.append("synchronise")
+
+    class Event:
+        def __init__(self, **flags: bool) -> None:
+            log.append(flags)
+
+        def record(self, stream: Stream) -> None:
+            log.append(("record", stream.ptr))
+
+    runtime = SimpleNamespace(
+        CUDARuntimeError=RuntimeError, memsetAsync=lambda *arguments: log.append(("clear", *arguments))
+    )
+    cuda = SimpleNamespace(
+        runtime=runtime, memory=SimpleNamespace(OutOfMemoryError=MemoryError), Stream=Stream, Event=Event,
+        Memory=lambda size: ("memory", size), MemoryPointer=lambda memory, offset: (memory, offset),
+    )  # fmt: skip
+
+    def array(shape: Any, dtype: Any, memptr: Any) -> Any:
+        return SimpleNamespace(shape=shape, memptr=memptr, data=SimpleNamespace(ptr=77))
+
+    monkeypatch.setattr(cupy_driver, "load_cupy", lambda: SimpleNamespace(cuda=cuda, ndarray=array, uint8="u1"))
+    driver = open_driver()
+    for size, taken in ((16, 16), (0, 1)):
+        made = driver.allocate(size)
+        assert (made.shape, made.memptr) == ((size,), (("memory", taken), 0))
+        assert log == [("stream", True), ("clear", 77, 0, taken, 5), "synchronise"]
+        log.clear()
+    stream = driver.stream()
+    stream.record()
+    stream.record(timed=True)
+    assert log == [
+        ("stream", True), {"block": True, "disable_timing": True}, ("record", 5),
+        {"block": True, "disable_timing": False}, ("record", 5),
+    ]  # fmt: skip

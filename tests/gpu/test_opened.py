@@ -13,7 +13,8 @@ from mpibow import ops
 from mpibow.graph.kernel import Kernels
 from mpibow.kernels import numpy as reference
 from mpibow.kernels.cuda import flat
-from mpibow.kernels.cuda.kernels import KERNELS, Launch
+from mpibow.kernels.cuda.kernels import KERNELS, Constant, Launch
+from mpibow.kernels.cuda.launcher import _parameter
 from mpibow.kernels.cuda.own import OWN
 from tests.gpu.opened import PAGE, Mirror, apart, needs_gpu
 from tests.kernels.cases import INITIAL, Bench, Case
@@ -46,11 +47,26 @@ class OnHost:
     def wait(self) -> None:
         pass
 
-    def launch(self, kernel: str, grid: Sequence[int], block: Sequence[int], arguments: int) -> None:
-        self.launched.append(kernel)
-        shape = (ctypes.c_uint * 6)(*grid, *block)
-        failure = library(KERNELS[kernel]).run(kernel, shape, 0, ctypes.c_void_p(arguments))
-        assert not failure, failure
+    def bind(self, launches: Sequence[Launch]) -> Any:
+        """As the launcher does, by the host's compilation."""
+        values = [[value(argument) for argument in launch.arguments] for launch in launches]
+
+        def run(stream: None) -> None:
+            for launch, arguments in zip(launches, values, strict=True):
+                self.launched.append(launch.kernel)
+                shape = (ctypes.c_uint * 6)(*launch.grid, *launch.block)
+                addresses = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
+                failure = library(KERNELS[launch.kernel]).run(launch.kernel, shape, 0, addresses)
+                assert not failure, failure
+
+        return run
+
+
+def value(argument: Any) -> Any:
+    """What a kernel is given of it."""
+    if isinstance(argument, Constant):
+        return ctypes.c_uint64(argument.array.ctypes.data)
+    return _parameter(argument)
 
 
 def launched(launches: Launch | list[Launch]) -> list[str]:

@@ -13,6 +13,7 @@ import numba
 import numpy as np
 
 from mpibow.graph.graph import Array
+from mpibow.kernels.numpy.arrays import host, meter, put, rows_sum, zeros  # noqa: F401
 from mpibow.kernels.passes import Local
 
 F = TypeVar("F", bound=Callable[..., Any])

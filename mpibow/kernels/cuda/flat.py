@@ -14,10 +14,11 @@ import numpy as np
 from mpibow.kernels.cuda.kernels import Launch, instance, lanes, turns
 from mpibow.kernels.passes import chunks_of
 
+TAIL = 4  # elements behind the steps that ranks add up: mpibow.sync.rule says the same
 CHUNK = 2048  # elements of a block: flat.cu says the same
 STEP = np.dtype(
     [(name, "f4") for name in ("rate", "momentum", "decay", "alpha", "gain", "scale", "pull", "centre_momentum")]
-    + [("nesterov", "i4"), ("begin", "i4"), ("decayed", "i8")],
+    + [("attention", "f4"), ("unused", "f4"), ("nesterov", "i4"), ("begin", "i4"), ("decayed", "i8")],
     align=True,
 )
 # `fixed` is taken where `measured` is 0; see mpibow.sync.gain for the others.
@@ -68,8 +69,9 @@ def sma_alone(
     return Launch("sma_alone", (_chunks(weights.shape[1]), 1, 1), arguments)
 
 
-def gradient_sum(gradients: Any, total: Any) -> Launch:
-    return Launch("gradient_sum", _turns(total.size), (gradients, total, *_extents(gradients)))
+def gradient_sum(gradients: Any, total: Any, norms: Any = None) -> Launch:
+    """`norms` (k,), where given: a row whose |g|^2 is not finite is left out."""
+    return Launch("gradient_sum", _turns(total.size), (gradients, total, norms, *_extents(gradients)))
 
 
 def sgd_update(
@@ -105,9 +107,31 @@ def sum_parts(parts: Any, out: Any) -> Launch:
     return Launch(kernel, (width, rows, 1), (parts, out, np.int32(count), np.int32(width)))
 
 
-def follow_gain(sums: Any, step: Any, state: Any, common: Any, k: int) -> Launch:
-    """sums (2,): sum |u_i|^2 and |sum u_i|^2 of k learners; state a GAIN, common (1,) <- (gain - 1) / k."""
-    return Launch("follow_gain", (1, 1, 1), (sums, step, state, common, np.int32(k)), (1, 1, 1))
+def follow_gain(sums: Any, step: Any, state: Any, common: Any, k: int, sent: Any = None) -> Launch:
+    """sums (2,): sum |u_i|^2 and |sum u_i|^2 of k learners; state a GAIN, common (2,) <- (gain - 1) / k and gain / k.
+
+    `sent` (1,) float32, where given, is the sum |u_i|^2 of all ranks.
+    """
+    return Launch("follow_gain", (1, 1, 1), (sums, sent, step, state, common, np.int32(k)), (1, 1, 1))
+
+
+def clamp(row: Any, limit: float) -> Launch:
+    return Launch("clamp", _turns(row.size), (row, np.float32(limit), np.int64(row.size)))
+
+
+def shorten(row: Any, norm: Any, limit: float) -> Launch:
+    return Launch("shorten", _turns(row.size), (row, norm, np.float32(limit), np.int64(row.size)))
+
+
+def report_batch(loss: Any, hits: Any, norm: Any, report: Any, count: int, stride: int = 1) -> Launch:
+    """report (3,) float64 <- summed loss and hits (may be None), and norm (1,), which the loss may spoil."""
+    arguments = (loss, hits, norm, report, np.int32(count), np.int32(stride))
+    return Launch("report_batch", (1, 1, 1), arguments)
+
+
+def enter_reports(reports: Any, step: Any, unsent: Any, tail: Any) -> Launch:
+    """unsent (3,) float64 += step's attention, and what reports (k, 3) say; into tail (3,) float32 where given."""
+    return Launch("enter_reports", (1, 1, 1), (reports, step, unsent, tail, np.int32(len(reports))), (1, 1, 1))
 
 
 def follow_scale(norms: Any, state: Any) -> Launch:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from mpibow.graph.graph import Array
+from mpibow.kernels.numpy.arrays import host, meter, put, rows_sum, zeros  # noqa: F401
 from mpibow.kernels.passes import Local, chunks_of
 
 chunk = 131072  # elements. Smaller ones fit caches better, but threads then spend their time waiting for the GIL

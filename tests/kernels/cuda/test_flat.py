@@ -199,7 +199,7 @@ def test_sums_of_parts_are_in_one_order_and_may_be_float32() -> None:
 @given(st.lists(st.tuples(*[st.floats(0, 10)] * 2), min_size=30, max_size=40), st.sampled_from([1, 2, 16, 2000]))
 @CHECKS
 def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float]], k: int) -> None:
-    state, common, averages = np.zeros(1, flat.GAIN), np.zeros(1, np.float32), Averages()
+    state, common, averages = np.zeros(1, flat.GAIN), np.zeros(2, np.float32), Averages()
     state["measured"] = 1
     rate = float(np.float32(0.1))
     for squares, square in [*sums, (np.inf, 1.0), (1.0, np.nan)]:
@@ -207,13 +207,13 @@ def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float
         averages = follow(averages, k, squares / k, square / k**2, rate)
     gain = noise_gain(averages, k)
     np.testing.assert_allclose(state["gain"], gain, rtol=1e-6)
-    np.testing.assert_allclose(common, (gain - 1) / k, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(common, [(gain - 1) / k, gain / k], rtol=1e-5, atol=1e-7)
     assert state["count"] == averages.count
     np.testing.assert_allclose(state["n1"], averages.n1, rtol=1e-12)
 
 
 def test_the_gain_is_1_for_20_iterations() -> None:
-    state, common, seen = np.zeros(1, flat.GAIN), np.zeros(1, np.float32), []
+    state, common, seen = np.zeros(1, flat.GAIN), np.zeros(2, np.float32), []
     state["measured"] = 1
     for _ in range(22):
         run_all(flat.follow_gain(np.array([4.0, 4.0]), step(Local(1.0, 0, False, 0, 0)), state, common, 4))
@@ -224,7 +224,7 @@ def test_the_gain_is_1_for_20_iterations() -> None:
 
 @pytest.mark.parametrize(("fixed", "used"), [(3.0, 3.0), (0.5, 1.0), (9.0, 4.0)])
 def test_a_fixed_gain_is_held_between_one_and_the_learners(fixed: float, used: float) -> None:
-    state, common = np.zeros(1, flat.GAIN), np.zeros(1, np.float32)
+    state, common = np.zeros(1, flat.GAIN), np.zeros(2, np.float32)
     state["fixed"] = fixed
     run_all(flat.follow_gain(np.ones(2), step(), state, common, 4))
     assert state["gain"] == used
@@ -240,3 +240,59 @@ def test_the_loss_scale_halves_on_overflow_and_doubles_after_an_interval() -> No
         seen.append((float(state["scale"][0]), int(state["good"][0])))
         assert state["inverse"][0] * state["scale"][0] == 1
     assert seen == [(8, 1), (16, 0), (16, 1), (8, 0), (8, 1), (4, 0), (2, 0), (1, 0), (1, 0)]
+
+
+def test_a_row_that_overflowed_is_no_part_of_the_sum() -> None:
+    gradients, total = rows(np.random.default_rng(8), 3, 50), np.full(50, np.nan, np.float32)
+    gradients[0, 7] = np.inf
+    run_all(flat.gradient_sum(gradients, total, np.array([np.inf, 1.0, 1.0])))
+    np.testing.assert_array_equal(total, gradients[1] + gradients[2])
+    run_all(flat.gradient_sum(gradients, total, np.array([np.nan, np.inf, np.inf])))
+    np.testing.assert_array_equal(total, 0)
+
+
+def test_the_ranks_sum_of_squares_stands_for_this_ranks() -> None:
+    """k 4: n1 = 16 / 4, n2 = 4 / 16, so noise 5, signal 0: the gain is 4."""
+    for sent, sums in ((np.full(1, 16, np.float32), [np.nan, 4.0]), (None, [16.0, 4.0])):
+        state, common = np.zeros(1, flat.GAIN), np.zeros(2, np.float32)
+        state["measured"], state["count"] = 1, 20
+        numbers = step(Local(1.0, 0, False, 0, 0))
+        run_all(flat.follow_gain(np.array(sums), numbers, state, common, 4, sent))
+        assert (state["gain"].item(), common.tolist()) == (4.0, [0.75, 1.0])
+
+
+@given(SIZES)
+@CHECKS
+def test_gradients_are_limited_as_on_the_host(size: int) -> None:
+    g = 3 * row(np.random.default_rng(9), size)
+    g[0] = np.nan
+    clamped = g.copy()
+    run_all(flat.clamp(clamped, 0.5))
+    np.testing.assert_array_equal(clamped, np.clip(g, -0.5, 0.5))
+    g[0] = 4
+    square = float((g.astype(np.float64) ** 2).sum())
+    for limit in (1.5, 1e6):
+        short = g.copy()
+        run_all(flat.shorten(short, np.array([square]), limit))
+        np.testing.assert_array_equal(short, g * np.float32(limit / np.sqrt(square)) if limit == 1.5 else g)
+    spoilt = g.copy()
+    run_all(flat.shorten(spoilt, np.array([np.inf]), 1.0))
+    np.testing.assert_array_equal(spoilt, g)
+
+
+def test_what_batches_report_and_what_of_it_is_sent() -> None:
+    loss, hits = np.array([1, 9, 2, 9, 4, 9], np.float32), np.array([1, 0, 0, 0, 1, 0], np.float32)
+    norms, reports = np.array([5.0, 6.0, np.inf]), np.full((3, 3), np.nan)
+    run_all(flat.report_batch(loss, hits, norms[:1], reports[0], 3, stride=2))
+    run_all(flat.report_batch(loss[:3], None, norms[1:2], reports[1], 3))
+    run_all(flat.report_batch(loss[:1], hits[:1], norms[2:], reports[2], 1))
+    assert reports.tolist() == [[7.0, 2.0, 5.0], [12.0, 0.0, 6.0], [1.0, 1.0, np.inf]]
+    unsent, tail = np.zeros(3), np.full(3, np.nan, np.float32)
+    run_all(flat.enter_reports(reports, step(attention=1.0), unsent, None))
+    assert unsent.tolist() == [1.0, 19.0, 2.0]  # without the one that is not finite
+    run_all(flat.enter_reports(reports[:1], step(), unsent, tail))
+    assert (unsent.tolist(), tail.tolist()) == ([0.0] * 3, [1.0, 26.0, 4.0])
+    loss[2] = np.nan
+    run_all(flat.report_batch(loss, hits, norms[:1], reports[0], 3, stride=2))
+    assert np.isnan(norms[0])
+    assert np.isnan(reports[0, [0, 2]]).all()

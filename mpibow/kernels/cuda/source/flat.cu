@@ -8,7 +8,7 @@ constexpr int CHUNK = 2048;  // elements of a block: flat.py says the same
 constexpr int V = LANES<float>;
 
 struct Step {
-    float rate, momentum, decay, alpha, gain, scale, pull, centre_momentum;
+    float rate, momentum, decay, alpha, gain, scale, pull, centre_momentum, attention, unused;
     int nesterov, begin;
     long long decayed;
 };
@@ -112,15 +112,18 @@ __global__ void __launch_bounds__(THREADS) sma_alone(
     }
 }
 
-// total <- the sum of the rows of gradients.
-__global__ void gradient_sum(const float* gradients, float* total, long long size, long long stride, int k) {
+// total <- the sum of the rows of gradients; norms (k,) may be null: |g_i|^2, not finite where a row is left out.
+__global__ void gradient_sum(
+    const float* gradients, float* total, const double* norms, long long size, long long stride, int k) {
     each(size, V, [&](long long i) {
-        float sum[V];
-        load(gradients, i, size, sum);
-        for (int row = 1; row < k; row++) {
+        float sum[V] = {};
+        bool none = true;
+        for (int row = 0; row < k; row++) {
+            if (norms && !is_finite(norms[row])) continue;
             float g[V];
             load(gradients + row * stride, i, size, g);
-            for (int n = 0; n < V; n++) sum[n] = sum[n] + g[n];
+            for (int n = 0; n < V; n++) sum[n] = none ? g[n] : sum[n] + g[n];
+            none = false;
         }
         store(total, i, size, sum);
     });
@@ -217,10 +220,12 @@ struct Gain {
 };
 
 // mpibow.sync.gain on the device, by one thread: squares = (sum |u_i|^2, |sum u_i|^2) of k learners -> state.gain, and
-// *common <- (gain - 1) / k, which is what the common step is of the sum of the steps.
-__global__ void follow_gain(const double* squares, const Step* step, Gain* state, float* common, int k) {
+// common (2,) <- (gain - 1) / k, which is what the common step is of the sum of the steps, and gain / k, what the mean
+// moves by with it. `sent` may be null: where ranks have added up sum |u_i|^2, which then stands for squares[0].
+__global__ void follow_gain(
+    const double* squares, const float* sent, const Step* step, Gain* state, float* common, int k) {
     Gain g = *state;
-    const double rate = step->rate, square = rate * rate, n1 = squares[0] / k / square;
+    const double rate = step->rate, square = rate * rate, n1 = (sent ? double(*sent) : squares[0]) / k / square;
     const double n2 = squares[1] / ((double)k * k) / square, share = k < 1000 ? k / 1000.0 : 1.0;
     if (square != 0 && is_finite(n1) && is_finite(n2)) {
         g.n1 = (1 - share) * g.n1 + share * n1;
@@ -236,8 +241,65 @@ __global__ void follow_gain(const double* squares, const Step* step, Gain* state
         if (is_finite(measured)) gain = fmin(fmax(measured, 1.0), double(k));
     }
     g.gain = float(g.measured ? gain : fmin(fmax(double(g.fixed), 1.0), double(k)));
-    *common = (g.gain - 1) / k;
+    common[0] = (g.gain - 1) / k;
+    common[1] = float(1.0 / k + double(common[0]));
     *state = g;
+}
+
+// Elements of a row of gradients to [-limit, limit]; NaN stays.
+__global__ void clamp(float* x, float limit, long long size) {
+    each(size, V, [&](long long i) {
+        float a[V];
+        load(x, i, size, a);
+        for (int n = 0; n < V; n++) a[n] = a[n] > limit ? limit : a[n] < -limit ? -limit : a[n];
+        store(x, i, size, a);
+    });
+}
+
+// x, whose |x|^2 is *norm, to the length `limit` where it is longer.
+__global__ void shorten(float* x, const double* norm, float limit, long long size) {
+    if (!is_finite(*norm) || *norm <= double(limit) * double(limit)) return;
+    const float scale = float(double(limit) / sqrt(*norm));
+    each(size, V, [&](long long i) {
+        float a[V];
+        load(x, i, size, a);
+        for (int n = 0; n < V; n++) a[n] = a[n] * scale;
+        store(x, i, size, a);
+    });
+}
+
+// report (3,) <- the sums of a learner's losses and hits (count,), and its *norm; not finite where the loss is not, so
+// that its step is left out. hits may be null. `stride` are the elements from one of its samples to the next.
+__global__ void __launch_bounds__(THREADS) report_batch(
+    const float* loss, const float* hits, double* norm, double* report, int count, int stride) {
+    double losses = 0, found = 0;
+    for (int i = threadIdx.x; i < count; i += THREADS) {
+        losses += loss[i * stride];
+        if (hits) found += hits[i * stride];
+    }
+    losses = block_sum(losses);
+    found = block_sum(found);
+    if (threadIdx.x == 0) {
+        if (!is_finite(losses)) *norm = losses;
+        report[0] = losses;
+        report[1] = found;
+        report[2] = *norm;
+    }
+}
+
+// unsent (3,) += (step->attention, and the losses and hits of the learners whose reports (k, 3) are finite); where tail
+// is not null it goes there, to be sent, and unsent is 0 again. By one thread.
+__global__ void enter_reports(const double* reports, const Step* step, double* unsent, float* tail, int k) {
+    unsent[0] += step->attention;
+    for (int row = 0; row < k; row++) {
+        if (!is_finite(reports[3 * row + 2])) continue;
+        unsent[1] += reports[3 * row];
+        unsent[2] += reports[3 * row + 1];
+    }
+    for (int i = 0; tail && i < 3; i++) {
+        tail[i] = float(unsent[i]);
+        unsent[i] = 0;
+    }
 }
 
 struct LossScale {

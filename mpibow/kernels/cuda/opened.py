@@ -1,0 +1,164 @@
+"""A rank's GPU with all that computes on it: opened once, before the first plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpibow.device.array import DeviceArray
+from mpibow.device.driver import Stream
+from mpibow.device.machine import Machine
+from mpibow.graph.graph import Array
+from mpibow.graph.plan import BoundPlan
+from mpibow.kernels.cuda.capture import Executor, Range, no_range
+from mpibow.kernels.cuda.elementwise import cast, fill
+from mpibow.kernels.cuda.flat import CHUNK, LOSS_SCALE, report_batch
+from mpibow.kernels.cuda.graphs import load_cudnn
+from mpibow.kernels.cuda.kept import Folder
+from mpibow.kernels.cuda.kernels import Launch
+from mpibow.kernels.cuda.launcher import Bind, Launcher
+from mpibow.kernels.cuda.operands import PRECISIONS, Precision
+from mpibow.kernels.cuda.passes import DeviceFlat, bound_norms
+from mpibow.kernels.cuda.plans import Choice, Planner, Target
+from mpibow.kernels.cuda.session import DeviceRun, Handles, Session
+from mpibow.kernels.cuda.shadows import Shadows
+from mpibow.kernels.cuda.timing import DeviceTimer
+from mpibow.kernels.passes import chunks_of
+
+NAMES: Mapping[str, str] = {"float32": "fp32"}  # of a config's precision, where cuDNN's is called otherwise
+TRIES = 4  # plans of cuDNN that are timed, of those that it ranks first
+FIRST_SCALE, INTERVAL = 65536.0, 2000  # of the loss in 16 bits, and good iterations until it is doubled
+
+
+@dataclass
+class Gpu:
+    """`session` binds cuDNN's graphs, `bind` launches of own kernels; `flat` are the passes of this rank.
+
+    `scale` is the loss's in fp16, a LOSS_SCALE in device memory; elsewhere None.
+    """
+
+    machine: Machine
+    bind: Bind
+    session: Session
+    shadows: Shadows
+    precision: Precision
+    graphs: bool = True
+    about: str = ""
+    note: str = ""
+    flat: DeviceFlat = field(init=False)
+    scale: DeviceArray | None = field(init=False, default=None)
+    ranges: Range = no_range
+
+    def __post_init__(self) -> None:
+        self.flat = DeviceFlat(self.machine, self.bind)
+        if self.precision.name == "fp16":
+            self.scale = self.machine.zeros(1, LOSS_SCALE, "the loss's scale")
+            self.load_scale(np.array([FIRST_SCALE, 0]))
+
+    @property
+    def narrow(self) -> bool:
+        """Whether activations have 16 bits, so that weights are copied for every pass."""
+        return self.precision.io != "float32"
+
+    def before(self, bound: BoundPlan, weights: Any) -> list[DeviceRun]:
+        """What a plan's pass begins with: its weights in 16 bits, and the loss's gradient times the scale."""
+        launches = list[Launch]()
+        if self.narrow:
+            copy: Any = self.machine.zeros(weights.size, self.precision.io, "weights in 16 bits")
+            self.shadows.add(weights, copy)
+            launches.append(cast(weights, copy))
+        if self.scale is not None:
+            scale = self.scale.view("float32")[:1]
+            parts = bound.plan.program.values
+            launches += [fill(array, parts[name].constant or 0.0, scale) for name, array in bound.constants.items()]
+        return [self.bind(launches)] if launches else []
+
+    def behind(
+        self, number: int, bound: BoundPlan, gradient: Any, clip_value: float | None, clip_norm: float | None
+    ) -> list[DeviceRun]:
+        """What a learner's pass ends with: the scale taken back, the gradient's limits, and its report."""
+        launches = list[Launch]()
+        if self.scale is not None:
+            launches.append(cast(gradient, gradient, self.scale.view("float32")[1:2]))
+        norm, outputs = self.flat.norms[number : number + 1], bound.outputs
+        parts = self.machine.zeros(len(chunks_of(gradient.size, CHUNK)), "float64", "learners' norms")
+        launches += bound_norms(gradient, norm, clip_value, clip_norm, parts)
+        loss, report = outputs["loss"], self.flat.reports[number]
+        launches.append(report_batch(loss, outputs.get("accuracy"), norm, report, loss.size))
+        return [self.bind(launches)]
+
+    def executor(self, name: str, runs: Sequence[DeviceRun], stream: Stream) -> Executor:
+        return Executor(name, runs, stream, graphs=self.graphs, ranges=self.ranges)
+
+    def evaluation(self, bound: BoundPlan, weights: Any) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
+        """One batch through an evaluation plan, from the host to the host. Waits."""
+        machine = self.machine
+        runs: list[Any] = [*self.before(bound, weights), *bound.runs]
+        executor = self.executor("evaluate", runs, machine.stream)
+        executor.prepare()
+
+        def compute(slot: Mapping[str, Array]) -> Mapping[str, Array]:
+            for name, array in bound.inputs.items():
+                machine.put(array, slot[name])
+            executor.run()
+            outputs: Mapping[str, Any] = bound.outputs
+            return {name: widened(machine.host(array)) for name, array in outputs.items()}
+
+        return compute
+
+    def scale_state(self) -> Array | None:
+        """The loss's scale, for a checkpoint: scale and good iterations."""
+        if self.scale is None:
+            return None
+        found = self.machine.host(self.scale)[0]
+        return np.array([found["scale"], found["good"]], np.float64)
+
+    def scale_is_large(self) -> bool:
+        """Whether the loss's scale may still be halved."""
+        state = self.scale_state()
+        return state is not None and state[0] > 1.0
+
+    def free(self, comm: Any) -> int:
+        """A rank's share of the GPU's free bytes. Collective."""
+        everyone = comm.share((self.machine.found.gpu.uuid, self.machine.driver.memory()[0]))
+        own = [free for uuid, free in everyone if uuid == self.machine.found.gpu.uuid]
+        return int(min(own)) // len(own)
+
+    def load_scale(self, state: Array) -> None:
+        if self.scale is not None:
+            record = np.zeros(1, LOSS_SCALE)
+            record["scale"], record["inverse"], record["good"] = state[0], 1 / state[0], state[1]
+            record["interval"] = INTERVAL
+            self.machine.put(self.scale, record)
+
+
+def open_gpu(
+    machine: Machine, precision: str, *, graphs: bool, deterministic: bool = True, cache: Path | None = None
+) -> Gpu:
+    """CUDA's own parts, of a GPU that is opened. Raises DeviceError where cuDNN is missing or does not start."""
+    chosen, shadows, handles = PRECISIONS[NAMES.get(precision, precision)], Shadows(), Handles()
+    cudnn, found = load_cudnn(), machine.found.gpu
+    folder = cache or cache_folder()
+    name = f"{found.name} {found.capability[0]}.{found.capability[1]}"
+    choice = Choice(deterministic=deterministic, tries=TRIES)
+    kept = Folder(folder / "plans", (name, cudnn.backend_version_string(), *choice.words()))
+    target = Target(name, handles.of(machine.stream))
+    timer = DeviceTimer(machine.driver, machine.stream, handles.of)
+    session = Session(Planner(target, choice, kept, timer), handles, shadows.address)
+    about = f"{found}, cuDNN {cudnn.backend_version_string()}, {chosen.name}"
+    return Gpu(machine, Launcher(machine, folder / "kernels"), session, shadows, chosen, graphs, about)
+
+
+def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    """Where compiled kernels and plans are kept: the user's cache."""
+    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mpibow"
+
+
+def widened(array: Array) -> Array:
+    """Numbers of 16 bits as float32."""
+    return array.astype(np.float32) if array.dtype.itemsize == 2 else array

@@ -1,0 +1,289 @@
+"""The passes over flat arrays on a GPU: as mpibow.kernels.numpy.flat, enqueued on the averaging stream of a rank.
+
+What changes from one iteration to the next goes to device memory in front of the launch that reads it; what is only
+known there, the gain, never comes to the host for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from mpibow.device.array import DeviceArray
+from mpibow.device.driver import Event
+from mpibow.device.machine import Machine
+from mpibow.graph.graph import Array
+from mpibow.kernels.cuda import flat
+from mpibow.kernels.cuda.elementwise import fill
+from mpibow.kernels.cuda.kernels import Launch
+from mpibow.kernels.cuda.launcher import Bind
+from mpibow.kernels.cuda.session import DeviceRun
+from mpibow.kernels.passes import WHOLE, Local, chunks_of
+
+STEPS = 256  # records that are on their way at once, and passes that are bound
+SLOT = 64  # bytes of a record's place, so that records are aligned
+STILL = Local(0.0, 0.0, False, 0.0, 0)
+NUMBERS = ("alpha", "gain", "scale", "pull", "centre_momentum", "attention", "begin")
+FIELDS = cast(Mapping[str, tuple[Any, int]], flat.STEP.fields)
+REPORT = 3  # numbers that a learner says of its batch: loss, hits, |gradient|^2
+
+
+class DeviceGain:
+    """mpibow.sync.gain in device memory: `common` (2,) is (gain - 1) / k and gain / k as the next pass reads them."""
+
+    def __init__(self, passes: DeviceFlat) -> None:
+        self._passes, machine = passes, passes.machine
+        self._state, self._common = machine.zeros(1, flat.GAIN), machine.zeros(2, "float32")
+        self._sums = machine.zeros(2, "float64")
+        self._parts: Any = None
+        self._owed: tuple[int, float, Any, Any] | None = None
+        self._seen = machine.pinned(flat.GAIN.itemsize, "the gain").view(flat.GAIN)
+        self.gain = 1.0
+
+    def load(self, k: int, fixed: float | None, gain: float, averages: tuple[float, float, float, int]) -> None:
+        """As mpibow.sync.gain.Meter says."""
+        record, common = np.zeros(1, flat.GAIN), np.zeros(2, np.float32)
+        record["n1"], record["n2"], record["weight"], record["count"] = averages
+        used = gain if fixed is None else fixed
+        record["measured"], record["fixed"], record["gain"] = fixed is None, used, gain
+        common[0] = (used - 1.0) / k
+        common[1] = 1.0 / k + float(common[0])
+        self.gain = gain
+        self._passes.machine.put(self._state.view(np.uint8), record.view(np.uint8))
+        self._passes.machine.put(self._common, common)
+
+    def state(self) -> tuple[float, tuple[float, float, float, int]]:
+        """The gain and the averages, when nothing is under way."""
+        found = self._passes.machine.host(self._state)[0]
+        return float(found["gain"]), (
+            float(found["n1"]),
+            float(found["n2"]),
+            float(found["weight"]),
+            int(found["count"]),
+        )
+
+    @property
+    def common(self) -> Any:
+        """What stands for (gain - 1) / k in a pass: it is not known here."""
+        return self._common
+
+    def send(self, squares: Any, total: Any, size: int) -> None:
+        """total[size] <- the sum of the chunks' squares."""
+        out = total[size : size + 1].reshape(1, 1)
+        self._passes.run("send", (squares, out), lambda step: [flat.sum_parts(squares.reshape(1, -1, 1), out)])
+
+    def whole(self, k: int) -> Any:
+        """What stands for 1 / k + (gain - 1) / k."""
+        return self._common[1:]
+
+    def follow(self, k: int, rate: float, *, own: Any = None, total: Any = None) -> None:
+        """After an iteration: `own` (chunks, 2) of learners that are all this rank's, or what the ranks added up."""
+        self._owed = k, rate, own, total  # passes that are to come still read the gain of before
+
+    def _launches(self, k: int, step: Any, own: Any, total: Any) -> list[Launch]:
+        if own is not None:
+            sums = [flat.sum_parts(own.reshape(1, -1, 2), self._sums.reshape(1, 2))]
+            return [*sums, flat.follow_gain(self._sums, step, self._state, self._common, k)]
+        size = total.size - flat.TAIL
+        if self._parts is None:
+            self._parts = self._passes.machine.zeros(len(chunks_of(size, flat.CHUNK)), "float64")
+        squares = flat.squared_norms(total[:size].reshape(1, size), self._parts, self._sums[1:])
+        return [*squares, flat.follow_gain(self._sums, step, self._state, self._common, k, total[-flat.TAIL :])]
+
+    def see(self) -> None:
+        """Enqueues what follows the gain, and that it becomes known to the host."""
+        machine, owed, self._owed = self._passes.machine, self._owed, None
+        if owed is not None:
+            k, rate, own, total = owed
+            arrays, local = (self._state, own, total), Local(rate, 0.0, False, 0.0, 0)
+            self._passes.run(f"follow {k}", arrays, lambda step: self._launches(k, step, own, total), local)
+        machine.driver.copy(self._seen, self._state, machine.stream)
+
+    def seen(self) -> None:
+        """What was enqueued is over."""
+        self.gain = float(self._seen["gain"][0])
+
+
+class DeviceFlat:
+    """One rank's. `norms` and `reports` (capacity,) are what learners' own graphs leave beside their gradients."""
+
+    chunk = flat.CHUNK
+
+    def __init__(self, machine: Machine, bind: Bind) -> None:
+        self.machine, self.bind = machine, bind
+        self._sent = machine.pinned(STEPS * SLOT, "rates").reshape(STEPS, SLOT)
+        self._steps = machine.zeros((STEPS, SLOT), "uint8")
+        self._next, self._passed = 0, list[Event | None]([None, None])
+        self.norms: Any = None
+        self.reports: Any = None
+        self._gradients: Any = None
+        self._row: Any = None
+        self._bound: dict[tuple[Any, ...], tuple[DeviceRun, Any]] = {}
+
+    # Arrays
+
+    def zeros(self, shape: int | tuple[int, ...], dtype: Any) -> Any:
+        return self.machine.zeros(shape, dtype)
+
+    def put(self, target: Any, source: Any) -> None:
+        if isinstance(source, int):
+            assert source == 0
+            if target.size:
+                assert target.dtype == np.float32
+                self.run("put", (target,), lambda step: [fill(target.reshape(-1), 0.0)], writes=True)
+        else:
+            self.machine.put(target, source)
+
+    def host(self, array: Any) -> Array:
+        return self.machine.host(array)
+
+    def rows_sum(self, rows: Any) -> Array:
+        """The sum of rows (k, size), on the host."""
+        if not rows.shape[1]:
+            return np.zeros(0, np.float32)
+        if self._row is None or self._row.size != rows.shape[1]:
+            self._row = self.zeros(rows.shape[1], "float32")
+        self.run("sum", (rows,), lambda step: [flat.gradient_sum(rows, self._row)])
+        return self.host(self._row)
+
+    def meter(self) -> DeviceGain:
+        return DeviceGain(self)
+
+    def learners(self, gradients: Any) -> None:
+        """The block (capacity, size) that learners' gradients lie in: so it is known whose a row is."""
+        self._gradients = gradients
+        self.norms = self.machine.zeros(len(gradients), "float64", "what learners report")
+        self.reports = self.machine.zeros((len(gradients), REPORT), "float64", "what learners report")
+
+    # How a pass is run
+
+    def run(
+        self, name: str, arrays: Sequence[Any], make: Callable[[Any], Sequence[Launch]], local: Local | None = None, *,
+        writes: bool = False, **numbers: Any,
+    ) -> None:  # fmt: skip
+        """Enqueues the launches that `make` makes of a record STEP; for the same name and arrays they are made once.
+
+        The record is written in front of them: a number that the device alone knows is given as the array it lies in.
+        `writes`: what they write are weights, which learners wait for.
+        """
+        key = (name, *(None if array is None else (array.ptr, array.shape) for array in arrays))
+        if key not in self._bound:
+            if len(self._bound) == STEPS:
+                self._bound.clear()
+            step = self._steps[len(self._bound)][: flat.STEP.itemsize].view(flat.STEP)
+            self._bound[key] = self.bind(make(step)), step
+        launches, step = self._bound[key]
+        if local is not None:
+            self._write(step, local, numbers)
+        launches(self.machine.stream)
+        if writes:
+            self.machine.mark()
+
+    def _write(self, step: Any, local: Local, numbers: Mapping[str, Any]) -> None:
+        place = self._sent[self._place()][: flat.STEP.itemsize]
+        record = place.view(flat.STEP)
+        record["rate"], record["momentum"], record["nesterov"] = local.rate, local.momentum, local.nesterov
+        record["decay"], record["decayed"] = local.decay, local.decayed
+        there = {name: value for name, value in numbers.items() if isinstance(value, DeviceArray)}
+        for name in NUMBERS:
+            record[name] = 0 if name in there else numbers.get(name, 0)
+        copy, stream = self.machine.driver.copy, self.machine.stream
+        copy(step.view(np.uint8), place, stream)
+        for name, value in there.items():
+            begin = FIELDS[name][1]
+            copy(step.view(np.uint8)[begin : begin + 4], value[:1], stream)
+
+    def _place(self) -> int:
+        """Where the next record goes: what was sent from the half of the ring that begins there has gone by then."""
+        number, half = self._next, STEPS // 2
+        self._next = (number + 1) % STEPS
+        if number % half == 0:
+            before, self._passed[number // half - 1] = self._passed[number // half], self.machine.stream.record()
+            if before is not None:
+                before.synchronise()  # of more than a hundred passes ago
+        return number
+
+    # The passes
+
+    def sma_update(
+        self, weights: Any, momenta: Any, gradients: Any, total: Any, squares: Any, centre: Any, common: Any, *,
+        local: Local, alpha: float, gain: Any, begin: bool, chunks: range, factors: Array = WHOLE,
+    ) -> None:  # fmt: skip
+        arrays = (weights, momenta, gradients, total, squares, centre, common)
+        norms = self._own(gradients)
+        self.run(
+            "sma_update", arrays, lambda step: [flat.sma_update(*arrays, step, norms)], local,
+            writes=True, alpha=alpha, gain=gain, begin=begin,
+        )  # fmt: skip
+
+    def sma_alone(
+        self, weights: Any, momenta: Any, gradients: Any, mean: Any, sums: Any, *, local: Local, alpha: float,
+        gain: Any, chunks: range, factors: Array = WHOLE,
+    ) -> None:  # fmt: skip
+        arrays, norms = (weights, momenta, gradients, mean, sums), self._own(gradients)
+        self.run(
+            "sma_alone", arrays, lambda step: [flat.sma_alone(*arrays, step, norms)], local,
+            writes=True, alpha=alpha, gain=gain,
+        )  # fmt: skip
+
+    def gradient_sum(self, gradients: Any, total: Any, *, chunks: range, factors: Array = WHOLE) -> None:
+        arrays, norms = (gradients, total), self._own(gradients)
+        self.run("gradient_sum", arrays, lambda step: [flat.gradient_sum(*arrays, norms)])
+
+    def sgd_update(
+        self, weights: Any, momenta: Any, gradient: Any, *, local: Local, scale: float, chunks: range,
+        factors: Array = WHOLE,
+    ) -> None:  # fmt: skip
+        arrays, norm = (weights, momenta, gradient), self._own(gradient.reshape(1, -1))
+        self.run(
+            "sgd_update", arrays, lambda step: [flat.sgd_update(*arrays, step, norm=norm)], local,
+            writes=True, scale=scale,
+        )  # fmt: skip
+
+    def centre_update(
+        self, mean: Any, centre: Any, previous: Any, total: Any, *, pull: float, alpha: float, momentum: float,
+        scale: Any, chunks: range,
+    ) -> None:  # fmt: skip
+        arrays = (mean, centre, previous, total)
+        self.run(
+            "centre_update", arrays, lambda step: [flat.centre_update(*arrays, step)], STILL,
+            pull=pull, alpha=alpha, centre_momentum=momentum, scale=scale,
+        )  # fmt: skip
+
+    def add_scaled(self, target: Any, source: Any, *, scale: Any, chunks: range) -> None:
+        arrays = (target, source)
+        self.run(
+            "add_scaled", arrays, lambda step: [flat.add_scaled(*arrays, step)], STILL,
+            writes=target.ndim == 2, scale=scale,
+        )  # fmt: skip
+
+    def squared_norm(self, array: Any) -> float:
+        raise AssertionError("the gain follows on the device")
+
+    def follow_scale(self, norms: Any, state: Any) -> None:
+        self.run("follow_scale", (norms, state), lambda step: [flat.follow_scale(norms, state)])
+
+    def enter_reports(self, attention: float, reports: Any, unsent: Any, tail: Any) -> None:
+        """unsent (3,) += this rank's wish to talk, and what its learners report; into tail (3,) where given."""
+        arrays = (reports, unsent, tail)
+        self.run(
+            "enter_reports", arrays, lambda step: [flat.enter_reports(reports, step, unsent, tail)], STILL,
+            attention=attention,
+        )  # fmt: skip
+
+    def _own(self, gradients: Any) -> Any:
+        """The norms of learners' gradients (k, size); None of what is no learner's."""
+        first, rest = divmod(gradients.ptr - self._gradients.ptr, self._gradients.strides[0])
+        inside = 0 <= first < len(self._gradients) and rest == 0
+        return self.norms[first : first + len(gradients)] if inside else None
+
+
+def bound_norms(
+    gradient: Any, norm: Any, clip_value: float | None, clip_norm: float | None, parts: Any
+) -> Sequence[Launch]:
+    """What follows a learner's backward: limits its gradient (size,), norm (1,) <- |gradient|^2 before `clip_norm`."""
+    launches = [] if clip_value is None else [flat.clamp(gradient, clip_value)]
+    launches += flat.squared_norms(gradient.reshape(1, -1), parts, norm)
+    return launches if clip_norm is None else [*launches, flat.shorten(gradient, norm, clip_norm)]

@@ -1,0 +1,32 @@
+"""16-bit copies of float32 weights: where cuDNN finds in its own precision what a replica keeps in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpibow.device.array import DeviceArray
+from mpibow.kernels.cuda.session import pointer_of
+
+NARROW = ("bfloat16", "float16")
+
+
+class Shadows:
+    """Flat arrays and their copies, element for element. Of what has none, an array is itself."""
+
+    def __init__(self) -> None:
+        self._pairs: list[tuple[DeviceArray, DeviceArray]] = []
+
+    def add(self, flat: DeviceArray, copy: DeviceArray) -> None:
+        self._pairs.append((flat, copy))
+
+    def of(self, array: Any, dtype: str) -> Any:
+        """What holds `array` as `dtype`: itself, or the part of a copy that stands for it."""
+        if dtype in NARROW and array.dtype.name == "float32":
+            for flat, copy in self._pairs:
+                first = (array.data.ptr - flat.ptr) // flat.itemsize
+                if 0 <= first < flat.size:
+                    return copy[first : first + array.size].reshape(array.shape)
+        return array
+
+    def address(self, array: Any, dtype: str) -> int:
+        return pointer_of(self.of(array, dtype), dtype)

@@ -1,0 +1,43 @@
+"""The kernel set of a GPU: operator -> cuDNN's layer or mpibow's own kernels, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from mpibow.device.machine import Machine
+from mpibow.graph.kernel import Kernel, KernelTable, Run
+from mpibow.kernels.cuda.kernels import Launch
+from mpibow.kernels.cuda.launcher import Bind
+from mpibow.kernels.cuda.layers import DeviceKernel, layers
+from mpibow.kernels.cuda.operands import Precision
+from mpibow.kernels.cuda.own import OWN
+from mpibow.kernels.cuda.session import Session
+from mpibow.ops import Accuracy, MatrixFactorisation, MixShares, OneHot, SoftCrossEntropy, SoftmaxCrossEntropy
+
+# What is float32 in every precision: losses, hits, and what targets are mixed of.
+WIDE = (Accuracy, MatrixFactorisation, MixShares, OneHot, SoftCrossEntropy, SoftmaxCrossEntropy)
+
+
+def operators(bind: Bind, session: Session, precision: Precision) -> KernelTable:
+    """Its kernels bind runs that take the stream they enqueue on."""
+
+    def bound(launches: Sequence[Launch]) -> Run:
+        return cast(Run, bind(launches))
+
+    own = {op: kernel.bound(bound) for op, kernel in OWN.items()}
+    return {**own, **{op: _kernel(layer) for op, layer in layers(session, precision).items()}}
+
+
+def _kernel(layer: DeviceKernel) -> Kernel:
+    forward, backward = cast(Any, layer.forward), cast(Any, layer.backward)
+    return Kernel(forward, backward, layer.buffers, layer.formats)
+
+
+def zeros_of(machine: Machine) -> Any:
+    """What gives plans their memory."""
+
+    def zeros(shape: int | tuple[int, ...], dtype: Any) -> Any:
+        return machine.zeros(shape, dtype, "arenas and inputs of learners")
+
+    return zeros

@@ -1,0 +1,28 @@
+"""Where flat arrays lie on the host: as mpibow.kernels.passes asks of every kernel set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpibow.graph.graph import Array
+from mpibow.graph.memory import zeros
+
+__all__ = ["host", "meter", "put", "rows_sum", "zeros"]
+
+meter = None  # the rule's own
+
+
+def put(target: Array, source: Any) -> None:
+    """target <- an array, one row for all rows, or 0."""
+    target[...] = source
+
+
+def host(array: Array) -> Array:
+    """The array itself."""
+    return array
+
+
+def rows_sum(rows: Array) -> Array:
+    """The sum of rows (k, size)."""
+    total: Array = rows.sum(axis=0)
+    return total

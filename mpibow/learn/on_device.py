@@ -1,0 +1,52 @@
+"""A learner on a GPU: a stream, a replica, and forward and backward that are launched at once. It never waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mpibow.data.slots import Slot
+from mpibow.device.driver import Event
+from mpibow.graph.plan import BoundPlan
+from mpibow.learn.settings import Sgd
+
+
+class DeviceLearner:
+    """Learner number `number`. `bound` is bound to a replica's weights, gradient and statistics on `gpu`.
+
+    Loss, hits and |gradient|^2 stay there (Gpu.flat.reports); who averages reads them, `done` is when.
+    """
+
+    def __init__(
+        self, number: int, bound: BoundPlan, gpu: Any, weights: Any, gradient: Any, statistics: Any, update: Sgd
+    ) -> None:
+        machine = gpu.machine
+        self.plan, self._machine = bound, machine
+        self.stream = machine.driver.stream()
+        self.done: Event | None = None
+        runs = [
+            *gpu.before(bound, weights), *bound.runs,
+            *gpu.behind(number, bound, gradient, update.clip_value, update.clip_norm),
+        ]  # fmt: skip
+        self._executor = gpu.executor(f"learner {number}", runs, self.stream)
+        kept = machine.host(statistics)
+        machine.stream.synchronise()  # arrays are as they were made, and the weights' row is written
+        self._executor.prepare()
+        machine.put(statistics, kept)
+
+    def compute(self, slot: Slot) -> None:
+        """Enqueues: the slot copied in and given back, then the gradient of the mean loss of its batch."""
+        stream, machine = self.stream, self._machine
+        if machine.ready is not None:
+            stream.wait(machine.ready)
+        slot.await_on(stream)
+        arrays = slot.device.arrays
+        for name, array in self.plan.inputs.items():
+            machine.driver.copy(array, arrays[name], stream)
+        slot.release_after(stream)
+        self.done = self._executor.run()
+
+
+def last_events(learners: Sequence[Any], count: Callable[[], int]) -> Callable[[], list[Event]]:
+    """When the last gradients of the first `count` learners are there."""
+    return lambda: [learner.done for learner in learners[: count()] if learner.done is not None]

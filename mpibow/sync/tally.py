@@ -1,0 +1,195 @@
+"""What travels beside the steps: wishes to talk, losses and hits; on the host, or as a GPU's learners report them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from mpibow.device.driver import Event, Stream
+from mpibow.graph.graph import Array
+from mpibow.sync.rule import TAIL, Rule
+
+
+@dataclass(frozen=True)
+class Tally:
+    """This rank's wish to talk (0 or 1), summed losses and hits; then of all ranks."""
+
+    attention: float = 0.0
+    loss: float = 0.0
+    hits: float = 0.0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.attention + other.attention, self.loss + other.loss, self.hits + other.hits)
+
+
+Late = tuple[float, float, bool]  # a learner's loss and hits, and whether all that it computed is finite
+
+
+class Book(Protocol):
+    """Enters what the learners of a rank have to say, and reads what all ranks said.
+
+    With `enqueues` nothing here waits but `close`: what follows an exchange is enqueued behind it.
+    """
+
+    @property
+    def enqueues(self) -> bool: ...
+
+    @property
+    def stream(self) -> Stream | None:
+        """Where exchanges are enqueued."""
+        ...
+
+    def attach(self) -> None:
+        """The communication thread begins."""
+        ...
+
+    def join(self) -> None:
+        """What is enqueued from now on finds the learners' gradients."""
+        ...
+
+    def gather(self) -> None:
+        """Before an update: learners may say something new once it is over."""
+        ...
+
+    def enter(self, tally: Tally, flat: Any) -> None:
+        """This iteration's; into the last elements of `flat`, if it is sent."""
+        ...
+
+    def sent(self, flat: Any) -> None:
+        """`flat` was sent (None: nothing was), and all that follows from it is done or enqueued."""
+        ...
+
+    def close(self, flat: Any) -> Tally | None:
+        """What came of it: what all ranks say, where anything was sent."""
+        ...
+
+    def late(self) -> list[Late]:
+        """The results of the iteration before, where they come only now; once."""
+        ...
+
+    def state(self) -> Array:
+        """What was entered and not sent, (3,) float64, then of every late result its loss, hits and |gradient|^2."""
+        ...
+
+    def load(self, state: Array) -> None: ...
+
+
+class HostBook:
+    """Results are known at once."""
+
+    enqueues = False
+    stream = None
+
+    def __init__(self) -> None:
+        self.unsent = Tally()
+
+    def attach(self) -> None:
+        pass
+
+    def join(self) -> None:
+        pass
+
+    def gather(self) -> None:
+        pass
+
+    def enter(self, tally: Tally, flat: Any) -> None:
+        self.unsent += tally
+        if flat is not None:
+            flat[-TAIL + 1 :] = astuple(self.unsent)
+            self.unsent = Tally()
+
+    def sent(self, flat: Any) -> None:
+        pass
+
+    def close(self, flat: Any) -> Tally | None:
+        return None if flat is None else Tally(*flat[-TAIL + 1 :].tolist())
+
+    def late(self) -> list[Late]:
+        return []
+
+    def state(self) -> Array:
+        return np.array(astuple(self.unsent), np.float64)
+
+    def load(self, state: Array) -> None:
+        self.unsent = Tally(*state[:3].tolist())
+
+
+class DeviceBook:
+    """Learners report in device memory; the host reads an iteration's reports when its exchange has ended.
+
+    `count` says how many learners there are, `done` the events of their last gradients, `wait` waits for an event.
+    """
+
+    enqueues = True
+
+    def __init__(
+        self, gpu: Any, rule: Rule, count: Callable[[], int], done: Callable[[], Sequence[Event]],
+        wait: Callable[[Event], None],
+    ) -> None:  # fmt: skip
+        self._gpu, self._flat, self._machine = gpu, gpu.flat, gpu.machine
+        self._rule, self._count, self._done, self._wait = rule, count, done, wait
+        self.stream: Stream = self._machine.stream
+        capacity = len(self._flat.reports)
+        self._unsent = self._machine.zeros(3, "float64")
+        self._reports = self._machine.zeros(self._flat.reports.shape, "float64")
+        seen = self._machine.pinned(8 * (3 * capacity + 2), "what learners report")
+        self._tail, self._seen = seen[:12].view(np.float32), seen[16:].view(np.float64).reshape(capacity, 3)
+        self._event: Event | None = None
+        self._entered = 0  # learners of the iteration under way
+        self._late = list[Late]()
+
+    def attach(self) -> None:
+        self._machine.attach()
+
+    def join(self) -> None:
+        for event in self._done():
+            self.stream.wait(event)
+
+    def gather(self) -> None:
+        self._entered = self._count()
+        rows = slice(0, self._entered)
+        self._machine.driver.copy(self._reports[rows], self._flat.reports[rows], self.stream)
+        if self._gpu.scale is not None:
+            self._flat.follow_scale(self._flat.norms[rows], self._gpu.scale)
+
+    def enter(self, tally: Tally, flat: Any) -> None:
+        tail = None if flat is None else flat[len(flat) - TAIL + 1 :]
+        self._flat.enter_reports(tally.attention, self._reports[: self._entered], self._unsent, tail)
+
+    def sent(self, flat: Any) -> None:
+        copy = self._machine.driver.copy
+        if flat is not None:
+            copy(self._tail, flat[len(flat) - TAIL + 1 :], self.stream)
+        copy(self._seen[: self._entered], self._reports[: self._entered], self.stream)
+        if self._rule.meter is not None:
+            self._rule.meter.see()
+        self._event = self.stream.record()
+
+    def close(self, flat: Any) -> Tally | None:
+        assert self._event is not None
+        self._wait(self._event)
+        if self._rule.meter is not None:
+            self._rule.meter.seen()
+        self._late = [_result(row) for row in self._seen[: self._entered].tolist()]
+        return None if flat is None else Tally(*self._tail.tolist())
+
+    def late(self) -> list[Late]:
+        found, self._late = self._late, []
+        return found
+
+    def state(self) -> Array:
+        rows = [[loss, hits, 0.0 if finite else math.nan] for loss, hits, finite in self._late]
+        return np.concatenate([self._machine.host(self._unsent), np.array(rows, np.float64).reshape(-1)])
+
+    def load(self, state: Array) -> None:
+        self._machine.put(self._unsent, state[:3])
+        self._late = [_result(row) for row in state[3:].reshape(-1, 3).tolist()]
+
+
+def _result(row: Sequence[float]) -> Late:
+    loss, hits, norm = row
+    return loss, hits, math.isfinite(norm)

@@ -1,0 +1,231 @@
+"""DALI on a GPU, as far as there is none: its graph, what it is told, and how its images reach the slots.
+
+A pipe that is made up decodes by the reference in the place of DALI's.
+"""
+
+from __future__ import annotations
+
+import io
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.data import dali, decoders
+from mpibow.data.dali import Dali, available
+from mpibow.data.damage import Damages
+from mpibow.data.dataset import Array
+from mpibow.data.decoded import Decoded
+from mpibow.data.decoders import OnDevice, OnHost, Run
+from mpibow.data.feeds import ToGpu
+from mpibow.data.pipeline import Pipeline
+from mpibow.data.readers import Choice, open_source
+from mpibow.data.settings import Image
+from mpibow.data.slots import Slot, slot_arrays
+from mpibow.data.timeline import fixed
+from mpibow.kernels.numpy.resize import resize
+from tests.data.photos import bars, records
+from tests.device.simulated import SimDriver
+from tests.device.test_feed import feeder_on
+
+pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install mpibow[dev]")
+needs_dali = pytest.mark.skipif(bool(available()), reason=available())
+pytestmark = pytest.mark.timeout(60)
+SIZE, SEED, COUNT, BATCH = 8, 5, 20, 3
+Batches = dict[tuple[int, int], dict[str, list[Any]]]  # by iteration and learner
+
+
+class Outputs:
+    """A list of tensors in DALI's memory, which is used again as soon as nobody holds it."""
+
+    def __init__(self, memory: Array, rows: list[int]) -> None:
+        self._memory, self._rows = memory, rows
+
+    def __getitem__(self, i: int) -> Any:
+        memory, row = self._memory, self._rows[i]
+
+        class Tensor:
+            def data_ptr(self) -> int:
+                return int(memory[row].ctypes.data)
+
+        return Tensor()
+
+    def __del__(self) -> None:
+        self._memory[...] = 255
+
+
+class Pipe:
+    """What of DALI's pipelines is used. `apart`: whether images lie next to one another."""
+
+    memories: list[Array] = []  # noqa: RUF012  what __del__ writes to must be there still
+
+    def __init__(self, apart: bool) -> None:
+        self._apart, self._inputs = apart, dict[str, Any]()
+        self._runs: deque[dict[str, Any]] = deque()
+
+    def feed_input(self, name: str, batch: Any) -> None:
+        self._inputs[name] = batch
+
+    def schedule_run(self) -> None:
+        self._runs.append(self._inputs)
+        self._inputs = {}
+
+    def share_outputs(self) -> list[Outputs]:
+        run = self._runs.popleft()
+        n = len(run["images"])
+        memory = np.zeros((2 * n, 3, SIZE, SIZE), np.uint8)
+        rows = [2 * i for i in range(n)] if self._apart else list(range(n))
+        self.memories.append(memory)
+        for i, row in enumerate(rows):
+            try:
+                image = np.asarray(pillow.open(io.BytesIO(bytes(run["images"][i]))).convert("RGB"))
+            except OSError as error:
+                raise RuntimeError("nvjpeg error") from error
+            corner, ends = run["corners"][i][:2], run["corners"][i][2:]
+            window = np.concatenate([run["parts"][i][:2] + corner, ends - corner]).astype(np.float64)
+            sides = np.array(image.shape[:2])
+            resize(image, np.array([0, 0, *sides]), sides, window, memory[row])
+        return [Outputs(memory, rows)]
+
+    def release_outputs(self) -> None:
+        pass
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dali, "available", lambda: "")
+    monkeypatch.setattr(Dali, "_built", lambda self, most: Pipe(apart=most % 2 == 1))
+
+
+def set_of(folder: Path, damaged: int | None = None) -> Decoded:
+    images = bars(COUNT)
+    if damaged is not None:
+        image, label = images[damaged]
+        images[damaged] = image[: image.index(b"\xff\xda") + 20], label
+    return Decoded(records(folder / "set", images), Image(SIZE), (0.2, 1.0))
+
+
+def seen(
+    choice: Choice, data: Decoded, seed: int | None, limit: int = 0, samples: int = 7, prefetch: int = 4
+) -> Batches:
+    """What learners find; on a GPU that is simulated, by `seed`, or else on the host."""
+    driver, damages = SimDriver(seed or 0), Damages("set", COUNT, limit)
+    feeder = None if seed is None else feeder_on(driver)
+    reader, feed = open_source(choice, data, damages, 1, feeder, lambda launches: lambda stream: None)
+    if feeder is not None:
+        assert isinstance(reader, Dali)
+        assert isinstance(reader._decoder, OnDevice)
+        reader.samples = samples
+    made = Pipeline(
+        data, reader, lambda: fixed(BATCH, (2,)), rank=0, iteration=0, seed=SEED, prefetch=prefetch, feed=feed
+    )  # fmt: skip
+    streams: list[Any] = [driver.stream() for _ in range(2)]
+    found: Batches = {}
+
+    def keep(arrays: dict[str, Array], t: int, j: int) -> None:
+        found[t, j] = {name: array.tolist() for name, array in sorted(arrays.items())}
+
+    try:
+        for t in range(10):
+            for j, slot in enumerate(made.next()):
+                if feeder is None:
+                    keep(slot.arrays, t, j)
+                    slot.release()
+                    continue
+                slot.await_on(streams[j])
+                streams[j].enqueue(lambda slot=slot, t=t, j=j: keep(slot.device.arrays, t, j))
+                slot.release_after(streams[j])
+        driver.machine.finish()
+    finally:
+        made.close()
+    return found
+
+
+HOST, GPU = Choice("host", ""), Choice("dali", "", on_device=True)
+
+
+@pytest.mark.usefixtures("made_up")
+@pytest.mark.parametrize("samples", [3, 7, 64])
+@pytest.mark.parametrize("seed", range(4))
+def test_images_go_from_dalis_memory_to_the_slots(tmp_path: Path, seed: int, samples: int) -> None:
+    """The windows are those of the host, labels and counters as well."""
+    data = set_of(tmp_path)
+    assert seen(GPU, data, seed, samples=samples) == seen(HOST, data, None)
+
+
+@pytest.mark.usefixtures("made_up")
+def test_a_damaged_image_is_replaced(tmp_path: Path) -> None:
+    data = set_of(tmp_path, damaged=4)
+    assert seen(GPU, data, 1, limit=1) == seen(HOST, data, None, limit=1)
+
+
+@pytest.mark.usefixtures("made_up")
+@pytest.mark.parametrize("missing", ["hold", "open"])
+def test_memory_that_is_given_back_too_early_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    data = set_of(tmp_path)
+    right = seen(HOST, data, None, prefetch=1)
+    if missing == "hold":
+
+        def deliver(self: OnDevice, run: Run, outputs: Any, whole: Any = OnDevice.deliver) -> None:
+            whole(self, run, outputs)
+            self._held.clear()
+
+        monkeypatch.setattr(OnDevice, "deliver", deliver)
+    else:
+        monkeypatch.setattr("mpibow.device.feed.DeviceSlot.open", lambda self: None)
+    assert any(seen(GPU, data, seed, prefetch=1) != right for seed in range(16))
+
+
+@pytest.mark.usefixtures("made_up")
+def test_on_cpus_the_decoder_is_another_and_slots_are_copied(tmp_path: Path) -> None:
+    pytest.importorskip("numba", reason="numba is not installed: pip install mpibow[cpu]")
+    data, feeder = set_of(tmp_path), feeder_on(SimDriver())
+    reader, feed = open_source(Choice("dali", ""), data, Damages("set", COUNT, 0), 1, feeder)
+    assert isinstance(reader, Dali)
+    assert isinstance(reader._decoder, OnHost)
+    assert isinstance(feed, ToGpu)
+    assert feed._sent == ("image", "label", "counter")
+    reader.close()
+
+
+@pytest.mark.parametrize(
+    ("addresses", "expected"),
+    [
+        ([], [(0, 0)]),
+        ([7], [(0, 1)]),
+        ([100, 110, 120], [(0, 3)]),
+        ([100, 110, 130, 140, 90], [(0, 2), (2, 4), (4, 5)]),
+        ([110, 100], [(0, 1), (1, 2)]),
+    ],
+)
+def test_what_lies_in_a_row_is_copied_at_once(addresses: list[int], expected: list[tuple[int, int]]) -> None:
+    assert decoders._in_a_row(addresses, 10) == expected
+
+
+@needs_dali
+def test_the_graph_is_one_that_dali_knows() -> None:
+    """Its operators and their arguments, and that what comes out is on the device; without a GPU it can't be built."""
+    from nvidia.dali import Pipeline as Graph
+    from nvidia.dali import fn, types
+
+    def windows(sides: Array, counter: Array) -> Array:
+        return np.zeros((len(sides), 4))
+
+    with Graph(batch_size=2, num_threads=1, device_id=0, exec_dynamic=True):
+        assert OnDevice(windows, SIZE, feeder_on(SimDriver())).graph(fn, types).device == "gpu"
+
+
+def test_what_a_gpu_is_told() -> None:
+    """Of a 90 x 60 image rows 20 to 68 and columns 0 to 24, scaled to 24: triangles 2 and 1 wide, and one to spare."""
+    run = Run.of([Slot(slot_arrays(1, (3, 24, 24), np.dtype(np.uint8)), lambda: None, np.array([0]))])
+    run.sides[0], run.images = (90, 60), [np.zeros(5, np.uint8)]
+    decoder = OnDevice(lambda sides, counter: np.array([[20.0, 0.0, 48.0, 24.0]]), 24, feeder_on(SimDriver()))
+    decoder.plan(run)
+    assert list(run.inputs) == ["images", "parts", "corners"]
+    assert run.inputs["parts"].tolist() == [[18, 0, 53, 26]]
+    assert run.inputs["corners"].tolist() == [[2, 0, 50, 24]]
+    assert (run.inputs["parts"].dtype, run.inputs["corners"].dtype) == (np.int32, np.float32)

@@ -1,0 +1,173 @@
+"""A GPU that is made up, whole: its memory is NumPy's, its kernels are the CUDA sources compiled for the host.
+
+Streams run what is enqueued when somebody waits, one piece at a time, of a stream that is drawn by a seed among those
+that no event holds back (tests.device.simulated). So an event that is missing shows as wrong bits, for most seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import ml_dtypes  # noqa: F401  NumPy knows bfloat16 by it
+import numpy as np
+
+from mpibow.device.array import DeviceArray
+from mpibow.device.cuda import Found
+from mpibow.device.machine import Machine
+from mpibow.graph.graph import Array
+from mpibow.graph.memory import zeros
+from mpibow.kernels import KernelSet, gpu_set
+from mpibow.kernels.cuda.kernels import Launch
+from mpibow.kernels.cuda.opened import NAMES, Gpu
+from mpibow.kernels.cuda.operands import PRECISIONS
+from mpibow.kernels.cuda.session import DeviceRun
+from mpibow.kernels.cuda.shadows import Shadows
+from mpibow.kernels.cuda.specs import Spec
+from tests.device.fakes import gpu
+from tests.device.simulated import SimDriver, SimStream
+from tests.kernels.cuda import host
+from tests.kernels.cuda.in_numpy import WORKSPACE, compute, seen
+
+
+def numpy_of(array: Any) -> Any:
+    """The memory that a device array stands for; anything else is itself."""
+    if not isinstance(array, DeviceArray):
+        return array
+    offset = array.ptr - array.owner.ptr
+    return np.ndarray(array.shape, array.dtype, array.owner.memory, offset, array.strides)
+
+
+@dataclass
+class Block:
+    """What the driver gives: bytes that only the simulation may touch."""
+
+    memory: Array
+
+    @property
+    def data(self) -> Block:
+        return self
+
+    @property
+    def ptr(self) -> int:
+        return int(self.memory.ctypes.data)
+
+    @property
+    def nbytes(self) -> int:
+        return self.memory.nbytes
+
+    def __getitem__(self, key: slice) -> DeviceArray:
+        return DeviceArray.over(self, np.uint8, self.memory.shape)[key]
+
+    def view(self, dtype: Any) -> DeviceArray:
+        return DeviceArray.over(self, np.uint8, self.memory.shape).view(dtype)
+
+    def reshape(self, *shape: Any) -> DeviceArray:
+        return DeviceArray.over(self, np.uint8, self.memory.shape).reshape(*shape)
+
+
+@dataclass
+class Stream(SimStream):
+    capturing: list[Callable[[], None]] | None = None
+
+    def enqueue(self, work: Callable[[], None]) -> None:
+        if self.capturing is None:
+            super().enqueue(work)
+        else:
+            self.capturing.append(work)
+
+    def capture(self, enqueue: Callable[[], None]) -> Graph:
+        self.capturing, captured = (works := list[Callable[[], None]]()), works
+        try:
+            enqueue()
+        finally:
+            self.capturing = None
+        return Graph(captured)
+
+
+@dataclass
+class Graph:
+    works: Sequence[Callable[[], None]]
+
+    def launch(self, stream: Stream) -> None:
+        for work in self.works:
+            stream.enqueue(work)
+
+
+class Simulation(SimDriver):
+    """`calls` counts what Python asked of the device, by kind."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed, free=1 << 40, lockable=1 << 40)
+        self.copies = 0
+
+    def memory(self) -> tuple[int, int]:
+        return 1 << 30, 1 << 30
+
+    def allocate(self, size: int) -> Any:
+        return Block(zeros(size, "uint8"))
+
+    def pinned(self, size: int) -> Any:
+        return zeros(size, "uint8")
+
+    def stream(self, priority: int = 0) -> Stream:
+        haste = self.machine.draw.choice([0.01, 0.1, 1.0])
+        stream = Stream(self.machine, f"stream {len(self.machine.streams)}", haste)
+        self.machine.streams.append(stream)
+        return stream
+
+    def copy(self, target: Any, source: Any, stream: Any) -> None:
+        to, of = numpy_of(target), numpy_of(source)
+        assert to.nbytes == of.nbytes, (to.nbytes, of.nbytes)
+        assert to.flags.c_contiguous
+        assert of.flags.c_contiguous
+        self.copies += 1
+        stream.enqueue(lambda: np.copyto(to.reshape(-1).view(np.uint8), of.reshape(-1).view(np.uint8)))
+
+
+@dataclass
+class Bind:
+    """Launches on the host. `names` are those that were bound, for tests to look at."""
+
+    names: list[str] = field(default_factory=list)
+
+    def __call__(self, launches: Sequence[Launch]) -> DeviceRun:
+        on_host = [Launch(one.kernel, one.grid, tuple(map(numpy_of, one.arguments)), one.block) for one in launches]
+        self.names += [one.kernel for one in on_host]
+
+        def run(stream: Any) -> None:
+            for one in on_host:
+                stream.enqueue(lambda one=one: host.run(one))
+
+        return run
+
+
+@dataclass
+class Layers:
+    """cuDNN's graphs as NumPy computes them: mpibow.kernels.cuda.session.Session on the simulation."""
+
+    shadows: Shadows
+
+    def workspace(self, *specs: Spec | None) -> int:
+        return WORKSPACE
+
+    def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace: Any = None) -> DeviceRun:
+        assert {o.name for o in spec.operands} == set(arrays), (spec.kind, sorted(arrays))
+        assert workspace.nbytes == WORKSPACE
+        views = {o.name: seen(numpy_of(self.shadows.of(arrays[o.name], o.dtype)), o) for o in spec.operands}
+        return lambda stream: stream.enqueue(lambda: compute(spec, views))  # type: ignore[attr-defined]
+
+
+def simulated(seed: int = 0, precision: str = "float32", *, graphs: bool = True, shared: bool = False) -> KernelSet:
+    """The kernel set of a GPU of its own, opened."""
+    driver, shadows = Simulation(seed), Shadows()
+    machine = Machine(driver, Found(gpu(0), (0,), shared))  # type: ignore[arg-type]
+    chosen = PRECISIONS[NAMES.get(precision, precision)]
+    return gpu_set(Gpu(machine, Bind(), Layers(shadows), shadows, chosen, graphs, "a simulation"))  # type: ignore[arg-type]
+
+
+@contextmanager
+def nothing(name: str) -> Any:
+    yield
