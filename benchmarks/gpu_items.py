@@ -69,8 +69,14 @@ class Bench:
         return _last(ours("bench", *arguments, *self.on(net.precision, execution), limit=self.left()))
 
     def profile(self, net: Net) -> dict[str, Any]:
-        arguments = ["profile", net.model, "--batch-size", str(net.batch), "--seconds", str(self.seconds), "--json"]
-        return _last(ours("bench", *arguments, *self.on(net.precision), limit=self.left()))
+        """One learner's iteration, and the steps of its plan by the device's clock."""
+        arguments = [net.model, "--batch-size", str(net.batch)]
+        if self.device != "cuda":
+            command = ["profile", *arguments, "--seconds", str(self.seconds), "--json", *self.on(net.precision)]
+            return _last(ours("bench", *command, limit=self.left()))
+        iteration = self.train(net, 1, "streams")["seconds_per_iteration"]["median"]
+        command = ["benchmarks/gpu_profile.py", *arguments, *self.on(net.precision)]
+        return {**_last(launched(1, *command, limit=self.left())), "iteration": iteration}
 
     def tuned(self, net: Net) -> dict[str, Any]:
         """Where the tuner ends: learners, execution, and how fast it is then."""
@@ -187,7 +193,7 @@ def rates(precision: str) -> Item:
 
 
 def profile(net: Net) -> Item:
-    return Item(f"profile {net.name}", net.heavy * START, lambda bench, _: bench.profile(net))
+    return Item(f"profile {net.name}", net.heavy * 2 * START, lambda bench, _: bench.profile(net))
 
 
 def items(nets: Sequence[Net], parts: Sequence[str], rounds: int) -> Iterator[Item]:

@@ -205,6 +205,34 @@ def test_the_floor_in_words(gpu: Any) -> None:
     assert "|  |  |\n" in unknown  # no rates, no shares
 
 
+def test_steps_are_counted_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(FOLDER)
+    import gpu_profile
+
+    def step(kind: str, op: str) -> Any:
+        return SimpleNamespace(kind=kind, node=SimpleNamespace(op=SimpleNamespace(kind=op)))
+
+    steps = [step("forward", "relu"), step("backward", "relu"), step("forward", "relu"), step("sum", "sum")]
+    assert gpu_profile.kinds(steps, [1.0, 2.0, 3.0, 4.0]) == {
+        "forward relu": {"count": 2, "seconds": 4.0},
+        "backward relu": {"count": 1, "seconds": 2.0},
+        "sum": {"count": 1, "seconds": 4.0},
+    }
+
+
+def test_a_step_is_timed_between_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The median of five rounds of two runs each, after two to warm up."""
+    monkeypatch.syspath_prepend(FOLDER)
+    import gpu_profile
+
+    from tests.device.fakes import FakeStream
+
+    log: list[Any] = []
+    stream = FakeStream("s", log, milliseconds_of_rounds=[50.0, 20.0, 10.0, 30.0, 40.0])
+    assert gpu_profile.timed(lambda s: s.enqueue("step"), stream, runs=2) == pytest.approx(0.015)
+    assert [entry[0] for entry in log].count("step") == 2 + 5 * 2
+
+
 # What is measured, and when
 
 

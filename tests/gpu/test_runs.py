@@ -39,7 +39,7 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
 }
 FEW = {"epochs": None, "iterations": 10}
 SOME = ("auto", "none-3", "ssgd")  # rules
-CHANGES = {5: (3,), 12: (1,), 13: (2,), 30: (1,)}  # learners, announced at these iterations
+CHANGES = {5: (1,), 12: (3,), 13: (2,), 30: (1,)}  # learners, announced at these iterations
 MIB = 1 << 20
 
 
@@ -183,7 +183,7 @@ def test_learners_come_and_go(tmp_path: Path, way: str) -> None:
                 session.coordinator.announce(session.iteration, counts)
 
         (found,) = tiny.replay(
-            job(tmp_path / name, rule=tiny.RULES["auto"], learners=2, prefetch=1, **WAYS[way]),
+            job(tmp_path / name, rule=tiny.RULES["auto"], learners=3, prefetch=1, **WAYS[way]),
             before=change, settle=False,
         )  # fmt: skip
         return found
@@ -202,7 +202,8 @@ def test_learners_come_and_go(tmp_path: Path, way: str) -> None:
 def test_a_learner_that_meets_nan_starts_again(tmp_path: Path, rule: str, way: str) -> None:
     work = test_diverged.job(tmp_path, 1, rule=tiny.RULES[rule], **opened.on_gpu(precision="float32", **WAYS[way]))
     found = tiny.run(work)
-    assert found.summary.resets == len(meetings()) > 5
+    before = sum(iteration < work.config.stop.iterations - 1 for iteration, _ in meetings())
+    assert 5 < before <= found.summary.resets <= len(meetings())  # what the last one met is known after the run
     assert all(np.isfinite(array).all() for array in found.weights.values())
 
 
