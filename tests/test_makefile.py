@@ -33,7 +33,7 @@ def nowhere(tmp_path: Path) -> str:
 def test_make_alone_lists_the_targets() -> None:
     listed = make()
     assert listed.returncode == 0
-    for target in ("demo", "test", "test-4", "check", "bench", "settings", "clean"):
+    for target in ("demo", "test", "test-4", "check", "bench", "test-gpu", "bench-gpu", "settings", "clean"):
         assert f"\nmake {target} " in "\n" + listed.stdout
 
 
@@ -72,6 +72,21 @@ def test_every_exported_setting_is_printed() -> None:
 
 def test_ranks_are_given_to_the_mpi_tests(nowhere: str) -> None:
     assert make("-n", "test-3", nowhere).stdout.endswith("\nMPIBOW_TEST_RANKS=3 python -m pytest -m mpi\n")
+
+
+@pytest.mark.parametrize(("choice", "cuda"), [("CUDA=13", "cuda13"), ("CUDA=12", "cuda12")])
+def test_what_a_gpu_needs_is_fetched_for_its_tests_and_benchmarks(nowhere: str, choice: str, cuda: str) -> None:
+    tests, figures, few = (
+        make("-n", target, nowhere, choice).stdout for target in ("test-gpu", "bench-gpu", "sanitize")
+    )
+    for steps in (tests, figures, few):
+        assert f"-e '.[dev,{cuda},demo]'" in steps
+        assert steps.index("GB to fetch") < steps.index("pip install")
+    assert tests.endswith("\npython -m pytest -m gpu -rs tests/gpu --ignore=tests/gpu/test_sanitize.py\n")
+    assert figures.endswith("\npython benchmarks/bench_gpu.py\n")
+    assert [line.split()[2] for line in few.splitlines() if line.startswith("compute-sanitizer")] == [
+        "memcheck", "racecheck"
+    ]  # fmt: skip
 
 
 def test_quotes_in_arguments_are_printed_as_given(nowhere: str) -> None:

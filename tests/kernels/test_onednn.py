@@ -20,6 +20,7 @@ from mpibow.graph.kernel import KernelTable, Shapes
 from mpibow.kernels import numpy as reference
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 from tests.kernels.cases import CASES, INITIAL, Bench, Case, name
+from tests.kernels.shapes import channels, convolutions, pools, sides
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
 from mpibow.kernels.onednn import library as dnn
@@ -81,22 +82,6 @@ def check(table: KernelTable, case: Case, lengths: tuple[float, float, float], g
         np.testing.assert_array_equal(fast.dx[1], dz)
     for key, array in slow.dw.items():
         close(fast.dw[key], array, lengths[2], op.kind)
-
-
-sides = st.integers(1, 9)
-channels = st.one_of(st.integers(1, 5), st.sampled_from([8, 15, 16, 17, 32, 40]))
-
-
-@st.composite
-def convolutions(draw: st.DrawFn) -> tuple[ops.Conv2d, tuple[int, ...]]:
-    groups = draw(st.sampled_from([1, 1, 1, 2, 4]))
-    c, o = draw(channels) * groups, draw(channels) * groups
-    pairs = st.tuples
-    kernel = draw(pairs(st.integers(1, 5), st.integers(1, 5)))
-    stride, dilation = draw(pairs(*[st.integers(1, 3)] * 2)), draw(pairs(*[st.integers(1, 2)] * 2))
-    padding = draw(pairs(st.integers(0, kernel[0] // 2 + 1), st.integers(0, kernel[1] // 2 + 1)))
-    op = ops.Conv2d(o, kernel, stride, padding, draw(st.booleans()), INITIAL, groups, dilation)
-    return op, (draw(st.integers(1, 5)), c, draw(sides) + 2, draw(sides) + 2)
 
 
 @given(convolutions(), st.sampled_from(IMAGES), st.booleans())
@@ -163,20 +148,6 @@ def test_batch_norm(table: KernelTable, shape: tuple[int, ...], tag: str, fused:
     norm = ops.BatchNorm(1e-3, 0.1)
     op = norm if fused is None else NormAddRelu(norm, bool(fused))
     check(table, Case(op, (shape,) * (2 if fused else 1)), (values,) * 3, (tag,) * (2 if fused else 1))
-
-
-@st.composite
-def pools(draw: st.DrawFn) -> tuple[Any, tuple[int, ...]]:
-    kernel = draw(st.tuples(*[st.integers(1, 4)] * 2))
-    stride = draw(st.tuples(*[st.integers(1, 4)] * 2))
-    padding = draw(st.tuples(st.integers(0, kernel[0] // 2), st.integers(0, kernel[1] // 2)))
-    ceil = draw(st.booleans())
-    op = (
-        ops.MaxPool2d(kernel, stride, padding, ceil)
-        if draw(st.booleans())
-        else ops.AvgPool2d(kernel, stride, padding, ceil, draw(st.booleans()))
-    )
-    return op, (draw(st.integers(1, 3)), draw(channels), draw(sides) + 3, draw(sides) + 3)
 
 
 @given(pools(), st.sampled_from(IMAGES))

@@ -1,0 +1,91 @@
+"""Where a learner's pass goes on a GPU: every step of its plan by itself, between two events of the device.
+
+python benchmarks/gpu_profile.py resnet32 --batch-size 16 device=cuda precision=tf32     # one line of JSON
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mpibow.bench import made_up_job
+from mpibow.comm.communicator import Single
+from mpibow.data.dataset import read_into
+from mpibow.graph.layout import initial_weights
+from mpibow.job import Job, on_device
+
+WARM_UP, ROUNDS, RUNS = 2, 5, 10
+
+
+def timed(run: Callable[[Any], None], stream: Any, runs: int = RUNS) -> float:
+    """Seconds of one run, the median of rounds; what is smaller than a launch takes as long as one."""
+    for _ in range(WARM_UP):
+        run(stream)
+    rounds = []
+    for _ in range(ROUNDS):
+        begin = stream.record(timed=True)
+        for _ in range(runs):
+            run(stream)
+        end = stream.record(timed=True)
+        end.synchronise()
+        rounds.append(stream.milliseconds(begin, end) / 1e3 / runs)
+    return statistics.median(rounds)
+
+
+def kinds(steps: Sequence[Any], seconds: Sequence[float]) -> dict[str, dict[str, float]]:
+    """How many steps of each kind there are, and their seconds, as `mpibow.bench profile` has it."""
+    found: dict[str, dict[str, float]] = {}
+    for step, took in zip(steps, seconds, strict=True):
+        kind = step.node.op.kind
+        part = found.setdefault(
+            kind if step.kind in ("sum", "reorder") else f"{step.kind} {kind}", {"count": 0, "seconds": 0.0}
+        )
+        part["count"] += 1
+        part["seconds"] += took
+    return found
+
+
+def profile(job: Job) -> dict[str, Any]:
+    """`job` has its GPU opened."""
+    gpu, plan = job.kernels.gpu, job.training_plan()
+    assert gpu is not None, "device=cuda is what is profiled here"
+    machine = gpu.machine
+    weights, gradients = (machine.zeros(plan.layout.size, "float32", "a profile") for _ in range(2))
+    machine.put(weights, initial_weights(plan.layout, job.config.seed, "float32"))
+    bound = plan.bind(weights, gradients)
+    host: Mapping[str, Any] = {name: np.zeros(array.shape, array.dtype) for name, array in bound.inputs.items()}
+    read_into(job.train, np.arange(job.config.batch_size) % job.train.count, host)
+    for name, array in bound.inputs.items():
+        machine.put(array, host[name])
+    before = gpu.before(bound, weights)
+    for run in [*before, *bound.runs]:
+        run(machine.stream)
+    seconds = [timed(run, machine.stream) for run in bound.runs]
+    parts = kinds(plan.program.steps, seconds)
+    if before:
+        took = sum(timed(run, machine.stream) for run in before)
+        parts["weights in 16 bits"] = {"count": len(before), "seconds": took}
+        seconds.append(took)
+    return {"parts": parts, "plan": sum(seconds), "kernels": job.kernels.about}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("overrides", nargs="*", metavar="key.path=value")
+    arguments = parser.parse_intermixed_args()
+    arguments.shape = arguments.classes = arguments.device = None
+    with tempfile.TemporaryDirectory() as folder:
+        job, _ = on_device(made_up_job(arguments, folder), Single())
+        print(json.dumps(profile(job)))
+
+
+if __name__ == "__main__":
+    main()

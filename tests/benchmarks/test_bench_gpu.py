@@ -1,0 +1,406 @@
+"""What bench_gpu.py makes of figures that a hand can check, and what it measures, in which order; no GPU is needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The benchmark's modules by name."""
+    monkeypatch.syspath_prepend(FOLDER)
+    import asked
+    import bench_gpu
+    import gpu_accuracy
+    import gpu_items
+    import gpu_tables
+    import gpu_work
+    import sides
+
+    return SimpleNamespace(
+        asked=asked, bench=bench_gpu, items=gpu_items, tables=gpu_tables, work=gpu_work, accuracy=gpu_accuracy,
+        sides=sides,
+    )  # fmt: skip
+
+
+def ours(rate: float, **more: Any) -> dict[str, Any]:
+    return {"images_per_second": rate, "learners": [4], "execution": "fused", **more}
+
+
+LENET = "lenet 8 tf32"
+
+
+def found() -> dict[str, Any]:
+    """Two rounds of LeNet; PyTorch's best is at 512."""
+    return {
+        f"choice {LENET}": {"learners": [4], "execution": "fused", "images_per_second": 190.0, "settled": True},
+        f"pair {LENET} plain 0": {"ours": ours(300.0), "eager": 10.0, "graphs": 100.0},
+        f"pair {LENET} plain 1": {"ours": ours(200.0), "eager": 10.0, "graphs": {"error": "out of memory"}},
+        "search lenet tf32 64": {"eager": 80.0, "graphs": 200.0},
+        "search lenet tf32 512": {"eager": 500.0, "graphs": {"error": "no"}},
+    }
+
+
+def lenet(gpu: Any) -> Any:
+    return next(net for net in gpu.items.NETS if net.model == "lenet")
+
+
+# Figures
+
+
+def test_ratios_are_of_pairs(gpu: Any) -> None:
+    assert gpu.tables.beside(found(), lenet(gpu), "eager") == (10.0, 25.0)  # of 30 and 20
+    assert gpu.tables.beside(found(), lenet(gpu), "graphs") == (100.0, 3.0)  # of the round that has both
+    assert gpu.tables.beside(found(), lenet(gpu), "compile") == (None, None)
+    assert gpu.tables.best(found(), lenet(gpu)) == (500.0, 512, "eager")
+    assert gpu.tables.best({}, lenet(gpu)) is None
+
+
+def test_the_compilers_best_counts_too(gpu: Any) -> None:
+    more = {"search lenet tf32 compiled": {"batch": 2048, "compile": 900.0, "compile and graphs": {"error": "no"}}}
+    assert gpu.tables.best({**found(), **more}, lenet(gpu)) == (900.0, 2048, "compile")
+
+
+def test_speed_in_words(gpu: Any) -> None:
+    text = gpu.tables.speed(found(), [lenet(gpu)])
+    assert text.splitlines()[2:] == [
+        "| model | batch | precision | learners | mpibow, images/s | PyTorch | images/s | ratio | target |  |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| lenet | 8 | tf32 | 4 fused | 250 | eager | 10.0 | 25.00 | 20.00 | met |",
+        "|  |  |  |  |  | graphs | 100 | 3.00 |  |  |",
+        "|  |  |  |  |  | its best: eager at 512 | 500 | 0.50 |  |  |",
+        "",
+        "What PyTorch could not do:",
+        "",
+        f"- pair {LENET} plain 1, graphs: out of memory",
+        "- search lenet tf32 512, graphs: no",
+    ]
+    assert "| lenet | 8 | tf32 |  | not measured |" in gpu.tables.speed({}, [lenet(gpu)])
+
+
+def test_a_target_without_a_figure_shows(gpu: Any) -> None:
+    alone = {f"pair {LENET} plain 0": {"ours": ours(300.0)}}
+    assert gpu.tables.speed(alone, [lenet(gpu)]).splitlines()[-1] == (
+        "| lenet | 8 | tf32 | 4 fused | 300 | eager |  |  | 20.00 |  |"
+    )
+
+
+def curve(**rates: float) -> dict[str, Any]:
+    return {f"learners {LENET} {name.replace('_', ' ')}": ours(rate) for name, rate in rates.items()}
+
+
+def test_the_tuners_choice_is_marked(gpu: Any) -> None:
+    text = gpu.tables.learners({**found(), **curve(streams_1=50, streams_4=90, fused_4=188, fused_8=200)}, lenet(gpu))
+    assert text.splitlines() == [
+        "lenet, batch 8, images/s; the tuner ended at 4 learners, execution fused (*): 188, 0.94 of the best "
+        "(at least 0.95: missed).",
+        "",
+        "| learners | streams | fused |",
+        "| --- | --- | --- |",
+        "| 1 | 50.0 |  |",
+        "| 4 | 90.0 | 188 * |",
+        "| 8 |  | 200 |",
+    ]
+
+
+def test_a_choice_between_the_cells_has_its_own_rate(gpu: Any) -> None:
+    choice = {f"choice {LENET}": {"learners": [3], "images_per_second": 198.0}}
+    said = gpu.tables.learners({**choice, **curve(streams_4=200)}, lenet(gpu)).splitlines()[0]
+    assert said.endswith(
+        "the tuner ended at 3 learners, execution auto (*): 198, 0.99 of the best (at least 0.95: met)."
+    )
+
+
+def test_an_execution_that_is_not_told_is_the_faster_one(gpu: Any) -> None:
+    choice = {f"choice {LENET}": {"learners": [4], "images_per_second": 1.0}}
+    text = gpu.tables.learners({**choice, **curve(streams_4=200, fused_4=100)}, lenet(gpu))
+    assert "| 4 | 200 * | 100 |" in text
+    untuned = gpu.tables.learners({f"choice {LENET}": {"error": "no GPU"}, **curve(streams_8=2)}, lenet(gpu))
+    assert untuned.splitlines()[0] == "lenet, batch 8, images/s."
+    assert "*" not in untuned
+    assert gpu.tables.learners({}, lenet(gpu)) == "lenet, batch 8: not measured.\n"
+
+
+def test_what_averaging_costs(gpu: Any) -> None:
+    rounds = {
+        f"sync {LENET} {i}": {"sma": ours(sma, python_share=share), "independent": ours(apart)}
+        for i, (sma, apart, share) in enumerate([(95, 100, 0.1), (50, 50, 0.3), (90, 100, 0.2)])
+    }
+    lines = gpu.tables.sync(rounds, lenet(gpu)).splitlines()
+    assert lines[2] == "| lenet | 8 | 90.0 | 100 | 0.950 | met |"
+    assert lines[4] == "Python's share of an iteration: 20.0% (below 20%: met)."
+    silent = {f"sync {LENET} 0": {"sma": ours(95), "independent": ours(100)}}
+    assert gpu.tables.sync(silent, lenet(gpu)).splitlines()[-1] == "Python's share of an iteration is not reported."
+    assert gpu.tables.sync({}, lenet(gpu)) == "lenet, batch 8: not measured.\n"
+
+
+def test_accuracy_in_words(gpu: Any) -> None:
+    def run(seconds: float | None) -> dict[str, Any]:
+        return {"seconds": seconds, "epochs": seconds and 2.0, "batch_size": 8}
+
+    entries = {f"accuracy lenet mpibow {seed}": run(seconds) for seed, seconds in enumerate((4.0, 6.0, 5.0))}
+    entries |= {f"accuracy lenet PyTorch-8 {seed}": run(seconds) for seed, seconds in enumerate((20.0, None, 30.0))}
+    assert gpu.tables.accuracy(entries, "lenet").splitlines()[2:] == [
+        "| mpibow | 8 | 4.0 (2.00), 6.0 (2.00), 5.0 (2.00) | 5.0 |  |",
+        "| PyTorch-8 | 8 | 20.0 (2.00), not reached, 30.0 (2.00) | 30.0 | 6.00 |",
+    ]
+    assert gpu.tables.accuracy({}, "lenet") == "not measured.\n"
+
+
+def test_the_page_names_what_failed_and_what_was_left_out(gpu: Any) -> None:
+    entries = {**found(), "rates tf32": {"error": "PyTorch is not there to measure them with"}}
+    text = gpu.tables.page("# Title\n", entries, [lenet(gpu)], {}, ["pair x", "pair y"])
+    heads = [line for line in text.splitlines() if line.startswith("#")]
+    assert heads == [
+        "# Title", "## Images/s beside PyTorch", "## The floor", "## What failed",
+        "## What was left out for want of time",
+    ]  # fmt: skip
+    assert "- rates tf32: PyTorch is not there to measure them with\n" in text
+    assert text.endswith("- pair x\n- pair y\n")
+
+
+# Work
+
+
+def test_the_least_work(gpu: Any) -> None:
+    """784 x 10 products: forward and for the weights; the input needs no gradient."""
+    work = gpu.work.work("logistic", 2, "tf32")
+    assert work.operations == 2 * 2 * 2 * 7840
+    wide, narrow = gpu.work.work("logistic", 64, "tf32"), gpu.work.work("logistic", 64, "bf16")
+    weights = 4 * 7850
+    # The update's five passes, the forward's and backward's reading of the weights, the writing of the gradient.
+    assert narrow.bytes > 8 * weights - 4 * 10
+    assert wide.bytes - narrow.bytes > 2 * 2 * 64 * 784  # scaled images, written and read at least once
+    assert gpu.work.work("resnet50", 1, "bf16").operations == pytest.approx(3 * 8.2e9, rel=0.02)
+
+
+def test_what_of_the_rates_is_reached(gpu: Any) -> None:
+    r = gpu.work.reached(gpu.work.Work(operations=8e9, bytes=4e9), 8, 400.0, flops=1e12, bandwidth=4e11)
+    assert (r.flops, r.bytes, r.of_flops, r.of_bytes) == (4e11, 2e11, 0.4, 0.5)
+    assert r.floor == 0.5
+
+
+def test_the_floor_in_words(gpu: Any) -> None:
+    profile = {
+        "parts": {"forward dense": {"count": 2, "seconds": 3e-6}, "forward relu": {"count": 1, "seconds": 1e-6}},
+        "plan": 4e-6, "iteration": 10e-6,
+    }  # fmt: skip
+    entries = {**found(), "rates tf32": {"flops": 400e12, "bytes": 4e12}, f"profile {LENET}": profile}
+    text = gpu.tables.floor(entries, [lenet(gpu)])
+    assert text.startswith("tf32: a large product runs at 400.0 TFLOP/s, a large copy moves 4,000 GB/s.\n")
+    assert "| lenet | 8 | tf32 | 0.028 |" in text
+    assert "every operator timed by itself: 4 us of an iteration's 10 us." in text
+    assert "| forward dense | 2 | 3 |" in text
+    unknown = gpu.tables.floor(found(), [lenet(gpu)])
+    assert "|  |  |\n" in unknown  # no rates, no shares
+
+
+def test_steps_are_counted_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(FOLDER)
+    import gpu_profile
+
+    def step(kind: str, op: str) -> Any:
+        return SimpleNamespace(kind=kind, node=SimpleNamespace(op=SimpleNamespace(kind=op)))
+
+    steps = [step("forward", "relu"), step("backward", "relu"), step("forward", "relu"), step("sum", "sum")]
+    assert gpu_profile.kinds(steps, [1.0, 2.0, 3.0, 4.0]) == {
+        "forward relu": {"count": 2, "seconds": 4.0},
+        "backward relu": {"count": 1, "seconds": 2.0},
+        "sum": {"count": 1, "seconds": 4.0},
+    }
+
+
+def test_a_step_is_timed_between_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The median of five rounds of two runs each, after two to warm up."""
+    monkeypatch.syspath_prepend(FOLDER)
+    import gpu_profile
+
+    from tests.device.fakes import FakeStream
+
+    log: list[Any] = []
+    stream = FakeStream("s", log, milliseconds_of_rounds=[50.0, 20.0, 10.0, 30.0, 40.0])
+    assert gpu_profile.timed(lambda s: s.enqueue("step"), stream, runs=2) == pytest.approx(0.015)
+    assert [entry[0] for entry in log].count("step") == 2 + 5 * 2
+
+
+# What is measured, and when
+
+
+def keys(gpu: Any, *parts: str, rounds: int = 2) -> list[str]:
+    return [item.key for item in gpu.items.items(gpu.items.NETS, parts, rounds)]
+
+
+def test_the_headline_comes_first_and_every_key_once(gpu: Any) -> None:
+    everything = keys(gpu, "speed", "learners", "sync", "floor")
+    assert len(everything) == len(set(everything))
+    assert everything[:4] == [
+        "choice resnet32 16 tf32", "pair resnet32 16 tf32 plain 0", "choice lenet 8 tf32", "pair lenet 8 tf32 plain 0"
+    ]  # fmt: skip
+    assert [key for key in everything if key.endswith("compiled")][-1] == everything[-1]
+    assert [key for key in keys(gpu, "learners") if key.startswith("learners")] == [
+        f"learners resnet32 16 tf32 {execution} {k}" for k in (1, 2, 4, 8, 16) for execution in ("streams", "fused")
+    ]
+    assert keys(gpu, "floor")[-5:] == [
+        "rates tf32", "rates bf16", "profile resnet32 16 tf32", "profile lenet 8 tf32", "profile resnet50 32 bf16"
+    ]  # fmt: skip
+    assert keys(gpu, "accuracy") == []
+
+
+def test_every_wish_of_a_net_is_measured(gpu: Any) -> None:
+    for net in gpu.items.NETS:
+        assert set(net.targets) <= {"eager", "graphs", "best"}
+        assert net.batch in gpu.items.SEARCH[net.model]
+        assert net.precision in gpu.work.SIZES
+
+
+def test_the_learners_are_the_tuners(gpu: Any) -> None:
+    net = lenet(gpu)
+    assert gpu.items.chosen(found(), net) == (4, "fused")
+    assert gpu.items.chosen({}, net) == (8, "auto")
+    assert gpu.items.chosen({f"choice {LENET}": {"error": "x"}}, net) == (8, "auto")
+    assert gpu.items.chosen({f"choice {LENET}": {"learners": [3], "execution": None}}, net) == (3, "auto")
+
+
+def test_pytorchs_best_batch(gpu: Any) -> None:
+    assert gpu.items.best_batch(found(), lenet(gpu)) == 512
+    assert gpu.items.best_batch({"search lenet tf32 64": {"eager": {"error": "x"}}}, lenet(gpu)) == 8  # the first
+
+
+def measured(gpu: Any, left: Iterator[float], entries: dict[str, Any], fail: str = "") -> tuple[list[str], Any]:
+    """Three items of ten seconds each."""
+    done: list[str] = []
+
+    def item(key: str) -> Any:
+        def measure(bench: Any, found: Any) -> Any:
+            done.append(key)
+            if key == fail:
+                raise gpu.sides.Failed(["python", "x.py"], 7, "Traceback\nDeviceError: no GPU")
+            return {"rate": 1}
+
+        return gpu.items.Item(key, 10.0, measure)
+
+    bench = gpu.items.Bench(None, lambda: next(left))
+    kept: list[tuple[str, bool]] = []
+    ends = gpu.items.measure_all([item(key) for key in "abc"], bench, entries, lambda i, bad: kept.append((i.key, bad)))
+    assert kept == [(key, key == fail) for key in done]
+    return done, ends
+
+
+def test_what_does_not_fit_is_left_out(gpu: Any) -> None:
+    entries: dict[str, Any] = {}
+    assert measured(gpu, iter([30.0, 9.9, 10.0]), entries) == (["a", "c"], (["b"], []))
+    assert list(entries) == ["a", "c"]
+
+
+def test_what_is_there_is_kept_and_what_failed_is_tried_again(gpu: Any) -> None:
+    entries = {"a": {"rate": 5}, "b": {"error": "out of memory"}}
+    assert measured(gpu, iter([30.0] * 2), entries) == (["b", "c"], ([], []))
+    assert entries == {"a": {"rate": 5}, "b": {"rate": 1}, "c": {"rate": 1}}
+
+
+def test_a_failure_ends_its_own_item_alone(gpu: Any) -> None:
+    entries: dict[str, Any] = {}
+    assert measured(gpu, iter([30.0] * 3), entries, fail="b") == (["a", "b", "c"], ([], ["b"]))
+    assert entries["b"] == {"error": "DeviceError: no GPU"}
+
+
+def test_our_figures_are_those_of_bench_train(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[Any] = []
+
+    def run(*arguments: str, limit: float) -> str:
+        said.append((arguments, limit))
+        return 'a warning\n{"images_per_second": 3.0}'
+
+    monkeypatch.setattr(gpu.items, "ours", run)
+    bench = gpu.items.Bench(None, lambda: 99.0, more=["seed=2"])
+    assert bench.train(lenet(gpu), 4, "fused") == {"images_per_second": 3.0}
+    arguments = "train lenet --batch-size 8 --learners 4 --json --seconds 2.0 update.weight_decay=1e-4 device=cuda"
+    assert said == [(("bench", *arguments.split(), "precision=tf32", "execution=fused", "seed=2"), 99.0)]
+    other = gpu.items.Bench(None, lambda: 99.0, device="numpy")
+    assert other.on("tf32") == ["device=numpy"]  # which has neither precision nor execution of that name
+
+
+def test_one_setting_that_pytorch_cannot_do(gpu: Any) -> None:
+    def peer(limit: float, **question: Any) -> Any:
+        if question["setting"] == "graphs":
+            raise gpu.asked.Refused("RuntimeError: no graph")
+        return {"images_per_second": question["batch"] * 2.0}
+
+    bench = gpu.items.Bench(peer, lambda: 9.0, settings=("eager", "graphs"))
+    answers = bench.theirs("lenet", 8, "tf32", ("eager", "graphs", "compile"), keep=True)
+    assert answers == {"eager": 16.0, "graphs": {"error": "RuntimeError: no graph"}}
+    assert gpu.items.numbers(answers) == {"eager": 16.0}
+
+
+# Files, and processes that stay
+
+
+def test_results_are_whole_files(gpu: Any, tmp_path: Path) -> None:
+    gpu.bench.write(tmp_path / "new", {"found": {"a": 1}}, "# Text\n")
+    assert json.loads((tmp_path / "new/gpu.json").read_text()) == {"found": {"a": 1}}
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["gpu.json", "gpu.md"]
+
+
+def test_the_title_says_on_what(gpu: Any) -> None:
+    about = {
+        "command": "python benchmarks/bench_gpu.py", "date": "2026-11-21 12:00", "gpu": "NVIDIA H100, 580.1, 80 GiB",
+        "processor": "X", "cores": 8, "commit": "", "mpibow": {"mpibow": "0.1.0"},
+        "torch": {"torch": "2.13", "cuda": None},
+    }  # fmt: skip
+    assert gpu.bench.title(about) == (
+        "# Training on a GPU, beside PyTorch\n\n    python benchmarks/bench_gpu.py\n\n"
+        "2026-11-21 12:00, NVIDIA H100, 580.1, 80 GiB; X, 8 cores; commit unknown.\n"
+        "Ours: mpibow 0.1.0. PyTorch's side: torch 2.13.\n"
+    )
+
+
+@pytest.fixture
+def side(gpu: Any) -> Iterator[Callable[..., Any]]:
+    """A process that answers with its number, or as it is told."""
+    program = (
+        "import json, os, sys, time\n"
+        "for line in sys.stdin:\n"
+        "    asked = json.loads(line)\n"
+        "    if asked.get('end'): sys.exit('the words of its end')\n"
+        "    if asked.get('sleep'): time.sleep(60)\n"
+        "    print(json.dumps(asked.get('say') or os.getpid()), flush=True)\n"
+    )
+    made = gpu.asked.Asked([sys.executable, "-c", program])
+    yield made
+    made.close()
+
+
+def test_one_process_answers_all(gpu: Any, side: Any) -> None:
+    first = side(20)
+    assert side(20) == first
+    with pytest.raises(gpu.asked.Refused, match=r"^ValueError: no$"):
+        side(20, say={"error": "ValueError: no"})
+    with pytest.raises(gpu.asked.Refused, match=r" -c ended with code 1: the words of its end$"):
+        side(20, end=True)
+    second = side(20)
+    assert second != first
+    with pytest.raises(gpu.asked.Refused, match=r" -c ended with code -9: "):
+        side(0.2, sleep=True)
+
+
+def test_a_command_that_takes_too_long(gpu: Any) -> None:
+    with pytest.raises(gpu.sides.Failed, match=r"time\.sleep\(60\).*: exit code 124\nstill ran after 0 seconds$"):
+        gpu.sides.launched(1, "-c", "import time; time.sleep(60)", limit=0.2)
+
+
+def test_the_help_needs_no_gpu() -> None:
+    done = subprocess.run(
+        [sys.executable, str(FOLDER / "bench_gpu.py"), "--help"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--budget SECONDS" in done.stdout

@@ -1,0 +1,35 @@
+"""Whole models by the `cuda` kernel set, as they are trained and evaluated, against NumPy in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.kernels import NUMPY
+from tests.gpu import opened
+from tests.models.test_onednn import CASES, build, results
+
+pytestmark = opened.needs_gpu(pytest.mark.timeout(120))
+
+# Of ||expected||: evaluation, training's outputs, gradients. Deep nets in training divide by deviations of few values,
+# and a relu at a value that is 0 but for rounding may fall on either side: TF32 rounds to 1 in 2048.
+BOUNDS = {"fp32": (1e-5, 5e-4, 0.1), "tf32": (1e-2, 5e-2, 0.5)}
+
+
+@pytest.mark.parametrize("precision", list(BOUNDS))
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+@pytest.mark.parametrize(("name", "shape", "options"), CASES, ids=lambda value: str(value) if value else "")
+def test_as_numpy(name: str, shape: tuple[int, ...], options: dict[str, Any], training: bool, precision: str) -> None:
+    if max(shape) > 64 and (training or precision == "tf32"):
+        pytest.skip("NumPy takes long")
+    net = build(name, shape, options)
+    fast = results(net, opened.kernels(precision), "float32", training)  # type: ignore[arg-type]
+    slow = results(net, NUMPY, "float64", training)
+    assert fast.keys() == slow.keys()
+    evaluated, trained, gradient = BOUNDS[precision]
+    for key, expected in slow.items():
+        bound = gradient if key.startswith("gradient") else trained if training else evaluated
+        size, off = np.linalg.norm(expected), np.linalg.norm(fast[key] - expected)
+        assert off <= bound * size + 1e-6, (key, off / size)

@@ -1,0 +1,149 @@
+"""What carries the tests' arrays to a device and back, on a device that is the host: needs a C++ compiler, no GPU."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow import ops
+from mpibow.graph.kernel import Kernels
+from mpibow.kernels import numpy as reference
+from mpibow.kernels.cuda import flat
+from mpibow.kernels.cuda.kernels import KERNELS, Constant, Launch
+from mpibow.kernels.cuda.launcher import _parameter
+from mpibow.kernels.cuda.own import OWN
+from tests.gpu.opened import PAGE, Mirror, apart, needs_gpu
+from tests.kernels.cases import INITIAL, Bench, Case
+from tests.kernels.cuda.host import library, needs_compiler, prepared
+from tests.kernels.cuda.test_layers import NETS, graph_of, run
+
+pytestmark = needs_compiler
+prepare = prepared("flat.cu", "elementwise.cu", "factorise.cu", "loss.cu")
+
+
+class OnHost:
+    """As tests.gpu.opened.Device, where device memory is the host's, and poisoned."""
+
+    stream = None
+    handles = None
+
+    def __init__(self) -> None:
+        self.launched: list[str] = []
+
+    def allocate(self, size: int) -> tuple[Any, int]:
+        block = np.full(size, 0xFF, np.uint8)
+        return block, block.ctypes.data
+
+    def upload(self, address: int, source: Any) -> None:
+        ctypes.memmove(address, source.ctypes.data, source.nbytes)
+
+    def download(self, target: Any, address: int) -> None:
+        ctypes.memmove(target.ctypes.data, address, target.nbytes)
+
+    def wait(self) -> None:
+        pass
+
+    def bind(self, launches: Sequence[Launch]) -> Any:
+        """As the launcher does, by the host's compilation."""
+        values = [[value(argument) for argument in launch.arguments] for launch in launches]
+
+        def run(stream: None) -> None:
+            for launch, arguments in zip(launches, values, strict=True):
+                self.launched.append(launch.kernel)
+                shape = (ctypes.c_uint * 6)(*launch.grid, *launch.block)
+                addresses = (ctypes.c_void_p * len(arguments))(*map(ctypes.addressof, arguments))
+                failure = library(KERNELS[launch.kernel]).run(launch.kernel, shape, 0, addresses)
+                assert not failure, failure
+
+        return run
+
+
+def value(argument: Any) -> Any:
+    """What a kernel is given of it."""
+    if isinstance(argument, Constant):
+        return ctypes.c_uint64(argument.array.ctypes.data)
+    return _parameter(argument)
+
+
+def launched(launches: Launch | list[Launch]) -> list[str]:
+    on = OnHost()
+    mirror = Mirror(on)
+    one = mirror.launches(launches)
+    mirror.around([one])()
+    return on.launched
+
+
+def test_views_of_one_array_are_one_copy() -> None:
+    mirror = Mirror(OnHost())
+    whole = np.zeros((5, 8), np.float32)
+    row, part = whole[2], whole[1:, 4:]
+    assert mirror.address(row) - mirror.address(whole) == 64
+    assert mirror.address(part) - mirror.address(whole) == 48
+    assert mirror.address(whole[:0]) == 0
+    assert mirror.address(np.zeros(8, np.float32)) not in range(mirror.address(whole), mirror.address(whole) + 160)
+
+
+@pytest.mark.parametrize("shift", [0, 4, 64, 100])
+def test_copies_are_as_well_aligned(shift: int) -> None:
+    array = np.zeros(PAGE, np.uint8)[shift:]
+    assert (Mirror(OnHost()).address(array) - array.ctypes.data) % PAGE == 0
+
+
+def test_types_that_are_not_what_is_wanted() -> None:
+    with pytest.raises(AssertionError, match="an array of float64 where float32 is wanted"):
+        Mirror(OnHost()).address(np.zeros(3), "float32")
+
+
+def test_weights_in_16_bits_are_copies_of_the_newest() -> None:
+    mirror, weights = Mirror(OnHost()), np.ones(4, np.float32)
+    place = mirror.address(weights, "bfloat16")
+    assert place == mirror.address(weights, "bfloat16") != mirror.address(weights, "float32")
+    weights[:] = 1 + 2.0**-9
+    mirror.up()
+    seen = np.ctypeslib.as_array((ctypes.c_uint16 * 4).from_address(place))
+    assert seen.tolist() == [0x3F80] * 4  # 1, to the nearest and even
+
+
+def test_a_launch_goes_there_and_back() -> None:
+    """target += scale * source, of the rows in the middle of an array."""
+    whole, source, step = np.ones((4, 8), np.float32), np.arange(8, dtype=np.float32), np.zeros(1, flat.STEP)
+    step["scale"] = 2.0
+    assert launched(flat.add_scaled(whole[1:3], source, step)) == ["add_scaled"]
+    np.testing.assert_array_equal(whole[[0, 3]], 1)
+    np.testing.assert_array_equal(whole[1:3], [1 + 2 * source] * 2)
+
+
+def test_an_operator_there_and_back() -> None:
+    case = Case(ops.MatrixFactorisation(4, 5, 3, INITIAL), ((7,), (7,), (7,)), ("int32", "int64", "float32"))
+    mirror = Mirror(OnHost())
+    fast = Bench(case, apart(mirror.own(type(case.op)), mirror), "float32")
+    slow = Bench(case, reference.OPERATORS[type(case.op)], "float32")
+    np.testing.assert_allclose(fast.forward(), slow.forward(), rtol=1e-5)
+    fast.backward()
+    slow.backward()
+    for key, array in slow.dw.items():
+        np.testing.assert_allclose(fast.dw[key], array, rtol=1e-5, atol=1e-6)
+
+
+def test_a_plan_there_and_back() -> None:
+    """All that the kernel set has of its own is on the device, the layers are NumPy's: its arena goes both ways."""
+    on = OnHost()
+    mirror = Mirror(on)
+    own = {op: mirror.own(op) for op in (ops.Relu, ops.SoftmaxCrossEntropy) if op in OWN}
+    mixed = Kernels({**reference.OPERATORS, **{op: apart(kernel, mirror) for op, kernel in own.items()}})
+    graph = graph_of(NETS["plain"])
+    found = run(graph, mixed, training=True, dtype="float32")
+    expected = run(graph, Kernels(reference.OPERATORS), training=True, dtype="float32")
+    for key in expected:
+        np.testing.assert_allclose(found[key], expected[key], rtol=1e-4, atol=1e-5, err_msg=key)
+    assert {"unary<Relu, float>", "cross_entropy<float, int>"} <= set(on.launched)
+
+
+def test_the_marks_say_why() -> None:
+    gpu, skip = needs_gpu()
+    assert gpu.name == "gpu"
+    assert skip.kwargs["reason"].startswith("needs a GPU: ")

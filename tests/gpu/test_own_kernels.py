@@ -1,0 +1,30 @@
+"""Every test that mpibow's own kernels pass on the host, on the device: against NumPy, some to the bit, twice the same.
+
+The tests are those of tests/kernels/cuda, which run what a device gets; here it is a device that gets it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.gpu import opened
+from tests.kernels.cuda import test_direct, test_flat, test_gather, test_operators
+
+pytestmark = opened.needs_gpu()
+MODULES = (test_direct, test_flat, test_gather, test_operators)
+
+for module in MODULES:
+    found = {name: test for name, test in vars(module).items() if name.startswith("test_")}
+    assert not set(found) & set(globals()), "two tests of one name"
+    globals().update(found)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def on_device() -> Iterator[None]:
+    """Launches go to the device, not to the host's compilation."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in MODULES:
+            patch.setattr(module, "run_all", opened.run_all)
+        yield

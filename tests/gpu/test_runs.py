@@ -1,0 +1,239 @@
+"""Whole runs with `device: cuda`: the oracle's numbers and NumPy's, the same bits however they go on their way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from mpibow.comm import Single
+from mpibow.data.order import samples_at
+from mpibow.errors import DivergedError
+from mpibow.graph.graph import Array
+from mpibow.graph.layout import initial_weights
+from mpibow.kernels.passes import Local
+from mpibow.learn.local import sgd
+from mpibow.run.checkpoint import newest_first
+from mpibow.run.signals import Signals
+from mpibow.session import Session
+from mpibow.sync.rules import averaging
+from mpibow.sync.settings import Sma
+from mpibow.sync.sma import apply, send, start
+from mpibow.train import iterate
+from tests.gpu import opened
+from tests.run import test_diverged, tiny
+from tests.run.test_diverged import bad, meetings  # noqa: F401  bad is a fixture
+from tests.run.test_onednn import residual
+
+pytestmark = opened.needs_gpu(pytest.mark.timeout(250))
+
+WAYS: Mapping[str, Mapping[str, Any]] = {
+    "streams": {"execution": "streams"},
+    "one by one": {"execution": "streams", "graphs": False},
+    "fused": {"execution": "fused"},
+    "fused, one by one": {"execution": "fused", "graphs": False},
+}
+FEW = {"epochs": None, "iterations": 10}
+SOME = ("auto", "none-3", "ssgd")  # rules
+CHANGES = {5: (1,), 12: (3,), 13: (2,), 30: (1,)}  # learners, announced at these iterations
+MIB = 1 << 20
+
+
+def job(out: Path, **settings: Any) -> tiny.Job:
+    """In exact float32, unless told otherwise: what is compared then differs in the order of sums alone."""
+    return tiny.job(out, **opened.on_gpu(**{"net": residual, "precision": "float32", **settings}))
+
+
+def on_host(out: Path, **settings: Any) -> tiny.Job:
+    return tiny.job(out, **{"net": residual, "precision": "float64", "device": "numpy", **settings})
+
+
+# The right numbers
+
+
+def oracle(work: tiny.Job, iterations: int) -> dict[str, Array]:
+    """The centre after so many iterations of one rank, by mpibow.sync.sma and NumPy's gradients in float64."""
+    config, plan = work.config, work.training_plan()
+    k, b, update = config.learners, config.batch_size, config.update
+    assert isinstance(k, int)
+    assert isinstance(config.rule, Sma)
+    rule = averaging(config.rule, k)
+    state, v = start(initial_weights(plan.layout, config.seed, "float64"), k), np.zeros((k, plan.layout.size))
+    w, g = (np.zeros(plan.layout.size) for _ in range(2))
+    bound = plan.bind(w, g)
+    local = Local(update.lr, update.momentum, update.nesterov, update.weight_decay, plan.layout.decayed)
+    for t in range(iterations):
+        _, samples = samples_at(t * k * b, k * b, tiny.COUNT, config.seed)
+        steps = np.zeros_like(v)
+        for i in range(k):
+            batch = samples[i * b : (i + 1) * b]
+            w[:] = state.w[i]
+            bound.inputs["image"][...], bound.inputs["label"][...] = tiny.images()[0][batch], tiny.images()[1][batch]
+            bound.run()
+            v[i], steps[i] = sgd(state.w[i], v[i], g, local)
+        state, total, squares = send(rule, state, steps)
+        state = apply(rule, state, total if rule.sends(state.turn) else None, squares, local.rate)
+    return plan.layout.unpacked(state.centre)
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
+@pytest.mark.parametrize("rule", ["auto", "auto-late-3", "none", "none-3", "number"])
+def test_averaging_is_the_oracles(tmp_path: Path, rule: str, way: dict[str, Any]) -> None:
+    settings = {"net": tiny.plain, "rule": tiny.RULES[rule], "learners": 3}
+    found = tiny.run(job(tmp_path / "gpu", **settings, **way)).weights
+    assert tiny.distance(found, oracle(on_host(tmp_path / "host", **settings), 40)) < 1e-4
+
+
+@pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys())
+@pytest.mark.parametrize("net", [tiny.normed, residual], ids=["normed", "residual"])
+def test_as_numpy(tmp_path: Path, net: Any, rule: dict[str, Any]) -> None:
+    """Loss, weights and statistics, with dropout; for few iterations, as rounding grows in them."""
+    settings = {"net": net, "rule": rule, "learners": 2, "stop": FEW, "metrics": {"every": 1}}
+    fast, slow = tiny.run(job(tmp_path / "gpu", **settings)), tiny.run(on_host(tmp_path / "host", **settings))
+    assert tiny.distance(fast.weights, slow.weights) < 1e-3
+    mine, its = ([line["loss"] for line in tiny.events(tmp_path / name / "run", "train")] for name in ("gpu", "host"))
+    assert len(mine) == len(its) > 1
+    assert [loss is None for loss in mine] == [loss is None for loss in its]
+    np.testing.assert_allclose(np.array(mine, float), np.array(its, float), rtol=1e-3, atol=1e-6)
+    assert fast.summary.accuracy == pytest.approx(slow.summary.accuracy, abs=0.051)  # one image of twenty
+    assert fast.summary.samples == slow.summary.samples
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32", "bf16", "fp16"])
+def test_every_precision_learns(tmp_path: Path, precision: str) -> None:
+    """Bars that are plain to see; chance is 0.33. Norms of 16 bits take channels by eight."""
+    stop = {"epochs": None, "iterations": 200}
+    found = tiny.run(job(tmp_path, net=opened.by_eights, precision=precision, learners=2, stop=stop, batch_size=8))
+    assert found.summary.accuracy is not None
+    assert found.summary.accuracy >= 0.8
+    assert all(array.dtype == np.float32 for array in found.weights.values())
+
+
+# The same bits
+
+
+@pytest.mark.parametrize("rule", SOME)
+def test_graphs_overlap_and_another_time_are_the_same_bits(tmp_path: Path, rule: str) -> None:
+    """And what a learner's stream does while others are at work."""
+    settings = {"rule": tiny.RULES[rule], "learners": 3, "execution": "streams"}
+    ways: dict[str, dict[str, Any]] = {"first": {}, "again": {}, "sequential": {"overlap": False}}
+    ways |= {"one by one": {"graphs": False}, "one by one, sequential": {"graphs": False, "overlap": False}}
+    found = {name: tiny.run(job(tmp_path / name, **settings, **way)).weights for name, way in ways.items()}
+    for name, weights in found.items():
+        assert tiny.same_bits(weights, found["first"]), name
+
+
+@pytest.mark.parametrize("rule", SOME)
+@pytest.mark.parametrize("net", [tiny.plain, tiny.normed, residual], ids=["plain", "normed", "residual"])
+def test_fused_learners_are_those_on_streams(tmp_path: Path, net: Any, rule: str) -> None:
+    settings = {"net": net, "rule": tiny.RULES[rule], "learners": 4, "stop": FEW}
+    streams, fused, again, uncaptured = (
+        tiny.run(job(tmp_path / name, **settings, **way)).weights
+        for name, way in (
+            ("streams", WAYS["streams"]), ("fused", WAYS["fused"]), ("again", WAYS["fused"]),
+            ("uncaptured", WAYS["fused, one by one"]),
+        )
+    )  # fmt: skip
+    assert tiny.distance(fused, streams) < 1e-3
+    assert tiny.same_bits(fused, again)
+    assert tiny.same_bits(fused, uncaptured)
+
+
+@pytest.mark.parametrize("way", ["streams", "fused"])
+@pytest.mark.parametrize("rule", ["auto", "none-3", "auto-late"])
+def test_a_run_goes_on_bit_for_bit(tmp_path: Path, rule: str, way: str) -> None:
+    every = {"every": "7 iterations", "keep": 9}
+    settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": every, **WAYS[way]}
+    whole = tiny.run(job(tmp_path / "whole", **settings)).weights
+    checkpoints = list(newest_first(tmp_path / "whole/run/checkpoints"))
+    assert len(checkpoints) > 4
+    for checkpoint in checkpoints:
+        resumed = tiny.run(job(tmp_path / checkpoint.name, **settings), resume=checkpoint).weights
+        assert tiny.same_bits(resumed, whole), checkpoint.name
+
+
+@pytest.mark.parametrize("rule", SOME)
+def test_evaluating_and_saving_only_read(tmp_path: Path, rule: str) -> None:
+    settings = {"rule": tiny.RULES[rule], "learners": 2}
+    plain = tiny.run(job(tmp_path / "plain", **settings)).weights
+    often = {"evaluate": {"every": 0.1, "batch_size": 7}, "checkpoint": {"every": "3 iterations"}}
+    assert tiny.same_bits(tiny.run(job(tmp_path / "often", **settings, **often)).weights, plain)
+
+
+@pytest.mark.parametrize("first", ["cuda", "numpy"])
+def test_another_device_goes_on_from_a_checkpoint(tmp_path: Path, first: str) -> None:
+    """What is stored depends neither on layouts nor on the device."""
+    settings = {"learners": 2, "checkpoint": {"every": "30 iterations", "keep": 9}}
+    here, there = (job, on_host) if first == "cuda" else (on_host, job)
+    whole = tiny.run(here(tmp_path / "whole", **settings, **{} if first == "cuda" else {"precision": "float32"}))
+    checkpoint = tmp_path / "whole/run/checkpoints/iteration-0000000030"
+    then = there(tmp_path / "then", **settings, **{} if first == "numpy" else {"precision": "float32"})
+    assert tiny.distance(tiny.run(then, resume=checkpoint).weights, whole.weights) < 1e-3
+
+
+@pytest.mark.parametrize("way", ["streams", "fused"])
+def test_learners_come_and_go(tmp_path: Path, way: str) -> None:
+    def seen(name: str) -> tiny.Replay:
+        def change(session: Session) -> None:
+            if (counts := CHANGES.get(session.iteration)) is not None:
+                session.coordinator.announce(session.iteration, counts)
+
+        (found,) = tiny.replay(
+            job(tmp_path / name, rule=tiny.RULES["auto"], learners=3, prefetch=1, **WAYS[way]),
+            before=change, settle=False,
+        )  # fmt: skip
+        return found
+
+    one, again = seen("a"), seen("b")
+    assert tiny.same_bits(one.weights, again.weights)
+    assert {len(slots) for slots in one.samples} == {1, 2, 3}
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize("way", ["streams", "fused"])
+@pytest.mark.parametrize("rule", ["auto", "none", "ssgd"])
+@pytest.mark.usefixtures("bad")
+def test_a_learner_that_meets_nan_starts_again(tmp_path: Path, rule: str, way: str) -> None:
+    work = test_diverged.job(tmp_path, 1, rule=tiny.RULES[rule], **opened.on_gpu(precision="float32", **WAYS[way]))
+    found = tiny.run(work)
+    assert meetings()[-1][0] == work.config.stop.iterations - 1  # also in the last one
+    assert [name for name, array in found.weights.items() if not np.isfinite(array).all()] == []
+    assert found.summary.resets == len(meetings()) > 5
+
+
+@pytest.mark.usefixtures("bad")
+def test_a_learner_that_meets_nan_ends_the_run(tmp_path: Path) -> None:
+    iteration, learner = meetings()[0]
+    with pytest.raises(DivergedError) as caught:
+        tiny.run(test_diverged.job(tmp_path, 1, **opened.on_gpu(precision="float32", on_nan="stop")))
+    assert str(caught.value) == (
+        f"iteration {iteration}: learner {learner} (rank 0): loss or gradient is not finite (loss nan); "
+        "lower update.lr (now 0.05), or set on_nan=reset; there is no checkpoint yet"
+    )
+
+
+# Memory
+
+
+@pytest.mark.parametrize("way", ["streams", "fused"])
+def test_memory_is_flat_over_10000_iterations(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiny, "TEST", None)
+    stop = {"epochs": None, "iterations": 10**6}
+    work = job(tmp_path, net=tiny.normed, learners=4, stop=stop, metrics={"every": 10**6}, **WAYS[way])
+    process, seen = psutil.Process(), []
+    with Session(work, Single()) as session, Signals() as signals:
+        for i in range(10_001):
+            iterate(session, signals)
+            if i in (1000, 10_000):
+                session.settle()
+                free, _ = opened.device().driver.memory()
+                seen.append((free, process.memory_info().rss))
+    (free, resident), (free_then, resident_then) = seen
+    assert free - free_then < MIB
+    assert resident_then - resident < 8 * MIB  # nine thousand times a kilobyte would show

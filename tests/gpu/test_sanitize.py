@@ -1,0 +1,67 @@
+"""A short selection for compute-sanitizer, which takes a hundred times as long: `make sanitize`.
+
+Every own kernel in float32 once, the passes over flat arrays, cuDNN in a net, and a run of each execution.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpibow.kernels.cuda import flat
+from mpibow.kernels.cuda.own import OWN
+from tests.gpu import opened
+from tests.gpu.test_runs import WAYS, job
+from tests.kernels.cases import Bench
+from tests.kernels.cuda.test_flat import row, rows, step
+from tests.kernels.cuda.test_layers import NETS, REFERENCE, graph_of, run
+from tests.kernels.cuda.test_operators import MINE, layouts
+from tests.run import tiny
+
+pytestmark = opened.needs_gpu(pytest.mark.timeout(580))
+FIRST = {type(case.op): case for case in reversed(MINE)}  # one of each operator
+
+
+def test_every_operator() -> None:
+    for op, case in FIRST.items():
+        for tags in layouts(case):
+            mirror = opened.Mirror()
+            bench = Bench(case, opened.apart(mirror.own(op), mirror), "float32", given=tags)
+            bench.forward()
+            if OWN[op].backward is not None and case.op.differentiable is not None:
+                bench.backward()
+
+
+def test_the_flat_passes() -> None:
+    generator, k, size = np.random.default_rng(0), 3, 5000
+    w, v, g = (rows(generator, k, size) for _ in range(3))
+    total, centre, common, mean, previous = (row(generator, size) for _ in range(5))
+    numbers, chunks = step(alpha=0.3, gain=1.0, begin=1, scale=0.5, pull=0.5), -(-size // flat.CHUNK)
+    squares, sums, norms = np.zeros((k, chunks)), np.zeros((chunks, 2)), np.zeros(k)
+    for launches in (
+        flat.sma_update(w, v, g, total, np.zeros(chunks), centre, common, numbers),
+        flat.sma_alone(w, v, g, mean, sums, numbers),
+        flat.gradient_sum(g, total),
+        flat.sgd_update(w, v, total, numbers, mean),
+        flat.centre_update(mean, centre, previous, total, numbers),
+        flat.add_scaled(w, total, numbers),
+        flat.squared_norms(g, squares, norms),
+    ):
+        opened.run_all(launches)
+    assert np.isfinite(w).all()
+
+
+def test_a_net() -> None:
+    graph = graph_of(NETS["residual"])
+    found = run(graph, opened.kernels("tf32"), training=True, dtype="float32")
+    expected = run(graph, REFERENCE, training=True, dtype="float64")
+    np.testing.assert_allclose(found["loss"], expected["loss"], rtol=0.05)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_run(tmp_path: Path, way: str) -> None:
+    stop = {"epochs": None, "iterations": 5}
+    found = tiny.run(job(tmp_path, net=opened.by_eights, learners=2, stop=stop, **WAYS[way]))
+    assert all(np.isfinite(array).all() for array in found.weights.values())

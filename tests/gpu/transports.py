@@ -1,0 +1,77 @@
+"""What a way of device arrays between ranks must do, on every rank: python -m tests.gpu.transports share WAY...
+
+A way is nccl, mpi or staged; `share` is 1 where ranks may have one GPU together. Run under mpirun.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import numpy as np
+
+from mpibow.comm import Communicator, checksum, run_ranks
+from mpibow.comm.transport import open_transport
+from mpibow.device.cuda import find_device
+from mpibow.device.cupy_driver import CupyDriver, load_cupy
+
+COUNT = 100_003  # no multiple of anything
+
+
+def check(way: Any, cupy: Any) -> None:
+    """Sums, broadcasts and the exchange, on device arrays and beside other work."""
+    everyone = [np.random.default_rng(rank).standard_normal(COUNT).astype(np.float32) for rank in range(way.size)]
+    for dtype in (np.float32, np.float64, np.int32):
+        sums = []
+        for _ in range(2):
+            array = cupy.asarray((8 * everyone[way.rank]).astype(dtype))
+            cupy.cuda.runtime.deviceSynchronize()
+            way.allreduce(array)
+            sums.append(cupy.asnumpy(array))
+        whole = np.sum([(8 * each).astype(dtype) for each in everyone], axis=0, dtype=np.float64)
+        np.testing.assert_allclose(sums[0], whole, rtol=1e-5, atol=1e-4)
+        assert len({bits for values in way.share([checksum(array) for array in sums]) for bits in values}) == 1
+    for root in range(way.size):
+        array = cupy.full((7, 3), 10.0 + way.rank)
+        cupy.cuda.runtime.deviceSynchronize()
+        way.broadcast(array, root)
+        assert (cupy.asnumpy(array) == 10.0 + root).all()
+    host = np.full(5, 1.0 + way.rank)
+    way.allreduce(host)
+    assert (host == sum(range(1, way.size + 1))).all()
+    overlapped(way, cupy)
+
+
+def overlapped(way: Any, cupy: Any) -> None:
+    """Behind an event of another stream, and before that stream reads it."""
+    driver = CupyDriver()
+    compute, total = driver.stream(), cupy.zeros(COUNT, cupy.float32)
+    for step in range(1, 4):
+        with compute.stream:
+            total[...] = step * (way.rank + 1)
+        done = way.exchange(total, compute.record())
+        compute.wait(done)
+        with compute.stream:
+            read = total + 1
+        compute.synchronise()
+        assert (cupy.asnumpy(read) == 1 + step * sum(range(1, way.size + 1))).all()
+    way.wait(way.stream.record())
+
+
+def main(host: Communicator, note: str) -> int:
+    share, *ways = sys.argv[1:]
+    driver, cupy = CupyDriver(), load_cupy()
+    cores = os.sched_getaffinity(0)
+    found = find_device(driver, host, share_gpu=share == "1", host=os.uname().nodename, allowed=sorted(cores))
+    for name in ways:
+        way, said = open_transport(host, driver, driver.stream(), transport=name, shared=found.shared)  # type: ignore[arg-type]
+        check(way, cupy)
+        host.barrier()
+        if host.rank == 0:
+            print(f"{name}: {type(way).__name__} on {host.size} rank(s){': ' + said if said else ''}")
+    return 0
+
+
+if __name__ == "__main__":
+    run_ranks(main)
