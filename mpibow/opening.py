@@ -52,6 +52,7 @@ class Opened:
         job, note = on_device(job, comm)
         self.job, self.config, self.rank, self.size, self.trace = job, job.config, comm.rank, comm.size, trace
         self.gpu = job.kernels.gpu
+        self.execution = "" if self.gpu is None else "streams"
         for first in (True, False):  # one rank compiles, the others then find it on disk
             if first == (comm.rank == 0):
                 job.prepare()
@@ -144,6 +145,7 @@ class Opened:
         self.reporter = Reporter(
             origin.folder, comm.rank, self.ledger, total, header, self._waits,
             classes="accuracy" in self._plan.graph.outputs,
+            memory=None if gpu is None else lambda: gpu.machine.memory.peak,
         )  # fmt: skip
         stack.callback(self.reporter.close)
         self.saved = path  # the last checkpoint

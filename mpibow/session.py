@@ -24,6 +24,7 @@ from mpibow.opening import Opened
 from mpibow.origin import core_limits
 from mpibow.run import checkpoint
 from mpibow.run.coordinator import Request, decide
+from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import due
 from mpibow.run.state import named, snapshot
 from mpibow.summary import Summary, Trained
@@ -53,6 +54,7 @@ class Session(Opened):
             due_then: list[bool] = [False] * 3 if origin.header is None else origin.header["due"]
             self._asked, self._diverged, self._owed = due_then
             self._barren = 0
+            self._times = None if self.gpu is None else DeviceTimes(self.gpu.machine, self.trace)
             self._resets = list[str]()  # that the other ranks do not know of yet
             self._begin(origin, comm, f"{note}\n{more}".strip())
             self._read(stack)
@@ -100,6 +102,8 @@ class Session(Opened):
 
     def tasks(self, slots: list[Slot]) -> list[Task]:
         """What the learners' threads are to do: one slot each."""
+        if self._times is not None:
+            self._times.begin(self.learners)
         return ASSIGNMENTS[self.config.assignment](self.learners, slots)
 
     def _bound(self, counts: Counts) -> list[bool]:
@@ -115,6 +119,8 @@ class Session(Opened):
     def receive(self) -> None:
         """Ends the exchange under way, if any; the next update brings the centre up to date."""
         self._heed(self.synchroniser.receive())
+        if self._times is not None:
+            self._times.note(self.learners[: self.replicas.count])
 
     def settle(self) -> None:
         """As `receive`, and the centre is up to date: to be read, or changed."""
@@ -146,8 +152,9 @@ class Session(Opened):
             results, iteration = late, self.iteration - 1
         if not results:
             return []
+        rescaled = not all(result.finite for result in results) and self._rescaled()
         for i, result in enumerate(results):
-            if result.finite or self._rescaled():
+            if result.finite or rescaled:
                 continue
             where = f"iteration {iteration}: learner {sum(self.counts[: self.rank]) + i} (rank {self.rank})"
             what = f"{where}: loss or gradient is not finite (loss {result.loss:g})"
@@ -163,7 +170,7 @@ class Session(Opened):
                 self._resets.append(f"{what}; it starts again from the centre")
             self._diverged = True
         finite = [result for result in results if result.finite]
-        self._barren = 0 if finite else self._barren + 1
+        self._barren = 0 if finite or rescaled else self._barren + 1
         if self._barren == HOPELESS:
             raise DivergedError(
                 f"iteration {iteration}: no learner of rank {self.rank} had a finite loss "

@@ -159,7 +159,9 @@ class BoundPlan:
         self._arena = arena
         tensors = plan.graph.tensors
         zeros = plan.kernels.zeros
-        self.inputs = {n: zeros(tensors[n].shape, _dtype(tensors[n].dtype, plan.dtype).name) for n in plan.graph.inputs}
+        self.inputs: dict[str, Array] = {
+            n: zeros(tensors[n].shape, _dtype(tensors[n].dtype, plan.dtype).name) for n in plan.graph.inputs
+        }
         self.constants: dict[str, Array] = {}
         self._weights = plan.layout.views(weights)
         self._gradients = {} if gradients is None else plan.layout.views(gradients)
@@ -210,7 +212,8 @@ class BoundPlan:
             return self.inputs[root].reshape(shape)
         if owner.constant is not None:
             array = self._constant(root, owner.constant, shape, _dtype(owner.dtype, self.plan.dtype))
-            return array.reshape(shape)
+            found: Array = array.reshape(shape)
+            return found
         if root not in self.plan.offsets:  # a value that no step of this plan touches
             return np.empty(0)
         return self._buffer(root, shape, value.dtype)

@@ -24,6 +24,8 @@ class DeviceLearner:
         self.plan, self._machine = bound, machine
         self.stream = machine.driver.stream()
         self.done: Event | None = None
+        self.timed = False
+        self.passes: tuple[tuple[Event, Event] | None, ...] = (None, None)  # begins and ends of the last two, if timed
         runs = [
             *gpu.before(bound, weights), *bound.runs,
             *gpu.behind(number, bound, gradient, update.clip_value, update.clip_norm),
@@ -44,7 +46,10 @@ class DeviceLearner:
         for name, array in self.plan.inputs.items():
             machine.driver.copy(array, arrays[name], stream)
         slot.release_after(stream)
+        begin = stream.record(timed=True) if self.timed else None
+        self._executor.timed = self.timed
         self.done = self._executor.run()
+        self.passes = self.passes[1], None if begin is None else (begin, self.done)
 
 
 def last_events(learners: Sequence[Any], count: Callable[[], int]) -> Callable[[], list[Event]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +14,13 @@ import numpy as np
 from mpibow.device.array import DeviceArray
 from mpibow.device.driver import Stream
 from mpibow.device.machine import Machine
+from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import BoundPlan
 from mpibow.kernels.cuda.capture import Executor, Range, no_range
 from mpibow.kernels.cuda.elementwise import cast, fill
 from mpibow.kernels.cuda.flat import CHUNK, LOSS_SCALE, report_batch
-from mpibow.kernels.cuda.graphs import load_cudnn
+from mpibow.kernels.cuda.graphs import INSTALL, load_cudnn
 from mpibow.kernels.cuda.kept import Folder
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.launcher import Bind, Launcher
@@ -55,6 +57,8 @@ class Gpu:
     ranges: Range = no_range
 
     def __post_init__(self) -> None:
+        if self.precision.io == "bfloat16":
+            _name_bfloat16()
         self.flat = DeviceFlat(self.machine, self.bind)
         if self.precision.name == "fp16":
             self.scale = self.machine.zeros(1, LOSS_SCALE, "the loss's scale")
@@ -162,3 +166,11 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
 def widened(array: Array) -> Array:
     """Numbers of 16 bits as float32."""
     return array.astype(np.float32) if array.dtype.itemsize == 2 else array
+
+
+def _name_bfloat16() -> None:
+    """NumPy knows bfloat16 once ml_dtypes is imported."""
+    try:
+        importlib.import_module("ml_dtypes")
+    except ImportError:
+        raise DeviceError(f"precision bf16: ml_dtypes is not installed: {INSTALL}") from None
