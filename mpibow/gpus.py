@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 ON_GPUS = ("float32", "tf32", "bf16", "fp16")  # precisions
 
+EXECUTIONS = {  # what the log says of each
+    "streams": "each learner on a stream of its own",
+    "fused": "all learners of a rank in the same kernels",
+}
+
 FindGpu = Callable[[Config, Communicator], "tuple[Gpu | None, str]"]
 
 
@@ -79,6 +84,11 @@ def _open(config: Config, comm: Communicator) -> Gpu:
         raise DeviceError(text if comm.size == 1 else f"rank {rank}: {text}")
     assert gpu is not None
     return gpu
+
+
+def execution_of(config: Config) -> str:
+    """How a rank's learners run. auto is streams: which is faster has not been measured on a GPU yet."""
+    return "streams" if config.execution == "auto" else config.execution
 
 
 def seen() -> dict[str, str]:

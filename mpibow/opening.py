@@ -23,11 +23,13 @@ from mpibow.data.timeline import Counts
 from mpibow.data.wait import Watch
 from mpibow.device.driver import Event
 from mpibow.device.feed import Feeder
+from mpibow.gpus import EXECUTIONS, execution_of
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.job import Job, kernels_of, on_device
-from mpibow.learn.learner import AnyLearner, bind_learners
-from mpibow.learn.on_device import DeviceLearner, last_events
+from mpibow.kernels.cuda.fused import fused_plan
+from mpibow.learn.learner import bind_learners
+from mpibow.learn.on_device import DeviceLearner, FusedLearners, last_events
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.origin import Origin, check_alike, core_warnings, find_origin, first_timeline
@@ -52,7 +54,8 @@ class Opened:
         job, note = on_device(job, comm)
         self.job, self.config, self.rank, self.size, self.trace = job, job.config, comm.rank, comm.size, trace
         self.gpu = job.kernels.gpu
-        self.execution = "" if self.gpu is None else "streams"
+        self.execution = "" if self.gpu is None else execution_of(job.config)
+        self._fused: dict[int, FusedLearners] = {}  # by how many they are
         for first in (True, False):  # one rank compiles, the others then find it on disk
             if first == (comm.rank == 0):
                 job.prepare()
@@ -112,7 +115,7 @@ class Opened:
         self.replicas = Replicas(most, self.layout.size, dtype, first, flat)
         if gpu is not None:
             gpu.flat.learners(self.replicas.all_gradients)
-        self.learners: list[AnyLearner] = []
+        self.learners: list[Any] = []  # Learner, DeviceLearner, or all in one FusedLearners
         self.scheduler = Scheduler(self.trace, apart=gpu is None)
         stack.callback(self.scheduler.close)
         self.rule = make_rule(config.rule, job.kernels.flat, centre.copy())
@@ -167,6 +170,7 @@ class Opened:
                 f"batch {self.config.batch_size}, {job.kernels.about}; "
                 f"{origin.folder}",
                 described(self._choice, job.train, self._threads),
+                *([f"execution: {self.execution}, {EXECUTIONS[self.execution]}"] if self.gpu else []),
             ],
         )
 
@@ -217,7 +221,7 @@ class Opened:
     def _idle(self) -> None:
         """Nothing is under way on the GPU any more."""
         for learner in self.learners:
-            if isinstance(learner, DeviceLearner):
+            if isinstance(learner, DeviceLearner | FusedLearners):
                 learner.stream.synchronise()
         assert self.gpu is not None
         self.gpu.machine.close()
@@ -235,9 +239,24 @@ class Opened:
         """Replicas, learners and rule for `counts` learners by rank; `keep` where a state is loaded next."""
         statistics = self.statistics() if self.replicas.count else None
         self.counts = counts
-        bind_learners(self.learners, self._plan, self.replicas, self.config.update, counts[self.rank], self.gpu)
+        self.bind(counts[self.rank])
+        if self.execution == "fused":
+            self.learners[:] = [self._fused[counts[self.rank]]]
         self.replicas.resize(counts[self.rank], statistics)
         self.rule.begin(self.replicas, sum(counts), keep)
+
+    def bind(self, count: int) -> None:
+        """Has learners for `count` replicas. Raises MemoryError."""
+        if self.execution != "fused":
+            bind_learners(self.learners, self._plan, self.replicas, self.config.update, count, self.gpu)
+        elif count not in self._fused:
+            job, update = self.job, self.config.update
+            graph, kernels = job.build(self.config.batch_size, True), job.kernels
+            assert self.gpu is not None
+            plan = fused_plan(graph, kernels, kernels.dtype(self.config.precision), count)
+            limits = update.clip_value, update.clip_norm
+            bound, around = self.gpu.fuse(plan, self._plan, self.replicas, count, limits)
+            self._fused[count] = FusedLearners(bound, self.gpu, self.replicas, count, around)
 
     def statistics(self) -> Array:
         """The centre's statistics: the mean over all learners."""

@@ -18,7 +18,7 @@ from mpibow.errors import DivergedError
 from mpibow.graph.graph import Array
 from mpibow.job import Job
 from mpibow.kernels.passes import Local
-from mpibow.learn.learner import ASSIGNMENTS, Result, Task, bind_learners
+from mpibow.learn.learner import ASSIGNMENTS, Result, Task
 from mpibow.learn.schedules import multiplier
 from mpibow.opening import Opened
 from mpibow.origin import core_limits
@@ -104,12 +104,14 @@ class Session(Opened):
         """What the learners' threads are to do: one slot each."""
         if self._times is not None:
             self._times.begin(self.learners)
+        if self.execution == "fused":
+            return [partial(self._fused[len(slots)].compute, slots)]
         return ASSIGNMENTS[self.config.assignment](self.learners, slots)
 
     def _bound(self, counts: Counts) -> list[bool]:
         """Whether each rank has memory for its learners, who are bound by then; those that there are stay."""
         try:
-            bind_learners(self.learners, self._plan, self.replicas, self.config.update, counts[self.rank], self.gpu)
+            self.bind(counts[self.rank])
         except MemoryError:
             own = False
         else:

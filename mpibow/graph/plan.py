@@ -16,6 +16,7 @@ from mpibow.graph.kernel import Buffers, Call, Formats, Kernels, Run, Shapes
 from mpibow.graph.layout import Layout, initial_weights, plan_layout, plan_statistics
 from mpibow.graph.memory import Block, lifetimes, peak, place
 from mpibow.graph.steps import Program, Step, Value, compile_steps, gradient, widened
+from mpibow.graph.wide import plain
 
 
 @dataclass(frozen=True)
@@ -179,7 +180,7 @@ class BoundPlan:
         backward = step.kind == "backward"
         scratch = buffers.backward if backward else buffers.forward
         call = Call(
-            name=node.name,
+            name=plain(node.name),
             op=node.op,
             x=tuple(self._value(name) for name in node.inputs),
             y=self._value(step.writes[0] if step.kind == "reorder" else node.name),

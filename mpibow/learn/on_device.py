@@ -8,6 +8,7 @@ from typing import Any
 from mpibow.data.slots import Slot
 from mpibow.device.driver import Event
 from mpibow.graph.plan import BoundPlan
+from mpibow.graph.wide import MARK
 from mpibow.learn.settings import Sgd
 
 
@@ -46,6 +47,44 @@ class DeviceLearner:
         for name, array in self.plan.inputs.items():
             machine.driver.copy(array, arrays[name], stream)
         slot.release_after(stream)
+        begin = stream.record(timed=True) if self.timed else None
+        self._executor.timed = self.timed
+        self.done = self._executor.run()
+        self.passes = self.passes[1], None if begin is None else (begin, self.done)
+
+
+class FusedLearners:
+    """All learners of a rank, one stream and one pass: the same gradients as theirs, to rounding. `bound` is the plan
+    of all; the rows of weights, gradients and statistics (k, size) are joined in front of it, and parted behind.
+    """
+
+    def __init__(self, bound: BoundPlan, gpu: Any, replicas: Any, count: int, around: Any) -> None:
+        """`around` gives what is run before and behind the plan's own runs."""
+        self.plan, self._gpu, self._machine = bound, gpu, gpu.machine
+        self.stream = self._machine.driver.stream()
+        self.done: Event | None = None
+        self.timed = False
+        self.passes: tuple[tuple[Event, Event] | None, ...] = (None, None)
+        before, behind = around
+        self._executor = gpu.executor("learners", [*before, *bound.runs, *behind], self.stream)
+        rows = [replicas.row(i)[2] for i in range(count)]
+        kept = [self._machine.host(row) for row in rows]
+        self._machine.stream.synchronise()
+        self._executor.prepare()
+        for row, was in zip(rows, kept, strict=True):
+            self._machine.put(row, was)
+
+    def compute(self, slots: Sequence[Slot]) -> None:
+        """Enqueues: every slot copied in and given back, then all gradients."""
+        stream, machine = self.stream, self._machine
+        if machine.ready is not None:
+            stream.wait(machine.ready)
+        for r, slot in enumerate(slots):
+            slot.await_on(stream)
+            for name, array in slot.device.arrays.items():
+                if (mine := self.plan.inputs.get(f"{name}{MARK}{r}")) is not None:
+                    machine.driver.copy(mine, array, stream)
+            slot.release_after(stream)
         begin = stream.record(timed=True) if self.timed else None
         self._executor.timed = self.timed
         self.done = self._executor.run()

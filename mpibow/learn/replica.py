@@ -71,3 +71,7 @@ class Replicas:
     def all_gradients(self) -> Array:
         """Of all that there is room for."""
         return self._gradients
+
+    def all_rows(self, count: int) -> tuple[Array, Array, Array]:
+        """The weights, gradients and statistics of the first `count`."""
+        return self._weights[:count], self._gradients[:count], self._statistics[:count]

@@ -12,9 +12,22 @@ import pytest
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.threads import on_threads
 from mpibow.data.dataset import ArrayData
+from mpibow.errors import ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job
-from mpibow.ops import add, batch_norm, conv2d, dense, dropout, flatten, global_avg_pool2d, max_pool2d, relu
+from mpibow.ops import (
+    add,
+    batch_norm,
+    concat,
+    conv2d,
+    dense,
+    dropout,
+    flatten,
+    global_avg_pool2d,
+    max_pool2d,
+    pad_channels,
+    relu,
+)
 from mpibow.summary import Trained
 from mpibow.train import train
 from tests.kernels.cuda.host import needs_compiler
@@ -184,3 +197,38 @@ def test_a_loss_that_is_scaled_too_much_is_no_divergence(tmp_path: Path, monkeyp
     run(work(tmp_path / "half", **half), seed=1)
     rest = run(work(tmp_path / "half", **settings), seed=2, resume=str(tmp_path / "half" / "run"))
     assert tiny.same_bits(rest.weights, whole.weights)
+
+
+def inception(image: Tensor) -> Tensor:
+    """Channels that are put together, and padded, with biases and a pool."""
+    x = relu(conv2d(image, 4, 3, padding=1))
+    y = concat(relu(conv2d(x, 4, 1)), max_pool2d(x, 3, stride=1, padding=1), axis=1)
+    return dense(relu(dense(flatten(add(y, pad_channels(x, 8))), 9)), tiny.CLASSES)
+
+
+def no_dropout(image: Tensor) -> Tensor:
+    x = relu(batch_norm(conv2d(image, 4, 3, padding=1, bias=False)))
+    y = batch_norm(conv2d(x, 4, 3, padding=1, bias=False))
+    return dense(global_avg_pool2d(relu(add(y, x))), tiny.CLASSES, bias=False)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+@pytest.mark.parametrize(
+    ("net", "rule", "learners", "ranks"),
+    [(lenet, "auto", 1, 1), (no_dropout, "auto", 3, 1), (inception, "auto-late", 2, 1), (no_dropout, "ssgd", 2, 2)],
+)
+def test_fused_learners_are_the_learners_on_streams(
+    tmp_path: Path, net: Any, rule: str, learners: int, ranks: int, precision: str
+) -> None:
+    settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners, "precision": precision}
+    apart = run(work(tmp_path / "streams", execution="streams", **settings), ranks)
+    fused = run(work(tmp_path / "fused", execution="fused", **settings), ranks, seed=1)
+    assert tiny.distance(fused.weights, apart.weights) < 1e-3
+    again = run(work(tmp_path / "again", execution="fused", **settings), ranks, seed=2, graphs=False)
+    assert tiny.same_bits(again.weights, fused.weights)
+
+
+def test_what_has_no_fused_form_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ShapeError) as caught:
+        run(work(tmp_path, net=resnet, learners=2, execution="fused"))
+    assert str(caught.value) == "execution: dropout1 (dropout) has no form for fused learners; set execution=streams"

@@ -16,13 +16,14 @@ from mpibow.device.driver import Stream
 from mpibow.device.machine import Machine
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array
-from mpibow.graph.plan import BoundPlan
+from mpibow.graph.plan import BoundPlan, Plan
 from mpibow.kernels.cuda.capture import Executor, Range, no_range
 from mpibow.kernels.cuda.elementwise import cast, fill
-from mpibow.kernels.cuda.flat import CHUNK, LOSS_SCALE, report_batch
+from mpibow.kernels.cuda.flat import CHUNK, LOSS_SCALE, join_rows, part_rows, report_batch
+from mpibow.kernels.cuda.fused import blocks_of
 from mpibow.kernels.cuda.graphs import INSTALL, load_cudnn
 from mpibow.kernels.cuda.kept import Folder
-from mpibow.kernels.cuda.kernels import Launch
+from mpibow.kernels.cuda.kernels import Constant, Launch
 from mpibow.kernels.cuda.launcher import Bind, Launcher
 from mpibow.kernels.cuda.operands import PRECISIONS, Precision
 from mpibow.kernels.cuda.passes import DeviceFlat, bound_norms
@@ -83,9 +84,13 @@ class Gpu:
         return [self.bind(launches)] if launches else []
 
     def behind(
-        self, number: int, bound: BoundPlan, gradient: Any, clip_value: float | None, clip_norm: float | None
-    ) -> list[DeviceRun]:
-        """What a learner's pass ends with: the scale taken back, the gradient's limits, and its report."""
+        self, number: int, bound: BoundPlan, gradient: Any, clip_value: float | None, clip_norm: float | None,
+        learners: int = 1,
+    ) -> list[DeviceRun]:  # fmt: skip
+        """What a learner's pass ends with: the scale taken back, the gradient's limits, and its report.
+
+        Where the plan is of several `learners`, its losses and hits are every so many of the plan's.
+        """
         launches = list[Launch]()
         if self.scale is not None:
             launches.append(cast(gradient, gradient, self.scale.view("float32")[1:2]))
@@ -93,8 +98,29 @@ class Gpu:
         parts = self.machine.zeros(len(chunks_of(gradient.size, CHUNK)), "float64", "learners' norms")
         launches += bound_norms(gradient, norm, clip_value, clip_norm, parts)
         loss, report = outputs["loss"], self.flat.reports[number]
-        launches.append(report_batch(loss, outputs.get("accuracy"), norm, report, loss.size))
+        hits, first, count = outputs.get("accuracy"), number if learners > 1 else 0, loss.size // learners
+        hits = None if hits is None else hits[first:]
+        launches.append(report_batch(loss[first:], hits, norm, report, count, learners))
         return [self.bind(launches)]
+
+    def fuse(self, plan: Plan, own: Plan, replicas: Any, k: int, limits: tuple[float | None, float | None]) -> Any:
+        """The plan of k learners bound to arrays of its own, and what is run in front of it and behind it."""
+        zeros = self.machine.zeros
+        weights: Any = zeros(plan.layout.size, "float32", "weights of fused learners")
+        gradients: Any = zeros(plan.layout.size, "float32", "gradients of fused learners")
+        statistics: Any = zeros(plan.statistics.size, "float32", "statistics of fused learners")
+        bound = plan.bind(weights, gradients, statistics)
+        blocks = Constant(blocks_of(own.layout, plan.layout, k))
+        rows = replicas.all_rows(k)
+        before, behind = [join_rows(rows[0], weights, blocks)], [part_rows(gradients, rows[1], blocks)]
+        if plan.statistics.size:
+            kept = Constant(blocks_of(own.statistics, plan.statistics, k))
+            before.append(join_rows(rows[2], statistics, kept))
+            behind.append(part_rows(statistics, rows[2], kept))
+        runs = [self.bind(before), *self.before(bound, weights)], [self.bind(behind)]
+        for r in range(k):
+            runs[1].extend(self.behind(r, bound, rows[1][r], *limits, learners=k))
+        return bound, runs
 
     def executor(self, name: str, runs: Sequence[DeviceRun], stream: Stream) -> Executor:
         return Executor(name, runs, stream, graphs=self.graphs, ranges=self.ranges)
@@ -108,7 +134,8 @@ class Gpu:
 
         def compute(slot: Mapping[str, Array]) -> Mapping[str, Array]:
             for name, array in bound.inputs.items():
-                machine.put(array, slot[name])
+                target: Any = array
+                machine.put(target, slot[name])
             executor.run()
             outputs: Mapping[str, Any] = bound.outputs
             return {name: widened(machine.host(array)) for name, array in outputs.items()}
