@@ -18,18 +18,20 @@ from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import NamedSamples
 from mpibow.data.decoded import Decoded
 from mpibow.data.pipeline import Pipeline
-from mpibow.data.readers import choose, described, find_facts, open_source, prefetch, remedy, threads_of
+from mpibow.data.readers import choose, described, find_facts, open_source, prefetch, remedy, sent_of, threads_of
+from mpibow.data.slots import specs_of
 from mpibow.data.timeline import Counts
 from mpibow.data.wait import Watch
 from mpibow.device.driver import Event
-from mpibow.device.feed import Feeder
+from mpibow.device.feed import Feeder, pack
 from mpibow.gpus import EXECUTIONS, execution_of
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
+from mpibow.graph.wide import MARK
 from mpibow.job import Job, kernels_of, on_device
 from mpibow.kernels.cuda.fused import fused_plan
 from mpibow.learn.learner import bind_learners
-from mpibow.learn.on_device import DeviceLearner, FusedLearners, last_events
+from mpibow.learn.on_device import DeviceLearner, FusedLearners, Inputs, last_events
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.origin import Origin, check_alike, core_warnings, find_origin, first_timeline
@@ -248,15 +250,24 @@ class Opened:
     def bind(self, count: int) -> None:
         """Has learners for `count` replicas. Raises MemoryError."""
         if self.execution != "fused":
-            bind_learners(self.learners, self._plan, self.replicas, self.config.update, count, self.gpu)
+            bind_learners(self.learners, self._plan, self.replicas, self.config.update, count, self.gpu, self._inputs)
         elif count not in self._fused:
             job, update = self.job, self.config.update
             graph, kernels = job.build(self.config.batch_size, True), job.kernels
             assert self.gpu is not None
             plan = fused_plan(graph, kernels, kernels.dtype(self.config.precision), count)
             limits = update.clip_value, update.clip_norm
-            bound, around = self.gpu.fuse(plan, self._plan, self.replicas, count, limits)
-            self._fused[count] = FusedLearners(bound, self.gpu, self.replicas, count, around)
+            inputs = [self._inputs() for _ in range(count)]
+            arrays = {f"{name}{MARK}{r}": array for r, own in enumerate(inputs) for name, array in own.arrays.items()}
+            bound, around = self.gpu.fuse(plan, self._plan, self.replicas, count, limits, arrays)
+            self._fused[count] = FusedLearners(bound, self.gpu, self.replicas, count, around, inputs)
+
+    def _inputs(self) -> Inputs:
+        """A learner's inputs, packed as its slots will be."""
+        assert self.gpu is not None
+        specs = specs_of(self.job.train, self.config.batch_size)
+        packing = pack(specs, sent_of(self._choice, specs))
+        return Inputs(packing, self.gpu.machine.zeros(packing.size, "uint8", "inputs of learners"))
 
     def statistics(self) -> Array:
         """The centre's statistics: the mean over all learners."""

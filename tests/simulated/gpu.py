@@ -17,6 +17,7 @@ import numpy as np
 
 from mpibow.device.array import DeviceArray
 from mpibow.device.cuda import Found
+from mpibow.device.driver import OutOfMemory
 from mpibow.device.machine import Machine
 from mpibow.graph.graph import Array
 from mpibow.graph.memory import zeros
@@ -72,6 +73,7 @@ class Block:
 @dataclass
 class Stream(SimStream):
     capturing: list[Callable[[], None]] | None = None
+    launches: int = 0
 
     def enqueue(self, work: Callable[[], None]) -> None:
         if self.capturing is None:
@@ -93,6 +95,7 @@ class Graph:
     works: Sequence[Callable[[], None]]
 
     def launch(self, stream: Stream) -> None:
+        stream.launches += 1
         for work in self.works:
             stream.enqueue(work)
 
@@ -103,11 +106,15 @@ class Simulation(SimDriver):
     def __init__(self, seed: int = 0) -> None:
         super().__init__(seed, free=1 << 40, lockable=1 << 40)
         self.copies = 0
+        self.room = 1 << 40
 
     def memory(self) -> tuple[int, int]:
         return 1 << 30, 1 << 30
 
     def allocate(self, size: int) -> Any:
+        if size > self.room:
+            raise OutOfMemory("out of memory")
+        self.room -= size
         return Block(zeros(size, "uint8"))
 
     def pinned(self, size: int) -> Any:

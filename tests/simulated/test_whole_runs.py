@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mpibow.comm.communicator import Communicator
+from mpibow.comm.communicator import Communicator, Single
 from mpibow.comm.threads import on_threads
 from mpibow.data.dataset import ArrayData
-from mpibow.errors import ShapeError
+from mpibow.data.order import samples_at
+from mpibow.errors import DeviceError, DivergedError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job
 from mpibow.ops import (
@@ -28,8 +31,11 @@ from mpibow.ops import (
     pad_channels,
     relu,
 )
+from mpibow.run.chrome import open_trace
+from mpibow.run.signals import Signals
+from mpibow.session import Session
 from mpibow.summary import Trained
-from mpibow.train import train
+from mpibow.train import iterate, train
 from tests.kernels.cuda.host import needs_compiler
 from tests.run import tiny
 from tests.simulated.gpu import simulated
@@ -232,3 +238,103 @@ def test_what_has_no_fused_form_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ShapeError) as caught:
         run(work(tmp_path, net=resnet, learners=2, execution="fused"))
     assert str(caught.value) == "execution: dropout1 (dropout) has no form for fused learners; set execution=streams"
+
+
+@pytest.mark.parametrize("execution", ["streams", "fused"])
+def test_an_iteration_waits_for_nothing_and_launches_little(tmp_path: Path, execution: str) -> None:
+    """Only the communication's and the pipeline's threads wait for the device; a learner is a copy and a launch."""
+    seen: list[tuple[int, int, int]] = []
+    job = work(tmp_path, learners=3, execution=execution, stop={"epochs": None, "iterations": 12})
+    job = replace(job, test=None, config=replace(job.config, device="cuda"), opened=simulated(7))
+    assert job.opened is not None
+    assert job.opened.gpu is not None
+    driver: Any = job.opened.gpu.machine.driver
+    with Signals() as signals, Session(job, Single()) as session:
+        while not session.limit_reached():
+            driver.machine.waits.clear()
+            iterate(session, signals)
+            launches = sum(stream.launches for stream in driver.machine.streams)
+            own = [name for name in driver.machine.waits if not name.startswith(("communication", "pipeline"))]
+            seen.append((session.iteration, launches, len(own)))
+        session.finish("by hand")
+    steps = [(after[1] - before[1], after[2]) for before, after in pairwise(seen)]
+    assert steps[2:] == [(1 if execution == "fused" else 3, 0)] * 9
+    assert session.synchroniser.waited == 0.0
+
+
+def test_looking_changes_nothing_even_where_learners_overflow(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
+    monkeypatch.setattr(tiny, "TEST", ArrayData(*floats_of_tests(), classes=tiny.CLASSES, name="more bars"))
+    settings = {"learners": 2, "on_nan": "reset", "normalise": "none", "update": CLIFF}
+    first = run(work(tmp_path / "0", **settings))
+    looked = {"evaluate": {"every": 0.1, "batch_size": 7}, "checkpoint": {"every": "3 iterations"}}
+    assert tiny.same_bits(run(work(tmp_path / "1", **settings, **looked), seed=1).weights, first.weights)
+    resumed = run(work(tmp_path / "1", **settings), seed=2, resume=str(oldest(tmp_path / "1" / "run")))
+    assert tiny.same_bits(resumed.weights, first.weights)
+
+
+def floats_of_tests() -> tuple[Any, Any]:
+    images, labels = tiny.images(20, seed=1)
+    return images.astype(np.float32) / 255, labels
+
+
+def oldest(folder: Path) -> Path:
+    return sorted(path for path in (folder / "checkpoints").iterdir() if path.name[:1].isdigit() or "-" in path.name)[0]
+
+
+def test_summed_gradients_leave_out_what_is_not_finite(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
+    monkeypatch.setattr(tiny, "TEST", None)
+    found = run(work(tmp_path, learners=2, rule={"name": "ssgd"}, on_nan="reset", normalise="none", update=CLIFF))
+    assert all(np.isfinite(array).all() for array in found.weights.values())
+    assert "; it is left out" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_learner_that_overflows_ends_the_run_where_it_shall(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
+    monkeypatch.setattr(tiny, "TEST", None)
+    with pytest.raises(DivergedError) as caught:
+        run(work(tmp_path, learners=1, normalise="none", update=CLIFF))
+    assert str(caught.value) == (
+        f"iteration {bad_iteration()}: learner 0 (rank 0): loss or gradient is not finite (loss nan); "
+        "lower update.lr (now 0.05), or set on_nan=reset; there is no checkpoint yet"
+    )
+
+
+def bad_iteration() -> int:
+    """When sample 20 comes, three at a time."""
+    _, samples = samples_at(0, tiny.COUNT, tiny.COUNT, 1)
+    return samples.tolist().index(20) // 3
+
+
+def test_a_timeline_has_what_the_device_did(tmp_path: Path) -> None:
+    job = work(tmp_path, learners=2, stop={"epochs": None, "iterations": 12})
+    opened = replace(job, config=replace(job.config, device="cuda"), opened=simulated(3))
+    train(opened, Single(), trace=open_trace(tmp_path / "run.json", "2:8"))
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    spans = [event for event in events if event.get("cat") == "device"]
+    assert len(spans) >= 8
+    assert all(span["dur"] > 0 for span in spans)
+    rows = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"device 0", "device 1"} <= rows
+
+
+def test_what_does_not_fit_says_what_to_change(tmp_path: Path) -> None:
+    job = work(tmp_path, learners=2)
+    opened = simulated(0)
+    assert opened.gpu is not None
+    driver: Any = opened.gpu.machine.driver
+    driver.room = 60_000
+    with pytest.raises(DeviceError) as caught:
+        train(replace(job, config=replace(job.config, device="cuda"), opened=opened), Single())
+    said = str(caught.value)
+    assert said.startswith("GPU 0 (NVIDIA H100, GPU-0000): ")
+    assert "do not fit: " in said
+    assert "mpibow holds " in said
+    assert said.endswith(": take fewer learners, or a smaller batch_size")
+
+
+def test_metrics_have_the_most_memory_that_was_held(tmp_path: Path) -> None:
+    run(work(tmp_path, learners=2))
+    (first, *_, last) = tiny.events(tmp_path / "run", "train")
+    assert 0 < first["device_memory"] <= last["device_memory"]

@@ -103,13 +103,16 @@ class Gpu:
         launches.append(report_batch(loss[first:], hits, norm, report, count, learners))
         return [self.bind(launches)]
 
-    def fuse(self, plan: Plan, own: Plan, replicas: Any, k: int, limits: tuple[float | None, float | None]) -> Any:
+    def fuse(
+        self, plan: Plan, own: Plan, replicas: Any, k: int, limits: tuple[float | None, float | None],
+        inputs: Mapping[str, Any],
+    ) -> Any:  # fmt: skip
         """The plan of k learners bound to arrays of its own, and what is run in front of it and behind it."""
         zeros = self.machine.zeros
         weights: Any = zeros(plan.layout.size, "float32", "weights of fused learners")
         gradients: Any = zeros(plan.layout.size, "float32", "gradients of fused learners")
         statistics: Any = zeros(plan.statistics.size, "float32", "statistics of fused learners")
-        bound = plan.bind(weights, gradients, statistics)
+        bound = plan.bind(weights, gradients, statistics, inputs)
         blocks = Constant(blocks_of(own.layout, plan.layout, k))
         rows = replicas.all_rows(k)
         before, behind = [join_rows(rows[0], weights, blocks)], [part_rows(gradients, rows[1], blocks)]
