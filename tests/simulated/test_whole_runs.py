@@ -33,9 +33,10 @@ from mpibow.ops import (
 )
 from mpibow.run.chrome import open_trace
 from mpibow.run.signals import Signals
+from mpibow.run.tuning import Given
 from mpibow.session import Session
 from mpibow.summary import Trained
-from mpibow.train import iterate, train
+from mpibow.train import describe_job, iterate, train
 from tests.kernels.cuda.host import needs_compiler
 from tests.run import tiny
 from tests.simulated.gpu import simulated
@@ -324,7 +325,7 @@ def test_what_does_not_fit_says_what_to_change(tmp_path: Path) -> None:
     opened = simulated(0)
     assert opened.gpu is not None
     driver: Any = opened.gpu.machine.driver
-    driver.room = 60_000
+    driver.room = 10_000
     with pytest.raises(DeviceError) as caught:
         train(replace(job, config=replace(job.config, device="cuda"), opened=opened), Single())
     said = str(caught.value)
@@ -338,3 +339,48 @@ def test_metrics_have_the_most_memory_that_was_held(tmp_path: Path) -> None:
     run(work(tmp_path, learners=2))
     (first, *_, last) = tiny.events(tmp_path / "run", "train")
     assert 0 < first["device_memory"] <= last["device_memory"]
+
+
+@pytest.mark.parametrize("execution", ["streams", "fused"])
+def test_learners_come_and_go(tmp_path: Path, execution: str) -> None:
+    """As on the host: new ones start from the centre; the same bits in any order."""
+
+    def body(comm: Communicator, out: str, seed: int) -> Any:
+        job = work(tmp_path / out, learners="auto", execution=execution, prefetch=1)
+        opened = simulated(seed)
+        if seed < 0:
+            opened = job.kernels
+        config = replace(job.config, device="numpy" if seed < 0 else "cuda", execution=execution)
+        job = replace(job, config=config, opened=None if seed < 0 else opened)
+        with Signals() as signals, Session(job, comm) as session:
+            session.tuning = Given()
+            while not session.limit_reached():
+                if session.iteration in CHANGES:
+                    session.coordinator.announce(session.iteration, CHANGES[session.iteration])
+                iterate(session, signals)
+            assert session.ledger.changes == len(CHANGES)
+            return session.finish("by hand")
+
+    (host,), (first,), (second,) = (
+        on_threads(1, lambda comm, out=out, seed=seed: body(comm, out, seed))
+        for out, seed in (("host", -1), ("first", 1), ("second", 2))
+    )
+    assert tiny.distance(first.weights, host.weights) < 1e-3
+    assert tiny.same_bits(second.weights, first.weights)
+
+
+CHANGES = {4: (3,), 10: (2,), 15: (4,)}
+
+
+def test_a_tuner_tries_learners_on_a_gpu(tmp_path: Path) -> None:
+    tuner = {"most": 3, "window": 0.05, "watch": 0.1}
+    found = run(work(tmp_path, learners="auto", tuner=tuner, stop={"epochs": None, "iterations": 40}))
+    assert found.summary.changes >= 1
+    assert max(max(event["learners"]) for event in tiny.events(tmp_path / "run", "learners")) <= 3
+
+
+def test_check_says_what_a_gpu_will_hold(tmp_path: Path) -> None:
+    job = replace(work(tmp_path, learners=2), opened=simulated(0))
+    last = describe_job(job, (2,), [1 << 30]).splitlines()[-1]
+    assert last.startswith("rank 0: 2 learner(s) x (arena ")
+    assert last.endswith(" MiB of 1.0 GiB that are free on GPU 0 (NVIDIA H100, GPU-0000)")
