@@ -11,6 +11,7 @@ from typing import Any
 
 from mpibow.comm.binding import allowed_cores, machine_cores
 from mpibow.comm.communicator import Communicator
+from mpibow.comm.nccl import Nccl
 from mpibow.comm.transport import open_transport
 from mpibow.config import dump
 from mpibow.config.schema import Data
@@ -89,6 +90,8 @@ class Opened:
     def _open(self, origin: Origin, comm: Communicator, stack: ExitStack) -> None:
         """Everything that holds threads, memory or files, as a new run has it or as the checkpoint left it."""
         config, job, header, path = self.config, self.job, origin.header, origin.checkpoint
+        if isinstance(self.comm, Nccl):
+            stack.push(self._part)
         dtype, gpu, flat = self._plan.weight_dtype, self.gpu, job.kernels.flat
         first = initial_weights(self._plan.statistics, config.seed, dtype)
         if header is None or path is None:
@@ -219,6 +222,11 @@ class Opened:
         wait = getattr(self.comm, "wait", None) or _synchronise
         count = lambda: self.replicas.count  # noqa: E731
         return DeviceBook(self.gpu, self.rule, count, last_events(self.learners, count), wait)
+
+    def _part(self, kind: type[BaseException] | None, *_: object) -> None:
+        """NCCL's communicator is of this run; where that fails, no peer is waited for."""
+        assert isinstance(self.comm, Nccl)
+        self.comm.part(failed=kind is not None)
 
     def _idle(self) -> None:
         """Nothing is under way on the GPU any more."""

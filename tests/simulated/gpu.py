@@ -6,15 +6,16 @@ that no event holds back (tests.device.simulated). So an event that is missing s
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import ml_dtypes  # noqa: F401  NumPy knows bfloat16 by it
 import numpy as np
 
+from mpibow.comm.communicator import Communicator
 from mpibow.device.array import DeviceArray
 from mpibow.device.cuda import Found
 from mpibow.device.driver import OutOfMemory
@@ -123,6 +124,7 @@ class Simulation(SimDriver):
     def stream(self, priority: int = 0) -> Stream:
         haste = self.machine.draw.choice([0.01, 0.1, 1.0])
         stream = Stream(self.machine, f"stream {len(self.machine.streams)}", haste)
+        stream.pointer = 1 + len(self.machine.streams)
         self.machine.streams.append(stream)
         return stream
 
@@ -195,6 +197,29 @@ def simulated(seed: int = 0, precision: str = "float32", *, graphs: bool = True,
     return gpu_set(Gpu(machine, Bind(), Layers(shadows), shadows, chosen, graphs, "a simulation"))  # type: ignore[arg-type]
 
 
-@contextmanager
-def nothing(name: str) -> Any:
-    yield
+@dataclass
+class Ring:
+    """What NCCL does, made up: calls are work on the stream, and meet those of the other ranks when they run."""
+
+    comm: Communicator  # of its own: others may talk meanwhile
+    driver: Simulation
+    calls: list[tuple[str, int]] = field(default_factory=list)
+
+    def allreduce(self, address: int, count: int, dtype: str, stream: int) -> None:
+        self.calls.append(("all-reduce", count))
+        memory = (ctypes.c_uint8 * (count * np.dtype(dtype).itemsize)).from_address(address)
+        array = np.frombuffer(memory, dtype)
+        (on,) = [each for each in self.driver.machine.streams if each.pointer == stream]
+        on.enqueue(lambda: self.comm.allreduce(array))
+
+    def broadcast(self, address: int, count: int, dtype: str, root: int, stream: int) -> None:
+        raise AssertionError("ranks never differ here")
+
+    def problem(self) -> str:
+        return ""
+
+    def abort(self) -> None:
+        self.comm.close(1)
+
+    def close(self) -> None:
+        pass

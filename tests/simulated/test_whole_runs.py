@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from mpibow.comm.communicator import Communicator, Single
-from mpibow.comm.threads import on_threads
+from mpibow.comm.nccl import Nccl
+from mpibow.comm.threads import on_threads, threads
 from mpibow.data.dataset import ArrayData
 from mpibow.data.order import samples_at
 from mpibow.errors import DeviceError, DivergedError, ShapeError
@@ -39,7 +40,7 @@ from mpibow.summary import Trained
 from mpibow.train import describe_job, iterate, train
 from tests.kernels.cuda.host import needs_compiler
 from tests.run import tiny
-from tests.simulated.gpu import simulated
+from tests.simulated.gpu import Ring, simulated
 
 pytestmark = needs_compiler
 
@@ -384,3 +385,27 @@ def test_check_says_what_a_gpu_will_hold(tmp_path: Path) -> None:
     last = describe_job(job, (2,), [1 << 30]).splitlines()[-1]
     assert last.startswith("rank 0: 2 learner(s) x (arena ")
     assert last.endswith(" MiB of 1.0 GiB that are free on GPU 0 (NVIDIA H100, GPU-0000)")
+
+
+@pytest.mark.parametrize("rule", ["auto", "auto-late", "none-3", "ssgd"])
+def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(
+    tmp_path: Path, rule: str, monkeypatch: Any
+) -> None:
+    """Two ranks whose all-reduces run on the averaging streams, when those come to them."""
+    settings = {"rule": tiny.RULES[rule], "learners": 2}
+    staged = run(work(tmp_path / "staged", **settings), 2)
+    rings: list[list[Ring]] = []
+    for seed in (1, 2):
+        others, own = threads(2), list[Ring]()
+
+        def transport(host: Communicator, driver: Any, stream: Any, **_: Any) -> tuple[Nccl, str]:
+            ring = Ring(others[host.rank], driver)  # noqa: B023
+            own.append(ring)  # noqa: B023
+            return Nccl(host, ring, stream), ""
+
+        monkeypatch.setattr("mpibow.opening.open_transport", transport)
+        assert tiny.same_bits(run(work(tmp_path / str(seed), **settings), 2, seed=seed).weights, staged.weights)
+        rings.append(own)
+    calls = [ring.calls for own in rings for ring in own]
+    assert all(each == calls[0] for each in calls)
+    assert len(calls[0]) == (8 if rule == "none-3" else 24)
