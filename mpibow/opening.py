@@ -167,7 +167,7 @@ class Opened:
             [
                 note,
                 kernels_of(self.config)[1] if job.opened is None else "",
-                *core_warnings(comm, counts),
+                *([] if self.gpu else core_warnings(comm, counts)),
                 *origin.notes,
                 self._restarted,
                 f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {comm.size} rank(s), "
@@ -279,7 +279,10 @@ class Opened:
 
     def statistics(self) -> Array:
         """The centre's statistics: the mean over all learners."""
-        mean: Array = self.job.kernels.flat.host(self.replicas.statistics).sum(axis=0)
+        rows = self.job.kernels.flat.host(self.replicas.statistics)
+        for i in self.synchroniser.book.spoilt():  # before an update sets them back
+            rows[i] = self.replicas.first_statistics
+        mean: Array = rows.sum(axis=0)
         self.synchroniser.call(lambda comm: comm.allreduce(mean))
         mean *= mean.dtype.type(1.0 / sum(self.counts))
         return mean

@@ -158,8 +158,7 @@ class Session(Opened):
         for i, result in enumerate(results):
             if result.finite or rescaled:
                 continue
-            where = f"iteration {iteration}: learner {sum(self.counts[: self.rank]) + i} (rank {self.rank})"
-            what = f"{where}: loss or gradient is not finite (loss {result.loss:g})"
+            what = self._not_finite(i, result.loss, iteration)
             if self.config.on_nan == "stop":
                 raise DivergedError(f"{what}; lower update.lr (now {rate:g}), or set on_nan=reset; {self._kept()}")
             self.settle()
@@ -179,6 +178,10 @@ class Session(Opened):
                 f"in {HOPELESS} iterations; lower update.lr (now {rate:g}); {self._kept()}"
             )
         return [] if late else finite  # late ones were entered where they were made
+
+    def _not_finite(self, i: int, loss: float, iteration: int) -> str:
+        where = f"iteration {iteration}: learner {sum(self.counts[: self.rank]) + i} (rank {self.rank})"
+        return f"{where}: loss or gradient is not finite (loss {loss:g})"
 
     def _rescaled(self) -> bool:
         """Whether gradients that are not finite are the loss's scale to be blamed for, which is halved then."""
@@ -288,6 +291,13 @@ class Session(Opened):
     def finish(self, stop: str) -> Trained:
         """The end of a run that reached a limit, or was told to stop: what it came to, on rank 0 also on disk."""
         self._read_centre()
+        if self.config.on_nan == "stop":
+            self.check([], self.config.update.lr)  # a GPU's last results have come only now
+        elif not self._rescaled():  # who continues the run resets its learner
+            self._resets += [
+                f"{self._not_finite(i, loss, self.iteration - 1)}; its last step was left out"
+                for i, loss in self.synchroniser.book.spoilt().items()
+            ]
         self._check_centre()
         self.reporter.clock()
         self._tell_resets()
@@ -346,7 +356,7 @@ class Session(Opened):
         if tuned.counts != self.coordinator.announced:
             self.coordinator.announce(self.iteration, tuned.counts)
         self.reporter.tuned(self.where, tuned)
-        if tuned.settled and tuned.counts != self._limits:
+        if self.gpu is None and tuned.settled and tuned.counts != self._limits:
             self._limits = tuned.counts
             for text in self.synchroniser.call(lambda comm: core_limits(comm, tuned.counts)):
                 self.reporter.note(text)

@@ -68,6 +68,10 @@ class Replicas:
         self._flat.put(self._statistics[i], self._first)
 
     @property
+    def first_statistics(self) -> Array:
+        return self._first
+
+    @property
     def all_gradients(self) -> Array:
         """Of all that there is room for."""
         return self._gradients

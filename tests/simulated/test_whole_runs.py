@@ -409,3 +409,19 @@ def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(
     calls = [ring.calls for own in rings for ring in own]
     assert all(each == calls[0] for each in calls)
     assert len(calls[0]) == (8 if rule == "none-3" else 24)
+
+
+def test_what_overflows_last_is_told_and_is_no_part_of_the_centre(tmp_path: Path, monkeypatch: Any) -> None:
+    """Neither of its weights nor of the running statistics; on the host the same is seen."""
+    monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
+    monkeypatch.setattr(tiny, "TEST", None)
+    stop = {"epochs": None, "iterations": bad_iteration() + 1}
+    settings = {"net": resnet, "on_nan": "reset", "normalise": "none", "stop": stop, "rule": tiny.RULES["none"]}
+    host = tiny.run(work(tmp_path / "host", **settings))
+    gpu = run(work(tmp_path / "gpu", **settings))
+    assert gpu.summary.resets == host.summary.resets == 1
+    assert tiny.distance(gpu.weights, host.weights) < 1e-3
+    assert (
+        f"iteration {bad_iteration()}: learner 0 (rank 0): loss or gradient is not finite (loss nan); "
+        in (tmp_path / "gpu" / "run" / "log.txt").read_text()
+    )
