@@ -13,6 +13,7 @@ from mpibow.data.dataset import COUNTER, Dataset
 from mpibow.data.feeds import Fill
 from mpibow.device.driver import Event
 from mpibow.device.feed import DeviceSlot, Feeder
+from mpibow.device.memory import ALIGNMENT
 from mpibow.kernels.cuda.gather import gather
 from mpibow.kernels.cuda.kernels import Launch
 
@@ -40,6 +41,15 @@ class DeviceSet:
                 part = slice(first, min(first + rows, data.count))
                 of_images, of_labels = (slice(part.start * size, part.stop * size) for size in (self._size, 4))
                 stages[i % 2].load(part, pool, threads, images[of_images], labels[of_labels])
+        feeder.stream.synchronise()
+        self._prepare(feeder)
+
+    def _prepare(self, feeder: Feeder) -> None:
+        """Gathers one row, so that the kernel is loaded now, and not while learners are captured on other threads."""
+        row = feeder.block("a row that tries the gather", 2 * ALIGNMENT + self._size, REMEDY)
+        counters, label = row[:16].view(np.uint32).reshape(1, 4), row[ALIGNMENT : ALIGNMENT + 4].view(np.int32)
+        image = row[2 * ALIGNMENT :].reshape(1, self._size)
+        self._bind([gather(self._images, self._labels, counters, image, label)])(feeder.stream)
         feeder.stream.synchronise()
 
     def filling(self, slot: DeviceSlot) -> Fill:

@@ -102,6 +102,7 @@ class Pipeline:
         self._filled = 0  # slots of them that are
         self._ready: deque[list[Slot]] = deque()
         self._free: deque[Slot] = deque()
+        self._made = 0  # slots of the ring
         self._state = threading.Condition()
         self._error: BaseException | None = None
         self._closed = False
@@ -209,20 +210,27 @@ class Pipeline:
         start = timeline.position(iteration) + sum(counts[: self._rank]) * batch
         slots = []
         for j in range(counts[self._rank]):
-            slot = self._slot(batch)
+            slot = self._slot(batch, counts[self._rank])
             slot.epochs, slot.samples = samples_at(start + j * batch, batch, self._data.count, self._seed)
             slot.beside = counts[self._rank]
             fill_counter(slot.arrays["counter"], self._seed, slot.epochs, slot.samples)
             slots.append(slot)
         return slots
 
-    def _slot(self, batch: int) -> Slot:
-        """The slot that has been free for longest, or a new one: the ring is as large as it ever had to be."""
+    def _slot(self, batch: int, learners: int) -> Slot:
+        """The slot that has been free for longest, or a new one.
+
+        Each learner has one more than iterations are read ahead: a learner on a device gives a slot back long before it
+        has read it. Where more are needed the ring grows.
+        """
+        free = None
         with self._state:
-            free = self._free.popleft() if self._free else None
+            if self._free and self._made >= learners * (self._prefetch + 1):
+                free = self._free.popleft()
         if free is not None:
             self._feed.renew(free)
             return free
+        self._made += 1
         slot = self._feed.slot(batch)
 
         def release() -> None:

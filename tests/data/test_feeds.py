@@ -106,6 +106,25 @@ def test_copied_slots_are_those_of_the_host(seed: int, prefetch: int) -> None:
         assert on_gpu(HOST, data, seed, prefetch=prefetch) == on_host(data, prefetch=prefetch)
 
 
+@pytest.mark.parametrize("prefetch", [1, 2])
+def test_each_learner_has_a_slot_more_than_are_prefetched(prefetch: int) -> None:
+    data, driver = images(), SimDriver()
+    feed, stream = ToGpu(data, feeder_on(driver)), driver.stream()
+    made = Pipeline(
+        data, Direct(data), lambda: fixed(BATCH, (2,)), rank=0, iteration=0, seed=SEED, prefetch=prefetch, feed=feed
+    )
+    used = []
+    for _ in range(12):
+        for slot in made.next():
+            slot.await_on(stream)  # type: ignore[arg-type]
+            slot.release_after(stream)  # type: ignore[arg-type]
+            used.append(id(slot.device))
+    made.close()
+    ring = 2 * (prefetch + 1)
+    assert len(set(used)) == ring
+    assert used[: 12 * 2 - ring] == used[ring:]  # in turns
+
+
 def test_arrays_by_name() -> None:
     data = NamedArrays({"user": np.arange(COUNT), "rating": np.arange(COUNT) / 4})
     assert on_gpu(HOST, data, 0) == on_host(data)
