@@ -1,6 +1,6 @@
 """Measures training on made-up data, where its time goes, and the memory of a plan.
 
-python -m mpibow.bench train MODEL --batch-size B --learners K --seconds S --json
+python -m mpibow.bench train MODEL --device D --batch-size B --learners K --seconds S --json
 python -m mpibow.bench profile MODEL --batch-size B --seconds S --json
 python -m mpibow.bench memory MODEL --batch-size B --json
 """
@@ -30,7 +30,7 @@ from mpibow.graph.layout import initial_weights
 from mpibow.graph.memory import peak
 from mpibow.graph.plan import compile_plan
 from mpibow.graph.steps import Step
-from mpibow.job import Job, make_job, named_net
+from mpibow.job import Job, make_job, named_net, on_device
 from mpibow.models import MODELS
 from mpibow.ops import matrix_factorisation
 from mpibow.run.signals import Signals
@@ -67,6 +67,7 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
         for _ in range(WARM_UP):
             iterate(session, signals)
         begin = last = time.perf_counter()
+        idle = session.synchroniser.stood + session.pipeline.waited
         more = np.ones(1)  # rank 0 decides for all when the time is up
         while more[0]:
             iterate(session, signals)
@@ -80,6 +81,12 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
         session.settle()
         counts = session.counts
         elapsed = time.perf_counter() - begin
+        idle = session.synchroniser.stood + session.pipeline.waited - idle
+        job, gpu = session.job, session.gpu
+        held = {} if gpu is None else {
+            "execution": session.execution, "python_share": 1 - idle / elapsed,
+            "device_memory": gpu.machine.memory.peak,
+        }  # fmt: skip
     median, p10, p90 = np.percentile(times, [50, 10, 90]).tolist()
     images = len(times) * sum(counts) * job.config.batch_size
     return {
@@ -91,7 +98,8 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
         "learners": counts,
         "ranks": comm.size,
         "rule": job.config.rule.name,
-        "device": "cpu",
+        "device": "cpu" if gpu is None else gpu.machine.found.gpu.name,
+        **held,
         "kernels": job.kernels.name,
         "precision": job.config.precision,
         "versions": versions(),
@@ -100,6 +108,8 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
 
 def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
     """One learner's iteration, and the time of every kind of operator in it, each step timed by itself in turn."""
+    if job.kernels.gpu is not None:
+        raise ConfigError("profile: times steps on the host; a GPU's are in --timeline, or ask for --device onednn")
     whole = bench_train(job, comm, seconds)
     apart = replace(job.kernels, join=one_by_one)
     graph = job.build(job.config.batch_size, True)
@@ -180,6 +190,7 @@ def main(argv: list[str] | None = None) -> None:
         command.add_argument("--classes", type=int, help="classes; the model's own unless given")
         command.add_argument("--json", action="store_true", help="print one JSON line")
         command.add_argument("overrides", nargs="*", metavar="key.path=value", help="any other setting, as seed=2")
+        command.add_argument("--device", choices=["auto", "cuda", "onednn", "numpy"], help="what computes (auto)")
     train.add_argument("--learners", type=int, default=1, help="learners of a rank (1)")
     for command in (train, profile):
         command.add_argument("--seconds", type=float, default=10.0, help="how long to measure (10)")
@@ -192,7 +203,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        job = made_up_job(arguments, comm.share(folder)[0])
+        job, _ = on_device(made_up_job(arguments, comm.share(folder)[0]), comm)
         if arguments.command == "memory":
             found, text = bench_memory(job), _memory_text
         elif arguments.seconds <= 0:
@@ -239,6 +250,7 @@ def _config(arguments: argparse.Namespace, out: str, model: dict[str, str] | Non
     settings = {
         "model": model,
         "batch_size": arguments.batch_size,
+        "device": arguments.device or "auto",
         "learners": getattr(arguments, "learners", 1),
         "update": {"lr": 1e-4, "momentum": 0.9},
         "stop": {"iterations": 10**9},

@@ -66,6 +66,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
         out_free=_free(Path(out)),
         config=options.config or "",
         problem=problem,
+        gpus=_gpus(),
         **_kernels(options.library),
     )
 
@@ -96,6 +97,7 @@ def describe(facts: Facts) -> dict[str, str]:
         **facts.packages,
         "blas of numpy": facts.blas,
         "kernels": facts.kernels,
+        **{name: text for name, text in facts.gpus.items() if name != "problem"},
         "launcher": facts.launcher or "none",
         "mpi": (facts.mpi_library or "none") + (f", threads '{facts.threads}'" if facts.size > 1 else ""),
         "cores": f"{facts.allowed} of {facts.machine}",
@@ -190,6 +192,14 @@ def _kernels(library: str | None) -> dict[str, str]:
     except (MpibowError, ImportError) as error:
         return {"kernels": "none", "library": str(error)}
     return {"kernels": kernels.about, "slow": hint}
+
+
+def _gpus() -> dict[str, str]:
+    try:
+        from mpibow.gpus import seen
+    except ImportError:  # a package that is missing is found elsewhere, too
+        return {}
+    return seen()
 
 
 def _required() -> dict[str, str]:

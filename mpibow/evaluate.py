@@ -6,6 +6,7 @@ import argparse
 import csv
 import io
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import open_records
 from mpibow.data.settings import Image
 from mpibow.errors import CheckpointError, ConfigError
+from mpibow.gpus import ON_GPUS
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.job import kernels_of, named_net
 from mpibow.learn.scheduler import Scheduler
@@ -78,6 +80,7 @@ def evaluate(
         top_k=top_k,
     )
     graph = build(batch_size or config.evaluate.batch_size)
+    config = on_host(config)
     kernels, _ = kernels_of(config)
     layout = choose_layout(graph, kernels, training=False)
     plan = compile_plan(graph, layout, kernels, config.precision, training=False)
@@ -96,6 +99,12 @@ def evaluate(
         text = _table([row for part in parts for row in part])
         directory.on_rank_0(lambda function: function(comm), comm.rank, partial(directory.write, predictions, text))
     return result
+
+
+def on_host(config: Config) -> Config:
+    """What a run on a GPU is evaluated with here: the host's kernels, in float32."""
+    precision = "float32" if config.precision in ON_GPUS else config.precision
+    return replace(config, device="auto" if config.device == "cuda" else config.device, precision=precision)
 
 
 def _samples(data: str, folder: Path, expected: dict[str, Any]) -> Dataset:

@@ -31,6 +31,7 @@ class Facts:
     required: Mapping[str, str] = field(default_factory=dict)  # what mpibow needs, and its least version; "" is any
     blas: str = "none"
     kernels: str = "oneDNN 3"  # what computes
+    gpus: Mapping[str, str] = field(default_factory=dict)  # what is seen of GPUs, and what is wrong with them
     slow: str = ""  # why that is slow, and what to do
     library: str = ""  # why the library that was asked for can't be used
     allowed: int = 1  # cores of this process
@@ -79,6 +80,12 @@ def check_python(facts: Facts) -> Finding:
     if facts.python < PYTHON:
         return Finding("error", "python", f"must be {'.'.join(map(str, PYTHON))} or later, got {version}")
     return Finding("ok", "python", version)
+
+
+def check_gpus(facts: Facts) -> Finding:
+    if problem := facts.gpus.get("problem"):
+        return Finding("warning", "gpu", problem)
+    return Finding("ok", "gpu", facts.gpus.get("gpu", "none"))
 
 
 def check_packages(facts: Facts) -> Finding:
@@ -155,6 +162,7 @@ CHECKS: tuple[Callable[[Facts], Finding], ...] = (
     check_threads,
     check_python,
     check_packages,
+    check_gpus,
     check_kernels,
     check_cores,
     check_memlock,

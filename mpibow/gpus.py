@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.device.cuda import find_device
-from mpibow.errors import DeviceError
+from mpibow.device.driver import Refused
+from mpibow.errors import CommunicationError, DeviceError
 
 if TYPE_CHECKING:
     from mpibow.kernels.cuda.opened import Gpu
 
 ON_GPUS = ("float32", "tf32", "bf16", "fp16")  # precisions
+
+EXECUTIONS = {  # what the log says of each
+    "streams": "each learner on a stream of its own",
+    "fused": "all learners of a rank in the same kernels",
+}
 
 FindGpu = Callable[[Config, Communicator], "tuple[Gpu | None, str]"]
 
@@ -78,3 +84,38 @@ def _open(config: Config, comm: Communicator) -> Gpu:
         raise DeviceError(text if comm.size == 1 else f"rank {rank}: {text}")
     assert gpu is not None
     return gpu
+
+
+def execution_of(config: Config) -> str:
+    """How a rank's learners run. auto is streams: which is faster has not been measured on a GPU yet."""
+    return "streams" if config.execution == "auto" else config.execution
+
+
+def seen() -> dict[str, str]:
+    """What a rank sees of GPUs and their libraries, in words; `problem` is why none can be used, '' where one can."""
+    if problem := _missing():
+        return {"gpu": f"none: {problem}"}
+    found = dict[str, str]()
+    try:
+        from mpibow.device.cupy_driver import CupyDriver, load_cupy
+        from mpibow.kernels.cuda.graphs import load_cudnn
+
+        driver = CupyDriver()
+        version = driver.version()
+        found["cupy"] = f"{load_cupy().__version__}, the driver serves CUDA {version // 1000}.{version % 1000 // 10}"
+        found["gpu"] = "; ".join(str(driver.describe(i)) for i in range(driver.count())) or "none is visible"
+        found["cudnn"] = str(load_cudnn().backend_version_string())
+        found["nccl"] = _nccl()
+    except (DeviceError, Refused) as error:
+        found["problem"] = str(error)
+    return {"gpu": "none", **found}
+
+
+def _nccl() -> str:
+    from mpibow.comm.nccl import load_nccl
+
+    try:
+        version = load_nccl().get_version()
+    except CommunicationError as error:
+        return str(error)
+    return f"{version // 10000}.{version % 10000 // 100}.{version % 100}"

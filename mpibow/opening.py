@@ -11,6 +11,7 @@ from typing import Any
 
 from mpibow.comm.binding import allowed_cores, machine_cores
 from mpibow.comm.communicator import Communicator
+from mpibow.comm.nccl import Nccl
 from mpibow.comm.transport import open_transport
 from mpibow.config import dump
 from mpibow.config.schema import Data
@@ -18,16 +19,20 @@ from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import NamedSamples
 from mpibow.data.decoded import Decoded
 from mpibow.data.pipeline import Pipeline
-from mpibow.data.readers import choose, described, find_facts, open_source, prefetch, remedy, threads_of
+from mpibow.data.readers import choose, described, find_facts, open_source, prefetch, remedy, sent_of, threads_of
+from mpibow.data.slots import specs_of
 from mpibow.data.timeline import Counts
 from mpibow.data.wait import Watch
 from mpibow.device.driver import Event
-from mpibow.device.feed import Feeder
+from mpibow.device.feed import Feeder, pack
+from mpibow.gpus import EXECUTIONS, execution_of
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
+from mpibow.graph.wide import MARK
 from mpibow.job import Job, kernels_of, on_device
-from mpibow.learn.learner import AnyLearner, bind_learners
-from mpibow.learn.on_device import DeviceLearner, last_events
+from mpibow.kernels.cuda.fused import fused_plan
+from mpibow.learn.learner import bind_learners
+from mpibow.learn.on_device import DeviceLearner, FusedLearners, Inputs, last_events
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.origin import Origin, check_alike, core_warnings, find_origin, first_timeline
@@ -52,6 +57,8 @@ class Opened:
         job, note = on_device(job, comm)
         self.job, self.config, self.rank, self.size, self.trace = job, job.config, comm.rank, comm.size, trace
         self.gpu = job.kernels.gpu
+        self.execution = "" if self.gpu is None else execution_of(job.config)
+        self._fused: dict[int, FusedLearners] = {}  # by how many they are
         for first in (True, False):  # one rank compiles, the others then find it on disk
             if first == (comm.rank == 0):
                 job.prepare()
@@ -83,6 +90,8 @@ class Opened:
     def _open(self, origin: Origin, comm: Communicator, stack: ExitStack) -> None:
         """Everything that holds threads, memory or files, as a new run has it or as the checkpoint left it."""
         config, job, header, path = self.config, self.job, origin.header, origin.checkpoint
+        if isinstance(self.comm, Nccl):
+            stack.push(self._part)
         dtype, gpu, flat = self._plan.weight_dtype, self.gpu, job.kernels.flat
         first = initial_weights(self._plan.statistics, config.seed, dtype)
         if header is None or path is None:
@@ -111,7 +120,7 @@ class Opened:
         self.replicas = Replicas(most, self.layout.size, dtype, first, self.layout.factors, flat)
         if gpu is not None:
             gpu.flat.learners(self.replicas.all_gradients)
-        self.learners: list[AnyLearner] = []
+        self.learners: list[Any] = []  # Learner, DeviceLearner, or all in one FusedLearners
         self.scheduler = Scheduler(self.trace, apart=gpu is None)
         stack.callback(self.scheduler.close)
         self.rule = make_rule(config.rule, job.kernels.flat, centre.copy())
@@ -144,6 +153,7 @@ class Opened:
         self.reporter = Reporter(
             origin.folder, comm.rank, self.ledger, total, header, self._waits,
             classes="accuracy" in self._plan.graph.outputs,
+            memory=None if gpu is None else lambda: gpu.machine.memory.peak,
         )  # fmt: skip
         stack.callback(self.reporter.close)
         self.saved = path  # the last checkpoint
@@ -157,7 +167,7 @@ class Opened:
             [
                 note,
                 kernels_of(self.config)[1] if job.opened is None else "",
-                *core_warnings(comm, counts),
+                *([] if self.gpu else core_warnings(comm, counts)),
                 *origin.notes,
                 self._restarted,
                 f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {comm.size} rank(s), "
@@ -165,6 +175,7 @@ class Opened:
                 f"batch {self.config.batch_size}, {job.kernels.about}; "
                 f"{origin.folder}",
                 described(self._choice, job.train, self._threads),
+                *([f"execution: {self.execution}, {EXECUTIONS[self.execution]}"] if self.gpu else []),
             ],
         )
 
@@ -212,10 +223,15 @@ class Opened:
         count = lambda: self.replicas.count  # noqa: E731
         return DeviceBook(self.gpu, self.rule, count, last_events(self.learners, count), wait)
 
+    def _part(self, kind: type[BaseException] | None, *_: object) -> None:
+        """NCCL's communicator is of this run; where that fails, no peer is waited for."""
+        assert isinstance(self.comm, Nccl)
+        self.comm.part(failed=kind is not None)
+
     def _idle(self) -> None:
         """Nothing is under way on the GPU any more."""
         for learner in self.learners:
-            if isinstance(learner, DeviceLearner):
+            if isinstance(learner, DeviceLearner | FusedLearners):
                 learner.stream.synchronise()
         assert self.gpu is not None
         self.gpu.machine.close()
@@ -233,13 +249,40 @@ class Opened:
         """Replicas, learners and rule for `counts` learners by rank; `keep` where a state is loaded next."""
         statistics = self.statistics() if self.replicas.count else None
         self.counts = counts
-        bind_learners(self.learners, self._plan, self.replicas, self.config.update, counts[self.rank], self.gpu)
+        self.bind(counts[self.rank])
+        if self.execution == "fused":
+            self.learners[:] = [self._fused[counts[self.rank]]]
         self.replicas.resize(counts[self.rank], statistics)
         self.rule.begin(self.replicas, sum(counts), keep)
 
+    def bind(self, count: int) -> None:
+        """Has learners for `count` replicas. Raises MemoryError."""
+        if self.execution != "fused":
+            bind_learners(self.learners, self._plan, self.replicas, self.config.update, count, self.gpu, self._inputs)
+        elif count not in self._fused:
+            job, update = self.job, self.config.update
+            graph, kernels = job.build(self.config.batch_size, True), job.kernels
+            assert self.gpu is not None
+            plan = fused_plan(graph, kernels, kernels.dtype(self.config.precision), count)
+            limits = update.clip_value, update.clip_norm
+            inputs = [self._inputs() for _ in range(count)]
+            arrays = {f"{name}{MARK}{r}": array for r, own in enumerate(inputs) for name, array in own.arrays.items()}
+            bound, around = self.gpu.fuse(plan, self._plan, self.replicas, count, limits, arrays)
+            self._fused[count] = FusedLearners(bound, self.gpu, self.replicas, count, around, inputs)
+
+    def _inputs(self) -> Inputs:
+        """A learner's inputs, packed as its slots will be."""
+        assert self.gpu is not None
+        specs = specs_of(self.job.train, self.config.batch_size)
+        packing = pack(specs, sent_of(self._choice, specs))
+        return Inputs(packing, self.gpu.machine.zeros(packing.size, "uint8", "inputs of learners"))
+
     def statistics(self) -> Array:
         """The centre's statistics: the mean over all learners."""
-        mean: Array = self.job.kernels.flat.host(self.replicas.statistics).sum(axis=0)
+        rows = self.job.kernels.flat.host(self.replicas.statistics)
+        for i in self.synchroniser.book.spoilt():  # before an update sets them back
+            rows[i] = self.replicas.first_statistics
+        mean: Array = rows.sum(axis=0)
         self.synchroniser.call(lambda comm: comm.allreduce(mean))
         mean *= mean.dtype.type(1.0 / sum(self.counts))
         return mean

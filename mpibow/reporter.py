@@ -38,15 +38,16 @@ class Where:
 class Reporter:
     """Owns the ledger and its clock, metrics.jsonl, log.txt and the progress line.
 
-    `waits` gives seconds since the start. Without `classes` there are no hits.
+    `waits` gives seconds since the start, `memory` the most bytes that a GPU's rank has held. Without `classes` there
+    are no hits.
     """
 
     def __init__(
         self, folder: Path, rank: int, ledger: Ledger, total: int | None, header: Mapping[str, Any] | None,
-        waits: Callable[[], Waits], *, classes: bool = True,
+        waits: Callable[[], Waits], *, classes: bool = True, memory: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self.folder, self.ledger, self._rank, self._waits = folder, ledger, rank, waits
-        self._classes = classes
+        self._classes, self._memory = classes, memory
         self._events: Events = Silent()
         self._progress: Progress = Quiet()
         if rank == 0:
@@ -84,7 +85,8 @@ class Reporter:
         """A metrics entry: means since the last one.
 
         Of the whole run so far are `elapsed`, seconds of training without evaluations, and images_per_second, samples
-        by these; data_wait, sync_wait and sync_busy are fractions of the time since this process started.
+        by these; data_wait, sync_wait and sync_busy are fractions of the time since this process started. On a GPU
+        device_memory is the most that this rank has held there, in bytes.
         """
         ledger, seconds, waits = self.ledger, max(self.clock(), 1e-9), self._waits()
         n = ledger.samples  # those whose losses an all-reduce has carried: none before the first
@@ -93,7 +95,8 @@ class Reporter:
         entry = {"loss": loss, "accuracy": accuracy, "rate": rate, "gain": gain}
         speed = {"elapsed": seconds, "images_per_second": ledger.images / seconds, "learners": where.learners}
         shares = {**self._shares(waits), "sync_hidden": hidden(waits, self._last), "corrupt": len(ledger.damaged)}
-        self._events.add("train", **where.fields(), **entry, **speed, **shares)
+        held = {} if self._memory is None else {"device_memory": self._memory()}
+        self._events.add("train", **where.fields(), **entry, **speed, **shares, **held)
         self._last = waits
         self._loss = "loss -" if loss is None else f"loss {loss:.4f}"
         ledger.loss = ledger.hits = 0.0

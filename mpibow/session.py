@@ -18,12 +18,13 @@ from mpibow.errors import DivergedError
 from mpibow.graph.graph import Array
 from mpibow.job import Job
 from mpibow.kernels.passes import Local
-from mpibow.learn.learner import ASSIGNMENTS, Result, Task, bind_learners
+from mpibow.learn.learner import ASSIGNMENTS, Result, Task
 from mpibow.learn.schedules import multiplier
 from mpibow.opening import Opened
 from mpibow.origin import core_limits
 from mpibow.run import checkpoint
 from mpibow.run.coordinator import Request, decide
+from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import due
 from mpibow.run.state import named, snapshot
 from mpibow.summary import Summary, Trained
@@ -53,6 +54,7 @@ class Session(Opened):
             due_then: list[bool] = [False] * 3 if origin.header is None else origin.header["due"]
             self._asked, self._diverged, self._owed = due_then
             self._barren = 0
+            self._times = None if self.gpu is None else DeviceTimes(self.gpu.machine, self.trace)
             self._resets = list[str]()  # that the other ranks do not know of yet
             self._begin(origin, comm, f"{note}\n{more}".strip())
             self._read(stack)
@@ -100,12 +102,16 @@ class Session(Opened):
 
     def tasks(self, slots: list[Slot]) -> list[Task]:
         """What the learners' threads are to do: one slot each."""
+        if self._times is not None:
+            self._times.begin(self.learners)
+        if self.execution == "fused":
+            return [partial(self._fused[len(slots)].compute, slots)]
         return ASSIGNMENTS[self.config.assignment](self.learners, slots)
 
     def _bound(self, counts: Counts) -> list[bool]:
         """Whether each rank has memory for its learners, who are bound by then; those that there are stay."""
         try:
-            bind_learners(self.learners, self._plan, self.replicas, self.config.update, counts[self.rank], self.gpu)
+            self.bind(counts[self.rank])
         except MemoryError:
             own = False
         else:
@@ -115,6 +121,8 @@ class Session(Opened):
     def receive(self) -> None:
         """Ends the exchange under way, if any; the next update brings the centre up to date."""
         self._heed(self.synchroniser.receive())
+        if self._times is not None:
+            self._times.note(self.learners[: self.replicas.count])
 
     def settle(self) -> None:
         """As `receive`, and the centre is up to date: to be read, or changed."""
@@ -146,11 +154,11 @@ class Session(Opened):
             results, iteration = late, self.iteration - 1
         if not results:
             return []
+        rescaled = not all(result.finite for result in results) and self._rescaled()
         for i, result in enumerate(results):
-            if result.finite or self._rescaled():
+            if result.finite or rescaled:
                 continue
-            where = f"iteration {iteration}: learner {sum(self.counts[: self.rank]) + i} (rank {self.rank})"
-            what = f"{where}: loss or gradient is not finite (loss {result.loss:g})"
+            what = self._not_finite(i, result.loss, iteration)
             if self.config.on_nan == "stop":
                 raise DivergedError(f"{what}; lower update.lr (now {rate:g}), or set on_nan=reset; {self._kept()}")
             self.settle()
@@ -163,13 +171,17 @@ class Session(Opened):
                 self._resets.append(f"{what}; it starts again from the centre")
             self._diverged = True
         finite = [result for result in results if result.finite]
-        self._barren = 0 if finite else self._barren + 1
+        self._barren = 0 if finite or rescaled else self._barren + 1
         if self._barren == HOPELESS:
             raise DivergedError(
                 f"iteration {iteration}: no learner of rank {self.rank} had a finite loss "
                 f"in {HOPELESS} iterations; lower update.lr (now {rate:g}); {self._kept()}"
             )
         return [] if late else finite  # late ones were entered where they were made
+
+    def _not_finite(self, i: int, loss: float, iteration: int) -> str:
+        where = f"iteration {iteration}: learner {sum(self.counts[: self.rank]) + i} (rank {self.rank})"
+        return f"{where}: loss or gradient is not finite (loss {loss:g})"
 
     def _rescaled(self) -> bool:
         """Whether gradients that are not finite are the loss's scale to be blamed for, which is halved then."""
@@ -279,6 +291,13 @@ class Session(Opened):
     def finish(self, stop: str) -> Trained:
         """The end of a run that reached a limit, or was told to stop: what it came to, on rank 0 also on disk."""
         self._read_centre()
+        if self.config.on_nan == "stop":
+            self.check([], self.config.update.lr)  # a GPU's last results have come only now
+        elif not self._rescaled():  # who continues the run resets its learner
+            self._resets += [
+                f"{self._not_finite(i, loss, self.iteration - 1)}; its last step was left out"
+                for i, loss in self.synchroniser.book.spoilt().items()
+            ]
         self._check_centre()
         self.reporter.clock()
         self._tell_resets()
@@ -337,7 +356,7 @@ class Session(Opened):
         if tuned.counts != self.coordinator.announced:
             self.coordinator.announce(self.iteration, tuned.counts)
         self.reporter.tuned(self.where, tuned)
-        if tuned.settled and tuned.counts != self._limits:
+        if self.gpu is None and tuned.settled and tuned.counts != self._limits:
             self._limits = tuned.counts
             for text in self.synchroniser.call(lambda comm: core_limits(comm, tuned.counts)):
                 self.reporter.note(text)

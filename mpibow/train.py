@@ -17,8 +17,9 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks
 from mpibow.config import describe, dump, load, load_mapping
 from mpibow.data.timeline import Counts
+from mpibow.device.memory import in_words
 from mpibow.errors import EXIT_REQUEUE
-from mpibow.job import BUILT_IN, Job, described, open_job
+from mpibow.job import BUILT_IN, Job, described, on_device, open_job
 from mpibow.models import MODELS
 from mpibow.origin import learner_counts
 from mpibow.run.chrome import WINDOW, check_path, open_trace
@@ -59,7 +60,7 @@ def iterate(session: Session, signals: Signals) -> str:
 def describe_job(job: Job, counts: Counts, free: Sequence[int]) -> str:
     """What `train --check` prints: settings, data, the plan step by step, and the memory that a rank will take.
 
-    `counts` are the learners to begin with, `free` the bytes that are each rank's share of its node's memory.
+    `counts` are the learners to begin with, `free` the bytes that are each rank's share of its node's or GPU's memory.
     """
     plan, layout = job.training_plan(), job.layout
     data = [(name, found) for name, found in (("train", job.train), ("test", job.test)) if found is not None]
@@ -67,17 +68,18 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int]) -> str:
     lines += [f"{name}: {found.count:,} samples {described(found)}" for name, found in data]
     lines += ["", str(plan), ""]
     flat = layout.size * (8 if job.config.precision == "float64" else 4)
-    auto = job.config.learners == "auto"
+    auto, gpu = job.config.learners == "auto", job.kernels.gpu
     most = min(job.config.tuner.most, most_learners(job.config.rule, len(counts)))
     learner = learner_bytes(plan, None if job.test is None else job.evaluation_plan())
     for rank, k in enumerate(counts):
         total = k * (plan.arena_bytes + 3 * flat) + 5 * flat
+        held = "" if gpu is None else f" of {in_words(free[rank])} that are free on {gpu.machine.found.gpu}"
         room = room_for(free[rank], learner, most)
         fits = f"; up to {room} learner(s), {'no more are tried' if room == most else 'for memory'}" if auto else ""
         lines.append(
             f"rank {rank}: {'auto, begins with ' * auto}{k} learner(s) x (arena {plan.arena_bytes / 2**20:.1f} MiB + "
             f"weights, gradients and momenta {3 * flat / 2**20:.1f} MiB) + averaging {5 * flat / 2**20:.1f} MiB = "
-            f"{total / 2**20:.1f} MiB{fits}"
+            f"{total / 2**20:.1f} MiB{held}{fits}"
         )
     return "\n".join(lines)
 
@@ -124,7 +126,9 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
 
     job = open_job(config, on_rank_0(lambda function: function(comm), comm.rank, look))
     if arguments.check:
-        free = comm.share(free_memory(comm.local_size))
+        job, _ = on_device(job, comm)
+        gpu = job.kernels.gpu
+        free = comm.share(free_memory(comm.local_size) if gpu is None else gpu.free(comm))
         if comm.rank == 0:
             print(describe_job(job, counts, free))
         return 0

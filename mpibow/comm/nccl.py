@@ -107,11 +107,15 @@ class Nccl:
         return self._host.share(obj)
 
     def close(self, code: int = 0) -> None:
-        if code:
+        self.part(failed=code != 0)
+        self._host.close(code)
+
+    def part(self, *, failed: bool = False) -> None:
+        """Gives NCCL up, at once where something `failed`; the host's communicator stays."""
+        if failed:
             self._ring.abort()
         elif not self._failed:
             self._ring.close()
-        self._host.close(code)
 
     def _issue(self, what: str, call: Callable[[], None], on: Stream, given: Stream | None) -> None:
         if self._failed:

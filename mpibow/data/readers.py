@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -154,6 +154,13 @@ def open_source(
         return open_reader(choice, data, damages, threads), ToGpu(data, feeder)
     assert bind is not None
     return ON_DEVICE[_form(data), choice.kind](data, damages, threads, feeder, bind)
+
+
+def sent_of(choice: Choice, names: Collection[str]) -> Collection[str]:
+    """Of a slot's arrays `names` those that the host sends to a GPU."""
+    if not choice.on_device:
+        return names
+    return ONLY_COUNTERS if choice.kind == "resident" else ALL_BUT_IMAGES
 
 
 def _form(data: Samples) -> str:

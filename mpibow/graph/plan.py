@@ -16,6 +16,7 @@ from mpibow.graph.kernel import Buffers, Call, Formats, Kernels, Run, Shapes
 from mpibow.graph.layout import Layout, initial_weights, plan_layout, plan_statistics
 from mpibow.graph.memory import Block, lifetimes, peak, place
 from mpibow.graph.steps import Program, Step, Value, compile_steps, gradient, widened
+from mpibow.graph.wide import plain
 
 
 @dataclass(frozen=True)
@@ -35,16 +36,20 @@ class Plan:
     offsets: Mapping[str, int]
     arena_bytes: int
 
-    def bind(self, weights: Array, gradients: Array | None = None, statistics: Array | None = None) -> BoundPlan:
+    def bind(
+        self, weights: Array, gradients: Array | None = None, statistics: Array | None = None,
+        inputs: Mapping[str, Array] | None = None,
+    ) -> BoundPlan:  # fmt: skip
         """Allocates an arena and binds every step to it and to the flat arrays weights and gradients (layout.size,).
 
-        `statistics` (statistics.size,) starts as the operators say unless given.
+        `statistics` (statistics.size,) starts as the operators say unless given. `inputs` are arrays to be filled, by
+        name; what is not among them is made.
         """
         arena = self.kernels.zeros(self.arena_bytes, "uint8")
         if statistics is None:
             statistics = self.kernels.zeros(self.statistics.size, self.weight_dtype)
             self.kernels.put(statistics, initial_weights(self.statistics, 0, self.weight_dtype))
-        return BoundPlan(self, arena, weights, gradients, statistics)
+        return BoundPlan(self, arena, weights, gradients, statistics, inputs or {})
 
     @property
     def weight_dtype(self) -> str:
@@ -171,14 +176,19 @@ class BoundPlan:
     `runs` is what `run` calls, one after the other: the steps' own, or fewer where the kernel set joins them.
     """
 
-    def __init__(self, plan: Plan, arena: Array, weights: Array, gradients: Array | None, statistics: Array) -> None:
+    def __init__(
+        self, plan: Plan, arena: Array, weights: Array, gradients: Array | None, statistics: Array,
+        inputs: Mapping[str, Array],
+    ) -> None:  # fmt: skip
         self.plan = plan
         self._arena = arena
         tensors = plan.graph.tensors
         zeros = plan.kernels.zeros
-        self.inputs: dict[str, Array] = {
-            n: zeros(tensors[n].shape, _dtype(tensors[n].dtype, plan.dtype).name) for n in plan.graph.inputs
-        }
+        self.inputs: dict[str, Array] = {}
+        for n in plan.graph.inputs:
+            given, dtype = inputs.get(n), _dtype(tensors[n].dtype, plan.dtype)
+            fits = given is not None and (given.shape, given.dtype) == (tensors[n].shape, dtype)
+            self.inputs[n] = given if given is not None and fits else zeros(tensors[n].shape, dtype.name)
         self.constants: dict[str, Array] = {}
         self._weights = plan.layout.views(weights)
         self._gradients = {} if gradients is None else plan.layout.views(gradients)
@@ -196,7 +206,7 @@ class BoundPlan:
         backward = step.kind == "backward"
         scratch = buffers.backward if backward else buffers.forward
         call = Call(
-            name=node.name,
+            name=plain(node.name),
             op=node.op,
             x=tuple(self._value(name) for name in node.inputs),
             y=self._value(step.writes[0] if step.kind == "reorder" else node.name),

@@ -16,7 +16,7 @@ from mpibow.data.slots import Slot
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import halves
 from mpibow.graph.plan import BoundPlan, Plan
-from mpibow.learn.on_device import DeviceLearner
+from mpibow.learn.on_device import DeviceLearner, Inputs
 from mpibow.learn.replica import Replicas
 from mpibow.learn.settings import Sgd
 
@@ -88,17 +88,23 @@ Task = Callable[[], Result | None]  # None: the result comes later
 
 
 def bind_learners(
-    learners: list[AnyLearner], plan: Plan, replicas: Replicas, update: Sgd, count: int, gpu: Any = None
-) -> None:
-    """Learners for `count` replicas; those that were bound once stay bound, so a change of number is cheap."""
+    learners: list[AnyLearner], plan: Plan, replicas: Replicas, update: Sgd, count: int, gpu: Any = None,
+    inputs: Callable[[], Inputs] | None = None,
+) -> None:  # fmt: skip
+    """Learners for `count` replicas; those that were bound once stay bound, so a change of number is cheap.
+
+    Those of a `gpu` are bound to `inputs` that it makes.
+    """
     while len(learners) < count:
         i = len(learners)
         weights, gradient, statistics = replicas.row(i)
-        bound = plan.bind(weights, gradient, statistics)
-        if gpu is None:
+        if gpu is None or inputs is None:
+            bound = plan.bind(weights, gradient, statistics)
             learners.append(Learner(bound, gradient, update.clip_value, update.clip_norm))
         else:
-            learners.append(DeviceLearner(i, bound, gpu, weights, gradient, statistics, update))
+            own = inputs()
+            bound = plan.bind(weights, gradient, statistics, own.arrays)
+            learners.append(DeviceLearner(i, bound, gpu, weights, gradient, statistics, update, own))
 
 
 def first_come(learners: Sequence[AnyLearner], slots: Sequence[Slot]) -> list[Task]:

@@ -71,6 +71,14 @@ class Replicas:
         self._flat.put(self._statistics[i], self._first)
 
     @property
+    def first_statistics(self) -> Array:
+        return self._first
+
+    @property
     def all_gradients(self) -> Array:
         """Of all that there is room for."""
         return self._gradients
+
+    def all_rows(self, count: int) -> tuple[Array, Array, Array]:
+        """The weights, gradients and statistics of the first `count`."""
+        return self._weights[:count], self._gradients[:count], self._statistics[:count]

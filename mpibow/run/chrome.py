@@ -20,8 +20,18 @@ from mpibow.errors import ConfigError
 from mpibow.run import directory
 from mpibow.trace import SILENT, Call, Recorder, Span, Trace
 
-# From top to bottom; `learner` stands for "learner 0", "learner 1", ...
-ROWS = ("iterations", "learner", "synchronisation", "waiting", "communication", "data", "evaluation", "checkpoint")
+# From top to bottom; `learner` stands for "learner 0", "learner 1", ..., `device` for what a GPU did of each
+ROWS = (
+    "iterations",
+    "learner",
+    "device",
+    "synchronisation",
+    "waiting",
+    "communication",
+    "data",
+    "evaluation",
+    "checkpoint",
+)
 WINDOW = (20, 220)  # iterations of this process: the first ones compile, and fill caches and the pipeline
 LIMIT = 100_000  # iterations; some ten spans each are kept in memory
 BARRIERS = 5  # to compare the clocks of nodes

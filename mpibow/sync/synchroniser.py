@@ -73,6 +73,7 @@ class Synchroniser:
         # Seconds that exchanges took, other ranks' lateness included, and those of them that learners stood still for.
         # Both are entered where an exchange's end is waited for: 1 - waited / busy is what was hidden behind compute.
         self.waited = self.busy = 0.0
+        self.stood = 0.0  # seconds that the caller had nothing to do, whoever computed meanwhile
         self._took = 0.0  # of the exchange that has ended, not yet in `busy`
 
     def call(self, function: Callable[[Communicator], T]) -> T:
@@ -141,6 +142,7 @@ class Synchroniser:
         """Stands still until the exchange has ended, since `begin`; its error is for who asks for its result."""
         with self._trace.span("waiting", "averaging"):
             pending.exception()
+        self.stood += time.perf_counter() - begin
         if not self.book.enqueues:  # else the device has gone on computing
             self.waited += time.perf_counter() - begin
         self.busy, self._took = self.busy + self._took, 0.0

@@ -71,6 +71,10 @@ class Book(Protocol):
         """The results of the iteration before, where they come only now; once."""
         ...
 
+    def spoilt(self) -> dict[int, float]:
+        """Learners whose late results, not read yet, are not finite, nor then their statistics; and their losses."""
+        ...
+
     def state(self) -> Array:
         """What was entered and not sent, (3,) float64, then of every late result its loss, hits and |gradient|^2."""
         ...
@@ -110,6 +114,9 @@ class HostBook:
 
     def late(self) -> list[Late]:
         return []
+
+    def spoilt(self) -> dict[int, float]:
+        return {}
 
     def state(self) -> Array:
         return np.array(astuple(self.unsent), np.float64)
@@ -180,6 +187,9 @@ class DeviceBook:
     def late(self) -> list[Late]:
         found, self._late = self._late, []
         return found
+
+    def spoilt(self) -> dict[int, float]:
+        return {i: loss for i, (loss, _, finite) in enumerate(self._late) if not finite}
 
     def state(self) -> Array:
         rows = [[loss, hits, 0.0 if finite else math.nan] for loss, hits, finite in self._late]

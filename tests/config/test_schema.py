@@ -135,7 +135,10 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
         (["checkpoint.every=1.5 iterations"], EVERY + "'1.5 iterations'"),
         (["checkpoint.every=5"], EVERY + "5"),
         (["seed=4294967296"], "seed: must be an integer of at least 0 and below 4294967296, got 4294967296"),
-        (["device=cuda"], "device: must be one of auto, onednn, numpy, got 'cuda'"),
+        (["device=gpu"], "device: must be one of auto, cuda, onednn, numpy, got 'gpu'"),
+        (["transport=tcp"], "transport: must be one of auto, nccl, mpi, staged, got 'tcp'"),
+        (["execution=both"], "execution: must be one of auto, streams, fused, got 'both'"),
+        (["precision=fp8"], "precision: must be one of float32, float64, tf32, bf16, fp16, got 'fp8'"),
         (["model.classes=1"], "model.classes: must be an integer of at least 2 or null, got 1"),
         (["model=null"], "model: is required, as model: {name: lenet}"),
         (["data=null"], "data: is required, as data: {train: data/mnist/train}"),
@@ -277,6 +280,10 @@ stop: {epochs: 10.0, accuracy: null, minutes: null, iterations: null}
 device: auto
 onednn: {library: null, winograd: true}
 precision: float32
+share_gpu: false
+transport: auto
+graphs: true
+execution: auto
 overlap: true
 prefetch: auto
 on_nan: stop

@@ -101,6 +101,10 @@ def test_a_uuid_with_a_zero_byte(monkeypatch: pytest.MonkeyPatch) -> None:
         uuid_of(3)
 
 
+class DriverError(RuntimeError):
+    """cupy.cuda.driver.CUDADriverError."""
+
+
 class Runtime:
     """cupy.cuda.runtime as far as errors and streams go."""
 
@@ -141,6 +145,7 @@ def stream_on(log: list[Any], lost: Exception | None = None) -> cupy_driver.Cupy
     cuda = SimpleNamespace(
         runtime=Runtime(), memory=SimpleNamespace(OutOfMemoryError=MemoryError),
         Stream=lambda non_blocking, priority: CupyStreamOfFakes(log, lost),
+        driver=SimpleNamespace(CUDADriverError=DriverError),
     )  # fmt: skip
     return cupy_driver.CupyStream(SimpleNamespace(cuda=cuda), 0)
 
@@ -226,3 +231,28 @@ def test_memory_is_cleared_on_a_stream_of_its_own_and_events_let_who_waits_sleep
         ("stream", True), {"block": True, "disable_timing": True}, ("record", 5),
         {"block": True, "disable_timing": False}, ("record", 5),
     ]  # fmt: skip
+
+
+def test_kernels_are_loaded_and_launched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grid, block, no dynamic shared memory, the stream, where the parameters' addresses are; errors are Refused."""
+    log: list[Any] = []
+
+    def refuse(code: bytes) -> int:
+        raise DriverError("CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available")
+
+    driver = SimpleNamespace(
+        CUDADriverError=DriverError, moduleLoadData=lambda code: log.append(("load", code)) or 7,
+        moduleGetFunction=lambda module, name: log.append(("function", module, name)) or 8,
+        launchKernel=lambda *arguments: log.append(("launch", *arguments)),
+    )  # fmt: skip
+    cuda = SimpleNamespace(runtime=Runtime(), driver=driver, memory=SimpleNamespace(OutOfMemoryError=MemoryError))
+    monkeypatch.setattr(cupy_driver, "load_cupy", lambda: SimpleNamespace(cuda=cuda))
+    made = cupy_driver.CupyDriver()
+    module = made.load(b"cubin")
+    made.launch(made.function(module, "name"), (3, 2, 1), (256, 1, 1), 99, SimpleNamespace(pointer=5))
+    assert log == [
+        ("load", b"cubin"), ("function", 7, "name"), ("launch", 8, 3, 2, 1, 256, 1, 1, 0, 5, 99, 0),
+    ]  # fmt: skip
+    driver.moduleLoadData = refuse
+    with pytest.raises(Refused, match="CUDA_ERROR_NO_BINARY_FOR_GPU: no kernel image is available"):
+        made.load(b"cubin")

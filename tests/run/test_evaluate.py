@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow.comm import Communicator, Single, on_threads
+from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData
+from mpibow.evaluate import on_host
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import Plan, compile_plan
 from mpibow.kernels import NUMPY
@@ -147,3 +149,18 @@ def test_due_once_for_each_multiple(count: int, step: int, every: float) -> None
     assert times <= 40 * step / (count * every) + 1e-9
     if step <= count * every:
         assert times == int(40 * step / (count * every))
+
+
+@pytest.mark.parametrize(
+    ("trained", "evaluated"),
+    [
+        (("cuda", "bf16"), ("auto", "float32")),
+        (("auto", "tf32"), ("auto", "float32")),
+        (("numpy", "float64"), ("numpy", "float64")),
+        (("onednn", "float32"), ("onednn", "float32")),
+    ],
+)
+def test_a_gpus_run_is_evaluated_on_the_host(trained: tuple[str, str], evaluated: tuple[str, str]) -> None:
+    device, precision = trained
+    config = on_host(load_mapping({"device": device, "precision": precision}, model_given=True, data_given=True))
+    assert (config.device, config.precision) == evaluated

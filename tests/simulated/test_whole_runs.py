@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from mpibow.comm.communicator import Communicator
-from mpibow.comm.threads import on_threads
+from mpibow.comm.communicator import Communicator, Single
+from mpibow.comm.nccl import Nccl
+from mpibow.comm.threads import on_threads, threads
 from mpibow.data.dataset import ArrayData
+from mpibow.data.order import samples_at
+from mpibow.errors import DeviceError, DivergedError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job
-from mpibow.ops import add, batch_norm, conv2d, dense, dropout, flatten, global_avg_pool2d, max_pool2d, relu
+from mpibow.ops import (
+    add,
+    batch_norm,
+    concat,
+    conv2d,
+    dense,
+    dropout,
+    flatten,
+    global_avg_pool2d,
+    max_pool2d,
+    pad_channels,
+    relu,
+)
+from mpibow.run.chrome import open_trace
+from mpibow.run.signals import Signals
+from mpibow.run.tuning import Given
+from mpibow.session import Session
 from mpibow.summary import Trained
-from mpibow.train import train
+from mpibow.train import describe_job, iterate, train
 from tests.kernels.cuda.host import needs_compiler
 from tests.run import tiny
-from tests.simulated.gpu import simulated
+from tests.simulated.gpu import Ring, simulated
 
 pytestmark = needs_compiler
 
@@ -34,6 +55,13 @@ def resnet(image: Tensor) -> Tensor:
     y = relu(batch_norm(conv2d(x, 4, 3, padding=1, bias=False)))
     y = batch_norm(conv2d(y, 4, 3, padding=1, bias=False))
     return dense(dropout(global_avg_pool2d(relu(add(y, x))), 0.2), tiny.CLASSES)
+
+
+def resnet8(image: Tensor) -> Tensor:
+    """Of 8 channels, a vector of 16 bits."""
+    x = relu(batch_norm(conv2d(image, 8, 3, padding=1, bias=False)))
+    y = batch_norm(conv2d(x, 8, 3, padding=1, bias=False))
+    return dense(flatten(max_pool2d(relu(add(y, x)), 2)), tiny.CLASSES)
 
 
 def work(out: Path, **settings: Any) -> Job:
@@ -150,3 +178,250 @@ def test_a_learner_that_overflows_makes_no_step_and_starts_again(tmp_path: Path,
     other = tmp_path / "other"
     again = run(work(other, learners=2, on_nan="reset", normalise="none", update=CLIFF), seed=3)
     assert tiny.same_bits(again.weights, found.weights)
+
+
+@pytest.mark.parametrize(("precision", "apart"), [("tf32", 1e-3), ("bf16", 0.3), ("fp16", 0.1)])
+def test_other_precisions_learn_the_same(tmp_path: Path, precision: str, apart: float, monkeypatch: Any) -> None:
+    """Weights and all that averages stay float32: what differs is what 16 bits round on the way."""
+    monkeypatch.setattr("mpibow.kernels.cuda.opened.FIRST_SCALE", 256.0)
+    settings = {"net": resnet8, "learners": 2, "update": {"lr": 0.02}}
+    host = tiny.run(work(tmp_path / "host", **settings))
+    gpu = run(work(tmp_path / "gpu", precision=precision, **settings))
+    assert all(array.dtype == np.float32 for array in gpu.weights.values())
+    assert tiny.distance(gpu.weights, host.weights) < apart
+    assert gpu.summary.accuracy == pytest.approx(host.summary.accuracy, abs=0.1)
+    again = run(work(tmp_path / "again", precision=precision, **settings), seed=5)
+    assert tiny.same_bits(again.weights, gpu.weights)
+
+
+def test_a_loss_that_is_scaled_too_much_is_no_divergence(tmp_path: Path, monkeypatch: Any) -> None:
+    """2^30 overflows until it is halved often enough: nobody is reset, and a run that is continued knows the scale."""
+    monkeypatch.setattr("mpibow.kernels.cuda.opened.FIRST_SCALE", 2.0**30)
+    settings = {"net": resnet8, "learners": 2, "precision": "fp16", "update": {"lr": 0.02}}
+    whole = run(work(tmp_path / "whole", **settings))
+    assert "not finite" not in (tmp_path / "whole" / "run" / "log.txt").read_text()
+    assert all(np.isfinite(array).all() for array in whole.weights.values())
+    half = {**settings, "checkpoint": {"every": "6 iterations"}, "stop": {"epochs": None, "iterations": 12}}
+    run(work(tmp_path / "half", **half), seed=1)
+    rest = run(work(tmp_path / "half", **settings), seed=2, resume=str(tmp_path / "half" / "run"))
+    assert tiny.same_bits(rest.weights, whole.weights)
+
+
+def inception(image: Tensor) -> Tensor:
+    """Channels that are put together, and padded, with biases and a pool."""
+    x = relu(conv2d(image, 4, 3, padding=1))
+    y = concat(relu(conv2d(x, 4, 1)), max_pool2d(x, 3, stride=1, padding=1), axis=1)
+    return dense(relu(dense(flatten(add(y, pad_channels(x, 8))), 9)), tiny.CLASSES)
+
+
+def no_dropout(image: Tensor) -> Tensor:
+    x = relu(batch_norm(conv2d(image, 4, 3, padding=1, bias=False)))
+    y = batch_norm(conv2d(x, 4, 3, padding=1, bias=False))
+    return dense(global_avg_pool2d(relu(add(y, x))), tiny.CLASSES, bias=False)
+
+
+@pytest.mark.parametrize("precision", ["float32", "tf32"])
+@pytest.mark.parametrize(
+    ("net", "rule", "learners", "ranks"),
+    [(lenet, "auto", 1, 1), (no_dropout, "auto", 3, 1), (inception, "auto-late", 2, 1), (no_dropout, "ssgd", 2, 2)],
+)
+def test_fused_learners_are_the_learners_on_streams(
+    tmp_path: Path, net: Any, rule: str, learners: int, ranks: int, precision: str
+) -> None:
+    settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners, "precision": precision}
+    apart = run(work(tmp_path / "streams", execution="streams", **settings), ranks)
+    fused = run(work(tmp_path / "fused", execution="fused", **settings), ranks, seed=1)
+    assert tiny.distance(fused.weights, apart.weights) < 1e-3
+    again = run(work(tmp_path / "again", execution="fused", **settings), ranks, seed=2, graphs=False)
+    assert tiny.same_bits(again.weights, fused.weights)
+
+
+def test_what_has_no_fused_form_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ShapeError) as caught:
+        run(work(tmp_path, net=resnet, learners=2, execution="fused"))
+    assert str(caught.value) == "execution: dropout1 (dropout) has no form for fused learners; set execution=streams"
+
+
+@pytest.mark.parametrize("execution", ["streams", "fused"])
+def test_an_iteration_waits_for_nothing_and_launches_little(tmp_path: Path, execution: str) -> None:
+    """Only the communication's and the pipeline's threads wait for the device; a learner is a copy and a launch."""
+    seen: list[tuple[int, int, int]] = []
+    job = work(tmp_path, learners=3, execution=execution, stop={"epochs": None, "iterations": 12})
+    job = replace(job, test=None, config=replace(job.config, device="cuda"), opened=simulated(7))
+    assert job.opened is not None
+    assert job.opened.gpu is not None
+    driver: Any = job.opened.gpu.machine.driver
+    with Signals() as signals, Session(job, Single()) as session:
+        while not session.limit_reached():
+            driver.machine.waits.clear()
+            iterate(session, signals)
+            launches = sum(stream.launches for stream in driver.machine.streams)
+            own = [name for name in driver.machine.waits if not name.startswith(("communication", "pipeline"))]
+            seen.append((session.iteration, launches, len(own)))
+        session.finish("by hand")
+    steps = [(after[1] - before[1], after[2]) for before, after in pairwise(seen)]
+    assert steps[2:] == [(1 if execution == "fused" else 3, 0)] * 9
+    assert session.synchroniser.waited == 0.0
+
+
+def test_looking_changes_nothing_even_where_learners_overflow(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
+    monkeypatch.setattr(tiny, "TEST", ArrayData(*floats_of_tests(), classes=tiny.CLASSES, name="more bars"))
+    settings = {"learners": 2, "on_nan": "reset", "normalise": "none", "update": CLIFF}
+    first = run(work(tmp_path / "0", **settings))
+    looked = {"evaluate": {"every": 0.1, "batch_size": 7}, "checkpoint": {"every": "3 iterations"}}
+    assert tiny.same_bits(run(work(tmp_path / "1", **settings, **looked), seed=1).weights, first.weights)
+    resumed = run(work(tmp_path / "1", **settings), seed=2, resume=str(oldest(tmp_path / "1" / "run")))
+    assert tiny.same_bits(resumed.weights, first.weights)
+
+
+def floats_of_tests() -> tuple[Any, Any]:
+    images, labels = tiny.images(20, seed=1)
+    return images.astype(np.float32) / 255, labels
+
+
+def oldest(folder: Path) -> Path:
+    return sorted(path for path in (folder / "checkpoints").iterdir() if path.name[:1].isdigit() or "-" in path.name)[0]
+
+
+def test_summed_gradients_leave_out_what_is_not_finite(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
+    monkeypatch.setattr(tiny, "TEST", None)
+    found = run(work(tmp_path, learners=2, rule={"name": "ssgd"}, on_nan="reset", normalise="none", update=CLIFF))
+    assert all(np.isfinite(array).all() for array in found.weights.values())
+    assert "; it is left out" in (tmp_path / "run" / "log.txt").read_text()
+
+
+def test_a_learner_that_overflows_ends_the_run_where_it_shall(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
+    monkeypatch.setattr(tiny, "TEST", None)
+    with pytest.raises(DivergedError) as caught:
+        run(work(tmp_path, learners=1, normalise="none", update=CLIFF))
+    assert str(caught.value) == (
+        f"iteration {bad_iteration()}: learner 0 (rank 0): loss or gradient is not finite (loss nan); "
+        "lower update.lr (now 0.05), or set on_nan=reset; there is no checkpoint yet"
+    )
+
+
+def bad_iteration() -> int:
+    """When sample 20 comes, three at a time."""
+    _, samples = samples_at(0, tiny.COUNT, tiny.COUNT, 1)
+    return samples.tolist().index(20) // 3
+
+
+def test_a_timeline_has_what_the_device_did(tmp_path: Path) -> None:
+    job = work(tmp_path, learners=2, stop={"epochs": None, "iterations": 12})
+    opened = replace(job, config=replace(job.config, device="cuda"), opened=simulated(3))
+    train(opened, Single(), trace=open_trace(tmp_path / "run.json", "2:8"))
+    events = json.loads((tmp_path / "run.json").read_text())["traceEvents"]
+    spans = [event for event in events if event.get("cat") == "device"]
+    assert len(spans) >= 8
+    assert all(span["dur"] > 0 for span in spans)
+    rows = {event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    assert {"device 0", "device 1"} <= rows
+
+
+def test_what_does_not_fit_says_what_to_change(tmp_path: Path) -> None:
+    job = work(tmp_path, learners=2)
+    opened = simulated(0)
+    assert opened.gpu is not None
+    driver: Any = opened.gpu.machine.driver
+    driver.room = 10_000
+    with pytest.raises(DeviceError) as caught:
+        train(replace(job, config=replace(job.config, device="cuda"), opened=opened), Single())
+    said = str(caught.value)
+    assert said.startswith("GPU 0 (NVIDIA H100, GPU-0000): ")
+    assert "do not fit: " in said
+    assert "mpibow holds " in said
+    assert said.endswith(": take fewer learners, or a smaller batch_size")
+
+
+def test_metrics_have_the_most_memory_that_was_held(tmp_path: Path) -> None:
+    run(work(tmp_path, learners=2))
+    (first, *_, last) = tiny.events(tmp_path / "run", "train")
+    assert 0 < first["device_memory"] <= last["device_memory"]
+
+
+@pytest.mark.parametrize("execution", ["streams", "fused"])
+def test_learners_come_and_go(tmp_path: Path, execution: str) -> None:
+    """As on the host: new ones start from the centre; the same bits in any order."""
+
+    def body(comm: Communicator, out: str, seed: int) -> Any:
+        job = work(tmp_path / out, learners="auto", execution=execution, prefetch=1)
+        opened = simulated(seed)
+        if seed < 0:
+            opened = job.kernels
+        config = replace(job.config, device="numpy" if seed < 0 else "cuda", execution=execution)
+        job = replace(job, config=config, opened=None if seed < 0 else opened)
+        with Signals() as signals, Session(job, comm) as session:
+            session.tuning = Given()
+            while not session.limit_reached():
+                if session.iteration in CHANGES:
+                    session.coordinator.announce(session.iteration, CHANGES[session.iteration])
+                iterate(session, signals)
+            assert session.ledger.changes == len(CHANGES)
+            return session.finish("by hand")
+
+    (host,), (first,), (second,) = (
+        on_threads(1, lambda comm, out=out, seed=seed: body(comm, out, seed))
+        for out, seed in (("host", -1), ("first", 1), ("second", 2))
+    )
+    assert tiny.distance(first.weights, host.weights) < 1e-3
+    assert tiny.same_bits(second.weights, first.weights)
+
+
+CHANGES = {4: (3,), 10: (2,), 15: (4,)}
+
+
+def test_a_tuner_tries_learners_on_a_gpu(tmp_path: Path) -> None:
+    tuner = {"most": 3, "window": 0.05, "watch": 0.1}
+    found = run(work(tmp_path, learners="auto", tuner=tuner, stop={"epochs": None, "iterations": 40}))
+    assert found.summary.changes >= 1
+    assert max(max(event["learners"]) for event in tiny.events(tmp_path / "run", "learners")) <= 3
+
+
+def test_check_says_what_a_gpu_will_hold(tmp_path: Path) -> None:
+    job = replace(work(tmp_path, learners=2), opened=simulated(0))
+    last = describe_job(job, (2,), [1 << 30]).splitlines()[-1]
+    assert last.startswith("rank 0: 2 learner(s) x (arena ")
+    assert last.endswith(" MiB of 1.0 GiB that are free on GPU 0 (NVIDIA H100, GPU-0000)")
+
+
+@pytest.mark.parametrize("rule", ["auto", "auto-late", "none-3", "ssgd"])
+def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(
+    tmp_path: Path, rule: str, monkeypatch: Any
+) -> None:
+    """Two ranks whose all-reduces run on the averaging streams, when those come to them."""
+    settings = {"rule": tiny.RULES[rule], "learners": 2}
+    staged = run(work(tmp_path / "staged", **settings), 2)
+    rings: list[list[Ring]] = []
+    for seed in (1, 2):
+        others, own = threads(2), list[Ring]()
+
+        def transport(host: Communicator, driver: Any, stream: Any, **_: Any) -> tuple[Nccl, str]:
+            ring = Ring(others[host.rank], driver)  # noqa: B023
+            own.append(ring)  # noqa: B023
+            return Nccl(host, ring, stream), ""
+
+        monkeypatch.setattr("mpibow.opening.open_transport", transport)
+        assert tiny.same_bits(run(work(tmp_path / str(seed), **settings), 2, seed=seed).weights, staged.weights)
+        rings.append(own)
+    calls = [ring.calls for own in rings for ring in own]
+    assert all(each == calls[0] for each in calls)
+    assert len(calls[0]) == (8 if rule == "none-3" else 24)
+
+
+def test_what_overflows_last_is_told_and_is_no_part_of_the_centre(tmp_path: Path, monkeypatch: Any) -> None:
+    """Neither of its weights nor of the running statistics; on the host the same is seen."""
+    monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
+    monkeypatch.setattr(tiny, "TEST", None)
+    stop = {"epochs": None, "iterations": bad_iteration() + 1}
+    settings = {"net": resnet, "on_nan": "reset", "normalise": "none", "stop": stop, "rule": tiny.RULES["none"]}
+    host = tiny.run(work(tmp_path / "host", **settings))
+    gpu = run(work(tmp_path / "gpu", **settings))
+    assert gpu.summary.resets == host.summary.resets == 1
+    assert tiny.distance(gpu.weights, host.weights) < 1e-3
+    assert (
+        f"iteration {bad_iteration()}: learner 0 (rank 0): loss or gradient is not finite (loss nan); "
+        in (tmp_path / "gpu" / "run" / "log.txt").read_text()
+    )

@@ -19,13 +19,14 @@ class Executor:
     """Bound runs on one stream. What changes from iteration to iteration lies in device memory that they read: inputs,
     counters, weights, rates. So nothing is ever captured again, and a launch waits for nothing.
 
-    Without `graphs` the same runs are enqueued one by one: the same kernels on the same memory, so the same bits.
+    With `timed` the events that it gives carry times. Without `graphs` the same runs are enqueued one by one: the same
+    kernels on the same memory, so the same bits.
     """
 
     def __init__(
         self, name: str, runs: Sequence[DeviceRun], stream: Stream, *, graphs: bool = True, ranges: Range = no_range
     ) -> None:
-        self.name, self.stream = name, stream
+        self.name, self.stream, self.timed = name, stream, False
         self._runs, self._graphs, self._range = tuple(runs), graphs, ranges
         self._graph: Graph | None = None
 
@@ -48,7 +49,7 @@ class Executor:
                 self._graph.launch(self.stream)
             else:
                 self._enqueue()
-            return self.stream.record()
+            return self.stream.record(timed=self.timed)
 
     def _enqueue(self) -> None:
         for run in self._runs:

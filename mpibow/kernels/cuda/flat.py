@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.kernels.cuda.kernels import Launch, instance, lanes, turns
+from mpibow.kernels.cuda.kernels import Constant, Launch, instance, lanes, turns
 from mpibow.kernels.passes import chunks_of
 
 TAIL = 4  # elements behind the steps that ranks add up: mpibow.sync.rule says the same
@@ -34,6 +34,7 @@ GAIN = np.dtype(
     ],
     align=True,
 )
+BLOCK = np.dtype([("place", "i8"), ("pitch", "i8"), ("count", "i8")])  # of ALIGNMENT elements: see flat.cu
 LOSS_SCALE = np.dtype([("scale", "f4"), ("inverse", "f4"), ("good", "i4"), ("interval", "i4")], align=True)
 
 
@@ -137,3 +138,12 @@ def enter_reports(reports: Any, step: Any, unsent: Any, tail: Any) -> Launch:
 def follow_scale(norms: Any, state: Any) -> Launch:
     """state, a LOSS_SCALE, after an iteration whose gradients had these squared norms (k,)."""
     return Launch("follow_scale", (1, 1, 1), (norms, state, np.int32(norms.size)), (1, 1, 1))
+
+
+def join_rows(rows: Any, wide: Any, blocks: Constant) -> Launch:
+    """wide <- the elements of rows (k, size) where `blocks` (size / 16,), of BLOCK, says."""
+    return Launch("join_rows", turns(rows.shape[1]), (rows, wide, blocks, *_extents(rows)))
+
+
+def part_rows(wide: Any, rows: Any, blocks: Constant) -> Launch:
+    return Launch("part_rows", turns(rows.shape[1]), (wide, rows, blocks, *_extents(rows)))

@@ -49,6 +49,8 @@ _FAMILIES: Mapping[str, Mapping[str, Values]] = {  # source -> kernel -> what it
         "enter_reports": _of(),
         "follow_gain": _of(),
         "follow_scale": _of(),
+        "join_rows": _of(),
+        "part_rows": _of(),
     },
     "elementwise.cu": {
         "unary": _of(_FUNCTOR, _FLOAT),

@@ -19,6 +19,7 @@ from mpibow.kernels.cuda.session import DeviceRun, Session, together
 from mpibow.kernels.numpy.batch_norm import check_values
 from mpibow.ops import BatchNorm, Conv2d, Dense
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
+from mpibow.ops.wide import WideDense
 
 LAST = {2: "ab", 3: "acb", 4: "acdb", 5: "acdeb"}  # channels innermost, by the number of axes
 Named = Mapping[str, cudnn.Spec]
@@ -184,4 +185,5 @@ def layers(session: Session, precision: Precision) -> dict[type, DeviceKernel]:
         ConvRelu: convolution.kernel(),
         Dense: Weighted(session, precision, listing.dense).kernel(),
         NormAddRelu: norm.kernel(),
+        WideDense: Weighted(session, precision, listing.wide_dense).kernel(),
     }

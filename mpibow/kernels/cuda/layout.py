@@ -86,9 +86,21 @@ def _from(array: Array, element: int) -> Array:
 def _places(call: Call) -> list[tuple[int, int, int]]:
     """(first element, runs, length) of every input in the output, and the output's own run last: (0, runs, stride)."""
     axis, tag = call.op.axis, call.shapes.formats.y
-    parts = [_runs(axis, tag, shape) for shape in call.shapes.x]
-    starts = accumulate((length for _, length in parts), initial=0)
-    return [(start, *part) for start, part in zip(starts, [*parts, _runs(axis, tag, call.shapes.y)], strict=True)]
+    parts = [_apart(call, *_runs(axis, tag, shape)) for shape in (*call.shapes.x, call.shapes.y)]
+    starts = accumulate((length for _, length in parts[:-1]), initial=0)
+    return [(start, *part) for start, part in zip(starts, parts, strict=True)]
+
+
+def _apart(call: Call, runs: int, length: int) -> tuple[int, int]:
+    """Of several replicas, whose channels stand beside one another, every one has runs of its own."""
+    k = getattr(call.op, "replicas", 1)
+    return k * runs, length // k
+
+
+def last_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+    """Channels innermost: a replica's are one run."""
+    tags = {2: "ab", 3: "acb", 4: "acdb", 5: "acdeb"}
+    return Formats(tuple(tags[len(shape)] for shape in shapes.x), tags[len(shapes.y)])
 
 
 def concat_forward(call: Call) -> list[Launch]:
@@ -110,8 +122,8 @@ def concat_backward(call: Call) -> list[Launch]:
 
 def _padded(call: Call) -> tuple[int, int, int]:
     tag = call.shapes.formats.y
-    runs, length = _runs(1, tag, call.shapes.x[0])
-    return runs, length, _runs(1, tag, call.shapes.y)[1]
+    runs, length = _apart(call, *_runs(1, tag, call.shapes.x[0]))
+    return runs, length, _apart(call, *_runs(1, tag, call.shapes.y))[1]
 
 
 def pad_forward(call: Call) -> list[Launch]:

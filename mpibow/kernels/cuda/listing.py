@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from mpibow.errors import ShapeError
 from mpibow.graph.fuse import fuse
@@ -24,6 +25,7 @@ from mpibow.kernels.cuda.specs import (
 )
 from mpibow.ops import Add, BatchNorm, Conv2d, Dense, Relu
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
+from mpibow.ops.wide import WideDense
 
 VECTOR = 16  # bytes: cuDNN norms channels in vectors of that, and has no engine for what does not fill them
 
@@ -127,6 +129,12 @@ def dense(
     return found
 
 
+def wide_dense(op: WideDense, shapes: Shapes, precision: Precision) -> dict[str, Spec]:
+    """As `dense`, of as many replicas as the operator says."""
+    (n, features), k = shapes.x[0], op.replicas
+    return dense(op, replace(shapes, x=((n, features // k),), y=(n, shapes.y[1] // k)), precision, k)
+
+
 def turned(strides: Shape) -> Shape:
     """Strides of the transposed matrices."""
     return (strides[0], strides[2], strides[1])
@@ -160,6 +168,8 @@ def specs_of_node(op: Operator, shapes: Shapes, precision: Precision, replicas: 
             return convolution(op, shapes, precision, replicas)
         case BatchNorm() | NormAddRelu():
             return norm(op, shapes, precision, replicas)
+        case WideDense():
+            return wide_dense(op, shapes, precision)
         case Dense():
             return dense(op, shapes, precision, replicas)
     return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,14 +14,16 @@ import numpy as np
 from mpibow.device.array import DeviceArray
 from mpibow.device.driver import Stream
 from mpibow.device.machine import Machine
+from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array
-from mpibow.graph.plan import BoundPlan
+from mpibow.graph.plan import BoundPlan, Plan
 from mpibow.kernels.cuda.capture import Executor, Range, no_range
 from mpibow.kernels.cuda.elementwise import cast, fill
-from mpibow.kernels.cuda.flat import CHUNK, LOSS_SCALE, report_batch
-from mpibow.kernels.cuda.graphs import load_cudnn
+from mpibow.kernels.cuda.flat import CHUNK, LOSS_SCALE, join_rows, part_rows, report_batch
+from mpibow.kernels.cuda.fused import blocks_of
+from mpibow.kernels.cuda.graphs import INSTALL, load_cudnn
 from mpibow.kernels.cuda.kept import Folder
-from mpibow.kernels.cuda.kernels import Launch
+from mpibow.kernels.cuda.kernels import Constant, Launch
 from mpibow.kernels.cuda.launcher import Bind, Launcher
 from mpibow.kernels.cuda.operands import PRECISIONS, Precision
 from mpibow.kernels.cuda.passes import DeviceFlat, bound_norms
@@ -55,6 +58,8 @@ class Gpu:
     ranges: Range = no_range
 
     def __post_init__(self) -> None:
+        if self.precision.io == "bfloat16":
+            _name_bfloat16()
         self.flat = DeviceFlat(self.machine, self.bind)
         if self.precision.name == "fp16":
             self.scale = self.machine.zeros(1, LOSS_SCALE, "the loss's scale")
@@ -79,9 +84,13 @@ class Gpu:
         return [self.bind(launches)] if launches else []
 
     def behind(
-        self, number: int, bound: BoundPlan, gradient: Any, clip_value: float | None, clip_norm: float | None
-    ) -> list[DeviceRun]:
-        """What a learner's pass ends with: the scale taken back, the gradient's limits, and its report."""
+        self, number: int, bound: BoundPlan, gradient: Any, clip_value: float | None, clip_norm: float | None,
+        learners: int = 1,
+    ) -> list[DeviceRun]:  # fmt: skip
+        """What a learner's pass ends with: the scale taken back, the gradient's limits, and its report.
+
+        Where the plan is of several `learners`, its losses and hits are every so many of the plan's.
+        """
         launches = list[Launch]()
         if self.scale is not None:
             launches.append(cast(gradient, gradient, self.scale.view("float32")[1:2]))
@@ -89,8 +98,32 @@ class Gpu:
         parts = self.machine.zeros(len(chunks_of(gradient.size, CHUNK)), "float64", "learners' norms")
         launches += bound_norms(gradient, norm, clip_value, clip_norm, parts)
         loss, report = outputs["loss"], self.flat.reports[number]
-        launches.append(report_batch(loss, outputs.get("accuracy"), norm, report, loss.size))
+        hits, first, count = outputs.get("accuracy"), number if learners > 1 else 0, loss.size // learners
+        hits = None if hits is None else hits[first:]
+        launches.append(report_batch(loss[first:], hits, norm, report, count, learners))
         return [self.bind(launches)]
+
+    def fuse(
+        self, plan: Plan, own: Plan, replicas: Any, k: int, limits: tuple[float | None, float | None],
+        inputs: Mapping[str, Any],
+    ) -> Any:  # fmt: skip
+        """The plan of k learners bound to arrays of its own, and what is run in front of it and behind it."""
+        zeros = self.machine.zeros
+        weights: Any = zeros(plan.layout.size, "float32", "weights of fused learners")
+        gradients: Any = zeros(plan.layout.size, "float32", "gradients of fused learners")
+        statistics: Any = zeros(plan.statistics.size, "float32", "statistics of fused learners")
+        bound = plan.bind(weights, gradients, statistics, inputs)
+        blocks = Constant(blocks_of(own.layout, plan.layout, k))
+        rows = replicas.all_rows(k)
+        before, behind = [join_rows(rows[0], weights, blocks)], [part_rows(gradients, rows[1], blocks)]
+        if plan.statistics.size:
+            kept = Constant(blocks_of(own.statistics, plan.statistics, k))
+            before.append(join_rows(rows[2], statistics, kept))
+            behind.append(part_rows(statistics, rows[2], kept))
+        runs = [self.bind(before), *self.before(bound, weights)], [self.bind(behind)]
+        for r in range(k):
+            runs[1].extend(self.behind(r, bound, rows[1][r], *limits, learners=k))
+        return bound, runs
 
     def executor(self, name: str, runs: Sequence[DeviceRun], stream: Stream) -> Executor:
         return Executor(name, runs, stream, graphs=self.graphs, ranges=self.ranges)
@@ -104,7 +137,8 @@ class Gpu:
 
         def compute(slot: Mapping[str, Array]) -> Mapping[str, Array]:
             for name, array in bound.inputs.items():
-                machine.put(array, slot[name])
+                target: Any = array
+                machine.put(target, slot[name])
             executor.run()
             outputs: Mapping[str, Any] = bound.outputs
             return {name: widened(machine.host(array)) for name, array in outputs.items()}
@@ -162,3 +196,11 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
 def widened(array: Array) -> Array:
     """Numbers of 16 bits as float32."""
     return array.astype(np.float32) if array.dtype.itemsize == 2 else array
+
+
+def _name_bfloat16() -> None:
+    """NumPy knows bfloat16 once ml_dtypes is imported."""
+    try:
+        importlib.import_module("ml_dtypes")
+    except ImportError:
+        raise DeviceError(f"precision bf16: ml_dtypes is not installed: {INSTALL}") from None

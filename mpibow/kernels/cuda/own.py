@@ -15,6 +15,7 @@ from mpibow.kernels.cuda import dropout, elementwise, factorise, image, layout, 
 from mpibow.kernels.cuda.elementwise import as_given
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.ops.fused import AddRelu
+from mpibow.ops.wide import Beside, WideConcat, WidePadChannels
 
 Launches = Callable[[Call], Sequence[Launch]]
 
@@ -82,4 +83,7 @@ OWN: Mapping[type[Op], Own] = {
     ops.Softmax: _same(loss.softmax_forward, loss.softmax_backward),
     ops.SoftmaxCrossEntropy: Own(loss.cross_entropy_forward, loss.backward, loss.cross_entropy_buffers),
     ops.Tanh: _UNARY,
+    Beside: _same(layout.concat_forward),
+    WideConcat: Own(layout.concat_forward, layout.concat_backward, formats=layout.last_formats),
+    WidePadChannels: Own(layout.pad_forward, layout.pad_backward, formats=layout.last_formats),
 }

@@ -40,8 +40,8 @@ def seen(array: Array, operand: Operand) -> Array:
     """The array's memory as the spec says that it lies: by the spec's shape and strides, not the array's own."""
     assert array.flags.c_contiguous
     flat = array.reshape(-1)
-    if array.dtype == np.uint8 and operand.dtype == "float16":
-        flat = flat.view(np.float16)
+    if array.dtype == np.uint8 and operand.dtype in ("float16", "bfloat16"):
+        flat = flat.view(np.dtype(operand.dtype))
     reach = sum((extent - 1) * stride for extent, stride in zip(operand.shape, operand.strides, strict=True))
     assert reach < flat.size, (operand, flat.size)
     return as_strided(flat, operand.shape, tuple(stride * flat.itemsize for stride in operand.strides))

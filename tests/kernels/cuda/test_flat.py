@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.cuda import flat
+from mpibow.kernels.cuda.kernels import Constant
 from mpibow.kernels.numpy import flat as reference
 from mpibow.kernels.passes import Local, chunks_of
 from mpibow.sync.gain import Averages, follow, noise_gain
@@ -296,3 +297,20 @@ def test_what_batches_report_and_what_of_it_is_sent() -> None:
     run_all(flat.report_batch(loss, hits, norms[:1], reports[0], 3, stride=2))
     assert np.isnan(norms[0])
     assert np.isnan(reports[0, [0, 2]]).all()
+
+
+def test_rows_are_joined_replica_beside_replica_and_parted_again() -> None:
+    """Two weights of 20 and 3 elements, three replicas: 60 elements from 0 on, 9 from 64 on."""
+    rows_ = np.arange(3 * 48, dtype=np.float32).reshape(3, 48)
+    blocks = np.array([(0, 20, 16), (16, 20, 4), (64, 3, 3)], flat.BLOCK)
+    wide = np.zeros(80, np.float32)
+    run_all(flat.join_rows(rows_, wide, Constant(blocks)))
+    np.testing.assert_array_equal(wide[:60].reshape(3, 20), rows_[:, :20])
+    np.testing.assert_array_equal(wide[64:73].reshape(3, 3), rows_[:, 32:35])
+    assert not wide[60:64].any()
+    assert not wide[73:].any()
+    back = np.full((3, 48), -1, np.float32)
+    run_all(flat.part_rows(wide, back, Constant(blocks)))
+    np.testing.assert_array_equal(back[:, :20], rows_[:, :20])
+    np.testing.assert_array_equal(back[:, 32:35], rows_[:, 32:35])
+    assert (back[:, 20:32] == -1).all()

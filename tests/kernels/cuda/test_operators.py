@@ -24,6 +24,7 @@ from mpibow.kernels.cuda.kernels import KERNELS, Launch
 from mpibow.kernels.cuda.own import OWN
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import AddRelu
+from mpibow.ops.wide import Beside, WideConcat, WidePadChannels
 from tests.kernels.cases import CASES, INITIAL, Bench, Case, name
 from tests.kernels.cuda.host import needs_compiler, prepared, run_all
 
@@ -61,8 +62,46 @@ def reordered_back(call: Call) -> Run:
     return lambda: np.copyto(call.dx[0], call.dy)
 
 
+def by_replica(x: Array, k: int) -> Array:
+    """(n, k c, ...) as (n, k, c, ...)."""
+    return x.reshape(x.shape[0], k, -1, *x.shape[2:])
+
+
+def wide_concatenated(call: Call) -> Run:
+    k = call.op.replicas
+    return lambda: np.copyto(by_replica(call.y, k), np.concatenate([by_replica(x, k) for x in call.x], axis=2))
+
+
+def wide_concatenated_back(call: Call) -> Run:
+    k, ends = call.op.replicas, np.cumsum([x.shape[1] // call.op.replicas for x in call.x])[:-1]
+
+    def run() -> None:
+        for dx, part in zip(call.dx, np.split(by_replica(call.dy, k), ends, axis=2), strict=True):
+            np.copyto(by_replica(dx, k), part)
+
+    return run
+
+
+def wide_padded(call: Call) -> Run:
+    k = call.op.replicas
+
+    def run() -> None:
+        call.y[...] = 0
+        by_replica(call.y, k)[:, :, : call.x[0].shape[1] // k] = by_replica(call.x[0], k)
+
+    return run
+
+
+def wide_padded_back(call: Call) -> Run:
+    (dx,), k = call.dx, call.op.replicas
+    return lambda: np.copyto(by_replica(dx, k), by_replica(call.dy, k)[:, :, : dx.shape[1] // k])
+
+
 REFERENCE: dict[type, Kernel] = {
     **NUMPY,
+    Beside: NUMPY[ops.Concat],
+    WideConcat: Kernel(wide_concatenated, wide_concatenated_back),
+    WidePadChannels: Kernel(wide_padded, wide_padded_back),
     AddRelu: Kernel(added, added_back),
     Reorder: Kernel(reordered, reordered_back),
 }
@@ -152,6 +191,11 @@ MORE = [
     Case(ops.AdaptiveAvgPool2d((2, 3)), ((2, 16, 5, 4),), id="packs"),
     Case(ops.Concat(2, 1), ((2, 8, 2, 2), (2, 24, 2, 2)), id="packs"),
     Case(ops.PadChannels(24), ((2, 16, 3),), id="packs"),
+    Case(Beside(3, 1), ((4, 1), (4, 1), (4, 1)), (FLOAT,) * 3),
+    Case(WideConcat(2, 1, replicas=3), ((2, 6, 2, 3), (2, 9, 2, 3))),
+    Case(WideConcat(2, 1, replicas=2), ((3, 4), (3, 16)), id="features"),
+    Case(WidePadChannels(15, replicas=3), ((2, 6, 2, 2),)),
+    Case(WidePadChannels(32, replicas=2), ((2, 16, 3),), id="packs"),
     Case(ops.SoftmaxCrossEntropy(0.1, -(1 << 40)), ((3, 70), (3,)), (FLOAT, "int64"), 70, id="more than a warp"),
     Case(ops.Accuracy(2), ((6, 40), (6,)), (FLOAT, "int64"), 40, id="int64"),
     Case(ops.OneHot(3), ((6,),), ("int64",), id="int64"),
@@ -164,9 +208,9 @@ MORE = [
     ],
 ]
 MINE = [case for case in [*CASES, *MORE] if not isinstance(case.op, CUDNN + VIEWS)]
-# What no operator launches: a test in test_flat or test_direct each.
+# What no operator launches: a test in test_flat, test_direct or test_gather each.
 DIRECT = {kernel for kernel, source in KERNELS.items() if source == "flat.cu"} | {
-    kernel for kernel in KERNELS if kernel.split("<")[0] in ("cast", "fill", "column_sums")
+    kernel for kernel in KERNELS if kernel.split("<")[0] in ("cast", "fill", "column_sums", "gather")
 }
 
 

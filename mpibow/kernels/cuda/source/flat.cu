@@ -319,3 +319,32 @@ __global__ void follow_scale(const double* norms, LossScale* state, int k) {
     s.inverse = 1 / s.scale;
     *state = s;
 }
+
+// Where the 16 elements of a block of a replica's row lie for several replicas at once: from `place` on, `pitch` apart
+// from replica to replica; `count` of them are no padding.
+struct Block { long long place, pitch, count; };
+constexpr int BLOCK = 16;
+
+// body(element of a row, its block, the element's number in it).
+template <class Body> __device__ void each_of_blocks(const Block* blocks, long long size, Body body) {
+    each(size, 1, [&](long long i) {
+        const Block b = blocks[i / BLOCK];
+        if (i % BLOCK < b.count) body(i, b, i % BLOCK);
+    });
+}
+
+// wide <- the rows' elements, replica beside replica.
+__global__ void join_rows(
+    const float* rows, float* wide, const Block* blocks, long long size, long long stride, int k) {
+    each_of_blocks(blocks, size, [&](long long i, const Block& b, long long n) {
+        for (int row = 0; row < k; row++) wide[b.place + row * b.pitch + n] = rows[row * stride + i];
+    });
+}
+
+// rows <- what lies for them in wide.
+__global__ void part_rows(
+    const float* wide, float* rows, const Block* blocks, long long size, long long stride, int k) {
+    each_of_blocks(blocks, size, [&](long long i, const Block& b, long long n) {
+        for (int row = 0; row < k; row++) rows[row * stride + i] = wide[b.place + row * b.pitch + n];
+    });
+}

@@ -1,0 +1,77 @@
+"""A graph of one learner made one of k: what weights have a say in is done for all replicas by the same operators.
+
+Their channels stand beside one another, so convolutions go in k times the groups, norms and sums are a channel's as
+before, and rows of losses are sample by sample, replica by replica: row i k + r. What no weight has a say in, images on
+their way to the net and targets, stays every learner's own, with inputs "image @0", "image @1" ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Graph, Node
+from mpibow.graph.steps import trained_values
+
+Widened = Mapping[type, Callable[[Any, int], Any]]  # operator -> that of k replicas
+MARK = " @"  # between a name and the learner's number
+
+
+def plain(name: str) -> str:
+    """What a learner's own node is called in its own graph: random numbers depend on it."""
+    return name.partition(MARK)[0]
+
+
+def widen(graph: Graph, k: int, operators: Widened, rows: tuple[type, ...], view: Any, concat: Any) -> Graph:
+    """`graph` of k learners. `operators` are those that have such a form, `rows` those that go by rows of logits;
+    `view(shape)` and `concat(inputs, axis)` make operators. Raises ShapeError naming what has none.
+    """
+    out, trained = Graph(), trained_values(graph)
+    for name in graph.inputs:
+        tensor = graph.tensors[name]
+        for r in range(k):
+            out.input(f"{name}{MARK}{r}", tensor.shape, tensor.dtype)
+    joined: dict[str, str] = {}  # tensors of all learners by the name in `graph`
+
+    def put(name: str, op: Any, *inputs: str) -> str:
+        shapes = [out.tensors[each].shape for each in inputs]
+        out.append(Node(name, op, inputs, {}, {}), op.infer(*shapes))
+        return name
+
+    def shaped(name: str, shape: tuple[int, ...]) -> str:
+        other = f"{name} as {shape}"
+        if out.tensors[name].shape == shape or other in out.tensors:
+            return name if out.tensors[name].shape == shape else other
+        return put(other, view(shape), name)
+
+    def wide(name: str) -> str:
+        if name not in joined:
+            shape = graph.tensors[name].shape
+            parts = [shaped(f"{name}{MARK}{r}", (*shape, 1) if len(shape) == 1 else shape) for r in range(k)]
+            joined[name] = put(f"{name} of all", concat(k, 1), *parts) if k > 1 else parts[0]
+        return joined[name]
+
+    for node in graph.nodes:
+        if node.name not in trained and not any(name in trained for name in node.inputs):
+            for r in range(k):
+                names = tuple(f"{name}{MARK}{r}" for name in node.inputs)
+                out.append(Node(f"{node.name}{MARK}{r}", node.op, names, {}, {}), graph.tensors[node.name].shape)
+            continue
+        if type(node.op) not in operators or graph.tensors[node.inputs[0]].dtype != FLOAT:
+            raise ShapeError(
+                f"execution: {node.name} ({node.op.kind}) has no form for fused learners; set execution=streams"
+            )
+        op, inputs = operators[type(node.op)](node.op, k), tuple(map(wide, node.inputs))
+        if isinstance(node.op, rows):
+            n = graph.tensors[node.name].shape[0]
+            shapes = [graph.tensors[name].shape[1:] for name in node.inputs]
+            inputs = tuple(shaped(name, (n * k, *own)) for name, own in zip(inputs, shapes, strict=True))
+        x = [out.tensors[name].shape for name in inputs]
+        keys = (*node.weights, *node.statistics)
+        wider = Node(node.name, op, inputs, op.weights(*x), op.statistics(*x), {key: node.full(key) for key in keys})
+        out.append(wider, op.infer(*x))
+        joined[node.name] = node.name
+    for key, name in graph.outputs.items():
+        out.output(key, out.tensors[wide(name)])
+    return out

@@ -1,0 +1,95 @@
+"""Fused learners: all replicas of a rank in one plan, and where their rows' elements lie in its arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import Array, Graph
+from mpibow.graph.kernel import Kernels
+from mpibow.graph.layout import ALIGNMENT, Layout
+from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.graph.steps import gradient
+from mpibow.graph.wide import widen
+from mpibow.kernels.cuda.flat import BLOCK
+from mpibow.ops import (
+    Accuracy,
+    AdaptiveAvgPool2d,
+    Add,
+    AvgPool2d,
+    BatchNorm,
+    ClippedRelu,
+    Concat,
+    Conv2d,
+    Dense,
+    Flatten,
+    Gelu,
+    GlobalAvgPool2d,
+    LeakyRelu,
+    Maximum,
+    MaxPool2d,
+    Multiply,
+    PadChannels,
+    Relu,
+    Sigmoid,
+    SoftCrossEntropy,
+    SoftmaxCrossEntropy,
+    Tanh,
+)
+from mpibow.ops.wide import Beside, View, WideConcat, WideDense, WidePadChannels
+
+ROWS = (SoftmaxCrossEntropy, SoftCrossEntropy, Accuracy)  # a row of logits a sample
+
+
+def _same(op: Any, k: int) -> Any:
+    return op
+
+
+def _concat(op: Concat, k: int) -> Any:
+    if op.axis != 1:
+        raise ShapeError(
+            f"execution: a concatenation along axis {op.axis} has no form for fused learners; set execution=streams"
+        )
+    return WideConcat(op.inputs, op.axis, replicas=k)
+
+
+# What k replicas side by side are computed by. Not there: what draws random numbers, or goes across channels.
+WIDENED: Mapping[type, Callable[[Any, int], Any]] = {
+    **dict.fromkeys((*ROWS, Add, BatchNorm, Flatten, Maximum, Multiply), _same),
+    **dict.fromkeys((ClippedRelu, Gelu, LeakyRelu, Relu, Sigmoid, Tanh), _same),
+    **dict.fromkeys((AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool2d, MaxPool2d), _same),
+    Concat: _concat,
+    Conv2d: lambda op, k: replace(op, channels=k * op.channels, groups=k * op.groups),
+    Dense: lambda op, k: WideDense(op.units, op.bias, op.initial, replicas=k),
+    PadChannels: lambda op, k: WidePadChannels(k * op.channels, replicas=k),
+}
+
+
+def fused_plan(graph: Graph, kernels: Kernels, dtype: str, k: int) -> Plan:
+    """The training plan of k learners; `graph` is one's. Raises ShapeError where an operator has no such form."""
+    wide = widen(graph, k, WIDENED, ROWS, View, Beside)
+    layout = choose_layout(wide, kernels)
+    plan = compile_plan(wide, layout, kernels, dtype, training=True)
+    loss = gradient(plan.graph.outputs["loss"])  # every learner's is the mean of its own batch
+    value = plan.program.values[loss]
+    assert value.constant is not None
+    plan.program.values[loss] = replace(value, constant=k * value.constant)
+    return plan
+
+
+def blocks_of(own: Layout, wide: Layout, k: int) -> Array:
+    """Where the elements of a row in the layout `own` lie in that of k replicas: (own.size / 16,) of BLOCK."""
+    found = np.zeros(own.size // ALIGNMENT, BLOCK)
+    there = {span.name: span for span in wide.spans}
+    for span in own.spans:
+        other = there[span.name]
+        assert (other.size, other.format) == (k * span.size, span.format), (span, other)
+        starts = np.arange(0, span.size, ALIGNMENT)
+        part = found[span.offset // ALIGNMENT :][: len(starts)]
+        part["place"], part["pitch"] = other.offset + starts, span.size
+        part["count"] = np.minimum(span.size - starts, ALIGNMENT)
+    return found

@@ -1,0 +1,76 @@
+"""Operators of several replicas at once (fused learners): their channels, or features, stand beside one another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import ClassVar
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import Op, Shape, Weight
+from mpibow.ops.combine import Concat
+from mpibow.ops.dense import Dense
+from mpibow.ops.shape import PadChannels
+
+
+@dataclass(frozen=True)
+class View(Op):
+    """x under another shape of as many elements. No kernel runs."""
+
+    shape: Shape
+    kind: ClassVar[str] = "view"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        if prod(shapes[0]) != prod(self.shape):
+            raise ShapeError(f"{self.shape} must have as many elements as the input")
+        return self.shape
+
+    def dtype(self, *dtypes: str) -> str:
+        return dtypes[0]
+
+    def is_view(self, training: bool) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class WideDense(Dense):
+    """x (n, k f) -> (n, k units): replica r's features by its own weights, rows r units to (r + 1) units."""
+
+    replicas: int = 1
+    kind: ClassVar[str] = "wide_dense"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        n, features = shapes[0]
+        return (n, self.replicas * super().infer((n, features // self.replicas))[1])
+
+    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+        n, features = shapes[0]
+        own = super().weights((n, features // self.replicas))
+        return {key: replace(w, shape=(self.replicas * w.shape[0], *w.shape[1:])) for key, w in own.items()}
+
+
+@dataclass(frozen=True)
+class WidePadChannels(PadChannels):
+    """x (n, k c, ...) -> (n, channels, ...): zeros behind every replica's channels."""
+
+    replicas: int = 1
+    kind: ClassVar[str] = "wide_pad_channels"
+
+
+@dataclass(frozen=True)
+class WideConcat(Concat):
+    """Along channels, replica by replica."""
+
+    replicas: int = 1
+    kind: ClassVar[str] = "wide_concat"
+
+
+@dataclass(frozen=True)
+class Beside(Concat):
+    """As Concat, of numbers of any kind."""
+
+    kind: ClassVar[str] = "beside"
+
+    def dtype(self, *dtypes: str) -> str:
+        return dtypes[0]
