@@ -131,7 +131,7 @@ def test_bits_are_the_same_in_whatever_order_streams_run(
 ) -> None:
     settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners, "stop": STOP}
     first = run(work(tmp_path / "0", **settings), ranks)
-    for seed in range(1, 4):
+    for seed in (1, 2):
         again = run(work(tmp_path / str(seed), **settings), ranks, seed=seed)
         assert tiny.same_bits(again.weights, first.weights)
 
@@ -220,15 +220,19 @@ def no_dropout(image: Tensor) -> Tensor:
     return dense(global_avg_pool2d(relu(add(y, x))), tiny.CLASSES, bias=False)
 
 
-@pytest.mark.parametrize("precision", ["float32", "tf32"])
 @pytest.mark.parametrize(
-    ("net", "rule", "learners", "ranks"),
-    [(lenet, "auto", 1, 1), (no_dropout, "auto", 3, 1), (inception, "auto-late", 2, 1), (no_dropout, "ssgd", 2, 2)],
+    ("net", "rule", "learners", "ranks", "precision"),
+    [
+        (lenet, "auto", 1, 1, "float32"),
+        (no_dropout, "auto", 3, 1, "tf32"),
+        (inception, "auto-late", 2, 1, "float32"),
+        (no_dropout, "ssgd", 2, 2, "tf32"),
+    ],
 )
 def test_fused_learners_are_the_learners_on_streams(
     tmp_path: Path, net: Any, rule: str, learners: int, ranks: int, precision: str
 ) -> None:
-    settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners, "precision": precision}
+    settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners, "precision": precision, "stop": STOP}
     apart = run(work(tmp_path / "streams", execution="streams", **settings), ranks)
     fused = run(work(tmp_path / "fused", execution="fused", **settings), ranks, seed=1)
     assert tiny.distance(fused.weights, apart.weights) < 1e-3
@@ -387,12 +391,19 @@ def test_check_says_what_a_gpu_will_hold(tmp_path: Path) -> None:
     assert last.endswith(" MiB of 1.0 GiB that are free on GPU 0 (NVIDIA H100, GPU-0000)")
 
 
+class Waking(Nccl):
+    """Time goes on while it waits, instead of a little whenever it asks."""
+
+    def wait(self, event: Any, what: str = "") -> None:
+        event.synchronise()
+
+
 @pytest.mark.parametrize("rule", ["auto", "auto-late", "none-3", "ssgd"])
 def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(
     tmp_path: Path, rule: str, monkeypatch: Any
 ) -> None:
     """Two ranks whose all-reduces run on the averaging streams, when those come to them."""
-    settings = {"rule": tiny.RULES[rule], "learners": 2}
+    settings = {"rule": tiny.RULES[rule], "learners": 2, "stop": {"epochs": None, "iterations": 9}}
     staged = run(work(tmp_path / "staged", **settings), 2)
     rings: list[list[Ring]] = []
     for seed in (1, 2):
@@ -401,14 +412,14 @@ def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(
         def transport(host: Communicator, driver: Any, stream: Any, **_: Any) -> tuple[Nccl, str]:
             ring = Ring(others[host.rank], driver)  # noqa: B023
             own.append(ring)  # noqa: B023
-            return Nccl(host, ring, stream), ""
+            return Waking(host, ring, stream), ""
 
         monkeypatch.setattr("mpibow.opening.open_transport", transport)
         assert tiny.same_bits(run(work(tmp_path / str(seed), **settings), 2, seed=seed).weights, staged.weights)
         rings.append(own)
     calls = [ring.calls for own in rings for ring in own]
     assert all(each == calls[0] for each in calls)
-    assert len(calls[0]) == (8 if rule == "none-3" else 24)
+    assert len(calls[0]) == (3 if rule == "none-3" else 9)
 
 
 def test_what_overflows_last_is_told_and_is_no_part_of_the_centre(tmp_path: Path, monkeypatch: Any) -> None:
