@@ -60,6 +60,11 @@ class Job:
     def kernels(self) -> KernelSet:
         return self.opened or kernels_of(self.config)[0]
 
+    @property
+    def precision(self) -> str:
+        """What is computed in, where the config leaves it to the device, too."""
+        return self.kernels.computes_in(self.config.precision)
+
     @cached_property
     def layout(self) -> Layout:
         """A replica's layout, as the kernels of the training plan want it, or the canonical one."""

@@ -159,6 +159,21 @@ def test_a_run_that_is_continued_has_the_same_bits(tmp_path: Path, rule: str) ->
     assert tiny.same_bits(rest.weights, whole.weights)
 
 
+@pytest.mark.parametrize("first", ["gpu", "host"])
+def test_another_device_goes_on_in_a_precision_of_its_own(tmp_path: Path, first: str) -> None:
+    """What is stored depends neither on layouts nor on the device; auto is what each takes."""
+    settings = {"learners": 2, "precision": "auto", "checkpoint": {"every": "10 iterations"}}
+    half, folder = {**settings, "stop": STOP}, tmp_path / "half"
+    whole = tiny.run(work(tmp_path / "whole", **settings))
+    here, there = (run, tiny.run) if first == "gpu" else (tiny.run, run)
+    begun = here(work(folder, **half))
+    ended = there(work(folder, **settings), resume=str(folder / "run"))
+    assert ended.summary.iterations == 24
+    assert tiny.distance(ended.weights, whole.weights) < 1e-3
+    precisions = [found.summary.precision for found in (begun, ended, whole)]
+    assert precisions == (["tf32", "float32"] if first == "gpu" else ["float32", "tf32"]) + ["float32"]
+
+
 CLIFF = {"lr": 0.05, "momentum": 0.9}
 
 
