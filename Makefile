@@ -63,7 +63,7 @@ SCRIPTS := .ci/run benchmarks/gpu_all.sh launch/slurm.sbatch launch/pbs.sh launc
 
 help:
 	@echo 'make demo      sets up what it needs and trains real digits: 2 ranks of 2 learners, under a minute'
-	@echo 'make test      all tests'
+	@echo 'make test      all tests; without the slow ones with ARGS="-m '"'not slow'"'"'
 	@echo 'make test-4    the MPI tests on 4 ranks'
 	@echo 'make check     format, lint, types, imports between layers, shell scripts'
 	@echo 'make bench     images/s beside PyTorch, where it is installed, and the targets: 25 minutes'

@@ -101,7 +101,7 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
         "device": "cpu" if gpu is None else gpu.machine.found.gpu.name,
         **held,
         "kernels": job.kernels.name,
-        "precision": job.config.precision,
+        "precision": job.precision,
         "versions": versions(),
     }
 
@@ -113,8 +113,8 @@ def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any
     whole = bench_train(job, comm, seconds)
     apart = replace(job.kernels, join=one_by_one)
     graph = job.build(job.config.batch_size, True)
-    plan = compile_plan(graph, job.layout, apart, job.config.precision, training=True)
-    weights = initial_weights(job.layout, job.config.seed, job.config.precision)
+    plan = compile_plan(graph, job.layout, apart, job.precision, training=True)
+    weights = initial_weights(job.layout, job.config.seed, job.precision)
     bound = plan.bind(weights, np.zeros_like(weights))
     read_into(job.train, np.arange(job.config.batch_size) % job.train.count, bound.inputs)
     bound.run()

@@ -19,14 +19,16 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks
 from mpibow.config import Config, load_mapping
 from mpibow.config.document import parse
+from mpibow.config.schema import Device
 from mpibow.data.dataset import Array, Dataset
 from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import open_records
 from mpibow.data.settings import Image
 from mpibow.errors import CheckpointError, ConfigError
-from mpibow.gpus import ON_GPUS
+from mpibow.gpus import ON_GPUS, FindGpu, find_gpu
 from mpibow.graph.plan import choose_layout, compile_plan
-from mpibow.job import kernels_of, named_net
+from mpibow.job import kernels_of, named_net, open_kernels
+from mpibow.kernels import KernelSet
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.classifier import classifier
 from mpibow.run import checkpoint, directory
@@ -35,6 +37,7 @@ from mpibow.run.state import read_centre
 from mpibow.scaling import Scaling
 
 THREADS = 8  # of one rank, at the most
+DEVICES = ("cuda", "onednn", "numpy")
 
 
 def evaluate(
@@ -45,11 +48,14 @@ def evaluate(
     batch_size: int | None = None,
     top_k: int | None = None,
     predictions: Path | None = None,
+    device: Device | None = None,
+    find: FindGpu = find_gpu,
 ) -> Evaluation:
     """Loss and accuracy of the centre in checkpoint (or run directory) `path` over the records in folder `data`.
 
     Every rank calls it and takes its share. Labels among the `top_k` likeliest classes are counted too, the run's own
-    evaluate.top_k unless given. `predictions` is a CSV file: sample, label, predicted, probability.
+    evaluate.top_k unless given. `predictions` is a CSV file: sample, label, predicted, probability. `device` is the
+    run's own unless given, but for a GPU's run the host: on cuda it is computed in the run's precision.
     """
     threadpool_limits(1)
     folder, header = _open(path)
@@ -80,20 +86,21 @@ def evaluate(
         top_k=top_k,
     )
     graph = build(batch_size or config.evaluate.batch_size)
-    config = on_host(config)
-    kernels, _ = kernels_of(config)
-    layout = choose_layout(graph, kernels, training=False)
-    plan = compile_plan(graph, layout, kernels, config.precision, training=False)
+    kernels = _kernels(config, device, comm, find)
+    layout, gpu = choose_layout(graph, kernels, training=False), kernels.gpu
+    plan = compile_plan(graph, layout, kernels, kernels.dtype(config.precision), training=False)
     centre, statistics = read_centre(folder, plan)
     scheduler, rows = Scheduler(), list[tuple[Array, Array, Array]]()
     try:
-        workers = max(1, min(allowed_cores() // comm.local_size, THREADS))
+        workers = 1 if gpu else max(1, min(allowed_cores() // comm.local_size, THREADS))
         each = None if predictions is None else lambda *row: rows.append(row)
-        result = Evaluator(plan, records, config.loss.ignore)(
+        result = Evaluator(plan, records, config.loss.ignore, gpu)(
             centre, statistics, scheduler.run, lambda function: function(comm), each, workers=workers
         )
     finally:
         scheduler.close()
+        if gpu is not None:
+            gpu.machine.close()
     if predictions is not None:
         parts = comm.share(rows)
         text = _table([row for part in parts for row in part])
@@ -102,9 +109,16 @@ def evaluate(
 
 
 def on_host(config: Config) -> Config:
-    """What a run on a GPU is evaluated with here: the host's kernels, in float32."""
+    """What a run on a GPU is evaluated with unless told otherwise: the host's kernels, in float32."""
     precision = "float32" if config.precision in ON_GPUS else config.precision
     return replace(config, device="auto" if config.device == "cuda" else config.device, precision=precision)
+
+
+def _kernels(config: Config, device: Device | None, comm: Communicator, find: FindGpu) -> KernelSet:
+    """Of `device`, None being the run's own, on the host. Collective."""
+    asked = replace(config, device=device or config.device)
+    opened, _ = open_kernels(asked, comm, find) if device == "cuda" else (None, "")
+    return opened or kernels_of(on_host(asked))[0]
 
 
 def _samples(data: str, folder: Path, expected: dict[str, Any]) -> Dataset:
@@ -157,6 +171,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("data", help="folder of records, as data/mnist/test")
     parser.add_argument("--batch-size", type=int, help="samples at once; the run's own unless given")
     parser.add_argument("--top-k", type=int, metavar="K", help="count labels among the K likeliest too; the run's own")
+    parser.add_argument("--device", choices=DEVICES, help="what computes: a GPU only if it is asked for; the run's own")
     parser.add_argument("--predictions", type=Path, metavar="FILE.csv", help="write every sample's prediction")
     parser.add_argument("--json", action="store_true", help="print one JSON line")
     arguments = parser.parse_args(argv)
@@ -175,6 +190,7 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
         batch_size=arguments.batch_size,
         top_k=arguments.top_k,
         predictions=arguments.predictions,
+        device=arguments.device,
     )
     if comm.rank == 0 and arguments.json:
         top = {} if found.top_k_accuracy is None else {"top_k_accuracy": found.top_k_accuracy}

@@ -60,6 +60,11 @@ class Job:
     def kernels(self) -> KernelSet:
         return self.opened or kernels_of(self.config)[0]
 
+    @property
+    def precision(self) -> str:
+        """What is computed in, where the config leaves it to the device, too."""
+        return self.kernels.computes_in(self.config.precision)
+
     @cached_property
     def layout(self) -> Layout:
         """A replica's layout, as the kernels of the training plan want it, or the canonical one."""
@@ -136,17 +141,24 @@ def on_device(job: Job, comm: Communicator, find: FindGpu = find_gpu) -> tuple[J
 
     auto takes GPUs where every rank opens one. Raises DeviceError where cuda is asked for by name and cannot be.
     """
-    config = job.config
-    if config.device not in ("auto", "cuda") or config.precision == "float64" or job.opened is not None:
-        if config.device == "cuda" and config.precision == "float64":
-            raise DeviceError(f"device: cuda computes in {', '.join(ON_GPUS)}, precision is float64")
+    if job.opened is not None:
         return job, ""
+    opened, note = open_kernels(job.config, comm, find)
+    return (job if opened is None else replace(job, opened=opened)), note
+
+
+def open_kernels(config: Config, comm: Communicator, find: FindGpu = find_gpu) -> tuple[KernelSet | None, str]:
+    """The kernels of this rank's GPU, as `on_device` takes them, and what is to be said; None for the host's."""
+    if config.device not in ("auto", "cuda") or config.precision == "float64":
+        if config.device == "cuda":
+            raise DeviceError(f"device: cuda computes in {', '.join(ON_GPUS)}, precision is float64")
+        return None, ""
     gpu, why = find(config, comm)
     if gpu is None:
         if config.precision in ON_GPUS[1:]:
             raise DeviceError(f"precision: {config.precision} is a GPU's, and there is none: {why}")
-        return job, ""
-    return replace(job, opened=gpu_set(gpu)), gpu.note
+        return None, ""
+    return gpu_set(gpu), gpu.note
 
 
 def make_job(

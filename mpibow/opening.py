@@ -295,7 +295,7 @@ class Opened:
         """What a checkpoint must have in common with the run that continues it."""
         return {
             "seed": self.config.seed,
-            "precision": self.config.precision,
+            "precision": self._plan.weight_dtype,  # any device goes on in its own, of weights that are these
             "layout": self.layout.canonical().digest(),
             "train_samples": self.job.train.count,
         }

@@ -422,7 +422,7 @@ class Session(Opened):
             batch_size=config.batch_size,
             rule=self._rule(),
             device=self.job.kernels.name,
-            precision=config.precision,
+            precision=self.job.precision,
             seed=config.seed,
             gain=self.rule.gain,
             checkpoint=str(self.saved) if self.saved else None,

@@ -20,6 +20,7 @@ from mpibow.models.settings import Augmentation, Loss, Normalisation
 from mpibow.sync.settings import Independent, Sma, Ssgd
 from mpibow.tune.settings import Tuner
 
+Device = Literal["auto", "cuda", "onednn", "numpy"]
 Transport = Literal["auto", "nccl", "mpi", "staged"]
 Count = Annotated[int, AtLeast(1)]
 Positive = Annotated[float, Above(0)]
@@ -150,14 +151,13 @@ class Config:
     loss: Loss = field(default_factory=Loss)
     update: Annotated[Sgd, "the local step of a learner"] = field(default_factory=Sgd)
     stop: Annotated[Stop, "when the run ends: at the first that is reached"] = field(default_factory=Stop)
-    device: Annotated[
-        Literal["auto", "cuda", "onednn", "numpy"], "what computes; auto is the fastest that is there, a GPU first"
-    ] = "auto"
+    device: Annotated[Device, "what computes; auto is the fastest that is there, a GPU first"] = "auto"
     onednn: Annotated[OneDnn, "the library of device onednn"] = field(default_factory=OneDnn)
     precision: Annotated[
-        Literal["float32", "float64", "tf32", "bf16", "fp16"],
-        "of what is computed; with tf32, bf16 and fp16, on a GPU, weights stay float32",
-    ] = "float32"
+        Literal["auto", "float32", "float64", "tf32", "bf16", "fp16"],
+        "of what is computed; auto is tf32 on a GPU, else float32; on a GPU float32 is exact, and with tf32, bf16 and "
+        "fp16 weights stay float32; float64 is numpy's only",
+    ] = "auto"
     share_gpu: Annotated[bool, "several ranks may compute on one GPU; they then average by MPI"] = False
     transport: Annotated[
         Transport, "how ranks with GPUs average: NCCL, MPI that takes device memory, or by way of host memory"

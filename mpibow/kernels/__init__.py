@@ -35,9 +35,15 @@ class KernelSet(Kernels):
     prepare: Callable[[], None] | None = None
     gpu: Gpu | None = None
 
+    def computes_in(self, precision: str) -> str:
+        """A config's precision, in which auto leaves the choice to the device."""
+        if precision != "auto":
+            return precision
+        return "float32" if self.gpu is None else self.gpu.precision.name
+
     def dtype(self, precision: str) -> str:
         """Of activations, in a config's precision."""
-        return precision if self.gpu is None else self.gpu.precision.io
+        return self.computes_in(precision) if self.gpu is None else self.gpu.precision.io
 
 
 NUMPY = KernelSet(
@@ -101,14 +107,14 @@ def choose(device: str, precision: str, library: str | None, winograd: bool = Tr
     """
     if device == "cuda":
         raise DeviceError("device cuda: computes within a run only; ask for onednn or numpy here")
-    if device == "numpy" or (device == "auto" and precision == "float64"):
-        return NUMPY, ""
-    try:
-        chosen = onednn_set(library, winograd)
-    except DeviceError as error:
-        if device != "auto" or library is not None:
-            raise
-        return NUMPY, f"computing with NumPy, which is slow: {str(error).removeprefix('device onednn: ')}"
-    if precision not in chosen.precisions:
-        raise DeviceError(f"device: {device} computes in {', '.join(chosen.precisions)}, precision is {precision}")
-    return chosen, ""
+    chosen, note = NUMPY, ""
+    if device != "numpy" and (device != "auto" or precision != "float64"):
+        try:
+            chosen = onednn_set(library, winograd)
+        except DeviceError as error:
+            if device != "auto" or library is not None:
+                raise
+            note = f"computing with NumPy, which is slow: {str(error).removeprefix('device onednn: ')}"
+    if chosen.computes_in(precision) not in chosen.precisions:
+        raise DeviceError(f"device: {chosen.name} computes in {', '.join(chosen.precisions)}, precision is {precision}")
+    return chosen, note

@@ -11,6 +11,10 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import Op, Shape, Weight
 from mpibow.ops.combine import Concat
 from mpibow.ops.dense import Dense
+from mpibow.ops.dropout import Dropout
+from mpibow.ops.layer_norm import LayerNorm
+from mpibow.ops.local_response import LocalResponseNorm
+from mpibow.ops.loss import Softmax
 from mpibow.ops.shape import PadChannels
 
 
@@ -64,6 +68,53 @@ class WideConcat(Concat):
 
     replicas: int = 1
     kind: ClassVar[str] = "wide_concat"
+
+
+@dataclass(frozen=True)
+class WideDropout(Dropout):
+    """x (n, k c, ...) and counters (n, 4 k): of replica r's channels by its own counters, as it would by itself."""
+
+    replicas: int = 1
+    kind: ClassVar[str] = "wide_dropout"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        x, counter = shapes
+        if counter != (x[0], 4 * self.replicas):
+            raise ShapeError(f"the counters must be (batch, {4 * self.replicas})")
+        return x
+
+
+@dataclass(frozen=True)
+class WideLayerNorm(LayerNorm):
+    """x (n, k c, ...): over the last `axes` axes of every replica's own, by its own weights."""
+
+    replicas: int = 1
+    kind: ClassVar[str] = "wide_layer_norm"
+
+    def rows(self, x: Shape) -> int:
+        """How many rows, one after the other, share weights: those of a sample of a replica."""
+        return 1 if self.axes == len(x) - 1 else prod(x[1 : len(x) - self.axes]) // self.replicas
+
+    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+        (x,), k = shapes, self.replicas
+        own = super().weights((x[0], x[1] // k, *x[2:]))
+        return {key: replace(w, shape=(k * w.shape[0], *w.shape[1:])) for key, w in own.items()}
+
+
+@dataclass(frozen=True)
+class WideLocalResponseNorm(LocalResponseNorm):
+    """Across the channels of every replica by itself."""
+
+    replicas: int = 1
+    kind: ClassVar[str] = "wide_local_response_norm"
+
+
+@dataclass(frozen=True)
+class WideSoftmax(Softmax):
+    """Along channels, replica by replica."""
+
+    replicas: int = 1
+    kind: ClassVar[str] = "wide_softmax"
 
 
 @dataclass(frozen=True)

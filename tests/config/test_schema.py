@@ -138,7 +138,7 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
         (["device=gpu"], "device: must be one of auto, cuda, onednn, numpy, got 'gpu'"),
         (["transport=tcp"], "transport: must be one of auto, nccl, mpi, staged, got 'tcp'"),
         (["execution=both"], "execution: must be one of auto, streams, fused, got 'both'"),
-        (["precision=fp8"], "precision: must be one of float32, float64, tf32, bf16, fp16, got 'fp8'"),
+        (["precision=fp8"], "precision: must be one of auto, float32, float64, tf32, bf16, fp16, got 'fp8'"),
         (["model.classes=1"], "model.classes: must be an integer of at least 2 or null, got 1"),
         (["model=null"], "model: is required, as model: {name: lenet}"),
         (["data=null"], "data: is required, as data: {train: data/mnist/train}"),
@@ -279,7 +279,7 @@ update:
 stop: {epochs: 10.0, accuracy: null, minutes: null, iterations: null}
 device: auto
 onednn: {library: null, winograd: true}
-precision: float32
+precision: auto
 share_gpu: false
 transport: auto
 graphs: true

@@ -77,6 +77,17 @@ def test_onednn_in_float64() -> None:
         choose("onednn", "float64", None)
 
 
+def test_numpy_in_what_is_a_gpus() -> None:
+    with pytest.raises(DeviceError, match=r"^device: numpy computes in float32, float64, precision is tf32$"):
+        choose("numpy", "tf32", None)
+
+
+def test_auto_is_float32_on_the_host() -> None:
+    assert choose("numpy", "auto", None) == (NUMPY, "")
+    assert [NUMPY.computes_in(precision) for precision in ("auto", "float64")] == ["float32", "float64"]
+    assert NUMPY.dtype("auto") == "float32"
+
+
 def test_a_library_that_was_asked_for_must_be_one() -> None:
     pytest.importorskip("numba")
     with pytest.raises(DeviceError, match=r"^onednn.library: /nowhere/libdnnl.so cannot be loaded: "):

@@ -112,7 +112,7 @@ def same_bits(a: Mapping[str, Array], b: Mapping[str, Array]) -> bool:
 def distance(a: Mapping[str, Array], b: Mapping[str, Array]) -> float:
     """The largest difference of any weight, relative to the largest weight of its array."""
     assert a.keys() == b.keys()
-    return max(float(np.abs(a[name] - b[name]).max() / np.abs(b[name]).max()) for name in a)
+    return float(np.max([np.abs(a[name] - b[name]).max() / (np.abs(b[name]).max() or 1.0) for name in a]))
 
 
 def events(folder: Path, kind: str | None = None) -> list[dict[str, Any]]:

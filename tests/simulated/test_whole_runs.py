@@ -24,13 +24,17 @@ from mpibow.ops import (
     batch_norm,
     concat,
     conv2d,
+    cutout,
     dense,
     dropout,
     flatten,
     global_avg_pool2d,
+    layer_norm,
+    local_response_norm,
     max_pool2d,
     pad_channels,
     relu,
+    softmax,
 )
 from mpibow.run.chrome import open_trace
 from mpibow.run.signals import Signals
@@ -131,7 +135,7 @@ def test_bits_are_the_same_in_whatever_order_streams_run(
 ) -> None:
     settings = {"net": net, "rule": tiny.RULES[rule], "learners": learners, "stop": STOP}
     first = run(work(tmp_path / "0", **settings), ranks)
-    for seed in (1, 2):
+    for seed in (1, 2, 3):
         again = run(work(tmp_path / str(seed), **settings), ranks, seed=seed)
         assert tiny.same_bits(again.weights, first.weights)
 
@@ -153,6 +157,21 @@ def test_a_run_that_is_continued_has_the_same_bits(tmp_path: Path, rule: str) ->
     run(work(tmp_path / "half", **half), seed=1)
     rest = run(work(tmp_path / "half", **settings), seed=2, resume=str(tmp_path / "half" / "run"))
     assert tiny.same_bits(rest.weights, whole.weights)
+
+
+@pytest.mark.parametrize("first", ["gpu", "host"])
+def test_another_device_goes_on_in_a_precision_of_its_own(tmp_path: Path, first: str) -> None:
+    """What is stored depends neither on layouts nor on the device; auto is what each takes."""
+    settings = {"learners": 2, "precision": "auto", "checkpoint": {"every": "10 iterations"}}
+    half, folder = {**settings, "stop": STOP}, tmp_path / "half"
+    whole = tiny.run(work(tmp_path / "whole", **settings))
+    here, there = (run, tiny.run) if first == "gpu" else (tiny.run, run)
+    begun = here(work(folder, **half))
+    ended = there(work(folder, **settings), resume=str(folder / "run"))
+    assert ended.summary.iterations == 24
+    assert tiny.distance(ended.weights, whole.weights) < 1e-3
+    precisions = [found.summary.precision for found in (begun, ended, whole)]
+    assert precisions == (["tf32", "float32"] if first == "gpu" else ["float32", "tf32"]) + ["float32"]
 
 
 CLIFF = {"lr": 0.05, "momentum": 0.9}
@@ -220,6 +239,21 @@ def no_dropout(image: Tensor) -> Tensor:
     return dense(global_avg_pool2d(relu(add(y, x))), tiny.CLASSES, bias=False)
 
 
+def dropping(image: Tensor) -> Tensor:
+    """LeNet's dropout, and before it one of images, as VGG has."""
+    x = dropout(relu(conv2d(image, 4, 3, padding=1)), 0.3)
+    x = relu(dense(flatten(max_pool2d(conv2d(x, 4, 3), 2)), 12))
+    return dense(dropout(x, 0.4), tiny.CLASSES)
+
+
+def normalising(image: Tensor) -> Tensor:
+    """What goes across channels, and puts together what is not channels."""
+    x = local_response_norm(relu(conv2d(image, 6, 3, padding=1)), 3, alpha=0.5)
+    x = concat(layer_norm(x), x, axis=2)
+    x = layer_norm(flatten(max_pool2d(layer_norm(x, 3), 2)))
+    return dense(softmax(dense(x, 8)), tiny.CLASSES)
+
+
 @pytest.mark.parametrize(
     ("net", "rule", "learners", "ranks", "precision"),
     [
@@ -227,6 +261,9 @@ def no_dropout(image: Tensor) -> Tensor:
         (no_dropout, "auto", 3, 1, "tf32"),
         (inception, "auto-late", 2, 1, "float32"),
         (no_dropout, "ssgd", 2, 2, "tf32"),
+        (dropping, "auto", 3, 1, "float32"),
+        (dropping, "none", 2, 1, "tf32"),
+        (normalising, "auto", 2, 1, "float32"),
     ],
 )
 def test_fused_learners_are_the_learners_on_streams(
@@ -240,10 +277,15 @@ def test_fused_learners_are_the_learners_on_streams(
     assert tiny.same_bits(again.weights, fused.weights)
 
 
-def test_what_has_no_fused_form_is_refused(tmp_path: Path) -> None:
+def test_what_has_no_fused_form_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(tiny, "TEST", None)
+
+    def holed(image: Tensor) -> Tensor:
+        return dense(flatten(cutout(relu(conv2d(image, 4, 3)), 2)), tiny.CLASSES)
+
     with pytest.raises(ShapeError) as caught:
-        run(work(tmp_path, net=resnet, learners=2, execution="fused"))
-    assert str(caught.value) == "execution: dropout1 (dropout) has no form for fused learners; set execution=streams"
+        run(work(tmp_path, net=holed, learners=2, execution="fused"))
+    assert str(caught.value) == "execution: cutout1 (cutout) has no form for fused learners; set execution=streams"
 
 
 @pytest.mark.parametrize("execution", ["streams", "fused"])

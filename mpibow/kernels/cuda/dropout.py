@@ -1,4 +1,7 @@
-"""Launches of dropout: 4 bits are kept for backward of every four elements."""
+"""Launches of dropout: 4 bits are kept for backward of every four elements.
+
+Of several replicas side by side, a sample of each is a sample here, with counters (4,) and kept bits of its own.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +25,22 @@ def formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
 
 
 def buffers(op: Any, shapes: Shapes) -> Buffers:
-    n, *rest = shapes.y
-    return Buffers(saved={"kept": ((n, -(-prod(rest) // 4)), "uint8")})
+    samples, features = _samples(op, shapes)
+    return Buffers(saved={"kept": ((samples, -(-features // 4)), "uint8")})
 
 
-def _extents(call: Call) -> tuple[np.int32, np.int32, np.int32]:
-    """Samples, features, and channels where these come last, else 1."""
-    shape = call.shapes.y
-    channels = shape[1] if call.shapes.formats.y == "acdb" else 1
-    return np.int32(shape[0]), np.int32(prod(shape[1:])), np.int32(channels)
+def _samples(op: Any, shapes: Shapes) -> tuple[int, int]:
+    """Samples of all replicas, and features of one."""
+    k = getattr(op, "replicas", 1)
+    return k * shapes.y[0], prod(shapes.y[1:]) // k
+
+
+def _extents(call: Call) -> tuple[np.int32, np.int32, np.int32, np.int32]:
+    """Samples, features, and where channels come last, how many of a replica and how many replicas; else 1 and 1."""
+    (samples, features), (n, channels, *_) = _samples(call.op, call.shapes), call.shapes.y
+    k = samples // n
+    last = (channels // k, k) if call.shapes.formats.y == "acdb" else (1, 1)
+    return np.int32(samples), np.int32(features), np.int32(last[0]), np.int32(last[1])
 
 
 def _launch(kernel: str, x: Array, kept: Array, arguments: tuple[Any, ...]) -> list[Launch]:

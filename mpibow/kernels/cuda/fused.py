@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Graph
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import ALIGNMENT, Layout
@@ -26,10 +25,13 @@ from mpibow.ops import (
     Concat,
     Conv2d,
     Dense,
+    Dropout,
     Flatten,
     Gelu,
     GlobalAvgPool2d,
+    LayerNorm,
     LeakyRelu,
+    LocalResponseNorm,
     Maximum,
     MaxPool2d,
     Multiply,
@@ -37,10 +39,21 @@ from mpibow.ops import (
     Relu,
     Sigmoid,
     SoftCrossEntropy,
+    Softmax,
     SoftmaxCrossEntropy,
     Tanh,
 )
-from mpibow.ops.wide import Beside, View, WideConcat, WideDense, WidePadChannels
+from mpibow.ops.wide import (
+    Beside,
+    View,
+    WideConcat,
+    WideDense,
+    WideDropout,
+    WideLayerNorm,
+    WideLocalResponseNorm,
+    WidePadChannels,
+    WideSoftmax,
+)
 
 ROWS = (SoftmaxCrossEntropy, SoftCrossEntropy, Accuracy)  # a row of logits a sample
 
@@ -50,14 +63,14 @@ def _same(op: Any, k: int) -> Any:
 
 
 def _concat(op: Concat, k: int) -> Any:
-    if op.axis != 1:
-        raise ShapeError(
-            f"execution: a concatenation along axis {op.axis} has no form for fused learners; set execution=streams"
-        )
-    return WideConcat(op.inputs, op.axis, replicas=k)
+    return WideConcat(op.inputs, op.axis, replicas=k) if op.axis == 1 else op
 
 
-# What k replicas side by side are computed by. Not there: what draws random numbers, or goes across channels.
+def _response(op: LocalResponseNorm, k: int) -> Any:
+    return WideLocalResponseNorm(op.size, op.alpha, op.beta, op.k, replicas=k)
+
+
+# What k replicas side by side are computed by. Not there: what images go through, and what has no channels.
 WIDENED: Mapping[type, Callable[[Any, int], Any]] = {
     **dict.fromkeys((*ROWS, Add, BatchNorm, Flatten, Maximum, Multiply), _same),
     **dict.fromkeys((ClippedRelu, Gelu, LeakyRelu, Relu, Sigmoid, Tanh), _same),
@@ -65,7 +78,11 @@ WIDENED: Mapping[type, Callable[[Any, int], Any]] = {
     Concat: _concat,
     Conv2d: lambda op, k: replace(op, channels=k * op.channels, groups=k * op.groups),
     Dense: lambda op, k: WideDense(op.units, op.bias, op.initial, replicas=k),
+    Dropout: lambda op, k: WideDropout(op.rate, replicas=k),
+    LayerNorm: lambda op, k: WideLayerNorm(op.axes, op.epsilon, replicas=k),
+    LocalResponseNorm: _response,
     PadChannels: lambda op, k: WidePadChannels(k * op.channels, replicas=k),
+    Softmax: lambda op, k: WideSoftmax(op.axis, replicas=k) if op.axis == 1 else op,
 }
 
 

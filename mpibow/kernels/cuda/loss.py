@@ -19,7 +19,7 @@ from mpibow.kernels.cuda.kernels import Launch, instance, integer, kind, turns, 
 def _softmax(kernel: str, call: Call, *arrays: Any) -> list[Launch]:
     tag, axis = call.shapes.formats.y, call.op.axis
     extents, place = physical(tag, call.shapes.y), parse(tag)[0].index(axis)
-    inner, length = prod(extents[place + 1 :]), extents[place]
+    inner, length = prod(extents[place + 1 :]), extents[place] // getattr(call.op, "replicas", 1)
     rows = prod(extents) // length
     arguments = (*arrays, np.int32(rows), np.int32(length), np.int32(inner))
     return [Launch(instance(kernel, kind(arrays[0])), warps(rows), arguments)]

@@ -11,14 +11,18 @@ from mpibow.graph.formats import parse, physical
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Buffers, Call, Shapes, Spec
 from mpibow.kernels.cuda.kernels import THREADS, WARP, Grid, Launch, instance, kind, turns, warps
+from mpibow.ops.wide import WideLayerNorm
 
 COLUMNS: Grid = (WARP, THREADS // WARP, 1)  # the threads of a block that adds up WARP columns
 PARTS = 64  # of so many rows and fewer one block adds up all; more are cut into so many parts at most
 
 
 def _rows(op: Any, shapes: Shapes) -> tuple[int, int]:
-    features = prod(shapes.y[-op.axes :])
-    return prod(shapes.y) // features, features
+    y = shapes.y
+    if isinstance(op, WideLayerNorm):
+        y = (y[0] * op.replicas, y[1] // op.replicas, *y[2:])
+    features = prod(y[-op.axes :])
+    return prod(y) // features, features
 
 
 def layer_buffers(op: Any, shapes: Shapes) -> Buffers:
@@ -27,21 +31,24 @@ def layer_buffers(op: Any, shapes: Shapes) -> Buffers:
     return Buffers(saved=moments) if shapes.training else Buffers(forward=moments)
 
 
-def _own(array: Array, features: int, rows: int) -> tuple[np.int32, np.int64]:
-    """Rows that share weights, and elements from one replica's to the next.
+def _own(call: Call, array: Array) -> tuple[np.int32, np.int32, np.int64]:
+    """Rows one after the other that share weights, the replicas that take turns, and elements from one's to the next's.
 
-    `array` is the features' shape, or has an axis of replicas before it.
+    `array` is the features' shape, or has an axis of replicas before it; of a wide operator they are side by side.
     """
+    rows, features = _rows(call.op, call.shapes)
+    if isinstance(call.op, WideLayerNorm):
+        return np.int32(call.op.rows(call.shapes.y)), np.int32(call.op.replicas), np.int64(features)
     flat = array.reshape(-1) if array.size == features else array
     replicas, stride = (1, 0) if flat.ndim == 1 else (len(flat), flat.strides[0] // flat.itemsize)
-    return np.int32(rows // replicas), np.int64(stride)
+    return np.int32(rows // replicas), np.int32(replicas), np.int64(stride)
 
 
 def layer_forward(call: Call) -> list[Launch]:
     (x, *_), w = call.x, call.w
     rows, features = _rows(call.op, call.shapes)
     moments = call.buffer("mean"), call.buffer("inverse"), np.float32(call.op.epsilon)
-    extents = (np.int32(rows), np.int32(features), *_own(w["weight"], features, rows))
+    extents = (np.int32(rows), np.int32(features), *_own(call, w["weight"]))
     arguments = (x, w["weight"], w["bias"], call.y, *moments, *extents)
     return [Launch(instance("layer_norm", kind(x)), warps(rows), arguments)]
 
@@ -50,17 +57,18 @@ def layer_backward(call: Call) -> list[Launch]:
     (x, *_), w, dw, dx = call.x, call.w, call.dw, call.dx[0]
     rows, features = _rows(call.op, call.shapes)
     mean, inverse = call.saved["mean"], call.saved["inverse"]
-    group, stride = _own(dw["weight"], features, rows)
+    group, replicas, stride = _own(call, dw["weight"])
+    own = np.int32(rows // int(replicas))
     launches = [
         Launch(
             instance("layer_norm_weights", kind(x)),
-            (-(-features // WARP), 1, rows // int(group)),
-            (call.dy, x, mean, inverse, dw["weight"], dw["bias"], group, np.int32(features), stride),
+            (-(-features // WARP), 1, int(replicas)),
+            (call.dy, x, mean, inverse, dw["weight"], dw["bias"], own, np.int32(features), group, replicas, stride),
             COLUMNS,
         )
     ]
     if dx is not None:
-        extents = (np.int32(rows), np.int32(features), *_own(w["weight"], features, rows))
+        extents = (np.int32(rows), np.int32(features), *_own(call, w["weight"]))
         arguments = (call.dy, x, w["weight"], mean, inverse, dx, *extents)
         launches.append(Launch(instance("layer_norm_back", kind(x)), warps(rows), arguments))
     return launches
@@ -95,10 +103,11 @@ def response_buffers(op: Any, shapes: Shapes) -> Buffers:
 
 
 def _places(call: Call) -> tuple[np.int32, np.int32, np.int64]:
-    """Channels, elements from one to the next, and all elements."""
+    """Channels of a replica, elements from one to the next, and all elements."""
     tag, shape = call.shapes.formats.y, call.shapes.y
     inner = prod(physical(tag, shape)[parse(tag)[0].index(1) + 1 :])
-    return np.int32(shape[1]), np.int32(inner), np.int64(prod(shape))
+    channels = shape[1] // getattr(call.op, "replicas", 1)
+    return np.int32(channels), np.int32(inner), np.int64(prod(shape))
 
 
 def response_forward(call: Call) -> list[Launch]:

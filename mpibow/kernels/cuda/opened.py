@@ -33,7 +33,8 @@ from mpibow.kernels.cuda.shadows import Shadows
 from mpibow.kernels.cuda.timing import DeviceTimer
 from mpibow.kernels.passes import chunks_of
 
-NAMES: Mapping[str, str] = {"float32": "fp32"}  # of a config's precision, where cuDNN's is called otherwise
+# Of a config's precision, where cuDNN's is called otherwise.
+NAMES: Mapping[str, str] = {"auto": "tf32", "float32": "fp32"}
 TRIES = 4  # plans of cuDNN that are timed, of those that it ranks first
 FIRST_SCALE, INTERVAL = 65536.0, 2000  # of the loss in 16 bits, and good iterations until it is doubled
 

@@ -15,7 +15,15 @@ from mpibow.kernels.cuda import dropout, elementwise, factorise, image, layout, 
 from mpibow.kernels.cuda.elementwise import as_given
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.ops.fused import AddRelu
-from mpibow.ops.wide import Beside, WideConcat, WidePadChannels
+from mpibow.ops.wide import (
+    Beside,
+    WideConcat,
+    WideDropout,
+    WideLayerNorm,
+    WideLocalResponseNorm,
+    WidePadChannels,
+    WideSoftmax,
+)
 
 Launches = Callable[[Call], Sequence[Launch]]
 
@@ -47,6 +55,10 @@ def _same(forward: Launches, backward: Launches | None = None, buffers: Any = No
 
 _UNARY = _same(elementwise.unary_forward, elementwise.unary_backward)
 _AVERAGE = Own(pool.average_forward, pool.average_backward, formats=pool.formats)
+_DROPOUT = Own(dropout.forward, dropout.backward, dropout.buffers, dropout.formats)
+_LAYER_NORM = Own(norm.layer_forward, norm.layer_backward, norm.layer_buffers)
+_RESPONSE = _same(norm.response_forward, norm.response_backward, norm.response_buffers)
+_SOFTMAX = _same(loss.softmax_forward, loss.softmax_backward)
 
 OWN: Mapping[type[Op], Own] = {
     AddRelu: _same(elementwise.add_relu_forward, elementwise.add_relu_backward),
@@ -61,13 +73,13 @@ OWN: Mapping[type[Op], Own] = {
     ops.ClippedRelu: _UNARY,
     ops.Concat: _same(layout.concat_forward, layout.concat_backward),
     ops.Cutout: Own(image.cutout_forward, formats=image.cutout_formats),
-    ops.Dropout: Own(dropout.forward, dropout.backward, dropout.buffers, dropout.formats),
+    ops.Dropout: _DROPOUT,
     ops.Gelu: _UNARY,
     ops.GlobalAvgPool2d: _AVERAGE,
     ops.Jitter: Own(image.jitter_forward),
-    ops.LayerNorm: Own(norm.layer_forward, norm.layer_backward, norm.layer_buffers),
+    ops.LayerNorm: _LAYER_NORM,
     ops.LeakyRelu: _UNARY,
-    ops.LocalResponseNorm: _same(norm.response_forward, norm.response_backward, norm.response_buffers),
+    ops.LocalResponseNorm: _RESPONSE,
     ops.MatrixFactorisation: Own(factorise.forward, factorise.backward, factorise.buffers),
     ops.MaxPool2d: Own(pool.max_forward, pool.max_backward, pool.max_buffers, pool.formats),
     ops.Maximum: _same(elementwise.maximum_forward, elementwise.maximum_backward, elementwise.maximum_buffers),
@@ -80,10 +92,14 @@ OWN: Mapping[type[Op], Own] = {
     ops.Relu: _UNARY,
     ops.Sigmoid: _UNARY,
     ops.SoftCrossEntropy: Own(loss.soft_forward, loss.backward, loss.cross_entropy_buffers),
-    ops.Softmax: _same(loss.softmax_forward, loss.softmax_backward),
+    ops.Softmax: _SOFTMAX,
     ops.SoftmaxCrossEntropy: Own(loss.cross_entropy_forward, loss.backward, loss.cross_entropy_buffers),
     ops.Tanh: _UNARY,
     Beside: _same(layout.concat_forward),
     WideConcat: Own(layout.concat_forward, layout.concat_backward, formats=layout.last_formats),
+    WideDropout: _DROPOUT,
+    WideLayerNorm: _LAYER_NORM,
+    WideLocalResponseNorm: _RESPONSE,
     WidePadChannels: Own(layout.pad_forward, layout.pad_backward, formats=layout.last_formats),
+    WideSoftmax: _SOFTMAX,
 }

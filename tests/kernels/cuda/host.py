@@ -21,7 +21,10 @@ from mpibow.kernels.cuda.kernels import KERNELS, Constant, Launch
 
 HEADER = Path(__file__).with_name("host.h")
 COMPILER = next((found for name in ("c++", "g++", "clang++") if (found := shutil.which(name))), None)
-FLAGS = ("-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared", "-x", "c++")
+FLAGS = (
+    "-std=c++17", "-O1", "-ffp-contract=off", "-fno-strict-aliasing", "-fPIC", "-shared", "-x", "c++",
+    "-U_FORTIFY_SOURCE",  # it forbids jumps from stack to stack
+)  # fmt: skip
 BUILT = Path(__file__).parents[3] / "build" / "cuda-on-host"
 MOVERS, PACK = (
     ("window", "cutout", "transpose", "copy_runs", "gather"),
@@ -50,10 +53,13 @@ class Library:
     def __init__(self, source: Path, kernels: Sequence[str]) -> None:
         self._library = _compiled(source, kernels)
         self._numbers = {kernel: i for i, kernel in enumerate(kernels)}
+        self._signatures: dict[str, list[str]] = {}
 
     def signature(self, kernel: str) -> list[str]:
         """What each parameter is, in the words of host.h's `parameter`."""
-        return self._text("signature", kernel).split(", ")
+        if kernel not in self._signatures:
+            self._signatures[kernel] = self._text("signature", kernel).split(", ")
+        return self._signatures[kernel]
 
     def run(self, kernel: str, *arguments: Any) -> str:
         """What went wrong, or nothing."""

@@ -14,12 +14,14 @@ from mpibow.kernels.cuda.kernels import KERNELS
 
 FOUND = find_nvrtc()
 KEPT = Path(__file__).parents[3] / "build" / "cuda-cubins"
+# sm_90's tell most by hand; CI runs all.
+ALL = [pytest.param(each, marks=() if each == "sm_90" else pytest.mark.slow) for each in ARCHITECTURES]
 needs_nvrtc = pytest.mark.skipif(FOUND is None, reason=f"no libnvrtc found: {own.INSTALL}")
 
 
 @needs_nvrtc
 @pytest.mark.parametrize("source", sorted(set(KERNELS.values())))
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("architecture", ALL)
 def test_every_kernel_is_compiled_and_keeps_to_registers(architecture: str, source: str) -> None:
     """At 64 registers a thread four blocks of 256 are resident on every multiprocessor; 128 leave two."""
     module = compiled(source, architecture, KEPT)

@@ -6,6 +6,7 @@ What is run are the launches that a device gets. All of them run with threads an
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes  # noqa: F401  NumPy knows bfloat16 by it
@@ -18,13 +19,21 @@ from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import FLOAT, Array
-from mpibow.graph.kernel import Call, Kernel, Run
+from mpibow.graph.kernel import Call, Kernel, Run, Shapes
 from mpibow.graph.steps import Sum
 from mpibow.kernels.cuda.kernels import KERNELS, Launch
 from mpibow.kernels.cuda.own import OWN
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import AddRelu
-from mpibow.ops.wide import Beside, WideConcat, WidePadChannels
+from mpibow.ops.wide import (
+    Beside,
+    WideConcat,
+    WideDropout,
+    WideLayerNorm,
+    WideLocalResponseNorm,
+    WidePadChannels,
+    WideSoftmax,
+)
 from tests.kernels.cases import CASES, INITIAL, Bench, Case, name
 from tests.kernels.cuda.host import needs_compiler, prepared, run_all
 
@@ -35,7 +44,11 @@ CUDNN = (ops.BatchNorm, ops.Conv2d, ops.Dense)  # what cuDNN computes
 VIEWS = (ops.Flatten,)
 # Of max |reference|: float32 in other orders and with other functions; half a unit of the last place a few times over.
 UNIT = {"float32": 3e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
-LOOSER = {"soft_cross_entropy": 10, "local_response_norm": 3}  # differences of sums, products of powers
+LOOSER = {
+    "soft_cross_entropy": 10,
+    "local_response_norm": 3,
+    "wide_local_response_norm": 3,
+}  # differences of sums, products of powers
 WIDE_INPUTS = {ops.SoftCrossEntropy: (1,), ops.Mix: (1,), ops.MatrixFactorisation: (2,)}  # float32 in every precision
 WIDE_OUTPUTS = (
     ops.Accuracy, ops.MatrixFactorisation, ops.MixShares, ops.OneHot, ops.SoftCrossEntropy, ops.SoftmaxCrossEntropy
@@ -97,10 +110,80 @@ def wide_padded_back(call: Call) -> Run:
     return lambda: np.copyto(by_replica(dx, k), by_replica(call.dy, k)[:, :, : dx.shape[1] // k])
 
 
+def apart(own: type, settings: Callable[[Any], Any]) -> Kernel:
+    """What an operator without weights does of k replicas: NumPy's kernel of one, on k times as many samples."""
+
+    def samples(shape: tuple[int, ...], k: int) -> tuple[int, ...]:
+        return (k * shape[0], shape[1] // k, *shape[2:])
+
+    def shapes_of(op: Any, shapes: Shapes) -> Shapes:
+        x = tuple(samples(shape, op.replicas) for shape in shapes.x)
+        return replace(shapes, x=x, y=samples(shapes.y, op.replicas))
+
+    def one(call: Call) -> Call:
+        def seen(array: Any) -> Any:
+            return None if array is None else array.reshape(samples(array.shape, call.op.replicas))
+
+        return replace(
+            call, op=settings(call.op), x=tuple(map(seen, call.x)), y=seen(call.y), dy=seen(call.dy),
+            dx=tuple(map(seen, call.dx)), shapes=shapes_of(call.op, call.shapes),
+        )  # fmt: skip
+
+    kernel = NUMPY[own]
+    back = kernel.backward
+    assert back is not None
+    return Kernel(
+        lambda call: kernel.forward(one(call)),
+        lambda call: back(one(call)),
+        lambda op, shapes: kernel.buffers(settings(op), shapes_of(op, shapes)),
+    )
+
+
+def normalised(call: Call) -> tuple[Array, Array, Array, tuple[int, ...]]:
+    """Of every replica (n, k, c, ...): the normalised x, 1 / deviation, the weights as they go with it, the axes."""
+    op, x = call.op, by_replica(call.x[0], call.op.replicas)
+    axes = tuple(range(x.ndim - op.axes, x.ndim))
+    inverse = 1 / np.sqrt(x.var(axis=axes, keepdims=True) + op.epsilon)
+    weights = of_replicas(call.w["weight"], x, op)
+    return (x - x.mean(axis=axes, keepdims=True)) * inverse, inverse, weights, axes
+
+
+def of_replicas(weight: Array, x: Array, op: Any) -> Array:
+    return weight.reshape(op.replicas, *(1,) * (x.ndim - 2 - op.axes), *x.shape[x.ndim - op.axes :])
+
+
+def wide_layer_norm(call: Call) -> Run:
+    def run() -> None:
+        h, _, weight, _ = normalised(call)
+        np.copyto(by_replica(call.y, call.op.replicas), h * weight + of_replicas(call.w["bias"], h, call.op))
+
+    return run
+
+
+def wide_layer_norm_back(call: Call) -> Run:
+    def run() -> None:
+        (h, inverse, weight, axes), dy = normalised(call), by_replica(call.dy, call.op.replicas)
+        others = tuple(axis for axis in range(h.ndim) if axis not in (1, *axes))
+        for key, part in (("weight", dy * h), ("bias", dy)):
+            call.dw[key][...] = part.sum(axis=others).reshape(call.dw[key].shape)
+        g = dy * weight
+        back = g - g.mean(axis=axes, keepdims=True) - h * (g * h).mean(axis=axes, keepdims=True)
+        if (dx := call.dx[0]) is not None:
+            by_replica(dx, call.op.replicas)[...] = back * inverse
+
+    return run
+
+
 REFERENCE: dict[type, Kernel] = {
     **NUMPY,
     Beside: NUMPY[ops.Concat],
     WideConcat: Kernel(wide_concatenated, wide_concatenated_back),
+    WideDropout: apart(ops.Dropout, lambda op: ops.Dropout(op.rate)),
+    WideLayerNorm: Kernel(wide_layer_norm, wide_layer_norm_back),
+    WideLocalResponseNorm: apart(
+        ops.LocalResponseNorm, lambda op: ops.LocalResponseNorm(op.size, op.alpha, op.beta, op.k)
+    ),
+    WideSoftmax: apart(ops.Softmax, lambda op: ops.Softmax(op.axis)),
     WidePadChannels: Kernel(wide_padded, wide_padded_back),
     AddRelu: Kernel(added, added_back),
     Reorder: Kernel(reordered, reordered_back),
@@ -194,6 +277,14 @@ MORE = [
     Case(Beside(3, 1), ((4, 1), (4, 1), (4, 1)), (FLOAT,) * 3),
     Case(WideConcat(2, 1, replicas=3), ((2, 6, 2, 3), (2, 9, 2, 3))),
     Case(WideConcat(2, 1, replicas=2), ((3, 4), (3, 16)), id="features"),
+    Case(WideDropout(0.3, replicas=3), ((2, 27), (2, 12)), (FLOAT, "uint32"), 1 << 32, id="features"),
+    Case(WideDropout(0.5, replicas=2), ((3, 10, 3, 2), (3, 8)), (FLOAT, "uint32"), 1 << 32),
+    Case(WideLayerNorm(1, 1e-5, replicas=3), ((4, 15),), id="features"),
+    Case(WideLayerNorm(1, 1e-5, replicas=2), ((3, 6, 2, 5),), id="positions"),
+    Case(WideLayerNorm(3, 1e-2, replicas=2), ((3, 8, 2, 3),), id="images"),
+    Case(WideLocalResponseNorm(5, 0.5, 0.75, 1.0, replicas=2), ((2, 14, 2, 3),)),
+    Case(WideSoftmax(1, replicas=3), ((4, 12),), id="features"),
+    Case(WideSoftmax(1, replicas=2), ((2, 6, 2, 3),)),
     Case(WidePadChannels(15, replicas=3), ((2, 6, 2, 2),)),
     Case(WidePadChannels(32, replicas=2), ((2, 16, 3),), id="packs"),
     Case(ops.SoftmaxCrossEntropy(0.1, -(1 << 40)), ((3, 70), (3,)), (FLOAT, "int64"), 70, id="more than a warp"),
@@ -254,7 +345,7 @@ def test_cases(case: Case, dtype: str) -> None:
 
 @pytest.mark.parametrize("case", MINE, ids=name)
 def test_evaluation(case: Case) -> None:
-    if isinstance(case.op, ops.Dropout):  # a view there
+    if isinstance(case.op, ops.Dropout):  # a view there, of several replicas as well
         return
     fast = bench(case, "float32", None, False, training=False)
     close("float32", case.op.kind)(fast.forward(), twin(fast, "float64", training=False).forward())
@@ -331,6 +422,12 @@ def losses(draw: Any) -> Case:
     return Case(op, ((n, classes), (n,)), (FLOAT, dtype), classes)
 
 
+@st.composite
+def dropped_apart(draw: Any) -> Case:
+    (n, c, *rest), k = draw(IMAGES), draw(st.integers(1, 4))
+    return Case(WideDropout(0.4, replicas=k), ((n, k * c, *rest), (n, 4 * k)), (FLOAT, "uint32"), 1 << 32)
+
+
 COUNTED = ROWS.map(lambda shape: (shape, (shape[0], 4)))
 EXACT = [  # NumPy's bits in float32
     one(ops.Relu()),
@@ -343,6 +440,7 @@ EXACT = [  # NumPy's bits in float32
     st.builds(lambda shape, more: Case(ops.PadChannels(shape[1] + more), (shape,)), ANY, st.integers(0, 9)),
     one(Reorder("abcd", "acdb"), IMAGES),
     drawn(lambda draw, shape: ops.Dropout(draw(st.sampled_from([0.1, 0.5, 0.9]))), FLOAT),
+    dropped_apart(),
     drawn(window, FLOAT, "uint8"),
     drawn(lambda draw, shape: ops.Cutout(draw(st.integers(1, 15))), FLOAT),
     drawn(shade, "uint8"),

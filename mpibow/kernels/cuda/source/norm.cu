@@ -1,16 +1,17 @@
 // Layer normalisation, local response normalisation, and sums of columns.
 #include "reduce.cuh"
 
-// A warp takes a row (features,). `group` rows each have weights of their own, `stride` elements apart: replicas.
+// A warp takes a row (features,). `group` rows one after the other are a replica's, then come the next one's, and so on
+// in turn; its weights lie `stride` elements behind those of the one before.
 
 // y = (x - mean) / sqrt(variance + epsilon) weight + bias; mean and inverse deviation (rows,) are kept for backward.
 template <class T>
 __global__ void layer_norm(
     const T* x, const float* weight, const float* bias, T* y, float* mean, float* inverse, float epsilon, int rows,
-    int features, int group, long long stride) {
+    int features, int group, int replicas, long long stride) {
     const int row = blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     if (row >= rows) return;
-    const long long start = (long long)row * features, own = row / group * stride;
+    const long long start = (long long)row * features, own = row / group % replicas * stride;
     float sum = 0, square = 0;
     for (int j = lane; j < features; j += WARP) sum += to<float>(x[start + j]);
     const float m = warp_sum(sum) / features;
@@ -31,10 +32,10 @@ __global__ void layer_norm(
 template <class T>
 __global__ void layer_norm_back(
     const T* dy, const T* x, const float* weight, const float* mean, const float* inverse, T* dx, int rows, int features,
-    int group, long long stride) {
+    int group, int replicas, long long stride) {
     const int row = blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP, lane = threadIdx.x % WARP;
     if (row >= rows) return;
-    const long long start = (long long)row * features, own = row / group * stride;
+    const long long start = (long long)row * features, own = row / group % replicas * stride;
     const float m = mean[row], scale = inverse[row];
     float sum = 0, dot = 0;
     for (int j = lane; j < features; j += WARP) {
@@ -76,19 +77,21 @@ template <class T> __global__ void column_sums(const T* x, float* out, int group
     if (threadIdx.y == 0 && j < columns) out[blockIdx.z * stride + (long long)blockIdx.y * columns + j] = sum;
 }
 
-// dweight = sum of dy h, dbias = sum of dy, h being the normalised x; one part.
+// dweight = sum of dy h, dbias = sum of dy, h being the normalised x; one part. A replica has `own` rows.
 template <class T>
 __global__ void layer_norm_weights(
-    const T* dy, const T* x, const float* mean, const float* inverse, float* dweight, float* dbias, int group,
-    int columns, long long stride) {
+    const T* dy, const T* x, const float* mean, const float* inverse, float* dweight, float* dbias, int own, int columns,
+    int group, int replicas, long long stride) {
     const int j = blockIdx.x * WARP + threadIdx.x, before = blockIdx.z * group;
-    const auto d = [&](int row) { return j < columns ? to<float>(dy[(long long)(before + row) * columns + j]) : 0; };
-    const float weight = column(group, [&](int row) {
+    const auto place = [&](int row) { return row / group * replicas * group + before + row % group; };
+    const auto d = [&](int row) { return j < columns ? to<float>(dy[(long long)place(row) * columns + j]) : 0; };
+    const float weight = column(own, [&](int row) {
         if (j >= columns) return 0.0f;
-        const float gap = to<float>(x[(long long)(before + row) * columns + j]) - mean[before + row];
-        return d(row) * (gap * inverse[before + row]);
+        const int at = place(row);
+        const float gap = to<float>(x[(long long)at * columns + j]) - mean[at];
+        return d(row) * (gap * inverse[at]);
     });
-    const float bias = column(group, d);
+    const float bias = column(own, d);
     if (threadIdx.y == 0 && j < columns) {
         dweight[blockIdx.z * stride + j] = weight;
         dbias[blockIdx.z * stride + j] = bias;
