@@ -9,6 +9,17 @@ from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Op
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
+from mpibow.ops.wide import (
+    Beside,
+    View,
+    WideConcat,
+    WideDense,
+    WideDropout,
+    WideLayerNorm,
+    WideLocalResponseNorm,
+    WidePadChannels,
+    WideSoftmax,
+)
 from tests.kernels.cases import CASES, Bench, Case, name
 
 DIFFERENTIABLE = [
@@ -42,13 +53,10 @@ def test_gradient(case: Case) -> None:
     assert got == pytest.approx(expected, rel=1e-6, abs=1e-8)
 
 
-ELSEWHERE = {
-    Reorder,
-    ConvRelu,
-    ConvNormAddRelu,
-    NormAddRelu,
-    AddRelu,
-}  # NumPy's kernels know one layout, and fuse nothing
+# NumPy's kernels know one layout, and fuse neither nodes nor learners.
+ELSEWHERE = {Reorder, ConvRelu, ConvNormAddRelu, NormAddRelu, AddRelu} | {
+    Beside, View, WideConcat, WideDense, WideDropout, WideLayerNorm, WideLocalResponseNorm, WidePadChannels, WideSoftmax
+}  # fmt: skip
 
 
 def _operators(parent: type = Op) -> set[type]:
