@@ -33,8 +33,8 @@ class Mpi:
 
     A call first meets the others in a small non-blocking all-reduce that is polled between short sleeps, and only then
     blocks in MPI: MPI itself would spin on a core that a learner wants. The main thread sleeps less: it is a learner's,
-    and the core its own. The meeting also carries what each rank calls,
-    so that ranks which call different things raise CommunicationError instead of hanging.
+    and the core its own. The meeting also carries what each rank calls, so that ranks which call different things raise
+    CommunicationError instead of hanging.
     """
 
     def __init__(self, largest: int = LARGEST) -> None:

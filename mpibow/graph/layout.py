@@ -14,7 +14,10 @@ from mpibow.graph.formats import canonical, pack, physical, unpack
 from mpibow.graph.graph import Array, Graph, Shape, Weight
 
 ALIGNMENT = 16  # elements: 64 bytes of float32, a cache line and an AVX-512 register
-TILE = 256  # elements: what kernels compute at once of a gradient that is kept as factors; such a span begins at one
+LANES = 64  # units that lie side by side in a gradient's factors
+TILE = (
+    4 * LANES
+)  # elements: what kernels compute at once of a gradient that is kept as factors; such a span begins at one
 
 
 @dataclass(frozen=True)
@@ -22,7 +25,7 @@ class Span:
     """One weight's place: `offset` and `size` in elements, its `shape`, and the layout `format` that it lies in.
 
     With a `rank`, its gradient's span begins with two factors instead, and what follows them there means nothing:
-    dy as (units / 64, rank, 64), then x as (inputs, rank), both 0 beyond the batch; the gradient is dy^T x.
+    dy as (units / LANES, rank, LANES), then x as (inputs, rank), both 0 beyond the batch; the gradient is dy^T x.
     """
 
     name: str
@@ -90,10 +93,10 @@ class Layout:
 
 
 def halves(row: Array, factor: Sequence[int]) -> tuple[Array, Array]:
-    """dy (units / 64, rank, 64) and x (inputs, rank) of a gradient that `row` (size,) holds as this `factor`."""
+    """dy (units / LANES, rank, LANES) and x (inputs, rank) of a gradient that `row` (size,) holds as this `factor`."""
     start, stop, rank, inputs = factor
     middle = start + (stop - start) // inputs * rank
-    return row[start:middle].reshape(-1, rank, 64), row[middle : middle + inputs * rank].reshape(inputs, rank)
+    return row[start:middle].reshape(-1, rank, LANES), row[middle : middle + inputs * rank].reshape(inputs, rank)
 
 
 def whole(gradients: Array, factors: Array) -> Array:

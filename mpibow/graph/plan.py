@@ -84,7 +84,7 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
     """
     statistics = plan_statistics(graph)
     arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training)
-    graph, shapes = arrangement.graph, _kept_as_factors(arrangement, layout)
+    graph, shapes = arrangement.graph, _kept_as_factors(arrangement, layout, training)
     program = compile_steps(graph, training, arrangement.formats)
     if np.dtype(dtype).itemsize < 4:
         program = widened(program, kernels.wide)
@@ -120,9 +120,15 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
     )
 
 
-def _kept_as_factors(arrangement: Arrangement, layout: Layout) -> dict[str, Shapes]:
+def _kept_as_factors(arrangement: Arrangement, layout: Layout, training: bool) -> dict[str, Shapes]:
     """What each node's kernel sees; of the gradients that it could keep as factors, those that `layout` has so."""
     wanted = {span.name: span.rank for span in layout.spans if span.rank}
+    offers = arrangement.ranks()
+    for name, rank in wanted.items():
+        if training and offers.get(name) != rank:  # who reads the gradient would take for factors what is none
+            raise ShapeError(
+                f"{name}: the layout has its gradient as factors of rank {rank}, this plan's kernels do not"
+            )
     shapes = dict(arrangement.shapes)
     for node in arrangement.graph.nodes:
         mine = shapes[node.name]

@@ -12,7 +12,9 @@ import pytest
 from mpibow import add, batch_norm, conv2d, dense, dropout, flatten, global_avg_pool2d, max_pool2d, relu
 from mpibow.comm import on_threads
 from mpibow.comm.communicator import Single
+from mpibow.errors import ShapeError
 from mpibow.graph.graph import Tensor
+from mpibow.graph.plan import compile_plan
 from mpibow.kernels import choose
 from mpibow.run.checkpoint import newest_first
 from mpibow.session import Session
@@ -142,6 +144,16 @@ def test_gradients_that_are_kept_as_factors(tmp_path: Path, rule: str, ranks: in
     assert not tiny.same_bits(kept.weights, plain.weights)  # another order of sums: there were factors
     again = tiny.run(small_batch(tmp_path / "again", rule=tiny.RULES[rule], update={**update, "clip_norm": 2.0}), ranks)
     assert tiny.same_bits(again.weights, kept.weights)
+
+
+def test_a_layout_with_factors_is_of_one_batch_size(tmp_path: Path) -> None:
+    work = small_batch(tmp_path)
+    with pytest.raises(ShapeError) as caught:
+        compile_plan(work.build(8, True), work.layout, work.kernels, "float32", training=True)
+    assert str(caught.value) == (
+        "dense2.weight: the layout has its gradient as factors of rank 4, this plan's kernels do not"
+    )
+    compile_plan(work.build(8, False), work.layout, work.kernels, "float32", training=False)
 
 
 def test_a_run_with_factors_goes_on_bit_for_bit(tmp_path: Path) -> None:

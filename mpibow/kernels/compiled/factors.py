@@ -12,10 +12,8 @@ import numba
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import TILE
+from mpibow.graph.layout import LANES, TILE
 from mpibow.kernels.compiled.command import floats, native, words
-
-LANES = 64  # outputs of a tile, TILE / LANES are its inputs
 
 
 @native

@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes
+from mpibow.graph.layout import LANES
 from mpibow.kernels.compiled.command import command, together
-from mpibow.kernels.compiled.factors import LANES, write_factors
+from mpibow.kernels.compiled.factors import write_factors
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn.library import Library, Trio
 from mpibow.ops import Dense
