@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from functools import cache, cached_property
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numba
@@ -103,9 +104,9 @@ def _execute(table: Array) -> int:
 class Native:
     """A function of SIGNATURE that numba compiles on first use, and keeps on disk."""
 
-    def __init__(self, function: Callable[[int, int, int, int], int]) -> None:
+    def __init__(self, function: Callable[[int, int, int, int], int], *others: ModuleType) -> None:
         # What numba keeps it finds by name and by the function's own file, and it has the code of others in it.
-        function.__qualname__ += f"_{helpers():08x}"
+        function.__qualname__ += f"_{helpers(*others):08x}"
         self._function = function
 
     @cached_property
@@ -117,15 +118,22 @@ class Native:
 
 
 @cache
-def helpers() -> int:
-    """A checksum of the files whose functions are compiled into others."""
+def helpers(*others: ModuleType) -> int:
+    """A checksum of the files whose functions are compiled into others: those beside this one, and `others`."""
     folder = Path(__file__).parent
-    return zlib.crc32(b"".join((folder / name).read_bytes() for name in ("command.py", "factors.py", "numeric.py")))
+    files = [folder / name for name in ("command.py", "factors.py", "numeric.py")]
+    files += [Path(str(module.__file__)) for module in others]
+    return zlib.crc32(b"".join(file.read_bytes() for file in files))
 
 
 def native(function: Callable[[int, int, int, int], int]) -> Native:
     """Decorates a function (arguments, 0, count, 0) -> 0: `a = words(arguments, count)`, then floats(a[0], n) ..."""
     return Native(function)
+
+
+def native_with(*others: ModuleType) -> Callable[[Callable[[int, int, int, int], int]], Native]:
+    """`native` for functions that have the code of modules in them that are not beside this one."""
+    return lambda function: Native(function, *others)
 
 
 @native

@@ -1,41 +1,18 @@
-"""Winograd's F(2x2, 3x3) for convolutions 3x3 (Lavin & Gray, arXiv:1509.09308): 4 products instead of 9.
-
-Vectors are of 16 channels, in LLVM's own terms: compiled loops do not keep sums in registers. Four tiles of 2x2 outputs
-side by side are a group; rows and columns are those of the tiles of 4x4 that they come from:
-
-    U (K / 16, row, C, column, 16)            G g G^T of the weights
-    V (row, C / 16, group, tile, column, 16)  B^T d B of the inputs
-    D (row, K / 16, group, tile, column, 16)  A dy A^T of the gradients
-
-y = A^T (U V) A, summed over C, is made group by group, so that V stays in the first cache. The weights' gradient is
-G^T (V D) G, summed over tiles: some groups at a time, so that the sums are seldom read and written.
-"""
+"""What Winograd's loops are made of, in LLVM's own terms: compiled loops do not keep sums in registers."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
-from mpibow.kernels.compiled.command import Command, command, floats, native, together, words
-from mpibow.kernels.compiled.elementwise import clipped, masked
-from mpibow.ops import Conv2d
-from mpibow.ops.fused import ConvRelu
-
-FORMATS = Formats(("aBcd16b",), "aBcd16b", {"weight": "ABcd16b16a"})
 _I64, _F32 = ir.IntType(64), ir.FloatType()
 _VECTOR = ir.VectorType(_F32, 16)
 LINE = 64  # bytes of 16 channels
 BLOCK = 16 * LINE  # bytes of 16 lines: of weights one tap of 16 x 16 channels, of V and D one row of a group
-ROW = 128  # numbers that loops take at once: of 16 they would be unrolled, and one number at a time
-STRIP = 8  # groups that the weights' gradient takes at once
 
 
 def _at(builder: Any, address: Any, offset: int, kind: Any = _VECTOR) -> Any:
@@ -85,7 +62,9 @@ def _emit(count: int, generate: Any) -> Any:
 
 
 @intrinsic
-def _input(typing: Any, x: Any, v: Any, pitch: Any, step: Any, top: Any, bottom: Any, left: Any, right: Any) -> Any:
+def input_tiles(
+    typing: Any, x: Any, v: Any, pitch: Any, step: Any, top: Any, bottom: Any, left: Any, right: Any
+) -> Any:
     """v[row][tile][column] = B^T d B of the group whose upper left input is at x; bytes from row to row: pitch in x,
     step in v. Where top ... right is 0 there is padding on that side."""
 
@@ -120,7 +99,7 @@ def _input(typing: Any, x: Any, v: Any, pitch: Any, step: Any, top: Any, bottom:
 
 
 @intrinsic
-def _products(typing: Any, v: Any, u: Any, m: Any, blocks: Any) -> Any:
+def products(typing: Any, v: Any, u: Any, m: Any, blocks: Any) -> Any:
     """m[tile][2] of one row: the sum over C of v[tile][column] u[column], A^T applied to the columns."""
 
     def generate(context: Any, b: Any, v: Any, u: Any, m: Any, blocks: Any) -> None:
@@ -142,7 +121,7 @@ def _products(typing: Any, v: Any, u: Any, m: Any, blocks: Any) -> Any:
 
 
 @intrinsic
-def _output(typing: Any, m: Any, y: Any, pitch: Any) -> Any:
+def output_tiles(typing: Any, m: Any, y: Any, pitch: Any) -> Any:
     """The group's 2x8 outputs at y of m[row][tile][2]."""
 
     def generate(context: Any, b: Any, m: Any, y: Any, pitch: Any) -> None:
@@ -156,7 +135,7 @@ def _output(typing: Any, m: Any, y: Any, pitch: Any) -> Any:
 
 
 @intrinsic
-def _weights(typing: Any, g: Any, u: Any, step: Any, tap: Any) -> Any:
+def weight_tiles(typing: Any, g: Any, u: Any, step: Any, tap: Any) -> Any:
     """u[row][column] of the 3x3 taps at g, g + tap, ...: G g G^T; step: bytes from row to row in u."""
 
     def generate(context: Any, b: Any, g: Any, u: Any, step: Any, tap: Any) -> None:
@@ -178,7 +157,7 @@ def _weights(typing: Any, g: Any, u: Any, step: Any, tap: Any) -> Any:
 
 
 @intrinsic
-def _transpose(typing: Any, source: Any, target: Any) -> Any:
+def transpose(typing: Any, source: Any, target: Any) -> Any:
     """target (16, 16) = source^T."""
 
     def generate(context: Any, b: Any, source: Any, target: Any) -> None:
@@ -198,7 +177,7 @@ def _transpose(typing: Any, source: Any, target: Any) -> Any:
 
 
 @intrinsic
-def _gradient(typing: Any, dy: Any, d: Any, pitch: Any, step: Any) -> Any:
+def gradient_tiles(typing: Any, dy: Any, d: Any, pitch: Any, step: Any) -> Any:
     """d[row][tile][column] = A dy A^T of the group's 2x8 gradients; bytes from row to row: pitch in dy, step in d."""
 
     def generate(context: Any, b: Any, dy: Any, d: Any, pitch: Any, step: Any) -> None:
@@ -217,7 +196,7 @@ def _gradient(typing: Any, dy: Any, d: Any, pitch: Any, step: Any) -> Any:
 
 
 @intrinsic
-def _outer(typing: Any, v: Any, d: Any, m: Any, tiles: Any, first: Any) -> Any:
+def outer_products(typing: Any, v: Any, d: Any, m: Any, tiles: Any, first: Any) -> Any:
     """m (16, 16) = or, unless first, += the sum over tiles of v x d, one row and column of them."""
 
     def generate(context: Any, b: Any, v: Any, d: Any, m: Any, tiles: Any, first: Any) -> None:
@@ -238,7 +217,7 @@ def _outer(typing: Any, v: Any, d: Any, m: Any, tiles: Any, first: Any) -> Any:
 
 
 @intrinsic
-def _taps(typing: Any, m: Any, dw: Any) -> Any:
+def weight_taps(typing: Any, m: Any, dw: Any) -> Any:
     """The 3x3 taps of dw = G^T m G, from tap to tap and from one of m's 4x4 to the next BLOCK bytes."""
 
     def generate(context: Any, b: Any, m: Any, dw: Any) -> None:
@@ -255,161 +234,3 @@ def _taps(typing: Any, m: Any, dw: Any) -> Any:
                 _store(b, value, dw, (3 * r + s) * BLOCK)
 
     return _emit(2, generate)
-
-
-@native
-def convolve(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, w, y, u, v, m, n, C / 16, K / 16, h, w, back): y (n, K / 16, h, w, 16) of x (n, C / 16, h, w, 16).
-
-    w (K / 16, C / 16, 3, 3, 16 of C, 16 of K); back: C and K are the other way round in it, and its taps as well.
-    """
-    a = words(arguments, count)
-    x, w, y, u, v, m = a[0], a[1], a[2], a[3], a[4], a[5]
-    c, k, h, wide, back = a[7], a[8], a[9], a[10], a[11]
-    for block in range(k):
-        for part in range(c):
-            source = w + (block * c + part) * 9 * BLOCK
-            if back:
-                for tap in range(9):
-                    _transpose(w + ((part * k + block) * 9 + 8 - tap) * BLOCK, m + tap * BLOCK)
-                source = m
-            for lane in range(16):
-                _weights(source + lane * LINE, u + (block * c * 64 + part * 16 + lane) * 4 * LINE, c * 4 * BLOCK, BLOCK)
-    across, down, pitch = wide // 8, h // 2, wide * LINE
-    for group in range(a[6] * down * across):
-        rest, j = divmod(group, across)
-        n, i = divmod(rest, down)
-        for part in range(c):
-            at = x + (((n * c + part) * h + 2 * i - 1) * wide + 8 * j - 1) * LINE
-            _input(at, v + part * BLOCK, pitch, c * BLOCK, i, down - 1 - i, j, across - 1 - j)
-        for block in range(k):
-            for r in range(4):
-                _products(v + r * c * BLOCK, u + (block * 4 + r) * c * 4 * BLOCK, m + r * 8 * LINE, c)
-            _output(m, y + (((n * k + block) * h + 2 * i) * wide + 8 * j) * LINE, pitch)
-    return 0
-
-
-@native
-def differentiate(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, dy, dw, v, d, m, n, C / 16, K / 16, h, w): the gradient of the weights, laid out as they are."""
-    a = words(arguments, count)
-    x, dy, dw, v, d, m = a[0], a[1], a[2], a[3], a[4], a[5]
-    c, k, h, wide = a[7], a[8], a[9], a[10]
-    across, down, pitch = wide // 8, h // 2, wide * LINE
-    groups = a[6] * down * across
-    for start in range(0, groups, STRIP):
-        size = min(STRIP, groups - start)
-        for s in range(size):
-            rest, j = divmod(start + s, across)
-            n, i = divmod(rest, down)
-            for part in range(c):
-                at = x + (((n * c + part) * h + 2 * i - 1) * wide + 8 * j - 1) * LINE
-                to = v + (part * STRIP + s) * BLOCK
-                _input(at, to, pitch, c * STRIP * BLOCK, i, down - 1 - i, j, across - 1 - j)
-            for block in range(k):
-                at = dy + (((n * k + block) * h + 2 * i) * wide + 8 * j) * LINE
-                _gradient(at, d + (block * STRIP + s) * BLOCK, pitch, k * STRIP * BLOCK)
-        for r in range(4):
-            for j in range(4):
-                for block in range(k):
-                    for part in range(c):
-                        left = v + (r * c + part) * STRIP * BLOCK + j * LINE
-                        right = d + (r * k + block) * STRIP * BLOCK + j * LINE
-                        _outer(left, right, m + ((block * c + part) * 16 + 4 * r + j) * BLOCK, 4 * size, start == 0)
-    for pair in range(c * k):
-        for lane in range(16):
-            _taps(m + pair * 16 * BLOCK + lane * LINE, dw + pair * 9 * BLOCK + lane * LINE)
-    return 0
-
-
-def fits(op: Conv2d, shapes: Shapes) -> bool:
-    """Whether this is faster than oneDNN's convolution, as measured: enough tiles must share the weights' transform."""
-    n, c, h, w = shapes.x[0]
-    plain = (op.kernel, op.stride, op.padding, op.dilation) == ((3, 3), (1, 1), (1, 1), (1, 1))
-    whole = c % 16 == op.channels % 16 == h % 2 == w % 8 == 0
-    return plain and whole and op.groups == 1 and max(c, op.channels) <= 256 and n * h * w >= 64
-
-
-def _extents(shapes: Shapes) -> tuple[int, int, int, int, int]:
-    n, c, h, w = shapes.x[0]
-    return n, c // 16, shapes.y[1] // 16, h, w
-
-
-@native
-def _finish(arguments: int, _: int, count: int, __: int) -> int:
-    """(y, bias, n, K / 16, 16 h w, relu): y += bias, and its negative values to 0 where relu."""
-    a = words(arguments, count)
-    n, blocks, size, relu = a[2], a[3], a[4], a[5]
-    bias, row, zero = floats(a[1], blocks * 16), np.empty(ROW, np.float32), np.float32(0)
-    for image in range(n):
-        for block in range(blocks):
-            y = floats(a[0] + (image * blocks + block) * size * 4, size)
-            for j in range(ROW):
-                row[j] = bias[block * 16 + j % 16]
-            for start in range(0, size, ROW):
-                for j in range(ROW):
-                    value = y[start + j] + row[j]
-                    y[start + j] = value if value > zero or not relu else zero
-    return 0
-
-
-@native
-def _bias_gradient(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, dbias, n, K / 16, 16 h w): dbias = the sums of dy."""
-    a = words(arguments, count)
-    n, blocks, size = a[2], a[3], a[4]
-    sums, row = floats(a[1], blocks * 16), np.empty(ROW, np.float32)
-    for block in range(blocks):
-        for j in range(ROW):
-            row[j] = 0
-        for image in range(n):
-            dy = floats(a[0] + (image * blocks + block) * size * 4, size)
-            for start in range(0, size, ROW):
-                for j in range(ROW):
-                    row[j] += dy[start + j]
-        for lane in range(16):
-            total = np.float32(0)
-            for j in range(lane, ROW, 16):
-                total += row[j]
-            sums[block * 16 + lane] = total
-    return 0
-
-
-def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
-    n, c, k, h, w = _extents(shapes)
-    u, row = (c * k * 16 * BLOCK // 4,), BLOCK // 4
-    forward: dict[str, Spec] = {"u": (u, FLOAT), "v": ((c * 4 * row,), FLOAT), "m": ((2 * row,), FLOAT)}
-    if not shapes.training:
-        return Buffers(forward=forward)
-    v, d = (STRIP * c * 4 * row,), (STRIP * k * 4 * row,)
-    backward: dict[str, Spec] = {"u": (u, FLOAT), "v": (v, FLOAT), "d": (d, FLOAT), "m": ((9 * row,), FLOAT)}
-    if isinstance(op, ConvRelu):
-        backward["dz"] = ((n * k * 16 * h * w,), FLOAT)
-    return Buffers(forward=forward, backward=backward)
-
-
-def forward(call: Call) -> Run:
-    u, v, m = (call.scratch[key] for key in "uvm")
-    n, c, k, h, w = _extents(call.shapes)
-    relu, bias = isinstance(call.op, ConvRelu), call.w.get("bias")
-    runs = [command(convolve, call.x[0], call.w["weight"], call.y, u, v, m, n, c, k, h, w, 0)]
-    if bias is not None:
-        runs.append(command(_finish, call.y, bias, n, k, 16 * h * w, relu))
-    elif relu:
-        runs.append(command(clipped, call.y, call.y, call.y.size, math.inf))
-    return together(runs)
-
-
-def backward(call: Call) -> Run:
-    n, c, k, h, w = _extents(call.shapes)
-    u, v, d, m = (call.scratch[key] for key in "uvdm")
-    runs, dy = list[Command](), call.dy
-    if isinstance(call.op, ConvRelu):
-        dy = call.scratch["dz"]
-        runs.append(command(masked, call.dy, call.y, dy, dy.size))
-    if "bias" in call.dw:
-        runs.append(command(_bias_gradient, dy, call.dw["bias"], n, k, 16 * h * w))
-    runs.append(command(differentiate, call.x[0], dy, call.dw["weight"], v, d, u, n, c, k, h, w))
-    if call.dx[0] is not None:
-        runs.append(command(convolve, dy, call.w["weight"], call.dx[0], u, d, m, n, k, c, h, w, 1))
-    return together(runs)
