@@ -128,7 +128,7 @@ def test_winograd_is_for_shapes_that_it_covers_and_is_faster_on() -> None:
                       (4, 512, 16, 8, 8))
     )  # fmt: skip
     shapes = Shapes(((4, 16, 8, 8),), (4, 16, 8, 8), training=True)
-    other = [((5, 5), (1, 1), (2, 2)), ((3, 3), (2, 2), (1, 1)), ((3, 3), (1, 1), (0, 0))]
+    other = [((5, 5), (1, 1), (1, 1)), ((3, 3), (2, 2), (1, 1)), ((3, 3), (1, 1), (0, 0))]
     assert not any(winograd.fits(ops.Conv2d(16, *window, False, INITIAL), shapes) for window in other)
     assert not winograd.fits(ops.Conv2d(16, (3, 3), (1, 1), (1, 1), False, INITIAL, 2), shapes)
     assert not winograd.fits(ops.Conv2d(16, (3, 3), (1, 1), (1, 1), False, INITIAL, 1, (2, 2)), shapes)

@@ -19,8 +19,7 @@ from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
 from mpibow.kernels.compiled.command import Command, command, together
 from mpibow.kernels.compiled.elementwise import clipped, masked
-from mpibow.kernels.onednn.winograd.loops import STRIP, bias_gradient, convolve, differentiate, finish
-from mpibow.kernels.onednn.winograd.tiles import BLOCK
+from mpibow.kernels.onednn.winograd.loops import STRIP, bias_gradient, convolve, differentiate, finish, scatter
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvRelu
 
@@ -29,52 +28,61 @@ FORMATS = Formats(("aBcd16b",), "aBcd16b", {"weight": "ABcd16b16a"})
 
 def fits(op: Conv2d, shapes: Shapes) -> bool:
     """Whether this is faster than oneDNN's convolution, as measured: enough tiles must share the weights' transform."""
-    n, c, h, w = shapes.x[0]
-    plain = (op.kernel, op.stride, op.padding, op.dilation) == ((3, 3), (1, 1), (1, 1), (1, 1))
-    whole = c % 16 == op.channels % 16 == h % 2 == w % 8 == 0
-    return plain and whole and op.groups == 1 and max(c, op.channels) <= 256 and n * h * w >= 64
+    (n, c), (high, wide) = shapes.x[0][:2], shapes.y[2:]
+    plain = (op.stride, op.dilation, op.groups) == ((1, 1), (1, 1), 1)
+    window = (op.kernel, op.padding) in (((3, 3), (1, 1)), ((5, 5), (0, 0)), ((5, 5), (2, 2)))
+    whole = c % 16 == op.channels % 16 == high % 2 == wide % 8 == 0
+    return plain and window and whole and max(c, op.channels) <= 256 and n * high * wide >= 64
 
 
-def _extents(shapes: Shapes) -> tuple[int, int, int, int, int]:
+def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> tuple[int, int, int, int, int, int, int]:
+    """n, C / 16, K / 16, h, w, taps, padding."""
+    conv = op.conv if isinstance(op, ConvRelu) else op
     n, c, h, w = shapes.x[0]
-    return n, c // 16, shapes.y[1] // 16, h, w
+    return n, c // 16, conv.channels // 16, h, w, conv.kernel[0], conv.padding[0]
 
 
 def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
-    n, c, k, h, w = _extents(shapes)
-    u, row = (c * k * 16 * BLOCK // 4,), BLOCK // 4
-    forward: dict[str, Spec] = {"u": (u, FLOAT), "v": ((c * 4 * row,), FLOAT), "m": ((2 * row,), FLOAT)}
+    _, c, k, _, _, taps, _ = _extents(op, shapes)
+    size, line = taps + 1, 16
+    group = 4 * size * size * line
+    u = (c * k * size * size * 16 * line,)
+    forward: dict[str, Spec] = {"u": (u, FLOAT), "v": ((c * group,), FLOAT), "m": ((8 * size * line,), FLOAT)}
     if not shapes.training:
         return Buffers(forward=forward)
-    v, d = (STRIP * c * 4 * row,), (STRIP * k * 4 * row,)
-    backward: dict[str, Spec] = {"u": (u, FLOAT), "v": (v, FLOAT), "d": (d, FLOAT), "m": ((9 * row,), FLOAT)}
+    v, d, m = (STRIP * c * group,), (STRIP * k * group,), (taps * taps * 16 * line,)
+    backward: dict[str, Spec] = {"u": (u, FLOAT), "v": (v, FLOAT), "d": (d, FLOAT), "m": (m, FLOAT)}
     if isinstance(op, ConvRelu):
-        backward["dz"] = ((n * k * 16 * h * w,), FLOAT)
+        backward["dz"] = ((math.prod(shapes.y),), FLOAT)
     return Buffers(forward=forward, backward=backward)
 
 
 def forward(call: Call) -> Run:
     u, v, m = (call.scratch[key] for key in "uvm")
-    n, c, k, h, w = _extents(call.shapes)
-    relu, bias = isinstance(call.op, ConvRelu), call.w.get("bias")
-    runs = [command(convolve, call.x[0], call.w["weight"], call.y, u, v, m, n, c, k, h, w, 0)]
+    extents, relu, bias = _extents(call.op, call.shapes), isinstance(call.op, ConvRelu), call.w.get("bias")
+    runs = [command(convolve, call.x[0], call.w["weight"], call.y, u, v, m, *extents)]
     if bias is not None:
-        runs.append(command(finish, call.y, bias, n, k, 16 * h * w, relu))
+        runs.append(command(finish, call.y, bias, *_planes(call.shapes), relu))
     elif relu:
         runs.append(command(clipped, call.y, call.y, call.y.size, math.inf))
     return together(runs)
 
 
 def backward(call: Call) -> Run:
-    n, c, k, h, w = _extents(call.shapes)
     u, v, d, m = (call.scratch[key] for key in "uvdm")
-    runs, dy = list[Command](), call.dy
+    extents, runs, dy = _extents(call.op, call.shapes), list[Command](), call.dy
     if isinstance(call.op, ConvRelu):
         dy = call.scratch["dz"]
         runs.append(command(masked, call.dy, call.y, dy, dy.size))
     if "bias" in call.dw:
-        runs.append(command(bias_gradient, dy, call.dw["bias"], n, k, 16 * h * w))
-    runs.append(command(differentiate, call.x[0], dy, call.dw["weight"], v, d, u, n, c, k, h, w))
+        runs.append(command(bias_gradient, dy, call.dw["bias"], *_planes(call.shapes)))
+    runs.append(command(differentiate, call.x[0], dy, call.dw["weight"], v, d, u, *extents))
     if call.dx[0] is not None:
-        runs.append(command(convolve, dy, call.w["weight"], call.dx[0], u, d, m, n, k, c, h, w, 1))
+        runs.append(command(scatter, dy, call.w["weight"], call.dx[0], u, d, m, *extents))
     return together(runs)
+
+
+def _planes(shapes: Shapes) -> tuple[int, int, int]:
+    """n, K / 16, 16 h w of the outputs."""
+    n, k, h, w = shapes.y
+    return n, k // 16, 16 * h * w

@@ -1,14 +1,21 @@
-"""Winograd's loops over groups of tiles, and the passes over a whole gradient or output beside them."""
+"""Winograd's loops over groups of tiles, and the passes over a whole gradient or output beside them.
+
+C and K count blocks of 16 channels here: x (n, C, h, w, 16), w (K, C, taps, taps, 16 of C, 16 of K), and
+y (n, K, h', w', 16) with h' = h + 2 padding - taps + 1.
+"""
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 
 from mpibow.kernels.compiled.command import floats, native_with, words
-from mpibow.kernels.onednn.winograd import tiles
+from mpibow.kernels.onednn.winograd import tiles, transforms
 from mpibow.kernels.onednn.winograd.tiles import (
     BLOCK,
     LINE,
+    add_tiles,
+    back_products,
     gradient_tiles,
     input_tiles,
     outer_products,
@@ -17,79 +24,111 @@ from mpibow.kernels.onednn.winograd.tiles import (
     transpose,
     weight_taps,
     weight_tiles,
-)  # fmt: skip
+)
 
-native = native_with(tiles)
+native = native_with(tiles, transforms)
 ROW = 128  # numbers that loops take at once: of 16 they would be unrolled, and one number at a time
 STRIP = 8  # groups that the weights' gradient takes at once
 
 
+@numba.njit(inline="always")
+def _place(group: int, down: int, across: int) -> tuple[int, int, int]:
+    """The group's image, row and column."""
+    rest, j = divmod(group, across)
+    n, i = divmod(rest, down)
+    return n, i, j
+
+
 @native
 def convolve(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, w, y, u, v, m, n, C / 16, K / 16, h, w, back): y (n, K / 16, h, w, 16) of x (n, C / 16, h, w, 16).
-
-    w (K / 16, C / 16, 3, 3, 16 of C, 16 of K); back: C and K are the other way round in it, and its taps as well.
-    """
+    """(x, w, y, u, v, m, n, C, K, h, w, taps, padding): y of x."""
     a = words(arguments, count)
     x, w, y, u, v, m = a[0], a[1], a[2], a[3], a[4], a[5]
-    c, k, h, wide, back = a[7], a[8], a[9], a[10], a[11]
+    c, k, h, wide, taps, padding = a[7], a[8], a[9], a[10], a[11], a[12]
+    size, high, broad, inner = taps + 1, h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
+    group, row = 4 * size * LINE, c * size * BLOCK  # bytes of one row: of V and a block, and of U
     for block in range(k):
         for part in range(c):
-            source = w + (block * c + part) * 9 * BLOCK
-            if back:
-                for tap in range(9):
-                    transpose(w + ((part * k + block) * 9 + 8 - tap) * BLOCK, m + tap * BLOCK)
-                source = m
             for lane in range(16):
-                weight_tiles(
-                    source + lane * LINE, u + (block * c * 64 + part * 16 + lane) * 4 * LINE, c * 4 * BLOCK, BLOCK
-                )
-    across, down, pitch = wide // 8, h // 2, wide * LINE
-    for group in range(a[6] * down * across):
-        rest, j = divmod(group, across)
-        n, i = divmod(rest, down)
+                to = u + block * size * row + (part * 16 + lane) * size * LINE
+                weight_tiles(taps, w + (block * c + part) * taps * taps * BLOCK + lane * LINE, to, row)
+    across, down = broad // 8, high // 2
+    for each in range(a[6] * down * across):
+        n, i, j = _place(each, down, across)
+        top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
         for part in range(c):
-            at = x + (((n * c + part) * h + 2 * i - 1) * wide + 8 * j - 1) * LINE
-            input_tiles(at, v + part * BLOCK, pitch, c * BLOCK, i, down - 1 - i, j, across - 1 - j)
+            at = x + (((n * c + part) * h + 2 * i - padding) * wide + 8 * j - padding) * LINE
+            input_tiles(taps, at, v + part * group, wide * LINE, c * group, top, bottom, left, right)
         for block in range(k):
-            for r in range(4):
-                products(v + r * c * BLOCK, u + (block * 4 + r) * c * 4 * BLOCK, m + r * 8 * LINE, c)
-            output_tiles(m, y + (((n * k + block) * h + 2 * i) * wide + 8 * j) * LINE, pitch)
+            for r in range(size):
+                products(taps, v + r * c * group, u + (block * size + r) * row, m + r * 8 * LINE, group, c)
+            output_tiles(taps, m, y + (((n * k + block) * high + 2 * i) * broad + 8 * j) * LINE, broad * LINE)
     return 0
 
 
 @native
 def differentiate(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, dy, dw, v, d, m, n, C / 16, K / 16, h, w): the gradient of the weights, laid out as they are."""
+    """(x, dy, dw, v, d, m, n, C, K, h, w, taps, padding): the gradient of the weights, laid out as they are."""
     a = words(arguments, count)
     x, dy, dw, v, d, m = a[0], a[1], a[2], a[3], a[4], a[5]
-    c, k, h, wide = a[7], a[8], a[9], a[10]
-    across, down, pitch = wide // 8, h // 2, wide * LINE
+    c, k, h, wide, taps, padding = a[7], a[8], a[9], a[10], a[11], a[12]
+    size, high, broad, inner = taps + 1, h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
+    group, strip, area = 4 * size * LINE, STRIP * 4 * size * LINE, size * size
+    across, down = broad // 8, high // 2
     groups = a[6] * down * across
     for start in range(0, groups, STRIP):
-        size = min(STRIP, groups - start)
-        for s in range(size):
-            rest, j = divmod(start + s, across)
-            n, i = divmod(rest, down)
+        some = min(STRIP, groups - start)
+        for s in range(some):
+            n, i, j = _place(start + s, down, across)
+            top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
             for part in range(c):
-                at = x + (((n * c + part) * h + 2 * i - 1) * wide + 8 * j - 1) * LINE
-                to = v + (part * STRIP + s) * BLOCK
-                input_tiles(at, to, pitch, c * STRIP * BLOCK, i, down - 1 - i, j, across - 1 - j)
+                at = x + (((n * c + part) * h + 2 * i - padding) * wide + 8 * j - padding) * LINE
+                to = v + part * strip + s * group
+                input_tiles(taps, at, to, wide * LINE, c * strip, top, bottom, left, right)
             for block in range(k):
-                at = dy + (((n * k + block) * h + 2 * i) * wide + 8 * j) * LINE
-                gradient_tiles(at, d + (block * STRIP + s) * BLOCK, pitch, k * STRIP * BLOCK)
-        for r in range(4):
-            for j in range(4):
+                at = dy + (((n * k + block) * high + 2 * i) * broad + 8 * j) * LINE
+                gradient_tiles(taps, at, d + block * strip + s * group, broad * LINE, k * strip)
+        for r in range(size):
+            for j in range(size):
                 for block in range(k):
                     for part in range(c):
-                        left = v + (r * c + part) * STRIP * BLOCK + j * LINE
-                        right = d + (r * k + block) * STRIP * BLOCK + j * LINE
-                        outer_products(
-                            left, right, m + ((block * c + part) * 16 + 4 * r + j) * BLOCK, 4 * size, start == 0
-                        )
+                        left = v + (r * c + part) * strip + j * LINE
+                        right = d + (r * k + block) * strip + j * LINE
+                        to = m + ((block * c + part) * area + size * r + j) * BLOCK
+                        outer_products(taps, left, right, to, 4 * some, start == 0)
     for pair in range(c * k):
         for lane in range(16):
-            weight_taps(m + pair * 16 * BLOCK + lane * LINE, dw + pair * 9 * BLOCK + lane * LINE)
+            weight_taps(taps, m + pair * area * BLOCK + lane * LINE, dw + pair * taps * taps * BLOCK + lane * LINE)
+    return 0
+
+
+@native
+def scatter(arguments: int, _: int, count: int, __: int) -> int:
+    """(dy, w, dx, u, d, m, n, C, K, h, w, taps, padding): the gradient of the inputs, dx, of h by w."""
+    a = words(arguments, count)
+    dy, w, dx, u, d, m = a[0], a[1], a[2], a[3], a[4], a[5]
+    c, k, h, wide, taps, padding = a[7], a[8], a[9], a[10], a[11], a[12]
+    size, high, broad, inner = taps + 1, h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
+    group, row = 4 * size * LINE, k * size * BLOCK  # bytes of one row: of D and a block, and of U
+    for block in range(k):
+        for part in range(c):
+            transpose(taps, w + (block * c + part) * taps * taps * BLOCK, m)
+            for lane in range(16):
+                weight_tiles(taps, m + lane * LINE, u + part * size * row + (block * 16 + lane) * size * LINE, row)
+    floats(dx, a[6] * c * h * wide * 16)[:] = 0
+    across, down = broad // 8, high // 2
+    for each in range(a[6] * down * across):
+        n, i, j = _place(each, down, across)
+        top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
+        for block in range(k):
+            at = dy + (((n * k + block) * high + 2 * i) * broad + 8 * j) * LINE
+            gradient_tiles(taps, at, d + block * group, broad * LINE, k * group)
+        for part in range(c):
+            for r in range(size):
+                to = m + r * (size + 6) * LINE
+                back_products(taps, d + r * k * group, u + (part * size + r) * row, to, group, k)
+            to = dx + (((n * c + part) * h + 2 * i - padding) * wide + 8 * j - padding) * LINE
+            add_tiles(taps, m, to, wide * LINE, top, bottom, left, right)
     return 0
 
 

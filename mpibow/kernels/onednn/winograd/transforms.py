@@ -1,0 +1,129 @@
+"""Winograd's transforms of 2 outputs by 3 or 5 taps: matrices of constants, and code that multiplies by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import reduce
+from typing import Any
+
+from llvmlite import ir
+
+F32 = ir.FloatType()
+VECTOR = ir.VectorType(F32, 16)
+
+Matrix = tuple[tuple[Fraction, ...], ...]
+Term = tuple[Fraction, Any]  # a factor and a vector
+
+
+@dataclass(frozen=True)
+class Transforms:
+    """F(2, r): y = A^T (G g * B^T d) for r taps g and the r + 1 inputs d of 2 outputs y; * is number by number."""
+
+    into: Matrix  # B^T (r + 1, r + 1)
+    spread: Matrix  # G (r + 1, r)
+    out: Matrix  # A^T (2, r + 1)
+
+    @property
+    def taps(self) -> int:
+        return len(self.spread[0])
+
+    @property
+    def size(self) -> int:
+        """Of a tile of inputs."""
+        return len(self.spread)
+
+
+def transposed(matrix: Matrix) -> Matrix:
+    return tuple(zip(*matrix, strict=True))
+
+
+def at_points(*points: Fraction) -> Transforms:
+    """The transforms that evaluate polynomials at `points` and at infinity (Toom and Cook; Lavin & Gray,
+    arXiv:1509.09308)."""
+    one, zero = Fraction(1), Fraction(0)
+    into, spread = list[tuple[Fraction, ...]](), list[tuple[Fraction, ...]]()
+    for point in points:
+        others = [other for other in points if other != point]
+        value = reduce(lambda product, other: product * (point - other), others, one)
+        sign = one if value > 0 or point else -one  # that of point 0 costs nothing there
+        into.append((*(sign * factor for factor in _product(others)), zero))
+        spread.append(tuple(sign * point**power / value for power in range(len(points))))
+    into.append(_product(points))
+    spread.append((*(zero for _ in points[1:]), one))
+    return Transforms(tuple(into), tuple(spread), ((*(one for _ in points), zero), (*points, one)))
+
+
+def _product(roots: Any) -> tuple[Fraction, ...]:
+    """The coefficients of the polynomial that has these roots, the lowest power's first."""
+    factors = [Fraction(1)]
+    for root in roots:
+        factors = [below - root * here for below, here in zip([0, *factors], [*factors, 0], strict=True)]
+    return tuple(Fraction(factor) for factor in factors)
+
+
+# By taps. Points in pairs +-a share their work; those of 5 taps lose a quarter of the digits that 0, +-1, +-2 lose.
+TRANSFORMS = {
+    3: at_points(Fraction(0), Fraction(1), Fraction(-1)),
+    5: at_points(Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(3, 2), Fraction(-3, 2)),
+}
+
+
+def multiply(b: Any, matrix: Matrix, lines: list[Any]) -> list[Any]:
+    """The code of matrix @ lines. Rows that differ by signs only, and columns, are those of points +-a: what they
+    share is computed once."""
+    matrix, lines = _folded(b, matrix, lines)
+    products: list[Any] = []
+    while len(products) < len(matrix):
+        row = matrix[len(products)]
+        terms = [(factor, line) for factor, line in zip(row, lines, strict=True) if factor]
+        twin = matrix[len(products) + 1] if len(products) + 1 < len(matrix) else ()
+        if len(terms) > 2 and [abs(factor) for factor in twin] == [abs(factor) for factor in row]:
+            pairs = [pair for pair in zip(row, twin, lines, strict=True) if pair[0]]
+            even = _sum(b, [(mine, line) for mine, other, line in pairs if mine == other])
+            odd = _sum(b, [(mine, line) for mine, other, line in pairs if mine != other])
+            products += [_value(b, _sum(b, [even, odd])), _value(b, _sum(b, [even, (-odd[0], odd[1])]))]
+        else:
+            products.append(_value(b, _sum(b, terms)))
+    return products
+
+
+def _folded(b: Any, matrix: Matrix, lines: list[Any]) -> tuple[Matrix, list[Any]]:
+    """Neighbours that are always added to or always subtracted from each other become their sum and difference, where
+    there are rows enough for that to save anything."""
+    columns, lines = list(transposed(matrix)), list(lines)
+    for j in range(len(columns) - 1 if len(matrix) > 2 else 0):
+        first, second = columns[j : j + 2]
+        equal = [x == y != 0 for x, y in zip(first, second, strict=True)]
+        opposed = [x == -y != 0 for x, y in zip(first, second, strict=True)]
+        if any(equal) and any(opposed) and [abs(x) for x in first] == [abs(y) for y in second]:
+            columns[j] = tuple(x if same else Fraction(0) for x, same in zip(first, equal, strict=True))
+            columns[j + 1] = tuple(x if other else Fraction(0) for x, other in zip(first, opposed, strict=True))
+            lines[j : j + 2] = b.fadd(*lines[j : j + 2]), b.fsub(*lines[j : j + 2])
+    return transposed(tuple(columns)), lines
+
+
+def _sum(b: Any, terms: list[Term]) -> Term:
+    """One term's factor is kept apart, so that it costs no product: 1, or else the smallest."""
+    first = max(range(len(terms)), key=lambda i: (terms[i][0] == 1, -abs(terms[i][0]), terms[i][0], -i))
+    scale, total = terms[first]
+    for i, (factor, line) in enumerate(terms):
+        if i != first:
+            total = _add(b, total, factor / scale, line)
+    return scale, total
+
+
+def _add(b: Any, total: Any, factor: Fraction, line: Any) -> Any:
+    if abs(factor) == 1:
+        return (b.fadd if factor == 1 else b.fsub)(total, line)
+    product = b.fmul(_constant(factor), line, flags=("contract",))
+    return b.fadd(total, product, flags=("contract",))
+
+
+def _value(b: Any, term: Term) -> Any:
+    factor, line = term
+    return line if factor == 1 else b.fmul(_constant(factor), line)
+
+
+def _constant(factor: Fraction) -> Any:
+    return ir.Constant(VECTOR, [float(factor)] * 16)
