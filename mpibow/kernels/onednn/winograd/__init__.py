@@ -18,8 +18,8 @@ import math
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
 from mpibow.kernels.compiled.command import Command, command, together
-from mpibow.kernels.compiled.elementwise import clipped, masked
-from mpibow.kernels.onednn.winograd.loops import STRIP, bias_gradient, convolve, differentiate, finish, scatter
+from mpibow.kernels.compiled.elementwise import masked
+from mpibow.kernels.onednn.winograd.loops import STRIP, convolve, differentiate, scatter
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvRelu
 
@@ -47,7 +47,7 @@ def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
     size, line = taps + 1, 16
     group = 4 * size * size * line
     u = (c * k * size * size * 16 * line,)
-    forward: dict[str, Spec] = {"u": (u, FLOAT), "v": ((c * group,), FLOAT), "m": ((8 * size * line,), FLOAT)}
+    forward: dict[str, Spec] = {"u": (u, FLOAT), "v": ((c * group,), FLOAT), "m": (((8 * size + 1) * line,), FLOAT)}
     if not shapes.training:
         return Buffers(forward=forward)
     v, d, m = (STRIP * c * group,), (STRIP * k * group,), (taps * taps * 16 * line,)
@@ -59,13 +59,9 @@ def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
 
 def forward(call: Call) -> Run:
     u, v, m = (call.scratch[key] for key in "uvm")
-    extents, relu, bias = _extents(call.op, call.shapes), isinstance(call.op, ConvRelu), call.w.get("bias")
-    runs = [command(convolve, call.x[0], call.w["weight"], call.y, u, v, m, *extents)]
-    if bias is not None:
-        runs.append(command(finish, call.y, bias, *_planes(call.shapes), relu))
-    elif relu:
-        runs.append(command(clipped, call.y, call.y, call.y.size, math.inf))
-    return together(runs)
+    bias, relu = call.w.get("bias", 0), isinstance(call.op, ConvRelu)
+    extents = _extents(call.op, call.shapes)
+    return command(convolve, call.x[0], call.w["weight"], bias, call.y, relu, u, v, m, *extents)
 
 
 def backward(call: Call) -> Run:
@@ -74,15 +70,8 @@ def backward(call: Call) -> Run:
     if isinstance(call.op, ConvRelu):
         dy = call.scratch["dz"]
         runs.append(command(masked, call.dy, call.y, dy, dy.size))
-    if "bias" in call.dw:
-        runs.append(command(bias_gradient, dy, call.dw["bias"], *_planes(call.shapes)))
-    runs.append(command(differentiate, call.x[0], dy, call.dw["weight"], v, d, u, *extents))
+    dw, db = call.dw["weight"], call.dw.get("bias", 0)
+    runs.append(command(differentiate, call.x[0], dy, dw, db, v, d, u, *extents))
     if call.dx[0] is not None:
         runs.append(command(scatter, dy, call.w["weight"], call.dx[0], u, d, m, *extents))
     return together(runs)
-
-
-def _planes(shapes: Shapes) -> tuple[int, int, int]:
-    """n, K / 16, 16 h w of the outputs."""
-    n, k, h, w = shapes.y
-    return n, k // 16, 16 * h * w

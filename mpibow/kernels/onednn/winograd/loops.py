@@ -1,4 +1,4 @@
-"""Winograd's loops over groups of tiles, and the passes over a whole gradient or output beside them.
+"""Winograd's loops over groups of tiles.
 
 C and K count blocks of 16 channels here: x (n, C, h, w, 16), w (K, C, taps, taps, 16 of C, 16 of K), and
 y (n, K, h', w', 16) with h' = h + 2 padding - taps + 1.
@@ -7,7 +7,6 @@ y (n, K, h', w', 16) with h' = h + 2 padding - taps + 1.
 from __future__ import annotations
 
 import numba
-import numpy as np
 
 from mpibow.kernels.compiled.command import floats, native_with, words
 from mpibow.kernels.onednn.winograd import tiles, transforms
@@ -27,7 +26,6 @@ from mpibow.kernels.onednn.winograd.tiles import (
 )
 
 native = native_with(tiles, transforms)
-ROW = 128  # numbers that loops take at once: of 16 they would be unrolled, and one number at a time
 STRIP = 8  # groups that the weights' gradient takes at once
 
 
@@ -41,19 +39,21 @@ def _place(group: int, down: int, across: int) -> tuple[int, int, int]:
 
 @native
 def convolve(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, w, y, u, v, m, n, C, K, h, w, taps, padding): y of x."""
+    """(x, w, bias, y, relu, u, v, m, n, C, K, h, w, taps, padding): y of x; bias may be 0, for none."""
     a = words(arguments, count)
-    x, w, y, u, v, m = a[0], a[1], a[2], a[3], a[4], a[5]
-    c, k, h, wide, taps, padding = a[7], a[8], a[9], a[10], a[11], a[12]
+    x, w, bias, y, relu, u, v, m = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
+    images, c, k, h, wide, taps, padding = a[8], a[9], a[10], a[11], a[12], a[13], a[14]
     size, high, broad, inner = taps + 1, h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
     group, row = 4 * size * LINE, c * size * BLOCK  # bytes of one row: of V and a block, and of U
+    none = m + 8 * size * LINE
+    floats(none, 16)[:] = 0
     for block in range(k):
         for part in range(c):
             for lane in range(16):
                 to = u + block * size * row + (part * 16 + lane) * size * LINE
                 weight_tiles(taps, w + (block * c + part) * taps * taps * BLOCK + lane * LINE, to, row)
     across, down = broad // 8, high // 2
-    for each in range(a[6] * down * across):
+    for each in range(images * down * across):
         n, i, j = _place(each, down, across)
         top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
         for part in range(c):
@@ -62,20 +62,23 @@ def convolve(arguments: int, _: int, count: int, __: int) -> int:
         for block in range(k):
             for r in range(size):
                 products(taps, v + r * c * group, u + (block * size + r) * row, m + r * 8 * LINE, group, c)
-            output_tiles(taps, m, y + (((n * k + block) * high + 2 * i) * broad + 8 * j) * LINE, broad * LINE)
+            to = y + (((n * k + block) * high + 2 * i) * broad + 8 * j) * LINE
+            output_tiles(taps, m, to, broad * LINE, bias + block * LINE if bias else none, relu)
     return 0
 
 
 @native
 def differentiate(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, dy, dw, v, d, m, n, C, K, h, w, taps, padding): the gradient of the weights, laid out as they are."""
+    """(x, dy, dw, db, v, d, m, n, C, K, h, w, taps, padding): dw, laid out as w is, and db, which may be 0, for none."""
     a = words(arguments, count)
-    x, dy, dw, v, d, m = a[0], a[1], a[2], a[3], a[4], a[5]
-    c, k, h, wide, taps, padding = a[7], a[8], a[9], a[10], a[11], a[12]
+    x, dy, dw, db, v, d, m = a[0], a[1], a[2], a[3], a[4], a[5], a[6]
+    images, c, k, h, wide, taps, padding = a[7], a[8], a[9], a[10], a[11], a[12], a[13]
     size, high, broad, inner = taps + 1, h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
     group, strip, area = 4 * size * LINE, STRIP * 4 * size * LINE, size * size
     across, down = broad // 8, high // 2
-    groups = a[6] * down * across
+    groups = images * down * across
+    if db:
+        floats(db, k * 16)[:] = 0
     for start in range(0, groups, STRIP):
         some = min(STRIP, groups - start)
         for s in range(some):
@@ -87,7 +90,8 @@ def differentiate(arguments: int, _: int, count: int, __: int) -> int:
                 input_tiles(taps, at, to, wide * LINE, c * strip, top, bottom, left, right)
             for block in range(k):
                 at = dy + (((n * k + block) * high + 2 * i) * broad + 8 * j) * LINE
-                gradient_tiles(taps, at, d + block * strip + s * group, broad * LINE, k * strip)
+                to = d + block * strip + s * group
+                gradient_tiles(taps, at, to, broad * LINE, k * strip, db + block * LINE if db else dw)
         for r in range(size):
             for j in range(size):
                 for block in range(k):
@@ -104,10 +108,10 @@ def differentiate(arguments: int, _: int, count: int, __: int) -> int:
 
 @native
 def scatter(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, w, dx, u, d, m, n, C, K, h, w, taps, padding): the gradient of the inputs, dx, of h by w."""
+    """(dy, w, dx, u, d, m, n, C, K, h, w, taps, padding): the gradient of the inputs."""
     a = words(arguments, count)
     dy, w, dx, u, d, m = a[0], a[1], a[2], a[3], a[4], a[5]
-    c, k, h, wide, taps, padding = a[7], a[8], a[9], a[10], a[11], a[12]
+    images, c, k, h, wide, taps, padding = a[6], a[7], a[8], a[9], a[10], a[11], a[12]
     size, high, broad, inner = taps + 1, h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
     group, row = 4 * size * LINE, k * size * BLOCK  # bytes of one row: of D and a block, and of U
     for block in range(k):
@@ -115,58 +119,17 @@ def scatter(arguments: int, _: int, count: int, __: int) -> int:
             transpose(taps, w + (block * c + part) * taps * taps * BLOCK, m)
             for lane in range(16):
                 weight_tiles(taps, m + lane * LINE, u + part * size * row + (block * 16 + lane) * size * LINE, row)
-    floats(dx, a[6] * c * h * wide * 16)[:] = 0
     across, down = broad // 8, high // 2
-    for each in range(a[6] * down * across):
+    for each in range(images * down * across):
         n, i, j = _place(each, down, across)
         top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
         for block in range(k):
             at = dy + (((n * k + block) * high + 2 * i) * broad + 8 * j) * LINE
-            gradient_tiles(taps, at, d + block * group, broad * LINE, k * group)
+            gradient_tiles(taps, at, d + block * group, broad * LINE, k * group, m)
         for part in range(c):
             for r in range(size):
                 to = m + r * (size + 6) * LINE
                 back_products(taps, d + r * k * group, u + (part * size + r) * row, to, group, k)
             to = dx + (((n * c + part) * h + 2 * i - padding) * wide + 8 * j - padding) * LINE
-            add_tiles(taps, m, to, wide * LINE, top, bottom, left, right)
-    return 0
-
-
-@native
-def finish(arguments: int, _: int, count: int, __: int) -> int:
-    """(y, bias, n, K / 16, 16 h w, relu): y += bias, and its negative values to 0 where relu."""
-    a = words(arguments, count)
-    n, blocks, size, relu = a[2], a[3], a[4], a[5]
-    bias, row, zero = floats(a[1], blocks * 16), np.empty(ROW, np.float32), np.float32(0)
-    for image in range(n):
-        for block in range(blocks):
-            y = floats(a[0] + (image * blocks + block) * size * 4, size)
-            for j in range(ROW):
-                row[j] = bias[block * 16 + j % 16]
-            for start in range(0, size, ROW):
-                for j in range(ROW):
-                    value = y[start + j] + row[j]
-                    y[start + j] = value if value > zero or not relu else zero
-    return 0
-
-
-@native
-def bias_gradient(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, dbias, n, K / 16, 16 h w): dbias = the sums of dy."""
-    a = words(arguments, count)
-    n, blocks, size = a[2], a[3], a[4]
-    sums, row = floats(a[1], blocks * 16), np.empty(ROW, np.float32)
-    for block in range(blocks):
-        for j in range(ROW):
-            row[j] = 0
-        for image in range(n):
-            dy = floats(a[0] + (image * blocks + block) * size * 4, size)
-            for start in range(0, size, ROW):
-                for j in range(ROW):
-                    row[j] += dy[start + j]
-        for lane in range(16):
-            total = np.float32(0)
-            for j in range(lane, ROW, 16):
-                total += row[j]
-            sums[block * 16 + lane] = total
+            add_tiles(taps, m, to, wide * LINE, i, j, top, bottom, left, right)
     return 0

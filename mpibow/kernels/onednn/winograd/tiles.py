@@ -5,6 +5,8 @@ Addresses are of bytes. Every function takes the taps (on a side) first, and has
 
 from __future__ import annotations
 
+import math
+from functools import reduce
 from typing import Any
 
 from llvmlite import ir
@@ -68,18 +70,20 @@ class _Edges:
         self._b, self._padding, self._high, self._wide = b, f.taps // 2, f.size, f.size + 6
         self._inside = [b.icmp_signed("!=", edge, _I64(0)) for edge in edges]
 
-    def _mask(self, r: int, s: int) -> Any:
+    def _mask(self, r: int, s: int, condition: Any = None) -> Any:
         outer = (r < self._padding, r >= self._high - self._padding, s < self._padding, s >= self._wide - self._padding)
         masks = [inside for inside, here in zip(self._inside, outer, strict=True) if here]
-        return None if not masks else masks[0] if len(masks) == 1 else self._b.and_(*masks)
+        masks += [] if condition is None else [condition]
+        return _splat(self._b, reduce(self._b.and_, masks)) if masks else None
 
-    def load(self, r: int, s: int, row: Any) -> Any:
-        b, mask = self._b, self._mask(r, s)
+    def load(self, r: int, s: int, row: Any, condition: Any = None) -> Any:
+        """0 where there is padding, and where the condition does not hold."""
+        b, mask = self._b, self._mask(r, s, condition)
         if mask is None:
             return _load(b, row, s * LINE)
         kind = ir.FunctionType(VECTOR, [VECTOR.as_pointer(), _I32, _MASK, VECTOR])
         masked = cgutils.get_or_insert_function(b.module, kind, "llvm.masked.load.v16f32.p0v16f32")
-        return b.call(masked, [_at(b, row, s * LINE), _I32(4), _splat(b, mask), _ZERO])
+        return b.call(masked, [_at(b, row, s * LINE), _I32(4), mask, _ZERO])
 
     def store(self, value: Any, r: int, s: int, row: Any) -> None:
         b, mask = self._b, self._mask(r, s)
@@ -88,7 +92,7 @@ class _Edges:
             return
         kind = ir.FunctionType(ir.VoidType(), [VECTOR, VECTOR.as_pointer(), _I32, _MASK])
         masked = cgutils.get_or_insert_function(b.module, kind, "llvm.masked.store.v16f32.p0v16f32")
-        b.call(masked, [value, _at(b, row, s * LINE), _I32(4), _splat(b, mask)])
+        b.call(masked, [value, _at(b, row, s * LINE), _I32(4), mask])
 
 
 @intrinsic
@@ -142,17 +146,20 @@ def products(typing: Any, taps: Any, v: Any, u: Any, m: Any, step: Any, blocks: 
 
 
 @intrinsic
-def output_tiles(typing: Any, taps: Any, m: Any, y: Any, pitch: Any) -> Any:
-    """The group's 2x8 outputs at y of m[row][tile][2]; bytes from row to row in y: pitch."""
+def output_tiles(typing: Any, taps: Any, m: Any, y: Any, pitch: Any, bias: Any, relu: Any) -> Any:
+    """The group's 2x8 outputs at y of m[row][tile][2], plus the line `bias`, not below 0 if relu; bytes from row to row
+    in y: pitch."""
 
-    def generate(b: Any, f: Transforms, m: Any, y: Any, pitch: Any) -> None:
-        rows = _rows(b, y, pitch, 2)
+    def generate(b: Any, f: Transforms, m: Any, y: Any, pitch: Any, bias: Any, relu: Any) -> None:
+        rows, shift = _rows(b, y, pitch, 2), _load(b, bias, 0)
+        lowest = b.select(b.icmp_signed("!=", relu, _I64(0)), _ZERO, ir.Constant(VECTOR, [-math.inf] * 16))
         for s in range(8):
             values = multiply(b, f.out, [_load(b, m, (8 * r + s) * LINE) for r in range(f.size)])
             for value, row in zip(values, rows, strict=True):
-                _store(b, value, row, s * LINE)
+                total = b.fadd(value, shift)
+                _store(b, b.select(b.fcmp_ordered("<", total, lowest), lowest, total), row, s * LINE)
 
-    return _emit(3, generate)
+    return _emit(5, generate)
 
 
 @intrinsic
@@ -173,18 +180,24 @@ def back_products(typing: Any, taps: Any, d: Any, u: Any, m: Any, step: Any, blo
 
 
 @intrinsic
-def add_tiles(typing: Any, taps: Any, m: Any, dx: Any, pitch: Any, top: Any, bottom: Any, left: Any, right: Any) -> Any:
-    """Adds B m, m[row][column] of a group, to the gradients of its inputs, the upper left one at dx; `pitch` and the
-    rest as in input_tiles."""
+def add_tiles(
+    typing: Any, taps: Any, m: Any, dx: Any, pitch: Any, i: Any, j: Any, top: Any, bottom: Any, left: Any, right: Any
+) -> Any:
+    """B m, m[row][column] of the group in row i and column j, to the gradients of its inputs, the upper left one at dx:
+    added to what groups above and to the left have left there. `pitch` and the rest as in input_tiles."""
 
-    def generate(b: Any, f: Transforms, m: Any, dx: Any, pitch: Any, *sides: Any) -> None:
-        edges, rows, wide = _Edges(b, f, sides), _rows(b, dx, pitch, f.size), f.size + 6
+    def generate(b: Any, f: Transforms, m: Any, dx: Any, pitch: Any, i: Any, j: Any, *sides: Any) -> None:
+        edges, rows, wide, shared = _Edges(b, f, sides), _rows(b, dx, pitch, f.size), f.size + 6, f.size - 2
+        above, before = (b.icmp_signed(">", place, _I64(0)) for place in (i, j))
+        seen = {(True, True): b.or_(above, before), (True, False): above, (False, True): before}
         for s in range(wide):
             values = multiply(b, transposed(f.into), [_load(b, m, (wide * r + s) * LINE) for r in range(f.size)])
             for r, value in enumerate(values):
-                edges.store(b.fadd(edges.load(r, s, rows[r]), value), r, s, rows[r])
+                if r < shared or s < shared:
+                    value = b.fadd(value, edges.load(r, s, rows[r], seen[r < shared, s < shared]))
+                edges.store(value, r, s, rows[r])
 
-    return _emit(7, generate)
+    return _emit(9, generate)
 
 
 @intrinsic
@@ -224,18 +237,21 @@ def transpose(typing: Any, taps: Any, source: Any, target: Any) -> Any:
 
 
 @intrinsic
-def gradient_tiles(typing: Any, taps: Any, dy: Any, d: Any, pitch: Any, step: Any) -> Any:
-    """d[row][tile][column] = A dy A^T of the group's 2x8 gradients; bytes from row to row: pitch in dy, step in d."""
+def gradient_tiles(typing: Any, taps: Any, dy: Any, d: Any, pitch: Any, step: Any, total: Any) -> Any:
+    """d[row][tile][column] = A dy A^T of the group's 2x8 gradients, whose sum is added to the line `total`; bytes from
+    row to row: pitch in dy, step in d."""
 
-    def generate(b: Any, f: Transforms, dy: Any, d: Any, pitch: Any, step: Any) -> None:
+    def generate(b: Any, f: Transforms, dy: Any, d: Any, pitch: Any, step: Any, total: Any) -> None:
         rows, steps, spread = _rows(b, dy, pitch, 2), _rows(b, d, step, f.size), transposed(f.out)
+        lines = [[_load(b, row, s * LINE) for row in rows] for s in range(8)]
+        _store(b, b.fadd(_load(b, total, 0), reduce(b.fadd, [b.fadd(*line) for line in lines])), total, 0)
         for t in range(4):
-            columns = [multiply(b, spread, [_load(b, row, s * LINE) for row in rows]) for s in (2 * t, 2 * t + 1)]
+            columns = [multiply(b, spread, line) for line in lines[2 * t : 2 * t + 2]]
             for r in range(f.size):
                 for j, value in enumerate(multiply(b, spread, [column[r] for column in columns])):
                     _store(b, value, steps[r], (f.size * t + j) * LINE)
 
-    return _emit(4, generate)
+    return _emit(5, generate)
 
 
 @intrinsic
