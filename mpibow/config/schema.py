@@ -128,7 +128,7 @@ class Metrics:
 @dataclass(frozen=True)
 class OneDnn:
     library: Annotated[Text | None, "a libdnnl.so of oneDNN 3; null is the one that is installed"] = None
-    winograd: Annotated[bool, "convolve 3x3 with fewer products than oneDNN does, where shapes allow"] = True
+    winograd: Annotated[bool, "convolve 3x3 and 5x5 with fewer products than oneDNN does, where shapes allow"] = True
 
 
 @dataclass(frozen=True)

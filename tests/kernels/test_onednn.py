@@ -97,27 +97,39 @@ def test_convolution(table: KernelTable, found: tuple[ops.Conv2d, tuple[int, ...
     check(table, Case(ConvRelu(op) if relu else op, (shape,)), lengths, (tag,))
 
 
-def winograd_fits(n: int, c: int, k: int, h: int, w: int) -> bool:
-    shapes = Shapes(((n, c, h, w),), (n, k, h, w), training=True)
-    return winograd.fits(ops.Conv2d(k, (3, 3), (1, 1), (1, 1), False, INITIAL), shapes)
+def winograd_fits(n: int, c: int, k: int, h: int, w: int, taps: int = 3, padding: int = 1) -> bool:
+    op = ops.Conv2d(k, (taps, taps), (1, 1), (padding, padding), False, INITIAL)
+    return winograd.fits(op, Shapes(((n, c, h, w),), op.infer((n, c, h, w)), training=True))
 
 
 @given(
     st.integers(1, 9),
     *[st.sampled_from([16, 32, 48])] * 2,
     *[st.sampled_from([8, 16, 24])] * 2,
+    st.sampled_from([(3, 1), (5, 0), (5, 2)]),
     *[st.booleans()] * 3,
 )
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=120)
 def test_winograd(
-    table: KernelTable, n: int, c: int, k: int, h: int, w: int, low: bool, bias: bool, relu: bool
+    table: KernelTable,
+    n: int,
+    c: int,
+    k: int,
+    high: int,
+    wide: int,
+    window: tuple[int, int],
+    low: bool,
+    bias: bool,
+    relu: bool,
 ) -> None:
     """Whole strips and parts of them, images one group wide and several, one pair of rows high and several."""
-    h = 2 if low and n > 3 else h
-    assert winograd_fits(n, c, k, h, w)
-    op = ops.Conv2d(k, (3, 3), (1, 1), (1, 1), bias, INITIAL)
+    taps, padding = window
+    high = (2 if padding < 2 else 6) if low and n > 3 else high
+    h, w = high + taps - 1 - 2 * padding, wide + taps - 1 - 2 * padding
+    assert winograd_fits(n, c, k, h, w, taps, padding)
+    op = ops.Conv2d(k, (taps, taps), (1, 1), (padding, padding), bias, INITIAL)
     case = Case(ConvRelu(op) if relu else op, ((n, c, h, w),))
-    check(table, case, (9 * c, 9 * k, n * h * w), ("aBcd16b",))
+    check(table, case, (taps**2 * c, taps**2 * k, n * high * wide), ("aBcd16b",))
 
 
 def test_winograd_is_for_shapes_that_it_covers_and_is_faster_on() -> None:
@@ -128,10 +140,32 @@ def test_winograd_is_for_shapes_that_it_covers_and_is_faster_on() -> None:
                       (4, 512, 16, 8, 8))
     )  # fmt: skip
     shapes = Shapes(((4, 16, 8, 8),), (4, 16, 8, 8), training=True)
-    other = [((5, 5), (1, 1), (1, 1)), ((3, 3), (2, 2), (1, 1)), ((3, 3), (1, 1), (0, 0))]
+    other = [((5, 5), (1, 1), (1, 1)), ((3, 5), (1, 1), (1, 2)), ((3, 3), (2, 2), (1, 1)), ((3, 3), (1, 1), (0, 0))]
     assert not any(winograd.fits(ops.Conv2d(16, *window, False, INITIAL), shapes) for window in other)
     assert not winograd.fits(ops.Conv2d(16, (3, 3), (1, 1), (1, 1), False, INITIAL, 2), shapes)
     assert not winograd.fits(ops.Conv2d(16, (3, 3), (1, 1), (1, 1), False, INITIAL, 1, (2, 2)), shapes)
+
+
+@pytest.mark.parametrize(
+    ("shape", "padding", "expected"),
+    [
+        ((1, 32, 64, 12, 12), 0, True),  # LeNet's second, of one image
+        ((1, 32, 64, 10, 12), 0, False),  # 48 outputs
+        ((4, 32, 64, 6, 12), 0, True),
+        ((2, 16, 16, 6, 8), 2, True),
+        ((4, 16, 16, 4, 8), 2, False),  # too low: oneDNN leaves the padding out
+        ((1, 256, 16, 8, 8), 2, False),  # too few outputs for so many weights
+        ((1, 16, 256, 8, 8), 2, False),
+        ((2, 256, 256, 8, 8), 2, True),
+        ((4, 272, 16, 8, 8), 2, False),
+        ((4, 32, 64, 13, 12), 0, False),
+        ((4, 32, 64, 12, 16), 0, False),
+    ],
+)
+def test_winograd_of_5x5_needs_more_outputs(
+    shape: tuple[int, int, int, int, int], padding: int, expected: bool
+) -> None:
+    assert winograd_fits(*shape, 5, padding) == expected
 
 
 @given(st.integers(1, 20), st.integers(1, 70), st.integers(1, 70), st.booleans())

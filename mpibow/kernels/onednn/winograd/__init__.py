@@ -1,14 +1,16 @@
-"""Winograd's F(2x2, 3x3) for convolutions 3x3 (Lavin & Gray, arXiv:1509.09308): 4 products instead of 9.
+"""Winograd's F(2x2, 3x3) and F(2x2, 5x5) for convolutions (Lavin & Gray, arXiv:1509.09308): 4 and 9 products an output
+instead of 9 and 25.
 
 Vectors are of 16 channels. Four tiles of 2x2 outputs side by side are a group; rows and columns are those of the tiles
-of 4x4 that they come from:
+of 4x4 or 6x6 inputs that they come from:
 
     U (K / 16, row, C, column, 16)            G g G^T of the weights
     V (row, C / 16, group, tile, column, 16)  B^T d B of the inputs
     D (row, K / 16, group, tile, column, 16)  A dy A^T of the gradients
 
-y = A^T (U V) A, summed over C, is made group by group, so that V stays in the first cache. The weights' gradient is
-G^T (V D) G, summed over tiles: some groups at a time, so that the sums are seldom read and written.
+y = A^T (U V) A, summed over C, is made group by group, so that V stays in the first caches. So is the gradient of the
+inputs, the adjoint of that: B (U D) B^T, summed over K, of tiles that overlap. The weights' gradient is G^T (V D) G,
+summed over tiles: some groups at a time, so that the sums are seldom read and written.
 """
 
 from __future__ import annotations
@@ -27,12 +29,17 @@ FORMATS = Formats(("aBcd16b",), "aBcd16b", {"weight": "ABcd16b16a"})
 
 
 def fits(op: Conv2d, shapes: Shapes) -> bool:
-    """Whether this is faster than oneDNN's convolution, as measured: enough tiles must share the weights' transform."""
-    (n, c), (high, wide) = shapes.x[0][:2], shapes.y[2:]
+    """Whether this is faster than oneDNN's convolution, as measured: enough tiles must share the weights' transform, of
+    5x5 the more the more channels there are. oneDNN leaves padding out, which is most of what 5x5 sees of low images.
+    """
+    (n, c), (k, high, wide) = shapes.x[0][:2], shapes.y[1:]
     plain = (op.stride, op.dilation, op.groups) == ((1, 1), (1, 1), 1)
-    window = (op.kernel, op.padding) in (((3, 3), (1, 1)), ((5, 5), (0, 0)), ((5, 5), (2, 2)))
-    whole = c % 16 == op.channels % 16 == high % 2 == wide % 8 == 0
-    return plain and window and whole and max(c, op.channels) <= 256 and n * high * wide >= 64
+    whole = c % 16 == k % 16 == high % 2 == wide % 8 == 0 and max(c, k) <= 256
+    outputs, window = n * high * wide, (op.kernel, op.padding)
+    if window == ((3, 3), (1, 1)):
+        return plain and whole and outputs >= 64
+    roomy = window == ((5, 5), (0, 0)) or (window == ((5, 5), (2, 2)) and high >= 6)
+    return plain and whole and roomy and outputs >= max(64, c // 2, k // 2)
 
 
 def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> tuple[int, int, int, int, int, int, int]:

@@ -26,7 +26,7 @@ from mpibow.kernels.onednn.winograd.tiles import (
 )
 
 native = native_with(tiles, transforms)
-STRIP = 8  # groups that the weights' gradient takes at once
+STRIP = 8  # groups that the weights' gradient takes at once: its sums and these fit into a core's second cache
 
 
 @numba.njit(inline="always")
@@ -69,7 +69,7 @@ def convolve(arguments: int, _: int, count: int, __: int) -> int:
 
 @native
 def differentiate(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, dy, dw, db, v, d, m, n, C, K, h, w, taps, padding): dw, laid out as w is, and db, which may be 0, for none."""
+    """(x, dy, dw, db, v, d, m, n, C, K, h, w, taps, padding): dw, laid out as w is, and db; db may be 0, for none."""
     a = words(arguments, count)
     x, dy, dw, db, v, d, m = a[0], a[1], a[2], a[3], a[4], a[5], a[6]
     images, c, k, h, wide, taps, padding = a[7], a[8], a[9], a[10], a[11], a[12], a[13]

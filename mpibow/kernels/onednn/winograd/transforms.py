@@ -62,7 +62,7 @@ def _product(roots: Any) -> tuple[Fraction, ...]:
     return tuple(Fraction(factor) for factor in factors)
 
 
-# By taps. Points in pairs +-a share their work; those of 5 taps lose a quarter of the digits that 0, +-1, +-2 lose.
+# By taps. Points in pairs +-a share their work. Those of 5 taps make errors a quarter of those that 0, +-1, +-2 make.
 TRANSFORMS = {
     3: at_points(Fraction(0), Fraction(1), Fraction(-1)),
     5: at_points(Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(3, 2), Fraction(-3, 2)),
