@@ -13,6 +13,7 @@ from mpibow.kernels.onednn.winograd import tiles, transforms
 from mpibow.kernels.onednn.winograd.tiles import (
     BLOCK,
     LINE,
+    add_gradients,
     add_tiles,
     back_products,
     gradient_tiles,
@@ -91,7 +92,9 @@ def differentiate(arguments: int, _: int, count: int, __: int) -> int:
             for block in range(k):
                 at = dy + (((n * k + block) * high + 2 * i) * broad + 8 * j) * LINE
                 to = d + block * strip + s * group
-                gradient_tiles(taps, at, to, broad * LINE, k * strip, db + block * LINE if db else dw)
+                gradient_tiles(taps, at, to, broad * LINE, k * strip)
+                if db:
+                    add_gradients(taps, at, db + block * LINE, broad * LINE)
         for r in range(size):
             for j in range(size):
                 for block in range(k):
@@ -125,7 +128,7 @@ def scatter(arguments: int, _: int, count: int, __: int) -> int:
         top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
         for block in range(k):
             at = dy + (((n * k + block) * high + 2 * i) * broad + 8 * j) * LINE
-            gradient_tiles(taps, at, d + block * group, broad * LINE, k * group, m)
+            gradient_tiles(taps, at, d + block * group, broad * LINE, k * group)
         for part in range(c):
             for r in range(size):
                 to = m + r * (size + 6) * LINE

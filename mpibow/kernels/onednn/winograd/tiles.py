@@ -70,29 +70,25 @@ class _Edges:
         self._b, self._padding, self._high, self._wide = b, f.taps // 2, f.size, f.size + 6
         self._inside = [b.icmp_signed("!=", edge, _I64(0)) for edge in edges]
 
-    def _mask(self, r: int, s: int, condition: Any = None) -> Any:
+    def _here(self, r: int, s: int, condition: Any = None) -> Any:
         outer = (r < self._padding, r >= self._high - self._padding, s < self._padding, s >= self._wide - self._padding)
-        masks = [inside for inside, here in zip(self._inside, outer, strict=True) if here]
-        masks += [] if condition is None else [condition]
-        return _splat(self._b, reduce(self._b.and_, masks)) if masks else None
+        conditions = [inside for inside, at_edge in zip(self._inside, outer, strict=True) if at_edge]
+        conditions += [] if condition is None else [condition]
+        return reduce(self._b.and_, conditions) if conditions else None
 
     def load(self, r: int, s: int, row: Any, condition: Any = None) -> Any:
         """0 where there is padding, and where the condition does not hold."""
-        b, mask = self._b, self._mask(r, s, condition)
-        if mask is None:
+        b, here = self._b, self._here(r, s, condition)
+        if here is None:
             return _load(b, row, s * LINE)
         kind = ir.FunctionType(VECTOR, [VECTOR.as_pointer(), _I32, _MASK, VECTOR])
         masked = cgutils.get_or_insert_function(b.module, kind, "llvm.masked.load.v16f32.p0v16f32")
-        return b.call(masked, [_at(b, row, s * LINE), _I32(4), mask, _ZERO])
+        return b.call(masked, [_at(b, row, s * LINE), _I32(4), _splat(b, here), _ZERO])
 
-    def store(self, value: Any, r: int, s: int, row: Any) -> None:
-        b, mask = self._b, self._mask(r, s)
-        if mask is None:
-            _store(b, value, row, s * LINE)
-            return
-        kind = ir.FunctionType(ir.VoidType(), [VECTOR, VECTOR.as_pointer(), _I32, _MASK])
-        masked = cgutils.get_or_insert_function(b.module, kind, "llvm.masked.store.v16f32.p0v16f32")
-        b.call(masked, [value, _at(b, row, s * LINE), _I32(4), mask])
+    def store(self, value: Any, r: int, s: int, row: Any, spare: Any) -> None:
+        """To the line `spare` where there is padding: masked stores are slow."""
+        b, inside, address = self._b, self._here(r, s), self._b.add(row, _I64(s * LINE))
+        _store(b, value, address if inside is None else b.select(inside, address, spare), 0)
 
 
 @intrinsic
@@ -195,7 +191,7 @@ def add_tiles(
             for r, value in enumerate(values):
                 if r < shared or s < shared:
                     value = b.fadd(value, edges.load(r, s, rows[r], seen[r < shared, s < shared]))
-                edges.store(value, r, s, rows[r])
+                edges.store(value, r, s, rows[r], m)
 
     return _emit(9, generate)
 
@@ -237,21 +233,30 @@ def transpose(typing: Any, taps: Any, source: Any, target: Any) -> Any:
 
 
 @intrinsic
-def gradient_tiles(typing: Any, taps: Any, dy: Any, d: Any, pitch: Any, step: Any, total: Any) -> Any:
-    """d[row][tile][column] = A dy A^T of the group's 2x8 gradients, whose sum is added to the line `total`; bytes from
-    row to row: pitch in dy, step in d."""
+def gradient_tiles(typing: Any, taps: Any, dy: Any, d: Any, pitch: Any, step: Any) -> Any:
+    """d[row][tile][column] = A dy A^T of the group's 2x8 gradients; bytes from row to row: pitch in dy, step in d."""
 
-    def generate(b: Any, f: Transforms, dy: Any, d: Any, pitch: Any, step: Any, total: Any) -> None:
+    def generate(b: Any, f: Transforms, dy: Any, d: Any, pitch: Any, step: Any) -> None:
         rows, steps, spread = _rows(b, dy, pitch, 2), _rows(b, d, step, f.size), transposed(f.out)
-        lines = [[_load(b, row, s * LINE) for row in rows] for s in range(8)]
-        _store(b, b.fadd(_load(b, total, 0), reduce(b.fadd, [b.fadd(*line) for line in lines])), total, 0)
         for t in range(4):
-            columns = [multiply(b, spread, line) for line in lines[2 * t : 2 * t + 2]]
+            columns = [multiply(b, spread, [_load(b, row, s * LINE) for row in rows]) for s in (2 * t, 2 * t + 1)]
             for r in range(f.size):
                 for j, value in enumerate(multiply(b, spread, [column[r] for column in columns])):
                     _store(b, value, steps[r], (f.size * t + j) * LINE)
 
-    return _emit(5, generate)
+    return _emit(4, generate)
+
+
+@intrinsic
+def add_gradients(typing: Any, taps: Any, dy: Any, total: Any, pitch: Any) -> Any:
+    """Adds the group's 2x8 gradients at dy to the line `total`; bytes from row to row: pitch."""
+
+    def generate(b: Any, f: Transforms, dy: Any, total: Any, pitch: Any) -> None:
+        upper, lower = _rows(b, dy, pitch, 2)
+        pairs = [b.fadd(_load(b, upper, s * LINE), _load(b, lower, s * LINE)) for s in range(8)]
+        _store(b, b.fadd(_load(b, total, 0), reduce(b.fadd, pairs)), total, 0)
+
+    return _emit(3, generate)
 
 
 @intrinsic
