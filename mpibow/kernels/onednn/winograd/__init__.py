@@ -8,9 +8,10 @@ of 4x4 or 6x6 inputs that they come from:
     V (row, C / 16, group, tile, column, 16)  B^T d B of the inputs
     D (row, K / 16, group, tile, column, 16)  A dy A^T of the gradients
 
-y = A^T (U V) A, summed over C, is made group by group, so that V stays in the first caches. So is the gradient of the
-inputs, the adjoint of that: B (U D) B^T, summed over K, of tiles that overlap. The weights' gradient is G^T (V D) G,
-summed over tiles: some groups at a time, so that the sums are seldom read and written.
+y = A^T (U V) A, summed over C, is made group by group, so that V stays in the first caches. The gradient of the inputs
+is the same of dy where padding keeps the size. Without padding that would take more tiles: there it is the adjoint,
+B (U D) B^T summed over K, of tiles that overlap. The weights' gradient is G^T (V D) G, summed over tiles: some groups
+at a time, so that the sums are seldom read and written.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def forward(call: Call) -> Run:
     u, v, m = (call.scratch[key] for key in "uvm")
     bias, relu = call.w.get("bias", 0), isinstance(call.op, ConvRelu)
     extents = _extents(call.op, call.shapes)
-    return command(convolve, call.x[0], call.w["weight"], bias, call.y, relu, u, v, m, *extents)
+    return command(convolve, call.x[0], call.w["weight"], bias, call.y, relu, u, v, m, 0, *extents)
 
 
 def backward(call: Call) -> Run:
@@ -79,6 +80,9 @@ def backward(call: Call) -> Run:
         runs.append(command(masked, call.dy, call.y, dy, dy.size))
     dw, db = call.dw["weight"], call.dw.get("bias", 0)
     runs.append(command(differentiate, call.x[0], dy, dw, db, v, d, u, *extents))
-    if call.dx[0] is not None:
-        runs.append(command(scatter, dy, call.w["weight"], call.dx[0], u, d, m, *extents))
+    dx, weight, (n, c, k, h, w, taps, padding) = call.dx[0], call.w["weight"], extents
+    if dx is not None and padding:
+        runs.append(command(convolve, dy, weight, 0, dx, 0, u, d, m, 1, n, k, c, h, w, taps, padding))
+    elif dx is not None:
+        runs.append(command(scatter, dy, weight, dx, u, d, m, n, c, k, h, w, taps))
     return together(runs)

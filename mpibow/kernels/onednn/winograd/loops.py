@@ -40,19 +40,27 @@ def _place(group: int, down: int, across: int) -> tuple[int, int, int]:
 
 @native
 def convolve(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, w, bias, y, relu, u, v, m, n, C, K, h, w, taps, padding): y of x; bias may be 0, for none."""
+    """(x, w, bias, y, relu, u, v, m, back, n, C, K, h, w, taps, padding): y of x; bias may be 0, for none.
+
+    Back, C and K are the other way round in w, and its taps as well: with as much padding as keeps h and w, that makes
+    the gradient of the inputs of that of the outputs.
+    """
     a = words(arguments, count)
-    x, w, bias, y, relu, u, v, m = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
-    images, c, k, h, wide, taps, padding = a[8], a[9], a[10], a[11], a[12], a[13], a[14]
+    x, w, bias, y, relu, u, v, m, back = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]
+    images, c, k, h, wide, taps, padding = a[9], a[10], a[11], a[12], a[13], a[14], a[15]
     size, high, broad, inner = taps + 1, h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
     group, row = 4 * size * LINE, c * size * BLOCK  # bytes of one row: of V and a block, and of U
-    none = m + 8 * size * LINE
-    floats(none, 16)[:] = 0
     for block in range(k):
         for part in range(c):
+            source = w + (block * c + part) * taps * taps * BLOCK
+            if back:
+                transpose(taps, w + (part * k + block) * taps * taps * BLOCK, m, 1)
+                source = m
             for lane in range(16):
                 to = u + block * size * row + (part * 16 + lane) * size * LINE
-                weight_tiles(taps, w + (block * c + part) * taps * taps * BLOCK + lane * LINE, to, row)
+                weight_tiles(taps, source + lane * LINE, to, row)
+    none = m + 8 * size * LINE
+    floats(none, 16)[:] = 0
     across, down = broad // 8, high // 2
     for each in range(images * down * across):
         n, i, j = _place(each, down, across)
@@ -111,21 +119,20 @@ def differentiate(arguments: int, _: int, count: int, __: int) -> int:
 
 @native
 def scatter(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, w, dx, u, d, m, n, C, K, h, w, taps, padding): the gradient of the inputs."""
+    """(dy, w, dx, u, d, m, n, C, K, h, w, taps): the gradient of the inputs, where there was no padding."""
     a = words(arguments, count)
     dy, w, dx, u, d, m = a[0], a[1], a[2], a[3], a[4], a[5]
-    images, c, k, h, wide, taps, padding = a[6], a[7], a[8], a[9], a[10], a[11], a[12]
-    size, high, broad, inner = taps + 1, h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
+    images, c, k, h, wide, taps = a[6], a[7], a[8], a[9], a[10], a[11]
+    size, high, broad = taps + 1, h - taps + 1, wide - taps + 1
     group, row = 4 * size * LINE, k * size * BLOCK  # bytes of one row: of D and a block, and of U
     for block in range(k):
         for part in range(c):
-            transpose(taps, w + (block * c + part) * taps * taps * BLOCK, m)
+            transpose(taps, w + (block * c + part) * taps * taps * BLOCK, m, 0)
             for lane in range(16):
                 weight_tiles(taps, m + lane * LINE, u + part * size * row + (block * 16 + lane) * size * LINE, row)
     across, down = broad // 8, high // 2
     for each in range(images * down * across):
         n, i, j = _place(each, down, across)
-        top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
         for block in range(k):
             at = dy + (((n * k + block) * high + 2 * i) * broad + 8 * j) * LINE
             gradient_tiles(taps, at, d + block * group, broad * LINE, k * group)
@@ -133,6 +140,5 @@ def scatter(arguments: int, _: int, count: int, __: int) -> int:
             for r in range(size):
                 to = m + r * (size + 6) * LINE
                 back_products(taps, d + r * k * group, u + (part * size + r) * row, to, group, k)
-            to = dx + (((n * c + part) * h + 2 * i - padding) * wide + 8 * j - padding) * LINE
-            add_tiles(taps, m, to, wide * LINE, i, j, top, bottom, left, right)
+            add_tiles(taps, m, dx + (((n * c + part) * h + 2 * i) * wide + 8 * j) * LINE, wide * LINE, i, j)
     return 0

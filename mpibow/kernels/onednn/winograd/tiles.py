@@ -19,7 +19,6 @@ from mpibow.kernels.onednn.winograd.transforms import F32, TRANSFORMS, VECTOR, T
 LINE = 64  # bytes of 16 channels
 BLOCK = 16 * LINE  # bytes of 16 x 16 channels
 _I32, _I64 = ir.IntType(32), ir.IntType(64)
-_MASK = ir.VectorType(ir.IntType(1), 16)
 _ZERO = ir.Constant(VECTOR, None)
 
 
@@ -29,6 +28,14 @@ def _at(builder: Any, address: Any, offset: int, kind: Any = VECTOR) -> Any:
 
 def _load(builder: Any, address: Any, offset: int) -> Any:
     return builder.load(_at(builder, address, offset), align=4)
+
+
+def _load_where(builder: Any, condition: Any, address: Any, offset: int) -> Any:
+    """0 where the condition does not hold; nothing is read there."""
+    mask = ir.VectorType(ir.IntType(1), 16)
+    kind = ir.FunctionType(VECTOR, [VECTOR.as_pointer(), _I32, mask, VECTOR])
+    masked = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v16f32.p0v16f32")
+    return builder.call(masked, [_at(builder, address, offset), _I32(4), _splat(builder, condition), _ZERO])
 
 
 def _store(builder: Any, value: Any, address: Any, offset: int) -> None:
@@ -63,34 +70,6 @@ def _emit(count: int, generate: Any) -> Any:
     return types.int64(*[types.int64] * (count + 1)), code
 
 
-class _Edges:
-    """Which lines of a group's inputs are there: where top ... right is 0, those on that side are padding."""
-
-    def __init__(self, b: Any, f: Transforms, edges: Any) -> None:
-        self._b, self._padding, self._high, self._wide = b, f.taps // 2, f.size, f.size + 6
-        self._inside = [b.icmp_signed("!=", edge, _I64(0)) for edge in edges]
-
-    def _here(self, r: int, s: int, condition: Any = None) -> Any:
-        outer = (r < self._padding, r >= self._high - self._padding, s < self._padding, s >= self._wide - self._padding)
-        conditions = [inside for inside, at_edge in zip(self._inside, outer, strict=True) if at_edge]
-        conditions += [] if condition is None else [condition]
-        return reduce(self._b.and_, conditions) if conditions else None
-
-    def load(self, r: int, s: int, row: Any, condition: Any = None) -> Any:
-        """0 where there is padding, and where the condition does not hold."""
-        b, here = self._b, self._here(r, s, condition)
-        if here is None:
-            return _load(b, row, s * LINE)
-        kind = ir.FunctionType(VECTOR, [VECTOR.as_pointer(), _I32, _MASK, VECTOR])
-        masked = cgutils.get_or_insert_function(b.module, kind, "llvm.masked.load.v16f32.p0v16f32")
-        return b.call(masked, [_at(b, row, s * LINE), _I32(4), _splat(b, here), _ZERO])
-
-    def store(self, value: Any, r: int, s: int, row: Any, spare: Any) -> None:
-        """To the line `spare` where there is padding: masked stores are slow."""
-        b, inside, address = self._b, self._here(r, s), self._b.add(row, _I64(s * LINE))
-        _store(b, value, address if inside is None else b.select(inside, address, spare), 0)
-
-
 @intrinsic
 def input_tiles(
     typing: Any, taps: Any, x: Any, v: Any, pitch: Any, step: Any, top: Any, bottom: Any, left: Any, right: Any
@@ -98,12 +77,21 @@ def input_tiles(
     """v[row][tile][column] = B^T d B of the group whose upper left input is at x; bytes from row to row: pitch in x,
     step in v. Where top ... right is 0 there is padding on that side."""
 
-    def generate(b: Any, f: Transforms, x: Any, v: Any, pitch: Any, step: Any, *sides: Any) -> None:
-        edges, rows, steps = _Edges(b, f, sides), _rows(b, x, pitch, f.size), _rows(b, v, step, f.size)
+    def generate(b: Any, f: Transforms, x: Any, v: Any, pitch: Any, step: Any, *edges: Any) -> None:
+        top, bottom, left, right = (b.icmp_signed("!=", edge, _I64(0)) for edge in edges)
+        rows, steps, padding, wide = _rows(b, x, pitch, f.size), _rows(b, v, step, f.size), f.taps // 2, f.size + 6
+
+        def load(r: int, s: int) -> Any:
+            sides = ((top, r < padding), (bottom, r > padding + 1), (left, s < padding), (right, s >= wide - padding))
+            inside = [edge for edge, here in sides if here]
+            if not inside:
+                return _load(b, rows[r], s * LINE)
+            return _load_where(b, reduce(b.and_, inside), rows[r], s * LINE)
+
         columns: list[Any] = []
         for t in range(4):
             for s in range(len(columns), 2 * t + f.size):
-                columns.append(multiply(b, f.into, [edges.load(r, s, rows[r]) for r in range(f.size)]))
+                columns.append(multiply(b, f.into, [load(r, s) for r in range(f.size)]))
             for r in range(f.size):
                 line = [column[r] for column in columns[2 * t : 2 * t + f.size]]
                 for j, value in enumerate(multiply(b, f.into, line)):
@@ -176,24 +164,22 @@ def back_products(typing: Any, taps: Any, d: Any, u: Any, m: Any, step: Any, blo
 
 
 @intrinsic
-def add_tiles(
-    typing: Any, taps: Any, m: Any, dx: Any, pitch: Any, i: Any, j: Any, top: Any, bottom: Any, left: Any, right: Any
-) -> Any:
+def add_tiles(typing: Any, taps: Any, m: Any, dx: Any, pitch: Any, i: Any, j: Any) -> Any:
     """B m, m[row][column] of the group in row i and column j, to the gradients of its inputs, the upper left one at dx:
-    added to what groups above and to the left have left there. `pitch` and the rest as in input_tiles."""
+    added to what groups above and to the left have left there. Bytes from row to row in dx: pitch."""
 
-    def generate(b: Any, f: Transforms, m: Any, dx: Any, pitch: Any, i: Any, j: Any, *sides: Any) -> None:
-        edges, rows, wide, shared = _Edges(b, f, sides), _rows(b, dx, pitch, f.size), f.size + 6, f.size - 2
+    def generate(b: Any, f: Transforms, m: Any, dx: Any, pitch: Any, i: Any, j: Any) -> None:
+        rows, wide, shared = _rows(b, dx, pitch, f.size), f.size + 6, f.size - 2
         above, before = (b.icmp_signed(">", place, _I64(0)) for place in (i, j))
         seen = {(True, True): b.or_(above, before), (True, False): above, (False, True): before}
         for s in range(wide):
             values = multiply(b, transposed(f.into), [_load(b, m, (wide * r + s) * LINE) for r in range(f.size)])
             for r, value in enumerate(values):
                 if r < shared or s < shared:
-                    value = b.fadd(value, edges.load(r, s, rows[r], seen[r < shared, s < shared]))
-                edges.store(value, r, s, rows[r], m)
+                    value = b.fadd(value, _load_where(b, seen[r < shared, s < shared], rows[r], s * LINE))
+                _store(b, value, rows[r], s * LINE)
 
-    return _emit(9, generate)
+    return _emit(5, generate)
 
 
 @intrinsic
@@ -211,17 +197,18 @@ def weight_tiles(typing: Any, taps: Any, g: Any, u: Any, step: Any) -> Any:
 
 
 @intrinsic
-def transpose(typing: Any, taps: Any, source: Any, target: Any) -> Any:
-    """target (taps, taps, 16, 16): the blocks of source, each transposed."""
+def transpose(typing: Any, taps: Any, source: Any, target: Any, turned: Any) -> Any:
+    """target (taps, taps, 16, 16): the blocks of source, each transposed; from the last to the first if turned."""
 
-    def generate(b: Any, f: Transforms, source: Any, target: Any) -> None:
+    def generate(b: Any, f: Transforms, source: Any, target: Any, turned: Any) -> None:
+        turn = b.icmp_signed("!=", turned, _I64(0))
         # Four times the halves of lines i and i + 8 are interleaved: an index's bits go round by one.
         first, second = (
             ir.Constant(ir.VectorType(_I32, 16), [half * 8 + i // 2 + i % 2 * 16 for i in range(16)]) for half in (0, 1)
         )
         with cgutils.for_range(b, _I64(f.taps * f.taps)) as loop:
-            offset = b.mul(loop.index, _I64(BLOCK))
-            here, there = b.add(source, offset), b.add(target, offset)
+            place = b.select(turn, b.sub(_I64(f.taps * f.taps - 1), loop.index), loop.index)
+            here, there = b.add(source, b.mul(loop.index, _I64(BLOCK))), b.add(target, b.mul(place, _I64(BLOCK)))
             lines = [_load(b, here, i * LINE) for i in range(16)]
             for _ in range(4):
                 pairs = zip(lines[:8], lines[8:], strict=True)
@@ -229,7 +216,7 @@ def transpose(typing: Any, taps: Any, source: Any, target: Any) -> Any:
             for i, line in enumerate(lines):
                 _store(b, line, there, i * LINE)
 
-    return _emit(2, generate)
+    return _emit(3, generate)
 
 
 @intrinsic
