@@ -120,7 +120,8 @@ class Native:
 def helpers() -> int:
     """A checksum of the files whose functions are compiled into others."""
     folder = Path(__file__).parent
-    return zlib.crc32(b"".join((folder / name).read_bytes() for name in ("command.py", "factors.py", "numeric.py")))
+    names = ("command.py", "factors.py", "numeric.py", "steps.py")
+    return zlib.crc32(b"".join((folder / name).read_bytes() for name in names))
 
 
 def native(function: Callable[[int, int, int, int], int]) -> Native:
