@@ -52,9 +52,11 @@ class FlatKernels(Protocol):
     ) -> None: ...  # fmt: skip
 
     def sma_alone(
-        self, weights: Array, momenta: Array, gradients: Array, mean: Array, sums: Array, *, local: Local, alpha: float,
-        gain: float, chunks: range, factors: Array = WHOLE,
+        self, weights: Array, momenta: Array, gradients: Array, sums: Array, *, local: Local, alpha: float, gain: float,
+        chunks: range, factors: Array = WHOLE,
     ) -> None: ...  # fmt: skip
+
+    def rows_mean(self, rows: Array, mean: Array, *, chunks: range) -> None: ...
 
     def gradient_sum(self, gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None: ...
 

@@ -66,6 +66,9 @@ class IndependentRule:
     def advance(self) -> None:
         self._turn += 1
 
+    def settle(self, rows: Rows) -> None:
+        pass
+
     def unsent(self) -> Array | None:
         return None
 

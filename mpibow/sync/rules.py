@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import InitVar, asdict, astuple, dataclass
 from typing import Any
 
 import numpy as np
@@ -22,15 +22,20 @@ MOST = 1 << 10  # learners of a rank that are worth asking for
 
 @dataclass
 class SmaRule:
-    """Synchronous model averaging; mpibow.sync.sma holds the formulas, this the same in place."""
+    """Synchronous model averaging; mpibow.sync.sma holds the formulas, this the same in place.
+
+    W of learners that are pulled to it and are all this rank's is their mean by construction: updates neither read nor
+    write it, `settle` makes it.
+    """
 
     settings: Sma
     flat: FlatKernels
-    mean: Array  # W (size,)
+    initial: InitVar[Array]  # W (size,)
     uniform: bool = False
     follows: bool = True
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, initial: Array) -> None:
+        self._mean, self._stale = initial, False  # _stale: the replicas have moved on since W was made of them
         size, dtype = self.mean.size, self.mean.dtype
         flat = self.flat
         self._z, self._previous = (flat.zeros(size, dtype) for _ in range(2))
@@ -63,6 +68,12 @@ class SmaRule:
     @property
     def deferred(self) -> bool:
         return self._alone or not (self.rule.gain is not None and self.rule.delay == 0)
+
+    @property
+    def mean(self) -> Array:
+        """W (size,)."""
+        assert not self._stale, "settle() comes first"
+        return self._mean
 
     @property
     def centre(self) -> Array:
@@ -98,8 +109,9 @@ class SmaRule:
 
     def update(self, rows: Rows, local: Local, chunks: range) -> None:
         if self._alone:
+            self._stale = True
             self.flat.sma_alone(
-                rows.weights, rows.momenta, rows.gradients, self.mean, self._own,
+                rows.weights, rows.momenta, rows.gradients, self._own,
                 local=local, alpha=self.rule.correction if self.rule.on(self._turn) else 0.0,
                 gain=self.meter.common, chunks=chunks, factors=rows.factors,
             )  # fmt: skip
@@ -157,6 +169,11 @@ class SmaRule:
             self._common_live = True
         self._turn += 1
 
+    def settle(self, rows: Rows) -> None:
+        if self._stale:
+            self.flat.rows_mean(rows.weights, self._mean, chunks=self.chunks)
+            self._stale = False
+
     def unsent(self) -> Array | None:
         return None if self._fresh else self._total[: self._size]
 
@@ -184,6 +201,7 @@ class SmaRule:
         return RuleState(common, own, {"turn": self._turn, "gain": gain, "averages": asdict(Averages(*averages))})
 
     def load(self, centre: Array, state: RuleState) -> None:
+        self._stale = False
         self.flat.put(self._z, centre)
         self.flat.put(self.mean, state.common.get("mean", centre))
         self.flat.put(self._previous, state.common.get("previous", centre))
@@ -255,6 +273,9 @@ class SsgdRule:
         return run
 
     def advance(self) -> None:
+        pass
+
+    def settle(self, rows: Rows) -> None:
         pass
 
     def unsent(self) -> Array | None:

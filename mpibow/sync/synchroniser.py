@@ -26,7 +26,10 @@ Run = Callable[[list[Callable[[], Any]]], Any]  # the scheduler's: all tasks at 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What `agree` found: W's relative distance from the true mean, and how many arrays differed between ranks."""
+    """What `agree` found: W's relative distance from the true mean, and how many arrays differed between ranks.
+
+    The drift is that of a W which follows the sums of the steps; one that is made of the replicas has none.
+    """
 
     drift: float
     mismatches: int
@@ -154,6 +157,7 @@ class Synchroniser:
         if self._owed is not None:
             self._owed(self._rule.chunks)
             self._owed = None
+        self._rule.settle(self._rows)
         return tally
 
     @QUIET

@@ -42,7 +42,8 @@ def test_the_flat_passes() -> None:
     squares, sums, norms = np.zeros((k, chunks)), np.zeros((chunks, 2)), np.zeros(k)
     for launches in (
         flat.sma_update(w, v, g, total, np.zeros(chunks), centre, common, numbers),
-        flat.sma_alone(w, v, g, mean, sums, numbers),
+        flat.sma_alone(w, v, g, sums, numbers),
+        flat.rows_mean(w, mean),
         flat.gradient_sum(g, total),
         flat.sgd_update(w, v, total, numbers, mean),
         flat.centre_update(mean, centre, previous, total, numbers),

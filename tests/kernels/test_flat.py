@@ -57,21 +57,41 @@ def close(got: Array, expected: Array) -> None:
 
 @pytest.mark.parametrize(("alpha", "gain"), [(0.0, 0.0), (0.25, 0.0), (0.0, 1.5), (0.25, 1.5)])
 @pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
-@pytest.mark.parametrize("k", [1, 3])
+@pytest.mark.parametrize("k", [1, 2, 3, 6])
 def test_sma_alone(flat: FlatKernels, k: int, local: Local, alpha: float, gain: float) -> None:
     chunk, chunks = flat.chunk, all_chunks(flat)
-    w, v, g, mean = arrays((k, SIZE), (k, SIZE), (k, SIZE), (SIZE,))
+    w, v, g = arrays((k, SIZE), (k, SIZE), (k, SIZE))
     sums = np.full((len(chunks), 2), np.nan)
     momenta, u = sgd(w, v, g, local)
-    total = u.sum(axis=0)
+    total, mean = u.sum(axis=0), w.mean(axis=0)
     expected, centre = w + u - alpha * (w - mean) + gain * total, mean + (1 / k + gain) * total
-    flat.sma_alone(w, v, g, mean, sums, local=local, alpha=alpha, gain=gain, chunks=chunks)
+    flat.sma_alone(w, v, g, sums, local=local, alpha=alpha, gain=gain, chunks=chunks)
     close(w, expected)
     close(v, momenta)
-    close(mean, centre)
+    close(w.mean(axis=0), centre)
     for c in chunks:
         part = slice(c * chunk, (c + 1) * chunk)
         close(sums[c], np.array([(u[:, part] ** 2).sum(), (total[part] ** 2).sum()]))
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 16])
+def test_rows_mean(flat: FlatKernels, k: int) -> None:
+    """Added up from the first row on, then times 1/k: to the bit, as updates count with it too."""
+    w, mean = arrays((k, SIZE), (SIZE,), dtype="float32")
+    total = w[0].copy()
+    for row in w[1:]:
+        total += row
+    flat.rows_mean(w, mean, chunks=all_chunks(flat))
+    np.testing.assert_array_equal(mean, total * np.float32(1 / k))
+
+
+def test_equal_rows_are_corrected_by_nothing(flat: FlatKernels) -> None:
+    """Two are twice one, halved; the mean of three may be off by its last bit, and alpha times that."""
+    for k, off in ((1, 0.0), (2, 0.0), (3, 2e-7)):
+        w = np.tile(arrays((SIZE,), dtype="float32")[0], (k, 1))
+        v, g, sums, before = np.zeros_like(w), np.zeros_like(w), np.zeros((len(all_chunks(flat)), 2)), w.copy()
+        flat.sma_alone(w, v, g, sums, local=LOCALS["plain"], alpha=0.25, gain=0.5, chunks=all_chunks(flat))
+        np.testing.assert_allclose(w, before, rtol=off, atol=0)
 
 
 @pytest.mark.parametrize("begin", [True, False])
@@ -201,7 +221,17 @@ def add_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
     flat.add_scaled(a[0], a[5], scale=0.3, chunks=chunks)
 
 
-PASSES = [sma_pass, sma_begin_pass, sgd_pass, centre_pass, sum_pass, add_pass]
+def alone_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
+    sums = np.zeros((len(a[4]), 2))
+    flat.sma_alone(a[0], a[1], a[2], sums, local=ALL, alpha=0.3, gain=0.7, chunks=chunks)
+    a[4][chunks.start : chunks.stop] = sums[chunks.start : chunks.stop, 0]
+
+
+def mean_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
+    flat.rows_mean(a[0], a[3], chunks=chunks)
+
+
+PASSES = [sma_pass, sma_begin_pass, alone_pass, mean_pass, sgd_pass, centre_pass, sum_pass, add_pass]
 
 
 def everything(flat: FlatKernels, k: int, size: int, dtype: str = "float32") -> list[Array]:
@@ -323,6 +353,8 @@ def test_compiled_once_for_each_precision() -> None:
             w, v, g, total, squares, centre, common,
             local=local, alpha=number, gain=number, begin=True, chunks=range(1),
         )  # fmt: skip
+        flat.sma_alone(w, v, g, np.zeros((1, 2)), local=local, alpha=number, gain=number, chunks=range(1))
+        flat.rows_mean(w, total, chunks=range(1))
         flat.gradient_sum(g, total, chunks=range(1))
         flat.sgd_update(w, v, total, local=local, scale=number, chunks=range(1))
         for pull in (0, 1):
@@ -379,7 +411,7 @@ def test_float32_stays_close(flat: FlatKernels) -> None:
 FACTORS = np.array([[256, 256 + 128 * 128, 4, 128], [CHUNK - 1024, CHUNK - 1024 + 192 * 16, 8, 16]])
 
 
-@pytest.mark.parametrize("k", [1, 2, 3])
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
 @pytest.mark.parametrize("local", [LOCALS["all"], LOCALS["plain"]], ids=["all", "plain"])
 def test_gradients_that_are_kept_as_factors(flat: FlatKernels, k: int, local: Local) -> None:
     """Every pass does with them what it does with their products."""
@@ -395,7 +427,7 @@ def test_gradients_that_are_kept_as_factors(flat: FlatKernels, k: int, local: Lo
                 w, v, g, t, squares, z, z, local=local, alpha=0.3, gain=0.7, begin=True, chunks=chunks, **factors
             ),
             lambda w, v, g, t, z: flat.sma_alone(
-                w, v, g, z, sums, local=local, alpha=0.3, gain=0.7, chunks=chunks, **factors
+                w, v, g, sums, local=local, alpha=0.3, gain=0.7, chunks=chunks, **factors
             ),
             lambda w, v, g, t, z: flat.gradient_sum(g, t, chunks=chunks, **factors),
             lambda w, v, g, t, z: flat.sgd_update(w, v, g[0], local=local, scale=0.5, chunks=chunks, **factors),
@@ -410,11 +442,11 @@ def test_gradients_that_are_kept_as_factors(flat: FlatKernels, k: int, local: Lo
 
 
 def test_factors_give_the_same_bits_however_the_work_is_cut(flat: FlatKernels) -> None:
-    w, v, g, mean = arrays(*[(2, SIZE)] * 3, (SIZE,), dtype="float32")
+    w, v, g = arrays(*[(2, SIZE)] * 3, dtype="float32")
     chunks = all_chunks(flat)
     found = []
     for workers in (1, 3):
-        mine = [w.copy(), v.copy(), g.copy(), mean.copy(), np.zeros((len(chunks), 2))]
+        mine = [w.copy(), v.copy(), g.copy(), np.zeros((len(chunks), 2))]
         for i in range(workers):
             flat.sma_alone(
                 *mine, local=LOCALS["momentum"], alpha=0.1, gain=0.5, chunks=share_of(chunks, i, workers),

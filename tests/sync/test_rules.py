@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import product
 from typing import cast
 
+import hypothesis
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
@@ -85,7 +89,13 @@ class Cluster:
         return self.k == 1 or (rule.rule.gain is not None and rule.rule.delay == 0)
 
     def step(self, gradients: Array, local: Local, workers: int = 2) -> bool:
-        """One iteration with gradients (k, size); whether it sent anything."""
+        """One iteration with gradients (k, size), up to where the centre may be read; whether it sent anything."""
+        sent = self.update(gradients, local, workers)
+        for rule, rows in zip(self.rules, self.rows, strict=True):
+            rule.settle(rows)
+        return sent
+
+    def update(self, gradients: Array, local: Local, workers: int = 2) -> bool:
         begin, chunks = 0, self.rules[0].chunks
         for rule, rows, count in zip(self.rules, self.rows, self.counts, strict=True):
             rows.gradients[...] = gradients[begin : begin + count]
@@ -165,6 +175,94 @@ def test_sma_is_the_pure_function_in_place(
 def test_and_with_more_than_one_chunk(kernels: FlatKernels, settings: Sma) -> None:
     size = kernels.chunk + 40
     compare(settings, Local(0.05, 0.5, False, 0.01, kernels.chunk + 16), (1, 2), size, kernels)
+
+
+ALONE = {name: each for name, each in SETTINGS.items() if each.gain != "none" and each.delay == 0}
+
+
+READERS: dict[str, Callable[[SmaRule, Replicas], object]] = {
+    "centre": lambda rule, rows: rule.centre,
+    "mean": lambda rule, rows: rule.mean,
+    "set_mean": lambda rule, rows: rule.set_mean(start_at()),
+    "shared": lambda rule, rows: rule.shared(),
+    "begin": lambda rule, rows: rule.begin(rows, 3),
+    "restart": lambda rule, rows: rule.restart(rows),
+}
+
+
+@pytest.mark.parametrize(
+    ("settings", "counts", "stale"),
+    [(Sma(), (2,), True), (Sma(gain="none"), (1,), True), (Sma(), (1, 1), False), (Sma(delay=1), (2,), False)],
+)
+@pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
+def test_a_centre_that_is_not_settled_cannot_be_read(
+    read: Callable[[SmaRule, Replicas], object], settings: Sma, counts: tuple[int, ...], stale: bool
+) -> None:
+    """Of learners that are all one rank's; else an update leaves it as it is."""
+    cluster = Cluster(settings, counts, start_at())
+    cluster.update(gradients_of(cluster.weights, 0), LOCALS["plain"])
+    rule, rows, before = cluster.rules[0], cluster.rows[0], cluster.weights
+    assert isinstance(rule, SmaRule)
+    if stale:
+        with pytest.raises(AssertionError, match=r"^settle\(\) comes first$"):
+            read(rule, rows)
+        np.testing.assert_array_equal(cluster.weights, before)
+    rule.settle(rows)
+    read(rule, rows)
+
+
+@hypothesis.settings(max_examples=40, deadline=None)
+@given(st.sampled_from(list(ALONE.values())), st.integers(1, 6), st.sampled_from(list(LOCALS.values())), st.data())
+def test_settling_is_seen_by_nobody_and_finds_the_pure_functions_mean(
+    settings: Sma, k: int, local: Local, data: st.DataObject
+) -> None:
+    """Two runs of learners of one rank, one settled at any times, the other at its end alone."""
+    often, once = (Cluster(settings, (k,), start_at()) for _ in range(2))
+    rule = averaging(settings, k)
+    state, v = sma.start(start_at(), k), np.zeros((k, SIZE))
+    for t in range(data.draw(st.integers(1, 30))):
+        v, u = sgd(state.w, v, gradients_of(state.w, t), local)
+        state, total, squares = sma.send(rule, state, u)
+        state = sma.apply(rule, state, total, squares, local.rate)
+        for each in (often, once):
+            each.update(gradients_of(each.weights, t), local)
+        if data.draw(st.booleans()):
+            often.rules[0].settle(often.rows[0])
+            close(often.rules[0].centre, state.mean)
+    for each in (often, once):
+        each.rules[0].settle(each.rows[0])
+    np.testing.assert_array_equal(often.weights, once.weights)
+    np.testing.assert_array_equal(often.rules[0].centre, once.rules[0].centre)
+    close(once.rules[0].centre, state.mean)
+
+
+@pytest.mark.parametrize("settings", ALONE.values(), ids=ALONE.keys())
+def test_other_learners_of_one_rank_go_on_from_their_mean(kernels: FlatKernels, settings: Sma) -> None:
+    cluster = Cluster(settings, (3,), start_at("float32"), kernels=kernels)
+    for k in (2, 5, 1, 2):
+        for t in range(25):
+            cluster.update(gradients_of(cluster.weights, t).astype(np.float32), LOCALS["momentum"])
+        first, *others = cluster.weights
+        mean = sum(others, first) * np.float32(1 / cluster.k)
+        cluster.rules[0].settle(cluster.rows[0])
+        cluster.resize((k,))
+        np.testing.assert_array_equal(cluster.weights, np.tile(mean, (k, 1)))
+        np.testing.assert_array_equal(cluster.rules[0].centre, mean)
+
+
+def test_a_learner_that_starts_again_moves_the_mean_with_the_next_update() -> None:
+    """Rows 1 and 4 have mean 2.5. The second starts again from there: both are pulled to 1.75 then, by half."""
+    cluster = Cluster(Sma(gain=1.0), (2,), np.zeros(4), size=4)
+    rule, rows, still = cluster.rules[0], cluster.rows[0], replace(LOCALS["plain"], rate=0.0)
+    cluster.update(np.zeros((2, 4)), still)
+    rows.weights[...] = [[1.0] * 4, [4.0] * 4]
+    rule.settle(rows)
+    rows.reseed(1, rule.centre)
+    rule.settle(rows)  # for another learner, say: it is given the same
+    assert rule.centre.tolist() == [2.5] * 4
+    cluster.step(np.zeros((2, 4)), still)
+    assert rule.centre.tolist() == [1.75] * 4
+    assert rows.weights[:, 0].tolist() == [1.375, 2.125]
 
 
 def test_what_is_sent_ends_with_the_sum_of_squares_and_room_for_three() -> None:

@@ -203,9 +203,23 @@ def test_a_sequential_exchange_is_over_when_start_returns(settings: Sma | Ssgd) 
     rank.sync.close()
 
 
+def test_the_centre_of_one_rank_s_learners_is_their_mean_once_it_is_settled() -> None:
+    rank = Rank(Single(), Sma(gain=2.0), 3, 3, overlap=False)
+    for _ in range(3):
+        rank.step()
+    rank.sync.receive()
+    with pytest.raises(AssertionError, match=r"^settle\(\) comes first$"):
+        _ = rank.rule.centre
+    rank.sync.settle()
+    a, b, c = rank.rows.weights
+    np.testing.assert_array_equal(rank.rule.centre, (a + b + c) * np.float32(1 / 3))
+    assert rank.sync.agree(3).drift == 0.0
+    rank.sync.close()
+
+
 @pytest.mark.parametrize("settings", [Sma(gain=2.0), Ssgd()])
 def test_a_rule_that_needs_its_sums_at_once_is_never_overlapped(settings: Sma | Ssgd) -> None:
-    rank = Rank(Slow(), settings, 2, 2, overlap=True)
+    rank = Rank(Slow(), settings, 2, 3, overlap=True)
     before = rank.rule.centre.copy()
     rank.step()
     assert (rank.rule.centre != before).all()
@@ -367,7 +381,8 @@ def test_a_mean_that_has_drifted_is_set_right() -> None:
             rank.step()
         rank.sync.settle()
         assert isinstance(rank.rule, SmaRule)
-        rank.rule.mean += 0.5
+        mean = rank.rule.mean
+        mean += 0.5
         drift = rank.sync.agree(3).drift
         rank.sync.close()
         return drift, rank.rule.centre, rank.rows.weights

@@ -121,7 +121,7 @@ class Native:
 def helpers(*others: ModuleType) -> int:
     """A checksum of the files whose functions are compiled into others: those beside this one, and `others`."""
     folder = Path(__file__).parent
-    files = [folder / name for name in ("command.py", "factors.py", "numeric.py")]
+    files = [folder / name for name in ("command.py", "factors.py", "numeric.py", "steps.py")]
     files += [Path(str(module.__file__)) for module in others]
     return zlib.crc32(b"".join(file.read_bytes() for file in files))
 

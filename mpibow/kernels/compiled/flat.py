@@ -6,79 +6,30 @@ fused or reordered, but for sums of squares, which are float64 throughout, and m
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any
 
-import numba
 import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
-from mpibow.kernels.compiled.command import helpers
-from mpibow.kernels.compiled.factors import tile
+from mpibow.kernels.compiled.alone import rows_mean, sma_alone
+from mpibow.kernels.compiled.steps import (
+    BLOCK,
+    TINY,
+    chunk,
+    compiled,
+    cut,
+    ends,
+    gradient_of,
+    inlined,
+    plus_square,
+    step,
+)
 from mpibow.kernels.numpy.arrays import host, meter, put, rows_sum, zeros  # noqa: F401
 from mpibow.kernels.passes import WHOLE, Local
 
-F = TypeVar("F", bound=Callable[..., Any])
-_njit = cast(Any, numba.njit)  # some versions have types, which differ
 
-
-def _compiled(function: F) -> F:
-    function.__qualname__ += f"_{helpers():08x}"  # numba's cache does not see that other files' code is in it
-    return cast(F, _njit(nogil=True, cache=True)(function))
-
-
-_inlined: Callable[[F], F] = _njit(nogil=True, forceinline=True)
-# A sum in vector lanes; which ones, the code says, so its bits are always the same. NaN and inf stay what they are.
-_summed: Callable[[F], F] = _njit(nogil=True, forceinline=True, fastmath={"reassoc", "contract"})
-
-chunk = 16384  # elements: threads get even shares, and what a chunk's rows have in common stays in L2
-BLOCK = TILE  # elements: what two rows have in common stays in L1; of more rows at once the prefetcher loses track
-TINY = 1e-30  # a dead unit's momentum decays into denormals and stays there: 2 to 3 times the time, seen on Zen 4
-
-
-@_summed
-def _plus_square(total: float, x: Any) -> float:
-    wide = np.float64(x)  # in which no square of a float32 overflows or is denormal
-    return total + wide * wide
-
-
-@_inlined
-def _step(w: Any, v: Any, g: Any, rate: Any, momentum: Any, nesterov: bool, decay: Any, tiny: Any) -> tuple[Any, Any]:
-    """An element's (v', u). The conditions hold for all elements alike: the compiler makes a loop for each case."""
-    if decay:
-        g = g + decay * w
-    if not momentum:
-        return v, rate * g
-    v = momentum * v + g
-    if abs(v) < tiny:
-        v = v - v  # 0 of its own type
-    return v, rate * (g + momentum * v if nesterov else v)
-
-
-@_inlined
-def _cut(a: int, b: int, decayed: int, factors: Array) -> tuple[int, int]:
-    """The end of a block from `a`, at most b, all decayed or not; the factors that its gradient is kept as, or -1."""
-    if a < decayed < b:
-        b = decayed
-    for f in range(len(factors)):
-        if factors[f, 0] <= a < factors[f, 1]:
-            return min(b, a + TILE), f
-        if a < factors[f, 0] < b:
-            b = factors[f, 0]
-    return b, -1
-
-
-@_inlined
-def _gradient(row: Array, a: int, b: int, factors: Array, f: int, made: Array) -> Array:
-    """Elements a to b of the gradient in `row`; computed into `made` where it is kept as factors."""
-    if f < 0:
-        return row[a:b]
-    tile(row, factors[f], a, made)
-    return made[: b - a]
-
-
-@_inlined
+@inlined
 def _sma_row(
     w: Array, v: Array, g: Array, total: Array, centre: Array, common: Array, rate: Any, momentum: Any, nesterov: bool,
     decay: Any, tiny: Any, alpha: Any, gain: Any, begin: bool,
@@ -86,10 +37,10 @@ def _sma_row(
     """A part of one row; its |u|^2."""
     square = 0.0
     for j in range(len(w)):
-        after, u = _step(w[j], v[j], g[j], rate, momentum, nesterov, decay, tiny)
+        after, u = step(w[j], v[j], g[j], rate, momentum, nesterov, decay, tiny)
         if momentum:
             v[j] = after
-        square = _plus_square(square, u)
+        square = plus_square(square, u)
         total[j] = u if begin else total[j] + u
         if alpha:
             u = u - alpha * (w[j] - centre[j])
@@ -99,7 +50,7 @@ def _sma_row(
     return square
 
 
-@_compiled
+@compiled
 def _sma_update(
     weights: Array, momenta: Array, gradients: Array, total: Array, squares: Array, centre: Array, common: Array,
     factors: Array, rate: float, momentum: float, nesterov: bool, decay: float, decayed: int, alpha: float, gain: float,
@@ -114,9 +65,9 @@ def _sma_update(
         for row in range(0, k, 2):
             a = c * chunk
             while a < stop:
-                b, f = _cut(a, min(a + block, stop), decayed, factors)
+                b, f = cut(a, min(a + block, stop), decayed, factors)
                 for i in range(row, min(row + 2, k)):
-                    g = _gradient(gradients[i], a, b, factors, f, made)
+                    g = gradient_of(gradients[i], a, b, factors, f, made)
                     square += _sma_row(
                         weights[i, a:b], momenta[i, a:b], g, total[a:b], centre[a:b], common[a:b],
                         number(-rate), number(momentum), nesterov, number(decay if a < decayed else 0.0), number(TINY),
@@ -151,116 +102,41 @@ def sma_update(
     )  # fmt: skip
 
 
-@_inlined
-def _alone_row(
-    w: Array, v: Array, g: Array, total: Array, mean: Array, rate: Any, momentum: Any, nesterov: bool, decay: Any,
-    tiny: Any, alpha: Any,
-) -> float:  # fmt: skip
-    """A part of one row, but for the common step; its |u|^2."""
-    square = 0.0
-    for j in range(len(w)):
-        after, u = _step(w[j], v[j], g[j], rate, momentum, nesterov, decay, tiny)
-        if momentum:
-            v[j] = after
-        square = _plus_square(square, u)
-        total[j] += u
-        if alpha:
-            u = u - alpha * (w[j] - mean[j])
-        w[j] += u
-    return square
-
-
-@_inlined
-def _scaled_into(target: Array, source: Array, scale: Any) -> None:
-    for j in range(len(target)):
-        target[j] += scale * source[j]
-
-
-@_compiled
-def _sma_alone(
-    weights: Array, momenta: Array, gradients: Array, mean: Array, sums: Array, factors: Array, rate: float,
-    momentum: float, nesterov: bool, decay: float, decayed: int, alpha: float, gain: float, first: int, last: int,
-) -> None:  # fmt: skip
-    number, (k, size) = weights.dtype.type, weights.shape
-    total, made = np.empty(BLOCK, weights.dtype), np.empty(TILE, weights.dtype)
-    for c in range(first, last):
-        squares, square = 0.0, 0.0
-        stop = min((c + 1) * chunk, size)
-        a = c * chunk
-        while a < stop:
-            b, f = _cut(a, min(a + BLOCK, stop), decayed, factors)
-            part = total[: b - a]
-            part[:] = 0
-            for i in range(k):
-                g = _gradient(gradients[i], a, b, factors, f, made)
-                squares += _alone_row(
-                    weights[i, a:b], momenta[i, a:b], g, part, mean[a:b], number(-rate), number(momentum), nesterov,
-                    number(decay if a < decayed else 0.0), number(TINY), number(alpha),
-                )  # fmt: skip
-            for j in range(b - a):
-                square = _plus_square(square, part[j])
-            if gain:
-                for i in range(k):  # which lie in L1 still
-                    _scaled_into(weights[i, a:b], part, number(gain))
-            _scaled_into(mean[a:b], part, number(1.0 / k + gain))
-            a = b
-        sums[c, 0], sums[c, 1] = squares, square
-
-
-def sma_alone(
-    weights: Array,
-    momenta: Array,
-    gradients: Array,
-    mean: Array,
-    sums: Array,
-    *,
-    local: Local,
-    alpha: float,
-    gain: float,
-    chunks: range,
-    factors: Array = WHOLE,
-) -> None:
-    _sma_alone(
-        weights, momenta, gradients, mean, sums, factors, float(local.rate), float(local.momentum), local.nesterov,
-        float(local.decay), local.decayed, float(alpha), float(gain), chunks.start, chunks.stop,
-    )  # fmt: skip
-
-
-@_compiled
+@compiled
 def _gradient_sum(gradients: Array, total: Array, factors: Array, start: int, stop: int) -> None:
     made = np.empty(TILE, total.dtype)
     a = start
     while a < stop:
-        b, f = _cut(a, min(a + BLOCK, stop), 0, factors)
+        b, f = cut(a, min(a + BLOCK, stop), 0, factors)
         for i in range(len(gradients)):
-            part, g = total[a:b], _gradient(gradients[i], a, b, factors, f, made)
+            part, g = total[a:b], gradient_of(gradients[i], a, b, factors, f, made)
             for j in range(b - a):
                 part[j] = part[j] + g[j] if i else g[j]
         a = b
 
 
 def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:
-    _gradient_sum(gradients, total, factors, *_ends(chunks, total))
+    _gradient_sum(gradients, total, factors, *ends(chunks, total))
 
 
-@_inlined
+@inlined
 def _copy(source: Array, target: Array) -> None:
     for j in range(len(source)):  # an assignment of slices takes three times as long
         target[j] = source[j]
 
 
-@_inlined
+@inlined
 def _sgd_row(
     w: Array, v: Array, gradient: Array, scale: Any, rate: Any, momentum: Any, nesterov: bool, decay: Any, tiny: Any
 ) -> None:
     for j in range(len(w)):
-        after, u = _step(w[j], v[j], scale * gradient[j], rate, momentum, nesterov, decay, tiny)
+        after, u = step(w[j], v[j], scale * gradient[j], rate, momentum, nesterov, decay, tiny)
         if momentum:
             v[j] = after
         w[j] += u
 
 
-@_compiled
+@compiled
 def _sgd_update(
     weights: Array, momenta: Array, gradient: Array, factors: Array, rate: float, momentum: float, nesterov: bool,
     decay: float, decayed: int, scale: float, start: int, stop: int,
@@ -268,10 +144,10 @@ def _sgd_update(
     number, made = weights.dtype.type, np.empty(TILE, weights.dtype)
     a = start
     while a < stop:
-        b, f = _cut(a, min(a + BLOCK, stop), decayed, factors)
+        b, f = cut(a, min(a + BLOCK, stop), decayed, factors)
         _sgd_row(
-            weights[0, a:b], momenta[0, a:b], _gradient(gradient, a, b, factors, f, made), number(scale), number(-rate),
-            number(momentum), nesterov, number(decay if a < decayed else 0.0), number(TINY),
+            weights[0, a:b], momenta[0, a:b], gradient_of(gradient, a, b, factors, f, made), number(scale),
+            number(-rate), number(momentum), nesterov, number(decay if a < decayed else 0.0), number(TINY),
         )  # fmt: skip
         for i in range(1, len(weights)):
             _copy(weights[0, a:b], weights[i, a:b])
@@ -286,11 +162,11 @@ def sgd_update(
 ) -> None:  # fmt: skip
     _sgd_update(
         weights, momenta, gradient, factors, float(local.rate), float(local.momentum), local.nesterov,
-        float(local.decay), local.decayed, float(scale), *_ends(chunks, gradient),
+        float(local.decay), local.decayed, float(scale), *ends(chunks, gradient),
     )  # fmt: skip
 
 
-@_compiled
+@compiled
 def _centre_update(
     mean: Array, centre: Array, previous: Array, total: Array, received: bool, pull: float, alpha: float,
     momentum: float, scale: float,
@@ -310,7 +186,7 @@ def centre_update(
     mean: Array, centre: Array, previous: Array, total: Array | None, *, pull: float, alpha: float, momentum: float,
     scale: float, chunks: range,
 ) -> None:  # fmt: skip
-    part = slice(*_ends(chunks, mean))
+    part = slice(*ends(chunks, mean))
     if pull:
         received, sums = (False, mean) if total is None else (True, total)
         _centre_update(
@@ -321,7 +197,7 @@ def centre_update(
         add_scaled(mean, total, scale=scale, chunks=chunks)
 
 
-@_compiled
+@compiled
 def _add_scaled(rows: Array, source: Array, scale: float, start: int, stop: int) -> None:
     number = source.dtype.type(scale)
     for a in range(start, stop, BLOCK):
@@ -333,14 +209,14 @@ def _add_scaled(rows: Array, source: Array, scale: float, start: int, stop: int)
 
 
 def add_scaled(target: Array, source: Array, *, scale: float, chunks: range) -> None:
-    _add_scaled(target if target.ndim == 2 else target[np.newaxis], source, float(scale), *_ends(chunks, source))
+    _add_scaled(target if target.ndim == 2 else target[np.newaxis], source, float(scale), *ends(chunks, source))
 
 
-@_compiled
+@compiled
 def _squared_norm(array: Array) -> float:
     square = 0.0
     for j in range(len(array)):
-        square = _plus_square(square, array[j])
+        square = plus_square(square, array[j])
     return square
 
 
@@ -353,14 +229,10 @@ def prepare() -> None:
     rows, flat, squares = np.zeros((1, 1), np.float32), np.zeros(1, np.float32), np.zeros(1)
     local, chunks = Local(0.0, 0.0, False, 0.0, 0), range(1)
     sma_update(rows, rows, rows, flat, squares, flat, flat, local=local, alpha=0, gain=0, begin=True, chunks=chunks)
-    sma_alone(rows, rows, rows, flat, np.zeros((1, 2)), local=local, alpha=0, gain=0, chunks=chunks)
+    sma_alone(rows, rows, rows, np.zeros((1, 2)), local=local, alpha=0, gain=0, chunks=chunks)
+    rows_mean(rows, flat, chunks=chunks)
     gradient_sum(rows, flat, chunks=chunks)
     sgd_update(rows, rows, flat, local=local, scale=0, chunks=chunks)
     centre_update(flat, flat, flat, flat, pull=1, alpha=0, momentum=0, scale=0, chunks=chunks)
     add_scaled(flat, flat, scale=0, chunks=chunks)
     squared_norm(flat)
-
-
-def _ends(chunks: range, array: Array) -> tuple[int, int]:
-    """The elements of `array` (size,) that the chunks cover."""
-    return chunks.start * chunk, min(chunks.stop * chunk, array.size)

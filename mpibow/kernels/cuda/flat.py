@@ -63,11 +63,13 @@ def sma_update(
     return Launch("sma_update", (_chunks(weights.shape[1]), 1, 1), arguments)
 
 
-def sma_alone(
-    weights: Any, momenta: Any, gradients: Any, mean: Any, sums: Any, step: Any, norms: Any = None
-) -> Launch:  # fmt: skip
-    arguments = (weights, momenta, gradients, mean, sums, step, norms, *_extents(weights))
+def sma_alone(weights: Any, momenta: Any, gradients: Any, sums: Any, step: Any, norms: Any = None) -> Launch:
+    arguments = (weights, momenta, gradients, sums, step, norms, *_extents(weights))
     return Launch("sma_alone", (_chunks(weights.shape[1]), 1, 1), arguments)
+
+
+def rows_mean(rows: Any, mean: Any) -> Launch:
+    return Launch("rows_mean", _turns(mean.size), (rows, mean, *_extents(rows)))
 
 
 def gradient_sum(gradients: Any, total: Any, norms: Any = None) -> Launch:

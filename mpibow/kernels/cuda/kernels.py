@@ -37,6 +37,7 @@ _FAMILIES: Mapping[str, Mapping[str, Values]] = {  # source -> kernel -> what it
     "flat.cu": {
         "sma_update": _of(),
         "sma_alone": _of(),
+        "rows_mean": _of(),
         "gradient_sum": _of(),
         "sgd_update": _of(),
         "centre_update": _of(),

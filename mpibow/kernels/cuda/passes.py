@@ -219,14 +219,17 @@ class DeviceFlat:
         )  # fmt: skip
 
     def sma_alone(
-        self, weights: Any, momenta: Any, gradients: Any, mean: Any, sums: Any, *, local: Local, alpha: float,
-        gain: Any, chunks: range, factors: Array = WHOLE,
+        self, weights: Any, momenta: Any, gradients: Any, sums: Any, *, local: Local, alpha: float, gain: Any,
+        chunks: range, factors: Array = WHOLE,
     ) -> None:  # fmt: skip
-        arrays, norms = (weights, momenta, gradients, mean, sums), self._own(gradients)
+        arrays, norms = (weights, momenta, gradients, sums), self._own(gradients)
         self.run(
             "sma_alone", arrays, lambda step: [flat.sma_alone(*arrays, step, norms)], local,
             writes=True, alpha=alpha, gain=gain,
         )  # fmt: skip
+
+    def rows_mean(self, rows: Any, mean: Any, *, chunks: range) -> None:
+        self.run("rows_mean", (rows, mean), lambda step: [flat.rows_mean(rows, mean)])
 
     def gradient_sum(self, gradients: Any, total: Any, *, chunks: range, factors: Array = WHOLE) -> None:
         arrays, norms = (gradients, total), self._own(gradients)

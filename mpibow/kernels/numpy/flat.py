@@ -99,7 +99,6 @@ def sma_alone(
     weights: Array,
     momenta: Array,
     gradients: Array,
-    mean: Array,
     sums: Array,
     *,
     local: Local,
@@ -110,24 +109,27 @@ def sma_alone(
 ) -> None:
     """Pulled averaging of learners that are all this rank's, whole: U = sum of u_i goes into the weights at once.
 
-    w_i <- w_i + u_i - alpha (w_i - W) + gain U, for every row, and mean W <- W + (1/k + gain) U.
+    w_i <- w_i + u_i - alpha (w_i - W) + gain U, for every row, W being the mean of the rows as they were (`rows_mean`):
+    the mean of the rows as they are then is W + (1/k + gain) U, which is why nobody stores it.
     sums[c] <- (sum |u_i|^2, |U|^2) of chunk c, float64. What the gradients hold afterwards is not defined.
     """
     gradients = whole(gradients, factors)
-    number, k = weights.dtype.type, len(weights)
-    scratch_all, total_all = np.empty(chunk, weights.dtype), np.empty(chunk, weights.dtype)
+    number = weights.dtype.type
+    scratch_all, total_all, mean_all = (np.empty(chunk, weights.dtype) for _ in range(3))
     for c, part in _slices(chunks, weights.shape[1]):
         length = part.stop - part.start
-        scratch, total, w_mean = scratch_all[:length], total_all[:length], mean[part]
+        scratch, total, mean = scratch_all[:length], total_all[:length], mean_all[:length]
         total.fill(0)
+        if alpha:
+            _mean_of(weights, part, mean)
         square = 0.0
-        for i in range(k):
+        for i in range(len(weights)):
             w, v, u = weights[i, part], momenta[i, part], gradients[i, part]
             _step(w, v, u, part, local, scratch)
             square += float(np.dot(u, u))
             np.add(total, u, out=total)
             if alpha:
-                np.subtract(w, w_mean, out=scratch)
+                np.subtract(w, mean, out=scratch)
                 np.multiply(scratch, number(alpha), out=scratch)
                 np.subtract(u, scratch, out=u)
             np.add(w, u, out=w)
@@ -136,8 +138,19 @@ def sma_alone(
             np.multiply(total, number(gain), out=scratch)
             for row in weights:
                 np.add(row[part], scratch, out=row[part])
-        np.multiply(total, number(1.0 / k + gain), out=total)
-        np.add(w_mean, total, out=w_mean)
+
+
+def rows_mean(rows: Array, mean: Array, *, chunks: range) -> None:
+    """mean <- the mean of the rows (k, size): their sum in row order, times 1/k."""
+    for _, part in _slices(chunks, mean.size):
+        _mean_of(rows, part, mean[part])
+
+
+def _mean_of(rows: Array, part: slice, mean: Array) -> None:
+    np.copyto(mean, rows[0, part])
+    for row in rows[1:]:
+        np.add(mean, row[part], out=mean)
+    np.multiply(mean, mean.dtype.type(1.0 / len(rows)), out=mean)
 
 
 def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:

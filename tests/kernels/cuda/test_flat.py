@@ -91,14 +91,23 @@ def test_sma_update(local: Local, alpha: float, gain: float, begin: bool, size: 
 def test_sma_alone(local: Local, alpha: float, gain: float, size: int, k: int, backwards: bool) -> None:
     generator = np.random.default_rng(1)
     w, v, g = (rows(generator, k, size) for _ in range(3))
-    gain, mean = float(np.float32(gain)), row(generator, size)
-    expected, sums = [array.copy() for array in (w, v, g, mean)], np.zeros((1, 2))
+    gain = float(np.float32(gain))
+    expected, sums = [array.copy() for array in (w, v, g)], np.zeros((1, 2))
     reference.sma_alone(*expected, sums, local=local, alpha=alpha, gain=gain, chunks=everything(size))
     parts = np.full((-(-size // flat.CHUNK), 2), np.nan)
-    run_all(flat.sma_alone(w, v, g, mean, parts, step(local, alpha=alpha, gain=gain)), backwards)
-    for got, wanted in ((w, expected[0]), (v, expected[1]), (mean, expected[3])):
+    run_all(flat.sma_alone(w, v, g, parts, step(local, alpha=alpha, gain=gain)), backwards)
+    for got, wanted in ((w, expected[0]), (v, expected[1])):
         np.testing.assert_array_equal(got, wanted)
     np.testing.assert_allclose(parts.sum(axis=0), sums[0], rtol=1e-5)
+
+
+@given(SIZES, ROWS, st.booleans())
+@CHECKS
+def test_rows_mean(size: int, k: int, backwards: bool) -> None:
+    of, mean, expected = rows(np.random.default_rng(8), k, size), *np.full((2, size), np.nan, np.float32)
+    reference.rows_mean(of, expected, chunks=everything(size))
+    run_all(flat.rows_mean(of, mean), backwards)
+    np.testing.assert_array_equal(mean, expected)
 
 
 def test_a_row_whose_gradient_overflowed_stands_still() -> None:
@@ -116,7 +125,7 @@ def test_a_row_whose_gradient_overflowed_stands_still() -> None:
     assert total[0] == -0.5
     assert parts.tolist() == [0.25]
     alone, sums = np.array([[1, 0, 0, 0], [2, 0, 0, 0]], np.float32), np.zeros((1, 2))
-    run_all(flat.sma_alone(alone, v, g, centre, sums, step(plain), norms))
+    run_all(flat.sma_alone(alone, v, g, sums, step(plain), norms))
     assert alone[:, 0].tolist() == [1.0, 1.5]
     assert sums.tolist() == [[0.25, 0.25]]
     one, momenta = np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32)

@@ -69,17 +69,28 @@ __global__ void __launch_bounds__(THREADS) sma_update(
     if (threadIdx.x == 0) squares[blockIdx.x] = s.begin ? square : squares[blockIdx.x] + square;
 }
 
-// Learners that are all this rank's: U = sum of u_i goes into weights and mean W at once.
-// w_i <- w_i + u_i - alpha (w_i - W) + gain U; W <- W + (1/k + gain) U; sums[chunk] <- (sum |u_i|^2, |U|^2).
+// m <- the mean of the k rows' packs at element i: their sum in row order, times 1/k.
+__device__ inline void mean_of(const float* rows, long long i, long long size, long long stride, int k, float (&m)[V]) {
+    const float share = float(1.0 / k);
+    load(rows, i, size, m);
+    for (int row = 1; row < k; row++) {
+        float w[V];
+        load(rows + row * stride, i, size, w);
+        for (int n = 0; n < V; n++) m[n] = m[n] + w[n];
+    }
+    for (int n = 0; n < V; n++) m[n] = m[n] * share;
+}
+
+// Learners that are all this rank's: U = sum of u_i goes into the weights at once. W is the mean of the rows as they were.
+// w_i <- w_i + u_i - alpha (w_i - W) + gain U; sums[chunk] <- (sum |u_i|^2, |U|^2).
 __global__ void __launch_bounds__(THREADS) sma_alone(
-    float* weights, float* momenta, const float* gradients, float* mean, double* sums, const Step* step,
-    const double* norms, long long size, long long stride, int k) {
+    float* weights, float* momenta, const float* gradients, double* sums, const Step* step, const double* norms,
+    long long size, long long stride, int k) {
     const Step s = *step;
-    const float share = float(1.0 / k + double(s.gain));
     double squares = 0, square = 0;
     each_of_chunk(size, [&](long long i) {
-        float total[V] = {}, m[V];
-        load(mean, i, size, m);
+        float total[V] = {}, m[V] = {};
+        if (s.alpha != 0) mean_of(weights, i, size, stride, k, m);  // by which the rows lie in a cache
         for (int row = 0; row < k; row++) {
             float w[V], u[V];
             load(weights + row * stride, i, size, w);
@@ -98,11 +109,7 @@ __global__ void __launch_bounds__(THREADS) sma_alone(
             for (int n = 0; n < V; n++) w[n] = w[n] + s.gain * total[n];
             store(weights + row * stride, i, size, w);
         }
-        for (int n = 0; n < V; n++) {
-            square += double(total[n]) * double(total[n]);
-            m[n] = m[n] + share * total[n];
-        }
-        store(mean, i, size, m);
+        for (int n = 0; n < V; n++) square += double(total[n]) * double(total[n]);
     });
     squares = block_sum(squares);
     square = block_sum(square);
@@ -110,6 +117,15 @@ __global__ void __launch_bounds__(THREADS) sma_alone(
         sums[2 * blockIdx.x] = squares;
         sums[2 * blockIdx.x + 1] = square;
     }
+}
+
+// mean <- the mean of the rows.
+__global__ void rows_mean(const float* rows, float* mean, long long size, long long stride, int k) {
+    each(size, V, [&](long long i) {
+        float m[V];
+        mean_of(rows, i, size, stride, k, m);
+        store(mean, i, size, m);
+    });
 }
 
 // total <- the sum of the rows of gradients; norms (k,) may be null: |g_i|^2, not finite where a row is left out.
