@@ -6,6 +6,7 @@ import os
 import threading
 import time
 import warnings
+import weakref
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.comm.communicator import Array, describe, differ, flat
+from mpibow.comm.communicator import Array, InPlace, describe, differ, flat
+from mpibow.comm.window import Window, open_window
 from mpibow.errors import CommunicationError
 
+DIRECT = 2  # ranks whose arrays each rank reads whole: more are added up by shares, and read once
 LARGEST = 2**30  # elements in one MPI call: Open MPI fails above 2^31
 SPIN = 20e-6  # seconds: less than a sleep costs
 SPIN_ALONE = 2e-3  # on the main thread, which computes itself: its core has nothing else to do, or is yielded
@@ -28,7 +31,7 @@ class PeerFailed(CommunicationError):
     """Another rank has failed, has said why, and did not manage to end this one."""
 
 
-class Mpi:
+class Mpi(InPlace):
     """All ranks of MPI_COMM_WORLD. Opening is collective.
 
     A call first meets the others in a small non-blocking all-reduce that is polled between short sleeps, and only then
@@ -52,6 +55,7 @@ class Mpi:
         self.rank: int = world.rank
         self.size: int = world.size
         self._largest = largest
+        self._windows = weakref.WeakValueDictionary[int, Window]()  # by their rows' addresses here
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
         self._mine, self._highest = np.zeros(2, np.int64), np.zeros(2, np.int64)
 
@@ -70,9 +74,30 @@ class Mpi:
         """The MPI library's name and version: "Open MPI v5.0.11", "MPICH Version: 5.0.2"."""
         return short(self._mpi.Get_library_version())
 
+    def zeros(self, size: int, dtype: str) -> Array:
+        window = open_window(self, size, dtype) if 1 < self.size == self.local_size else None
+        if window is None:
+            return super().zeros(size, dtype)
+        array = np.asarray(window)
+        self._windows[array.ctypes.data] = window
+        return array
+
+    def sum(self, array: Array) -> Array:
+        window = self._window(array)
+        if window is None or self.size > DIRECT:
+            return super().sum(array)
+        with self._call(describe("sum", array)):
+            pass
+        return window.rows
+
     def allreduce(self, array: Array, stream: Any = None) -> None:
-        whole = flat(array)
-        with self._call(describe("all-reduce", array)):
+        whole, window, what = flat(array), self._window(array), describe("all-reduce", array)
+        if window is not None:
+            with self._call(what):
+                window.add_up()
+                self._meet(f"{what}, added up")
+            return
+        with self._call(what):
             for start in range(0, whole.size, self._largest):
                 self._comm.Allreduce(self._mpi.IN_PLACE, whole[start : start + self._largest])
 
@@ -106,6 +131,11 @@ class Mpi:
         if code:
             self._mpi.COMM_WORLD.Abort(code)
             os._exit(code)  # should the library return from it
+
+    def _window(self, array: Array) -> Window | None:
+        """Where `array` lies, if it is one of `zeros`, and whole."""
+        window = self._windows.get(array.ctypes.data)
+        return window if window is not None and window.holds(array) else None
 
     @contextmanager
     def _call(self, what: str) -> Iterator[None]:

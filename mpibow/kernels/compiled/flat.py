@@ -226,6 +226,42 @@ def sma_alone(
     )  # fmt: skip
 
 
+@_inlined
+def _copy(source: Array, target: Array) -> None:
+    for j in range(len(source)):  # an assignment of slices takes three times as long
+        target[j] = source[j]
+
+
+@_compiled
+def _sma_apply(
+    weights: Array, mean: Array, sums: Array, squares: Array, gain: float, scale: float, first: int, last: int
+) -> None:
+    number, total = mean.dtype.type, np.empty(BLOCK, mean.dtype)
+    for c in range(first, last):
+        square, stop = 0.0, min((c + 1) * chunk, len(mean))
+        for a in range(c * chunk, stop, BLOCK):
+            b = min(a + BLOCK, stop)
+            part = total[: b - a]
+            _copy(sums[0, a:b], part)
+            for row in range(1, len(sums)):
+                other = sums[row, a:b]
+                for j in range(b - a):
+                    part[j] += other[j]
+            for j in range(b - a):
+                square = _plus_square(square, part[j])
+            if gain:
+                for i in range(len(weights)):
+                    _scaled_into(weights[i, a:b], part, number(gain))
+            _scaled_into(mean[a:b], part, number(scale))
+        squares[c] = square
+
+
+def sma_apply(
+    weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, scale: float, chunks: range
+) -> None:
+    _sma_apply(weights, mean, sums, squares, float(gain), float(scale), chunks.start, chunks.stop)
+
+
 @_compiled
 def _gradient_sum(gradients: Array, total: Array, factors: Array, start: int, stop: int) -> None:
     made = np.empty(TILE, total.dtype)
@@ -241,12 +277,6 @@ def _gradient_sum(gradients: Array, total: Array, factors: Array, start: int, st
 
 def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:
     _gradient_sum(gradients, total, factors, *_ends(chunks, total))
-
-
-@_inlined
-def _copy(source: Array, target: Array) -> None:
-    for j in range(len(source)):  # an assignment of slices takes three times as long
-        target[j] = source[j]
 
 
 @_inlined
@@ -354,6 +384,7 @@ def prepare() -> None:
     local, chunks = Local(0.0, 0.0, False, 0.0, 0), range(1)
     sma_update(rows, rows, rows, flat, squares, flat, flat, local=local, alpha=0, gain=0, begin=True, chunks=chunks)
     sma_alone(rows, rows, rows, flat, np.zeros((1, 2)), local=local, alpha=0, gain=0, chunks=chunks)
+    sma_apply(rows, flat, rows, squares, gain=0, scale=0, chunks=chunks)
     gradient_sum(rows, flat, chunks=chunks)
     sgd_update(rows, rows, flat, local=local, scale=0, chunks=chunks)
     centre_update(flat, flat, flat, flat, pull=1, alpha=0, momentum=0, scale=0, chunks=chunks)
