@@ -55,7 +55,7 @@ class Mpi(InPlace):
         self.rank: int = world.rank
         self.size: int = world.size
         self._largest = largest
-        self._windows = weakref.WeakValueDictionary[int, Window]()  # by their rows' addresses here
+        self._windows = weakref.WeakValueDictionary[int, Window]()  # by their arrays' ids
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
         self._mine, self._highest = np.zeros(2, np.int64), np.zeros(2, np.int64)
 
@@ -78,26 +78,25 @@ class Mpi(InPlace):
         window = open_window(self, size, dtype) if 1 < self.size == self.local_size else None
         if window is None:
             return super().zeros(size, dtype)
-        array = np.asarray(window)
-        self._windows[array.ctypes.data] = window
+        self._windows[id(array := window.take())] = window
         return array
 
     def sum(self, array: Array) -> Array:
         window = self._window(array)
         if window is None or self.size > DIRECT:
             return super().sum(array)
-        with self._call(describe("sum", array)):
+        with self._call(window.called):
             pass
         return window.rows
 
     def allreduce(self, array: Array, stream: Any = None) -> None:
-        whole, window, what = flat(array), self._window(array), describe("all-reduce", array)
-        if window is not None:
-            with self._call(what):
+        if (window := self._window(array)) is not None:
+            with self._call(window.called):
                 window.add_up()
-                self._meet(f"{what}, added up")
+                self._meet("added up")
             return
-        with self._call(what):
+        whole = flat(array)
+        with self._call(describe("all-reduce", array)):
             for start in range(0, whole.size, self._largest):
                 self._comm.Allreduce(self._mpi.IN_PLACE, whole[start : start + self._largest])
 
@@ -133,9 +132,9 @@ class Mpi(InPlace):
             os._exit(code)  # should the library return from it
 
     def _window(self, array: Array) -> Window | None:
-        """Where `array` lies, if it is one of `zeros`, and whole."""
-        window = self._windows.get(array.ctypes.data)
-        return window if window is not None and window.holds(array) else None
+        """The window that `array` was taken from by `zeros`; None for any other array, and for a part of such a one."""
+        window = self._windows.get(id(array))
+        return window if window is not None and window.taken() is array else None
 
     @contextmanager
     def _call(self, what: str) -> Iterator[None]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import mmap
 import os
 import tempfile
+import weakref
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -25,11 +27,19 @@ class Window:
     def __init__(self, mapping: mmap.mmap, rank: int, ranks: int, size: int, dtype: str) -> None:
         self.rows: Array = np.frombuffer(mapping, dtype).reshape(ranks, -1)  # (ranks, size and padding)
         self._rank, self._size = rank, size
-        self.__array_interface__: dict[str, Any] = self.rows[rank, :size].__array_interface__  # np.asarray's: this row
+        self.called = f"sum of {size} {self.rows.dtype} in shared memory"  # found once: it costs more than the meeting
+        self.taken: Callable[[], Array | None] = lambda: None
 
-    def holds(self, array: Array) -> bool:
-        """Whether `array` is this rank's row, as a whole."""
-        return (array.size, array.dtype) == (self._size, self.rows.dtype)
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """NumPy's: this rank's row."""
+        return dict(self.rows[self._rank, : self._size].__array_interface__)
+
+    def take(self) -> Array:
+        """This rank's row (size,)."""
+        array = np.asarray(self)
+        self.taken = weakref.ref(array)
+        return array
 
     def add_up(self) -> None:
         """This rank's share of the sums, in rank order, into all rows; the others' shares are theirs to make."""
