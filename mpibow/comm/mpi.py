@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
 from mpibow.comm.communicator import Array, InPlace, describe, differ, flat
+from mpibow.comm.meeting import ByBoard, ByMessages, Meeting, ordered
 from mpibow.comm.window import Window, open_window
 from mpibow.errors import CommunicationError
 
@@ -57,7 +56,9 @@ class Mpi(InPlace):
         self._largest = largest
         self._windows = weakref.WeakValueDictionary[int, Window]()  # by their arrays' ids
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
-        self._mine, self._highest = np.zeros(2, np.int64), np.zeros(2, np.int64)
+        self._meeting: Meeting = ByMessages(self._comm, mpi.MAX)
+        if ordered() and (board := self._open_window(2, "int64")) is not None:
+            self._meeting = ByBoard(board, self.rank)
 
     @property
     def any_thread(self) -> bool:
@@ -75,7 +76,7 @@ class Mpi(InPlace):
         return short(self._mpi.Get_library_version())
 
     def zeros(self, size: int, dtype: str) -> Array:
-        window = open_window(self, size, dtype) if 1 < self.size == self.local_size else None
+        window = self._open_window(size, dtype)
         if window is None:
             return super().zeros(size, dtype)
         self._windows[id(array := window.take())] = window
@@ -131,6 +132,9 @@ class Mpi(InPlace):
             self._mpi.COMM_WORLD.Abort(code)
             os._exit(code)  # should the library return from it
 
+    def _open_window(self, size: int, dtype: str) -> Window | None:
+        return open_window(self, size, dtype) if 1 < self.size == self.local_size else None
+
     def _window(self, array: Array) -> Window | None:
         """The window that `array` was taken from by `zeros`; None for any other array, and for a part of such a one."""
         window = self._windows.get(id(array))
@@ -161,12 +165,11 @@ class Mpi(InPlace):
 
     def _meet(self, what: str, seconds: float | None = None) -> list[str] | None:
         """Sleeps until every rank is here: what each of them calls; None after `seconds`."""
-        token = zlib.crc32(what.encode())
-        self._mine[:] = token, -token
-        request = self._comm.Iallreduce(self._mine, self._highest, self._mpi.MAX)
+        meeting = self._meeting
+        meeting.come(zlib.crc32(what.encode()))
         start = time.monotonic()
         alone = threading.current_thread() is threading.main_thread()
-        while not request.Test():
+        while not meeting.all_here():
             waited = time.monotonic() - start
             if seconds is not None and waited > seconds:
                 return None
@@ -174,7 +177,7 @@ class Mpi(InPlace):
                 os.sched_yield()
             elif waited > SPIN:
                 time.sleep(min(max(waited / 16, SHORTEST_SLEEP), LONGEST_SLEEP))  # late by a sixteenth, or 0.1 ms
-        if self._highest[0] == token == -self._highest[1]:
+        if meeting.alike():
             return [what] * self.size
         calls: list[str] = self._comm.allgather(what)  # all ranks see that they differ, so all come here
         return calls
