@@ -57,7 +57,9 @@ class Mpi(InPlace):
         self._windows = weakref.WeakValueDictionary[int, Window]()  # by their arrays' ids
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
         self._meeting: Meeting = ByMessages(self._comm, mpi.MAX)
-        if ordered() and (board := self._open_window(2, "int64")) is not None:
+        board = self._open_window(2, "int64")
+        self.shared_memory = board is not None  # whether all ranks see what `zeros` gives
+        if board is not None and ordered():
             self._meeting = ByBoard(board, self.rank)
 
     @property
