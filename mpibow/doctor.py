@@ -101,7 +101,7 @@ def describe(facts: Facts) -> dict[str, str]:
         **{name: text for name, text in facts.gpus.items() if name != "problem"},
         "launcher": facts.launcher or "none",
         "mpi": (facts.mpi_library or "none") + (f", threads '{facts.threads}'" if facts.size > 1 else ""),
-        **({"averaging on CPUs": "in shared memory" if facts.shared else "by messages"} if facts.size > 1 else {}),
+        **({"sums on CPUs": "in shared memory" if facts.shared else "by messages"} if facts.size > 1 else {}),
         "cores": f"{facts.allowed} of {facts.machine}",
         "learners": "not given" if facts.learners is None else "auto, begins with " * facts.auto + str(facts.learners),
         "memlock": in_bytes(facts.memlock),

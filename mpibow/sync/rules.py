@@ -41,7 +41,8 @@ class SmaRule:
             flat.put(array, self.mean)
         sent = self.zeros or flat.zeros
         self._total, self._common = (sent(size + TAIL, str(dtype)) for _ in range(2))
-        self._sums, self._rate = self._total, 0.0  # where it adds: the rows that were received; of which rate
+        # Where it adds: the rows that were received, the rate of their iteration, and the sum of all |u|^2.
+        self._sums, self._rate, self._square = self._total, 0.0, 0.0
         self.chunk, self.chunks = self.flat.chunk, chunks_of(size, self.flat.chunk)
         self._squares = flat.zeros(len(self.chunks), "float64")
         self._size = size
@@ -135,7 +136,7 @@ class SmaRule:
         extra = rule.delay == 0 and rule.gain is not None
         self._extra, self._scale = (self.meter.common, self.meter.whole(rule.k)) if extra else (0.0, 1.0 / rule.k)
         if self.adds:
-            self._sums, self._rate = sums, local.rate  # the gain follows in `advance`: the pass finds the sums' square
+            self._sums, self._rate, self._square = sums, local.rate, float(sums[:, self._size].sum())
         elif rule.gain is not None:
             told = {"own": self._own} if self._alone else {"total": self._total}
             self.meter.follow(rule.k, local.rate, **told)
@@ -170,8 +171,8 @@ class SmaRule:
 
     def advance(self) -> None:
         if self.adds:
-            squares = float(self._sums[:, self._size].sum())
-            self.meter.follow(self.rule.k, self._rate, own=np.array([[squares, sum(self._squares.tolist())]]))
+            own = np.array([[self._square, sum(self._squares.tolist())]])  # known only now: the pass has added up
+            self.meter.follow(self.rule.k, self._rate, own=own)
             self._total, self._common = self._common, self._total  # other ranks may still read what was sent
         elif not self._alone and self._fresh and self.rule.gain is not None and self.rule.delay == 1:
             self._total, self._common = self._common, self._total

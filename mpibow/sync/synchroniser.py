@@ -166,7 +166,7 @@ class Synchroniser:
                 sums = self._comm.sum(flat)
             else:
                 self._comm.allreduce(flat)
-                sums = flat[np.newaxis]
+                sums = flat[np.newaxis]  # the one row
         self._rule.received(local, sums)
         self._took = time.perf_counter() - begin
         return self.book.close(sums[:, flat.size - TAIL : flat.size].sum(axis=0))
