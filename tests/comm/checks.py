@@ -234,18 +234,18 @@ def shared(comm: Any, turns: int) -> None:
     in_order = order[0]
     for number in order[1:]:
         in_order += number
-    arrays = [comm.zeros(50_000, "float32") for _ in range(2)]
+    arrays = [comm.zeros(20_000, "float32") for _ in range(2)]
     for array in arrays:
         array[:] = order[comm.rank]
     rows = comm.sum(arrays[0])
     assert len(rows) == (2 if comm.size == 2 else 1)
-    assert (added(rows) == in_order)[:50_000].all()
+    assert (added(rows) == in_order)[:20_000].all()
     comm.allreduce(arrays[1])
     assert (arrays[1] == in_order).all()
     with pytest.raises(CommunicationError) as caught:
         comm.sum(arrays[0][: 9 + comm.rank] if comm.rank else arrays[0])
     said = [f"all-reduce of {9 + rank} float32" for rank in range(1, comm.size)]
-    said = [f"rank {rank} {call}" for rank, call in enumerate(["sum of 50000 float32 in shared memory", *said])]
+    said = [f"rank {rank} {call}" for rank, call in enumerate(["sum of 20000 float32 in shared memory", *said])]
     assert str(caught.value) == "the ranks make different calls: " + "; ".join(said)
     stress(comm, arrays, turns)
     assert len(comm._windows) == 2
