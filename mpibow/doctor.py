@@ -29,9 +29,9 @@ OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x", "cupy", "nvidia-dali-cuda130", "nvid
 def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -> Facts:
     """This rank's facts; every rank calls it. `remedy` is why the ranks that a launcher started cannot meet."""
     launcher = find_launcher(os.environ)
-    library, threads = "", "multiple"
+    library, threads, shared = "", "multiple", False
     if isinstance(comm, Mpi):
-        library, threads = comm.mpi_library, comm.thread_level
+        library, threads, shared = comm.mpi_library, comm.thread_level, comm.shared_memory
     else:
         try:
             library = short(load().Get_library_version())
@@ -49,6 +49,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
         launcher=launcher.name if launcher else "",
         mpi_library=library,
         threads=threads,
+        shared=shared,
         remedy=remedy,
         python=tuple(map(int, platform.python_version_tuple()[:2])),
         packages=_installed(["mpibow", *required, *OPTIONAL]),
@@ -100,6 +101,7 @@ def describe(facts: Facts) -> dict[str, str]:
         **{name: text for name, text in facts.gpus.items() if name != "problem"},
         "launcher": facts.launcher or "none",
         "mpi": (facts.mpi_library or "none") + (f", threads '{facts.threads}'" if facts.size > 1 else ""),
+        **({"sums on CPUs": "in shared memory" if facts.shared else "by messages"} if facts.size > 1 else {}),
         "cores": f"{facts.allowed} of {facts.machine}",
         "learners": "not given" if facts.learners is None else "auto, begins with " * facts.auto + str(facts.learners),
         "memlock": in_bytes(facts.memlock),

@@ -25,6 +25,7 @@ class Facts:
     launcher: str = ""  # a Launcher's name
     mpi_library: str = "Open MPI v5.0"  # "" where none can be loaded
     threads: str = "multiple"  # MPI's thread level
+    shared: bool = False  # whether all ranks are of one node, and see memory of each other's
     remedy: str = ""  # why ranks cannot start, and what to do
     python: tuple[int, ...] = (3, 11, 0)
     packages: Mapping[str, str] = field(default_factory=dict)  # what is installed, and its version

@@ -123,7 +123,7 @@ class Opened:
         self.learners: list[Any] = []  # Learner, DeviceLearner, or all in one FusedLearners
         self.scheduler = Scheduler(self.trace, apart=gpu is None)
         stack.callback(self.scheduler.close)
-        self.rule = make_rule(config.rule, job.kernels.flat, centre.copy())
+        self.rule = make_rule(config.rule, flat, centre.copy(), None if gpu is not None else self.comm.zeros)
         self.synchroniser = Synchroniser(
             self.comm, self.rule, self.replicas, partial(self.scheduler.run, name="update"), overlap=config.overlap,
             trace=self.trace, book=self._book(),

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpibow.doctor import _free, _required, table
+from mpibow.doctor import _free, _required, describe, table
 from mpibow.findings import GIGABYTE, MEGABYTE, Facts, Finding, check_all, exit_code, in_bytes, in_ranks
 from tests.launching import RANKS, mpirun, needs_mpi, run
 
@@ -254,6 +254,13 @@ def test_on_several_ranks():
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(f"on all {RANKS} ranks") == 1
     assert f"ok       ranks     {RANKS} over " in done.stdout
+    assert "\n  sums on CPUs     in shared memory\n" in done.stdout
+
+
+def test_sums_go_by_messages_where_ranks_see_no_common_memory():
+    assert describe(PAIR)["sums on CPUs"] == "by messages"
+    assert describe(replace(PAIR, shared=True))["sums on CPUs"] == "in shared memory"
+    assert "sums on CPUs" not in describe(HEALTHY)
 
 
 def test_help():

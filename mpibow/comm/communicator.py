@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mpibow.graph.memory import zeros
+
 Array = npt.NDArray[Any]
 
 
@@ -40,6 +42,18 @@ class Communicator(Protocol):
         """Sums `array` over the ranks, in place."""
         ...
 
+    def zeros(self, size: int, dtype: str) -> Array:
+        """Zeros (size,) on the host, to be summed often. Collective: where it can, all ranks see them."""
+        ...
+
+    def sum(self, array: Array) -> Array:
+        """Rows (n, `array`'s size or more) that add up to the ranks' sum, in row order; what is behind it is padding.
+
+        `array`, of host memory, is their first row, summed in place; or, where `zeros` gave it, the rows are the ranks'
+        own: neither they nor it may be written before the next call, which wants another array.
+        """
+        ...
+
     def broadcast(self, array: Array, root: int = 0, stream: Any = None) -> None:
         """Copies `array` of rank `root` into every rank's, in place."""
         ...
@@ -57,7 +71,21 @@ class Communicator(Protocol):
         ...
 
 
-class Single:
+class InPlace:
+    """What is summed lies in memory of the rank's own."""
+
+    def zeros(self, size: int, dtype: str) -> Array:
+        return zeros(size, dtype)
+
+    def sum(self, array: Array) -> Array:
+        self.allreduce(array)
+        return array[np.newaxis]
+
+    def allreduce(self, array: Array, stream: Any = None) -> None:
+        raise NotImplementedError
+
+
+class Single(InPlace):
     """One rank: nothing to send."""
 
     rank = 0

@@ -6,16 +6,18 @@ import os
 import threading
 import time
 import warnings
+import weakref
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-
-from mpibow.comm.communicator import Array, describe, differ, flat
+from mpibow.comm.communicator import Array, InPlace, describe, differ, flat
+from mpibow.comm.meeting import ByBoard, ByMessages, Meeting, ordered
+from mpibow.comm.window import Window, open_window
 from mpibow.errors import CommunicationError
 
+DIRECT = 2  # ranks whose arrays each rank reads whole: more are added up by shares, and read once
 LARGEST = 2**30  # elements in one MPI call: Open MPI fails above 2^31
 SPIN = 20e-6  # seconds: less than a sleep costs
 SPIN_ALONE = 2e-3  # on the main thread, which computes itself: its core has nothing else to do, or is yielded
@@ -28,7 +30,7 @@ class PeerFailed(CommunicationError):
     """Another rank has failed, has said why, and did not manage to end this one."""
 
 
-class Mpi:
+class Mpi(InPlace):
     """All ranks of MPI_COMM_WORLD. Opening is collective.
 
     A call first meets the others in a small non-blocking all-reduce that is polled between short sleeps, and only then
@@ -52,8 +54,13 @@ class Mpi:
         self.rank: int = world.rank
         self.size: int = world.size
         self._largest = largest
+        self._windows = weakref.WeakValueDictionary[int, Window]()  # by their arrays' ids
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
-        self._mine, self._highest = np.zeros(2, np.int64), np.zeros(2, np.int64)
+        self._meeting: Meeting = ByMessages(self._comm, mpi.MAX)
+        board = self._open_window(2, "int64")
+        self.shared_memory = board is not None  # whether all ranks see what `zeros` gives
+        if board is not None and ordered():
+            self._meeting = ByBoard(board, self.rank)
 
     @property
     def any_thread(self) -> bool:
@@ -70,7 +77,27 @@ class Mpi:
         """The MPI library's name and version: "Open MPI v5.0.11", "MPICH Version: 5.0.2"."""
         return short(self._mpi.Get_library_version())
 
+    def zeros(self, size: int, dtype: str) -> Array:
+        window = self._open_window(size, dtype)
+        if window is None:
+            return super().zeros(size, dtype)
+        self._windows[id(array := window.take())] = window
+        return array
+
+    def sum(self, array: Array) -> Array:
+        window = self._window(array)
+        if window is None or self.size > DIRECT:
+            return super().sum(array)
+        with self._call(window.called):
+            pass
+        return window.rows
+
     def allreduce(self, array: Array, stream: Any = None) -> None:
+        if (window := self._window(array)) is not None:
+            with self._call(window.called):
+                window.add_up()
+                self._meet("added up")
+            return
         whole = flat(array)
         with self._call(describe("all-reduce", array)):
             for start in range(0, whole.size, self._largest):
@@ -107,6 +134,14 @@ class Mpi:
             self._mpi.COMM_WORLD.Abort(code)
             os._exit(code)  # should the library return from it
 
+    def _open_window(self, size: int, dtype: str) -> Window | None:
+        return open_window(self, size, dtype) if 1 < self.size == self.local_size else None
+
+    def _window(self, array: Array) -> Window | None:
+        """The window that `array` was taken from by `zeros`; None for any other array, and for a part of such a one."""
+        window = self._windows.get(id(array))
+        return window if window is not None and window.taken() is array else None
+
     @contextmanager
     def _call(self, what: str) -> Iterator[None]:
         if not self._free.acquire(blocking=False):
@@ -132,12 +167,11 @@ class Mpi:
 
     def _meet(self, what: str, seconds: float | None = None) -> list[str] | None:
         """Sleeps until every rank is here: what each of them calls; None after `seconds`."""
-        token = zlib.crc32(what.encode())
-        self._mine[:] = token, -token
-        request = self._comm.Iallreduce(self._mine, self._highest, self._mpi.MAX)
+        meeting = self._meeting
+        meeting.come(zlib.crc32(what.encode()))
         start = time.monotonic()
         alone = threading.current_thread() is threading.main_thread()
-        while not request.Test():
+        while not meeting.all_here():
             waited = time.monotonic() - start
             if seconds is not None and waited > seconds:
                 return None
@@ -145,7 +179,7 @@ class Mpi:
                 os.sched_yield()
             elif waited > SPIN:
                 time.sleep(min(max(waited / 16, SHORTEST_SLEEP), LONGEST_SLEEP))  # late by a sixteenth, or 0.1 ms
-        if self._highest[0] == token == -self._highest[1]:
+        if meeting.alike():
             return [what] * self.size
         calls: list[str] = self._comm.allgather(what)  # all ranks see that they differ, so all come here
         return calls

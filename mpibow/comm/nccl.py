@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpibow.comm.communicator import Communicator, describe, differ
+from mpibow.comm.communicator import Communicator, InPlace, describe, differ
 from mpibow.device.driver import Event, Stream
 from mpibow.errors import CommunicationError
 
@@ -33,7 +33,7 @@ class Ring(Protocol):
     def close(self) -> None: ...
 
 
-class Nccl:
+class Nccl(InPlace):
     """A communicator for device arrays; those of the host, and all objects, go by `host`.
 
     One NCCL communicator and one stream, so that all ranks issue the same calls in the same order. With a stream given,

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.comm.communicator import Array, Communicator, flat
+from mpibow.comm.communicator import Array, Communicator, InPlace, flat
 from mpibow.device.driver import Event, Stream
 
 
-class Staged:
+class Staged(InPlace):
     """Device arrays by way of page-locked host memory, for any MPI library and for ranks that share a GPU."""
 
     def __init__(

@@ -8,7 +8,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from mpibow.comm.communicator import Array, Communicator, describe, differ, flat
+import numpy as np
+
+from mpibow.comm.communicator import Array, Communicator, InPlace, describe, differ, flat
 from mpibow.errors import CommunicationError
 
 T = TypeVar("T")
@@ -25,7 +27,7 @@ class _Table:
         self.failed: str | None = None  # the first rank to fail, in words
 
 
-class Threads:
+class Threads(InPlace):
     """One rank of several in this process. Sums are made in rank order, so they are the same bits on every run."""
 
     any_thread = True
@@ -43,6 +45,11 @@ class Threads:
             total += other
         self._wait("all-reduce")  # nobody reads the arrays any more
         mine[:] = total
+
+    def sum(self, array: Array) -> Array:
+        rows = np.stack(self._exchange(describe("sum", array), flat(array)))
+        self._wait("sum")  # nobody reads the arrays any more
+        return rows
 
     def broadcast(self, array: Array, root: int = 0, stream: Any = None) -> None:
         mine = flat(array)

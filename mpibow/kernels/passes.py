@@ -70,6 +70,10 @@ class FlatKernels(Protocol):
         momentum: float, scale: float, chunks: range,
     ) -> None: ...  # fmt: skip
 
+    def sma_apply(
+        self, weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, scale: float, chunks: range
+    ) -> None: ...
+
     def add_scaled(self, target: Array, source: Array, *, scale: float, chunks: range) -> None: ...
 
     def squared_norm(self, array: Array) -> float: ...

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of
@@ -25,8 +27,10 @@ class IndependentRule:
     uniform: bool = False
     follows: bool = False
     deferred: bool = True
+    adds: bool = False
     gain: float = 1.0
     meter: Meter | None = None
+    zeros: Callable[[int, str], Array] | None = None  # what it sends is small
 
     def __post_init__(self) -> None:
         self.chunk, self.chunks = self.flat.chunk, chunks_of(self.mean.size, self.flat.chunk)
@@ -57,7 +61,7 @@ class IndependentRule:
     def outgoing(self) -> Array | None:
         return self._tail if (self._turn + 1) % self.settings.period == 0 else None
 
-    def received(self, local: Local) -> None:
+    def received(self, local: Local, sums: Any = None) -> None:
         pass
 
     def apply(self, rows: Rows, local: Local) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import InitVar, asdict, astuple, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from mpibow.sync.rule import TAIL, OnChunks, Rows, Rule, RuleState
 from mpibow.sync.settings import Independent, Settings, Sma, Ssgd
 from mpibow.sync.sma import Averaging, alpha_limit
 
+Zeros = Callable[[int, str], Array]
 MOST = 1 << 10  # learners of a rank that are worth asking for
 
 
@@ -31,6 +33,7 @@ class SmaRule:
     settings: Sma
     flat: FlatKernels
     initial: InitVar[Array]  # W (size,)
+    zeros: Zeros | None = None  # of what is sent; flat.zeros
     uniform: bool = False
     follows: bool = True
 
@@ -41,8 +44,10 @@ class SmaRule:
         self._z, self._previous = (flat.zeros(size, dtype) for _ in range(2))
         for array in (self._z, self._previous):
             flat.put(array, self.mean)
-        self._total: Array = flat.zeros(size + TAIL, dtype)
-        self._common: Array = flat.zeros(size + TAIL, dtype)
+        sent = self.zeros or flat.zeros
+        self._total, self._common = (sent(size + TAIL, str(dtype)) for _ in range(2))
+        # Where it adds: the rows that were received, the rate of their iteration, and the sum of all |u|^2.
+        self._sums, self._rate, self._square = self._total, 0.0, 0.0
         self.chunk, self.chunks = self.flat.chunk, chunks_of(size, self.flat.chunk)
         self._squares = flat.zeros(len(self.chunks), "float64")
         self._size = size
@@ -68,6 +73,10 @@ class SmaRule:
     @property
     def deferred(self) -> bool:
         return self._alone or not (self.rule.gain is not None and self.rule.delay == 0)
+
+    @property
+    def adds(self) -> bool:
+        return not self.deferred and self.flat.meter is None
 
     @property
     def mean(self) -> Array:
@@ -133,19 +142,23 @@ class SmaRule:
         self.meter.send(self._squares, self._total, self._size)
         return self._total
 
-    def received(self, local: Local) -> None:
+    def received(self, local: Local, sums: Any = None) -> None:
         rule = self.rule
         self._late = self.meter.common if self._common_live and rule.delay == 1 else 0.0
         extra = rule.delay == 0 and rule.gain is not None
         self._extra, self._scale = (self.meter.common, self.meter.whole(rule.k)) if extra else (0.0, 1.0 / rule.k)
-        if rule.gain is not None:
-            sums = {"own": self._own} if self._alone else {"total": self._total}
-            self.meter.follow(rule.k, local.rate, **sums)
+        if self.adds:
+            self._sums, self._rate, self._square = sums, local.rate, float(sums[:, self._size].sum())
+        elif rule.gain is not None:
+            told = {"own": self._own} if self._alone else {"total": self._total}
+            self.meter.follow(rule.k, local.rate, **told)
 
     def apply(self, rows: Rows, local: Local) -> OnChunks | None:
         if self._alone:
             return None
         rule, flat, scale = self.rule, self.flat, self._scale
+        if self.adds:
+            return partial(self._add_up, rows.weights)
         late, extra = self._late, self._extra  # with a gain every iteration is sent
         sent = self._total[: self._size] if self._fresh else None
         common = self._common[: self._size]
@@ -163,8 +176,17 @@ class SmaRule:
 
         return run
 
+    def _add_up(self, weights: Array, chunks: range) -> None:
+        self.flat.sma_apply(
+            weights, self.mean, self._sums, self._squares, gain=self._extra, scale=self._scale, chunks=chunks
+        )
+
     def advance(self) -> None:
-        if not self._alone and self._fresh and self.rule.gain is not None and self.rule.delay == 1:
+        if self.adds:
+            own = np.array([[self._square, sum(self._squares.tolist())]])  # known only now: the pass has added up
+            self.meter.follow(self.rule.k, self._rate, own=own)
+            self._total, self._common = self._common, self._total  # other ranks may still read what was sent
+        elif not self._alone and self._fresh and self.rule.gain is not None and self.rule.delay == 1:
             self._total, self._common = self._common, self._total
             self._common_live = True
         self._turn += 1
@@ -228,13 +250,15 @@ class SsgdRule:
     uniform: bool = True
     follows: bool = True
     deferred: bool = False
+    adds: bool = False
     gain: float = 1.0
     meter: Meter | None = None
+    zeros: Zeros | None = None  # of what is sent; flat.zeros
 
     def __post_init__(self) -> None:
         self._size, self._k = self.mean.size, 1
         self.chunk, self.chunks = self.flat.chunk, chunks_of(self._size, self.flat.chunk)
-        self._total: Array = self.flat.zeros(self._size + TAIL, self.mean.dtype)
+        self._total: Array = (self.zeros or self.flat.zeros)(self._size + TAIL, str(self.mean.dtype))
 
     @property
     def centre(self) -> Array:
@@ -256,7 +280,7 @@ class SsgdRule:
     def outgoing(self) -> Array | None:
         return self._total
 
-    def received(self, local: Local) -> None:
+    def received(self, local: Local, sums: Any = None) -> None:
         pass
 
     def apply(self, rows: Rows, local: Local) -> OnChunks:
@@ -331,10 +355,10 @@ RULES: Mapping[type, type[SmaRule] | type[SsgdRule] | type[IndependentRule]] = {
 }
 
 
-def make_rule(settings: Settings, flat: FlatKernels, initial: Array) -> Rule:
-    """The rule of `settings`, its centre at `initial` (size,), which it takes over."""
+def make_rule(settings: Settings, flat: FlatKernels, initial: Array, zeros: Zeros | None = None) -> Rule:
+    """The rule of `settings`, its centre at `initial` (size,), which it takes over; `zeros` makes what it sends."""
     mean = initial
     if flat.meter is not None:  # the host's array is not where the passes are
         mean = flat.zeros(initial.size, initial.dtype)
         flat.put(mean, initial)
-    return RULES[type(settings)](settings, flat, mean)  # type: ignore[arg-type]
+    return RULES[type(settings)](settings, flat, mean, zeros=zeros)  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import numpy as np
 from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import Local, pieces, share_of
-from mpibow.sync.rule import OnChunks, Rows, Rule
+from mpibow.sync.rule import TAIL, OnChunks, Rows, Rule
 from mpibow.sync.tally import Book, HostBook
 from mpibow.sync.tally import Tally as Tally
 from mpibow.trace import SILENT, Trace
@@ -166,10 +166,14 @@ class Synchroniser:
             return None
         begin = time.perf_counter()
         with self._trace.span("communication", "all-reduce"):
-            self._comm.allreduce(flat)
-        self._rule.received(local)
+            if self._rule.adds:
+                sums = self._comm.sum(flat)
+            else:
+                self._comm.allreduce(flat)
+                sums = flat[np.newaxis]  # the one row
+        self._rule.received(local, sums)
         self._took = time.perf_counter() - begin
-        return self.book.close(flat)
+        return self.book.close(sums[:, flat.size - TAIL : flat.size].sum(axis=0))
 
     def _issue(self, flat: Array | None, local: Local) -> None:
         """Enqueues an exchange, and what the centre owes it. Host memory on the way: then it is over on return."""

@@ -103,7 +103,7 @@ class HostBook:
     def enter(self, tally: Tally, flat: Any) -> None:
         self.unsent += tally
         if flat is not None:
-            flat[-TAIL + 1 :] = astuple(self.unsent)
+            flat[-TAIL + 1 :] = self.unsent.attention, self.unsent.loss, self.unsent.hits  # astuple takes 30 us
             self.unsent = Tally()
 
     def sent(self, flat: Any) -> None:

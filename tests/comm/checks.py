@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import tempfile
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
 
 from mpibow.comm import Communicator, checksum
+from mpibow.comm.communicator import Array
+from mpibow.comm.meeting import ByMessages
 from mpibow.errors import CommunicationError
 
 LENGTHS = (0, 1, 6, 7, 8, 14, 20)  # around multiples of 7, where `main` cuts the arrays
@@ -44,6 +50,58 @@ def gives_the_same_bits_everywhere_and_always(comm: Communicator) -> None:
     assert len(checksums) == 1
     everyone = [np.random.default_rng(rank).standard_normal(10_001).astype(np.float32) for rank in range(comm.size)]
     np.testing.assert_allclose(sums[0], np.sum(everyone, axis=0, dtype=np.float64), rtol=1e-5, atol=1e-5)
+
+
+def sums_rows_in_rank_order(comm: Communicator) -> None:
+    """Two arrays by turns, as `sum` wants it; each rank's are random."""
+    for dtype in ("float32", "float64"):
+        for length in (*LENGTHS, 5000):
+            arrays = [comm.zeros(length, dtype) for _ in range(2)]
+            assert [(a.shape, a.dtype, a.any()) for a in arrays] == [((length,), dtype, False)] * 2
+            for turn in range(4):
+                arrays[turn % 2][:] = random_of(comm.rank, turn, length)
+                rows = comm.sum(arrays[turn % 2])
+                np.testing.assert_array_equal(added(rows)[:length], exact(comm, turn, length, dtype))
+                assert len(set(comm.share(checksum(added(rows)[:length])))) == 1
+
+
+def sums_in_place_what_zeros_gave(comm: Communicator) -> None:
+    array, other = (comm.zeros(40_000, "float32") for _ in range(2))  # more than a Window adds up at a time
+    for turn in range(3):
+        array[:], other[:] = random_of(comm.rank, turn, 40_000), 7.0
+        comm.allreduce(array)
+        np.testing.assert_array_equal(array, exact(comm, turn, 40_000, "float32"))
+        assert (other == 7.0).all()
+        other[:] = comm.rank
+        comm.broadcast(other, comm.size - 1)
+        assert (other == comm.size - 1).all()
+
+
+def sums_a_part_of_what_zeros_gave(comm: Communicator) -> None:
+    array = comm.zeros(30, "float32")
+    array[:] = 1
+    comm.allreduce(array[10:20])
+    assert array.tolist() == [1] * 10 + [comm.size] * 10 + [1] * 10
+    part = array[:10]
+    del array  # the part keeps it
+    comm.allreduce(part)
+    assert (part == comm.size).all()
+
+
+def random_of(rank: int, turn: int, length: int) -> Array:
+    """Small multiples of 2^-8: every order of adding them up gives the same bits."""
+    return np.random.default_rng([rank, turn]).integers(-1000, 1000, length) / 256
+
+
+def exact(comm: Communicator, turn: int, length: int, dtype: str) -> Array:
+    return sum(random_of(rank, turn, length) for rank in range(comm.size)).astype(dtype)
+
+
+def added(rows: Array) -> Array:
+    total = rows[0].copy()
+    for row in rows[1:]:
+        total += row
+    return total
 
 
 def broadcasts_from_every_root(comm: Communicator) -> None:
@@ -128,6 +186,9 @@ CHECKS: tuple[Callable[[Communicator], None], ...] = (
     sums_every_dtype_and_length,
     sums_into_the_callers_memory,
     gives_the_same_bits_everywhere_and_always,
+    sums_rows_in_rank_order,
+    sums_in_place_what_zeros_gave,
+    sums_a_part_of_what_zeros_gave,
     broadcasts_from_every_root,
     shares_objects_by_rank,
     keeps_what_others_share_apart,
@@ -159,9 +220,99 @@ def main(communicator: Communicator, note: str) -> None:
         cut.broadcast(np.ones(1), root=99)
     with pytest.raises(CommunicationError, match="cut short"):  # out of step for ever
         cut.barrier()
+    shared(communicator, 2000 if communicator.size == 2 else 300)
+    unordered(communicator)
     sizes = communicator.share(communicator.size)
     if communicator.rank == 0:
         print("all checks passed on", sizes)
+
+
+def shared(comm: Any, turns: int) -> None:
+    """What is more where all ranks see each other's memory."""
+    assert comm.shared_memory
+    order = np.float32([1e8, 1.0, -1e8, 1.0])[: comm.size]
+    in_order = order[0]
+    for number in order[1:]:
+        in_order += number
+    arrays = [comm.zeros(20_000, "float32") for _ in range(2)]
+    for array in arrays:
+        array[:] = order[comm.rank]
+    rows = comm.sum(arrays[0])
+    assert len(rows) == (2 if comm.size == 2 else 1)
+    assert (added(rows) == in_order)[:20_000].all()
+    comm.allreduce(arrays[1])
+    assert (arrays[1] == in_order).all()
+    with pytest.raises(CommunicationError) as caught:
+        comm.sum(arrays[0][: 9 + comm.rank] if comm.rank else arrays[0])
+    said = [f"all-reduce of {9 + rank} float32" for rank in range(1, comm.size)]
+    said = [f"rank {rank} {call}" for rank, call in enumerate(["sum of 20000 float32 in shared memory", *said])]
+    assert str(caught.value) == "the ranks make different calls: " + "; ".join(said)
+    stress(comm, arrays, turns)
+    assert len(comm._windows) == 2
+    del arrays, array, rows, caught
+    assert len(comm._windows) == 0  # nothing is held for ever
+
+
+def stress(comm: Any, arrays: list[Array], turns: int) -> None:
+    """Exchanges of ranks that come when they like, between other calls; each sees what all others wrote for it."""
+    delays = np.random.default_rng(comm.rank)
+    whole = comm.size * (comm.size - 1) / 2
+    kept = comm.zeros(1000, "float64")
+    for turn in range(turns):
+        array = arrays[turn % 2]
+        array[:] = turn * 8 + comm.rank
+        if delays.random() < 0.05:
+            time.sleep(delays.random() * 1e-3)
+        rows = comm.sum(array)
+        if delays.random() < 0.05:
+            time.sleep(delays.random() * 1e-3)  # the others may write their next ones meanwhile
+        expected = turn * 8 * comm.size + whole
+        total = rows.sum(axis=0)[: array.size]
+        assert total.min() == total.max() == expected
+        if turn % 7 == 0:
+            kept[:] = turn + comm.rank
+            comm.allreduce(kept)
+            assert kept.min() == kept.max() == turn * comm.size + whole
+        if turn % 50 == 0:
+            assert comm.share(turn) == [turn] * comm.size
+            comm.broadcast(array, turn % comm.size)
+
+
+def unordered(communicator: Communicator) -> None:
+    """Where processors do not keep stores in order, and where a rank has no room for what all would see."""
+    from mpibow.comm import Mpi
+
+    made: list[str] = []
+    make = tempfile.mkstemp
+
+    def noted(**where: Any) -> tuple[int, str]:
+        handle, name = make(**where)
+        made.append(name)
+        return handle, name
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tempfile.mkstemp", noted)
+        patch.setattr("platform.machine", lambda: "aarch64")
+        strict = Mpi()
+        assert isinstance(strict._meeting, ByMessages)
+        assert strict.shared_memory
+        shared(strict, 100)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if communicator.rank == communicator.size - 1:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+        apart = Mpi()
+        array = strict.zeros(10, "float32")
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert not apart.shared_memory
+        assert strict._window(array) is None
+        patch.setattr("mpibow.comm.window.FOLDER", "/nowhere")
+        nowhere = Mpi()
+        assert not nowhere.shared_memory
+    for comm in (strict, apart, nowhere):
+        for check in CHECKS:
+            check(comm)
+    assert (len(made) > 5) == (communicator.rank == 0)
+    assert not any(map(os.path.exists, made))
 
 
 class _Counted:

@@ -72,6 +72,22 @@ def is_killed(comm: Communicator) -> None:
     comm.allreduce(np.ones(5))
 
 
+def is_killed_between_sums(comm: Communicator) -> None:
+    arrays = [comm.zeros(1000, "float32") for _ in range(2)]
+    for turn in range(200):
+        if comm.rank == 1 and turn == 100:
+            os.kill(os.getpid(), signal.SIGKILL)
+        comm.sum(arrays[turn % 2])
+
+
+def raises_between_sums(comm: Communicator) -> None:
+    arrays = [comm.zeros(1000, "float32") for _ in range(2)]
+    for turn in range(200):
+        if comm.rank == 1 and turn == 100:
+            raise DivergedError("loss is nan at iteration 100")
+        comm.sum(arrays[turn % 2])
+
+
 def is_interrupted(comm: Communicator) -> None:
     if comm.rank == 1:
         threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()

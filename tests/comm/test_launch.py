@@ -198,6 +198,12 @@ class TestRanks:
 
     def test_a_killed_rank_ends_all(self):
         assert together("is_killed").returncode != 0
+        assert together("is_killed_between_sums").returncode != 0
+
+    def test_a_rank_that_fails_between_sums_ends_all(self):
+        done = together("raises_between_sums")
+        assert done.returncode == 6
+        assert own_lines(done) == ["rank 1: error: loss is nan at iteration 100"]
 
     def test_an_interrupt_ends_all(self):
         done = together("is_interrupted")

@@ -173,6 +173,32 @@ def test_add_scaled(flat: FlatKernels, shape: tuple[int, ...]) -> None:
     close(target, expected)
 
 
+@pytest.mark.parametrize("gain", [0.0, 1.5])
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("k", [1, 3])
+def test_sma_apply(flat: FlatKernels, k: int, n: int, gain: float) -> None:
+    """Rows may be longer than what is added up."""
+    weights, mean, sums = arrays((k, SIZE), (SIZE,), (n, SIZE + 10))
+    total = sum(sums[:, :SIZE])
+    expected_weights, expected_mean = weights + gain * total, mean + 0.25 * total
+    squares = np.full(len(all_chunks(flat)), np.nan)
+    before = sums.copy()
+    flat.sma_apply(weights, mean, sums, squares, gain=gain, scale=0.25, chunks=all_chunks(flat))
+    close(weights, expected_weights)
+    close(mean, expected_mean)
+    np.testing.assert_array_equal(sums, before)  # other ranks read them as well
+    for c, square in enumerate(squares):
+        part = total[c * flat.chunk : (c + 1) * flat.chunk]
+        assert square == pytest.approx(math.fsum(part**2), rel=1e-12)
+
+
+def test_sma_apply_adds_rows_in_order(flat: FlatKernels) -> None:
+    sums = np.array([[1e8], [1.0], [-1e8], [1.0]], np.float32)
+    weights, mean = np.zeros((1, 1), np.float32), np.zeros(1, np.float32)
+    flat.sma_apply(weights, mean, sums, np.zeros(1), gain=1.0, scale=1.0, chunks=range(1))
+    assert (weights[0, 0], mean[0]) == (1.0, 1.0)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_squared_norm(flat: FlatKernels, dtype: str) -> None:
     """Float32: its chunks may be added up in float32, in lanes."""
@@ -231,7 +257,11 @@ def mean_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
     flat.rows_mean(a[0], a[3], chunks=chunks)
 
 
-PASSES = [sma_pass, sma_begin_pass, alone_pass, mean_pass, sgd_pass, centre_pass, sum_pass, add_pass]
+def apply_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
+    flat.sma_apply(a[0], a[3], a[2], a[4], gain=0.7, scale=0.3, chunks=chunks)
+
+
+PASSES = [sma_pass, sma_begin_pass, alone_pass, mean_pass, sgd_pass, centre_pass, sum_pass, add_pass, apply_pass]
 
 
 def everything(flat: FlatKernels, k: int, size: int, dtype: str = "float32") -> list[Array]:
@@ -355,6 +385,7 @@ def test_compiled_once_for_each_precision() -> None:
         )  # fmt: skip
         flat.sma_alone(w, v, g, np.zeros((1, 2)), local=local, alpha=number, gain=number, chunks=range(1))
         flat.rows_mean(w, total, chunks=range(1))
+        flat.sma_apply(w, total, g, squares, gain=number, scale=number, chunks=range(1))
         flat.gradient_sum(g, total, chunks=range(1))
         flat.sgd_update(w, v, total, local=local, scale=number, chunks=range(1))
         for pull in (0, 1):
@@ -363,7 +394,15 @@ def test_compiled_once_for_each_precision() -> None:
             )
         flat.add_scaled(w, centre, scale=number, chunks=range(1))
         flat.squared_norm(w[0])
-    for name in ("sma_update", "gradient_sum", "sgd_update", "centre_update", "add_scaled", "squared_norm"):
+    for name in (
+        "sma_update",
+        "sma_apply",
+        "gradient_sum",
+        "sgd_update",
+        "centre_update",
+        "add_scaled",
+        "squared_norm",
+    ):
         assert len(getattr(flat, f"_{name}").signatures) == 2, name
 
 

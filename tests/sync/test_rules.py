@@ -110,7 +110,7 @@ class Cluster:
             if array is not None:
                 assert array.shape == (self.size * (not self.alone) + TAIL,)
                 array[:] = total
-                rule.received(local)
+                rule.received(local, array[np.newaxis])
             if (apply := rule.apply(rows, local)) is not None:
                 for worker in range(workers):
                     apply(share_of(chunks, worker, workers))

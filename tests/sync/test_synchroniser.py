@@ -20,6 +20,7 @@ from mpibow.kernels.numpy import flat
 from mpibow.kernels.passes import Local
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
+from mpibow.sync.rule import TAIL
 from mpibow.sync.rules import Rule, SmaRule, make_rule
 from mpibow.sync.settings import Sma, Ssgd
 from mpibow.sync.synchroniser import Synchroniser, Tally
@@ -52,11 +53,12 @@ class Rank:
         overlap: bool,
         run: Any = inline,
         kernels: Any = flat,
+        zeros: Any = None,
     ) -> None:
         self.rows = Replicas(4, SIZE, "float32")
         self.rows.resize(count)
         z = np.random.default_rng(99).standard_normal(SIZE).astype(np.float32)
-        self.rule: Rule = make_rule(settings, kernels, z)
+        self.rule: Rule = make_rule(settings, kernels, z, zeros)
         self.rule.begin(self.rows, k)
         self.sync = Synchroniser(comm, self.rule, self.rows, run, overlap=overlap)
         self.comm, self.t = comm, 0
@@ -423,4 +425,64 @@ def test_nothing_may_be_under_way() -> None:
     with pytest.raises(AssertionError):
         rank.sync.agree(2)
     rank.sync.settle()
+    rank.sync.close()
+
+
+class Noted(Single):
+    """Two ranks that send the same; the rows are padded, as a window's are."""
+
+    size = 2
+
+    def __init__(self) -> None:
+        self.sent: list[Array] = []
+        self.made: list[Array] = []
+
+    def zeros(self, size: int, dtype: str) -> Array:
+        self.made.append(np.zeros(size, dtype))
+        return self.made[-1]
+
+    def sum(self, array: Array) -> Array:
+        self.sent.append(array)
+        return np.stack([np.append(array, np.full(9, np.nan, array.dtype))] * 2)
+
+
+def test_what_other_ranks_may_still_read_is_not_written() -> None:
+    """The rule that adds up rows sends its two arrays by turns."""
+    comm = Noted()
+    rank = Rank(comm, Sma(), 1, 2, overlap=True, zeros=comm.zeros)
+    assert rank.rule.adds
+    tally = None
+    for turn in range(4):
+        tally = rank.step(Tally(1.0, 2.0, 3.0))
+        before = comm.sent[turn].copy()
+        rank.gradients()
+        assert comm.sent[turn] is comm.made[turn % 2]
+        if turn:
+            assert tally == Tally(2.0, 4.0, 6.0)
+        np.testing.assert_array_equal(comm.sent[turn], before)
+    rank.sync.settle()
+    assert np.isfinite(rank.rule.centre).all()
+    rank.sync.close()
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
+def test_what_crosses_ranks_lies_where_the_communicator_says(settings: Sma | Ssgd) -> None:
+    comm = Noted()
+    rank = Rank(comm, settings, 1, 2, overlap=True, zeros=comm.zeros)
+    assert {array.size for array in comm.made} == {SIZE + TAIL}
+    assert rank.rule.adds == (settings == Sma(gain=2.0))
+    rank.sync.close()
+
+
+def test_what_overflows_on_several_ranks_goes_on_without_a_warning() -> None:
+    comm = Noted()
+    rank = Rank(comm, Sma(), 1, 2, overlap=False, zeros=comm.zeros)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for value in (1e25, 3e38, np.inf, np.nan):
+            rank.rows.gradients.fill(value)
+            rank.sync.receive()
+            rank.sync.update(LOCAL, 2)
+            rank.sync.start(NOTHING, LOCAL, 2)
+        rank.sync.receive()
     rank.sync.close()

@@ -18,6 +18,7 @@ from mpibow.kernels.compiled.steps import (
     gradient_of,
     inlined,
     plus_square,
+    scaled_into,
     step,
 )
 from mpibow.kernels.passes import WHOLE, Local
@@ -105,12 +106,6 @@ def _mean_of(rows: Array, a: int, b: int, mean: Array) -> None:
         mean[j] *= share
 
 
-@inlined
-def _scaled_into(target: Array, source: Array, scale: Any) -> None:
-    for j in range(len(target)):
-        target[j] += scale * source[j]
-
-
 @compiled
 def _sma_alone(
     weights: Array, momenta: Array, gradients: Array, sums: Array, factors: Array, rate: float, momentum: float,
@@ -155,7 +150,7 @@ def _sma_alone(
                 square = plus_square(square, part[j])
             if gain:
                 for i in range(k):  # which lie in a cache still
-                    _scaled_into(weights[i, a:b], part, common)
+                    scaled_into(weights[i, a:b], part, common)
             a = b
         sums[c, 0], sums[c, 1] = squares, square
 

@@ -23,6 +23,7 @@ from mpibow.kernels.compiled.steps import (
     gradient_of,
     inlined,
     plus_square,
+    scaled_into,
     step,
 )
 from mpibow.kernels.numpy.arrays import host, meter, put, rows_sum, zeros  # noqa: F401
@@ -102,6 +103,42 @@ def sma_update(
     )  # fmt: skip
 
 
+@inlined
+def _copy(source: Array, target: Array) -> None:
+    for j in range(len(source)):  # an assignment of slices takes three times as long
+        target[j] = source[j]
+
+
+@compiled
+def _sma_apply(
+    weights: Array, mean: Array, sums: Array, squares: Array, gain: float, scale: float, first: int, last: int
+) -> None:
+    number, total = mean.dtype.type, np.empty(BLOCK, mean.dtype)
+    for c in range(first, last):
+        square, stop = 0.0, min((c + 1) * chunk, len(mean))
+        for a in range(c * chunk, stop, BLOCK):
+            b = min(a + BLOCK, stop)
+            part = total[: b - a]
+            _copy(sums[0, a:b], part)
+            for row in range(1, len(sums)):
+                other = sums[row, a:b]
+                for j in range(b - a):
+                    part[j] += other[j]
+            for j in range(b - a):
+                square = plus_square(square, part[j])
+            if gain:
+                for i in range(len(weights)):
+                    scaled_into(weights[i, a:b], part, number(gain))
+            scaled_into(mean[a:b], part, number(scale))
+        squares[c] = square
+
+
+def sma_apply(
+    weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, scale: float, chunks: range
+) -> None:
+    _sma_apply(weights, mean, sums, squares, float(gain), float(scale), chunks.start, chunks.stop)
+
+
 @compiled
 def _gradient_sum(gradients: Array, total: Array, factors: Array, start: int, stop: int) -> None:
     made = np.empty(TILE, total.dtype)
@@ -117,12 +154,6 @@ def _gradient_sum(gradients: Array, total: Array, factors: Array, start: int, st
 
 def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:
     _gradient_sum(gradients, total, factors, *ends(chunks, total))
-
-
-@inlined
-def _copy(source: Array, target: Array) -> None:
-    for j in range(len(source)):  # an assignment of slices takes three times as long
-        target[j] = source[j]
 
 
 @inlined
@@ -231,6 +262,7 @@ def prepare() -> None:
     sma_update(rows, rows, rows, flat, squares, flat, flat, local=local, alpha=0, gain=0, begin=True, chunks=chunks)
     sma_alone(rows, rows, rows, np.zeros((1, 2)), local=local, alpha=0, gain=0, chunks=chunks)
     rows_mean(rows, flat, chunks=chunks)
+    sma_apply(rows, flat, rows, squares, gain=0, scale=0, chunks=chunks)
     gradient_sum(rows, flat, chunks=chunks)
     sgd_update(rows, rows, flat, local=local, scale=0, chunks=chunks)
     centre_update(flat, flat, flat, flat, pull=1, alpha=0, momentum=0, scale=0, chunks=chunks)

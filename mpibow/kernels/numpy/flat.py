@@ -153,6 +153,30 @@ def _mean_of(rows: Array, part: slice, mean: Array) -> None:
     np.multiply(mean, mean.dtype.type(1.0 / len(rows)), out=mean)
 
 
+def sma_apply(
+    weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, scale: float, chunks: range
+) -> None:
+    """w_i <- w_i + gain U, for every row i, and mean W <- W + scale U; U is the sum of the rows of `sums`, in order.
+
+    sums (n, size or more); squares[c] <- |U|^2 of chunk c, float64.
+    """
+    number = mean.dtype.type
+    total_all, scratch_all = np.empty(chunk, mean.dtype), np.empty(chunk, mean.dtype)
+    for c, part in _slices(chunks, mean.size):
+        length = part.stop - part.start
+        total, scratch = total_all[:length], scratch_all[:length]
+        np.copyto(total, sums[0, part])
+        for row in sums[1:]:
+            np.add(total, row[part], out=total)
+        squares[c] = float(np.dot(total, total))
+        if gain:
+            np.multiply(total, number(gain), out=scratch)
+            for row in weights:
+                np.add(row[part], scratch, out=row[part])
+        np.multiply(total, number(scale), out=total)
+        np.add(mean[part], total, out=mean[part])
+
+
 def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:
     """total <- the sum of the rows of gradients, in row order."""
     gradients = whole(gradients, factors)
