@@ -63,7 +63,7 @@ def open_window(comm: Communicator, size: int, dtype: str) -> Window | None:
             handle, name = tempfile.mkstemp(prefix="mpibow-", dir=FOLDER)
             os.ftruncate(handle, row * comm.size)
     name = comm.share(name)[0]
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # ValueError: of a file that rank 0 could not make as long
         if name and comm.rank:
             handle = os.open(name, os.O_RDWR)
         if name:  # each takes its own pages: near its cores, and refused here where there are none, not by a signal
