@@ -193,8 +193,8 @@ def scaling(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[s
 
 # How often an iteration moves an array of the weights' size, at least. A learner's: the weights are read forward and
 # backward, weights and momenta are read and written by the update; a gradient that is not kept as factors is written
-# (into lines that are fetched first), read for its norm and for the update. One rank's centre is made only where it is
-# wanted.
+# (into lines that are fetched first), read for its norm and for the update. The centre of one rank's learners, whose
+# mean it is, is not moved at all.
 PER_LEARNER, PER_GRADIENT = 2 + 4, 2 + 1 + 1
 
 
@@ -251,11 +251,11 @@ def floor(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[str
         limit = k * batch * rate / moved
         found[f"{model}, {batch}, memory"] = {"bytes": moved, "bandwidth": rate, "limit": limit}
         texts.append(
-            f"{model}, batch {batch}, {k} learners: weights and momenta, {size / 1e6:.1f} MB each, are "
-            f"read or written {PER_LEARNER * k} times an iteration, what of a gradient is not kept as "
-            f"factors, {gradients / 1e6:.2f} MB, {PER_GRADIENT * k} times. At the {rate / 1e9:.0f} GB/s that all cores "
-            f"copy large arrays with, that takes {1e3 * moved / rate:.2f} ms: without any arithmetic "
-            f"{limit:,.0f} images/s are the limit, of what does not stay in a cache.\n"
+            f"{model}, batch {batch}, {k} learners: weights and momenta, {size / 1e6:.1f} MB each, are read or written "
+            f"{PER_LEARNER * k} times an iteration, what of a gradient is not kept as factors, {gradients / 1e6:.2f} MB, "
+            f"{PER_GRADIENT * k} times. At the {rate / 1e9:.0f} GB/s that all cores copy large arrays with, that takes "
+            f"{1e3 * moved / rate:.2f} ms: without any arithmetic {limit:,.0f} images/s are the limit, of what does not "
+            "stay in a cache.\n"
         )
     return "\n".join(texts), found
 

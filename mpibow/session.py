@@ -168,6 +168,7 @@ class Session(Opened):
                 self._resets.append(f"{what}; it is left out")
             else:
                 self.replicas.reseed(i, self.rule.centre)
+                self.rule.moved()
                 self._resets.append(f"{what}; it starts again from the centre")
             self._diverged = True
         finite = [result for result in results if result.finite]

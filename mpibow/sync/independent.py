@@ -73,6 +73,9 @@ class IndependentRule:
     def settle(self, rows: Rows) -> None:
         pass
 
+    def moved(self) -> None:
+        pass
+
     def unsent(self) -> Array | None:
         return None
 

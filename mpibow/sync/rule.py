@@ -106,6 +106,10 @@ class Rule(Protocol):
         """What `apply` left to do for the centre, once for all updates since it was read; nothing may be under way."""
         ...
 
+    def moved(self) -> None:
+        """Weights of a replica were set to the centre: W is not the replicas' mean until `set_mean`, or a restart."""
+        ...
+
     def unsent(self) -> Array | None:
         """This rank's steps that no all-reduce has carried yet (size,), to be summed in place for `set_mean`."""
         ...

@@ -27,7 +27,7 @@ class SmaRule:
     """Synchronous model averaging; mpibow.sync.sma holds the formulas, this the same in place.
 
     W of learners that are pulled to it and are all this rank's is their mean by construction: updates neither read nor
-    write it, `settle` makes it.
+    write it, `settle` makes it. After a learner was reset W follows the sums, as on several ranks, until `set_mean`.
     """
 
     settings: Sma
@@ -53,7 +53,8 @@ class SmaRule:
         self._size = size
         self.rule = averaging(self.settings, 1)
         self.meter: Meter = HostMeter(flat) if flat.meter is None else flat.meter()
-        self._alone, self._own = False, flat.zeros((len(self.chunks), 2), "float64")
+        self._here, self._apart = False, False  # _apart: W is not the replicas' mean, as one of them was reset
+        self._own = flat.zeros((len(self.chunks), 2), "float64")
         self._load_gain(1.0, Averages())
         self._turn, self._fresh = 0, True  # _fresh: nothing is pending, so the next update overwrites the sums
         self._common_live = False
@@ -69,6 +70,11 @@ class SmaRule:
     @property
     def averages(self) -> Averages:
         return Averages(*self.meter.state()[1])
+
+    @property
+    def _alone(self) -> bool:
+        """Whether W is the mean of this rank's replicas, and nothing that an update makes need leave the pass."""
+        return self._here and not self._apart
 
     @property
     def deferred(self) -> bool:
@@ -91,8 +97,8 @@ class SmaRule:
     def begin(self, rows: Rows, k: int, keep: bool = False) -> None:
         """k learners over all ranks from here on; `keep` continues a loaded state instead of restarting."""
         z = self.centre
-        here = len(rows.weights) == k  # all learners are this rank's: their sums need not leave the pass
-        self._alone = here and (k == 1 or (self.settings.gain != "none" and self.settings.delay == 0))
+        here = len(rows.weights) == k  # all learners are this rank's
+        self._here = here and (k == 1 or (self.settings.gain != "none" and self.settings.delay == 0))
         if k != self.rule.k:
             self.rule = averaging(self.settings, k)
             if not keep:
@@ -114,7 +120,7 @@ class SmaRule:
         self.flat.put(rows.weights, self.mean)
         if self.settings.reset_momentum:
             self.flat.put(rows.momenta, 0)
-        self._turn, self._fresh, self._common_live = 0, True, False
+        self._turn, self._fresh, self._common_live, self._apart = 0, True, False, False
 
     def update(self, rows: Rows, local: Local, chunks: range) -> None:
         if self._alone:
@@ -196,6 +202,9 @@ class SmaRule:
             self.flat.rows_mean(rows.weights, self._mean, chunks=self.chunks)
             self._stale = False
 
+    def moved(self) -> None:
+        self._apart = self._here
+
     def unsent(self) -> Array | None:
         return None if self._fresh else self._total[: self._size]
 
@@ -208,6 +217,7 @@ class SmaRule:
         size = float(np.linalg.norm(mean))
         drift = float(np.linalg.norm(own - mean)) / size if size else 0.0
         self.flat.put(self.mean, mean)
+        self._apart = False
         return drift
 
     def shared(self) -> list[Array]:
@@ -220,7 +230,8 @@ class SmaRule:
             common["common"] = self._common
         own = {} if self._fresh else {"pending": self._total, "squares": self._squares}
         gain, averages = self.meter.state()
-        return RuleState(common, own, {"turn": self._turn, "gain": gain, "averages": asdict(Averages(*averages))})
+        numbers = {"turn": self._turn, "gain": gain, "averages": asdict(Averages(*averages)), "apart": self._apart}
+        return RuleState(common, own, numbers)
 
     def load(self, centre: Array, state: RuleState) -> None:
         self._stale = False
@@ -236,7 +247,7 @@ class SmaRule:
             self.flat.put(self._squares, squares)
         if self._common_live:
             self.flat.put(self._common, state.common["common"])
-        self._turn = state.numbers["turn"]
+        self._turn, self._apart = state.numbers["turn"], state.numbers.get("apart", False)  # older checkpoints lack it
         self._load_gain(state.numbers["gain"], Averages(**state.numbers["averages"]))
 
 
@@ -300,6 +311,9 @@ class SsgdRule:
         pass
 
     def settle(self, rows: Rows) -> None:
+        pass
+
+    def moved(self) -> None:
         pass
 
     def unsent(self) -> Array | None:

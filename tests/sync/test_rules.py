@@ -84,7 +84,7 @@ class Cluster:
     def alone(self) -> bool:
         """Whether one rank has all learners and needs no sums but of their squares."""
         rule = self.rules[0]
-        if not isinstance(rule, SmaRule) or len(self.rules) > 1:
+        if not isinstance(rule, SmaRule) or len(self.rules) > 1 or rule.state().numbers["apart"]:
             return False
         return self.k == 1 or (rule.rule.gain is not None and rule.rule.delay == 0)
 
@@ -250,19 +250,32 @@ def test_other_learners_of_one_rank_go_on_from_their_mean(kernels: FlatKernels, 
         np.testing.assert_array_equal(cluster.rules[0].centre, mean)
 
 
-def test_a_learner_that_starts_again_moves_the_mean_with_the_next_update() -> None:
-    """Rows 1 and 4 have mean 2.5. The second starts again from there: both are pulled to 1.75 then, by half."""
+def test_a_learner_that_starts_again_moves_the_mean_once_it_is_set_right() -> None:
+    """Rows 1 and 4 have mean 2.5, from where the second starts again; W stays there, also loaded, and pulls by half."""
     cluster = Cluster(Sma(gain=1.0), (2,), np.zeros(4), size=4)
     rule, rows, still = cluster.rules[0], cluster.rows[0], replace(LOCALS["plain"], rate=0.0)
     cluster.update(np.zeros((2, 4)), still)
     rows.weights[...] = [[1.0] * 4, [4.0] * 4]
     rule.settle(rows)
-    rows.reseed(1, rule.centre)
-    rule.settle(rows)  # for another learner, say: it is given the same
-    assert rule.centre.tolist() == [2.5] * 4
-    cluster.step(np.zeros((2, 4)), still)
-    assert rule.centre.tolist() == [1.75] * 4
-    assert rows.weights[:, 0].tolist() == [1.375, 2.125]
+    for _ in range(2):  # settled for another learner, say: it is given the same
+        rows.reseed(1, rule.centre)
+        rule.moved()
+        rule.settle(rows)
+        assert rule.centre.tolist() == [2.5] * 4
+    loaded = Cluster(Sma(gain=1.0), (2,), np.full(4, 7.0), size=4, keep=True)
+    loaded.rows[0].weights[...] = rows.weights
+    loaded.rules[0].load(rule.centre.copy(), saved(rule))
+    for each in (cluster, loaded):
+        one, of = each.rules[0], each.rows[0]
+        assert not one.deferred
+        each.step(np.zeros((2, 4)), still)
+        assert of.weights[:, 0].tolist() == [1.75, 2.5]
+        assert one.centre.tolist() == [2.5] * 4
+        assert one.set_mean(np.full(4, 2.125)) == pytest.approx(0.375 / 2.125)
+        assert one.deferred
+        each.step(np.zeros((2, 4)), still)
+        assert of.weights[:, 0].tolist() == [1.9375, 2.3125]
+        assert one.centre.tolist() == [2.125] * 4
 
 
 def test_what_is_sent_ends_with_the_sum_of_squares_and_room_for_three() -> None:
