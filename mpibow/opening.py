@@ -226,7 +226,8 @@ class Opened:
             feeder = Feeder(machine.driver, machine.found.gpu.index, machine.memory, timed=True)
         reader, feed = open_source(self._choice, train, self._damages[0], self._threads, feeder, bind)
         if self._choice.kind == "resident":
-            self.reporter.note(f"{train.name}: read into memory in {time.perf_counter() - begin:.1f} s")
+            where = "the GPU's memory" if self._choice.on_device else "memory"
+            self.reporter.note(f"{train.name}: read into {where} in {time.perf_counter() - begin:.1f} s")
         self.pipeline = Pipeline(
             train, reader, self.coordinator.timeline,
             rank=self.rank, iteration=self.iteration, seed=self.config.seed, prefetch=self._prefetch,
