@@ -11,9 +11,9 @@ import psutil
 
 from mpibow.data import dali
 from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import Dataset, NamedSamples, Samples
+from mpibow.data.dataset import NamedArrays, NamedSamples, Samples
 from mpibow.data.decoded import Decode, Decoded
-from mpibow.data.deviceset import Bind, DeviceSet
+from mpibow.data.deviceset import Bind, DeviceSet, row_bytes
 from mpibow.data.feeds import ALL_BUT_IMAGES, ONLY_COUNTERS, AtOnce, Feed, ToGpu
 from mpibow.data.pipeline import Direct, Idle, Reader
 from mpibow.data.recordset import RecordSet
@@ -79,7 +79,7 @@ def choose(wanted: Wanted, data: Samples, facts: Sequence[Facts]) -> Choice:
         return Choice("dali", "NVIDIA DALI is installed on every rank", gpu)
     if wanted in ("host", "dali"):
         return Choice(wanted, "as data.pipeline says")
-    if isinstance(data, NamedSamples):
+    if isinstance(data, NamedSamples) and not (gpu and isinstance(data, NamedArrays)):
         return Choice("host", "") if wanted == "auto" else Choice(wanted, "as data.pipeline says")
     on_device, compared = False, ""
     if gpu:
@@ -94,8 +94,8 @@ def choose(wanted: Wanted, data: Samples, facts: Sequence[Facts]) -> Choice:
     return Choice("resident" if fits else "host", f"{compared}, {on_host.partition(', ')[2]}" if compared else on_host)
 
 
-def _fits(data: Dataset, free: Sequence[int], what: str) -> tuple[bool, str]:
-    """Whether the images take at most a quarter of what is free on every rank, and both in words."""
+def _fits(data: Samples, free: Sequence[int], what: str) -> tuple[bool, str]:
+    """Whether images, or arrays by name, take at most a quarter of what is free on every rank, and both in words."""
     need, share = size_of(data), min(free) // 4
     return need <= share, f"{need / MIB:,.1f} MiB, a quarter of a rank's free {what} is {share / MIB:,.1f} MiB"
 
@@ -109,8 +109,10 @@ def _lacking(facts: Sequence[Facts]) -> str:
     return where + facts[without[0]].dali
 
 
-def size_of(data: Dataset) -> int:
-    """Bytes of all its raw images."""
+def size_of(data: Samples) -> int:
+    """Bytes of all its raw images, or arrays by name."""
+    if isinstance(data, NamedSamples):
+        return data.count * sum(row_bytes(data.inputs).values())
     return data.count * data.dtype.itemsize * math.prod(data.shape)
 
 
@@ -180,9 +182,14 @@ ON_DEVICE: Mapping[tuple[str, Kind], Callable[[Any, Damages, int, Feeder, Bind],
         _dali(data, damages, threads, feeder), ToGpu(data, feeder, ALL_BUT_IMAGES)
     ),
     ("raw", "resident"): lambda data, damages, threads, feeder, bind: (
-        Idle(), ToGpu(data, feeder, ONLY_COUNTERS, DeviceSet(Intact(data, damages), threads, feeder, bind).filling)
+        Idle(), ToGpu(data, feeder, ONLY_COUNTERS, DeviceSet(_intact(data, damages), threads, feeder, bind).filling)
     ),
 }  # fmt: skip
+
+
+def _intact(data: Any, damages: Damages) -> Samples:
+    """What is in memory is never damaged."""
+    return data if isinstance(data, NamedSamples) else Intact(data, damages)
 
 
 def _dali(data: Decoded, damages: Damages, threads: int, feeder: Feeder | None = None) -> Reader:
