@@ -19,7 +19,17 @@ from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import NamedSamples
 from mpibow.data.decoded import Decoded
 from mpibow.data.pipeline import Pipeline
-from mpibow.data.readers import choose, described, find_facts, open_source, prefetch, remedy, sent_of, threads_of
+from mpibow.data.readers import (
+    choose,
+    described,
+    find_facts,
+    held,
+    open_source,
+    prefetch,
+    remedy,
+    sent_of,
+    threads_of,
+)  # fmt: skip
 from mpibow.data.slots import specs_of
 from mpibow.data.timeline import Counts, Timeline
 from mpibow.data.wait import Watch
@@ -116,7 +126,10 @@ class Opened:
         self.coordinator = Coordinator(timeline, self._prefetch)
         evaluation = None if job.test is None else job.evaluation_plan()
         free = free_memory(comm.local_size) if gpu is None else gpu.free(comm)
-        room = room_for(free, learner_bytes(self._plan, evaluation), config.tuner.most)
+        ahead = held(self._choice, job.train, config.batch_size, self._prefetch, gpu is not None)
+        room = room_for(free - ahead.data, learner_bytes(self._plan, evaluation, ahead.learner), config.tuner.most)
+        if ahead.locked:
+            room = min(room, room_for(free_memory(comm.local_size), ahead.locked, config.tuner.most))
         self.tuning = self._tuning(comm, room, header if same else None, timeline)
         most = max(change.counts[comm.rank] for change in timeline.changes)
         if gpu is None or config.learners == "auto":  # on the host what nobody touches takes no memory

@@ -11,7 +11,7 @@ import psutil
 
 from mpibow.data import dali
 from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import NamedArrays, NamedSamples, Samples
+from mpibow.data.dataset import NamedArrays, NamedSamples, Samples, inputs_of
 from mpibow.data.decoded import Decode, Decoded
 from mpibow.data.deviceset import Bind, DeviceSet, row_bytes
 from mpibow.data.feeds import ALL_BUT_IMAGES, ONLY_COUNTERS, AtOnce, Feed, ToGpu
@@ -19,7 +19,8 @@ from mpibow.data.pipeline import Direct, Idle, Reader
 from mpibow.data.recordset import RecordSet
 from mpibow.data.resident import Resident
 from mpibow.data.settings import Auto, Kind, Wanted
-from mpibow.device.feed import Feeder
+from mpibow.data.slots import specs_of
+from mpibow.device.feed import Feeder, pack
 from mpibow.errors import ConfigError
 
 AHEAD = 3 * 64  # samples that prefetch: auto makes ready of data read in runs: two runs under way, one being used
@@ -163,6 +164,27 @@ def sent_of(choice: Choice, names: Collection[str]) -> Collection[str]:
     if not choice.on_device:
         return names
     return ONLY_COUNTERS if choice.kind == "resident" else ALL_BUT_IMAGES
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes that reading ahead takes of a rank: for each learner where it computes, and page-locked on a GPU's host;
+    and on the GPU for a data set that lies there."""
+
+    learner: int
+    locked: int = 0
+    data: int = 0
+
+
+def held(choice: Choice, data: Samples, batch: int, ahead: int, gpu: bool) -> Held:
+    """Of slots for `ahead` iterations: the ring has one more for each learner, whose inputs take as much as a slot."""
+    specs = specs_of(data, batch)
+    if not gpu:
+        return Held((ahead + 2) * sum(row_bytes(specs).values()))
+    packing = pack(specs, sent_of(choice, specs))
+    resident = choice.on_device and choice.kind == "resident"
+    whole = data.count * sum(row_bytes(inputs_of(data)).values()) if resident else 0
+    return Held((ahead + 2) * packing.size, (ahead + 1) * packing.sent, whole)
 
 
 def _form(data: Samples) -> str:

@@ -215,10 +215,18 @@ class Compared:
         self._meter = Meter(self._turn.span)
 
 
-def learner_bytes(training: Plan, evaluation: Plan | None = None) -> int:
-    """Memory that one more learner takes: its replica, and its thread's part of training and of evaluations."""
-    replica = 3 * training.layout.size * np.dtype(training.dtype).itemsize
-    return training.arena_bytes + replica + (evaluation.arena_bytes if evaluation else 0)
+def learner_bytes(training: Plan, evaluation: Plan | None = None, slots: int = 0) -> int:
+    """Memory that one more learner takes: its replica, its thread's part of training and of evaluations, its slots.
+
+    `slots` is what slots_of says.
+    """
+    return training.arena_bytes + replica_bytes(training) + (evaluation.arena_bytes if evaluation else 0) + slots
+
+
+def replica_bytes(training: Plan) -> int:
+    """Weights, gradients and momenta, and weights once more in 16 bits where that is what is computed in."""
+    narrow = 2 * training.layout.size if training.dtype != training.weight_dtype else 0
+    return 3 * training.layout.size * np.dtype(training.weight_dtype).itemsize + narrow
 
 
 def free_memory(ranks: int) -> int:

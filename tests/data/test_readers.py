@@ -17,9 +17,11 @@ from mpibow.data.readers import (
     READERS,
     Choice,
     Facts,
+    Held,
     choose,
     described,
     find_facts,
+    held,
     open_reader,
     prefetch,
     remedy,
@@ -125,6 +127,16 @@ def test_what_is_said_on_a_gpu(
     assert choose(wanted, data[name], [on_gpu(device)]) == choice
     form = "encoded" if name == "encoded" else "raw"
     assert ((form, choice.kind) in ON_DEVICE) or not choice.on_device
+
+
+def test_what_reading_ahead_takes(data: dict[str, Samples]) -> None:
+    """Batches of 3 images of 100 bytes, their labels and counters, 300, 12 and 48 bytes; two iterations ahead."""
+    assert held(Choice("host", ""), data["raw"], 3, 2, False) == Held(4 * 360)
+    assert held(Choice("resident", ""), data["raw"], 3, 2, True) == Held(4 * (512 + 256 + 256), 3 * 1024)
+    on_device = Choice("resident", "", on_device=True)
+    assert held(on_device, data["raw"], 3, 2, True) == Held(4 * 1024, 3 * 256, 10 * (100 + 4))
+    decoded = Choice("dali", "", on_device=True)
+    assert held(decoded, data["raw"], 3, 1, True) == Held(3 * 1024, 2 * 512)
 
 
 def test_size(data: dict[str, Samples]) -> None:
