@@ -296,6 +296,9 @@ class Opened:
         count, self.execution = self.counts[self.rank], execution
         self.bind(count, execution)
         self.learners[:] = [self._fused[count]] if execution == FUSED else self._apart
+        if self.gpu is not None:
+            for learner in self.learners:
+                learner.dated = self.size > 1  # how much of an exchange is hidden, its gradients' events tell
 
     def bind(self, count: int, execution: str) -> None:
         """Has learners for `count` replicas. Raises MemoryError."""
@@ -361,9 +364,9 @@ class Opened:
         return {**found, "image": asdict(data.image)} if isinstance(data, Decoded) else found
 
     def _waits(self) -> dict[str, float]:
-        sync = self.synchroniser
-        busy = sync.busy if self.size > 1 else 0.0  # one rank sends nothing
-        return {"data_wait": self.pipeline.waited, "sync_wait": sync.waited, "sync_busy": busy}
+        waited, busy = self.synchroniser.seconds()
+        busy = busy if self.size > 1 else 0.0  # one rank sends nothing
+        return {"data_wait": self.pipeline.waited, "sync_wait": waited, "sync_busy": busy}
 
 
 def _synchronise(event: Event) -> None:

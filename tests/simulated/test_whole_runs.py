@@ -492,6 +492,27 @@ def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(
     assert len(calls[0]) == (3 if rule == "none-3" else 9)
 
 
+@pytest.mark.parametrize(
+    ("rule", "overlap", "hides"), [("auto-late", True, True), ("auto-late", False, False), ("ssgd", True, False)]
+)
+def test_metrics_have_what_learners_stood_still_for(tmp_path: Path, rule: str, overlap: bool, hides: bool) -> None:
+    """By the device's clock. Where nothing is computed beside an exchange none of it is hidden."""
+    found = run(work(tmp_path, learners=2, rule=tiny.RULES[rule], overlap=overlap), 2)
+    entries = tiny.events(tmp_path / "run", "train")
+    assert all(entry["sync_busy"] > 0 for entry in entries)
+    assert all(0 <= entry["sync_wait"] <= entry["sync_busy"] * (1 + 1e-9) for entry in entries)
+    assert found.summary.sync_hidden is not None
+    if hides:
+        assert 0 < found.summary.sync_hidden <= 1
+    else:
+        assert found.summary.sync_hidden == pytest.approx(0.0, abs=1e-6)
+
+
+def test_one_rank_has_nothing_to_stand_still_for(tmp_path: Path) -> None:
+    found = run(work(tmp_path, learners=2, stop=STOP)).summary
+    assert (found.sync_wait, found.sync_hidden) == (0.0, None)
+
+
 def test_what_overflows_last_is_told_and_is_no_part_of_the_centre(tmp_path: Path, monkeypatch: Any) -> None:
     """Neither of its weights nor of the running statistics; on the host the same is seen."""
     monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
