@@ -55,7 +55,7 @@ def train(
 ) -> Trained | None:  # fmt: skip
     """A run on made-up times; `cut`: it ends there as if it were killed; `room`: bytes for fused learners."""
     stop = {"epochs": None, "iterations": 80}
-    defaults = {"learners": 2, "stop": stop, "evaluate": {"every": 10**6}, "prefetch": 1}
+    defaults = {"learners": 2, "execution": "auto", "stop": stop, "evaluate": {"every": 10**6}, "prefetch": 1}
     job = work(out, **{**defaults, **settings})
 
     def body(comm: Communicator) -> Trained | None:
@@ -234,7 +234,7 @@ def test_a_change_of_execution_waits_for_nothing_and_restarts_nothing(tmp_path: 
     """The same bits in whatever order streams run: replicas, momenta and the gain's averages go on."""
     weights = []
     for seed in (1, 2, 3):
-        job = work(tmp_path / str(seed), learners=2, net=lenet, prefetch=1)
+        job = work(tmp_path / str(seed), learners=2, net=lenet, prefetch=1, execution="auto")
         job = replace(job, test=None, config=replace(job.config, device="cuda"), opened=simulated(seed))
 
         def body(comm: Communicator, job: Any = job) -> Trained:

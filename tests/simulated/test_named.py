@@ -39,4 +39,5 @@ def test_ratings_are_gathered_or_sent_and_learnt_alike(
     log = (tmp_path / "gpu/run/log.txt").read_text()
     assert ("pipeline: resident on the GPU: " in log) == (room > 1 << 20)
     assert (" train: read into the GPU's memory in 0." in log) == (room > 1 << 20)
-    assert "execution: streams, each learner on a stream of its own: matrix_factorisation1 (matrix" in log
+    why = "matrix_factorisation1 (matrix_factorisation) has no form for fused learners"
+    assert f" execution: streams, each learner on a stream of its own: {why}\n" in log
