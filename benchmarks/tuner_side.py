@@ -53,8 +53,10 @@ class Loop:
 
     @property
     def settled(self) -> bool:
-        decision = self.session.tuning.decision
-        return decision is None or (decision.settled and decision.counts == self.session.counts)
+        tuning, session = self.session.tuning, self.session
+        if tuning.comparing or session.execution != session.coordinator.execution:
+            return False
+        return tuning.decision is None or (tuning.decision.settled and tuning.decision.counts == session.counts)
 
     def phase(self, name: str, wait: float, seconds: float, least: float = 0.0) -> dict[str, object]:
         """`least`: seconds that the tuner is given in any case, to see that something has changed."""

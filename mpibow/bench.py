@@ -66,6 +66,8 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
     with Signals() as signals, Session(job, comm, None, "") as session:
         for _ in range(WARM_UP):
             iterate(session, signals)
+        while session.tuning.comparing or session.execution != session.coordinator.execution:  # all ranks alike
+            iterate(session, signals)
         begin = last = time.perf_counter()
         idle = session.synchroniser.stood + session.pipeline.waited
         more = np.ones(1)  # rank 0 decides for all when the time is up

@@ -14,6 +14,7 @@ from mpibow.config import Config
 from mpibow.device.cuda import find_device
 from mpibow.device.driver import Refused
 from mpibow.errors import CommunicationError, DeviceError
+from mpibow.tune import FUSED, STREAMS
 
 if TYPE_CHECKING:
     from mpibow.kernels.cuda.opened import Gpu
@@ -21,8 +22,8 @@ if TYPE_CHECKING:
 ON_GPUS = ("float32", "tf32", "bf16", "fp16")  # precisions
 
 EXECUTIONS = {  # what the log says of each
-    "streams": "each learner on a stream of its own",
-    "fused": "all learners of a rank in the same kernels",
+    STREAMS: "each learner on a stream of its own",
+    FUSED: "all learners of a rank in the same kernels",
 }
 
 FindGpu = Callable[[Config, Communicator], "tuple[Gpu | None, str]"]
@@ -86,9 +87,9 @@ def _open(config: Config, comm: Communicator) -> Gpu:
     return gpu
 
 
-def execution_of(config: Config) -> str:
-    """How a rank's learners run. auto is streams: which is faster has not been measured on a GPU yet."""
-    return "streams" if config.execution == "auto" else config.execution
+def execution_of(wanted: str, recorded: str = "") -> str:
+    """How a rank's learners run. auto is as `recorded`; streams where nothing is, until it has been measured."""
+    return recorded or STREAMS if wanted == "auto" else wanted
 
 
 def seen() -> dict[str, str]:

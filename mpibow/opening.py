@@ -19,18 +19,29 @@ from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import NamedSamples
 from mpibow.data.decoded import Decoded
 from mpibow.data.pipeline import Pipeline
-from mpibow.data.readers import choose, described, find_facts, open_source, prefetch, remedy, sent_of, threads_of
+from mpibow.data.readers import (
+    choose,
+    described,
+    find_facts,
+    held,
+    open_source,
+    prefetch,
+    remedy,
+    sent_of,
+    threads_of,
+)  # fmt: skip
 from mpibow.data.slots import specs_of
-from mpibow.data.timeline import Counts
+from mpibow.data.timeline import Counts, Timeline
 from mpibow.data.wait import Watch
 from mpibow.device.driver import Event
 from mpibow.device.feed import Feeder, pack
 from mpibow.gpus import EXECUTIONS, execution_of
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
+from mpibow.graph.plan import Plan
 from mpibow.graph.wide import MARK
 from mpibow.job import Job, kernels_of, on_device
-from mpibow.kernels.cuda.fused import fused_plan
+from mpibow.kernels.cuda.fused import fused_plan, without_form
 from mpibow.learn.learner import bind_learners
 from mpibow.learn.on_device import DeviceLearner, FusedLearners, Inputs, last_events
 from mpibow.learn.replica import Replicas
@@ -41,12 +52,12 @@ from mpibow.run.coordinator import Coordinator
 from mpibow.run.evaluate import Evaluator
 from mpibow.run.ledger import Ledger
 from mpibow.run.state import check_fits, read_centre, restore, timeline_of
-from mpibow.run.tuning import Given, Measured, Tuning, free_memory, learner_bytes, room_for
+from mpibow.run.tuning import Compared, Given, Measured, Tuning, free_memory, learner_bytes, room_for
 from mpibow.sync.rules import check_rule, make_rule, most_learners
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.sync.tally import Book, DeviceBook
 from mpibow.trace import Trace
-from mpibow.tune import History
+from mpibow.tune import FUSED, History
 
 
 class Opened:
@@ -57,8 +68,8 @@ class Opened:
         job, note = on_device(job, comm)
         self.job, self.config, self.rank, self.size, self.trace = job, job.config, comm.rank, comm.size, trace
         self.gpu = job.kernels.gpu
-        self.execution = "" if self.gpu is None else execution_of(job.config)
         self._fused: dict[int, FusedLearners] = {}  # by how many they are
+        self._unfused = "" if self.gpu is None else without_form(job.build(job.config.batch_size, True))
         for first in (True, False):  # one rank compiles, the others then find it on disk
             if first == (comm.rank == 0):
                 job.prepare()
@@ -105,6 +116,9 @@ class Opened:
             self._started(),
             self._rule(),
         ]
+        how = lambda recorded: "" if gpu is None else execution_of(config.execution, recorded)  # noqa: E731
+        timeline = timeline.executed(how)
+        self.execution = timeline.change(max(self.iteration - 1, timeline.changes[0].iteration)).execution
         self._prefetch = prefetch(config.prefetch, job.train, config.batch_size)
         self._threads = threads_of(self._reading.workers, allowed_cores(), machine_cores(), comm.local_size)
         limit = self._reading.most_damaged
@@ -112,8 +126,11 @@ class Opened:
         self.coordinator = Coordinator(timeline, self._prefetch)
         evaluation = None if job.test is None else job.evaluation_plan()
         free = free_memory(comm.local_size) if gpu is None else gpu.free(comm)
-        room = room_for(free, learner_bytes(self._plan, evaluation), config.tuner.most)
-        self.tuning = self._tuning(comm, room, header if same else None)
+        ahead = held(self._choice, job.train, config.batch_size, self._prefetch, gpu is not None)
+        room = room_for(free - ahead.data, learner_bytes(self._plan, evaluation, ahead.learner), config.tuner.most)
+        if ahead.locked:
+            room = min(room, room_for(free_memory(comm.local_size), ahead.locked, config.tuner.most))
+        self.tuning = self._tuning(comm, room, header if same else None, timeline)
         most = max(change.counts[comm.rank] for change in timeline.changes)
         if gpu is None or config.learners == "auto":  # on the host what nobody touches takes no memory
             most = max(room, most)
@@ -121,6 +138,7 @@ class Opened:
         if gpu is not None:
             gpu.flat.learners(self.replicas.all_gradients)
         self.learners: list[Any] = []  # Learner, DeviceLearner, or all in one FusedLearners
+        self._apart: list[Any] = []  # of these the first two, that were bound
         self.scheduler = Scheduler(self.trace, apart=gpu is None)
         stack.callback(self.scheduler.close)
         self.rule = make_rule(config.rule, flat, centre.copy(), None if gpu is not None else self.comm.zeros)
@@ -132,14 +150,15 @@ class Opened:
         self._restarted = ""
         self._untold = 0  # samples whose losses no all-reduce has carried yet
         if header is not None and path is not None and same:
-            self.change_learners(tuple(header["counts"]), keep=True)
+            self.change_learners(tuple(header["counts"]), self.execution, keep=True)
             tally, scale = restore(path, header, comm.rank, centre, self.replicas, self.rule, self.layout)
             self.synchroniser.book.load(tally)
             self._untold = header["untold"]
             if gpu is not None and scale is not None:
                 gpu.load_scale(scale)
         else:
-            self.change_learners(timeline.counts(self.iteration))
+            now = timeline.change(self.iteration)
+            self.change_learners(now.counts, now.execution)
             flat.put(self.replicas.statistics, statistics)
             if header is not None:
                 then = " + ".join(map(str, header["counts"]))
@@ -175,19 +194,36 @@ class Opened:
                 f"batch {self.config.batch_size}, {job.kernels.about}; "
                 f"{origin.folder}",
                 described(self._choice, job.train, self._threads),
-                *([f"execution: {self.execution}, {EXECUTIONS[self.execution]}"] if self.gpu else []),
+                self._execution_told(),
             ],
         )
 
-    def _tuning(self, comm: Communicator, room: int, header: Mapping[str, Any] | None) -> Tuning:
-        """What decides how many learners there are: the settings, or measured times and `room` for so many."""
-        config = self.config
-        if config.learners != "auto":
-            return Given()
-        rooms = comm.share(min(room, most_learners(config.rule, comm.size)))
-        if header is not None and header["tuning"] is not None:
-            return Measured.resumed(header["tuning"], rooms, config.tuner)
-        return Measured(History.begin(comm.size, config.batch_size, rooms), config.tuner)
+    def _execution_told(self) -> str:
+        if self.gpu is None:
+            return ""
+        text = f"execution: {self.execution}, {EXECUTIONS[self.execution]}"
+        if self.config.execution == "auto" and self._unfused:
+            return f"{text}: {self._unfused}"
+        return f"{text}; what is faster is measured" if isinstance(self.tuning, Compared) else text
+
+    def _tuning(
+        self, comm: Communicator, room: int, header: Mapping[str, Any] | None, timeline: Timeline
+    ) -> Tuning:  # fmt: skip
+        """What decides how many learners there are: the settings, or measured times and `room` for so many; and how
+        those of a GPU run."""
+        config, inner = self.config, None
+        known = {} if header is None else dict(header["tuning"] or {})
+        compared = known.pop("compared", False)
+        if config.learners == "auto":
+            rooms = comm.share(min(room, most_learners(config.rule, comm.size)))
+            begun = History.begin(comm.size, config.batch_size, rooms)
+            inner = Measured.resumed(known, rooms, config.tuner) if known else Measured(begun, config.tuner)
+        given = timeline.counts(max(self.iteration, timeline.changes[0].iteration))
+        replayed = isinstance(config.learners, str) and inner is None
+        open_to_both = self.gpu and config.execution == "auto" and not (compared or replayed or self._unfused)
+        if open_to_both and (inner is not None or max(given) > 1):
+            return Compared(inner, given, config.batch_size, self.execution, config.tuner)
+        return Given() if inner is None else inner
 
     def _started(self) -> list[Any]:
         """With which learners the run began: a resumed run goes on where this is the same."""
@@ -203,7 +239,8 @@ class Opened:
             feeder = Feeder(machine.driver, machine.found.gpu.index, machine.memory, timed=True)
         reader, feed = open_source(self._choice, train, self._damages[0], self._threads, feeder, bind)
         if self._choice.kind == "resident":
-            self.reporter.note(f"{train.name}: read into memory in {time.perf_counter() - begin:.1f} s")
+            where = "the GPU's memory" if self._choice.on_device else "memory"
+            self.reporter.note(f"{train.name}: read into {where} in {time.perf_counter() - begin:.1f} s")
         self.pipeline = Pipeline(
             train, reader, self.coordinator.timeline,
             rank=self.rank, iteration=self.iteration, seed=self.config.seed, prefetch=self._prefetch,
@@ -243,27 +280,43 @@ class Opened:
 
     @property
     def where(self) -> Where:
-        return Where(self.iteration, self.position, self.position / self.job.train.count, self.counts)
+        epoch = self.position / self.job.train.count
+        return Where(self.iteration, self.position, epoch, self.counts, self.execution)
 
-    def change_learners(self, counts: Counts, keep: bool = False) -> None:
+    def change_learners(self, counts: Counts, execution: str, keep: bool = False) -> None:
         """Replicas, learners and rule for `counts` learners by rank; `keep` where a state is loaded next."""
         statistics = self.statistics() if self.replicas.count else None
         self.counts = counts
-        self.bind(counts[self.rank])
-        if self.execution == "fused":
-            self.learners[:] = [self._fused[counts[self.rank]]]
+        self.change_execution(execution)
         self.replicas.resize(counts[self.rank], statistics)
         self.rule.begin(self.replicas, sum(counts), keep)
 
-    def bind(self, count: int) -> None:
+    def change_execution(self, execution: str) -> None:
+        """Learners for the replicas of this rank that run so. What is under way goes on: events order the rest."""
+        count, self.execution = self.counts[self.rank], execution
+        self.bind(count, execution)
+        self.learners[:] = [self._fused[count]] if execution == FUSED else self._apart
+        if self.gpu is not None:
+            for learner in self.learners:
+                learner.dated = self.size > 1  # how much of an exchange is hidden, its gradients' events tell
+
+    def bind(self, count: int, execution: str) -> None:
         """Has learners for `count` replicas. Raises MemoryError."""
-        if self.execution != "fused":
-            bind_learners(self.learners, self._plan, self.replicas, self.config.update, count, self.gpu, self._inputs)
+        if execution != FUSED:
+            bind_learners(self._apart, self._plan, self.replicas, self.config.update, count, self.gpu, self._inputs)
         elif count not in self._fused:
-            job, update = self.job, self.config.update
-            graph, kernels = job.build(self.config.batch_size, True), job.kernels
+            self.fuse(count, self.fused_plan(count))
+
+    def fused_plan(self, count: int) -> Plan:
+        """Of `count` learners. Raises ShapeError where an operator has no such form."""
+        graph, kernels = self.job.build(self.config.batch_size, True), self.job.kernels
+        return fused_plan(graph, kernels, kernels.dtype(self.config.precision), count)
+
+    def fuse(self, count: int, plan: Plan) -> None:
+        """Binds `plan`, if that many learners are not bound yet. Raises MemoryError, as DeviceError."""
+        if count not in self._fused:
+            update = self.config.update
             assert self.gpu is not None
-            plan = fused_plan(graph, kernels, kernels.dtype(self.config.precision), count)
             limits = update.clip_value, update.clip_norm
             inputs = [self._inputs() for _ in range(count)]
             arrays = {f"{name}{MARK}{r}": array for r, own in enumerate(inputs) for name, array in own.arrays.items()}
@@ -311,9 +364,9 @@ class Opened:
         return {**found, "image": asdict(data.image)} if isinstance(data, Decoded) else found
 
     def _waits(self) -> dict[str, float]:
-        sync = self.synchroniser
-        busy = sync.busy if self.size > 1 else 0.0  # one rank sends nothing
-        return {"data_wait": self.pipeline.waited, "sync_wait": sync.waited, "sync_busy": busy}
+        waited, busy = self.synchroniser.seconds()
+        busy = busy if self.size > 1 else 0.0  # one rank sends nothing
+        return {"data_wait": self.pipeline.waited, "sync_wait": waited, "sync_busy": busy}
 
 
 def _synchronise(event: Event) -> None:

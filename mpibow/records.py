@@ -5,10 +5,8 @@ from __future__ import annotations
 import argparse
 import difflib
 import json
-import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,7 +59,7 @@ def inspect(options: argparse.Namespace) -> int:
 def verified(options: argparse.Namespace) -> int:
     """Checks every data set or file."""
     workers = options.workers or max(_useful(path, options.decode) for path in options.paths)
-    with _workers(workers) as each:
+    with spreader(workers) as each:
         return _all(options.paths, lambda path: check(path, each, options.decode))
 
 
@@ -195,35 +193,6 @@ def _useful(path: Path, decoded: bool) -> int:
     files = path.glob("*.mpr") if path.is_dir() else [path]
     size = sum(file.stat().st_size for file in files if file.exists())
     return min(cores(), 1 + size // (WORTH_DECODED if decoded else WORTH))
-
-
-@contextmanager
-def _workers(count: int) -> Iterator[verify.Each]:
-    """As `spreader`, but Ctrl-C, which a terminal sends to all, ends no worker, and waits while they are started."""
-    came, at_work = False, False
-
-    def interrupted(number: int, frame: object) -> None:
-        nonlocal came
-        came = True
-        if at_work:
-            raise KeyboardInterrupt
-
-    handler = signal.signal(signal.SIGINT, interrupted)
-    try:
-        with spreader(count) as each:
-            # a process inherits what is blocked; not earlier: the pool's own helper unblocks it when it has started
-            mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            try:
-                list(each(len, [""]))  # starts them
-            finally:
-                signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-            at_work = True
-            if came:
-                raise KeyboardInterrupt
-            yield each
-            at_work = False
-    finally:
-        signal.signal(signal.SIGINT, handler)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -24,15 +24,23 @@ SHOW_EVERY = 0.2  # seconds between updates of the progress line
 
 @dataclass(frozen=True)
 class Where:
-    """How far a run is: iterations done, samples consumed, epochs as a fraction, learners by rank."""
+    """How far a run is: iterations done, samples consumed, epochs as a fraction; learners by rank, how a GPU's run."""
 
     iteration: int
     position: int
     epoch: float
     learners: Counts
+    execution: str = ""
 
     def fields(self) -> dict[str, Any]:
         return {"iteration": self.iteration, "position": self.position, "epoch": round(self.epoch, 6)}
+
+    def running(self) -> dict[str, Any]:
+        """Learners, and their execution if it can be another."""
+        return {"learners": self.learners, **({"execution": self.execution} if self.execution else {})}
+
+    def __str__(self) -> str:
+        return f"learners {' + '.join(map(str, self.learners))}"
 
 
 class Reporter:
@@ -59,7 +67,7 @@ class Reporter:
         self._last: Waits = {}  # at the last metrics entry
 
     def start(self, where: Where, title: str, notes: list[str]) -> None:
-        self._events.add("start", **where.fields(), title=title, learners=where.learners, versions=versions())
+        self._events.add("start", **where.fields(), title=title, **where.running(), versions=versions())
         for note in filter(None, notes):
             self.note(note)
 
@@ -93,7 +101,7 @@ class Reporter:
         loss, accuracy = (ledger.loss / n, ledger.hits / n) if n else (None, None)
         accuracy = accuracy if self._classes else None
         entry = {"loss": loss, "accuracy": accuracy, "rate": rate, "gain": gain}
-        speed = {"elapsed": seconds, "images_per_second": ledger.images / seconds, "learners": where.learners}
+        speed = {"elapsed": seconds, "images_per_second": ledger.images / seconds, **where.running()}
         shares = {**self._shares(waits), "sync_hidden": hidden(waits, self._last), "corrupt": len(ledger.damaged)}
         held = {} if self._memory is None else {"device_memory": self._memory()}
         self._events.add("train", **where.fields(), **entry, **speed, **shares, **held)
@@ -104,12 +112,18 @@ class Reporter:
 
     def changed(self, where: Where, seconds: float) -> None:
         """Learners have come or gone, which took `seconds` in all, binding included."""
-        self._events.add("learners", **where.fields(), learners=where.learners, seconds=seconds)
-        self.note(f"iteration {where.iteration}: learners {' + '.join(map(str, where.learners))}")
+        self._events.add("learners", **where.fields(), **where.running(), seconds=seconds)
+        self.note(f"iteration {where.iteration}: {where}")
+
+    def executed(self, where: Where, seconds: float) -> None:
+        """The same learners run in another way, which took `seconds` in all, binding included."""
+        self._events.add("execution", **where.fields(), **where.running(), seconds=seconds)
+        self.note(f"iteration {where.iteration}: {where} {where.execution}")
 
     def tuned(self, where: Where, decision: Decision) -> None:
         """What the tuner decided, and why; the log has it where it says something new."""
-        wanted = {"wanted": decision.counts, "settled": decision.settled, "reason": decision.reason}
+        wanted: dict[str, Any] = {"wanted": decision.counts, "settled": decision.settled, "reason": decision.reason}
+        wanted |= {"execution": decision.execution} if decision.execution else {}
         self._events.add("tuner", **where.fields(), **wanted)
         if decision.reason != self._reason and not (decision.settled and self._settled):
             self.note(f"tuner: {decision.reason}")
@@ -152,7 +166,7 @@ class Reporter:
         speed = ledger.images / max(ledger.seconds + now - self._mark, 1e-9)
         parts = [f"epoch {where.epoch:.2f}", f"{where.position:,} samples", self._loss]
         parts += [] if ledger.accuracy is None else [f"accuracy {ledger.accuracy:.2%}"]
-        parts += [f"{speed:,.0f} images/s", f"learners {'+'.join(map(str, where.learners))}"]
+        parts += [f"{speed:,.0f} images/s", f"learners {'+'.join(map(str, where.learners))} {where.execution}".rstrip()]
         parts += [f"gain {gain:.2f}"] if gain != 1.0 else []
         self._progress.show(where.position, ", ".join(parts), speed)
 

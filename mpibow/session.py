@@ -14,9 +14,11 @@ from mpibow.comm.communicator import Communicator
 from mpibow.config import dump
 from mpibow.data.slots import Slot
 from mpibow.data.timeline import Counts
-from mpibow.errors import DivergedError
+from mpibow.device.memory import in_words
+from mpibow.errors import DeviceError, DivergedError
 from mpibow.graph.graph import Array
 from mpibow.job import Job
+from mpibow.kernels.cuda.fused import fused_bytes
 from mpibow.kernels.passes import Local
 from mpibow.learn.learner import ASSIGNMENTS, Result, Task
 from mpibow.learn.schedules import multiplier
@@ -27,11 +29,12 @@ from mpibow.run.coordinator import Request, decide
 from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import due
 from mpibow.run.state import named, snapshot
+from mpibow.run.tuning import TAKEN
 from mpibow.summary import Summary, Trained
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace
-from mpibow.tune import Decision
+from mpibow.tune import FUSED, Decision
 
 HOPELESS = 20  # iterations in a row in which every learner of a rank is reset
 
@@ -83,18 +86,21 @@ class Session(Opened):
     def prepare(self) -> Local:
         """This iteration's local step; averaging starts again where learners change or the rate drops."""
         self._say(self.trace.begin(self.iteration, self.synchroniser.call))
-        counts = self.coordinator.timeline().counts(self.iteration)
-        if counts != self.counts:
-            begin = time.perf_counter()
+        change, begin = self.coordinator.timeline().change(self.iteration), time.perf_counter()
+        if change.counts != self.counts:
             self.settle()
             self.check([], self.config.update.lr)  # what came late is of learners that may go now
-            self.change_learners(counts)
+            self.change_learners(change.counts, change.execution)
             self.ledger.changes += 1
             self.reporter.changed(self.where, time.perf_counter() - begin + self._binding)
             self._binding = 0.0
         elif self.iteration > self.coordinator.timeline().changes[0].iteration and self._restart_due():
             self.settle()
             self.rule.restart(self.replicas)
+        if change.execution != self.execution:
+            self.change_execution(change.execution)  # the same replicas: averaging goes on
+            self.reporter.executed(self.where, time.perf_counter() - begin + self._binding)
+            self._binding = 0.0
         update = self.config.update
         rate = update.lr * multiplier(update.schedule, update.warmup, self.where.epoch)
         self._began, self._stood = time.perf_counter(), self.synchroniser.waited
@@ -104,19 +110,37 @@ class Session(Opened):
         """What the learners' threads are to do: one slot each."""
         if self._times is not None:
             self._times.begin(self.learners)
-        if self.execution == "fused":
+        if self.execution == FUSED:
             return [partial(self._fused[len(slots)].compute, slots)]
         return ASSIGNMENTS[self.config.assignment](self.learners, slots)
 
     def _bound(self, counts: Counts) -> list[bool]:
         """Whether each rank has memory for its learners, who are bound by then; those that there are stay."""
         try:
-            self.bind(counts[self.rank])
+            self.bind(counts[self.rank], self.coordinator.execution)
         except MemoryError:
             own = False
         else:
             own = True
         return self.synchroniser.call(lambda comm: comm.share(own))
+
+    def _refusal(self, tuned: Decision) -> str:
+        """Why a rank can't run its learners as decided, '' where all are bound so."""
+        if tuned.execution != FUSED:
+            return ""
+        own, count = "", tuned.counts[self.rank]
+        assert self.gpu is not None
+        free, plan = self.synchroniser.call(self.gpu.free), self.fused_plan(count)
+        if (need := fused_bytes(plan)) > (room := int(TAKEN * free)):
+            where = self.gpu.machine.found.gpu
+            own = f"fused learners take {in_words(need)}, {in_words(room)} of those free on {where} may be taken"
+        else:
+            try:
+                self.fuse(count, plan)
+            except DeviceError as error:  # no memory, or no kernel of cuDNN for such a shape
+                own = str(error)
+        found = self.synchroniser.call(lambda comm: comm.share(own))
+        return next((f"rank {rank}: {text}" for rank, text in enumerate(found) if text), "")
 
     def receive(self) -> None:
         """Ends the exchange under way, if any; the next update brings the centre up to date."""
@@ -211,7 +235,8 @@ class Session(Opened):
         """Ends an iteration: requests, metrics, evaluation, checkpoint where due. The reason to stop now, if any."""
         config, before = self.config, self.position
         whole = time.perf_counter() - self._began
-        self.tuning.measured(whole - (self.synchroniser.waited - self._stood), whole, self.counts)
+        if self.execution == self.coordinator.execution:  # a change takes a while to come
+            self.tuning.measured(whole - (self.synchroniser.waited - self._stood), whole, self.counts)
         self.iteration += 1
         self.ledger.images += self.position - before
         self._untold += self.position - before
@@ -349,13 +374,16 @@ class Session(Opened):
     def _tune(self, tuned: Decision) -> None:
         """Has the learners that were decided on come, once every rank has bound its own."""
         begin = time.perf_counter()
+        if why := self._refusal(tuned):
+            tuned = self.tuning.refused(why)
         while not all(fits := self._bound(tuned.counts)):
             short = fits.index(False)
             self.reporter.note(f"tuner: rank {short} has no memory for {tuned.counts[short]} learners")
             tuned = self.tuning.without(short, tuned.counts[short])
         self._binding += time.perf_counter() - begin
-        if tuned.counts != self.coordinator.announced:
-            self.coordinator.announce(self.iteration, tuned.counts)
+        wanted = tuned.counts, tuned.execution or self.coordinator.execution
+        if wanted != (self.coordinator.announced, self.coordinator.execution):
+            self.coordinator.announce(self.iteration, *wanted)
         self.reporter.tuned(self.where, tuned)
         if self.gpu is None and tuned.settled and tuned.counts != self._limits:
             self._limits = tuned.counts
@@ -418,6 +446,7 @@ class Session(Opened):
             top_k=config.evaluate.top_k,
             ranks=self.size,
             learners=where.learners,
+            execution=where.execution or None,
             changes=self.ledger.changes,
             settled=None if self.tuning.decision is None else self.tuning.decision.settled,
             batch_size=config.batch_size,

@@ -34,6 +34,7 @@ class Summary:
     images_per_second: float
     ranks: int
     learners: tuple[int, ...]
+    execution: str | None  # how a GPU's learners ran at the end: streams or fused; null on a host
     changes: int  # how often learners came or went
     settled: bool | None  # whether the tuner had settled on these learners; null where they are given
     batch_size: int
@@ -74,6 +75,7 @@ class Summary:
             f"{self.images_per_second:,.0f} images/s over {self.seconds:.1f} s of training, "
             f"{self.evaluation_seconds:.1f} s of evaluation"
         )
+        learners += f" {self.execution}" if self.execution else ""
         lines.append(f"{self.ranks} rank(s), learners {learners}, batch {self.batch_size}, rule {self.rule['name']}")
         lines.append(f"run directory {self.run}")
         return "\n".join(lines)

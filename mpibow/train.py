@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks
 from mpibow.config import describe, dump, load, load_mapping
+from mpibow.data.readers import Choice, choose, find_facts, held, prefetch
 from mpibow.data.timeline import Counts
 from mpibow.device.memory import in_words
 from mpibow.errors import EXIT_REQUEUE
@@ -25,7 +26,7 @@ from mpibow.origin import learner_counts
 from mpibow.run.chrome import WINDOW, check_path, open_trace
 from mpibow.run.directory import on_rank_0
 from mpibow.run.signals import Signals
-from mpibow.run.tuning import free_memory, learner_bytes, room_for
+from mpibow.run.tuning import free_memory, learner_bytes, replica_bytes, room_for
 from mpibow.scaling import Scaling
 from mpibow.session import Session
 from mpibow.summary import Trained
@@ -57,29 +58,34 @@ def iterate(session: Session, signals: Signals) -> str:
     return session.advance(local.rate, signals.received)  # metrics, evaluation, checkpoint where they are due
 
 
-def describe_job(job: Job, counts: Counts, free: Sequence[int]) -> str:
+def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice = Choice("host", "")) -> str:  # noqa: B008
     """What `train --check` prints: settings, data, the plan step by step, and the memory that a rank will take.
 
-    `counts` are the learners to begin with, `free` the bytes that are each rank's share of its node's or GPU's memory.
+    `counts` are the learners to begin with, `free` the bytes that are each rank's share of its node's or GPU's memory,
+    `choice` is how data are read.
     """
     plan, layout = job.training_plan(), job.layout
-    data = [(name, found) for name, found in (("train", job.train), ("test", job.test)) if found is not None]
+    sets = [(name, found) for name, found in (("train", job.train), ("test", job.test)) if found is not None]
     lines = [dump(job.config).rstrip(), ""]
-    lines += [f"{name}: {found.count:,} samples {described(found)}" for name, found in data]
+    lines += [f"{name}: {found.count:,} samples {described(found)}" for name, found in sets]
     lines += ["", str(plan), ""]
     flat = layout.size * (8 if job.config.precision == "float64" else 4)
     auto, gpu = job.config.learners == "auto", job.kernels.gpu
     most = min(job.config.tuner.most, most_learners(job.config.rule, len(counts)))
-    learner = learner_bytes(plan, None if job.test is None else job.evaluation_plan())
+    batch, replica = job.config.batch_size, replica_bytes(plan)
+    ahead = held(choice, job.train, batch, prefetch(job.config.prefetch, job.train, batch), gpu is not None)
+    learner = learner_bytes(plan, None if job.test is None else job.evaluation_plan(), ahead.learner)
     for rank, k in enumerate(counts):
-        total = k * (plan.arena_bytes + 3 * flat) + 5 * flat
-        held = "" if gpu is None else f" of {in_words(free[rank])} that are free on {gpu.machine.found.gpu}"
-        room = room_for(free[rank], learner, most)
+        total = k * (plan.arena_bytes + replica + ahead.learner) + 5 * flat + ahead.data
+        where = "" if gpu is None else f" of {in_words(free[rank])} that are free on {gpu.machine.found.gpu}"
+        where += f", and {in_words(k * ahead.locked)} of page-locked memory" if ahead.locked else ""
+        data = f" + data {ahead.data / 2**20:.1f} MiB" if ahead.data else ""
+        room = room_for(free[rank] - ahead.data, learner, most)
         fits = f"; up to {room} learner(s), {'no more are tried' if room == most else 'for memory'}" if auto else ""
         lines.append(
             f"rank {rank}: {'auto, begins with ' * auto}{k} learner(s) x (arena {plan.arena_bytes / 2**20:.1f} MiB + "
-            f"weights, gradients and momenta {3 * flat / 2**20:.1f} MiB) + averaging {5 * flat / 2**20:.1f} MiB = "
-            f"{total / 2**20:.1f} MiB{held}{fits}"
+            f"weights, gradients and momenta {replica / 2**20:.1f} MiB + slots {ahead.learner / 2**20:.1f} MiB) + "
+            f"averaging {5 * flat / 2**20:.1f} MiB{data} = {total / 2**20:.1f} MiB{where}{fits}"
         )
     return "\n".join(lines)
 
@@ -128,9 +134,11 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     if arguments.check:
         job, _ = on_device(job, comm)
         gpu = job.kernels.gpu
-        free = comm.share(free_memory(comm.local_size) if gpu is None else gpu.free(comm))
+        own = free_memory(comm.local_size) if gpu is None else gpu.free(comm)
+        free, facts = comm.share(own), comm.share(find_facts(comm.local_size, None if gpu is None else own))
         if comm.rank == 0:
-            print(describe_job(job, counts, free))
+            assert job.config.data is not None
+            print(describe_job(job, counts, free, choose(job.config.data.pipeline, job.train, facts)))
         return 0
     trained = train(job, comm, resume=arguments.resume, note=note, trace=trace)
     return EXIT_REQUEUE if trained.summary.stopped.startswith("SIG") else 0

@@ -110,7 +110,9 @@ def test_check_trains_nothing(tmp_path: Path) -> None:
     assert "test: 20 samples (1, 6, 6) uint8, 3 classes" in lines
     assert "learners: 3" in lines
     assert any("backward dense" in line for line in lines)
-    assert lines[-1].startswith("rank 0: 3 learner(s) x (arena 0.0 MiB + weights, gradients and momenta 0.0 MiB) + ")
+    assert lines[-1].startswith(
+        "rank 0: 3 learner(s) x (arena 0.0 MiB + weights, gradients and momenta 0.0 MiB + slots 0."
+    )
 
 
 def test_check_with_learners_that_are_looked_for(tmp_path: Path) -> None:
@@ -118,13 +120,14 @@ def test_check_with_learners_that_are_looked_for(tmp_path: Path) -> None:
     work = tiny.job(tmp_path, learners="auto", batch_size=1000, tuner={"most": 7})
     plan, evaluation = work.training_plan(), work.evaluation_plan()
     flat = 8 * work.layout.size
-    learner = plan.arena_bytes + 3 * flat + evaluation.arena_bytes
+    slots = 4 * 1000 * (36 + 4 + 16)  # pixels, label and counter of a sample; two ahead, one in use, and the inputs
+    learner = plan.arena_bytes + 3 * flat + evaluation.arena_bytes + slots
     lines = describe_job(work, (1, 1), [int(5.01 * learner / 0.8), 10**12]).splitlines()
     mib = 2**20
     begin = (
         f"auto, begins with 1 learner(s) x (arena {plan.arena_bytes / mib:.1f} MiB + weights, gradients and momenta "
-        f"{3 * flat / mib:.1f} MiB) + averaging {5 * flat / mib:.1f} MiB = "
-        f"{(plan.arena_bytes + 8 * flat) / mib:.1f} MiB; up to "
+        f"{3 * flat / mib:.1f} MiB + slots 0.2 MiB) + averaging {5 * flat / mib:.1f} MiB = "
+        f"{(plan.arena_bytes + slots + 8 * flat) / mib:.1f} MiB; up to "
     )
     assert lines[-2:] == [
         f"rank 0: {begin}5 learner(s), for memory",

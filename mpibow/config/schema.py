@@ -164,7 +164,8 @@ class Config:
     ] = "auto"
     graphs: Annotated[bool, "launch a learner's pass on a GPU as one CUDA graph; the same bits without"] = True
     execution: Annotated[
-        Literal["auto", "streams", "fused"], "learners of a GPU each on a stream of its own, or all in the same kernels"
+        Literal["auto", "streams", "fused"],
+        "learners of a GPU each on a stream of its own, or all in the same kernels; auto measures what is faster",
     ] = "auto"
     overlap: Annotated[bool, "compute gradients while ranks communicate"] = True
     prefetch: Annotated[

@@ -9,6 +9,7 @@ import hashlib
 import http.client
 import multiprocessing
 import os
+import signal
 import sys
 import threading
 import urllib.request
@@ -16,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +33,7 @@ from mpibow.errors import MpibowError, RecordError
 Array = npt.NDArray[Any]
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+Held = Callable[[], AbstractContextManager[None]]
 AHEAD = 4  # tasks a worker that may be under way: enough to keep it busy, few enough for memory
 
 
@@ -107,20 +109,62 @@ def spreader(workers: int) -> Iterator[Callable[[Callable[[Item], Made], Iterabl
     """`each(function, items)` on `workers` processes (in this one where 1): results in the order of the items.
 
     `function` is a module's own and, like its items and results, can be pickled. Items are taken as they are
-    needed, AHEAD a worker at the most. The first error ends it; nothing runs on when the block ends.
+    needed, AHEAD a worker at the most. The first error ends it; nothing runs on when the block ends. Ctrl-C, which a
+    terminal sends to all processes, is this one's: workers end when it does.
     """
     if workers == 1:
         yield map
         return
     # not forked: the parent may hold threads, or an MPI library
     spawn = multiprocessing.get_context("spawn")
-    pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=_end_with_parent)
+    with _interrupts() as interrupts:
+        pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=_end_with_parent)
+        try:
+            yield lambda function, items: _ordered(pool, function, items, AHEAD * workers, interrupts.held)
+        except BrokenProcessPool as error:
+            raise RecordError("a worker process was killed, is there enough memory? take fewer by --workers") from error
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class _Interrupts:
+    """Ctrl-C ends no worker, and waits while one is started, which would else read half of what it is to do."""
+
+    def __init__(self) -> None:
+        self._holding = self._came = False
+
+    def __call__(self, number: int, frame: object) -> None:
+        self._came = True
+        if not self._holding:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """A process that is started here inherits that it is blocked; so does what only this one may be told."""
+        self._holding = True
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            yield
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            self._holding = False
+        if self._came:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def _interrupts() -> Iterator[_Interrupts]:
+    """In place of Python's own handler; where there is another, or on a thread, nothing is changed."""
+    found = _Interrupts()
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield found
+        return
+    signal.signal(signal.SIGINT, found)
     try:
-        yield lambda function, items: _ordered(pool, function, items, AHEAD * workers)
-    except BrokenProcessPool as error:
-        raise RecordError("a worker process was killed, is there enough memory? take fewer by --workers") from error
+        yield found
     finally:
-        pool.shutdown(wait=True, cancel_futures=True)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end_with_parent() -> None:
@@ -135,12 +179,15 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _ordered(pool: Executor, function: Callable[[Item], Made], items: Iterable[Item], ahead: int) -> Iterator[Made]:
+def _ordered(
+    pool: Executor, function: Callable[[Item], Made], items: Iterable[Item], ahead: int, held: Held
+) -> Iterator[Made]:
     under_way: deque[Future[Made]] = deque()
     for item in items:
         if len(under_way) == ahead:
             yield under_way.popleft().result()
-        under_way.append(pool.submit(function, item))
+        with held():  # it may start a worker
+            under_way.append(pool.submit(function, item))
     while under_way:
         yield under_way.popleft().result()
 

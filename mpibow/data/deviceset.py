@@ -3,75 +3,109 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
-from mpibow.data.dataset import COUNTER, Dataset
+from mpibow.data.dataset import COUNTER, Inputs, NamedSamples, Samples, inputs_of
 from mpibow.data.feeds import Fill
 from mpibow.device.driver import Event
 from mpibow.device.feed import DeviceSlot, Feeder
-from mpibow.device.memory import ALIGNMENT
-from mpibow.kernels.cuda.gather import gather
+from mpibow.device.memory import aligned
+from mpibow.kernels.cuda.gather import WORD, gather
 from mpibow.kernels.cuda.kernels import Launch
 
 STAGE = 8 << 20  # bytes that are read, then copied while the next are read
 REMEDY = "set data.pipeline=host"
 
 Bind = Callable[[Sequence[Launch]], Fill]  # what enqueues launches on a stream
+Tables = Mapping[str, Any]  # by name: (count, bytes of a sample) uint8 on the device
 
 
 class DeviceSet:
-    """The images and labels of `data`, read on `threads` threads, every checksum checked, in the feeder's memory.
+    """The arrays of `data`, read on `threads` threads, every checksum checked, in the feeder's memory.
 
     Raises DeviceError where they do not fit there.
     """
 
-    def __init__(self, data: Dataset, threads: int, feeder: Feeder, bind: Bind) -> None:
-        self._bind, self._size = bind, math.prod(data.shape) * data.dtype.itemsize
-        images = feeder.block(f"the images of {data.name}", data.count * self._size, REMEDY)
-        labels = feeder.block(f"the labels of {data.name}", data.count * 4, REMEDY)
-        self._images, self._labels = images.reshape(data.count, self._size), labels.view(np.int32)
-        rows = max(1, min(STAGE // self._size, data.count))
+    def __init__(self, data: Samples, threads: int, feeder: Feeder, bind: Bind) -> None:
+        self._bind, count = bind, data.count
+        sizes, names = row_bytes(inputs_of(data)), {} if isinstance(data, NamedSamples) else PLURAL
+        self.tables = {
+            name: feeder.block(f"the {names.get(name, name)} of {data.name}", count * size, REMEDY).reshape(count, size)
+            for name, size in sizes.items()
+        }
+        rows = max(1, min(STAGE // max(sizes.values()), count))
         stages = [_Stage(data, rows, feeder) for _ in range(2)]
         with ThreadPoolExecutor(threads, "load") as pool:
-            for i, first in enumerate(range(0, data.count, rows)):
-                part = slice(first, min(first + rows, data.count))
-                of_images, of_labels = (slice(part.start * size, part.stop * size) for size in (self._size, 4))
-                stages[i % 2].load(part, pool, threads, images[of_images], labels[of_labels])
+            for i, first in enumerate(range(0, count, rows)):
+                stages[i % 2].load(slice(first, min(first + rows, count)), pool, threads, self.tables)
         feeder.stream.synchronise()
         self._prepare(feeder)
 
     def _prepare(self, feeder: Feeder) -> None:
-        """Gathers one row, so that the kernel is loaded now, and not while learners are captured on other threads."""
-        row = feeder.block("a row that tries the gather", 2 * ALIGNMENT + self._size, REMEDY)
-        counters, label = row[:16].view(np.uint32).reshape(1, 4), row[ALIGNMENT : ALIGNMENT + 4].view(np.int32)
-        image = row[2 * ALIGNMENT :].reshape(1, self._size)
-        self._bind([gather(self._images, self._labels, counters, image, label)])(feeder.stream)
+        """Gathers one row, so that kernels are loaded now, and not while learners are captured on other threads."""
+        sizes = {COUNTER: 16, **{name: table.shape[1] for name, table in self.tables.items()}}
+        block = feeder.block("a row that tries the gather", sum(map(aligned, sizes.values())), REMEDY)
+        arrays, begin = {}, 0
+        for name, size in sizes.items():
+            arrays[name], begin = block[begin : begin + size].reshape(1, size), begin + aligned(size)
+        arrays[COUNTER] = arrays[COUNTER].view(np.uint32)
+        self._bind(gathers(self.tables, arrays))(feeder.stream)
         feeder.stream.synchronise()
 
     def filling(self, slot: DeviceSlot) -> Fill:
-        """What fills the slot's images and labels by its counters, which are sent."""
-        n = len(slot.arrays["label"])
-        image = slot.arrays["image"].reshape(n, -1).view(np.uint8)
-        return self._bind([gather(self._images, self._labels, slot.arrays[COUNTER], image, slot.arrays["label"])])
+        """What fills the slot's arrays by its counters, which are sent."""
+        return self._bind(gathers(self.tables, slot.arrays))
+
+
+PLURAL = {"image": "images", "label": "labels"}
+
+
+def row_bytes(inputs: Inputs) -> dict[str, int]:
+    """Bytes of one sample, by name."""
+    return {name: math.prod(shape) * dtype.itemsize for name, (shape, dtype) in inputs.items()}
+
+
+def gathers(tables: Tables, arrays: Mapping[str, Any]) -> list[Launch]:
+    """What fills `arrays` (n, ...) from the tables, by the counters among them: a row and a word in each launch."""
+    words = [name for name, table in tables.items() if table.shape[1] == WORD]
+    rows = [name for name in tables if name not in words]
+    launches = []
+    for row, word in zip_longest(rows, words) if rows else zip_longest(words[::2], words[1::2]):
+        row, word = (word, None) if row is None else (row, word)
+        y = arrays[row].reshape(len(arrays[row]), -1).view(np.uint8)
+        beside = (None, None) if word is None else (_words(tables[word]), _words(arrays[word]))
+        launches.append(gather(tables[row], beside[0], arrays[COUNTER], y, beside[1]))
+    return launches
+
+
+def _words(array: Any) -> Any:
+    """(n, ...) of 4 bytes a row as (n,) int32, whatever they are."""
+    return array.reshape(-1).view(np.int32)
 
 
 class _Stage:
     """Page-locked memory for samples on their way to the device."""
 
-    def __init__(self, data: Dataset, rows: int, feeder: Feeder) -> None:
+    def __init__(self, data: Samples, rows: int, feeder: Feeder) -> None:
         self._data, self._feeder = data, feeder
-        size = math.prod(data.shape) * data.dtype.itemsize
-        locked = feeder.memory.pinned(f"reading {data.name}", rows * (4 + size))
-        self._labels = locked[: 4 * rows].view(np.int32)
-        self._images = locked[4 * rows :].view(data.dtype).reshape(rows, *data.shape)
+        inputs, sizes = inputs_of(data), row_bytes(inputs_of(data))
+        begins, size = dict[str, int](), 0
+        for name in sizes:
+            begins[name], size = size, size + aligned(rows * sizes[name])
+        locked = feeder.memory.pinned(f"reading {data.name}", size)
+        self._arrays = {
+            name: locked[begins[name] : begins[name] + rows * sizes[name]].view(dtype).reshape(rows, *shape)
+            for name, (shape, dtype) in inputs.items()
+        }
         self._copied: Event | None = None
 
-    def load(self, part: slice, pool: ThreadPoolExecutor, threads: int, images: Any, labels: Any) -> None:
-        """Reads the samples of `part`, and enqueues their copies to the device's bytes."""
+    def load(self, part: slice, pool: ThreadPoolExecutor, threads: int, tables: Tables) -> None:
+        """Reads the samples of `part`, and enqueues their copies to the device's tables."""
         if self._copied is not None:
             self._copied.synchronise()
         n = part.stop - part.start
@@ -80,11 +114,11 @@ class _Stage:
         def read(first: int) -> None:
             own = slice(first, min(first + share, n))
             numbers = np.arange(part.start + own.start, part.start + own.stop)
-            self._data.read(numbers, self._images[own], self._labels[own])
+            self._data.read(numbers, *(array[own] for array in self._arrays.values()))
 
         for _ in pool.map(read, range(0, n, share)):
             pass
         driver, stream = self._feeder.driver, self._feeder.stream
-        driver.copy(images, self._images[:n], stream)
-        driver.copy(labels, self._labels[:n], stream)
+        for name, array in self._arrays.items():
+            driver.copy(tables[name][part], array[:n], stream)
         self._copied = stream.record()

@@ -11,15 +11,16 @@ import psutil
 
 from mpibow.data import dali
 from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import Dataset, NamedSamples, Samples
+from mpibow.data.dataset import NamedArrays, NamedSamples, Samples, inputs_of
 from mpibow.data.decoded import Decode, Decoded
-from mpibow.data.deviceset import Bind, DeviceSet
+from mpibow.data.deviceset import Bind, DeviceSet, row_bytes
 from mpibow.data.feeds import ALL_BUT_IMAGES, ONLY_COUNTERS, AtOnce, Feed, ToGpu
 from mpibow.data.pipeline import Direct, Idle, Reader
 from mpibow.data.recordset import RecordSet
 from mpibow.data.resident import Resident
 from mpibow.data.settings import Auto, Kind, Wanted
-from mpibow.device.feed import Feeder
+from mpibow.data.slots import specs_of
+from mpibow.device.feed import Feeder, pack
 from mpibow.errors import ConfigError
 
 AHEAD = 3 * 64  # samples that prefetch: auto makes ready of data read in runs: two runs under way, one being used
@@ -79,7 +80,7 @@ def choose(wanted: Wanted, data: Samples, facts: Sequence[Facts]) -> Choice:
         return Choice("dali", "NVIDIA DALI is installed on every rank", gpu)
     if wanted in ("host", "dali"):
         return Choice(wanted, "as data.pipeline says")
-    if isinstance(data, NamedSamples):
+    if isinstance(data, NamedSamples) and not (gpu and isinstance(data, NamedArrays)):
         return Choice("host", "") if wanted == "auto" else Choice(wanted, "as data.pipeline says")
     on_device, compared = False, ""
     if gpu:
@@ -94,8 +95,8 @@ def choose(wanted: Wanted, data: Samples, facts: Sequence[Facts]) -> Choice:
     return Choice("resident" if fits else "host", f"{compared}, {on_host.partition(', ')[2]}" if compared else on_host)
 
 
-def _fits(data: Dataset, free: Sequence[int], what: str) -> tuple[bool, str]:
-    """Whether the images take at most a quarter of what is free on every rank, and both in words."""
+def _fits(data: Samples, free: Sequence[int], what: str) -> tuple[bool, str]:
+    """Whether images, or arrays by name, take at most a quarter of what is free on every rank, and both in words."""
     need, share = size_of(data), min(free) // 4
     return need <= share, f"{need / MIB:,.1f} MiB, a quarter of a rank's free {what} is {share / MIB:,.1f} MiB"
 
@@ -109,8 +110,10 @@ def _lacking(facts: Sequence[Facts]) -> str:
     return where + facts[without[0]].dali
 
 
-def size_of(data: Dataset) -> int:
-    """Bytes of all its raw images."""
+def size_of(data: Samples) -> int:
+    """Bytes of all its raw images, or arrays by name."""
+    if isinstance(data, NamedSamples):
+        return data.count * sum(row_bytes(data.inputs).values())
     return data.count * data.dtype.itemsize * math.prod(data.shape)
 
 
@@ -163,6 +166,27 @@ def sent_of(choice: Choice, names: Collection[str]) -> Collection[str]:
     return ONLY_COUNTERS if choice.kind == "resident" else ALL_BUT_IMAGES
 
 
+@dataclass(frozen=True)
+class Held:
+    """Bytes that reading ahead takes of a rank: for each learner where it computes, and page-locked on a GPU's host;
+    and on the GPU for a data set that lies there."""
+
+    learner: int
+    locked: int = 0
+    data: int = 0
+
+
+def held(choice: Choice, data: Samples, batch: int, ahead: int, gpu: bool) -> Held:
+    """Of slots for `ahead` iterations: the ring has one more for each learner, whose inputs take as much as a slot."""
+    specs = specs_of(data, batch)
+    if not gpu:
+        return Held((ahead + 2) * sum(row_bytes(specs).values()))
+    packing = pack(specs, sent_of(choice, specs))
+    resident = choice.on_device and choice.kind == "resident"
+    whole = data.count * sum(row_bytes(inputs_of(data)).values()) if resident else 0
+    return Held((ahead + 2) * packing.size, (ahead + 1) * packing.sent, whole)
+
+
 def _form(data: Samples) -> str:
     return "encoded" if isinstance(data, Decoded) else "raw"
 
@@ -180,9 +204,14 @@ ON_DEVICE: Mapping[tuple[str, Kind], Callable[[Any, Damages, int, Feeder, Bind],
         _dali(data, damages, threads, feeder), ToGpu(data, feeder, ALL_BUT_IMAGES)
     ),
     ("raw", "resident"): lambda data, damages, threads, feeder, bind: (
-        Idle(), ToGpu(data, feeder, ONLY_COUNTERS, DeviceSet(Intact(data, damages), threads, feeder, bind).filling)
+        Idle(), ToGpu(data, feeder, ONLY_COUNTERS, DeviceSet(_intact(data, damages), threads, feeder, bind).filling)
     ),
 }  # fmt: skip
+
+
+def _intact(data: Any, damages: Damages) -> Samples:
+    """What is in memory is never damaged."""
+    return data if isinstance(data, NamedSamples) else Intact(data, damages)
 
 
 def _dali(data: Decoded, damages: Damages, threads: int, feeder: Feeder | None = None) -> Reader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 Counts = tuple[int, ...]  # learners by rank
@@ -9,11 +10,15 @@ Counts = tuple[int, ...]  # learners by rank
 
 @dataclass(frozen=True)
 class Change:
-    """From `iteration` on, which begins at sample `position`, ranks have `counts` learners."""
+    """From `iteration` on, which begins at sample `position`, ranks have `counts` learners.
+
+    `execution` is how a GPU's run; '' on a host, and where that is not said.
+    """
 
     iteration: int
     position: int
     counts: Counts
+    execution: str = ""
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Timeline:
 
     def counts(self, iteration: int) -> Counts:
         """Learners by rank at `iteration`."""
-        return self._change(iteration).counts
+        return self.change(iteration).counts
 
     def learners(self, iteration: int) -> int:
         """Learners over all ranks at `iteration`."""
@@ -33,24 +38,33 @@ class Timeline:
 
     def position(self, iteration: int) -> int:
         """Samples consumed before `iteration`."""
-        change = self._change(iteration)
+        change = self.change(iteration)
         return change.position + (iteration - change.iteration) * sum(change.counts) * self.batch
 
-    def announce(self, iteration: int, counts: Counts) -> Timeline:
-        """The timeline with `counts` from `iteration` on, which must lie behind all that was announced before."""
+    def announce(self, iteration: int, counts: Counts, execution: str | None = None) -> Timeline:
+        """The timeline with `counts` from `iteration` on, which must lie behind all that was announced before.
+
+        Without `execution` that of before stays.
+        """
         assert iteration > self.changes[-1].iteration
         assert len(counts) == len(self.changes[-1].counts)
         assert min(counts) >= 1, "a rank keeps at least one learner"
-        change = Change(iteration, self.position(iteration), counts)
+        execution = self.changes[-1].execution if execution is None else execution
+        change = Change(iteration, self.position(iteration), counts, execution)
         return replace(self, changes=(*self.changes, change))
 
-    def _change(self, iteration: int) -> Change:
+    def executed(self, by: Callable[[str], str]) -> Timeline:
+        """The timeline with `by` of every change's execution."""
+        return replace(self, changes=tuple(replace(change, execution=by(change.execution)) for change in self.changes))
+
+    def change(self, iteration: int) -> Change:
+        """What holds at `iteration`."""
         last = self.changes[-1]
         if last.iteration <= iteration:  # nearly always, and this is asked for every slot
             return last
         return next(change for change in reversed(self.changes) if change.iteration <= iteration)
 
 
-def fixed(batch: int, counts: Counts, iteration: int = 0, position: int = 0) -> Timeline:
+def fixed(batch: int, counts: Counts, iteration: int = 0, position: int = 0, execution: str = "") -> Timeline:
     """The same `counts` for ever."""
-    return Timeline(batch, (Change(iteration, position, counts),))
+    return Timeline(batch, (Change(iteration, position, counts, execution),))

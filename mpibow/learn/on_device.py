@@ -50,7 +50,7 @@ class DeviceLearner:
         inputs.bound(bound.inputs)
         self.stream = machine.driver.stream()
         self.done: Event | None = None
-        self.timed = False
+        self.timed = self.dated = False  # whether passes are, and when they are done
         self.passes: tuple[tuple[Event, Event] | None, ...] = (None, None)  # begins and ends of the last two, if timed
         runs = [
             *gpu.before(bound, weights), *bound.runs,
@@ -71,7 +71,7 @@ class DeviceLearner:
         self._inputs.fill(machine, slot, stream)
         slot.release_after(stream)
         begin = stream.record(timed=True) if self.timed else None
-        self._executor.timed = self.timed
+        self._executor.timed = self.timed or self.dated
         self.done = self._executor.run()
         self.passes = self.passes[1], None if begin is None else (begin, self.done)
 
@@ -90,7 +90,7 @@ class FusedLearners:
             own.bound(bound.inputs, f"{MARK}{r}")
         self.stream = self._machine.driver.stream()
         self.done: Event | None = None
-        self.timed = False
+        self.timed = self.dated = False  # whether passes are, and when they are done
         self.passes: tuple[tuple[Event, Event] | None, ...] = (None, None)
         before, behind = around
         self._executor = gpu.executor("learners", [*before, *bound.runs, *behind], self.stream)
@@ -111,7 +111,7 @@ class FusedLearners:
             self._inputs[r].fill(machine, slot, stream)
             slot.release_after(stream)
         begin = stream.record(timed=True) if self.timed else None
-        self._executor.timed = self.timed
+        self._executor.timed = self.timed or self.dated
         self.done = self._executor.run()
         self.passes = self.passes[1], None if begin is None else (begin, self.done)
 

@@ -67,12 +67,17 @@ class Coordinator:
         """The learners of the last change."""
         return self.timeline().changes[-1].counts
 
-    def announce(self, iteration: int, counts: Counts) -> int:
+    @property
+    def execution(self) -> str:
+        """How learners run after the last change."""
+        return self.timeline().changes[-1].execution
+
+    def announce(self, iteration: int, counts: Counts, execution: str | None = None) -> int:
         """Ranks have `counts` learners from the iteration that is returned; `iteration` is the one under way.
 
         Every rank must call it at the same iteration with the same counts.
         """
         begin = max(iteration + self._prefetch + 1, self.timeline().changes[-1].iteration + 1)
         with self._lock:
-            self._timeline = self._timeline.announce(begin, counts)
+            self._timeline = self._timeline.announce(begin, counts, execution)
         return begin

@@ -1,4 +1,4 @@
-"""What a run's metrics say of its learners, so that another run can have the same at the same iterations."""
+"""What a run's metrics say of its learners, and how they ran, so that another run can have the same."""
 
 from __future__ import annotations
 
@@ -24,19 +24,22 @@ def recorded(run: Path, ranks: int, batch: int) -> Timeline:
     changes = [change for change in found if change is not None]
     if not changes or changes[0][0] != 0:
         raise ConfigError(f"learners: {path}: does not say with how many learners the run began")
-    (_, first), *later = changes
+    (_, first, execution), *later = changes
     if len(first) != ranks:
         raise ConfigError(f"learners: {run} had {len(first)} rank(s), got {ranks}; start as many")
-    timeline = fixed(batch, first)
-    for iteration, counts in later:
-        if counts != timeline.changes[-1].counts:  # the run may have been resumed, which is no change
-            timeline = timeline.announce(iteration, counts)
+    timeline = fixed(batch, first, execution=execution)
+    for iteration, counts, execution in later:
+        last = timeline.changes[-1]
+        if (counts, execution) != (last.counts, last.execution):  # the run may have been resumed, which is no change
+            timeline = timeline.announce(iteration, counts, execution)
     return timeline
 
 
-def _change(line: bytes, where: str) -> tuple[int, Counts] | None:
+def _change(line: bytes, where: str) -> tuple[int, Counts, str] | None:
     try:
         event = json.loads(line)
-        return (event["iteration"], tuple(event["learners"])) if event["event"] in ("start", "learners") else None
+        if event["event"] not in ("start", "learners", "execution"):
+            return None
+        return event["iteration"], tuple(event["learners"]), event.get("execution", "")
     except (ValueError, KeyError, TypeError):
         raise ConfigError(f"learners: {where} is no event of a run") from None

@@ -10,7 +10,9 @@ import psutil
 
 from mpibow.data.timeline import Counts
 from mpibow.graph.plan import Plan
-from mpibow.tune import Decision, History, Meter, Reading, Tuner, Window, decide, enough
+from mpibow.tune import Decision, History, Meter, Reading, Trial, Tuner, Window, compare, decide, enough
+
+TAKEN = 0.8  # of the memory that is free
 
 
 class Tuning(Protocol):
@@ -24,6 +26,11 @@ class Tuning(Protocol):
     @property
     def decision(self) -> Decision | None:
         """What was decided last; None where learners are given."""
+        ...
+
+    @property
+    def comparing(self) -> bool:
+        """Whether two executions take turns now."""
         ...
 
     def measured(self, own: float, whole: float, counts: Counts) -> None:
@@ -40,6 +47,10 @@ class Tuning(Protocol):
         """What follows where `rank` has no memory for k learners."""
         ...
 
+    def refused(self, why: str) -> Decision:
+        """What follows where the execution that was decided on can't be had."""
+        ...
+
     def state(self) -> dict[str, Any] | None:
         """For a checkpoint's header."""
         ...
@@ -48,7 +59,7 @@ class Tuning(Protocol):
 class Given:
     """Learners as the settings say, or a recorded timeline."""
 
-    asks, decision = False, None
+    asks, decision, comparing = False, None, False
 
     def measured(self, own: float, whole: float, counts: Counts) -> None:
         pass
@@ -62,12 +73,17 @@ class Given:
     def without(self, rank: int, k: int) -> Decision:
         raise AssertionError("nothing was decided")
 
+    def refused(self, why: str) -> Decision:
+        raise AssertionError("nothing was decided")
+
     def state(self) -> None:
         return None
 
 
 class Measured:
     """Learners as measured times say: `decide` after every window."""
+
+    comparing = False
 
     def __init__(self, history: History, tuner: Tuner) -> None:
         self._history, self._tuner = history, tuner
@@ -99,6 +115,14 @@ class Measured:
         self._history = self._history.out_of_memory(rank, k)
         return self._decide()
 
+    def anew(self, windows: Sequence[Window]) -> None:
+        """What it has settled on takes other times from now on: those of `windows`."""
+        self._history = self._history.anew(windows)
+        self._decide()
+
+    def refused(self, why: str) -> Decision:
+        raise AssertionError("it decides on no execution")
+
     def state(self) -> dict[str, Any]:
         return self._history.plain()
 
@@ -108,10 +132,101 @@ class Measured:
         return self.decision
 
 
-def learner_bytes(training: Plan, evaluation: Plan | None = None) -> int:
-    """Memory that one more learner takes: its replica, and its thread's part of training and of evaluations."""
-    replica = 3 * training.layout.size * np.dtype(training.dtype).itemsize
-    return training.arena_bytes + replica + (evaluation.arena_bytes if evaluation else 0)
+class Compared:
+    """Learners as `inner` says, or as given where there is none; when they are settled their two executions take turns
+    until it is known which is faster. Once in a run: learners that come and go later do so in that one.
+    """
+
+    def __init__(self, inner: Measured | None, given: Counts, batch: int, execution: str, tuner: Tuner) -> None:
+        """They run in `execution` now."""
+        self._inner, self._batch, self._execution, self._tuner = inner, batch, execution, tuner
+        self._trial: Trial | None = None
+        self._known = self._asks = False
+        if inner is None or inner.decision.settled:
+            self._begin(given if inner is None else inner.decision.counts)
+
+    @property
+    def asks(self) -> bool:
+        return self._asks or (self._trial is None and self._inner is not None and self._inner.asks)
+
+    @property
+    def comparing(self) -> bool:
+        return self._trial is not None
+
+    @property
+    def decision(self) -> Decision | None:
+        return None if self._inner is None else self._inner.decision
+
+    def measured(self, own: float, whole: float, counts: Counts) -> None:
+        if self._trial is not None:
+            if counts == self._trial.counts:
+                self._asks = self._meter.add(own, whole) or self._asks
+        elif self._inner is not None:
+            self._inner.measured(own, whole, counts)
+
+    def reading(self) -> Reading | None:
+        if self._trial is not None:
+            return self._meter.reading()
+        return None if self._inner is None else self._inner.reading()
+
+    def conclude(self, readings: Sequence[Reading | None]) -> Decision | None:
+        if self._trial is None:
+            return None if self._inner is None else self._settling(self._inner.conclude(readings))
+        self._asks = False
+        if not enough(readings, self._turn.span):
+            return None
+        window = Window.of(self._turn, [reading for reading in readings if reading is not None])
+        self._trial = trial = self._trial.add(self._turn.execution, window)
+        self._follow(trial)
+        if self._turn.settled:
+            self._known, self._trial = True, None
+            if self._inner is not None:
+                self._inner.anew(trial.of(self._turn.execution))
+        return self._turn
+
+    def without(self, rank: int, k: int) -> Decision:
+        assert self._inner is not None, "learners are given"
+        self._trial = None
+        decision = self._settling(self._inner.without(rank, k))
+        assert decision is not None
+        return decision
+
+    def refused(self, why: str) -> Decision:
+        assert self._trial is not None, "nothing is tried"
+        counts, self._trial, self._known = self._trial.counts, None, True
+        return Decision(counts, True, f"staying with {self._execution}: {why}", self._tuner.watching, self._execution)
+
+    def state(self) -> dict[str, Any]:
+        return {**(self._inner.state() if self._inner else {}), "compared": self._known}
+
+    def _settling(self, decision: Decision | None) -> Decision | None:
+        if decision is not None and decision.settled and not self._known:
+            self._begin(decision.counts)
+        return decision
+
+    def _begin(self, counts: Counts) -> None:
+        """Of one learner a rank all executions are one."""
+        if max(counts) > 1:
+            self._trial = Trial(counts, self._batch, self._execution)
+            self._follow(self._trial)
+
+    def _follow(self, trial: Trial) -> None:
+        self._turn = compare(trial, self._tuner)
+        self._meter = Meter(self._turn.span)
+
+
+def learner_bytes(training: Plan, evaluation: Plan | None = None, slots: int = 0) -> int:
+    """Memory that one more learner takes: its replica, its thread's part of training and of evaluations, its slots.
+
+    `slots` is what slots_of says.
+    """
+    return training.arena_bytes + replica_bytes(training) + (evaluation.arena_bytes if evaluation else 0) + slots
+
+
+def replica_bytes(training: Plan) -> int:
+    """Weights, gradients and momenta, and weights once more in 16 bits where that is what is computed in."""
+    narrow = 2 * training.layout.size if training.dtype != training.weight_dtype else 0
+    return 3 * training.layout.size * np.dtype(training.weight_dtype).itemsize + narrow
 
 
 def free_memory(ranks: int) -> int:
@@ -124,4 +239,4 @@ def room_for(free: int, learner: int, most: int) -> int:
 
     A fifth stays free: what a process takes beside its learners is not known before.
     """
-    return min(max(1, int(0.8 * free / learner)), most)
+    return min(max(1, int(TAKEN * free / learner)), most)

@@ -75,6 +75,7 @@ class Synchroniser:
         self._owed: OnChunks | None = None  # what the centre waits for
         # Seconds that exchanges took, other ranks' lateness included, and those of them that learners stood still for.
         # Both are entered where an exchange's end is waited for: 1 - waited / busy is what was hidden behind compute.
+        # On a GPU `seconds` has them, and `waited` stays 0: the host that waits is not the learners.
         self.waited = self.busy = 0.0
         self.stood = 0.0  # seconds that the caller had nothing to do, whoever computed meanwhile
         self._took = 0.0  # of the exchange that has ended, not yet in `busy`
@@ -127,15 +128,20 @@ class Synchroniser:
             if (apply := self._rule.apply(self._rows, local)) is not None:
                 self._on_learners(workers, apply)
 
+    def seconds(self) -> tuple[float, float]:
+        """Seconds that learners stood still for exchanges, and that these took."""
+        return self.book.seconds() or (self.waited, self.busy)
+
     def receive(self) -> Tally | None:
         """Ends the exchange under way, if any: the tally of all ranks, if it was sent. The next update may come."""
+        beside = self._overlap and self._threaded and self._rule.deferred
         if self._pending is None:
-            self.book.join()
+            self.book.join(beside)
             return None
         pending, self._pending = self._pending, None
         self._wait(pending, time.perf_counter())
         tally = pending.result()
-        self.book.join()
+        self.book.join(beside)
         if self._rule.deferred and not self.book.enqueues:
             self._owed = self._rule.apply(self._rows, self._local)
         self._rule.advance()
@@ -181,6 +187,7 @@ class Synchroniser:
         if flat is not None:
             with self._trace.span("communication", "all-reduce"):
                 if self._comm.size > 1:  # a communicator of the host alone knows no device's arrays
+                    self.book.begin()
                     self._comm.allreduce(flat, self.book.stream)
             self._rule.received(local)
         if (apply := self._rule.apply(self._rows, local)) is not None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from mpibow.device.driver import Event, Stream
 from mpibow.graph.graph import Array
+from mpibow.sync.exchanges import Exchanges
 from mpibow.sync.rule import TAIL, Rule
 
 
@@ -47,12 +48,20 @@ class Book(Protocol):
         """The communication thread begins."""
         ...
 
-    def join(self) -> None:
-        """What is enqueued from now on finds the learners' gradients."""
+    def join(self, beside: bool) -> None:
+        """What is enqueued from now on finds the learners' gradients; were they computed `beside` the last exchange?"""
         ...
 
     def gather(self) -> None:
         """Before an update: learners may say something new once it is over."""
+        ...
+
+    def begin(self) -> None:
+        """An exchange begins."""
+        ...
+
+    def seconds(self) -> tuple[float, float] | None:
+        """What learners stood still for exchanges, and what these took, as the device says; None on a host."""
         ...
 
     def enter(self, tally: Tally, flat: Any) -> None:
@@ -94,8 +103,14 @@ class HostBook:
     def attach(self) -> None:
         pass
 
-    def join(self) -> None:
+    def join(self, beside: bool) -> None:
         pass
+
+    def begin(self) -> None:
+        pass
+
+    def seconds(self) -> None:
+        return None
 
     def gather(self) -> None:
         pass
@@ -148,13 +163,22 @@ class DeviceBook:
         self._event: Event | None = None
         self._entered = 0  # learners of the iteration under way
         self._late = list[Late]()
+        self._exchanges = Exchanges(self.stream)
 
     def attach(self) -> None:
         self._machine.attach()
 
-    def join(self) -> None:
-        for event in self._done():
+    def join(self, beside: bool) -> None:
+        gradients = self._done()
+        for event in gradients:
             self.stream.wait(event)
+        self._exchanges.joined(gradients if beside else ())
+
+    def begin(self) -> None:
+        self._exchanges.begin()
+
+    def seconds(self) -> tuple[float, float]:
+        return self._exchanges.seconds()
 
     def gather(self) -> None:
         self._entered = self._count()
@@ -174,7 +198,7 @@ class DeviceBook:
         copy(self._seen[: self._entered], self._reports[: self._entered], self.stream)
         if self._rule.meter is not None:
             self._rule.meter.see()
-        self._event = self.stream.record()
+        self._event = self._exchanges.end()
 
     def close(self, flat: Any) -> Tally | None:
         assert self._event is not None

@@ -19,12 +19,13 @@ LONGEST = 10  # and never more
 
 @dataclass(frozen=True)
 class Decision:
-    """What to run until the next window closes. `reason` is one line for the log."""
+    """What to run until the next window closes. `reason` is one line for the log, `execution` '' where it stays."""
 
     counts: Counts
     settled: bool
     reason: str
     span: Span
+    execution: str = ""
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,10 @@ class History:
         if len(watched) > ANCHORS + LONGEST:  # the run may last for weeks
             windows = windows[: watched[ANCHORS]] + windows[watched[ANCHORS] + 1 :]
         return replace(self, windows=windows)
+
+    def anew(self, windows: Sequence[Window]) -> History:
+        """Settled on what `windows` were measured with; nothing else is known: another execution has other times."""
+        return replace(self, windows=tuple(replace(window, settled=True) for window in windows))
 
     def out_of_memory(self, rank: int, k: int) -> History:
         """After `rank` had no memory for `k` learners: it never tries so many again."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
+from PIL import Image
 
 from mpibow.convert.conversion import AHEAD, Part, exit_code, spreader, write_parts
 from mpibow.data.recordset import open_records
 from mpibow.errors import RecordError
+from tests.datasets.scripts import ROOT
 
 IMAGES = np.arange(4 * 6, dtype=np.uint8).reshape(4, 1, 2, 3)
 
@@ -81,6 +87,63 @@ def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
         program.send_signal(signal.SIGKILL)
     _, left = psutil.wait_procs(workers, timeout=60)
     assert not left
+
+
+STARTED = """
+import sys
+from tests.datasets.scripts import script
+folder = script("folder")
+print("ready", flush=True)
+sys.exit(folder.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("after", [0.1, 0.4, 1.5])  # seconds: workers are just being started, or at work
+def test_an_interrupted_conversion_leaves_nothing_behind(tmp_path: Path, after: float) -> None:
+    """Nor do its workers say anything: Ctrl-C, which a terminal sends to all of them, is not theirs."""
+    (tmp_path / "source").mkdir()
+    for name in "ab":
+        (tmp_path / "source" / name).mkdir()
+        first = tmp_path / "source" / name / "0.png"
+        Image.effect_noise((1500, 1500), 90).save(first, compress_level=1)
+        for number in range(1, 300):  # ten seconds and more of one core
+            os.link(first, first.with_name(f"{number}.png"))
+    command = [sys.executable, "-c", STARTED, "--source", str(tmp_path / "source"), "--output", str(tmp_path / "made")]
+    command += ["--encode", "raw", "--size", "8x8", "--workers", "2"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=ROOT
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(after)
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (130, "interrupted: nothing was left behind\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["source"]
+
+
+@pytest.mark.parametrize("own", [signal.SIG_IGN, lambda number, frame: None])
+def test_a_program_that_has_its_own_way_with_interrupts_keeps_it(own: Any) -> None:
+    before = signal.signal(signal.SIGINT, own)
+    try:
+        with spreader(2) as each:
+            assert list(each(abs, [-1])) == [1]
+            assert signal.getsignal(signal.SIGINT) is own
+    finally:
+        signal.signal(signal.SIGINT, before)
+    with spreader(2) as each:
+        assert list(each(abs, [-1])) == [1]
+        assert signal.getsignal(signal.SIGINT) is not before
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_work_is_spread_on_any_thread() -> None:
+    def work() -> list[int]:
+        with spreader(2) as each:
+            return list(each(abs, [-1, -2]))
+
+    with ThreadPoolExecutor(1) as other:
+        assert other.submit(work).result() == [1, 2]
 
 
 def test_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from mpibow.data.damage import Damages
 from mpibow.data.dataset import Array, ArrayData, Dataset, NamedArrays, Samples, inputs_of
-from mpibow.data.deviceset import DeviceSet
+from mpibow.data.deviceset import DeviceSet, gathers
 from mpibow.data.feeds import AtOnce, ToGpu
 from mpibow.data.pipeline import Direct, Idle, Pipeline
 from mpibow.data.readers import Choice, open_source
@@ -140,6 +140,27 @@ def test_gathered_slots_are_those_of_the_host(dtype: str, shape: tuple[int, ...]
 
 
 @needs_compiler
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(
+    ("names", "launches"),
+    [("u", 1), ("i r", 1), ("u i r", 2), ("p", 1), ("p u", 1), ("p q i", 2), ("p q u i r", 3), ("p d", 2)],
+)
+def test_arrays_by_name_are_gathered_as_well(names: str, launches: int, seed: int) -> None:
+    """Numbers of 4 bytes, pixels, wide rows and bytes; in each launch a row and one of 4 bytes."""
+    generator = np.random.default_rng(0)
+    every: dict[str, Array] = {
+        "u": np.arange(COUNT), "i": -np.arange(COUNT) % 7, "r": np.arange(COUNT) / 4,
+        "p": generator.integers(0, 256, (COUNT, 3, 4, 4), dtype=np.uint8), "q": generator.normal(size=(COUNT, 5)),
+        "d": np.arange(COUNT).astype(np.uint8),
+    }  # fmt: skip
+    data = NamedArrays({name: every[name] for name in names.split()})
+    assert on_gpu(GPU, data, seed) == on_host(data)
+    tables = {name: array.reshape(COUNT, -1).view(np.uint8) for name, array in data.arrays.items()}
+    slot = {name: np.zeros((2, *array.shape[1:]), array.dtype) for name, array in data.arrays.items()}
+    assert len(gathers(tables, {**slot, "counter": np.zeros((2, 4), np.uint32)})) == launches
+
+
+@needs_compiler
 def test_another_device_than_the_first() -> None:
     """The pipeline's thread must use it as well."""
     assert on_gpu(GPU, images(), 0, device=2) == on_host(images())
@@ -171,8 +192,8 @@ def test_a_set_is_read_through_page_locked_memory(stage: int, monkeypatch: pytes
     for seed in range(5):
         driver = SimDriver(seed)
         made = DeviceSet(data, 3, feeder_on(driver), bind)
-        np.testing.assert_array_equal(made._images.reshape(data.images.shape), data.images)
-        np.testing.assert_array_equal(made._labels, data.labels)
+        np.testing.assert_array_equal(made.tables["image"].reshape(data.images.shape), data.images)
+        np.testing.assert_array_equal(made.tables["label"].view(np.int32).ravel(), data.labels)
 
 
 def test_a_set_that_does_not_fit() -> None:

@@ -17,9 +17,11 @@ from mpibow.data.readers import (
     READERS,
     Choice,
     Facts,
+    Held,
     choose,
     described,
     find_facts,
+    held,
     open_reader,
     prefetch,
     remedy,
@@ -92,7 +94,9 @@ def on_gpu(device: int, memory: int = 8000, missing: str = "") -> Facts:
         ("raw", [on_gpu(80 << 30), FULL], Choice("resident", f"0.0 MiB, {FREE}0.0 MiB")),
         ("arrays", [on_gpu(64)], Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
         ("arrays", [on_gpu(63)], Choice("host", f"{NEED}0.0 MiB")),
-        ("named", [on_gpu(80 << 30)], Choice("host", "")),
+        ("named", [on_gpu(64)], Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
+        ("named", [on_gpu(63)], Choice("host", f"{NEED}0.0 MiB")),
+        ("named", [on_gpu(64), FULL], Choice("host", "")),
         ("encoded", [on_gpu(1)], Choice("dali", "NVIDIA DALI is installed on every rank", on_device=True)),
         ("encoded", [on_gpu(1, missing=MISSING)], Choice("host", FASTER + MISSING)),
     ],
@@ -111,7 +115,9 @@ def test_auto_on_gpus(data: dict[str, Samples], name: str, facts: list[Facts], c
         ("raw", "dali", 4000, Choice("dali", "as data.pipeline says")),
         ("encoded", "dali", 4000, Choice("dali", "as data.pipeline says", on_device=True)),
         ("encoded", "host", 4000, Choice("host", "as data.pipeline says")),
-        ("named", "resident", 4000, Choice("resident", "as data.pipeline says")),
+        ("named", "resident", 4000, Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
+        ("named", "resident", 63, Choice("resident", f"{NEED}0.0 MiB")),
+        ("named", "host", 4000, Choice("host", "as data.pipeline says")),
     ],
 )
 def test_what_is_said_on_a_gpu(
@@ -123,8 +129,19 @@ def test_what_is_said_on_a_gpu(
     assert ((form, choice.kind) in ON_DEVICE) or not choice.on_device
 
 
+def test_what_reading_ahead_takes(data: dict[str, Samples]) -> None:
+    """Batches of 3 images of 100 bytes, their labels and counters, 300, 12 and 48 bytes; two iterations ahead."""
+    assert held(Choice("host", ""), data["raw"], 3, 2, False) == Held(4 * 360)
+    assert held(Choice("resident", ""), data["raw"], 3, 2, True) == Held(4 * (512 + 256 + 256), 3 * 1024)
+    on_device = Choice("resident", "", on_device=True)
+    assert held(on_device, data["raw"], 3, 2, True) == Held(4 * 1024, 3 * 256, 10 * (100 + 4))
+    decoded = Choice("dali", "", on_device=True)
+    assert held(decoded, data["raw"], 3, 1, True) == Held(3 * 1024, 2 * 512)
+
+
 def test_size(data: dict[str, Samples]) -> None:
-    assert size_of(data["raw"]) == 1000  # type: ignore[arg-type]
+    assert size_of(data["raw"]) == 1000
+    assert size_of(NamedArrays({"user": np.zeros(4, int), "word": np.zeros((4, 3), np.uint8)})) == 4 * (4 + 3)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,21 @@ def test_changes() -> None:
     assert timeline.changes == (Change(0, 0, (1, 2)), Change(10, 120, (2, 2)), Change(11, 136, (1, 1)))
 
 
+def test_how_learners_run_stays_until_something_else_is_said() -> None:
+    timeline = fixed(4, (2,), execution="streams").announce(5, (3,)).announce(9, (3,), "fused").announce(12, (2,))
+    assert [timeline.change(t).execution for t in (0, 5, 8, 9, 12)] == [
+        "streams",
+        "streams",
+        "streams",
+        "fused",
+        "fused",
+    ]
+    assert timeline.position(12) == 4 * (5 * 2 + 7 * 3)
+    upper = timeline.executed(str.upper)
+    assert [change.execution for change in upper.changes] == ["STREAMS", "STREAMS", "FUSED", "FUSED"]
+    assert upper.executed(str.lower) == timeline
+
+
 def test_a_resumed_run() -> None:
     """Where it starts is no change: nothing restarts there."""
     timeline = fixed(8, (3,), 50, 1000).announce(52, (1,))

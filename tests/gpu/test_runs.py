@@ -127,6 +127,15 @@ def test_graphs_overlap_and_another_time_are_the_same_bits(tmp_path: Path, rule:
         assert tiny.same_bits(weights, found["first"]), name
 
 
+def test_what_was_measured_to_be_faster_is_replayed(tmp_path: Path) -> None:
+    settings = {"execution": "auto", "stop": {"epochs": None, "iterations": 1500}, "tuner": {"window": 0.2}}
+    first = tiny.run(job(tmp_path / "first", learners=3, **settings))
+    assert [event["settled"] for event in tiny.events(tmp_path / "first/run", "tuner")][-1:] == [True]
+    again = tiny.run(job(tmp_path / "again", learners=f"replay({tmp_path}/first/run)", **settings))
+    assert again.summary.execution == first.summary.execution
+    assert tiny.same_bits(again.weights, first.weights)
+
+
 @pytest.mark.parametrize("rule", SOME)
 @pytest.mark.parametrize("net", [tiny.plain, tiny.normed, residual], ids=["plain", "normed", "residual"])
 def test_fused_learners_are_those_on_streams(tmp_path: Path, net: Any, rule: str) -> None:

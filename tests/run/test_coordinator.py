@@ -54,6 +54,15 @@ def test_a_change_begins_behind_what_is_prefetched() -> None:
     assert timeline.changes[-1] == Change(14, 14 * 4 * 4, (1, 3))
 
 
+def test_an_execution_is_announced_as_learners_are() -> None:
+    coordinator = Coordinator(fixed(4, (2, 2), execution="streams"), prefetch=3)
+    assert coordinator.announce(10, (2, 2), "fused") == 14
+    assert (coordinator.announced, coordinator.execution) == ((2, 2), "fused")
+    assert coordinator.timeline().changes[-1] == Change(14, 14 * 4 * 4, (2, 2), "fused")
+    coordinator.announce(20, (1, 2))
+    assert (coordinator.announced, coordinator.execution) == ((1, 2), "fused")
+
+
 def test_changes_keep_their_order() -> None:
     coordinator = Coordinator(fixed(4, (2, 2)), prefetch=3)
     assert [coordinator.announce(10, (k, 1)) for k in (1, 2, 3)] == [14, 15, 16]

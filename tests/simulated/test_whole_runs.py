@@ -16,6 +16,7 @@ from mpibow.comm.nccl import Nccl
 from mpibow.comm.threads import on_threads, threads
 from mpibow.data.dataset import ArrayData
 from mpibow.data.order import samples_at
+from mpibow.data.readers import Choice, held
 from mpibow.errors import DeviceError, DivergedError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job
@@ -38,7 +39,7 @@ from mpibow.ops import (
 )
 from mpibow.run.chrome import open_trace
 from mpibow.run.signals import Signals
-from mpibow.run.tuning import Given
+from mpibow.run.tuning import Given, learner_bytes
 from mpibow.session import Session
 from mpibow.summary import Trained
 from mpibow.train import describe_job, iterate, train
@@ -73,6 +74,7 @@ def work(out: Path, **settings: Any) -> Job:
         "precision": "float32",
         "device": "numpy",
         "transport": "staged",
+        "execution": "streams",  # what is measured is not the same every time
         "stop": {"epochs": None, "iterations": 24},
     }
     return tiny.job(out, **{"net": lenet, **defaults, **settings})
@@ -428,9 +430,36 @@ def test_a_tuner_tries_learners_on_a_gpu(tmp_path: Path) -> None:
 
 def test_check_says_what_a_gpu_will_hold(tmp_path: Path) -> None:
     job = replace(work(tmp_path, learners=2), opened=simulated(0))
-    last = describe_job(job, (2,), [1 << 30]).splitlines()[-1]
-    assert last.startswith("rank 0: 2 learner(s) x (arena ")
-    assert last.endswith(" MiB of 1.0 GiB that are free on GPU 0 (NVIDIA H100, GPU-0000)")
+    sent, resident = Choice("host", ""), Choice("resident", "", on_device=True)
+    for choice, data, locked in ((sent, "", "4.5 KiB"), (resident, " + data 0.0 MiB", "1.5 KiB")):
+        last = describe_job(job, (2,), [1 << 30], choice).splitlines()[-1]
+        assert last.startswith("rank 0: 2 learner(s) x (arena ")
+        assert " MiB + slots 0.0 MiB) + averaging 0.0 MiB" + data + " = " in last
+        assert last.endswith(
+            f" MiB of 1.0 GiB that are free on GPU 0 (NVIDIA H100, GPU-0000), and {locked} of page-locked memory"
+        )
+
+
+def test_learners_are_as_many_as_all_that_they_take_leaves_room_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On the GPU a data set that lies there first, then replicas, arenas and slots; on the host what is page-locked."""
+
+    def room(name: str) -> int:
+        job = work(tmp_path / name, learners="auto", tuner={"most": 50}, prefetch=3)
+        config = replace(job.config, device="cuda")
+        with Session(replace(job, config=config, opened=simulated(0)), Single()) as session:
+            return session.replicas.capacity
+
+    job = replace(work(tmp_path, learners=1), opened=simulated(0))
+    ahead = held(Choice("resident", "", on_device=True), job.train, 3, 3, True)
+    assert (ahead.learner, ahead.locked, ahead.data) == (5 * 768, 4 * 256, tiny.COUNT * (36 + 4))
+    learner = learner_bytes(job.training_plan(), job.evaluation_plan(), ahead.learner)
+    free = int((7.5 * learner) / 0.8) + ahead.data
+    monkeypatch.setattr("tests.simulated.gpu.Simulation.memory", lambda self: (free, 1 << 30))
+    assert room("device") == 7
+    monkeypatch.setattr("mpibow.opening.free_memory", lambda ranks: int(4.5 * ahead.locked / 0.8))
+    assert room("host") == 4
 
 
 class Waking(Nccl):
@@ -462,6 +491,27 @@ def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(
     calls = [ring.calls for own in rings for ring in own]
     assert all(each == calls[0] for each in calls)
     assert len(calls[0]) == (3 if rule == "none-3" else 9)
+
+
+@pytest.mark.parametrize(
+    ("rule", "overlap", "hides"), [("auto-late", True, True), ("auto-late", False, False), ("ssgd", True, False)]
+)
+def test_metrics_have_what_learners_stood_still_for(tmp_path: Path, rule: str, overlap: bool, hides: bool) -> None:
+    """By the device's clock. Where nothing is computed beside an exchange none of it is hidden."""
+    found = run(work(tmp_path, learners=2, rule=tiny.RULES[rule], overlap=overlap), 2)
+    entries = tiny.events(tmp_path / "run", "train")
+    assert all(entry["sync_busy"] > 0 for entry in entries)
+    assert all(0 <= entry["sync_wait"] <= entry["sync_busy"] * (1 + 1e-9) for entry in entries)
+    assert found.summary.sync_hidden is not None
+    if hides:
+        assert 0 < found.summary.sync_hidden <= 1
+    else:
+        assert found.summary.sync_hidden == pytest.approx(0.0, abs=1e-6)
+
+
+def test_one_rank_has_nothing_to_stand_still_for(tmp_path: Path) -> None:
+    found = run(work(tmp_path, learners=2, stop=STOP)).summary
+    assert (found.sync_wait, found.sync_hidden) == (0.0, None)
 
 
 def test_what_overflows_last_is_told_and_is_no_part_of_the_centre(tmp_path: Path, monkeypatch: Any) -> None:

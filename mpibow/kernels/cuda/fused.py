@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Graph
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import ALIGNMENT, Layout
@@ -96,6 +97,22 @@ def fused_plan(graph: Graph, kernels: Kernels, dtype: str, k: int) -> Plan:
     assert value.constant is not None
     plan.program.values[loss] = replace(value, constant=k * value.constant)
     return plan
+
+
+def without_form(graph: Graph) -> str:
+    """What of a learner's graph can't be fused, in words; '' where all can."""
+    try:
+        widen(graph, 2, WIDENED, ROWS, View, Beside)
+    except ShapeError as error:
+        return str(error).removeprefix("execution: ").removesuffix("; set execution=streams")
+    return ""
+
+
+def fused_bytes(plan: Plan) -> int:
+    """Device memory that learners of this plan take beside that of learners on streams: its arena, and its arrays."""
+    whole = 2 * plan.layout.size + plan.statistics.size  # weights and gradients
+    narrow = 2 * plan.layout.size if plan.dtype != plan.weight_dtype else 0
+    return plan.arena_bytes + whole * np.dtype(plan.weight_dtype).itemsize + narrow
 
 
 def blocks_of(own: Layout, wide: Layout, k: int) -> Array:

@@ -8,16 +8,17 @@ import numpy as np
 
 from mpibow.kernels.cuda.kernels import Launch, instance, turns
 
-PACK = 16  # bytes that a thread copies at once where images are whole packs
+PACK = 16  # bytes that a thread copies at once where rows are whole packs
+WORD = 4  # bytes of what goes along with a row, as a label does
 
 
-def gather(table: Any, labels: Any, counters: Any, images: Any, label: Any) -> Launch:
-    """images (n, bytes) uint8 and label (n,) int32 <- rows of table (count, bytes) uint8 and of labels (count,) int32.
+def gather(table: Any, words: Any, counters: Any, rows: Any, word: Any) -> Launch:
+    """rows (n, bytes) uint8 and word (n,) <- rows of table (count, bytes) uint8 and of words (count,), of 4 bytes each.
 
     They are those of the samples that counters (n, 4) uint32 are of, as a slot has them. Arrays begin at a multiple of
-    PACK bytes.
+    PACK bytes. `words` and `word` may be None.
     """
-    (count, size), n = table.shape, len(images)
+    (count, size), n = table.shape, len(rows)
     unit, width = ("unsigned char", size) if size % PACK else ("Pack<float, 4>", size // PACK)
-    arguments = (table, labels, counters, images, label, np.int64(width), np.int64(count))
+    arguments = (table, words, counters, rows, word, np.int64(width), np.int64(count))
     return Launch(instance("gather", unit), (turns(width)[0], n, 1), arguments)

@@ -36,6 +36,13 @@ def test_rows_of_any_size(size: int, backwards: bool) -> None:
     assert label.tolist() == [40, 0, 15, 15, 35]
 
 
+def test_rows_alone() -> None:
+    table, counters, rows = np.array([[1], [2], [4]], np.uint8), np.zeros((2, 4), np.uint32), np.zeros((2, 1), np.uint8)
+    fill_counter(counters, 7, 3, np.array([2, 1]))
+    run_all(gather(table, None, counters, rows, None))
+    assert rows.tolist() == [[4], [2]]
+
+
 def test_by_hand() -> None:
     images, label = gathered(np.array([[1], [2], [4]], np.uint8), np.array([10, 20, 40], np.int32), [2, 0])
     assert (images.tolist(), label.tolist()) == ([[4], [1]], [40, 10])
