@@ -252,10 +252,10 @@ def floor(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[str
         found[f"{model}, {batch}, memory"] = {"bytes": moved, "bandwidth": rate, "limit": limit}
         texts.append(
             f"{model}, batch {batch}, {k} learners: weights and momenta, {size / 1e6:.1f} MB each, are read or written "
-            f"{PER_LEARNER * k} times an iteration, what of a gradient is not kept as factors, {gradients / 1e6:.2f} MB, "
-            f"{PER_GRADIENT * k} times. At the {rate / 1e9:.0f} GB/s that all cores copy large arrays with, that takes "
-            f"{1e3 * moved / rate:.2f} ms: without any arithmetic {limit:,.0f} images/s are the limit, of what does not "
-            "stay in a cache.\n"
+            f"{PER_LEARNER * k} times an iteration, what of a gradient is not kept as factors, "
+            f"{gradients / 1e6:.2f} MB, {PER_GRADIENT * k} times. At the {rate / 1e9:.0f} GB/s that all cores copy "
+            f"large arrays with, that takes {1e3 * moved / rate:.2f} ms: without any arithmetic {limit:,.0f} images/s "
+            "are the limit, of what does not stay in a cache.\n"
         )
     return "\n".join(texts), found
 
