@@ -17,6 +17,7 @@ from mpibow.kernels.compiled.steps import (
     ends,
     gradient_of,
     inlined,
+    momenta_of,
     plus_square,
     scaled_into,
     step,
@@ -114,7 +115,8 @@ def _sma_alone(
     number, (k, size) = weights.dtype.type, weights.shape
     by, m, tiny, pull, common = number(-rate), number(momentum), number(TINY), number(alpha), number(gain)
     block = chunk if k == 2 else BLOCK if k < 4 else PAGES
-    total, mean = np.zeros(block, weights.dtype), np.zeros(block, weights.dtype)  # pages that are there: see sma_update
+    total, mean = np.zeros(block, weights.dtype), np.zeros(block, weights.dtype)
+    spare = np.zeros((2, block), weights.dtype)
     made0, made1 = np.empty(TILE, weights.dtype), np.empty(TILE, weights.dtype)
     for c in range(first, last):
         squares, square = 0.0, 0.0
@@ -125,7 +127,8 @@ def _sma_alone(
             d = number(decay if a < decayed else 0.0)
             if k == 2:
                 x, y = _two(
-                    weights[0, a:b], weights[1, a:b], momenta[0, a:b], momenta[1, a:b],
+                    weights[0, a:b], weights[1, a:b],
+                    momenta_of(momenta[0], a, b, momentum, spare[0]), momenta_of(momenta[1], a, b, momentum, spare[1]),
                     gradient_of(gradients[0], a, b, factors, f, made0),
                     gradient_of(gradients[1], a, b, factors, f, made1), by, m, nesterov, d, tiny, pull, common,
                 )  # fmt: skip
@@ -137,14 +140,16 @@ def _sma_alone(
                 _mean_of(weights, a, b, centre)
             for i in range(0, k - 1, 2):
                 squares += _pair(
-                    weights[i, a:b], weights[i + 1, a:b], momenta[i, a:b], momenta[i + 1, a:b],
+                    weights[i, a:b], weights[i + 1, a:b],
+                    momenta_of(momenta[i], a, b, momentum, spare[0]),
+                    momenta_of(momenta[i + 1], a, b, momentum, spare[1]),
                     gradient_of(gradients[i], a, b, factors, f, made0),
                     gradient_of(gradients[i + 1], a, b, factors, f, made1), part, centre,
                     by, m, nesterov, d, tiny, pull,
                 )  # fmt: skip
             if k % 2:
                 g = gradient_of(gradients[k - 1], a, b, factors, f, made0)
-                w, v = weights[k - 1, a:b], momenta[k - 1, a:b]
+                w, v = weights[k - 1, a:b], momenta_of(momenta[k - 1], a, b, momentum, spare[0])
                 squares += _last(w, v, g, part, centre, by, m, nesterov, d, tiny, pull)
             for j in range(b - a):
                 square = plus_square(square, part[j])

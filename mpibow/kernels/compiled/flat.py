@@ -22,6 +22,7 @@ from mpibow.kernels.compiled.steps import (
     ends,
     gradient_of,
     inlined,
+    momenta_of,
     plus_square,
     scaled_into,
     step,
@@ -58,8 +59,8 @@ def _sma_update(
     begin: bool, first: int, last: int,
 ) -> None:  # fmt: skip
     number, (k, size) = weights.dtype.type, weights.shape
-    made = np.empty(TILE, weights.dtype)
     block = BLOCK if k > 1 else chunk
+    made, spare = np.empty(TILE, weights.dtype), np.zeros(block, weights.dtype)
     for c in range(first, last):
         square = 0.0 if begin else squares[c]
         stop = min((c + 1) * chunk, size)
@@ -70,7 +71,8 @@ def _sma_update(
                 for i in range(row, min(row + 2, k)):
                     g = gradient_of(gradients[i], a, b, factors, f, made)
                     square += _sma_row(
-                        weights[i, a:b], momenta[i, a:b], g, total[a:b], centre[a:b], common[a:b],
+                        weights[i, a:b], momenta_of(momenta[i], a, b, momentum, spare), g, total[a:b], centre[a:b],
+                        common[a:b],
                         number(-rate), number(momentum), nesterov, number(decay if a < decayed else 0.0), number(TINY),
                         number(alpha), number(gain), begin and i == 0,
                     )  # fmt: skip
@@ -94,9 +96,7 @@ def sma_update(
     chunks: range,
     factors: Array = WHOLE,
 ) -> None:
-    # Vector code masks out what a 0 makes useless, but a masked load from a page that nobody has touched yet faults
-    # each time, which is 30 times the whole pass: give it pages that are there, and that are not written meanwhile.
-    common = common if gain else centre
+    common = common if gain else centre  # pages that are there, and not written meanwhile: see momenta_of
     _sma_update(
         weights, momenta, gradients, total, squares, centre, common, factors, float(local.rate), float(local.momentum),
         local.nesterov, float(local.decay), local.decayed, float(alpha), float(gain), begin, chunks.start, chunks.stop,
@@ -172,12 +172,14 @@ def _sgd_update(
     weights: Array, momenta: Array, gradient: Array, factors: Array, rate: float, momentum: float, nesterov: bool,
     decay: float, decayed: int, scale: float, start: int, stop: int,
 ) -> None:  # fmt: skip
-    number, made = weights.dtype.type, np.empty(TILE, weights.dtype)
+    number = weights.dtype.type
+    made, spare = np.empty(TILE, weights.dtype), np.zeros(BLOCK, weights.dtype)
     a = start
     while a < stop:
         b, f = cut(a, min(a + BLOCK, stop), decayed, factors)
         _sgd_row(
-            weights[0, a:b], momenta[0, a:b], gradient_of(gradient, a, b, factors, f, made), number(scale),
+            weights[0, a:b], momenta_of(momenta[0], a, b, momentum, spare),
+            gradient_of(gradient, a, b, factors, f, made), number(scale),
             number(-rate), number(momentum), nesterov, number(decay if a < decayed else 0.0), number(TINY),
         )  # fmt: skip
         for i in range(1, len(weights)):
