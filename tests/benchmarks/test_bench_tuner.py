@@ -1,7 +1,10 @@
-"""What bench_tuner.py makes of its measurements, on figures that a hand can check; nothing is measured here."""
+"""What bench_tuner.py makes of its measurements, on figures that a hand can check; and that a side runs at all."""
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -95,3 +98,13 @@ def test_the_page(bench: ModuleType) -> None:
     assert rows[7] == "| one rank | resnet32 | 92 | 100 | 0.925 | missed |"
     assert rows[9] == "| alone | resnet32 | 2 | 100 | 99 | 0.990 |"
     assert lines.count("    python benchmarks/bench_tuner.py") == 4
+
+
+def test_a_side_tells_what_its_learners_did() -> None:
+    words = ("logistic", "--batch-size", "4", "--seconds", "0.1", "--wait", "0.1", "learners=2", "device=numpy")
+    line = [sys.executable, str(FOLDER / "tuner_side.py"), *words]
+    ended = subprocess.run(line, cwd=FOLDER.parent, capture_output=True, text=True, timeout=120, check=True)
+    found = json.loads(ended.stdout.splitlines()[-1])
+    [phase] = found["phases"]
+    assert (phase["name"], phase["learners"], phase["later"], found["changes"]) == ("all", [2], [2], 0)
+    assert phase["images_per_second"] > 0
