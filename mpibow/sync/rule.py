@@ -26,6 +26,7 @@ from mpibow.sync.gain import TAIL as TAIL
 from mpibow.sync.gain import Meter
 
 OnChunks = Callable[[range], None]
+Zeros = Callable[[int, str], Array]
 
 
 class Rows(Protocol):

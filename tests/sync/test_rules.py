@@ -29,8 +29,9 @@ from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.sync import sma
 from mpibow.sync.gain import Averages
-from mpibow.sync.rules import TAIL, Rule, RuleState, SmaRule, SsgdRule, averaging, make_rule
+from mpibow.sync.rules import TAIL, Rule, RuleState, SmaRule, averaging, make_rule
 from mpibow.sync.settings import Sma, Ssgd
+from mpibow.sync.ssgd import SsgdRule
 
 SIZE, LARGE = 48, flat.chunk + 40  # one chunk, and two
 NUMPY = cast(FlatKernels, flat)
