@@ -1,4 +1,9 @@
-"""The CPU at speed: oneDNN's primitives, and what numba compiles for the rest."""
+"""The CPU at speed: oneDNN's primitives, and what numba compiles for the rest.
+
+Elementwise functions, sums, products and concatenation are numba's single passes, not oneDNN's eltwise, binary, sum and
+concat: of these it does only what follows a convolution (scale, shift, sum, relu), on the result before that goes to
+memory. Its matmul is not needed either: a dense layer is an inner product.
+"""
 
 from __future__ import annotations
 
