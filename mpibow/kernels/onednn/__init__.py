@@ -37,7 +37,7 @@ from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 
 
 def operators(library: Library, winograd: bool = True) -> KernelTable:
-    """oneDNN's kernels where it has them, else numba's; none is NumPy's, so that any plan is one call without Python."""
+    """oneDNN's kernels where it has them, else numba's: none is NumPy's, so any plan is one call without Python."""
     convolution, normalised = Convolution(library, winograd), ConvolutionNormalised(library)
     norm, pooling = BatchNormalisation(library), Pooling(library)
     return {
