@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
@@ -18,6 +18,8 @@ pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn import operators
 from mpibow.kernels.onednn.winograd.transforms import TRANSFORMS, Matrix, multiply, transposed
+from mpibow.ops.fused import ConvRelu
+from tests.kernels.test_onednn import check
 
 FOUND = dnn.find_library()
 WINDOWS = [(3, 1), (5, 0), (5, 2)]  # taps and padding
@@ -99,12 +101,12 @@ def test_points_in_pairs_share_their_work() -> None:
     }  # fmt: skip
 
 
-def bench(taps: int, padding: int, n: int = 3) -> Bench:
+def bench(taps: int, padding: int, n: int = 3, winograd: bool = True) -> Bench:
     assert FOUND is not None
     op = ops.Conv2d(32, (taps, taps), (1, 1), (padding, padding), False, INITIAL)
     reach = taps - 1 - 2 * padding
     case = Case(op, ((n, 48, 8 + reach, 16 + reach),))
-    return Bench(case, operators(dnn.load(FOUND))[ops.Conv2d], "float32", given=("aBcd16b",))
+    return Bench(case, operators(dnn.load(FOUND), winograd)[ops.Conv2d], "float32", given=("aBcd16b",))
 
 
 def computed(made: Bench) -> list[Any]:
@@ -136,3 +138,34 @@ def test_the_same_bits_every_time_whatever_the_batch(taps: int, padding: int) ->
     y, dx, _ = computed(alone)
     np.testing.assert_array_equal(y, first[0][1:2])
     np.testing.assert_array_equal(dx, first[1][1:2])
+
+
+@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+@pytest.mark.parametrize(("taps", "padding"), WINDOWS)
+def test_it_can_be_left_to_onednn(taps: int, padding: int) -> None:
+    assert FOUND is not None
+    fewer, plain = bench(taps, padding), bench(taps, padding, winograd=False)
+    wide = dnn.load(FOUND).isa.startswith(("AVX-512", "AMX"))
+    assert set(fewer.buffers.forward) == ({"u", "v", "m"} if wide else {"scratch"})
+    assert set(plain.buffers.forward) == {"scratch"}
+
+
+@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+@given(
+    st.integers(1, 9),
+    *[st.sampled_from([16, 32, 48])] * 2,
+    *[st.sampled_from([8, 16, 24])] * 2,
+    st.sampled_from(WINDOWS),
+    *[st.booleans()] * 2,
+)
+@settings(deadline=None, max_examples=60)
+def test_onednn_convolves_the_same_shapes(
+    n: int, c: int, k: int, high: int, wide: int, window: tuple[int, int], bias: bool, relu: bool
+) -> None:
+    """Where Winograd's is left out, against NumPy, and as closely."""
+    assert FOUND is not None
+    taps, padding = window
+    h, w = high + taps - 1 - 2 * padding, wide + taps - 1 - 2 * padding
+    op = ops.Conv2d(k, (taps, taps), (1, 1), (padding, padding), bias, INITIAL)
+    case = Case(ConvRelu(op) if relu else op, ((n, c, h, w),))
+    check(operators(dnn.load(FOUND), False), case, (taps**2 * c, taps**2 * k, n * high * wide), ("aBcd16b",))

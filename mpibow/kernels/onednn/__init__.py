@@ -1,4 +1,9 @@
-"""The CPU at speed: oneDNN's primitives, and what numba compiles for the rest."""
+"""The CPU at speed: oneDNN's primitives, and what numba compiles for the rest.
+
+Elementwise functions, sums, products and concatenation are numba's single passes, not oneDNN's eltwise, binary, sum and
+concat: of these it does only what follows a convolution (scale, shift, sum, relu), on the result before that goes to
+memory. Its matmul is not needed either: a dense layer is an inner product.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from mpibow.graph.formats import Reorder
 from mpibow.graph.fuse import fuse
 from mpibow.graph.graph import Graph, Operator
 from mpibow.graph.kernel import Kernel, KernelTable
-from mpibow.kernels import numpy as reference
+from mpibow.kernels.compiled import means
 from mpibow.kernels.compiled.table import OPERATORS as COMPILED
 from mpibow.kernels.onednn.batch_norm import BatchNormalisation
 from mpibow.kernels.onednn.conv import Convolution, ConvolutionNormalised
@@ -16,28 +21,36 @@ from mpibow.kernels.onednn.dense import InnerProduct
 from mpibow.kernels.onednn.library import Library
 from mpibow.kernels.onednn.pool import Pooling
 from mpibow.kernels.onednn.simple import LocalResponse, Reordering, SoftMax
-from mpibow.ops import Add, AvgPool2d, BatchNorm, Conv2d, Dense, LocalResponseNorm, MaxPool2d, Relu, Softmax
+from mpibow.ops import (
+    AdaptiveAvgPool2d,
+    Add,
+    AvgPool2d,
+    BatchNorm,
+    Conv2d,
+    Dense,
+    LocalResponseNorm,
+    MaxPool2d,
+    Relu,
+    Softmax,
+)
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 
 
 def operators(library: Library, winograd: bool = True) -> KernelTable:
-    """NumPy's kernels where neither oneDNN nor numba has better ones."""
-    convolution, normalised, norm = (
-        Convolution(library, winograd),
-        ConvolutionNormalised(library),
-        BatchNormalisation(library),
-    )
+    """oneDNN's kernels where it has them, else numba's: none is NumPy's, so any plan is one call without Python."""
+    convolution, normalised = Convolution(library, winograd), ConvolutionNormalised(library)
+    norm, pooling = BatchNormalisation(library), Pooling(library)
     return {
-        **reference.OPERATORS,
         **COMPILED,
-        AvgPool2d: _kernel(Pooling(library, reference.OPERATORS[AvgPool2d])),
+        AdaptiveAvgPool2d: Kernel(means.forward, means.backward),
+        AvgPool2d: _kernel(pooling),
         BatchNorm: _kernel(norm),
         Conv2d: _kernel(convolution),
         ConvNormAddRelu: Kernel(normalised.forward, None, normalised.buffers, normalised.formats),
         ConvRelu: _kernel(convolution),
         Dense: _kernel(InnerProduct(library)),
-        LocalResponseNorm: _kernel(LocalResponse(library, reference.OPERATORS[LocalResponseNorm])),
-        MaxPool2d: _kernel(Pooling(library, reference.OPERATORS[MaxPool2d])),
+        LocalResponseNorm: _kernel(LocalResponse(library)),
+        MaxPool2d: _kernel(pooling),
         NormAddRelu: _kernel(norm),
         Reorder: _kernel(Reordering(library)),
         Softmax: _kernel(SoftMax(library)),

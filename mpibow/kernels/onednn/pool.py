@@ -6,7 +6,8 @@ from ctypes import c_int
 
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Shape
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
+from mpibow.kernels.compiled import means
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn.library import Library, Primitive, behind, dims
 from mpibow.ops import AvgPool2d, MaxPool2d
@@ -15,10 +16,10 @@ Pool = MaxPool2d | AvgPool2d
 
 
 class Pooling:
-    """`otherwise` computes what oneDNN cannot: zeros that count in windows that hang over the padding."""
+    """numba computes what oneDNN cannot: zeros that count in windows that hang over the padding."""
 
-    def __init__(self, library: Library, otherwise: Kernel) -> None:
-        self.library, self.otherwise = library, otherwise
+    def __init__(self, library: Library) -> None:
+        self.library = library
         self._made: dict[tuple[Pool, Shape, str, bool], tuple[Primitive, Primitive | None]] = {}
 
     def _pair(self, op: Pool, shapes: Shapes) -> tuple[Primitive, Primitive | None]:
@@ -47,7 +48,7 @@ class Pooling:
 
     def buffers(self, op: Pool, shapes: Shapes) -> Buffers:
         if _hangs(op, shapes):
-            return self.otherwise.buffers(op, shapes)
+            return Buffers()
         forward, backward = self._pair(op, shapes)
         scratch: dict[str, Spec] = {"scratch": ((forward.scratch,), "uint8")}
         if backward is None:
@@ -61,7 +62,7 @@ class Pooling:
 
     def forward(self, call: Call) -> Run:
         if _hangs(call.op, call.shapes):
-            return self.otherwise.forward(call)
+            return means.forward(call)
         arrays = {dnn.SRC: call.x[0], dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"]}
         if "places" in call.saved:
             arrays[dnn.WORKSPACE] = call.saved["places"]
@@ -69,8 +70,7 @@ class Pooling:
 
     def backward(self, call: Call) -> Run:
         if _hangs(call.op, call.shapes):
-            assert self.otherwise.backward is not None
-            return self.otherwise.backward(call)
+            return means.backward(call)
         backward, dx = self._pair(call.op, call.shapes)[1], call.dx[0]
         assert backward is not None
         assert dx is not None

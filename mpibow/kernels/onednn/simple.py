@@ -6,7 +6,8 @@ from ctypes import c_float, c_int, c_int64
 
 from mpibow.graph.formats import Reorder, canonical
 from mpibow.graph.graph import Array
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
+from mpibow.kernels.compiled import local_response
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn.library import Library, Primitive
 from mpibow.ops import LocalResponseNorm, Softmax
@@ -73,10 +74,10 @@ class SoftMax:
 
 
 class LocalResponse:
-    """In the layout that is given. `otherwise` computes even sizes, whose window oneDNN places elsewhere."""
+    """In the layout that is given. numba computes even sizes, whose window oneDNN places elsewhere."""
 
-    def __init__(self, library: Library, otherwise: Kernel) -> None:
-        self.library, self.otherwise = library, otherwise
+    def __init__(self, library: Library) -> None:
+        self.library = library
 
     def formats(self, op: LocalResponseNorm, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         tag = given[0] if op.size % 2 else canonical(shapes.y)
@@ -93,7 +94,7 @@ class LocalResponse:
 
     def buffers(self, op: LocalResponseNorm, shapes: Shapes) -> Buffers:
         if op.size % 2 == 0:
-            return self.otherwise.buffers(op, shapes)
+            return local_response.buffers(op, shapes)
         forward, backward = self._pair(op, shapes)
         scratch: dict[str, Spec] = {"scratch": ((forward.scratch,), "uint8")}
         if backward is None:
@@ -107,14 +108,13 @@ class LocalResponse:
 
     def forward(self, call: Call) -> Run:
         if call.op.size % 2 == 0:
-            return self.otherwise.forward(call)
+            return local_response.forward(call)
         arrays = {dnn.SRC: call.x[0], dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"], **_powers(call)}
         return self._pair(call.op, call.shapes)[0].command(arrays)
 
     def backward(self, call: Call) -> Run:
         if call.op.size % 2 == 0:
-            assert self.otherwise.backward is not None
-            return self.otherwise.backward(call)
+            return local_response.backward(call)
         backward, dx = self._pair(call.op, call.shapes)[1], call.dx[0]
         assert backward is not None
         assert dx is not None

@@ -1,0 +1,93 @@
+"""Learners' threads compute side by side: what is compiled runs without the GIL, oneDNN on the thread that calls."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import numpy as np
+import pytest
+
+from mpibow import ops
+from mpibow.graph.graph import Array
+from tests.kernels.cases import INITIAL, Bench, Case
+
+pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+from mpibow.kernels.compiled.command import _call, command, native, together, words
+from mpibow.kernels.compiled.numeric import inlined
+from mpibow.kernels.compiled.steps import compiled
+from mpibow.kernels.onednn import library as dnn
+from mpibow.kernels.onednn import operators
+
+USLEEP = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value or 0
+FOUND = dnn.find_library()
+PATIENT = 50_000  # tries: some seconds, which only a failure takes
+
+
+@inlined
+def _met(mine: Array, other: Array, usleep: int, tries: int) -> bool:
+    """Writes a 1 into `mine`, and waits for one in `other`, asleep for most of the time."""
+    mine[0] = 1
+    for _ in range(tries):
+        if other[0] == 1:
+            return True
+        _call(usleep, 100, 0, 0, 0)  # it might write anywhere, as far as the compiler knows: `other` is read again
+    return False
+
+
+@native
+def _meet(arguments: int, _: int, count: int, __: int) -> int:
+    """(mine, other, usleep, tries)."""
+    a = words(arguments, count)
+    return 0 if _met(words(a[0], 1), words(a[1], 1), a[2], a[3]) else 1
+
+
+@compiled
+def _meet_in_a_pass(mine: Array, other: Array, usleep: int, tries: int) -> bool:
+    return _met(mine, other, usleep, tries)
+
+
+def side_by_side(*runs: Callable[[], object]) -> list[object]:
+    with ThreadPoolExecutor(len(runs)) as threads:
+        return [done.result() for done in [threads.submit(run) for run in runs]]
+
+
+def test_commands_run_without_the_gil() -> None:
+    """Each waits for the other, so it must run meanwhile."""
+    a, b = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    side_by_side(command(_meet, a, b, USLEEP, PATIENT), command(_meet, b, a, USLEEP, PATIENT))
+    assert (a[0], b[0]) == (1, 1)
+
+
+def test_a_command_that_fails_says_so() -> None:
+    good, alone = np.ones(1, np.int64), np.zeros(1, np.int64)
+    rows = [command(_meet, np.zeros(1, np.int64), other, USLEEP, 1) for other in (good, alone)]
+    with pytest.raises(RuntimeError, match=r"^command 1 of 2 failed$"):
+        together(rows)()
+
+
+def test_passes_over_flat_arrays_run_without_the_gil() -> None:
+    a, b = np.zeros(1, np.int64), np.zeros(1, np.int64)
+    runs = (partial(_meet_in_a_pass, *pair, USLEEP, PATIENT) for pair in ((a, b), (b, a)))
+    assert side_by_side(*runs) == [True, True]
+
+
+@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+def test_a_learner_takes_one_thread_of_openmp() -> None:
+    """Its number of threads is the calling thread's: a new one has as many as there are processors."""
+    assert FOUND is not None
+    library = dnn.load(FOUND)
+    if library.runtime != "OpenMP":
+        pytest.skip(f"{FOUND} computes {library.runtime}")
+    bench = Bench(Case(ops.Dense(3, True, INITIAL), ((4, 5),)), operators(library)[ops.Dense], "float32")
+    run = bench.kernel.forward(bench.call(backward=False))
+
+    def learner() -> tuple[int, int]:
+        library.c.omp_set_num_threads(3)  # whatever this machine has
+        before = library.c.omp_get_max_threads()
+        run()
+        return before, library.c.omp_get_max_threads()
+
+    assert side_by_side(learner) == [(3, 1)]

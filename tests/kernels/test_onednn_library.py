@@ -1,0 +1,132 @@
+"""The library that is loaded: which ones are refused, and in what words."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpibow import ops
+from mpibow.errors import DeviceError, ShapeError
+from tests.kernels.cases import INITIAL, Case
+
+pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+from mpibow.kernels.onednn import library as dnn
+from mpibow.kernels.onednn import operators
+from tests.kernels.test_onednn import check
+
+FOUND = dnn.find_library()
+pytestmark = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+
+BUILD = (
+    "(oneDNN {}) computes by RUNTIME, mpibow's learner threads need a library built for OpenMP or sequential: "
+    "pip install onednn-cpu-gomp"
+)
+
+
+def test_what_the_library_lacks_is_an_error_of_the_shapes() -> None:
+    assert FOUND is not None
+    library = dnn.load(FOUND)
+    with pytest.raises(ShapeError) as caught:
+        library.check(dnn.UNIMPLEMENTED, "convolution_forward")
+    assert str(caught.value) == (
+        f"oneDNN {library.version} has no convolution_forward of these shapes: take device=numpy"
+    )
+    with pytest.raises(DeviceError) as failed:
+        library.check(2, "engine")
+    assert str(failed.value) == f"oneDNN {library.version}: engine: invalid arguments"
+
+
+def test_a_library_without_openmp_runs_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no number of threads to set."""
+    assert FOUND is not None
+    library = dnn.Library(FOUND)
+    monkeypatch.setattr(library, "one_thread", [])
+    monkeypatch.setattr(library, "_limit", None)
+    with dnn.load(FOUND).single():
+        check(operators(library), Case(ops.Dense(3, True, INITIAL), ((4, 5),)), (5, 3, 4), ("ab",))
+
+
+def test_a_library_that_cannot_be_loaded(tmp_path: Any) -> None:
+    path = tmp_path / "libdnnl.so"
+    path.write_bytes(b"no library")
+    with pytest.raises(OSError, match=str(path)) as reason:
+        ctypes.CDLL(str(path))
+    with pytest.raises(DeviceError) as caught:
+        dnn.Library(str(path))
+    assert str(caught.value) == f"onednn.library: {path} cannot be loaded: {reason.value}"
+
+
+def test_a_library_that_is_another() -> None:
+    other = ctypes.util.find_library("m") or "libm.so.6"
+    with pytest.raises(DeviceError) as caught:
+        dnn.Library(other)
+    assert str(caught.value) == (
+        f"onednn.library: {other} lacks dnnl_version, dnnl_get_effective_cpu_isa, dnnl_engine_create ...; "
+        "it must be oneDNN 3.x: pip install onednn-cpu-gomp"
+    )
+
+
+class Altered:
+    """A library some of whose functions are others; None: not there."""
+
+    def __init__(self, real: ctypes.CDLL, **others: Any) -> None:
+        self._real, self._others = real, others
+
+    def __getattr__(self, symbol: str) -> Any:
+        found = self._others[symbol] if symbol in self._others else getattr(self._real, symbol)
+        if found is None:
+            raise AttributeError(symbol)
+        return found
+
+
+@pytest.mark.parametrize("symbol", dnn.NEEDED)
+def test_a_library_that_lacks_a_function(monkeypatch: pytest.MonkeyPatch, symbol: str) -> None:
+    assert FOUND is not None
+    real = ctypes.CDLL(FOUND)
+    monkeypatch.setattr(dnn.ctypes, "CDLL", lambda path: Altered(real, **{symbol: None}))
+    with pytest.raises(DeviceError) as caught:
+        dnn.Library(FOUND)
+    assert str(caught.value) == (
+        f"onednn.library: {FOUND} lacks {symbol}; it must be oneDNN 3.x: pip install onednn-cpu-gomp"
+    )
+
+
+def test_what_is_needed_is_what_is_called() -> None:
+    """By the sources: functions of `c`, and the kinds of primitives that are asked for by name."""
+    folder = Path(dnn.__file__).parent
+    text = "".join(file.read_text() for file in folder.glob("*.py"))
+    called = set(re.findall(r"\bc\.(dnnl_\w+)", text))
+    made = set(re.findall(r'"(\w+_(?:forward|backward|backward_data|backward_weights)|reorder)"', text))
+    assert len(made) > 10
+    assert set(dnn.NEEDED) == called | {f"dnnl_{kind}_primitive_desc_create" for kind in made}
+    assert len(dnn.NEEDED) == len(set(dnn.NEEDED))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda v: setattr(v, "major", 2), "is oneDNN {}, mpibow needs 3.x"),
+        (lambda v: setattr(v, "cpu", 4), BUILD.replace("RUNTIME", "TBB")),
+        (lambda v: setattr(v, "cpu", 512), BUILD.replace("RUNTIME", "SYCL")),
+        (lambda v: setattr(v, "cpu", 1024), BUILD.replace("RUNTIME", "runtime 1024")),
+    ],
+)
+def test_a_library_of_another_version_or_build(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[Any], None], message: str
+) -> None:
+    assert FOUND is not None
+    real = ctypes.CDLL(FOUND)
+    real.dnnl_version.restype = ctypes.POINTER(dnn._Version)
+    version = dnn._Version.from_buffer_copy(real.dnnl_version().contents)
+    change(version)
+    monkeypatch.setattr(dnn.ctypes, "CDLL", lambda path: Altered(real, dnnl_version=lambda: ctypes.pointer(version)))
+    with pytest.raises(DeviceError) as caught:
+        dnn.Library(FOUND)
+    number = f"{version.major}.{version.minor}.{version.patch}"
+    assert str(caught.value) == f"onednn.library: {FOUND} " + message.format(number)

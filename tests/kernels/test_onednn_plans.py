@@ -1,0 +1,209 @@
+"""Plans of the models on oneDNN: what is fused, which reorders are left, and that they run as one call."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow import ops
+from mpibow.bench import SHAPES
+from mpibow.graph.graph import Graph
+from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.kernels import NUMPY, choose, onednn_set
+from mpibow.models import MODELS
+from mpibow.models.classifier import classifier
+from mpibow.ops.fused import ConvNormAddRelu, NormAddRelu
+from tests.kernels.cases import CASES, Bench, Case, name
+from tests.run import tiny
+
+pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+from mpibow.kernels.compiled.command import Command
+from mpibow.kernels.onednn.library import Library, find_library, load
+
+FAST = choose("auto", "float32", None)[0]
+pytestmark = pytest.mark.skipif(FAST is NUMPY, reason="oneDNN or numba is not there: pip install 'mpibow[cpu]'")
+
+BATCH = 4
+HIDDEN = {"hidden": 24}
+SMALL: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {  # model: the least image that it takes, or about
+    **dict.fromkeys(("convnet", "lenet", "logistic", "mlp"), ((1, 28, 28), {})),
+    **{f"resnet{layers}": ((3, 32, 32), {}) for layers in (20, 32, 44, 56, 110)},
+    **{f"resnet{layers}": ((3, 64, 64), {}) for layers in (18, 34, 50, 101, 152)},
+    "vgg16_cifar": ((3, 32, 32), {}),
+    "vgg16": ((3, 64, 64), HIDDEN),
+    "vgg_a": ((3, 32, 32), HIDDEN),
+    "alexnet": ((3, 96, 96), HIDDEN),
+    "googlenet": ((3, 72, 72), {}),
+    "inception_v3": ((3, 107, 107), {}),
+    "overfeat": ((3, 119, 119), {"hidden": (24, 20)}),
+}
+
+SLOW = ("resnet101", "resnet110", "resnet152", "inception_v3")  # deep: oneDNN makes hundreds of primitives
+
+
+def plan_of(model: str, shape: tuple[int, ...], training: bool, **options: Any) -> Plan:
+    build = classifier(
+        partial(MODELS[model], classes=10, **options), shape, "uint8", (120.0,) * shape[0], (60.0,) * shape[0]
+    )
+    layout = choose_layout(build(BATCH, True), FAST, factors=True)
+    return compile_plan(build(BATCH, training), layout, FAST, "float32", training=training)
+
+
+def steps(plan: Plan, kind: str = "forward") -> dict[str, int]:
+    """How many steps there are of the operators that may be fused."""
+    return dict(Counter(s.node.op.kind for s in plan.program.steps if s.kind == kind and s.node.op.kind in FUSIBLE))
+
+
+FUSIBLE = ("conv", "conv+relu", "conv+norm+add+relu", "batch_norm", "norm+add+relu", "add+relu", "add", "relu")
+FUSED: dict[str, tuple[dict[str, int], dict[str, int]]] = {  # model: steps in training, in evaluation
+    "lenet": ({"conv": 2, "relu": 1}, {"conv": 2, "relu": 1}),  # its convolutions are linear
+    "convnet": ({"conv+relu": 2}, {"conv+relu": 2}),
+    "resnet20": ({"conv": 19, "norm+add+relu": 19}, {"conv+norm+add+relu": 19}),
+    "resnet50": (  # the norms of four projections are added, and have no relu
+        {"conv": 53, "norm+add+relu": 49, "batch_norm": 4},
+        {"conv+norm+add+relu": 53},
+    ),
+    "vgg16": ({"conv+relu": 13, "relu": 2}, {"conv+relu": 13, "relu": 2}),  # of dense layers
+    "vgg16_cifar": (  # the norm comes behind the relu
+        {"conv+relu": 13, "batch_norm": 14, "relu": 1},
+        {"conv+relu": 13, "batch_norm": 14, "relu": 1},
+    ),
+    "googlenet": ({"conv+relu": 57}, {"conv+relu": 57}),
+    "inception_v3": ({"conv": 94, "norm+add+relu": 94}, {"conv+norm+add+relu": 94}),
+}
+
+
+@pytest.mark.parametrize("model", FUSED)
+def test_what_is_fused(model: str) -> None:
+    shape, options = SMALL[model]
+    training, evaluation = (plan_of(model, shape, training, **options) for training in (True, False))
+    assert (steps(training), steps(evaluation)) == FUSED[model]
+    assert steps(training, "backward") == steps(training)
+
+
+def test_a_sum_is_fused_with_what_comes_before_it() -> None:
+    """ResNet-20 has nine: two inputs, and no step of their own."""
+    for training in (True, False):
+        ops_ = [node.op for node in plan_of("resnet20", (3, 32, 32), training).graph.nodes]
+        assert sum(isinstance(op, NormAddRelu | ConvNormAddRelu) and op.added for op in ops_) == 9
+    ops_ = [node.op for node in plan_of("resnet20", (3, 32, 32), False, shortcut="projection").graph.nodes]
+    ends = Counter((op.added, op.relu) for op in ops_ if isinstance(op, ConvNormAddRelu))
+    assert ends == {(False, True): 10, (True, True): 9, (False, False): 2}
+
+
+def test_what_is_left_alone() -> None:
+    """Convolutions in groups, sums that are not plain; a sum whose terms are no norms is fused with its relu only."""
+    graph = Graph()
+    x = graph.input("x", (2, 16, 8, 8))
+    y = ops.relu(ops.batch_norm(ops.conv2d(x, 16, 3, padding=1, groups=2, bias=False)))
+    z = ops.relu(ops.add(ops.max_pool2d(y, 3, stride=1, padding=1), y))
+    graph.output("out", ops.relu(ops.add(ops.batch_norm(z), y, coefficients=(1.0, 0.5))))
+    for training in (True, False):
+        kinds = [node.op.kind for node in FAST.fuse(graph, training).nodes]
+        assert kinds == ["conv", "norm+add+relu", "max_pool", "add+relu", "batch_norm", "add", "relu"]
+
+
+# Where layouts change. model: convolutions; those of training that are oneDNN's with AVX-512, the others are Winograd's
+CONVOLUTIONS: dict[str, tuple[int, set[int]]] = {
+    "lenet": (2, set()),
+    "resnet20": (19, {8, 14}),  # of stride 2
+    "resnet32": (31, {12, 22}),
+    "resnet50": (53, set(range(2, 54)) - {3, 7, 10}),  # the 3x3 of the first stage, its 56 pixels are whole eights
+    "googlenet": (57, set(range(2, 58)) - {3}),
+}
+FLATTENED = ["forward max_pool2 as abcd"]
+IMAGES: dict[str, tuple[list[str], list[str], list[str]]] = {  # training; evaluation with AVX-512, with AVX2
+    "lenet": ([*FLATTENED, "backward max_pool2 as abcd"], FLATTENED, ["forward max_pool1 as acdb", *FLATTENED]),
+    "resnet20": ([], ["forward relu1 as acdb"], ["forward relu1 as acdb"]),
+    "resnet32": ([], ["forward relu1 as acdb"], ["forward relu1 as acdb"]),
+    "resnet50": ([], ["forward max_pool1 as acdb"], ["forward max_pool1 as acdb"]),
+    "googlenet": (
+        [],
+        [
+            "forward local_response_norm1 as acdb",
+            "forward relu2 as aBcd16b",  # what Winograd's takes, and back
+            "forward max_pool2 as acdb",
+            "forward max_pool3 as acdb",
+        ],
+        ["forward local_response_norm1 as acdb"],
+    ),
+}
+
+
+def moved(plan: Plan) -> tuple[list[str], list[str]]:
+    """Reorders of images and of their gradients; of weights (by which half of the plan) and of their gradients."""
+    images = [f"{step.kind} {step.node.name}" for step in plan.reorders if step.kind != "reorder"]
+    weights = []
+    for step in plan.reorders:
+        if found := re.fullmatch(r"reorder of (d )?weight (\S+) as \w+ ?(forward|backward|)", step.node.name):
+            weights.append(f"{found[3] or 'gradient'} {found[2]}")
+    assert len(images) + len(weights) == len(plan.reorders)
+    return images, sorted(weights)
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    found = find_library()
+    assert found is not None
+    return load(found)
+
+
+@pytest.mark.parametrize("model", CONVOLUTIONS)
+def test_reorders_are_at_the_edges(model: str, library: Library) -> None:
+    """In training the image, its gradient and what forward reads of the weights stay in one layout, but where a net is
+    flattened. Backward wants the weights of oneDNN's convolutions another way round; the first has no gradient to pass
+    on. AVX2 makes some weights' gradients in other layouts than it reads these weights in."""
+    wide = library.isa.startswith(("AVX-512", "AMX"))
+    if not library.version.startswith("3.2.") or not (wide or library.isa.startswith("AVX2")):
+        pytest.skip(f"known of oneDNN 3.2 with AVX2 or AVX-512; this is {FAST.about}")
+    count, theirs = CONVOLUTIONS[model]
+    behind = set(range(2, count + 1))
+    images = IMAGES[model]
+    training, evaluation = (plan_of(model, SHAPES[model][1], training) for training in (True, False))
+
+    other = theirs if wide else behind
+    gradients = [] if wide else ["dense1"] if model != "lenet" else ["conv1", "dense1", "dense2"]
+    expected = [f"backward conv{i}.weight" for i in other] + [f"gradient {node}.weight" for node in gradients]
+    assert moved(training) == (images[0], sorted(expected))
+
+    other = behind if not wide or model.startswith("resnet") else theirs  # with a norm behind them all are oneDNN's
+    assert moved(evaluation) == (images[1 if wide else 2], sorted(f"forward conv{i}.weight" for i in other))
+
+
+def test_a_config_says_whether_winograds_are_taken(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"device": "onednn", "precision": "float32"}
+    taken, left = (
+        tiny.job(tmp_path, **settings, onednn={"library": None, "winograd": winograd}).kernels
+        for winograd in (True, False)
+    )
+    assert taken is onednn_set(None, True)
+    assert left is onednn_set(None, False)
+    assert left is not taken
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.op.is_view(training=True)], ids=name)
+def test_every_operator_runs_without_python(case: Case) -> None:
+    """So that plans of nets that are not among the models are one call, too."""
+    bench = Bench(case, FAST.operators[type(case.op)], "float32")
+    assert isinstance(bench.kernel.forward(bench.call(backward=False)), Command)
+    if bench.kernel.backward is not None:
+        assert isinstance(bench.kernel.backward(bench.call(backward=True)), Command)
+
+
+def test_every_model_is_here() -> None:
+    assert set(SMALL) == set(MODELS)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
+@pytest.mark.parametrize("model", [pytest.param(m, marks=pytest.mark.slow if m in SLOW else ()) for m in SMALL])
+def test_a_model_runs_as_one_call(model: str, training: bool) -> None:
+    shape, options = SMALL[model]
+    plan = plan_of(model, shape, training, **options)
+    weights = np.zeros(plan.layout.size, np.float32)
+    assert len(plan.bind(weights, np.zeros_like(weights)).runs) == 1
