@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mpibow.bench import _profile_text
 from mpibow.kernels import choose
 from tests.launching import mpirun, needs_mpi
 
@@ -77,14 +78,48 @@ def test_profile(tmp_path: Path) -> None:
     done = bench(*arguments, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    convolutions = sum(part["seconds"] for kind, part in found["parts"].items() if kind.endswith(" conv"))
-    assert found["convolutions"] == pytest.approx(convolutions)
+    in_turn = sum(part["seconds"] for kind, part in found["parts"].items() if kind.endswith(" conv"))
+    assert found["convolutions_in_turn"] == pytest.approx(in_turn)
     assert found["parts"]["forward conv"]["count"] == found["parts"]["backward conv"]["count"] == 2
     assert found["plan"] == pytest.approx(sum(part["seconds"] for part in found["parts"].values()))
-    assert found["ratio"] == pytest.approx(found["iteration"] / convolutions)
-    text = bench(*arguments, cwd=tmp_path).stdout
-    assert "ms an iteration, of which" in text
-    assert "times its convolutions" in text
+    assert found["ratio_in_turn"] == pytest.approx(found["iteration"] / in_turn)
+    assert found["convolutions_alone"] > 0
+    assert found["ratio_alone"] == pytest.approx(found["iteration"] / found["convolutions_alone"])
+    assert sum(found["beyond"].values()) == pytest.approx(found["iteration"] - found["convolutions_alone"])
+    assert found["beyond"]["all other operators"] == pytest.approx(found["plan"] - in_turn)
+    assert found["beyond"]["update, averaging, data, loop"] == pytest.approx(found["iteration"] - found["plan"])
+
+
+def test_profile_without_convolutions(tmp_path: Path) -> None:
+    done = bench("profile", "logistic", "--batch-size", "4", "--seconds", "0.1", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["convolutions_alone"], found["ratio_alone"], found["ratio_in_turn"]) == (0, None, None)
+
+
+PROFILE = {  # as `profile` has it, in numbers that a hand can check
+    "model": "resnet32", "batch_size": 4, "iteration": 0.0125, "plan": 0.0115, "operations": 1.6e9, "fastest": 2e11,
+    "convolutions_in_turn": 0.0105, "convolutions_alone": 0.01, "ratio_in_turn": 0.0125 / 0.0105, "ratio_alone": 1.25,
+    "beyond": {
+        "convolutions in turn, whose data are not all in the caches": 0.0005, "all other operators": 0.001,
+        "update, averaging, data, loop": 0.001,
+    },
+    "parts": {"sum": {"count": 15, "seconds": 0.001}, "forward conv": {"count": 31, "seconds": 0.0105}},
+}  # fmt: skip
+
+
+def test_the_text_of_a_profile() -> None:
+    assert _profile_text(PROFILE).splitlines() == [
+        "resnet32, batch 4, 1 learner: 12.50 ms an iteration, of which",
+        "  forward conv                       31    10.500 ms  84.0%",
+        "  sum                                15     1.000 ms   8.0%",
+        "  update, averaging, data, loop             1.000 ms   8.0%",
+        "the iteration takes 1.25 times its convolutions measured alone, each repeated by itself (10.00 ms), 1.19 "
+        "times the same in turn (10.50 ms)",
+        "beyond them alone: 0.50 ms convolutions in turn, whose data are not all in the caches, 1.00 ms all other "
+        "operators, 1.00 ms update, averaging, data, loop",
+        "1.60 GFLOP at the rate of the fastest convolution, 200 GFLOP/s, take 8.00 ms, 64% of the iteration",
+    ]
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
