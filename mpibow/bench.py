@@ -24,6 +24,7 @@ from mpibow.comm.launch import run_ranks
 from mpibow.config import Config, load_mapping
 from mpibow.data.dataset import ArrayData, NamedArrays
 from mpibow.errors import ConfigError
+from mpibow.graph.formats import Reorder
 from mpibow.graph.memory import peak
 from mpibow.job import Job, make_job, named_net, on_device
 from mpibow.models import MODELS
@@ -128,9 +129,12 @@ def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any
 def bench_memory(job: Job) -> dict[str, Any]:
     """Bytes of a learner's training plan, and what they are to be compared with."""
     plan = job.training_plan()
-    written = sum(block.size for block in plan.blocks if block.name in plan.program.values)
+    values = {block.name: block.size for block in plan.blocks if block.name in plan.program.values}
+    steps = [step for step in plan.program.steps if not isinstance(step.node.op, Reorder)]
+    written = sum(values.values())
     return {
         "arena": plan.arena_bytes,
+        "activations": sum(values[name] for step in steps if step.kind == "forward" for name in step.writes),
         "largest_alive": peak(plan.blocks),
         "tensors_written": written,
         "buffers": sum(block.size for block in plan.blocks) - written,
@@ -261,12 +265,15 @@ def _profile_text(found: Mapping[str, Any]) -> str:
 
 
 def _memory_text(found: Mapping[str, Any]) -> str:
-    size = {key: f"{found[key] / 2**20:,.1f} MiB" for key in ("arena", "largest_alive", "tensors_written", "buffers")}
+    arena = found["arena"]
+
+    def beside(key: str) -> str:
+        return f"{found[key] / 2**20:,.1f} MiB ({arena / found[key] - 1:+.1%})"
+
     return (
-        f"{found['model']}, batch {found['batch_size']}: arena {size['arena']}; largest sum alive at one step "
-        f"{size['largest_alive']} ({found['arena'] / found['largest_alive'] - 1:+.1%}); all tensors written, forward "
-        f"and gradient, {size['tensors_written']} ({found['arena'] / found['tensors_written'] - 1:+.1%}); kernels' own "
-        f"buffers {size['buffers']}"
+        f"{found['model']}, batch {found['batch_size']}: arena {arena / 2**20:,.1f} MiB; all activations "
+        f"{beside('activations')}; largest sum alive at one step {beside('largest_alive')}; all tensors written, "
+        f"forward and gradient, {beside('tensors_written')}; kernels' own buffers {found['buffers'] / 2**20:,.1f} MiB"
     )
 
 

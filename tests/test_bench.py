@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mpibow.bench import _profile_text
+from mpibow.bench import _memory_text, _profile_text
 from mpibow.kernels import choose
 from tests.launching import mpirun, needs_mpi
 
@@ -62,8 +62,40 @@ def test_memory(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert found["largest_alive"] <= found["arena"] <= 1.05 * found["largest_alive"]
     assert found["weights"] == 4 * 1_111_952  # with its padding
-    text = bench("memory", "lenet", "--batch-size", "16", cwd=tmp_path).stdout
-    assert text.startswith("lenet, batch 16: arena ")
+    text = bench("memory", "lenet", "--batch-size", "16", "device=numpy", cwd=tmp_path).stdout
+    assert text == _memory_text(found) + "\n"
+
+
+def test_the_figures_of_memory(tmp_path: Path) -> None:
+    """By hand: float32 of a batch of 4 through 784, 256 and 10; what is alive is counted in whole cache lines."""
+    done = bench("memory", "mlp", "--batch-size", "4", "--json", "device=numpy", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    pixels, hidden, logits, samples = 4 * 4 * 784, 4 * 4 * 256, 4 * 4 * 10, 4 * 4
+    activations = pixels + 2 * hidden + logits + 2 * samples  # the loss, and whether it is a hit
+    gradients = 2 * hidden + logits
+    shown = 192 + 2 * 64  # logits, loss and hits, until the end
+    mask, loss, accuracy = 4 * 256, logits + 5 * samples, 2 * samples  # what kernels save, and their scratch
+    alive = pixels + hidden + 2 * hidden + mask + shown  # as relu goes back: its output, and both gradients
+    figures = ("arena", "activations", "largest_alive", "tensors_written", "buffers")
+    assert [found[key] for key in figures] == [
+        alive,
+        activations,
+        alive,
+        activations + gradients,
+        mask + loss + accuracy,
+    ]
+
+
+def test_the_text_of_memory() -> None:
+    found = {
+        "model": "resnet50", "batch_size": 32, "arena": 3 * 2**29, "activations": 2**31, "largest_alive": 1.5e9,
+        "tensors_written": 2**32, "buffers": 2**20,
+    }  # fmt: skip
+    assert _memory_text(found) == (
+        "resnet50, batch 32: arena 1,536.0 MiB; all activations 2,048.0 MiB (-25.0%); largest sum alive at one step "
+        "1,430.5 MiB (+7.4%); all tensors written, forward and gradient, 4,096.0 MiB (-62.5%); kernels' own buffers "
+        "1.0 MiB"
+    )
 
 
 @pytest.mark.skipif(FASTEST != "onednn", reason="NumPy's convolutions keep their columns")
