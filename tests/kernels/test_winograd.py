@@ -12,14 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow import ops
+from mpibow.config import load_mapping
+from mpibow.job import kernels_of
+from mpibow.kernels import numpy as reference
 from tests.kernels.cases import INITIAL, Bench, Case
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
 from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn import operators
+from mpibow.kernels.onednn import operators, winograd
 from mpibow.kernels.onednn.winograd.transforms import TRANSFORMS, Matrix, multiply, transposed
 
 FOUND = dnn.find_library()
+needs_library = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
 WINDOWS = [(3, 1), (5, 0), (5, 2)]  # taps and padding
 
 
@@ -99,12 +103,16 @@ def test_points_in_pairs_share_their_work() -> None:
     }  # fmt: skip
 
 
-def bench(taps: int, padding: int, n: int = 3) -> Bench:
-    assert FOUND is not None
+def convolution(taps: int, padding: int, n: int = 3) -> Case:
     op = ops.Conv2d(32, (taps, taps), (1, 1), (padding, padding), False, INITIAL)
     reach = taps - 1 - 2 * padding
-    case = Case(op, ((n, 48, 8 + reach, 16 + reach),))
-    return Bench(case, operators(dnn.load(FOUND))[ops.Conv2d], "float32", given=("aBcd16b",))
+    return Case(op, ((n, 48, 8 + reach, 16 + reach),))
+
+
+def bench(taps: int, padding: int, n: int = 3, fewer: bool = True) -> Bench:
+    assert FOUND is not None
+    kernel = operators(dnn.load(FOUND), winograd=fewer)[ops.Conv2d]
+    return Bench(convolution(taps, padding, n), kernel, "float32", given=("aBcd16b",))
 
 
 def computed(made: Bench) -> list[Any]:
@@ -113,11 +121,12 @@ def computed(made: Bench) -> list[Any]:
     return [made.y, made.dx[0], made.dw["weight"]]
 
 
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+@needs_library
+@pytest.mark.parametrize("fewer", [True, False])
 @pytest.mark.parametrize(("taps", "padding"), WINDOWS)
-def test_gradients_are_the_adjoints(taps: int, padding: int) -> None:
+def test_gradients_are_the_adjoints(taps: int, padding: int, fewer: bool) -> None:
     """<dy, y> = <dx, x> = <dw, w>: convolution is linear in both. Off by less than one rounding of all its products."""
-    made = bench(taps, padding)
+    made = bench(taps, padding, fewer=fewer)
     y, dx, dw = computed(made)
     products = made.dy.astype(float) * y
     off = 6e-8 * float(np.abs(products).sum())
@@ -125,14 +134,49 @@ def test_gradients_are_the_adjoints(taps: int, padding: int) -> None:
         assert abs(float((gradient.astype(float) * of).sum() - products.sum())) < off
 
 
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+@needs_library
+@pytest.mark.parametrize("fewer", [True, False])
 @pytest.mark.parametrize(("taps", "padding"), WINDOWS)
-def test_the_same_bits_every_time_whatever_the_batch(taps: int, padding: int) -> None:
-    whole, alone = bench(taps, padding), bench(taps, padding, 1)
-    first, second = [array.copy() for array in computed(whole)], computed(bench(taps, padding))
+def test_the_same_bits_every_time_whatever_the_batch(taps: int, padding: int, fewer: bool) -> None:
+    whole, alone = bench(taps, padding, fewer=fewer), bench(taps, padding, 1, fewer)
+    first, second = [array.copy() for array in computed(whole)], computed(bench(taps, padding, fewer=fewer))
     for array, again in zip(first, second, strict=True):
         np.testing.assert_array_equal(array, again)
     alone.x[0][...], alone.w["weight"][...], alone.dy[...] = whole.x[0][1:2], whole.w["weight"], whole.dy[1:2]
     y, dx, _ = computed(alone)
     np.testing.assert_array_equal(y, first[0][1:2])
     np.testing.assert_array_equal(dx, first[1][1:2])
+
+
+@needs_library
+@pytest.mark.parametrize(("taps", "padding"), WINDOWS)
+def test_without_it_onednn_convolves(taps: int, padding: int) -> None:
+    """Within the bound of any operator; by its own buffers, and by other products, so not in the same bits."""
+    fewer, plain = bench(taps, padding), bench(taps, padding, fewer=False)
+    exact = Bench(convolution(taps, padding), reference.OPERATORS[ops.Conv2d], "float64")
+    exact.x, exact.dy = (fewer.x[0].astype(np.float64),), fewer.dy.astype(np.float64)
+    exact.w = {"weight": fewer.w["weight"].astype(np.float64)}
+    found = computed(plain)
+    lengths = (48 * taps**2, 32 * taps**2, 3 * plain.y.shape[2] * plain.y.shape[3])
+    for got, expected, length in zip(found, computed(exact), lengths, strict=True):
+        assert np.abs(got - expected).max() <= 1e-6 * np.sqrt(length) * np.abs(expected).max()
+    assert set(plain.buffers.forward) == set(plain.buffers.backward) == {"scratch"}
+    assert FOUND is not None
+    if dnn.load(FOUND).isa.startswith(("AVX-512", "AMX")):  # elsewhere it is not taken
+        assert fewer.shapes.formats == winograd.FORMATS
+        assert set(fewer.buffers.forward) == {"u", "v", "m"}
+        assert not np.array_equal(fewer.forward(), found[0])
+
+
+@needs_library
+def test_the_setting_turns_it_off() -> None:
+    kernels = {
+        fewer: kernels_of(load_mapping({"onednn": {"winograd": fewer}}, model_given=True, data_given=True))[0]
+        for fewer in (True, False)
+    }
+    case = convolution(3, 1)
+    made = {fewer: Bench(case, chosen.operators[ops.Conv2d], "float32").buffers for fewer, chosen in kernels.items()}
+    assert set(made[False].forward) == {"scratch"}
+    assert FOUND is not None
+    if dnn.load(FOUND).isa.startswith(("AVX-512", "AMX")):
+        assert set(made[True].forward) == {"u", "v", "m"}
