@@ -20,7 +20,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import run_ranks
+from mpibow.comm.launch import run_ranks, say
 from mpibow.config import Config, load_mapping
 from mpibow.data.dataset import ArrayData, NamedArrays
 from mpibow.errors import ConfigError
@@ -173,8 +173,10 @@ def main(argv: list[str] | None = None) -> None:
 
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        job, _ = on_device(made_up_job(arguments, comm.share(folder)[0]), comm)
+        job, told = on_device(made_up_job(arguments, comm.share(folder)[0]), comm)
         if arguments.command == "memory":
+            if told and comm.rank == 0:  # the others train, which says it
+                say(told)
             found, text = bench_memory(job), _memory_text
         elif arguments.seconds <= 0:
             raise ConfigError(f"--seconds: must be above 0, got {arguments.seconds:g}")
