@@ -56,7 +56,7 @@ NETS = {
     "logistic": PLAIN,
 }
 DEFAULT = ("resnet32", "resnet20", "lenet", "vgg16_cifar", "resnet50")
-FLOORS = (("resnet32", 4, 1.4), ("lenet", 8, None), ("lenet", 1, None))  # model, batch, most of the convolutions' time
+FLOORS = (("resnet32", 4, 1.4), ("lenet", 8, None), ("lenet", 1, None))  # model, batch, most of its convolutions alone
 STREAMS = (("lenet", 1), ("lenet", 8))  # bound by memory
 SCALING = ("resnet32", 4, (1, 2), 1.8)  # model, batch, learners, how many times the images/s
 
@@ -220,30 +220,40 @@ def bandwidth(size: int = 2**28, seconds: float = 1.0) -> float:
     )  # the target's lines are fetched before they are written
 
 
+def floor_text(model: str, batch: int, target: float | None, made: Mapping[str, Any]) -> str:
+    """What `mpibow.bench profile` found, against `target`: the most times that its convolutions alone may take."""
+    ratio, limit = made["ratio_alone"], made["operations"] / made["fastest"]
+    rows = sorted(made["parts"].items(), key=lambda part: -part[1]["seconds"])[:8]
+    cells = [[kind, str(part["count"]), f"{1e3 * part['seconds']:.2f}"] for kind, part in rows]
+    other = made["plan"] - sum(part["seconds"] for _, part in rows)
+    rest = made["iteration"] - made["plan"]
+    cells += [
+        ["other operators", "", f"{1e3 * other:.2f}"],
+        ["update, averaging, data, loop", "", f"{1e3 * rest:.2f}"],
+    ]
+    wanted = f" (at most {target:.2f}: {verdict(ratio, target, most=True)})" if target else ""
+    beyond = ", ".join(f"{1e3 * seconds:.2f} ms {name}" for name, seconds in made["beyond"].items())
+    return (
+        f"{model}, batch {batch}, one learner: {1e3 * made['iteration']:.2f} ms an iteration, {ratio:.2f} times "
+        f"its convolutions measured alone, each step repeated by itself, {1e3 * made['convolutions_alone']:.2f} ms"
+        f"{wanted}; {made['ratio_in_turn']:.2f} times the same steps in turn, "
+        f"{1e3 * made['convolutions_in_turn']:.2f} ms. Beyond them alone: {beyond}. "
+        f"Its {made['operations'] / 1e9:.2f} GFLOP at the rate of the fastest convolution, "
+        f"{made['fastest'] / 1e9:.0f} GFLOP/s a core, would take {1e3 * limit:.2f} ms: "
+        f"{batch / limit:,.0f} images/s a learner are the limit. In turn:\n\n"
+        f"{table(['operator', 'steps', 'ms'], cells)}"
+    )
+
+
 def floor(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[str, Any]]:
-    """One learner's iteration beside its convolutions alone, and where the rest goes."""
+    """One learner's iteration beside its convolutions, each measured alone, and where the rest goes."""
     texts, found = [], {}
     for model, batch, target in FLOORS:
         note(f"{model}, batch {batch}: where an iteration's time goes")
         arguments = ("profile", model, "--batch-size", str(batch), "--seconds", str(2 * options.seconds), *options.set)
         made = json.loads(ours("bench", *arguments, "--json"))
         found[f"{model}, {batch}"] = made
-        ratio, limit = made["ratio"], made["operations"] / made["fastest"]
-        rows = sorted(made["parts"].items(), key=lambda part: -part[1]["seconds"])[:8]
-        cells = [[kind, str(part["count"]), f"{1e3 * part['seconds']:.2f}"] for kind, part in rows]
-        rest = made["iteration"] - made["plan"]
-        other = made["plan"] - sum(part["seconds"] for _, part in rows)
-        cells += [
-            ["other operators", "", f"{1e3 * other:.2f}"],
-            ["update, averaging, data, loop", "", f"{1e3 * rest:.2f}"],
-        ]
-        wanted = f" (at most {target:.2f}: {verdict(ratio, target, most=True)})" if target else ""
-        texts.append(
-            f"{model}, batch {batch}, one learner: {1e3 * made['iteration']:.2f} ms an iteration, {ratio:.2f} times "
-            f"its convolutions{wanted}. Its {made['operations'] / 1e9:.2f} GFLOP at the rate of the fastest "
-            f"convolution, {made['fastest'] / 1e9:.0f} GFLOP/s a core, would take {1e3 * limit:.2f} ms: "
-            f"{batch / limit:,.0f} images/s a learner are the limit.\n\n{table(['operator', 'steps', 'ms'], cells)}"
-        )
+        texts.append(floor_text(model, batch, target, made))
     rate, k = bandwidth(), options.learners
     for model, batch in STREAMS:
         size, gradients = sizes_of(model, batch)

@@ -13,7 +13,6 @@ import math
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,18 +20,16 @@ import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import run_ranks
+from mpibow.comm.launch import run_ranks, say
 from mpibow.config import Config, load_mapping
-from mpibow.data.dataset import ArrayData, NamedArrays, read_into
+from mpibow.data.dataset import ArrayData, NamedArrays
 from mpibow.errors import ConfigError
-from mpibow.graph.kernel import Shapes, one_by_one
-from mpibow.graph.layout import initial_weights
+from mpibow.graph.formats import Reorder
 from mpibow.graph.memory import peak
-from mpibow.graph.plan import compile_plan
-from mpibow.graph.steps import Step
 from mpibow.job import Job, make_job, named_net, on_device
 from mpibow.models import MODELS
 from mpibow.ops import matrix_factorisation
+from mpibow.profile import profile
 from mpibow.run.signals import Signals
 from mpibow.session import Session
 from mpibow.summary import versions
@@ -109,64 +106,35 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
 
 
 def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
-    """One learner's iteration, and the time of every kind of operator in it, each step timed by itself in turn."""
+    """One learner's iteration, the time of every kind of operator in it, and its convolutions measured alone."""
     if job.kernels.gpu is not None:
         raise ConfigError("profile: times steps on the host; a GPU's are in --timeline, or ask for --device onednn")
-    whole = bench_train(job, comm, seconds)
-    apart = replace(job.kernels, join=one_by_one)
-    graph = job.build(job.config.batch_size, True)
-    plan = compile_plan(graph, job.layout, apart, job.precision, training=True)
-    weights = initial_weights(job.layout, job.config.seed, job.precision)
-    bound = plan.bind(weights, np.zeros_like(weights))
-    read_into(job.train, np.arange(job.config.batch_size) % job.train.count, bound.inputs)
-    bound.run()
-    rounds: list[list[float]] = []
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < seconds:
-        stamps = [time.perf_counter()]
-        for run in bound.runs:
-            run()
-            stamps.append(time.perf_counter())
-        rounds.append(np.diff(stamps).tolist())
-    medians = np.median(np.array(rounds), axis=0).tolist()
-    parts: dict[str, list[float]] = {}
-    work, convolutions, fastest = 0.0, 0.0, 0.0
-    for step, median in zip(plan.program.steps, medians, strict=True):
-        kind = step.node.op.kind
-        parts.setdefault(kind if step.kind in ("sum", "reorder") else f"{step.kind} {kind}", []).append(median)
-        operations = _operations(step, plan.shapes[step.node.name])
-        work += operations
-        if operations and kind.startswith("conv"):
-            convolutions += median
-            fastest = max(fastest, operations / median)
+    whole, found = bench_train(job, comm, seconds), profile(job, seconds)
     iteration = whole["seconds_per_iteration"]["median"]
+    in_turn, alone = found["convolutions_in_turn"], found["convolutions_alone"]
     return {
         "iteration": iteration,
-        "plan": sum(medians),
-        "convolutions": convolutions,
-        "ratio": iteration / convolutions if convolutions else None,
-        "operations": work,
-        "fastest": fastest,
-        "parts": {kind: {"count": len(times), "seconds": sum(times)} for kind, times in parts.items()},
+        **found,
+        "ratio_in_turn": iteration / in_turn if in_turn else None,
+        "ratio_alone": iteration / alone if alone else None,
+        "beyond": {  # the convolutions alone; these sum up to the iteration's rest
+            "convolutions in turn, whose data are not all in the caches": in_turn - alone,
+            "all other operators": found["plan"] - in_turn,
+            "update, averaging, data, loop": iteration - found["plan"],
+        },
         **{key: whole[key] for key in ("model", "batch_size", "kernels", "precision", "versions")},
     }
-
-
-def _operations(step: Step, shapes: Shapes) -> float:
-    """Multiplications and additions of a convolution's or dense layer's step, without its bias."""
-    weight = step.node.weights.get("weight")
-    if weight is None or len(weight.shape) < 2 or step.kind == "reorder":
-        return 0.0
-    once = 2.0 * math.prod(shapes.y) * math.prod(weight.shape[1:])
-    return once * (1 + len(step.wanted)) if step.kind == "backward" else once
 
 
 def bench_memory(job: Job) -> dict[str, Any]:
     """Bytes of a learner's training plan, and what they are to be compared with."""
     plan = job.training_plan()
-    written = sum(block.size for block in plan.blocks if block.name in plan.program.values)
+    values = {block.name: block.size for block in plan.blocks if block.name in plan.program.values}
+    steps = [step for step in plan.program.steps if not isinstance(step.node.op, Reorder)]
+    written = sum(values.values())
     return {
         "arena": plan.arena_bytes,
+        "activations": sum(values[name] for step in steps if step.kind == "forward" for name in step.writes),
         "largest_alive": peak(plan.blocks),
         "tensors_written": written,
         "buffers": sum(block.size for block in plan.blocks) - written,
@@ -183,9 +151,9 @@ def main(argv: list[str] | None = None) -> None:
     )
     commands = parser.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="the whole training step on made-up data; also under mpirun")
-    profile = commands.add_parser("profile", help="where the time of one learner's iteration goes")
+    profiled = commands.add_parser("profile", help="where the time of one learner's iteration goes")
     memory = commands.add_parser("memory", help="the arena of a training plan, and how good it is")
-    for command in (train, profile, memory):
+    for command in (train, profiled, memory):
         command.add_argument("model", choices=sorted([*MODELS, RATINGS]), help="model to train")
         command.add_argument("--batch-size", type=int, default=8, help="samples of a learner (8)")
         command.add_argument("--shape", help="channels,height,width of an image; the model's own unless given")
@@ -194,7 +162,7 @@ def main(argv: list[str] | None = None) -> None:
         command.add_argument("overrides", nargs="*", metavar="key.path=value", help="any other setting, as seed=2")
         command.add_argument("--device", choices=["auto", "cuda", "onednn", "numpy"], help="what computes (auto)")
     train.add_argument("--learners", type=int, default=1, help="learners of a rank (1)")
-    for command in (train, profile):
+    for command in (train, profiled):
         command.add_argument("--seconds", type=float, default=10.0, help="how long to measure (10)")
     arguments, rest = parser.parse_known_args(argv)  # settings that stand behind options
     if any(text.startswith("-") or "=" not in text for text in rest):
@@ -205,8 +173,10 @@ def main(argv: list[str] | None = None) -> None:
 
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        job, _ = on_device(made_up_job(arguments, comm.share(folder)[0]), comm)
+        job, told = on_device(made_up_job(arguments, comm.share(folder)[0]), comm)
         if arguments.command == "memory":
+            if told and comm.rank == 0:  # the others train, which says it
+                say(told)
             found, text = bench_memory(job), _memory_text
         elif arguments.seconds <= 0:
             raise ConfigError(f"--seconds: must be above 0, got {arguments.seconds:g}")
@@ -282,25 +252,30 @@ def _profile_text(found: Mapping[str, Any]) -> str:
     ]
     rest = whole - found["plan"]
     lines.append(f"  {'update, averaging, data, loop':<37} {1e3 * rest:9.3f} ms {rest / whole:6.1%}")
-    if found["ratio"]:
-        lines.append(
-            f"the iteration takes {found['ratio']:.2f} times its convolutions ({1e3 * found['convolutions']:.2f} ms)"
-        )
+    if found["ratio_alone"]:
+        beyond = ", ".join(f"{1e3 * seconds:.2f} ms {name}" for name, seconds in found["beyond"].items())
         floor = found["operations"] / found["fastest"]
-        lines.append(
+        lines += [
+            f"the iteration takes {found['ratio_alone']:.2f} times its convolutions measured alone, each repeated by "
+            f"itself ({1e3 * found['convolutions_alone']:.2f} ms), {found['ratio_in_turn']:.2f} times the same in turn "
+            f"({1e3 * found['convolutions_in_turn']:.2f} ms)",
+            f"beyond them alone: {beyond}",
             f"{found['operations'] / 1e9:.2f} GFLOP at the rate of the fastest convolution, "
-            f"{found['fastest'] / 1e9:.0f} GFLOP/s, take {1e3 * floor:.2f} ms, {floor / whole:.0%} of the iteration"
-        )
+            f"{found['fastest'] / 1e9:.0f} GFLOP/s, take {1e3 * floor:.2f} ms, {floor / whole:.0%} of the iteration",
+        ]
     return "\n".join(lines)
 
 
 def _memory_text(found: Mapping[str, Any]) -> str:
-    size = {key: f"{found[key] / 2**20:,.1f} MiB" for key in ("arena", "largest_alive", "tensors_written", "buffers")}
+    arena = found["arena"]
+
+    def beside(key: str) -> str:
+        return f"{found[key] / 2**20:,.1f} MiB ({arena / found[key] - 1:+.1%})"
+
     return (
-        f"{found['model']}, batch {found['batch_size']}: arena {size['arena']}; largest sum alive at one step "
-        f"{size['largest_alive']} ({found['arena'] / found['largest_alive'] - 1:+.1%}); all tensors written, forward "
-        f"and gradient, {size['tensors_written']} ({found['arena'] / found['tensors_written'] - 1:+.1%}); kernels' own "
-        f"buffers {size['buffers']}"
+        f"{found['model']}, batch {found['batch_size']}: arena {arena / 2**20:,.1f} MiB; all activations "
+        f"{beside('activations')}; largest sum alive at one step {beside('largest_alive')}; all tensors written, "
+        f"forward and gradient, {beside('tensors_written')}; kernels' own buffers {found['buffers'] / 2**20:,.1f} MiB"
     )
 
 

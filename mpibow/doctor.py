@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from mpibow.comm.binding import allowed_cores, machine_cores
 from mpibow.comm.communicator import Communicator, Single
@@ -22,6 +22,9 @@ from mpibow.comm.launch import find_launcher, guarded, open_communicator
 from mpibow.comm.mpi import Mpi, load, short
 from mpibow.errors import CommunicationError, MpibowError
 from mpibow.findings import Facts, check_all, exit_code, in_bytes, in_ranks
+
+if TYPE_CHECKING:
+    from mpibow.config import Config
 
 OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x", "cupy", "nvidia-dali-cuda130", "nvidia-dali-cuda120", "torch")
 
@@ -37,7 +40,8 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
             library = short(load().Get_library_version())
         except CommunicationError as error:
             remedy = remedy or str(error)
-    learners, auto, out, problem = _configured(comm, options)
+    config, learners, problem = _configured(comm, options)
+    out = "runs" if config is None else config.out
     memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     shm_size, _, shm_free = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else (0, 0, 0)
     required = _required()
@@ -58,7 +62,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
         allowed=allowed_cores(),
         machine=machine_cores(),
         learners=learners,
-        auto=auto,
+        auto=config is not None and config.learners == "auto",
         memlock=None if memlock == resource.RLIM_INFINITY else memlock,
         fabric=any(Path("/sys/class/infiniband").glob("*")),
         shm_size=shm_size,
@@ -68,7 +72,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
         config=options.config or "",
         problem=problem,
         gpus=_gpus(),
-        **_kernels(options.library),
+        **_kernels(config, options.library),
     )
 
 
@@ -156,41 +160,41 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[int | None, bool, str, str]:
-    """This rank's learners to begin with, whether more are looked for, where its runs are written, what is refused."""
+def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[Config | None, int | None, str]:
+    """The settings, this rank's learners to begin with, and what is refused of them or of the data that they name."""
     overrides = list(options.overrides)
     if options.learners is not None:
         overrides.append(f"learners={options.learners}")
-    learners, auto, out, problem = options.learners, False, "runs", ""
+    config, learners, problem = None, options.learners, ""
     for rank in range(min(comm.size, 2)):  # rank 0 first: it converts data that the others read
         comm.barrier()
         if rank != min(comm.rank, 1):
             continue
         try:
-            learners, auto, out = _load(comm, options.config, overrides)
+            from mpibow.config import load, load_mapping
+            from mpibow.job import BUILT_IN, open_job
+            from mpibow.origin import learner_counts
+
+            path = options.config
+            config = load_mapping(BUILT_IN, overrides) if path is None else load(path, overrides)
+            learners = learner_counts(config.learners, comm.size)[comm.rank]
+            if path is not None:
+                open_job(config).training_plan()
         except (MpibowError, ImportError) as error:  # a package that is missing is found below, too
             problem = str(error)
-    return learners, auto, out, problem
+    return config, learners, problem
 
 
-def _load(comm: Communicator, path: str | None, overrides: list[str]) -> tuple[int, bool, str]:
-    from mpibow.config import load, load_mapping
-    from mpibow.job import BUILT_IN, open_job
-    from mpibow.origin import learner_counts
-
-    config = load_mapping(BUILT_IN, overrides) if path is None else load(path, overrides)
-    counts = learner_counts(config.learners, comm.size)
-    if path is not None:
-        open_job(config).training_plan()
-    return counts[comm.rank], config.learners == "auto", config.out
-
-
-def _kernels(library: str | None) -> dict[str, str]:
-    """What would compute, and what is wrong with the library that was asked for or with the one that was found."""
+def _kernels(config: Config | None, tried: str | None) -> dict[str, str]:
+    """What would compute on the host by the settings, and what is wrong with that; `tried` is a library to look at."""
+    device, precision, library = "auto", "float32", tried
+    if config is not None and tried is None:
+        device = "auto" if config.device == "cuda" else config.device
+        precision, library = "float64" if config.precision == "float64" else "float32", config.onednn.library
     try:
         from mpibow.kernels import choose
 
-        kernels, hint = choose("auto", "float32", library)
+        kernels, hint = choose(device, precision, library)
     except (MpibowError, ImportError) as error:
         return {"kernels": "none", "library": str(error)}
     return {"kernels": kernels.about, "slow": hint}

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from mpibow.comm.binding import allowed_cores
 from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import run_ranks
+from mpibow.comm.launch import run_ranks, say
 from mpibow.config import Config, load_mapping
 from mpibow.config.document import parse
 from mpibow.config.schema import Device
@@ -86,7 +86,9 @@ def evaluate(
         top_k=top_k,
     )
     graph = build(batch_size or config.evaluate.batch_size)
-    kernels = _kernels(config, device, comm, find)
+    kernels, told = _kernels(config, device, comm, find)
+    if told and comm.rank == 0:
+        say(told)
     layout, gpu = choose_layout(graph, kernels, training=False), kernels.gpu
     plan = compile_plan(graph, layout, kernels, kernels.dtype(config.precision), training=False)
     centre, statistics = read_centre(folder, plan)
@@ -114,11 +116,11 @@ def on_host(config: Config) -> Config:
     return replace(config, device="auto" if config.device == "cuda" else config.device, precision=precision)
 
 
-def _kernels(config: Config, device: Device | None, comm: Communicator, find: FindGpu) -> KernelSet:
-    """Of `device`, None being the run's own, on the host. Collective."""
+def _kernels(config: Config, device: Device | None, comm: Communicator, find: FindGpu) -> tuple[KernelSet, str]:
+    """Of `device`, None being the run's own, on the host; and what is to be said of them. Collective."""
     asked = replace(config, device=device or config.device)
-    opened, _ = open_kernels(asked, comm, find) if device == "cuda" else (None, "")
-    return opened or kernels_of(on_host(asked))[0]
+    opened, note = open_kernels(asked, comm, find) if device == "cuda" else (None, "")
+    return kernels_of(on_host(asked)) if opened is None else (opened, note)
 
 
 def _samples(data: str, folder: Path, expected: dict[str, Any]) -> Dataset:

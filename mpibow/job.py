@@ -139,12 +139,13 @@ def kernels_of(config: Config) -> tuple[KernelSet, str]:
 def on_device(job: Job, comm: Communicator, find: FindGpu = find_gpu) -> tuple[Job, str]:
     """The job with this rank's GPU opened where `device` wants one, and what is to be said. Collective.
 
-    auto takes GPUs where every rank opens one. Raises DeviceError where cuda is asked for by name and cannot be.
+    auto takes GPUs where every rank opens one; else the host computes, and what would make it faster is said. Raises
+    DeviceError where cuda is asked for by name and cannot be.
     """
     if job.opened is not None:
         return job, ""
     opened, note = open_kernels(job.config, comm, find)
-    return (job if opened is None else replace(job, opened=opened)), note
+    return (job, kernels_of(job.config)[1]) if opened is None else (replace(job, opened=opened), note)
 
 
 def open_kernels(config: Config, comm: Communicator, find: FindGpu = find_gpu) -> tuple[KernelSet | None, str]:

@@ -40,7 +40,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
 from mpibow.graph.wide import MARK
-from mpibow.job import Job, kernels_of, on_device
+from mpibow.job import Job, on_device
 from mpibow.kernels.cuda.fused import fused_plan, without_form
 from mpibow.learn.learner import bind_learners
 from mpibow.learn.on_device import DeviceLearner, FusedLearners, Inputs, last_events
@@ -185,7 +185,6 @@ class Opened:
             job.title,
             [
                 note,
-                kernels_of(self.config)[1] if job.opened is None else "",
                 *([] if self.gpu else core_warnings(comm, counts)),
                 *origin.notes,
                 self._restarted,

@@ -14,7 +14,7 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import run_ranks
+from mpibow.comm.launch import run_ranks, say
 from mpibow.config import describe, dump, load, load_mapping
 from mpibow.data.readers import Choice, choose, find_facts, held, prefetch
 from mpibow.data.timeline import Counts
@@ -132,11 +132,13 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
 
     job = open_job(config, on_rank_0(lambda function: function(comm), comm.rank, look))
     if arguments.check:
-        job, _ = on_device(job, comm)
+        job, told = on_device(job, comm)
         gpu = job.kernels.gpu
         own = free_memory(comm.local_size) if gpu is None else gpu.free(comm)
         free, facts = comm.share(own), comm.share(find_facts(comm.local_size, None if gpu is None else own))
         if comm.rank == 0:
+            if told:
+                say(told)
             assert job.config.data is not None
             print(describe_job(job, counts, free, choose(job.config.data.pipeline, job.train, facts)))
         return 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from mpibow.bench import _memory_text, _profile_text
 from mpibow.kernels import choose
 from tests.launching import mpirun, needs_mpi
 
@@ -61,8 +62,40 @@ def test_memory(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert found["largest_alive"] <= found["arena"] <= 1.05 * found["largest_alive"]
     assert found["weights"] == 4 * 1_111_952  # with its padding
-    text = bench("memory", "lenet", "--batch-size", "16", cwd=tmp_path).stdout
-    assert text.startswith("lenet, batch 16: arena ")
+    text = bench("memory", "lenet", "--batch-size", "16", "device=numpy", cwd=tmp_path).stdout
+    assert text == _memory_text(found) + "\n"
+
+
+def test_the_figures_of_memory(tmp_path: Path) -> None:
+    """By hand: float32 of a batch of 4 through 784, 256 and 10; what is alive is counted in whole cache lines."""
+    done = bench("memory", "mlp", "--batch-size", "4", "--json", "device=numpy", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    pixels, hidden, logits, samples = 4 * 4 * 784, 4 * 4 * 256, 4 * 4 * 10, 4 * 4
+    activations = pixels + 2 * hidden + logits + 2 * samples  # the loss, and whether it is a hit
+    gradients = 2 * hidden + logits
+    shown = 192 + 2 * 64  # logits, loss and hits, until the end
+    mask, loss, accuracy = 4 * 256, logits + 5 * samples, 2 * samples  # what kernels save, and their scratch
+    alive = pixels + hidden + 2 * hidden + mask + shown  # as relu goes back: its output, and both gradients
+    figures = ("arena", "activations", "largest_alive", "tensors_written", "buffers")
+    assert [found[key] for key in figures] == [
+        alive,
+        activations,
+        alive,
+        activations + gradients,
+        mask + loss + accuracy,
+    ]
+
+
+def test_the_text_of_memory() -> None:
+    found = {
+        "model": "resnet50", "batch_size": 32, "arena": 3 * 2**29, "activations": 2**31, "largest_alive": 1.5e9,
+        "tensors_written": 2**32, "buffers": 2**20,
+    }  # fmt: skip
+    assert _memory_text(found) == (
+        "resnet50, batch 32: arena 1,536.0 MiB; all activations 2,048.0 MiB (-25.0%); largest sum alive at one step "
+        "1,430.5 MiB (+7.4%); all tensors written, forward and gradient, 4,096.0 MiB (-62.5%); kernels' own buffers "
+        "1.0 MiB"
+    )
 
 
 @pytest.mark.skipif(FASTEST != "onednn", reason="NumPy's convolutions keep their columns")
@@ -77,14 +110,48 @@ def test_profile(tmp_path: Path) -> None:
     done = bench(*arguments, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    convolutions = sum(part["seconds"] for kind, part in found["parts"].items() if kind.endswith(" conv"))
-    assert found["convolutions"] == pytest.approx(convolutions)
+    in_turn = sum(part["seconds"] for kind, part in found["parts"].items() if kind.endswith(" conv"))
+    assert found["convolutions_in_turn"] == pytest.approx(in_turn)
     assert found["parts"]["forward conv"]["count"] == found["parts"]["backward conv"]["count"] == 2
     assert found["plan"] == pytest.approx(sum(part["seconds"] for part in found["parts"].values()))
-    assert found["ratio"] == pytest.approx(found["iteration"] / convolutions)
-    text = bench(*arguments, cwd=tmp_path).stdout
-    assert "ms an iteration, of which" in text
-    assert "times its convolutions" in text
+    assert found["ratio_in_turn"] == pytest.approx(found["iteration"] / in_turn)
+    assert found["convolutions_alone"] > 0
+    assert found["ratio_alone"] == pytest.approx(found["iteration"] / found["convolutions_alone"])
+    assert sum(found["beyond"].values()) == pytest.approx(found["iteration"] - found["convolutions_alone"])
+    assert found["beyond"]["all other operators"] == pytest.approx(found["plan"] - in_turn)
+    assert found["beyond"]["update, averaging, data, loop"] == pytest.approx(found["iteration"] - found["plan"])
+
+
+def test_profile_without_convolutions(tmp_path: Path) -> None:
+    done = bench("profile", "logistic", "--batch-size", "4", "--seconds", "0.1", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["convolutions_alone"], found["ratio_alone"], found["ratio_in_turn"]) == (0, None, None)
+
+
+PROFILE = {  # as `profile` has it, in numbers that a hand can check
+    "model": "resnet32", "batch_size": 4, "iteration": 0.0125, "plan": 0.0115, "operations": 1.6e9, "fastest": 2e11,
+    "convolutions_in_turn": 0.0105, "convolutions_alone": 0.01, "ratio_in_turn": 0.0125 / 0.0105, "ratio_alone": 1.25,
+    "beyond": {
+        "convolutions in turn, whose data are not all in the caches": 0.0005, "all other operators": 0.001,
+        "update, averaging, data, loop": 0.001,
+    },
+    "parts": {"sum": {"count": 15, "seconds": 0.001}, "forward conv": {"count": 31, "seconds": 0.0105}},
+}  # fmt: skip
+
+
+def test_the_text_of_a_profile() -> None:
+    assert _profile_text(PROFILE).splitlines() == [
+        "resnet32, batch 4, 1 learner: 12.50 ms an iteration, of which",
+        "  forward conv                       31    10.500 ms  84.0%",
+        "  sum                                15     1.000 ms   8.0%",
+        "  update, averaging, data, loop             1.000 ms   8.0%",
+        "the iteration takes 1.25 times its convolutions measured alone, each repeated by itself (10.00 ms), 1.19 "
+        "times the same in turn (10.50 ms)",
+        "beyond them alone: 0.50 ms convolutions in turn, whose data are not all in the caches, 1.00 ms all other "
+        "operators, 1.00 ms update, averaging, data, loop",
+        "1.60 GFLOP at the rate of the fastest convolution, 200 GFLOP/s, take 8.00 ms, 64% of the iteration",
+    ]
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
-from mpibow.doctor import _free, _required, describe, table
+from mpibow import kernels
+from mpibow.doctor import _free, _kernels, _required, describe, table
 from mpibow.findings import GIGABYTE, MEGABYTE, Facts, Finding, check_all, exit_code, in_bytes, in_ranks
 from tests.launching import RANKS, mpirun, needs_mpi, run
+from tests.run.processes import write_run
+
+try:
+    from mpibow.kernels.onednn import library
+except ImportError:
+    library = None
+needs_library = pytest.mark.skipif(
+    library is None or library.find_library() is None, reason="no libdnnl found: pip install 'mpibow[cpu]'"
+)
 
 HEALTHY = Facts(packages={"numpy": "2.1.0"}, required={"numpy": "2.0"}, allowed=8, machine=16, learners=4)
 PAIR = replace(HEALTHY, size=2, local_size=2, launcher="Open MPI's mpirun")
@@ -116,6 +128,8 @@ FABRIC = {"fabric": True, "memlock": 64 * 1024}
             "disk",
             "out: runs has 500.0 MB free: choose another with out=DIR",
         ),
+        (replace(HEALTHY, slow="computing with NumPy"), "warning", "kernels", "computing with NumPy"),
+        (replace(HEALTHY, library="lib.so is oneDNN 2.7"), "error", "kernels", "lib.so is oneDNN 2.7"),
         (replace(HEALTHY, config="a.yaml", problem="lr: must be above 0"), "error", "config", "lr: must be above 0"),
     ],
 )
@@ -227,6 +241,89 @@ def test_a_config_that_training_refuses(tmp_path):
     done = doctor("run.yaml", "batch_size=4", cwd=tmp_path)
     assert done.returncode == 1
     assert "error    config    nowhere/train" in done.stdout
+
+
+# Commands one after the other in one process: a start of Python for each would take most of the time.
+MANY = """
+import contextlib, io, json, sys
+from mpibow.doctor import main
+
+ends = []
+for arguments in json.loads(sys.argv[1]):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        try:
+            main(arguments)
+        except SystemExit as end:
+            ends.append([end.code, out.getvalue()])
+print(json.dumps(ends))
+"""
+
+
+def kernels_of(*commands: list[str], cwd: Path) -> list[tuple[str, str, int]]:
+    """What a doctor's table and its findings say of kernels, and its exit code, by command."""
+    done = run([sys.executable, "-c", MANY, json.dumps(commands)], cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    found = []
+    for code, out in json.loads(done.stdout):
+        row = next(line for line in out.splitlines() if line.startswith("  kernels "))
+        finding = next(line for line in out.splitlines() if line[9:19] == "kernels   ")
+        found.append((row.split(maxsplit=1)[1], f"{finding[:9].strip()} {finding[19:]}", code))
+    return found
+
+
+NOWHERE = "/nowhere/libdnnl.so"
+REFUSED = (
+    f"onednn.library: {NOWHERE} cannot be loaded: {NOWHERE}: cannot open shared object file: No such file or directory"
+)
+
+
+@needs_library
+def test_a_library_that_is_tried(tmp_path):
+    """Whatever the config says: it is looked at before it is set there."""
+    write_run(tmp_path, device="numpy")
+    (tmp_path / "mine.so").symlink_to(library.find_library())
+    found = library.load(library.find_library())
+    about = f"oneDNN {found.version}, {found.isa}"
+    good, bad = ["--library", "./mine.so", "learners=1"], ["--library", NOWHERE, "learners=1"]
+    assert (
+        kernels_of(good, bad, ["run.yaml", *good], ["run.yaml", *bad], cwd=tmp_path)
+        == [
+            (about, f"ok {about}", 0),
+            ("none", f"error {REFUSED}", 1),
+        ]
+        * 2
+    )
+
+
+@needs_library
+def test_the_kernels_are_those_of_the_config(tmp_path):
+    write_run(tmp_path, learners=1)
+    (tmp_path / "wrong.yaml").write_text("batch_size: 0\n")
+    expected = {
+        ("run.yaml", "device=numpy"): ("NumPy", "ok NumPy", 0),
+        ("run.yaml", "precision=float64"): ("NumPy", "ok NumPy", 0),
+        ("run.yaml", f"onednn.library={NOWHERE}"): ("none", f"error {REFUSED}", 1),
+        ("run.yaml", "device=numpy", f"onednn.library={NOWHERE}"): ("NumPy", "ok NumPy", 0),  # which nobody opens
+        ("device=numpy", "learners=1"): ("NumPy", "ok NumPy", 0),  # without a file
+        ("wrong.yaml", "--library", NOWHERE): ("none", f"error {REFUSED}", 1),
+    }
+    assert dict(zip(expected, kernels_of(*map(list, expected), cwd=tmp_path), strict=True)) == expected
+
+
+@needs_library
+def test_no_library(monkeypatch):
+    monkeypatch.setattr(library, "find_library", lambda: None)
+    kernels.onednn_set.cache_clear()
+    try:
+        found = _kernels(None, None)
+    finally:
+        kernels.onednn_set.cache_clear()
+    assert found == {
+        "kernels": "NumPy",
+        "slow": "computing with NumPy, which is slow: no libdnnl found: pip install 'mpibow[cpu]', or say where one "
+        "is: onednn.library=PATH",
+    }
 
 
 def test_learners_auto(tmp_path):

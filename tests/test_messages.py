@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,12 @@ REFUSED = {
         "name=../up", 2, "name: must be a text of letters, digits, . _ - that starts with none of . -, got '../up'",
     ),
 }  # fmt: skip
+if find_spec("numba"):  # without it, it is numba that is asked for
+    REFUSED["no library"] = (
+        "onednn.library=/nowhere/libdnnl.so", 7,
+        "onednn.library: /nowhere/libdnnl.so cannot be loaded: /nowhere/libdnnl.so: cannot open shared object file: "
+        "No such file or directory",
+    )  # fmt: skip
 
 
 UNREADABLE = (

@@ -1,4 +1,4 @@
-"""Logistic regression."""
+"""Logistic regression (Cox, Journal of the Royal Statistical Society B 20(2), 1958)."""
 
 from mpibow.graph.graph import Tensor
 from mpibow.ops import Constant, dense, flatten

@@ -1,4 +1,4 @@
-"""Multi-layer perceptron."""
+"""Multi-layer perceptron (Rumelhart, Hinton and Williams, Nature 323, 1986)."""
 
 from mpibow.graph.graph import Tensor
 from mpibow.ops import dense, flatten, relu

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tests.test_bench import PROFILE
+
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -79,6 +81,25 @@ def test_the_targets(cpu: ModuleType) -> None:
     for net in cpu.NETS.values():
         assert set(net.any) <= set(net.same)  # a target for a batch that is measured
         assert not {batch for batch, target in net.same.items() if target} - set(net.search)
+
+
+def test_the_floor_is_its_convolutions_measured_alone(cpu: ModuleType) -> None:
+    """In turn they would meet the target that they miss alone."""
+    text = cpu.floor_text("resnet32", 4, 1.4, {**PROFILE, "iteration": 0.0141, "ratio_alone": 1.41})
+    first, *rows = text.splitlines()
+    assert first == (
+        "resnet32, batch 4, one learner: 14.10 ms an iteration, 1.41 times its convolutions measured alone, each step "
+        "repeated by itself, 10.00 ms (at most 1.40: missed); 1.19 times the same steps in turn, 10.50 ms. Beyond them "
+        "alone: 0.50 ms convolutions in turn, whose data are not all in the caches, 1.00 ms all other operators, "
+        "1.00 ms update, averaging, data, loop. Its 1.60 GFLOP at the rate of the fastest convolution, 200 GFLOP/s a "
+        "core, would take 8.00 ms: 500 images/s a learner are the limit. In turn:"
+    )
+    assert rows[3:] == [
+        "| forward conv | 31 | 10.50 |",
+        "| sum | 15 | 1.00 |",
+        "| other operators |  | 0.00 |",
+        "| update, averaging, data, loop |  | 2.60 |",
+    ]
 
 
 def test_nets_of_another_size_are_refused(cpu: ModuleType) -> None:

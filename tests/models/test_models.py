@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from functools import partial
 
 import numpy as np
@@ -81,6 +83,12 @@ def test_number_of_running_statistics() -> None:
 def test_every_model_is_counted_and_measured() -> None:
     assert set(COUNTS) == set(SHAPES) == set(MODELS)
     assert {name: (classes, shape) for name, (shape, classes, _) in COUNTS.items()} == SHAPES
+
+
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"convnet"}))  # which is nobody's
+def test_a_model_cites_its_paper(name: str) -> None:
+    said = inspect.getdoc(inspect.getmodule(inspect.unwrap(MODELS[name])))
+    assert re.search(r"arXiv:\d{4}\.\d{4,5}|, (19|20)\d\d\)", said or ""), said
 
 
 @pytest.mark.parametrize("name", SMALL)

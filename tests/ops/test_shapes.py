@@ -10,6 +10,7 @@ import pytest
 from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Graph, Tensor
+from mpibow.ops.wide import View, WideDropout
 
 
 def image(graph: Graph) -> Tensor:
@@ -285,6 +286,30 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
         lambda g, x: ops.matrix_factorisation(label(g), label(g), g.input("rating", (1,)), users=3, items=3, factors=2),
         "matrix_factorisation1 (matrix_factorisation of label (2,), label (2,), rating (1,)): "
         "users, items and ratings must be (batch,)",
+    ),
+    "batch norm of a vector": (
+        lambda g, x: ops.batch_norm(label(g)),
+        "batch_norm1 (batch_norm of label (2,)): input must be (batch, channels, ...)",
+    ),
+    "batch norm that may divide by zero": (
+        lambda g, x: ops.batch_norm(x, epsilon=0.0),
+        "batch_norm of image: epsilon must be above 0 and momentum in (0, 1], got 0.0 and 0.1",
+    ),
+    "batch norm that never learns its statistics": (
+        lambda g, x: ops.batch_norm(x, momentum=0.0),
+        "batch_norm of image: epsilon must be above 0 and momentum in (0, 1], got 1e-05 and 0.0",
+    ),
+    "batch norm that overshoots": (
+        lambda g, x: ops.batch_norm(x, momentum=1.5),
+        "batch_norm of image: epsilon must be above 0 and momentum in (0, 1], got 1e-05 and 1.5",
+    ),
+    "a view of more than there is": (
+        lambda g, x: g.add(View((2, 4)), vector(g)),
+        "view1 (view of x2 (2, 3)): (2, 4) must have as many elements as the input",
+    ),
+    "dropout of two replicas with one's counters": (
+        lambda g, x: g.add(WideDropout(0.5, replicas=2), x, g.input("counter", (2, 4), "uint32")),
+        f"wide_dropout1 (wide_dropout of {IMAGE}, counter (2, 4)): the counters must be (batch, 8)",
     ),
     "no factors": (
         lambda g, x: ops.matrix_factorisation(label(g), label(g), label(g), users=3, items=3, factors=0),

@@ -1,0 +1,106 @@
+"""Where a learner's pass goes on the host: each step of its plan timed in turn, and its convolutions alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from mpibow.data.dataset import read_into
+from mpibow.graph.kernel import Run, Shapes, one_by_one
+from mpibow.graph.layout import initial_weights
+from mpibow.graph.plan import compile_plan
+from mpibow.graph.steps import Step
+from mpibow.job import Job
+
+REPEATS = 4  # of a step by itself between two looks at the clock: few, as a pause in one of them spoils all
+
+
+def profile(job: Job, seconds: float) -> dict[str, Any]:
+    """Seconds of a learner's forward and backward pass: all steps in turn, by kind; its convolutions alone, too.
+
+    `seconds` are for each of the two. In turn a step finds in the caches what the steps before it left there; alone it
+    finds its own data, as far as they fit. A convolution is oneDNN's or Winograd's step, without reorders of weights.
+    """
+    apart = replace(job.kernels, join=one_by_one)
+    graph = job.build(job.config.batch_size, True)
+    plan = compile_plan(graph, job.layout, apart, job.precision, training=True)
+    weights = initial_weights(job.layout, job.config.seed, job.precision)
+    bound = plan.bind(weights, np.zeros_like(weights))
+    read_into(job.train, np.arange(job.config.batch_size) % job.train.count, bound.inputs)
+    bound.run()
+    steps = plan.program.steps
+    operations = [_operations(step, plan.shapes[step.node.name]) for step in steps]
+    convolutions = [i for i, step in enumerate(steps) if operations[i] and step.node.op.kind.startswith("conv")]
+    turns = timed_in_turn(bound.runs, seconds)
+    alone = timed_alone(bound.runs, convolutions, job.kernels.join, seconds) if convolutions else {}
+    parts: dict[str, list[float]] = {}
+    for step, turn in zip(steps, turns, strict=True):
+        kind = step.node.op.kind
+        parts.setdefault(kind if step.kind in ("sum", "reorder") else f"{step.kind} {kind}", []).append(turn)
+    return {
+        "plan": sum(turns),
+        "convolutions_in_turn": sum(turns[i] for i in convolutions),
+        "convolutions_alone": sum(alone.values()),
+        "operations": sum(operations),
+        "fastest": max((operations[i] / took for i, took in alone.items()), default=0.0),
+        "parts": {kind: {"count": len(times), "seconds": sum(times)} for kind, times in parts.items()},
+    }
+
+
+def timed_in_turn(runs: Sequence[Run], seconds: float) -> list[float]:
+    """Seconds of each of `runs`, one after the other: medians of as many rounds as `seconds` allow."""
+
+    def once() -> list[float]:
+        stamps = [perf_counter()]
+        for run in runs:
+            run()
+            stamps.append(perf_counter())
+        return np.diff(stamps).tolist()
+
+    return _medians(once, seconds)
+
+
+def timed_alone(
+    runs: Sequence[Run], which: Sequence[int], join: Callable[[Sequence[Run]], Sequence[Run]], seconds: float
+) -> Mapping[int, float]:
+    """Seconds of each of those runs of a plan repeated by itself, by its number: medians as in `timed_in_turn`.
+
+    It is repeated where its turn is, after running once: what it reads is then what it should be, not what lies in the
+    arena at another time, and to write the same again harms nobody. `join` saves the calls between the repeats.
+    """
+    repeated = {i: join([runs[i]] * REPEATS) for i in which}
+
+    def once() -> list[float]:
+        times = []
+        for i, run in enumerate(runs):
+            run()
+            if i in repeated:
+                begin = perf_counter()
+                for call in repeated[i]:
+                    call()
+                times.append((perf_counter() - begin) / REPEATS)
+        return times
+
+    return dict(zip(sorted(which), _medians(once, seconds), strict=True))
+
+
+def _medians(once: Callable[[], list[float]], seconds: float) -> list[float]:
+    begin, rounds = perf_counter(), [once()]
+    while perf_counter() - begin < seconds:
+        rounds.append(once())
+    medians: list[float] = np.median(np.array(rounds), axis=0).tolist()
+    return medians
+
+
+def _operations(step: Step, shapes: Shapes) -> float:
+    """Multiplications and additions of a convolution's or dense layer's step, without its bias."""
+    weight = step.node.weights.get("weight")
+    if weight is None or len(weight.shape) < 2 or step.kind == "reorder":
+        return 0.0
+    once = 2.0 * math.prod(shapes.y) * math.prod(weight.shape[1:])
+    return once * (1 + len(step.wanted)) if step.kind == "backward" else once

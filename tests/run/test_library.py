@@ -1,0 +1,86 @@
+"""Which library a run computes with, and what its user is told, once, where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mpibow import bench, evaluate, kernels, train
+from tests.run.processes import write_run
+
+pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+from mpibow.kernels.onednn import library
+
+FOUND = library.find_library()
+HINT = (
+    "computing with NumPy, which is slow: no libdnnl found: pip install 'mpibow[cpu]', or say where one is: "
+    "onednn.library=PATH"
+)
+
+
+@pytest.fixture(autouse=True)
+def without_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """None is found; one may still be named."""
+    monkeypatch.setattr(library, "find_library", lambda: None)
+    kernels.onednn_set.cache_clear()
+    yield
+    kernels.onednn_set.cache_clear()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_run(tmp_path, stop={"iterations": 3}, checkpoint={"every": "1 iterations"})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def well(main: Callable[[list[str]], None], *arguments: str) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    assert end.value.code == 0
+
+
+def test_a_run_says_what_to_install(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    well(train.main, "run.yaml")
+    assert capsys.readouterr().err.splitlines().count(HINT) == 1
+    assert (folder / "runs/run/log.txt").read_text().count(HINT) == 1
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_check_and_an_evaluation_say_it(capsys: pytest.CaptureFixture[str]) -> None:
+    well(train.main, "run.yaml", "--check")
+    assert capsys.readouterr().err == f"{HINT}\n"
+    well(train.main, "run.yaml")
+    capsys.readouterr()
+    well(evaluate.main, "runs/run", "data/test")
+    assert capsys.readouterr().err == f"{HINT}\n"
+    well(evaluate.main, "runs/run", "data/test", "--device", "numpy")  # as was asked for
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("command", ["memory", "train", "profile"])
+def test_a_benchmark_says_it(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    more = [] if command == "memory" else ["--seconds", "0.05"]
+    well(bench.main, command, "logistic", "--batch-size", "2", *more)
+    assert capsys.readouterr().err.splitlines().count(HINT) == 1
+
+
+@pytest.mark.usefixtures("folder")
+def test_numpy_by_name_is_not_commented(capsys: pytest.CaptureFixture[str]) -> None:
+    well(train.main, "run.yaml", "device=numpy")
+    assert "computing with NumPy" not in capsys.readouterr().err
+
+
+@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+def test_a_library_that_is_named_computes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert FOUND is not None
+    named = folder / "mine.so"  # a name that nobody looks for
+    named.symlink_to(FOUND)
+    well(train.main, "run.yaml", f"onednn.library={named}")
+    said = capsys.readouterr().err
+    made = library.load(str(named))
+    assert f", batch 3, oneDNN {made.version}, {made.isa}; runs/run\n" in said
+    assert "computing with NumPy" not in said

@@ -1,0 +1,81 @@
+"""Where the time of a pass goes, by a clock that only the runs move: in turn, and each alone. Never how fast."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mpibow import conv2d, dense, flatten, profile
+from mpibow.graph.graph import Tensor
+from mpibow.graph.kernel import Run, one_by_one
+from tests.run import tiny
+
+
+class Machine:
+    """Runs that take a second each, and longer where others ran before: then their data are not in the caches."""
+
+    def __init__(self) -> None:
+        self.now, self.ran = 0.0, list[str]()
+
+    def clock(self) -> float:
+        return self.now
+
+    def run(self, name: str, cold: float) -> Run:
+        def call() -> None:
+            self.now += 1.0 if self.ran[-1:] == [name] else cold
+            self.ran.append(name)
+
+        return call
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    monkeypatch.setattr(profile, "perf_counter", made.clock)
+    return made
+
+
+def plan(machine: Machine) -> list[Run]:
+    return [machine.run("a", 3.0), machine.run("b", 8.0), machine.run("c", 5.0), machine.run("d", 2.0)]
+
+
+def test_in_turn_every_step_finds_what_the_others_left(machine: Machine) -> None:
+    assert profile.timed_in_turn(plan(machine), 40.0) == [3.0, 8.0, 5.0, 2.0]
+    assert machine.ran == ["a", "b", "c", "d"] * 3  # 18 seconds a round
+
+
+@pytest.mark.parametrize("join", [one_by_one, lambda runs: [lambda: [run() for run in runs]]])
+def test_alone_a_step_is_repeated_by_itself_where_its_turn_is(machine: Machine, join: Callable[..., list[Run]]) -> None:
+    assert profile.timed_alone(plan(machine), [1, 2], join, 0.0) == {1: 1.0, 2: 1.0}
+    assert [(name, len(list(times))) for name, times in itertools.groupby(machine.ran)] == [
+        ("a", 1), ("b", 1 + profile.REPEATS), ("c", 1 + profile.REPEATS), ("d", 1),
+    ]  # fmt: skip
+
+
+def test_the_figure_is_a_median(machine: Machine) -> None:
+    """One round in three is slow, as when something else runs."""
+    slow = itertools.cycle([1.0, 50.0, 1.0])
+
+    def uneven() -> None:
+        machine.now += next(slow)
+
+    assert profile.timed_in_turn([uneven], 52.0) == [1.0]
+
+
+def net(image: Tensor) -> Tensor:
+    return dense(flatten(conv2d(conv2d(image, 4, 3, padding=1), 5, 3, padding=1)), tiny.CLASSES)
+
+
+def test_convolutions_are_those_measured_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step takes two seconds in turn, and one alone. Products and sums of a batch of 3 images of 6 x 6 by hand."""
+    monkeypatch.setattr(profile, "timed_in_turn", lambda runs, seconds: [2.0] * len(runs))
+    monkeypatch.setattr(profile, "timed_alone", lambda runs, which, join, seconds: dict.fromkeys(which, 1.0))
+    found = profile.profile(tiny.job(tmp_path, net=net, device="numpy", precision="float32"), 0.0)
+    assert (found["convolutions_in_turn"], found["convolutions_alone"]) == (8.0, 4.0)
+    first, second, last = 2 * 3 * 36 * 4 * 9, 2 * 3 * 36 * 5 * 4 * 9, 2 * 3 * 3 * 180
+    assert found["operations"] == 2 * first + 3 * second + 3 * last  # the first layer's input needs no gradient
+    assert found["fastest"] == 2 * second
+    assert found["plan"] == 2.0 * sum(part["count"] for part in found["parts"].values())
