@@ -12,7 +12,7 @@ Learners are proposed by the formula, from the curves t_r, but settled on only w
     history = History.begin(ranks, batch, room)
     decision = decide(history, tuner)                         all ranks go to decision.counts at one iteration
     meter = Meter(decision.span)                              on every rank; then after each iteration
-        meter.add(seconds, whole)                             true: worth asking all ranks for their readings
+        meter.add(own, whole)                                 true: worth asking all ranks for their readings
         enough(readings, decision.span)                       all have them: true: the window closes, else it goes on
     history = history.add(Window.of(decision, readings), tuner)
     history = history.out_of_memory(rank, k)                  instead, where k learners did not fit

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import hypot
 
-from mpibow.tune.history import Counts, Decision, Window, mean
+from mpibow.tune.history import Counts, Decision, Window
+from mpibow.tune.meter import mean
 from mpibow.tune.settings import Tuner
 
 STREAMS, FUSED = "streams", "fused"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import hypot
 from typing import Any
 
-from mpibow.tune.meter import Estimate, Reading
+from mpibow.tune.meter import Estimate, Reading, mean
 from mpibow.tune.settings import Span, Tuner
 
 Counts = tuple[int, ...]  # learners by rank
@@ -72,17 +71,10 @@ class History:
         """With one more window. Where speeds have changed for good all that was measured before is forgotten."""
         windows = (*self.windows, window)
         persist = min(PERSIST + self.looks - 1, LONGEST)
-        recent = windows[-persist:]
-        same = [w for w in windows[:-persist] if w.counts == window.counts]
-        if same and all(w.counts == window.counts for w in recent):
-            changed = _changed(same[:ANCHORS], recent, tuner.drift)
-            if changed:
-                fresh = tuple(replace(w, settled=False) for w in recent[-PERSIST:])
-                return replace(self, windows=fresh, looks=self.looks + 1, why=changed)
-        watched = [i for i, w in enumerate(windows) if w.settled]
-        if len(watched) > ANCHORS + LONGEST:  # the run may last for weeks
-            windows = windows[: watched[ANCHORS]] + windows[watched[ANCHORS] + 1 :]
-        return replace(self, windows=windows)
+        if why := _news(windows, persist, tuner.drift):
+            fresh = tuple(replace(w, settled=False) for w in windows[-PERSIST:])  # as few after every look
+            return replace(self, windows=fresh, looks=self.looks + 1, why=why)
+        return replace(self, windows=_trimmed(windows))
 
     def anew(self, windows: Sequence[Window]) -> History:
         """Settled on what `windows` were measured with; nothing else is known: another execution has other times."""
@@ -109,6 +101,19 @@ def _window(plain: Mapping[str, Any]) -> Window:
     return Window(**{**plain, "counts": tuple(plain["counts"]), "own": own, "whole": Estimate(**plain["whole"])})
 
 
+def _news(windows: Sequence[Window], persist: int, drift: float) -> str:
+    """What has changed for good, '' if nothing has: it shows in the last `persist` windows, all of the same counts.
+
+    They are compared with windows of these counts that lie before them all, and of those with the first ANCHORS: the
+    latest would follow a slow drift.
+    """
+    counts, recent = windows[-1].counts, windows[-persist:]
+    anchors = [w for w in windows[:-persist] if w.counts == counts][:ANCHORS]
+    if not anchors or any(w.counts != counts for w in recent):
+        return ""
+    return _changed(anchors, recent, drift)
+
+
 def _changed(before: Sequence[Window], after: Sequence[Window], drift: float) -> str:
     """What takes another time in all windows of `after` than in those of `before`, '' if nothing does."""
     names = [f"rank {rank}" for rank in range(len(before[0].own))] + ["the whole iteration"]
@@ -122,7 +127,10 @@ def _changed(before: Sequence[Window], after: Sequence[Window], drift: float) ->
     return ""
 
 
-def mean(estimates: Sequence[Estimate]) -> Estimate:
-    """Of independent estimates of the same time."""
-    n = len(estimates)
-    return Estimate(sum(e.seconds / n for e in estimates), hypot(*(e.error / n for e in estimates)))
+def _trimmed(windows: tuple[Window, ...]) -> tuple[Window, ...]:
+    """Without one that later windows are not compared with any more: the run may last for weeks."""
+    watched = [i for i, w in enumerate(windows) if w.settled]
+    if len(watched) <= ANCHORS + LONGEST:
+        return windows
+    middle = watched[ANCHORS]
+    return windows[:middle] + windows[middle + 1 :]

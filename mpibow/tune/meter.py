@@ -28,6 +28,12 @@ class Estimate:
         return self.error / self.seconds
 
 
+def mean(estimates: Sequence[Estimate]) -> Estimate:
+    """Of independent estimates of the same time."""
+    n = len(estimates)
+    return Estimate(sum(e.seconds / n for e in estimates), math.hypot(*(e.error / n for e in estimates)))
+
+
 @dataclass(frozen=True)
 class Reading:
     """What one rank's meter has come to. `own`: this rank's work in an iteration; `whole`: all of the iteration."""

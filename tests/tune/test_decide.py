@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow.tune import Counts, Decision, History, Tuner, decide
-from mpibow.tune.decide import RECHECKS, REPEATS
+from mpibow.tune.decide import REPEATS
+from mpibow.tune.look import RECHECKS
 from tests.tune.windows import decided, history, one_rank, path, walk, window
 
 TUNER = Tuner()
