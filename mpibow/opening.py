@@ -48,6 +48,7 @@ from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.origin import Origin, check_alike, core_warnings, find_origin, first_timeline
 from mpibow.reporter import Reporter, Where
+from mpibow.run.compare import FUSED
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.evaluate import Evaluator
 from mpibow.run.ledger import Ledger
@@ -57,7 +58,7 @@ from mpibow.sync.rules import check_rule, make_rule, most_learners
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.sync.tally import Book, DeviceBook
 from mpibow.trace import Trace
-from mpibow.tune import FUSED, History
+from mpibow.tune import History, as_sum
 
 
 class Opened:
@@ -161,7 +162,7 @@ class Opened:
             self.change_learners(now.counts, now.execution)
             flat.put(self.replicas.statistics, statistics)
             if header is not None:
-                then = " + ".join(map(str, header["counts"]))
+                then = as_sum(header["counts"])
                 self._restarted = f"learners were {then} or the rule was another: averaging restarts from the centre"
         self.evaluator = None
         if job.test is not None and evaluation is not None:
@@ -190,7 +191,7 @@ class Opened:
                 *origin.notes,
                 self._restarted,
                 f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {comm.size} rank(s), "
-                f"learners {'auto, now ' * (self.config.learners == 'auto')}{' + '.join(map(str, counts))}, "
+                f"learners {'auto, now ' * (self.config.learners == 'auto')}{as_sum(counts)}, "
                 f"batch {self.config.batch_size}, {job.kernels.about}; "
                 f"{origin.folder}",
                 described(self._choice, job.train, self._threads),

@@ -10,7 +10,8 @@ import psutil
 
 from mpibow.data.timeline import Counts
 from mpibow.graph.plan import Plan
-from mpibow.tune import Decision, History, Meter, Reading, Trial, Tuner, Window, compare, decide, enough
+from mpibow.run.compare import Trial, compare
+from mpibow.tune import Decision, History, Meter, Reading, Tuner, Window, decide, enough
 
 TAKEN = 0.8  # of the memory that is free
 

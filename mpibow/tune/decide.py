@@ -8,6 +8,7 @@ from math import hypot
 from mpibow.tune.history import Counts, Decision, History
 from mpibow.tune.look import Look, Speed, fits, slowest
 from mpibow.tune.settings import Tuner
+from mpibow.tune.words import as_sum, told
 
 REPEATS = 3  # windows of the same counts in a look
 
@@ -27,15 +28,15 @@ def decide(history: History, tuner: Tuner) -> Decision:
     look = Look.of(windows, limits, tuner)
     if not all(look.curves):  # nothing measured yet, or only what does not fit any more
         counts = tuple(min(k, limit) for k, limit in zip(last, limits, strict=True))
-        return Decision(counts, False, f"starting with learners {_list(counts)}", tuner.looking)
+        return Decision(counts, False, f"starting with learners {as_sum(counts)}", tuner.looking)
 
-    told = _told(history, look.measured)
+    text = _told(history, look.measured)
     if following := _wider(look) or _promised(look) or _doubtful(look):
-        return Decision(following, False, f"{told}; trying {_list(following)}", tuner.looking)
+        return Decision(following, False, f"{text}; trying {as_sum(following)}", tuner.looking)
     full = [
         f"; rank {rank} has memory for {room}" for rank, room in enumerate(history.room) if look.chosen[rank] == room
     ]
-    return Decision(look.chosen, True, f"{told}; settled on {_list(look.chosen)}{''.join(full)}", tuner.watching)
+    return Decision(look.chosen, True, f"{text}; settled on {as_sum(look.chosen)}{''.join(full)}", tuner.watching)
 
 
 def _wider(look: Look) -> Counts | None:
@@ -97,15 +98,7 @@ def _close(look: Look) -> Counts | None:
 
 def _told(history: History, measured: Mapping[Counts, Speed]) -> str:
     """The last window in words, beside the best of the others."""
-    last = history.windows[-1].counts
-    rate = sum(last) / history.windows[-1].whole.seconds
-    text = f"learners {_list(last)}: {history.batch * rate:,.0f} images/s"
-    others = {counts: speed.rate for counts, speed in measured.items() if counts != last}
-    if others:
-        best = max(others, key=lambda counts: others[counts])
-        return f"{text}, {rate / others[best]:.2f} times those of {_list(best)}"
-    return f"{history.why}; {text}" if history.why and not history.windows[-1].settled else text
-
-
-def _list(counts: Counts) -> str:
-    return " + ".join(map(str, counts))
+    last = history.windows[-1]
+    others = {as_sum(counts): history.batch * speed.rate for counts, speed in measured.items() if counts != last.counts}
+    text = told(as_sum(last.counts), history.batch * sum(last.counts) / last.whole.seconds, others)
+    return f"{history.why}; {text}" if history.why and not (others or last.settled) else text
