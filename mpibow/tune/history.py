@@ -34,15 +34,13 @@ class Window:
     counts: Counts
     own: tuple[Estimate, ...]
     whole: Estimate
-    iterations: int
     settled: bool = False
 
     @classmethod
     def of(cls, decision: Decision, readings: Sequence[Reading]) -> Window:
         """From all ranks' readings, by rank, taken at the same iteration. Its whole is the slowest rank's: all wait."""
         whole = max((reading.whole for reading in readings), key=lambda estimate: estimate.seconds)
-        own, iterations = tuple(reading.own for reading in readings), min(reading.iterations for reading in readings)
-        return cls(decision.counts, own, whole, iterations, decision.settled)
+        return cls(decision.counts, tuple(reading.own for reading in readings), whole, decision.settled)
 
     @property
     def rest(self) -> float:
@@ -98,7 +96,7 @@ class History:
 
 def _window(plain: Mapping[str, Any]) -> Window:
     own = tuple(Estimate(**estimate) for estimate in plain["own"])
-    return Window(**{**plain, "counts": tuple(plain["counts"]), "own": own, "whole": Estimate(**plain["whole"])})
+    return Window(tuple(plain["counts"]), own, Estimate(**plain["whole"]), plain["settled"])
 
 
 def _news(windows: Sequence[Window], persist: int, drift: float) -> str:
