@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -90,12 +90,6 @@ class Measured:
         self._history, self._tuner = history, tuner
         self.asks = False
         self._decide()
-
-    @classmethod
-    def resumed(cls, state: Mapping[str, Any], room: Sequence[int], tuner: Tuner) -> Measured:
-        """Goes on from `state`; `room` is this machine's."""
-        history = History.of(state)
-        return cls(History(tuple(room), history.batch, history.windows, history.looks, history.why), tuner)
 
     def measured(self, own: float, whole: float, counts: Counts) -> None:
         if counts == self.decision.counts:  # a change takes a while to come

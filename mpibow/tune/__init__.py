@@ -22,11 +22,11 @@ Learners are proposed by the formula, from the curves t_r, but settled on only w
 from __future__ import annotations
 
 from mpibow.tune.decide import decide
-from mpibow.tune.history import Counts, Decision, History, Window
+from mpibow.tune.history import Cap, Counts, Decision, History, Window
 from mpibow.tune.meter import Meter, Reading, enough
 from mpibow.tune.settings import Span, Tuner
 from mpibow.tune.words import as_sum
 
 __all__ = [
-    "Counts", "Decision", "History", "Meter", "Reading", "Span", "Tuner", "Window", "as_sum", "decide", "enough",
+    "Cap", "Counts", "Decision", "History", "Meter", "Reading", "Span", "Tuner", "Window", "as_sum", "decide", "enough",
 ]  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from math import hypot
 
-from mpibow.tune.history import Counts, Decision, History
+from mpibow.tune.history import Cap, Counts, Decision, History
 from mpibow.tune.look import Look, Speed, fits, slowest
 from mpibow.tune.settings import Tuner
 from mpibow.tune.words import as_sum, told
@@ -21,7 +21,9 @@ def decide(history: History, tuner: Tuner) -> Decision:
     close to tell is measured again. At last the fewest learners whose measured speed is within `threshold` of the best.
     """
     windows = history.windows
-    limits = tuple(tuner.most if room is None else max(1, min(room, tuner.most)) for room in history.room)
+    caps = [Cap(tuner.most, f"tuner.most is {tuner.most}"), *history.caps]
+    most = min(cap.most for cap in caps)
+    limits = tuple(most if room is None else max(1, min(room, most)) for room in history.room)
     last = windows[-1].counts if windows else (1,) * len(limits)
     if windows and windows[-1].settled and fits(last, limits):
         return Decision(last, True, f"{_told(history, {})}; staying", tuner.watching)
@@ -33,10 +35,10 @@ def decide(history: History, tuner: Tuner) -> Decision:
     text = _told(history, look.measured)
     if following := _wider(look) or _promised(look) or _doubtful(look):
         return Decision(following, False, f"{text}; trying {as_sum(following)}", tuner.looking)
-    full = [
-        f"; rank {rank} has memory for {room}" for rank, room in enumerate(history.room) if look.chosen[rank] == room
-    ]
-    return Decision(look.chosen, True, f"{text}; settled on {as_sum(look.chosen)}{''.join(full)}", tuner.watching)
+    chosen = look.chosen
+    full = [f"rank {rank} has memory for {room}" for rank, room in enumerate(history.room) if chosen[rank] == room]
+    full += [cap.why for cap in caps if cap.most == max(chosen)]
+    return Decision(chosen, True, "; ".join([text, f"settled on {as_sum(chosen)}", *full]), tuner.watching)
 
 
 def _wider(look: Look) -> Counts | None:

@@ -49,10 +49,19 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Cap:
+    """No rank may have more than `most` learners, whatever memory there is; `why` ends the log's line."""
+
+    most: int
+    why: str
+
+
+@dataclass(frozen=True)
 class History:
     """The windows of this look, the latest last; `room`: learners that fit a rank's memory, None where any number does.
 
     `looks` counts how often it began to look, the last time because of `why`. `batch` is images of a learner's batch.
+    `caps` are what the run's settings allow beside the tuner's own.
     """
 
     room: tuple[int | None, ...]
@@ -60,6 +69,7 @@ class History:
     windows: tuple[Window, ...] = ()
     looks: int = 1
     why: str = ""
+    caps: tuple[Cap, ...] = ()
 
     @classmethod
     def begin(cls, ranks: int, batch: int, room: Sequence[int | None] | None = None) -> History:
@@ -91,7 +101,8 @@ class History:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> History:
         windows = tuple(_window(window) for window in plain["windows"])
-        return cls(**{**plain, "room": tuple(plain["room"]), "windows": windows})
+        caps = tuple(Cap(**cap) for cap in plain.get("caps", ()))  # older checkpoints lack them
+        return cls(**{**plain, "room": tuple(plain["room"]), "windows": windows, "caps": caps})
 
 
 def _window(plain: Mapping[str, Any]) -> Window:

@@ -6,7 +6,7 @@ import gc
 import json
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -197,8 +197,9 @@ def test_what_has_no_memory_is_not_tried_again() -> None:
     assert tuning.without(1, 2).counts == (2, 1)
     state = json.loads(json.dumps(tuning.state()))
     assert state["room"] == [None, 1]
-    assert Measured.resumed(state, [8, 1], Tuner()).decision == tuning.decision
-    assert Measured.resumed(state, [8, 8], Tuner()).decision.counts == (2, 2)  # of another machine
+    assert Measured(History.of(state), Tuner()).decision == tuning.decision
+    elsewhere = replace(History.of(state), room=(8, 8))
+    assert Measured(elsewhere, Tuner()).decision.counts == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -333,11 +334,15 @@ def test_a_fixed_alpha_limits_the_learners(tmp_path: Path, alpha: float, most: i
     rule = {"name": "sma", "gain": "none", "momentum": 0, "alpha": alpha}
     tiny.replay(auto(tmp_path, 250, rule=rule), before=on(peak(7, SECONDS)))
     assert summary(tmp_path)["learners"] == [most]
+    said = next(reason for _, settled, reason in tuner(tmp_path) if settled)
+    assert said.endswith(f"; settled on {most}; rule.alpha {alpha} is stable with up to {most} learner(s) a rank")
 
 
 def test_what_tuner_most_allows(tmp_path: Path) -> None:
     tiny.replay(auto(tmp_path, 250, tuner={"most": 3}), before=on(peak(7, SECONDS)))
     assert summary(tmp_path)["learners"] == [3]
+    said = "learners 3: 300 images/s, 1.50 times those of 2; settled on 3; tuner.most is 3"
+    assert next(reason for _, settled, reason in tuner(tmp_path) if settled) == said
 
 
 @pytest.mark.parametrize(("allowed", "said"), [

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpibow.tune import Counts, Decision, History, Reading, Span, Tuner, Window
+from mpibow.tune import Cap, Counts, Decision, History, Reading, Span, Tuner, Window
 from mpibow.tune.history import ANCHORS, LONGEST
 from mpibow.tune.meter import Estimate
 from tests.tune.windows import history, window
@@ -133,15 +133,17 @@ def test_what_does_not_fit_is_not_tried_again() -> None:
 
 
 def test_it_survives_json() -> None:
-    found = grown(History.begin(2, 4, [None, 3]), *watched((0.1, 0.1), (0.1, 0.2), (0.1, 0.2), error=0.01))
+    start = replace(History.begin(2, 4, [None, 3]), caps=(Cap(7, "of a rule"),))
+    found = grown(start, *watched((0.1, 0.1), (0.1, 0.2), (0.1, 0.2), error=0.01))
     assert found.looks == 2
     assert History.of(json.loads(json.dumps(found.plain()))) == found
     assert History.of(json.loads(json.dumps(History.begin(1, 4).plain()))) == History.begin(1, 4)
 
 
-def test_older_checkpoints_know_how_many_iterations_a_window_had() -> None:
-    """Which nothing is decided from."""
+def test_what_older_checkpoints_hold() -> None:
+    """A window's iterations, from which nothing was decided, and no caps."""
     found = history(window((2,), [0.1], error=0.01))
     plain = found.plain()
     plain["windows"][0]["iterations"] = 100
+    del plain["caps"]
     assert History.of(plain) == found
