@@ -17,6 +17,8 @@ Learners are proposed by the formula, from the curves t_r, but settled on only w
     history = history.add(Window.of(decision, readings), tuner)
     history = history.out_of_memory(rank, k)                  instead, where k learners did not fit
     decision = decide(history, tuner)                         and so on, also when it is settled
+
+To be read in this order: decide.py, look.py (the formula), history.py (when speeds have changed), meter.py.
 """
 
 from __future__ import annotations

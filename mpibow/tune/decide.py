@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import hypot
 
 from mpibow.tune.history import Cap, Counts, Decision, History
@@ -20,41 +20,36 @@ def decide(history: History, tuner: Tuner) -> Decision:
     where speeds have changed, fewer) learners did not help. Then what the curves promise is tried, and what is too
     close to tell is measured again. At last the fewest learners whose measured speed is within `threshold` of the best.
     """
-    windows = history.windows
-    caps = [Cap(tuner.most, f"tuner.most is {tuner.most}"), *history.caps]
-    most = min(cap.most for cap in caps)
-    limits = tuple(most if room is None else max(1, min(room, most)) for room in history.room)
-    last = windows[-1].counts if windows else (1,) * len(limits)
-    if windows and windows[-1].settled and fits(last, limits):
-        return Decision(last, True, f"{_told(history, {})}; staying", tuner.watching)
-    look = Look.of(windows, limits, tuner)
+    caps = (Cap(tuner.most, f"tuner.most is {tuner.most}"), *history.caps)
+    limits = _limits(history.room, caps)
+    last = history.windows[-1] if history.windows else None
+    if last and last.settled and fits(last.counts, limits):
+        return Decision(last.counts, True, f"{_told(history, {})}; staying", tuner.watching)
+    look = Look.of(history.windows, limits, tuner)
     if not all(look.curves):  # nothing measured yet, or only what does not fit any more
-        counts = tuple(min(k, limit) for k, limit in zip(last, limits, strict=True))
+        counts = tuple(min(last.counts[rank] if last else 1, limit) for rank, limit in enumerate(limits))
         return Decision(counts, False, f"starting with learners {as_sum(counts)}", tuner.looking)
 
-    text = _told(history, look.measured)
+    text, chosen = _told(history, look.measured), look.chosen
     if following := _wider(look) or _promised(look) or _doubtful(look):
         return Decision(following, False, f"{text}; trying {as_sum(following)}", tuner.looking)
-    chosen = look.chosen
-    full = [f"rank {rank} has memory for {room}" for rank, room in enumerate(history.room) if chosen[rank] == room]
-    full += [cap.why for cap in caps if cap.most == max(chosen)]
-    return Decision(chosen, True, "; ".join([text, f"settled on {as_sum(chosen)}", *full]), tuner.watching)
+    reasons = [text, f"settled on {as_sum(chosen)}", *_reached(chosen, history.room, caps)]
+    return Decision(chosen, True, "; ".join(reasons), tuner.watching)
 
 
 def _wider(look: Look) -> Counts | None:
-    """Counts that no rank has had yet, next to those it has had; None where every rank has gone far enough.
+    """For every rank the next number that it has not had yet; None where all have gone far enough.
 
-    Far enough is `patience` + 1 beyond the fewest learners within half the threshold of the best: by all of it, gains
-    that are smaller than the threshold would never add up.
+    Far enough is `patience` + 1 beyond its share of the best so far. Of the best the share is taken by half the
+    threshold, so that small gains add up.
     """
     share, reach = look.fewest(look.tuner.threshold / 2), look.tuner.patience + 1
-    waited_for = slowest(look.curves, share).seconds / (
-        1 + look.tuner.drift
-    )  # nearly: the next may be who all wait for
+    longest = slowest(look.curves, share).seconds
+    nearly = longest / (1 + look.tuner.drift)  # who is nearly as slow may be the one whom all wait for next time
     changed: dict[int, int] = {}
     for rank, (curve, k, limit) in enumerate(zip(look.curves, share, look.limits, strict=True)):
         low, high = min(curve), max(curve)
-        all_wait_for_it = curve[k].seconds >= waited_for
+        all_wait_for_it = curve[k].seconds >= nearly
         if all_wait_for_it and low > max(1, k - reach):  # fewer help nobody where others are waited for
             changed[rank] = low - 1
         elif high < min(limit, k + reach):
@@ -69,7 +64,7 @@ def _promised(look: Look) -> Counts | None:
 
 def _doubtful(look: Look) -> Counts | None:
     """Counts to be measured again before `chosen` is settled on; None where all is clear, or has had its time."""
-    return (_rival(look) or _close(look)) if look.patient else None
+    return (_rival(look) or _close(look)) if look.may_recheck else None
 
 
 def _rival(look: Look) -> Counts | None:
@@ -80,9 +75,8 @@ def _rival(look: Look) -> Counts | None:
 
 
 def _close(look: Look) -> Counts | None:
-    """Of those that two standard errors keep from being good enough or not, and the best, the one known least.
-
-    They have no more learners than `chosen`, and up to REPEATS windows each.
+    """Where two standard errors leave open whether fewer learners than `chosen`, or these, are good enough: the one of
+    them, and of the best that they are held against, that is known least. Each has up to REPEATS windows.
     """
     speeds, best = look.speeds, look.speeds[look.best]
     needed = (1 - look.tuner.threshold) * best.rate
@@ -96,6 +90,18 @@ def _close(look: Look) -> Counts | None:
         return None
     again = [counts for counts in {*close, look.best} if look.tried.count(counts) < REPEATS]
     return max(again, key=lambda counts: (speeds[counts].relative, counts), default=None)
+
+
+def _limits(room: Sequence[int | None], caps: Sequence[Cap]) -> Counts:
+    """The most learners of each rank."""
+    most = min(cap.most for cap in caps)
+    return tuple(most if fitting is None else max(1, min(fitting, most)) for fitting in room)
+
+
+def _reached(counts: Counts, room: Sequence[int | None], caps: Sequence[Cap]) -> list[str]:
+    """Which of the limits keep a rank from more, in words."""
+    full = [f"rank {rank} has memory for {k}" for rank, k in enumerate(counts) if k == room[rank]]
+    return full + [cap.why for cap in caps if cap.most == max(counts)]
 
 
 def _told(history: History, measured: Mapping[Counts, Speed]) -> str:

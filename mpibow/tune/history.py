@@ -18,7 +18,10 @@ LONGEST = 10  # and never more
 
 @dataclass(frozen=True)
 class Decision:
-    """What to run until the next window closes. `reason` is one line for the log, `execution` '' where it stays."""
+    """What to run until the next window closes. `reason` is one line for the log.
+
+    `execution` is for others, who decide how learners run; '' is as they do.
+    """
 
     counts: Counts
     settled: bool

@@ -45,14 +45,14 @@ class Look:
         return cls(tried, limits, curves, measured, tuner)
 
     @cached_property
-    def patient(self) -> bool:
+    def may_recheck(self) -> bool:
         """Whether there is still time for windows in which no rank has a new number of learners."""
         return _rechecks(self.tried) < RECHECKS
 
     @cached_property
     def speeds(self) -> Mapping[Counts, Speed]:
         """What was measured, and what the curves promise as long as there is time to see whether it is true."""
-        promises = _promises(self.curves, self.tuner.precision) if self.patient or not self.measured else {}
+        promises = _promises(self.curves, self.tuner.precision) if self.may_recheck or not self.measured else {}
         return {**promises, **self.measured}  # where both are known, what was measured
 
     @cached_property
