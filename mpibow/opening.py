@@ -48,16 +48,18 @@ from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.origin import Origin, check_alike, core_warnings, find_origin, first_timeline
 from mpibow.reporter import Reporter, Where
+from mpibow.run.compare import FUSED
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.evaluate import Evaluator
 from mpibow.run.ledger import Ledger
 from mpibow.run.state import check_fits, read_centre, restore, timeline_of
 from mpibow.run.tuning import Compared, Given, Measured, Tuning, free_memory, learner_bytes, room_for
-from mpibow.sync.rules import check_rule, make_rule, most_learners
+from mpibow.sync.rules import MOST, check_rule, make_rule, most_learners
+from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.sync.tally import Book, DeviceBook
 from mpibow.trace import Trace
-from mpibow.tune import FUSED, History
+from mpibow.tune import Cap, History, as_sum
 
 
 class Opened:
@@ -127,13 +129,13 @@ class Opened:
         evaluation = None if job.test is None else job.evaluation_plan()
         free = free_memory(comm.local_size) if gpu is None else gpu.free(comm)
         ahead = held(self._choice, job.train, config.batch_size, self._prefetch, gpu is not None)
-        room = room_for(free - ahead.data, learner_bytes(self._plan, evaluation, ahead.learner), config.tuner.most)
+        room = room_for(free - ahead.data, learner_bytes(self._plan, evaluation, ahead.learner), MOST)
         if ahead.locked:
-            room = min(room, room_for(free_memory(comm.local_size), ahead.locked, config.tuner.most))
+            room = min(room, room_for(free_memory(comm.local_size), ahead.locked, MOST))
         self.tuning = self._tuning(comm, room, header if same else None, timeline)
         most = max(change.counts[comm.rank] for change in timeline.changes)
         if gpu is None or config.learners == "auto":  # on the host what nobody touches takes no memory
-            most = max(room, most)
+            most = max(min(room, config.tuner.most), most)
         self.replicas = Replicas(most, self.layout.size, dtype, first, self.layout.factors, flat)
         if gpu is not None:
             gpu.flat.learners(self.replicas.all_gradients)
@@ -161,7 +163,7 @@ class Opened:
             self.change_learners(now.counts, now.execution)
             flat.put(self.replicas.statistics, statistics)
             if header is not None:
-                then = " + ".join(map(str, header["counts"]))
+                then = as_sum(header["counts"])
                 self._restarted = f"learners were {then} or the rule was another: averaging restarts from the centre"
         self.evaluator = None
         if job.test is not None and evaluation is not None:
@@ -189,7 +191,7 @@ class Opened:
                 *origin.notes,
                 self._restarted,
                 f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {comm.size} rank(s), "
-                f"learners {'auto, now ' * (self.config.learners == 'auto')}{' + '.join(map(str, counts))}, "
+                f"learners {'auto, now ' * (self.config.learners == 'auto')}{as_sum(counts)}, "
                 f"batch {self.config.batch_size}, {job.kernels.about}; "
                 f"{origin.folder}",
                 described(self._choice, job.train, self._threads),
@@ -214,15 +216,22 @@ class Opened:
         known = {} if header is None else dict(header["tuning"] or {})
         compared = known.pop("compared", False)
         if config.learners == "auto":
-            rooms = comm.share(min(room, most_learners(config.rule, comm.size)))
-            begun = History.begin(comm.size, config.batch_size, rooms)
-            inner = Measured.resumed(known, rooms, config.tuner) if known else Measured(begun, config.tuner)
+            history = History.of(known) if known else History.begin(comm.size, config.batch_size)
+            history = replace(history, room=tuple(comm.share(room)), caps=self._caps(comm.size))
+            inner = Measured(history, config.tuner)
         given = timeline.counts(max(self.iteration, timeline.changes[0].iteration))
         replayed = isinstance(config.learners, str) and inner is None
         open_to_both = self.gpu and config.execution == "auto" and not (compared or replayed or self._unfused)
         if open_to_both and (inner is not None or max(given) > 1):
             return Compared(inner, given, config.batch_size, self.execution, config.tuner)
         return Given() if inner is None else inner
+
+    def _caps(self, ranks: int) -> tuple[Cap, ...]:
+        """What the rule allows: learners whose averaging settles."""
+        rule, most = self.config.rule, most_learners(self.config.rule, ranks)
+        if not isinstance(rule, Sma) or most == MOST:
+            return ()
+        return (Cap(most, f"rule.alpha {rule.alpha} is stable with up to {most} learner(s) a rank"),)
 
     def _started(self) -> list[Any]:
         """With which learners the run began: a resumed run goes on where this is the same."""

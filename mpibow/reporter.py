@@ -15,7 +15,7 @@ from mpibow.run.events import EventFile, Events, Silent
 from mpibow.run.ledger import Ledger
 from mpibow.run.progress import Line, Progress, Quiet
 from mpibow.summary import Summary, versions
-from mpibow.tune import Decision
+from mpibow.tune import Decision, as_sum
 
 Waits = dict[str, float]  # by name: data_wait, sync_wait, sync_busy
 
@@ -40,7 +40,7 @@ class Where:
         return {"learners": self.learners, **({"execution": self.execution} if self.execution else {})}
 
     def __str__(self) -> str:
-        return f"learners {' + '.join(map(str, self.learners))}"
+        return f"learners {as_sum(self.learners)}"
 
 
 class Reporter:

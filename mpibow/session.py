@@ -25,6 +25,7 @@ from mpibow.learn.schedules import multiplier
 from mpibow.opening import Opened
 from mpibow.origin import core_limits
 from mpibow.run import checkpoint
+from mpibow.run.compare import FUSED
 from mpibow.run.coordinator import Request, decide
 from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import due
@@ -34,7 +35,7 @@ from mpibow.summary import Summary, Trained
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace
-from mpibow.tune import FUSED, Decision
+from mpibow.tune import Decision
 
 HOPELESS = 20  # iterations in a row in which every learner of a rank is reset
 

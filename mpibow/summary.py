@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from mpibow.graph.graph import Array
+from mpibow.tune import as_sum
 
 PACKAGES = ("mpibow", "numpy", "mpi4py", "safetensors")
 
@@ -57,7 +58,7 @@ class Summary:
         return asdict(self)
 
     def __str__(self) -> str:
-        learners = " + ".join(map(str, self.learners))
+        learners = as_sum(self.learners)
         lines = [f"stopped by {self.stopped} after {self.epochs:.2f} epochs ({self.samples:,} samples)"]
         if self.accuracy is not None and self.best_accuracy is not None:
             top = "" if self.top_k_accuracy is None else f", top-{self.top_k} {self.top_k_accuracy:.2%}"

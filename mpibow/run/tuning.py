@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,7 +10,8 @@ import psutil
 
 from mpibow.data.timeline import Counts
 from mpibow.graph.plan import Plan
-from mpibow.tune import Decision, History, Meter, Reading, Trial, Tuner, Window, compare, decide, enough
+from mpibow.run.compare import Trial, compare
+from mpibow.tune import Decision, History, Meter, Reading, Tuner, Window, decide, enough
 
 TAKEN = 0.8  # of the memory that is free
 
@@ -89,12 +90,6 @@ class Measured:
         self._history, self._tuner = history, tuner
         self.asks = False
         self._decide()
-
-    @classmethod
-    def resumed(cls, state: Mapping[str, Any], room: Sequence[int], tuner: Tuner) -> Measured:
-        """Goes on from `state`; `room` is this machine's."""
-        history = History.of(state)
-        return cls(History(tuple(room), history.batch, history.windows, history.looks, history.why), tuner)
 
     def measured(self, own: float, whole: float, counts: Counts) -> None:
         if counts == self.decision.counts:  # a change takes a while to come

@@ -12,28 +12,23 @@ Learners are proposed by the formula, from the curves t_r, but settled on only w
     history = History.begin(ranks, batch, room)
     decision = decide(history, tuner)                         all ranks go to decision.counts at one iteration
     meter = Meter(decision.span)                              on every rank; then after each iteration
-        meter.add(seconds, whole)                             true: worth asking all ranks for their readings
+        meter.add(own, whole)                                 true: worth asking all ranks for their readings
         enough(readings, decision.span)                       all have them: true: the window closes, else it goes on
     history = history.add(Window.of(decision, readings), tuner)
     history = history.out_of_memory(rank, k)                  instead, where k learners did not fit
     decision = decide(history, tuner)                         and so on, also when it is settled
 
-Two executions of the same learners are measured in turn, in windows of the same kind, and `compare(trial)` says which:
-
-    trial = Trial(counts, batch)
-    decision = compare(trial, tuner)                          all ranks go to decision.execution at one iteration
-    trial = trial.add(decision.execution, Window.of(decision, readings))
+To be read in this order: decide.py, look.py (the formula), history.py (when speeds have changed), meter.py.
 """
 
 from __future__ import annotations
 
-from mpibow.tune.compare import FUSED, STREAMS, Trial, compare
 from mpibow.tune.decide import decide
-from mpibow.tune.history import Counts, Decision, History, Window
+from mpibow.tune.history import Cap, Counts, Decision, History, Window
 from mpibow.tune.meter import Meter, Reading, enough
 from mpibow.tune.settings import Span, Tuner
+from mpibow.tune.words import as_sum
 
 __all__ = [
-    "FUSED", "STREAMS", "Counts", "Decision", "History", "Meter", "Reading", "Span", "Trial", "Tuner", "Window",
-    "compare", "decide", "enough",
+    "Cap", "Counts", "Decision", "History", "Meter", "Reading", "Span", "Tuner", "Window", "as_sum", "decide", "enough",
 ]  # fmt: skip

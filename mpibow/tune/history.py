@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from math import hypot
 from typing import Any
 
-from mpibow.tune.meter import Estimate, Reading
+from mpibow.tune.meter import Estimate, Reading, mean
 from mpibow.tune.settings import Span, Tuner
 
 Counts = tuple[int, ...]  # learners by rank
@@ -19,7 +18,10 @@ LONGEST = 10  # and never more
 
 @dataclass(frozen=True)
 class Decision:
-    """What to run until the next window closes. `reason` is one line for the log, `execution` '' where it stays."""
+    """What to run until the next window closes. `reason` is one line for the log.
+
+    `execution` is for others, who decide how learners run; '' is as they do.
+    """
 
     counts: Counts
     settled: bool
@@ -35,15 +37,13 @@ class Window:
     counts: Counts
     own: tuple[Estimate, ...]
     whole: Estimate
-    iterations: int
     settled: bool = False
 
     @classmethod
     def of(cls, decision: Decision, readings: Sequence[Reading]) -> Window:
         """From all ranks' readings, by rank, taken at the same iteration. Its whole is the slowest rank's: all wait."""
         whole = max((reading.whole for reading in readings), key=lambda estimate: estimate.seconds)
-        own, iterations = tuple(reading.own for reading in readings), min(reading.iterations for reading in readings)
-        return cls(decision.counts, own, whole, iterations, decision.settled)
+        return cls(decision.counts, tuple(reading.own for reading in readings), whole, decision.settled)
 
     @property
     def rest(self) -> float:
@@ -52,10 +52,19 @@ class Window:
 
 
 @dataclass(frozen=True)
+class Cap:
+    """No rank may have more than `most` learners, whatever memory there is; `why` ends the log's line."""
+
+    most: int
+    why: str
+
+
+@dataclass(frozen=True)
 class History:
     """The windows of this look, the latest last; `room`: learners that fit a rank's memory, None where any number does.
 
     `looks` counts how often it began to look, the last time because of `why`. `batch` is images of a learner's batch.
+    `caps` are what the run's settings allow beside the tuner's own.
     """
 
     room: tuple[int | None, ...]
@@ -63,6 +72,7 @@ class History:
     windows: tuple[Window, ...] = ()
     looks: int = 1
     why: str = ""
+    caps: tuple[Cap, ...] = ()
 
     @classmethod
     def begin(cls, ranks: int, batch: int, room: Sequence[int | None] | None = None) -> History:
@@ -72,17 +82,10 @@ class History:
         """With one more window. Where speeds have changed for good all that was measured before is forgotten."""
         windows = (*self.windows, window)
         persist = min(PERSIST + self.looks - 1, LONGEST)
-        recent = windows[-persist:]
-        same = [w for w in windows[:-persist] if w.counts == window.counts]
-        if same and all(w.counts == window.counts for w in recent):
-            changed = _changed(same[:ANCHORS], recent, tuner.drift)
-            if changed:
-                fresh = tuple(replace(w, settled=False) for w in recent[-PERSIST:])
-                return replace(self, windows=fresh, looks=self.looks + 1, why=changed)
-        watched = [i for i, w in enumerate(windows) if w.settled]
-        if len(watched) > ANCHORS + LONGEST:  # the run may last for weeks
-            windows = windows[: watched[ANCHORS]] + windows[watched[ANCHORS] + 1 :]
-        return replace(self, windows=windows)
+        if why := _news(windows, persist, tuner.drift):
+            fresh = tuple(replace(w, settled=False) for w in windows[-PERSIST:])  # as few after every look
+            return replace(self, windows=fresh, looks=self.looks + 1, why=why)
+        return replace(self, windows=_trimmed(windows))
 
     def anew(self, windows: Sequence[Window]) -> History:
         """Settled on what `windows` were measured with; nothing else is known: another execution has other times."""
@@ -101,12 +104,26 @@ class History:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> History:
         windows = tuple(_window(window) for window in plain["windows"])
-        return cls(**{**plain, "room": tuple(plain["room"]), "windows": windows})
+        caps = tuple(Cap(**cap) for cap in plain.get("caps", ()))  # older checkpoints lack them
+        return cls(**{**plain, "room": tuple(plain["room"]), "windows": windows, "caps": caps})
 
 
 def _window(plain: Mapping[str, Any]) -> Window:
     own = tuple(Estimate(**estimate) for estimate in plain["own"])
-    return Window(**{**plain, "counts": tuple(plain["counts"]), "own": own, "whole": Estimate(**plain["whole"])})
+    return Window(tuple(plain["counts"]), own, Estimate(**plain["whole"]), plain["settled"])
+
+
+def _news(windows: Sequence[Window], persist: int, drift: float) -> str:
+    """What has changed for good, '' if nothing has: it shows in the last `persist` windows, all of the same counts.
+
+    They are compared with windows of these counts that lie before them all, and of those with the first ANCHORS: the
+    latest would follow a slow drift.
+    """
+    counts, recent = windows[-1].counts, windows[-persist:]
+    anchors = [w for w in windows[:-persist] if w.counts == counts][:ANCHORS]
+    if not anchors or any(w.counts != counts for w in recent):
+        return ""
+    return _changed(anchors, recent, drift)
 
 
 def _changed(before: Sequence[Window], after: Sequence[Window], drift: float) -> str:
@@ -122,7 +139,10 @@ def _changed(before: Sequence[Window], after: Sequence[Window], drift: float) ->
     return ""
 
 
-def mean(estimates: Sequence[Estimate]) -> Estimate:
-    """Of independent estimates of the same time."""
-    n = len(estimates)
-    return Estimate(sum(e.seconds / n for e in estimates), hypot(*(e.error / n for e in estimates)))
+def _trimmed(windows: tuple[Window, ...]) -> tuple[Window, ...]:
+    """Without one that later windows are not compared with any more: the run may last for weeks."""
+    watched = [i for i, w in enumerate(windows) if w.settled]
+    if len(watched) <= ANCHORS + LONGEST:
+        return windows
+    middle = watched[ANCHORS]
+    return windows[:middle] + windows[middle + 1 :]

@@ -28,13 +28,18 @@ class Estimate:
         return self.error / self.seconds
 
 
+def mean(estimates: Sequence[Estimate]) -> Estimate:
+    """Of independent estimates of the same time."""
+    n = len(estimates)
+    return Estimate(sum(e.seconds / n for e in estimates), math.hypot(*(e.error / n for e in estimates)))
+
+
 @dataclass(frozen=True)
 class Reading:
-    """What one rank's meter has come to. `own`: this rank's work in an iteration; `whole`: all of the iteration."""
+    """What one rank's meter has come to in `elapsed` seconds. `own`: its work in an iteration; `whole`: all of it."""
 
     own: Estimate
     whole: Estimate
-    iterations: int
     elapsed: float
 
     def sure(self, span: Span) -> bool:
@@ -81,7 +86,7 @@ class Meter:
         """What is known so far; None while that is next to nothing."""
         if len(self._own) < LEAST:
             return None
-        return Reading(estimate(self._own), estimate(self._whole), len(self._own), self._elapsed)
+        return Reading(estimate(self._own), estimate(self._whole), self._elapsed)
 
 
 def estimate(times: Sequence[float]) -> Estimate:

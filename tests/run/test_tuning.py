@@ -6,7 +6,7 @@ import gc
 import json
 import tracemalloc
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -146,7 +146,7 @@ def check_stream(seen: list[tiny.Replay], begin: int = 0) -> None:
 
 
 def reading(own: float, whole: float | None = None, elapsed: float = 1.0) -> Reading:
-    return Reading(Estimate(own, 0.0), Estimate(own if whole is None else whole, 0.0), 20, elapsed)
+    return Reading(Estimate(own, 0.0), Estimate(own if whole is None else whole, 0.0), elapsed)
 
 
 def test_learners_that_are_given_are_not_tuned() -> None:
@@ -174,7 +174,7 @@ def test_times_of_other_learners_are_not_entered() -> None:
     assert tuning.asks
     found = tuning.reading()
     assert found is not None
-    assert (found.iterations, found.elapsed) == (12, pytest.approx(12 * SECONDS))  # three are to warm up
+    assert found.elapsed == pytest.approx(12 * SECONDS)  # three are to warm up
     assert found.own == found.whole == Estimate(pytest.approx(SECONDS), pytest.approx(0, abs=1e-12))
 
 
@@ -197,8 +197,9 @@ def test_what_has_no_memory_is_not_tried_again() -> None:
     assert tuning.without(1, 2).counts == (2, 1)
     state = json.loads(json.dumps(tuning.state()))
     assert state["room"] == [None, 1]
-    assert Measured.resumed(state, [8, 1], Tuner()).decision == tuning.decision
-    assert Measured.resumed(state, [8, 8], Tuner()).decision.counts == (2, 2)  # of another machine
+    assert Measured(History.of(state), Tuner()).decision == tuning.decision
+    elsewhere = replace(History.of(state), room=(8, 8))
+    assert Measured(elsewhere, Tuner()).decision.counts == (2, 2)
 
 
 @pytest.mark.parametrize(
@@ -333,11 +334,15 @@ def test_a_fixed_alpha_limits_the_learners(tmp_path: Path, alpha: float, most: i
     rule = {"name": "sma", "gain": "none", "momentum": 0, "alpha": alpha}
     tiny.replay(auto(tmp_path, 250, rule=rule), before=on(peak(7, SECONDS)))
     assert summary(tmp_path)["learners"] == [most]
+    said = next(reason for _, settled, reason in tuner(tmp_path) if settled)
+    assert said.endswith(f"; settled on {most}; rule.alpha {alpha} is stable with up to {most} learner(s) a rank")
 
 
 def test_what_tuner_most_allows(tmp_path: Path) -> None:
     tiny.replay(auto(tmp_path, 250, tuner={"most": 3}), before=on(peak(7, SECONDS)))
     assert summary(tmp_path)["learners"] == [3]
+    said = "learners 3: 300 images/s, 1.50 times those of 2; settled on 3; tuner.most is 3"
+    assert next(reason for _, settled, reason in tuner(tmp_path) if settled) == said
 
 
 @pytest.mark.parametrize(("allowed", "said"), [

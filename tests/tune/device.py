@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
-from mpibow.tune import Counts, Decision, History, Meter, Tuner, Window, decide, enough
+from mpibow.data.timeline import fixed
+from mpibow.run.coordinator import Coordinator
+from mpibow.run.tuning import Measured
+from mpibow.tune import Counts, Decision, History, Tuner
 
+T = TypeVar("T")
 Curve = Callable[[int], float]  # learners -> seconds
 Noise = Callable[[np.random.Generator], float]  # a factor of every iteration
 Load = Callable[[float], float]  # seconds since the start -> a factor
@@ -60,7 +65,7 @@ class Rank:
 
 @dataclass
 class Simulation:
-    """The coordinator's loop on made-up ranks: announces, waits for `prefetch` iterations, measures, decides."""
+    """A session's loop with its own `Measured` on every rank and its own `Coordinator`, on made-up times."""
 
     ranks: Sequence[Rank]
     seed: int = 0
@@ -77,18 +82,28 @@ class Simulation:
 
     def __post_init__(self) -> None:
         self.generator = np.random.default_rng(self.seed)
-        self.history = History.begin(len(self.ranks), 4, self.room)
-        self._decide()
+        begun = History.begin(len(self.ranks), 4, self.room)
+        self.tunings = [Measured(begun, self.tuner) for _ in self.ranks]
+        self.coordinator = Coordinator(fixed(4, self.tunings[0].decision.counts), self.prefetch)
+        self.attention = False  # that the all-reduce of this iteration carries
+        self._enter(self.tunings[0].decision)
 
     @property
     def counts(self) -> Counts:
+        """The learners that were decided on last; they come `prefetch` iterations later."""
         return self.decisions[-1].counts
 
-    def _decide(self) -> None:
-        self.decisions.append(decide(self.history, self.tuner))
+    @property
+    def history(self) -> History:
+        return History.of(self.tunings[0].state())
+
+    def _enter(self, decision: Decision) -> None:
+        self.decisions.append(decision)
         self.times.append(self.now)
 
-    def iterate(self, counts: Counts) -> tuple[list[float], float]:
+    def iterate(self) -> None:
+        """An iteration of the learners that were announced for it; at its end ranks talk if one wanted to before it."""
+        counts = self.coordinator.timeline().counts(self.iterations)
         own = [
             rank.curve(k) * rank.noise(self.generator) * rank.load(self.now)
             for rank, k in zip(self.ranks, counts, strict=True)
@@ -97,45 +112,37 @@ class Simulation:
             own = [time * max(1.0, sum(counts) / self.cores) for time in own]
         whole = max(own) + self.rest
         self.now += whole
+        for tuning, seconds in zip(self.tunings, own, strict=True):
+            tuning.measured(seconds, whole, counts)
         self.iterations += 1
-        return own, whole
+        if self.attention:
+            self._talk()
+        self.attention = any(tuning.asks for tuning in self.tunings)
 
-    def window(self) -> None:
-        """One window and the decision that follows it; or what is decided where the memory is not enough."""
-        decision = self.decisions[-1]
-        before = self.decisions[-2].counts if len(self.decisions) > 1 else decision.counts
-        for i, rank in enumerate(self.ranks):
-            if rank.crash is not None and decision.counts[i] >= rank.crash:
-                self.crashes += 1
-                self.history = self.history.out_of_memory(i, decision.counts[i])
-                self._decide()
-                return
-        if before != decision.counts:
-            for _ in range(self.prefetch):
-                self.iterate(before)
-        meters = [Meter(decision.span) for _ in self.ranks]
-        while True:
-            own, whole = self.iterate(decision.counts)
-            asked = [meter.add(seconds, whole) for meter, seconds in zip(meters, own, strict=True)]
-            if any(asked) and enough([meter.reading() for meter in meters], decision.span):
-                break
-        readings = [reading for meter in meters if (reading := meter.reading()) is not None]
-        self.history = self.history.add(Window.of(decision, readings), self.tuner)
-        self._decide()
+    def _talk(self) -> None:
+        readings = [tuning.reading() for tuning in self.tunings]
+        decision = alike([tuning.conclude(readings) for tuning in self.tunings])
+        if decision is None:
+            return
+        self._enter(decision)
+        while short := [i for i, rank in enumerate(self.ranks) if rank.crash and decision.counts[i] >= rank.crash]:
+            self.crashes += 1
+            decision = alike([tuning.without(short[0], decision.counts[short[0]]) for tuning in self.tunings])
+            self._enter(decision)
+        if decision.counts != self.coordinator.announced:
+            self.coordinator.announce(self.iterations, decision.counts)
 
-    def settle(self, windows: int = 200) -> Counts:
+    def settle(self, decisions: int = 200) -> Counts:
         """Runs until it settles; how soon is the test's to say."""
-        for _ in range(windows):
-            if self.decisions[-1].settled:
-                break
-            self.window()
+        while not self.decisions[-1].settled and len(self.decisions) <= decisions:
+            self.iterate()
         assert self.decisions[-1].settled, [d.reason for d in self.decisions[-20:]]
         return self.counts
 
     def run(self, seconds: float) -> Counts:
         end = self.now + seconds
         while self.now < end:
-            self.window()
+            self.iterate()
         return self.counts
 
     def changes(self) -> int:
@@ -156,3 +163,9 @@ class Simulation:
             if min(counts) >= 1:
                 found = max(found, self.rate(counts))
         return found
+
+
+def alike(decisions: Sequence[T]) -> T:
+    """What all ranks have decided, which must be the same."""
+    assert all(decision == decisions[0] for decision in decisions), decisions
+    return decisions[0]

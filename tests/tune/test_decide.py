@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mpibow.tune import Counts, Decision, History, Tuner, decide
-from mpibow.tune.decide import RECHECKS, REPEATS
+from mpibow.tune import Cap, Counts, Decision, History, Tuner, decide
+from mpibow.tune.decide import REPEATS
+from mpibow.tune.look import RECHECKS
 from tests.tune.windows import decided, history, one_rank, path, walk, window
 
 TUNER = Tuner()
@@ -83,7 +85,33 @@ def test_a_rank_tries_no_more_than_fits() -> None:
     assert found.settled
     text = "learners 3: 120 images/s, 1.50 times those of 2; settled on 3; rank 0 has memory for 3"
     assert found.reason == text
-    assert decided(one_rank(0.1, 0.1), Tuner(most=2)) == ((2,), True)
+
+
+def test_what_the_settings_allow_is_no_lack_of_memory() -> None:
+    """Each cause that is reached is told, and none that is not."""
+
+    def told(most: int = 64, room: int | None = None, *caps: Cap) -> str:
+        decision = decide(replace(one_rank(0.1, 0.1, room=room), caps=caps), Tuner(most=most))
+        assert (decision.counts, decision.settled) == ((2,), True)
+        return decision.reason.removeprefix("learners 2: 80 images/s, 2.00 times those of 1; settled on 2")
+
+    two, three = Cap(2, "rule.alpha 0.6 is stable with up to 2 learner(s) a rank"), Cap(3, "there are 3 chairs")
+    assert told(most=2) == "; tuner.most is 2"
+    assert told(2, 7) == "; tuner.most is 2"
+    assert told(3, 2) == "; rank 0 has memory for 2"
+    assert told(64, 3, two, three) == "; rule.alpha 0.6 is stable with up to 2 learner(s) a rank"
+    assert told(2, 2, two) == f"; rank 0 has memory for 2; tuner.most is 2; {two.why}"
+
+
+def test_a_cap_is_every_ranks() -> None:
+    found = replace(
+        history(window((1, 1), (0.1, 0.1)), window((2, 2), (0.1, 0.1)), room=(2, None)), caps=(Cap(3, "why"),)
+    )
+    assert decided(found) == ((2, 3), False)
+    found = found.add(window((2, 3), (0.1, 0.1)), TUNER)
+    decision = decide(found, TUNER)
+    assert decision.reason.endswith("; settled on 2 + 3; rank 0 has memory for 2; why")
+    assert decide(found.out_of_memory(1, 3), TUNER).counts == (2, 2)
 
 
 def test_the_others_go_on_where_one_has_no_room() -> None:

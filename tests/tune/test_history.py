@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from mpibow.tune import Counts, Decision, History, Reading, Span, Tuner, Window
+from mpibow.tune import Cap, Counts, Decision, History, Reading, Span, Tuner, Window
 from mpibow.tune.history import ANCHORS, LONGEST
 from mpibow.tune.meter import Estimate
 from tests.tune.windows import history, window
@@ -31,12 +31,12 @@ def test_a_history_begins_with_nothing() -> None:
 
 
 def test_a_window_of_all_ranks_readings() -> None:
-    """The whole is the slowest rank's, the iterations those that all have."""
+    """The whole is the slowest rank's."""
     decision = Decision((2, 1), True, "", Span(1, 2, 0.01))
-    first = Reading(Estimate(0.2, 0.01), Estimate(0.4, 0.02), 100, 40.0)
-    second = Reading(Estimate(0.3, 0.03), Estimate(0.5, 0.01), 99, 40.0)
+    first = Reading(Estimate(0.2, 0.01), Estimate(0.4, 0.02), 40.0)
+    second = Reading(Estimate(0.3, 0.03), Estimate(0.5, 0.01), 40.0)
     found = Window.of(decision, [first, second])
-    assert found == Window((2, 1), (first.own, second.own), second.whole, 99, True)
+    assert found == Window((2, 1), (first.own, second.own), second.whole, True)
     assert found.rest == pytest.approx(0.2)
 
 
@@ -133,7 +133,17 @@ def test_what_does_not_fit_is_not_tried_again() -> None:
 
 
 def test_it_survives_json() -> None:
-    found = grown(History.begin(2, 4, [None, 3]), *watched((0.1, 0.1), (0.1, 0.2), (0.1, 0.2), error=0.01))
+    start = replace(History.begin(2, 4, [None, 3]), caps=(Cap(7, "of a rule"),))
+    found = grown(start, *watched((0.1, 0.1), (0.1, 0.2), (0.1, 0.2), error=0.01))
     assert found.looks == 2
     assert History.of(json.loads(json.dumps(found.plain()))) == found
     assert History.of(json.loads(json.dumps(History.begin(1, 4).plain()))) == History.begin(1, 4)
+
+
+def test_what_older_checkpoints_hold() -> None:
+    """A window's iterations, from which nothing was decided, and no caps."""
+    found = history(window((2,), [0.1], error=0.01))
+    plain = found.plain()
+    plain["windows"][0]["iterations"] = 100
+    del plain["caps"]
+    assert History.of(plain) == found

@@ -66,6 +66,7 @@ def test_smooth_peaks(at: int) -> None:
 def test_the_fewest_on_a_plateau(at: int, noise: str) -> None:
     runs = settled(lambda: [Rank(plateau(at), NOISES[noise])], FEW if noise == "heavy" else SEEDS)
     found = [run.counts[0] for run in runs]
+    assert all(at <= k <= at + (2 if noise == "heavy" else 1) for k in found)
     assert found.count(at) >= (0.8 if noise == "heavy" else 0.94) * len(found)
     assert all(run.rate(run.counts) >= 0.95 * run.best() for run in runs)
 
@@ -118,9 +119,11 @@ def test_mixed_ranks_end_near_the_best(noise: str) -> None:
         assert run.rate(run.counts) >= 0.93 * run.best()
 
 
-def test_many_equal_ranks_stay_equal() -> None:
-    for run in settled(lambda: [Rank(peak(3)) for _ in range(24)], SEEDS[:3]):
-        assert run.counts == (3,) * 24
+def test_many_equal_ranks_stay_nearly_equal() -> None:
+    """Of 72 learners that noise spreads over 24 ranks two may be missing: 3 %, the threshold."""
+    runs = settled(lambda: [Rank(peak(3)) for _ in range(24)], SEEDS[:4])
+    assert all(sum(run.counts) >= 70 and max(run.counts) == 3 for run in runs)
+    assert (3,) * 24 in [run.counts for run in runs]
 
 
 def test_ranks_that_share_two_cores_stay_with_one_learner() -> None:

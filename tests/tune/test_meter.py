@@ -15,7 +15,7 @@ SPAN = Span(least=0.2, most=2.0, precision=0.01)
 
 def reading(own: float = 0.0, whole: float = 0.0, elapsed: float = 1.0) -> Reading:
     """Of times of 1 s with these standard errors."""
-    return Reading(Estimate(1.0, own), Estimate(1.0, whole), 100, elapsed)
+    return Reading(Estimate(1.0, own), Estimate(1.0, whole), elapsed)
 
 
 def fed(times: list[float], span: Span = SPAN) -> list[bool]:
@@ -94,7 +94,7 @@ def test_warm_up_is_not_counted() -> None:
     meter = Meter(SPAN)
     for time in [5.0] * WARM_UP + [0.125] * LEAST:
         meter.add(time, 2 * time)
-    assert meter.reading() == Reading(Estimate(0.125, 0.0), Estimate(0.25, 0.0), LEAST, 0.25 * LEAST)
+    assert meter.reading() == Reading(Estimate(0.125, 0.0), Estimate(0.25, 0.0), 0.25 * LEAST)
 
 
 def test_too_few_times_tell_nothing() -> None:
@@ -114,7 +114,7 @@ def test_times_that_are_none_are_ignored(bad: float) -> None:
     meter.add(1.0, bad)
     found = meter.reading()
     assert found is not None
-    assert (found.iterations, found.own) == (LEAST, Estimate(1.0, 0.0))
+    assert (found.elapsed, found.own) == (LEAST, Estimate(1.0, 0.0))
 
 
 def test_it_asks_at_once_where_it_is_sure_and_then_ever_more_rarely() -> None:

@@ -14,7 +14,7 @@ def window(
     """Seconds by rank; the whole is the slowest's unless given; `error` is relative."""
     times = tuple(Estimate(time, error * time) for time in own)
     whole = max(own) if whole is None else whole
-    return Window(counts, times, Estimate(whole, error * whole), 100, settled)
+    return Window(counts, times, Estimate(whole, error * whole), settled)
 
 
 def history(*windows: Window, room: Sequence[int | None] | None = None) -> History:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.tune import Decision, Trial, Tuner, compare
+from mpibow.run.compare import Trial, compare
+from mpibow.tune import Decision, Tuner
 from tests.tune.windows import window
 
 TUNER = Tuner()

@@ -1,0 +1,138 @@
+"""A look: what its windows say of all learners that ranks may have, as one curve a rank and one speed for all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import hypot
+
+from mpibow.tune.history import Counts, Window
+from mpibow.tune.meter import Estimate, mean
+from mpibow.tune.settings import Tuner
+
+RECHECKS = 6  # windows of a look that try no new number of learners on any rank
+
+Curve = Mapping[int, Estimate]  # learners of a rank -> seconds of an iteration if this rank were the slowest
+
+
+@dataclass(frozen=True)
+class Speed:
+    """Learners' batches a second of all ranks, and its relative standard error."""
+
+    rate: float
+    relative: float
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is known of learners within `limits`, the most of each rank.
+
+    `tried` has the counts of every window in order, `curves` is by rank, `measured` of what ran together.
+    """
+
+    tried: tuple[Counts, ...]
+    limits: Counts
+    curves: tuple[Curve, ...]
+    measured: Mapping[Counts, Speed]
+    tuner: Tuner
+
+    @classmethod
+    def of(cls, windows: Sequence[Window], limits: Counts, tuner: Tuner) -> Look:
+        curves = tuple(_curve(windows, rank, limit, tuner) for rank, limit in enumerate(limits))
+        tried = tuple(window.counts for window in windows)
+        measured = {counts: _measured(windows, counts, tuner) for counts in tried if fits(counts, limits)}
+        return cls(tried, limits, curves, measured, tuner)
+
+    @cached_property
+    def may_recheck(self) -> bool:
+        """Whether there is still time for windows in which no rank has a new number of learners."""
+        return _rechecks(self.tried) < RECHECKS
+
+    @cached_property
+    def speeds(self) -> Mapping[Counts, Speed]:
+        """What was measured, and what the curves promise as long as there is time to see whether it is true."""
+        promises = _promises(self.curves, self.tuner.precision) if self.may_recheck or not self.measured else {}
+        return {**promises, **self.measured}  # where both are known, what was measured
+
+    @cached_property
+    def best(self) -> Counts:
+        return max(self.speeds, key=lambda counts: self.speeds[counts].rate)
+
+    @cached_property
+    def chosen(self) -> Counts:
+        """What it would settle on now."""
+        return self.fewest(self.tuner.threshold)
+
+    def fewest(self, threshold: float) -> Counts:
+        """The fewest learners that are as good as the best, but for the threshold; of equally many the fastest."""
+        needed = (1 - threshold) * max(speed.rate * (1 - speed.relative) for speed in self.speeds.values())
+        good = [counts for counts, speed in self.speeds.items() if speed.rate >= needed]
+        return min(good, key=lambda counts: (sum(counts), -self.speeds[counts].rate))
+
+
+def fits(counts: Counts, limits: Counts) -> bool:
+    return all(k <= limit for k, limit in zip(counts, limits, strict=True))
+
+
+def slowest(curves: Sequence[Curve], counts: Counts) -> Estimate:
+    """An iteration of `counts`: as long as that of the rank that all wait for."""
+    return max((curve[k] for curve, k in zip(curves, counts, strict=True)), key=lambda e: e.seconds)
+
+
+def _curve(windows: Sequence[Window], rank: int, limit: int, tuner: Tuner) -> Curve:
+    """t_r(k) + rest for the k <= limit that this rank has had."""
+    found: dict[int, list[Estimate]] = {}
+    for window in windows:
+        own = window.own[rank]
+        whole = Estimate(own.seconds + window.rest, max(own.error, window.whole.error))
+        found.setdefault(window.counts[rank], []).append(whole)
+    return {k: _alike(found[k], tuner) for k in sorted(found) if k <= limit}
+
+
+def _measured(windows: Sequence[Window], counts: Counts, tuner: Tuner) -> Speed:
+    return _speed(counts, _alike([window.whole for window in windows if window.counts == counts], tuner))
+
+
+def _speed(counts: Counts, whole: Estimate) -> Speed:
+    return Speed(sum(counts) / whole.seconds, whole.relative)
+
+
+def _alike(estimates: Sequence[Estimate], tuner: Tuner) -> Estimate:
+    """The mean of those that agree with the newest: where they do not, speeds have changed since."""
+    new = estimates[-1]
+    margin = tuner.drift * new.seconds
+    return mean([e for e in estimates if abs(e.seconds - new.seconds) <= max(margin, 3 * hypot(e.error, new.error))])
+
+
+def _promises(curves: Sequence[Curve], precision: float) -> dict[Counts, Speed]:
+    """The best counts for every length of an iteration: each rank has as many learners as it gets done in time."""
+    speeds = {}
+    for time in _levels([e.seconds for curve in curves for e in curve.values()], precision):
+        counts = tuple(max((k for k, e in curve.items() if e.seconds <= time), default=0) for curve in curves)
+        if min(counts) >= 1:
+            speeds[counts] = _speed(counts, slowest(curves, counts))
+    return speeds
+
+
+def _levels(times: Sequence[float], margin: float) -> list[float]:
+    """The largest of every group of times that differ by no more than a `margin`: no rank is left behind by chance."""
+    first, levels = 0.0, list[float]()
+    for time in sorted(times):
+        if levels and time <= first * (1 + margin):
+            levels[-1] = time
+        else:
+            first = time
+            levels.append(time)
+    return levels
+
+
+def _rechecks(tried: Sequence[Counts]) -> int:
+    """How many windows tried no number of learners that was new to a rank."""
+    seen = set[tuple[int, int]]()
+    count = 0
+    for counts in tried:
+        pairs = set(enumerate(counts))
+        count += pairs <= seen
+        seen |= pairs
+    return count

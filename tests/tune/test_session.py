@@ -1,0 +1,62 @@
+"""The tuner in whole sessions, their coordinator, pipeline and learners included, on made-up times with noise."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpibow.session import Session
+from mpibow.tune import Counts
+from tests.run import tiny
+from tests.run.test_tuning import Before, Counted, auto, check_stream, log, summary, tuner
+from tests.tune.device import Curve, peak, usual
+
+SECONDS = 0.03  # of an iteration
+
+
+@dataclass
+class Noisy:
+    """A session's tuning that is told what `curves`, by rank, say, and noise that is the same on every rank."""
+
+    real: Any
+    rank: int
+    curves: tuple[Curve, ...]
+    generator: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
+
+    def measured(self, own: float, whole: float, counts: Counts) -> None:
+        times = [curve(k) * usual(self.generator) for curve, k in zip(self.curves, counts, strict=True)]
+        self.real.measured(times[self.rank], max(times), counts)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+
+def on(*curves: Curve, most: dict[int, int] | None = None) -> Before:
+    """Gives every rank its noisy curve, and its memory where it is too small."""
+
+    def before(session: Session) -> None:
+        if not isinstance(session.tuning, Noisy):
+            session.tuning = Noisy(session.tuning, session.rank, curves)  # type: ignore[assignment]
+            session._plan = Counted(session._plan, (most or {}).get(session.rank, 64))  # type: ignore[assignment]
+
+    return before
+
+
+def test_peaks_of_three_and_seven(tmp_path: Path) -> None:
+    seen = tiny.replay(auto(tmp_path, 400), 2, before=on(peak(3, SECONDS), peak(7, SECONDS)))
+    check_stream(seen)
+    assert (summary(tmp_path)["learners"], summary(tmp_path)["settled"]) == ([3, 7], True)
+
+
+def test_no_memory_for_the_fifth(tmp_path: Path) -> None:
+    """Rank 1, whose peak is at seven, finds out that a fifth learner does not fit; nobody stops, and rank 0 has its."""
+    seen = tiny.replay(auto(tmp_path, 400), 2, before=on(peak(3, SECONDS), peak(7, SECONDS), most={1: 4}))
+    check_stream(seen)
+    assert [max(len(slots) for slots in one.samples) for one in seen] == [5, 4]
+    assert (summary(tmp_path)["learners"], summary(tmp_path)["settled"]) == ([3, 4], True)
+    assert log(tmp_path).count("tuner: rank 1 has no memory for 5 learners") == 1
+    said = next(reason for _, settled, reason in tuner(tmp_path) if settled)
+    assert said.endswith("; settled on 3 + 4; rank 1 has memory for 4")
