@@ -155,6 +155,7 @@ class Bench:
         self.dx = tuple(np.full_like(x, np.nan) if i in gradients else None for i, x in enumerate(self.x))
         shapes = Shapes(case.shapes, self.shape, training, tuple(gradients) if training else ())
         asked = kernel.formats(case.op, shapes, given or tuple(canonical(shape) for shape in case.shapes))
+        asked = replace(asked, factors={})  # gradients whole, as a plan has them whose layout wants none as factors
         floating = [
             tag if kind == FLOAT else canonical(x) for tag, kind, x in zip(asked.x, dtypes, case.shapes, strict=True)
         ]
