@@ -174,7 +174,7 @@ class Bench:
         self.y = poisoned(self.shape, dtype if made == FLOAT else made)
         self.dy = generator.standard_normal(self.shape).astype(dtype)
         gradients = (case.op.differentiable or ()) if wanted is None else wanted
-        self.dx = tuple(np.full_like(x, np.nan) if i in gradients else None for i, x in enumerate(self.x))
+        self.dx = tuple(poisoned(x.shape, x.dtype.name) if i in gradients else None for i, x in enumerate(self.x))
         shapes = Shapes(case.shapes, self.shape, training, tuple(gradients) if training else ())
         asked = kernel.formats(case.op, shapes, given or tuple(canonical(shape) for shape in case.shapes))
         asked = replace(asked, factors={})  # gradients whole, as a plan has them whose layout wants none as factors

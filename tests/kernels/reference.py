@@ -125,7 +125,8 @@ def wide_concatenated_back(call: Call) -> Run:
 
     def run() -> None:
         for dx, part in zip(call.dx, np.split(by_replica(call.dy, k), ends, axis=2), strict=True):
-            np.copyto(by_replica(dx, k), part)
+            if dx is not None:
+                np.copyto(by_replica(dx, k), part)
 
     return run
 
