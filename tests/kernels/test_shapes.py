@@ -14,7 +14,7 @@ from tests.kernels.against import LOOSER
 from tests.kernels.cases import kind_of
 from tests.kernels.shapes import RANDOM, WIDE, asked
 
-# Views run no kernel, a reorder is drawn with the layouts that a set knows, and WideDense is checked with its plans.
+# Views run no kernel, a reorder is drawn with the layouts that a set knows, and cuDNN alone has WideDense.
 ELSEWHERE = {Flatten, Reorder, View, WideDense}
 
 
@@ -39,6 +39,6 @@ def test_it_draws_shapes_that_the_operator_takes(op: type, data: st.DataObject) 
 
 def test_looser_bounds_are_of_operators_and_have_a_reason() -> None:
     assert LOOSER.keys() <= {op.kind for op in (*RANDOM, *WIDE)}  # type: ignore[attr-defined]
-    for kind, (times, floor, reason) in LOOSER.items():
+    for kind, (floor, reason) in LOOSER.items():
         assert reason, kind
-        assert times > 1 or floor > 0, kind
+        assert 0 < floor <= 12, kind
