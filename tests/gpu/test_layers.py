@@ -23,7 +23,7 @@ from mpibow.kernels.cuda.timing import DeviceTimer
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
 from tests.gpu import opened
-from tests.kernels.cases import CASES, INITIAL, Bench, Case, name
+from tests.kernels.cases import CASES, INITIAL, Alone, Bench, Case, kind_of, name
 from tests.kernels.cuda.test_layers import NETS, REFERENCE, graph_of, run
 from tests.kernels.shapes import channels, convolutions, sides
 
@@ -43,20 +43,6 @@ FUSED = [  # what cuDNN computes in one graph
     Case(NormAddRelu(BN, False), ((5, 16, 4, 3),)),
     Case(NormAddRelu(BN, True), ((5, 16, 4, 3),) * 2, id="added"),
 ]
-
-
-class Alone(ConvNormAddRelu):
-    """The fused operator outside a graph: it says itself which weights it has."""
-
-    def weights(self, *shapes: tuple[int, ...]) -> dict[str, Any]:
-        return {**self.conv.weights(shapes[0]), **_behind(self.norm.weights(self.infer(*shapes)))}
-
-    def statistics(self, *shapes: tuple[int, ...]) -> dict[str, Any]:
-        return _behind(self.norm.statistics(self.infer(*shapes)))
-
-
-def _behind(weights: Any) -> dict[str, Any]:
-    return {f"batch_norm.{key}": weight for key, weight in weights.items()}
 
 
 EVALUATED = [
@@ -79,8 +65,7 @@ class Pair:
     def of(cls, case: Case, precision: str, training: bool = True, planner: Planner | None = None) -> Pair:
         """Raises DeviceError where cuDNN has no engine, ShapeError where it takes no such channels."""
         mirror = opened.Mirror()
-        kind = ConvNormAddRelu if isinstance(case.op, Alone) else type(case.op)
-        kernel = mirror.layer(layers(mirror.session(planner), PRECISIONS[precision])[kind])
+        kernel = mirror.layer(layers(mirror.session(planner), PRECISIONS[precision])[kind_of(case.op)])
         images = len(case.shapes[0]) == 4
         fast = Bench(
             case, opened.apart(kernel, mirror), PRECISIONS[precision].io, training=training,

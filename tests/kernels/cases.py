@@ -10,9 +10,10 @@ import numpy as np
 
 from mpibow import ops
 from mpibow.graph.formats import canonical, pack, physical, unpack
-from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.graph import FLOAT, Array, Shape, Weight
 from mpibow.graph.kernel import Call, Kernel, Shapes
 from mpibow.graph.steps import Sum
+from mpibow.ops.fused import ConvNormAddRelu
 
 INITIAL = ops.Constant(0.0)
 
@@ -117,11 +118,31 @@ def name(case: Case) -> str:
     return f"{case.op.kind} {case.id}".strip()
 
 
+class Alone(ConvNormAddRelu):
+    """The fused operator outside a graph: it says itself which weights it has."""
+
+    def weights(self, *shapes: Shape) -> dict[str, Weight]:
+        return {**self.conv.weights(shapes[0]), **_behind(self.norm.weights(self.infer(*shapes)))}
+
+    def statistics(self, *shapes: Shape) -> dict[str, Weight]:
+        return _behind(self.norm.statistics(self.infer(*shapes)))
+
+
+def _behind(weights: Mapping[str, Weight]) -> dict[str, Weight]:
+    return {f"batch_norm.{key}": weight for key, weight in weights.items()}
+
+
+def kind_of(op: Any) -> type:
+    """The operator's key in a kernel table."""
+    return ConvNormAddRelu if isinstance(op, Alone) else type(op)
+
+
 class Bench:
     """The arrays of one case bound to one kernel, all poisoned with NaN until written.
 
     They are canonical. The kernel is asked for its layouts as if inputs came in the layouts `given`; it gets copies in
-    these (the arrays themselves where it wants them canonical), and what it writes is copied back.
+    these (the arrays themselves where it wants them canonical), and what it writes is copied back. `wanted` are the
+    inputs that need a gradient, all that can have one unless given.
     """
 
     def __init__(
@@ -132,6 +153,7 @@ class Bench:
         seed: int = 0,
         training: bool = True,
         given: tuple[str, ...] | None = None,
+        wanted: tuple[int, ...] | None = None,
     ) -> None:
         generator = np.random.default_rng(seed)
         self.case, self.kernel, self.dtype = case, kernel, dtype
@@ -151,10 +173,11 @@ class Bench:
         made = case.op.dtype(*dtypes)
         self.y = poisoned(self.shape, dtype if made == FLOAT else made)
         self.dy = generator.standard_normal(self.shape).astype(dtype)
-        gradients = case.op.differentiable or ()
-        self.dx = tuple(np.full_like(x, np.nan) if i in gradients else None for i, x in enumerate(self.x))
+        gradients = (case.op.differentiable or ()) if wanted is None else wanted
+        self.dx = tuple(poisoned(x.shape, x.dtype.name) if i in gradients else None for i, x in enumerate(self.x))
         shapes = Shapes(case.shapes, self.shape, training, tuple(gradients) if training else ())
         asked = kernel.formats(case.op, shapes, given or tuple(canonical(shape) for shape in case.shapes))
+        asked = replace(asked, factors={})  # gradients whole, as a plan has them whose layout wants none as factors
         floating = [
             tag if kind == FLOAT else canonical(x) for tag, kind, x in zip(asked.x, dtypes, case.shapes, strict=True)
         ]

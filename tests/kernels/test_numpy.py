@@ -1,4 +1,4 @@
-"""The reference kernels against slow definitions of their own, in plain loops and float64."""
+"""The reference kernels against slow definitions of their own, in plain loops and float64; float32 against that."""
 
 from __future__ import annotations
 
@@ -10,14 +10,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Kernel
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.kernels.philox import stream
+from tests.kernels.against import compare
 from tests.kernels.cases import CASES, Bench, Case, name
 from tests.kernels.plain import PLAIN
+from tests.kernels.shapes import RANDOM, asked
 from tests.kernels.test_philox import plain
 
 Weights = Mapping[str, Array]
@@ -171,51 +175,55 @@ SLOW: dict[str, tuple[Callable[..., Array], Callable[..., Back] | None]] = {
 KERNEL_CASES = [  # batch norm has its own tests
     case for case in CASES if type(case.op) in OPERATORS and case.op.kind != "batch_norm"
 ]
-TOLERANCE = {"float64": 1e-12, "float32": 2e-6}  # float32: sums of up to 48 products, 6e-8 each
+TOLERANCE = 1e-12
 
 
 def kernel_of(case: Case) -> Kernel:
     return OPERATORS[type(case.op)]
 
 
-def doubles(arrays: Mapping[str, Array]) -> dict[str, Array]:
-    return {key: array.astype(np.float64) for key, array in arrays.items()}
-
-
-def close(got: Array, expected: Array, dtype: str) -> None:
-    tolerance = TOLERANCE[dtype]
+def close(got: Array, expected: Array) -> None:
     assert got.shape == expected.shape
-    np.testing.assert_allclose(got, expected, rtol=tolerance, atol=tolerance * max(1.0, float(np.abs(expected).max())))
+    np.testing.assert_allclose(got, expected, rtol=TOLERANCE, atol=TOLERANCE * max(1.0, float(np.abs(expected).max())))
 
 
 RUNS = [(case, training) for case in KERNEL_CASES for training in (True, False) if not case.op.is_view(training)]
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize(("case", "training"), RUNS, ids=lambda v: name(v) if isinstance(v, Case) else f"training={v}")
-def test_forward(case: Case, training: bool, dtype: str) -> None:
-    bench = Bench(case, kernel_of(case), dtype, training=training)
-    inputs = [x.astype(np.float64) if x.dtype == dtype else x for x in bench.x]
-    close(bench.forward(), SLOW[case.op.kind][0](case.op, *inputs, doubles(bench.w)), dtype)
+def test_forward(case: Case, training: bool) -> None:
+    bench = Bench(case, kernel_of(case), "float64", training=training)
+    close(bench.forward(), SLOW[case.op.kind][0](case.op, *bench.x, bench.w))
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("case", [case for case in KERNEL_CASES if kernel_of(case).backward is not None], ids=name)
-def test_backward(case: Case, dtype: str) -> None:
-    bench = Bench(case, kernel_of(case), dtype)
-    inputs = [x.astype(np.float64) if x.dtype == dtype else x for x in bench.x]
+def test_backward(case: Case) -> None:
+    bench = Bench(case, kernel_of(case), "float64")
     back = SLOW[case.op.kind][1]
     assert back is not None
-    dx, dw = back(case.op, *inputs, doubles(bench.w), bench.dy.astype(np.float64))
+    dx, dw = back(case.op, *bench.x, bench.w, bench.dy)
     bench.forward()
     run = kernel_of(case).backward(bench.call(backward=True))  # type: ignore[misc]
     for _ in range(2):  # overwrites, never adds
         run()
         for got, expected in zip([array for array in bench.dx if array is not None], dx, strict=True):
-            close(got, expected, dtype)
+            close(got, expected)
         assert bench.dw.keys() == dw.keys()
         for key, expected in dw.items():
-            close(bench.dw[key], expected, dtype)
+            close(bench.dw[key], expected)
+
+
+@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.kind)
+@settings(max_examples=25)
+@given(data=st.data(), seed=st.integers(0, 1000))
+def test_float32_is_close_to_float64(op: type, data: st.DataObject, seed: int) -> None:
+    case, wanted = data.draw(asked(RANDOM[op]))
+    compare(OPERATORS[op], case, seed, wanted)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if type(case.op) in OPERATORS], ids=name)
+def test_float32_of_every_case(case: Case) -> None:
+    compare(kernel_of(case), case)
 
 
 def bench_of(op: Any, *inputs: Array, dtypes: tuple[str, ...] = (FLOAT,)) -> Bench:

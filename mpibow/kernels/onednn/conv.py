@@ -143,18 +143,30 @@ class ConvolutionNormalised:
     def _primitive(self, op: ConvNormAddRelu, shapes: Shapes) -> Primitive:
         key = (op, shapes.x[0])
         if key not in self._made:
-            conv, any_layout = op.conv, self.library.descriptor
-            channel = any_layout((1, conv.channels, 1, 1), "abcd")
-            bias = any_layout((conv.channels,), "a") if conv.bias else None
-            settings = (
-                c_int(dnn.INFERENCE), c_int(dnn.DIRECT), any_layout(shapes.x[0]), any_layout(_grouped(conv, shapes)),
-                bias, any_layout(shapes.y), *_window(conv, shapes),
-            )  # fmt: skip
-            y = self.library.primitive("convolution_forward", *settings).layout(dnn.DST).tag
-            then = [(dnn.MULTIPLY, channel), (dnn.ADD, channel)]
-            then += [(dnn.ADD, any_layout(shapes.y, y))] if op.added else []
-            self._made[key] = self.library.primitive("convolution_forward", *settings, then=then, relu=op.relu)
+            self._made[key] = self._make(op, shapes)
         return self._made[key]
+
+    def _make(self, op: ConvNormAddRelu, shapes: Shapes) -> Primitive:
+        conv, any_layout = op.conv, self.library.descriptor
+        channel = any_layout((1, conv.channels, 1, 1), "abcd")
+        bias = any_layout((conv.channels,), "a") if conv.bias else None
+
+        def made(y: str, **behind: Any) -> Primitive:
+            return self.library.primitive(
+                "convolution_forward", c_int(dnn.INFERENCE), c_int(dnn.DIRECT), any_layout(shapes.x[0]),
+                any_layout(_grouped(conv, shapes)), bias, any_layout(shapes.y, y), *_window(conv, shapes), **behind,
+            )  # fmt: skip
+
+        def fused(y: str, added: str) -> Primitive:
+            then = [(dnn.MULTIPLY, channel), (dnn.ADD, channel)]
+            then += [(dnn.ADD, any_layout(shapes.y, added))] if op.added else []
+            return made(y, then=then, relu=op.relu)
+
+        tag = made("any").layout(dnn.DST).tag
+        found = fused("any", tag)
+        # With all that behind it the library may like another layout of y: what is added comes in y's, so it is told.
+        chosen = found.layout(dnn.DST).tag
+        return found if chosen == tag or not op.added else fused(chosen, chosen)
 
     def formats(self, op: ConvNormAddRelu, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         made = self._primitive(op, shapes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import ctypes.util
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -244,9 +245,17 @@ class Library:
         return result
 
     def _tag(self, descriptor: Descriptor) -> str:
-        """Its layout as a tag; '' where no tag says it."""
+        """Its layout as a tag that the library knows; '' where no tag says it."""
+        tag, ones = self._spelt(descriptor)
+        if not ones or tag in (known := _tags(self, self._query(descriptor, NDIMS, c_int).value)):
+            return tag
+        fixed = _without(tag, ones)  # as what the library knows with these axes elsewhere: (1, 1, 1, h, w) as hwigo
+        return next((other for other in known if _without(other, ones) == fixed), tag)
+
+    def _spelt(self, descriptor: Descriptor) -> tuple[str, str]:
+        """Its layout as a tag, '' where no tag says it, and the letters of axes of one element (or one block)."""
         if self._query(descriptor, FORMAT_KIND, c_int).value != 2:
-            return ""
+            return "", ""
         rank = self._query(descriptor, NDIMS, c_int).value
         strides = self._query(descriptor, STRIDES, POINTER(c_int64))[:rank]
         count = self._query(descriptor, INNER_COUNT, c_int).value
@@ -255,11 +264,12 @@ class Library:
         extents = self._query(descriptor, PADDED_DIMS, POINTER(c_int64))[:rank]
         for size, axis in zip(sizes, axes, strict=True):
             extents[axis] //= size
-        # An axis of one element may stand anywhere: behind its equals, as tags that exist have it.
+        # An axis of one element may stand anywhere: behind its equals, as most tags that exist have it.
         order = sorted(range(rank), key=lambda axis: (-strides[axis], extents[axis] == 1, axis))
         letters = [chr(ord("a") + axis) for axis in range(rank)]
         outer = "".join(letters[axis].upper() if axis in axes else letters[axis] for axis in order)
-        return outer + "".join(f"{size}{letters[axis]}" for size, axis in zip(sizes, axes, strict=True))
+        tag = outer + "".join(f"{size}{letters[axis]}" for size, axis in zip(sizes, axes, strict=True))
+        return tag, "".join(letters[axis] for axis in range(rank) if extents[axis] == 1)
 
     # Primitives
 
@@ -319,8 +329,15 @@ def _tags(library: Library, rank: int) -> dict[str, int]:
             continue
         descriptor = Descriptor(value, c.dnnl_memory_desc_destroy)
         if library._query(descriptor, NDIMS, c_int).value == rank:
-            found.setdefault(library._tag(descriptor), number)
+            found.setdefault(library._spelt(descriptor)[0], number)
     return found
+
+
+def _without(tag: str, axes: str) -> str:
+    """The tag without the outer places of `axes`; blocks stay."""
+    outer = re.match(r"[a-zA-Z]*", tag)
+    assert outer is not None
+    return "".join(letter for letter in outer[0] if letter.lower() not in axes) + tag[outer.end() :]
 
 
 def dims(*extents: int) -> Any:

@@ -74,13 +74,13 @@ class SoftMax:
 
 
 class LocalResponse:
-    """In the layout that is given. numba computes even sizes, whose window oneDNN places elsewhere."""
+    """In the layout that is given. numba computes what oneDNN does not."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
 
     def formats(self, op: LocalResponseNorm, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-        tag = given[0] if op.size % 2 else canonical(shapes.y)
+        tag = canonical(shapes.y) if _elsewhere(op) else given[0]
         return Formats((tag,), tag)
 
     def _pair(self, op: LocalResponseNorm, shapes: Shapes) -> tuple[Primitive, Primitive | None]:
@@ -93,7 +93,7 @@ class LocalResponse:
         return forward, backward
 
     def buffers(self, op: LocalResponseNorm, shapes: Shapes) -> Buffers:
-        if op.size % 2 == 0:
+        if _elsewhere(op):
             return local_response.buffers(op, shapes)
         forward, backward = self._pair(op, shapes)
         scratch: dict[str, Spec] = {"scratch": ((forward.scratch,), "uint8")}
@@ -107,13 +107,13 @@ class LocalResponse:
         )
 
     def forward(self, call: Call) -> Run:
-        if call.op.size % 2 == 0:
+        if _elsewhere(call.op):
             return local_response.forward(call)
         arrays = {dnn.SRC: call.x[0], dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"], **_powers(call)}
         return self._pair(call.op, call.shapes)[0].command(arrays)
 
     def backward(self, call: Call) -> Run:
-        if call.op.size % 2 == 0:
+        if _elsewhere(call.op):
             return local_response.backward(call)
         backward, dx = self._pair(call.op, call.shapes)[1], call.dx[0]
         assert backward is not None
@@ -123,6 +123,11 @@ class LocalResponse:
             **_powers(call),
         }  # fmt: skip
         return backward.command(arrays)
+
+
+def _elsewhere(op: LocalResponseNorm) -> bool:
+    """Even windows lie elsewhere in oneDNN; of one channel it reads, backward, where there is nothing (3.2 crashes)."""
+    return op.size % 2 == 0 or op.size == 1
 
 
 def _powers(call: Call) -> dict[int, Array]:

@@ -1,0 +1,44 @@
+"""The random cases themselves: every operator is among them, as itself; and the list of looser bounds."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpibow.graph.formats import Reorder
+from mpibow.graph.graph import Op
+from mpibow.ops import Flatten
+from mpibow.ops.wide import View, WideDense
+from tests.kernels.against import LOOSER
+from tests.kernels.cases import kind_of
+from tests.kernels.shapes import RANDOM, WIDE, asked
+
+# Views run no kernel, a reorder is drawn with the layouts that a set knows, and cuDNN alone has WideDense.
+ELSEWHERE = {Flatten, Reorder, View, WideDense}
+
+
+def operators(parent: type = Op) -> set[type]:
+    found = {child for child in parent.__subclasses__() if "kind" in child.__dict__}
+    return found.union(*(operators(child) for child in parent.__subclasses__()))
+
+
+def test_every_operator_is_drawn() -> None:
+    assert {*RANDOM, *WIDE, *ELSEWHERE} == {op for op in operators() if op.__module__.startswith("mpibow.")}
+
+
+@pytest.mark.parametrize("op", [*RANDOM, *WIDE], ids=lambda op: op.kind)
+@settings(max_examples=10)
+@given(data=st.data())
+def test_it_draws_shapes_that_the_operator_takes(op: type, data: st.DataObject) -> None:
+    case, wanted = data.draw(asked({**RANDOM, **WIDE}[op]))
+    assert kind_of(case.op) is op
+    assert all(extent > 0 for extent in case.op.infer(*case.shapes))
+    assert set(wanted) <= set(case.op.differentiable or ())
+
+
+def test_looser_bounds_are_of_operators_and_have_a_reason() -> None:
+    assert LOOSER.keys() <= {op.kind for op in (*RANDOM, *WIDE)}  # type: ignore[attr-defined]
+    for kind, (floor, reason) in LOOSER.items():
+        assert reason, kind
+        assert 0 < floor <= 12, kind
