@@ -16,8 +16,10 @@ from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
+from tests.oracle import pytorch
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: it is the oracle here, not a part of mpibow")
+pytestmark = pytest.mark.torch
+torch: Any = pytorch()
 nets = import_module("tests.models.torch_nets")  # imports torch itself
 
 CLASSES, BATCH, LR = 7, 3, 0.01
