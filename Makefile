@@ -54,17 +54,19 @@ endef
 
 RUN_READY := $(VENV)/.ready-$(MPI)
 DEV_READY := $(VENV)/.ready-$(MPI)-dev
+TORCH_READY := $(VENV)/.ready-$(MPI)-torch
 GPU_READY := $(VENV)/.ready-$(MPI)-cuda$(CUDA)
 SCRIPTS := .ci/run benchmarks/gpu_all.sh launch/slurm.sbatch launch/pbs.sh launch/lsf.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench test-gpu bench-gpu sanitize settings clean distclean
+.PHONY: help demo test test-torch check bench test-gpu bench-gpu sanitize settings clean distclean
 .DELETE_ON_ERROR:
 
 help:
 	@echo 'make demo      sets up what it needs and trains real digits: 2 ranks of 2 learners, under a minute'
 	@echo 'make test      all tests; without the slow ones with ARGS="-m '"'not slow'"'"'
 	@echo 'make test-4    the MPI tests on 4 ranks'
+	@echo 'make test-torch  the tests beside PyTorch; its CPU build where the index has one'
 	@echo 'make check     format, lint, types, imports between layers, shell scripts'
 	@echo 'make bench     images/s beside PyTorch, where it is installed, and the targets: 25 minutes'
 	@echo 'make test-gpu  the tests that need a GPU; make sanitize runs a few of them under compute-sanitizer'
@@ -87,6 +89,9 @@ test: $(DEV_READY)
 
 test-%: $(DEV_READY)
 	$(call run,MPIBOW_TEST_RANKS=$* python -m pytest -m mpi $(ARGS))
+
+test-torch: $(TORCH_READY)
+	$(call run,python -m pytest -m torch -rs $(ARGS))
 
 check: $(DEV_READY)
 	ruff format --check .
@@ -131,6 +136,12 @@ $(DEV_READY): pyproject.toml | $(VENV)/bin/python
 	@echo 'About 235 MB to fetch, 930 MB on disk, in $(VENV) only: a minute, and the time of the fetch.'
 	$(call install,dev$(comma)$(RUN_EXTRAS))
 	@touch $(RUN_READY)
+
+$(TORCH_READY): pyproject.toml | $(VENV)/bin/python
+	@echo 'Fetching mpibow[dev,torch,$(RUN_EXTRAS)]: what make test fetches, and PyTorch, its CPU build where the index has one.'
+	@echo 'About 440 MB to fetch so, 1.8 GB on disk, in $(VENV) only; without a CPU build some GB: CUDA comes with it.'
+	$(call install,dev$(comma)torch$(comma)$(RUN_EXTRAS))
+	@touch $(RUN_READY) $(DEV_READY)
 
 $(GPU_READY): pyproject.toml | $(VENV)/bin/python
 	@echo 'Fetching mpibow[dev,cuda$(CUDA),$(RUN_EXTRAS)]: what make test fetches, and CuPy, cuDNN and NCCL for CUDA $(CUDA).'

@@ -26,9 +26,8 @@ from mpibow.data.dataset import ArrayData, NamedArrays
 from mpibow.errors import ConfigError
 from mpibow.graph.formats import Reorder
 from mpibow.graph.memory import peak
-from mpibow.job import Job, make_job, named_net, on_device
-from mpibow.models import MODELS
-from mpibow.ops import matrix_factorisation
+from mpibow.job import Job, make_job, named_net, named_objective, on_device
+from mpibow.models import MODELS, OBJECTIVES
 from mpibow.profile import profile
 from mpibow.run.signals import Signals
 from mpibow.session import Session
@@ -50,8 +49,7 @@ SHAPES: Mapping[str, tuple[int, tuple[int, ...]]] = {  # classes and images that
     "vgg16_cifar": (100, (3, 32, 32)),
     "vgg_a": (1000, (3, 224, 224)),
 }
-RATINGS = "matrix_factorisation"  # Koren et al., Computer 42(8), 2009; as large as Crossbow's example
-TABLES: Mapping[str, Any] = {"users": 5000, "items": 5000, "factors": 10}
+TABLES: Mapping[str, int] = {"users": 5000, "items": 5000, "factors": 10}  # as large as Crossbow's example
 SAMPLES = 2048
 WARM_UP = 5  # iterations
 
@@ -154,7 +152,7 @@ def main(argv: list[str] | None = None) -> None:
     profiled = commands.add_parser("profile", help="where the time of one learner's iteration goes")
     memory = commands.add_parser("memory", help="the arena of a training plan, and how good it is")
     for command in (train, profiled, memory):
-        command.add_argument("model", choices=sorted([*MODELS, RATINGS]), help="model to train")
+        command.add_argument("model", choices=sorted([*MODELS, *OBJECTIVES]), help="model to train")
         command.add_argument("--batch-size", type=int, default=8, help="samples of a learner (8)")
         command.add_argument("--shape", help="channels,height,width of an image; the model's own unless given")
         command.add_argument("--classes", type=int, help="classes; the model's own unless given")
@@ -191,11 +189,11 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
 
 def made_up_job(arguments: argparse.Namespace, out: str) -> Job:
     """The model on made-up data, writing nothing but a run directory in `out`."""
-    if arguments.model == RATINGS:
+    if arguments.model in OBJECTIVES:
         if arguments.shape or arguments.classes:
-            raise ConfigError(f"--shape, --classes: {RATINGS} has neither; leave them out")
-        net = partial(matrix_factorisation, **TABLES)
-        return make_job(RATINGS, _config(arguments, out, None), net, _ratings(), None, normalise="none")
+            raise ConfigError(f"--shape, --classes: {arguments.model} has neither; leave them out")
+        config = _config(arguments, out, {"name": arguments.model, **TABLES})
+        return make_job(arguments.model, config, named_objective(config), _ratings(), None, normalise="none")
     classes, shape = SHAPES[arguments.model]
     classes = arguments.classes or classes
     if arguments.shape:
@@ -218,7 +216,7 @@ def _ratings() -> NamedArrays:
     return NamedArrays({"user": user, "item": item, "rating": generator.uniform(1, 5, len(user))}, name="made up")
 
 
-def _config(arguments: argparse.Namespace, out: str, model: dict[str, str] | None) -> Config:
+def _config(arguments: argparse.Namespace, out: str, model: Mapping[str, Any]) -> Config:
     settings = {
         "model": model,
         "batch_size": arguments.batch_size,
@@ -230,7 +228,7 @@ def _config(arguments: argparse.Namespace, out: str, model: dict[str, str] | Non
         "metrics": {"every": 10**9},
         "out": out,
     }
-    return load_mapping(settings, arguments.overrides, model_given=model is None, data_given=True)
+    return load_mapping(settings, arguments.overrides, data_given=True)
 
 
 def _train_text(found: Mapping[str, Any]) -> str:

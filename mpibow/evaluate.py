@@ -14,23 +14,26 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from mpibow.checks import check_rows
 from mpibow.comm.binding import allowed_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
 from mpibow.config import Config, load_mapping
 from mpibow.config.document import parse
 from mpibow.config.schema import Device
-from mpibow.data.dataset import Array, Dataset
+from mpibow.data.dataset import Array, Dataset, Samples
 from mpibow.data.decoded import Decoded
+from mpibow.data.ratings import ratings
 from mpibow.data.recordset import open_records
 from mpibow.data.settings import Image
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.gpus import ON_GPUS, FindGpu, find_gpu
 from mpibow.graph.plan import choose_layout, compile_plan
-from mpibow.job import kernels_of, named_net, open_kernels
+from mpibow.job import kernels_of, named_net, named_objective, open_kernels
 from mpibow.kernels import KernelSet
 from mpibow.learn.scheduler import Scheduler
-from mpibow.models.classifier import classifier
+from mpibow.models.classifier import Build, classifier
+from mpibow.models.objective import objective
 from mpibow.run import checkpoint, directory
 from mpibow.run.evaluate import Evaluation, Evaluator
 from mpibow.run.state import read_centre
@@ -53,14 +56,59 @@ def evaluate(
 ) -> Evaluation:
     """Loss and accuracy of the centre in checkpoint (or run directory) `path` over the records in folder `data`.
 
-    Every rank calls it and takes its share. Labels among the `top_k` likeliest classes are counted too, the run's own
-    evaluate.top_k unless given. `predictions` is a CSV file: sample, label, predicted, probability. `device` is the
-    run's own unless given, but for a GPU's run the host: on cuda it is computed in the run's precision.
+    Of a model of ratings the loss, the mean squared error, and no accuracy. Every rank calls it and takes its share.
+    Labels among the `top_k` likeliest classes are counted too, the run's own evaluate.top_k unless given.
+    `predictions` is a CSV file: sample, label, predicted, probability. `device` is the run's own unless given, but for
+    a GPU's run the host: on cuda it is computed in the run's precision.
     """
     threadpool_limits(1)
     folder, header = _open(path)
     config = _config(folder, header)
-    expected = header["input"]
+    if "inputs" in header["input"]:
+        if top_k is not None or predictions is not None:
+            raise ConfigError(
+                f"--top-k, --predictions: are of classes, {folder} was trained on ratings; leave them out"
+            )
+        records, build = _ratings(config, data)
+    else:
+        records, build = _classified(config, folder, header["input"], data, top_k)
+    graph = build(batch_size or config.evaluate.batch_size)
+    kernels, told = _kernels(config, device, comm, find)
+    if told and comm.rank == 0:
+        say(told)
+    layout, gpu = choose_layout(graph, kernels, training=False), kernels.gpu
+    plan = compile_plan(graph, layout, kernels, kernels.dtype(config.precision), training=False)
+    centre, statistics = read_centre(folder, plan)
+    scheduler, rows = Scheduler(), list[tuple[Array, Array, Array]]()
+    try:
+        workers = 1 if gpu else max(1, min(allowed_cores() // comm.local_size, THREADS))
+        each = None if predictions is None else lambda *row: rows.append(row)
+        result = Evaluator(plan, records, config.loss.ignore, gpu)(
+            centre, statistics, scheduler.run, lambda function: function(comm), each, workers=workers
+        )
+    finally:
+        scheduler.close()
+        if gpu is not None:
+            gpu.machine.close()
+    if predictions is not None:
+        parts = comm.share(rows)
+        text = _table([row for part in parts for row in part])
+        directory.on_rank_0(lambda function: function(comm), comm.rank, partial(directory.write, predictions, text))
+    return result
+
+
+def _ratings(config: Config, data: str) -> tuple[Samples, Build]:
+    """The ratings in folder `data`, and the graphs that give their losses. Raises ConfigError, RecordError."""
+    records = ratings(open_records(data))
+    build = objective(named_objective(config), records.inputs)
+    check_rows(build(1), records)
+    return records, build
+
+
+def _classified(
+    config: Config, folder: Path, expected: dict[str, Any], data: str, top_k: int | None
+) -> tuple[Samples, Build]:
+    """The records in folder `data`, if they are as those that were trained on, and the graphs that classify them."""
     records = _samples(data, folder, expected)
     found = {"shape": list(records.shape), "dtype": str(records.dtype)}
     if found != {"shape": expected["shape"], "dtype": expected["dtype"]}:
@@ -85,29 +133,7 @@ def evaluate(
         augmentation=augmentation,
         top_k=top_k,
     )
-    graph = build(batch_size or config.evaluate.batch_size)
-    kernels, told = _kernels(config, device, comm, find)
-    if told and comm.rank == 0:
-        say(told)
-    layout, gpu = choose_layout(graph, kernels, training=False), kernels.gpu
-    plan = compile_plan(graph, layout, kernels, kernels.dtype(config.precision), training=False)
-    centre, statistics = read_centre(folder, plan)
-    scheduler, rows = Scheduler(), list[tuple[Array, Array, Array]]()
-    try:
-        workers = 1 if gpu else max(1, min(allowed_cores() // comm.local_size, THREADS))
-        each = None if predictions is None else lambda *row: rows.append(row)
-        result = Evaluator(plan, records, config.loss.ignore, gpu)(
-            centre, statistics, scheduler.run, lambda function: function(comm), each, workers=workers
-        )
-    finally:
-        scheduler.close()
-        if gpu is not None:
-            gpu.machine.close()
-    if predictions is not None:
-        parts = comm.share(rows)
-        text = _table([row for part in parts for row in part])
-        directory.on_rank_0(lambda function: function(comm), comm.rank, partial(directory.write, predictions, text))
-    return result
+    return records, build
 
 
 def on_host(config: Config) -> Config:
@@ -198,9 +224,9 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
         top = {} if found.top_k_accuracy is None else {"top_k_accuracy": found.top_k_accuracy}
         print(json.dumps({"accuracy": found.accuracy, **top, "loss": found.loss, "samples": found.count}))
     elif comm.rank == 0:
-        shown = f"accuracy {found.accuracy:.4%}"
-        shown += "" if found.top_k_accuracy is None else f", top-k {found.top_k_accuracy:.4%}"
-        print(f"{shown}, loss {found.loss:.6f}, {found.count:,} samples, {found.seconds:.1f} s")
+        shown = "" if found.accuracy is None else f"accuracy {found.accuracy:.4%}, "
+        shown += "" if found.top_k_accuracy is None else f"top-k {found.top_k_accuracy:.4%}, "
+        print(f"{shown}loss {found.loss:.6f}, {found.count:,} samples, {found.seconds:.1f} s")
     return 0
 
 

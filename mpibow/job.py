@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
 
+from mpibow.checks import check_augmentation, check_rows, described
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.config.strict import check_options
-from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples
+from mpibow.data.dataset import NamedSamples, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.digits import ensure_digits
+from mpibow.data.ratings import ratings
 from mpibow.data.readers import refuse
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.settings import Image
@@ -22,11 +24,10 @@ from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.kernels import KernelSet, choose, gpu_set
-from mpibow.models import MODELS
+from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import Build, Net, classifier
 from mpibow.models.objective import LossNet, objective
 from mpibow.models.settings import Augmentation, Loss
-from mpibow.ops import MatrixFactorisation
 from mpibow.scaling import Scaling, scaling_of
 
 # What `python -m mpibow.train` does without a file: real digits, a small convolutional net, under a minute.
@@ -108,6 +109,8 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
     """
     assert config.model is not None
     assert config.data is not None
+    if config.model.name in OBJECTIVES:
+        return _ratings_job(config)
     train = open_data(config.data.train)
     test = None if config.data.test is None else open_data(config.data.test)
     if config.model.classes not in (None, train.classes):
@@ -115,20 +118,47 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
             f"data.train: {config.data.train} has {train.classes} classes, model.classes is {config.model.classes}"
         )
     net = named_net(config, train.classes)
-    title = f"{config.model.name}-{Path(config.data.train).resolve().parent.name}"
     return make_job(
-        title, config, net, train, test, normalise=config.data.normalise, augmentation=config.data.augment,
+        _title(config), config, net, train, test, normalise=config.data.normalise, augmentation=config.data.augment,
         image=config.data.image, scaling=scaling,
     )  # fmt: skip
+
+
+def _ratings_job(config: Config) -> Job:
+    """The job of a model that is trained on ratings."""
+    assert config.data is not None
+    train = ratings(open_records(config.data.train))
+    test = None if config.data.test is None else ratings(open_records(config.data.test))
+    return make_job(
+        _title(config), config, named_objective(config), train, test, normalise=config.data.normalise,
+        augmentation=config.data.augment, image=config.data.image,
+    )  # fmt: skip
+
+
+def _title(config: Config) -> str:
+    """What a run is called: its model and its data set."""
+    assert config.model is not None
+    assert config.data is not None
+    return f"{config.model.name}-{Path(config.data.train).resolve().parent.name}"
 
 
 def named_net(config: Config, classes: int) -> Net:
     """The net that `model` names, with its options. Raises ConfigError."""
     assert config.model is not None
     if config.model.name not in MODELS:
-        raise ConfigError(f"model.name: must be one of {', '.join(sorted(MODELS))}, got '{config.model.name}'")
+        names = ", ".join(sorted([*MODELS, *OBJECTIVES]))
+        raise ConfigError(f"model.name: must be one of {names}, got '{config.model.name}'")
     function = MODELS[config.model.name]
     return partial(function, classes=classes, **check_options("model", function, config.model.options))
+
+
+def named_objective(config: Config) -> LossNet:
+    """The net of OBJECTIVES that `model` names, with its options. Raises ConfigError."""
+    assert config.model is not None
+    name, classes = config.model.name, config.model.classes
+    if classes is not None:
+        raise ConfigError(f"model.classes: {name} tells no classes apart, got {classes}; leave it out")
+    return partial(OBJECTIVES[name], **check_options("model", OBJECTIVES[name], config.model.options))
 
 
 def kernels_of(config: Config) -> tuple[KernelSet, str]:
@@ -195,7 +225,7 @@ def make_job(
     if test is not None and test.classes > train.classes:
         raise ConfigError(f"data.test: {test.name} has {test.classes} classes, data.train has {train.classes}")
     loss, top_k = config.loss, config.evaluate.top_k
-    _check_augmentation(augmentation, train, config)
+    check_augmentation(augmentation, train, config)
     if loss.ignore is not None and loss.ignore >= train.classes:
         raise ConfigError(f"loss.ignore: must be one of {train.name}'s {train.classes} classes, got {loss.ignore}")
     if top_k is not None and top_k > train.classes:
@@ -236,11 +266,8 @@ def _loss_job(
         if given:
             raise ConfigError(f"{key}: is for data with classes, {train.name} has {described(train)}; leave it out")
     job = Job(title, config, objective(net, train.inputs), train, test)
-    for node in job.build(config.batch_size).nodes:
-        if isinstance(node.op, MatrixFactorisation):
-            for data in (train, test):
-                _check_rows(data, node.inputs[0], node.op.users)
-                _check_rows(data, node.inputs[1], node.op.items)
+    for data in (train, test):
+        check_rows(job.build(config.batch_size), data)
     return job
 
 
@@ -252,52 +279,6 @@ def _decoded(data: Samples, augmentation: Augmentation, image: Image | None) -> 
         if value is not None and not isinstance(data, Decoded):
             raise ConfigError(f"{key}: is for encoded images, {data.name} has {described(data)}; leave it out")
     return data
-
-
-def _check_rows(data: NamedSamples | None, name: str, rows: int) -> None:
-    """Numbers that a table's rows are looked up by must be there: the kernels do not ask."""
-    if isinstance(data, NamedArrays) and name in data.arrays:
-        least, most = int(data.arrays[name].min()), int(data.arrays[name].max())
-        if least < 0 or most >= rows:
-            raise ConfigError(f"{data.name}.{name}: must lie in [0, {rows}), got {least} to {most}")
-
-
-def described(data: Samples) -> str:
-    """What one of its samples is."""
-    if isinstance(data, NamedSamples):
-        return ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in data.inputs.items())
-    return f"{data.shape} {data.dtype}, {data.classes} classes"
-
-
-def _check_augmentation(settings: Augmentation, data: Dataset, config: Config) -> None:
-    """Raises ConfigError where the images are none, or too small for it, or there is nothing to mix with."""
-    if settings.mixup and config.batch_size == 1:
-        raise ConfigError("data.augment.mixup: mixes samples of one batch, so batch_size must be at least 2, got 1")
-    if settings.mixup and config.loss.ignore is not None:
-        raise ConfigError(f"data.augment.mixup: can't be with loss.ignore, got {config.loss.ignore}; leave one out")
-    if not settings.of_images:
-        return
-    if len(data.shape) != 3:
-        raise ConfigError(f"data.augment: needs images (channels, height, width), {data.name} has {data.shape}")
-    smallest = min(data.shape[1:])
-    if settings.crop is not None and settings.crop > smallest:
-        raise ConfigError(
-            f"data.augment.crop: must be at most {smallest} as {data.name} has images {data.shape}, got {settings.crop}"
-        )
-    if settings.pad >= (settings.crop or smallest):
-        raise ConfigError(
-            f"data.augment.pad: must be below {settings.crop or smallest}, the smaller extent of the window that is "
-            f"cropped, got {settings.pad}"
-        )
-    if settings.cutout is not None and settings.cutout > (settings.crop or smallest):
-        raise ConfigError(
-            f"data.augment.cutout: must be at most {settings.crop or smallest}, the smaller extent of the images that "
-            f"are trained on, got {settings.cutout}"
-        )
-    if settings.jitter is not None and settings.jitter.saturation and data.shape[0] != 3:
-        raise ConfigError(
-            f"data.augment.jitter.saturation: is of images of 3 channels, {data.name} has {data.shape}; leave it out"
-        )
 
 
 def open_data(path: str) -> RecordSet:

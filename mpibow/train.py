@@ -13,6 +13,7 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
+from mpibow.checks import described
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
 from mpibow.config import describe, dump, load, load_mapping
@@ -20,8 +21,8 @@ from mpibow.data.readers import Choice, choose, find_facts, held, prefetch
 from mpibow.data.timeline import Counts
 from mpibow.device.memory import in_words
 from mpibow.errors import EXIT_REQUEUE
-from mpibow.job import BUILT_IN, Job, described, on_device, open_job
-from mpibow.models import MODELS
+from mpibow.job import BUILT_IN, Job, on_device, open_job
+from mpibow.models import MODELS, OBJECTIVES
 from mpibow.origin import learner_counts
 from mpibow.run.chrome import WINDOW, check_path, open_trace
 from mpibow.run.directory import on_rank_0
@@ -94,7 +95,7 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         prog="python -m mpibow.train",
         description="Trains a model with small batches on all ranks. Without CONFIG: a small net on real digits.",
-        epilog=f"models: {', '.join(sorted(MODELS))}\n\n"
+        epilog=f"models: {', '.join(sorted([*MODELS, *OBJECTIVES]))}\n\n"
         f"settings (key.path=value):\n\n{describe()}\n\n"
         "exit code 75: a signal came, the state is saved, start again with --resume auto",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -33,7 +33,9 @@ def nowhere(tmp_path: Path) -> str:
 def test_make_alone_lists_the_targets() -> None:
     listed = make()
     assert listed.returncode == 0
-    for target in ("demo", "test", "test-4", "check", "bench", "test-gpu", "bench-gpu", "settings", "clean"):
+    for target in (
+        *("demo", "test", "test-4", "test-torch", "check", "bench", "test-gpu", "bench-gpu", "settings", "clean"),
+    ):
         assert f"\nmake {target} " in "\n" + listed.stdout
 
 
@@ -72,6 +74,22 @@ def test_every_exported_setting_is_printed() -> None:
 
 def test_ranks_are_given_to_the_mpi_tests(nowhere: str) -> None:
     assert make("-n", "test-3", nowhere).stdout.endswith("\nMPIBOW_TEST_RANKS=3 python -m pytest -m mpi\n")
+
+
+def test_pytorch_is_fetched_for_the_tests_beside_it(nowhere: str) -> None:
+    steps = make("-n", "test-torch", nowhere).stdout
+    assert "-e '.[dev,torch,demo]'" in steps
+    assert steps.index("MB to fetch") < steps.index("pip install")
+    assert steps.endswith("\npython -m pytest -m torch -rs\n")
+    for target in ("demo", "test", "check"):
+        assert ",torch" not in make("-n", target, nowhere).stdout
+
+
+def test_continuous_integration_runs_them_as_well() -> None:
+    targets = re.findall(
+        r"^make --no-print-directory (\S+) \|\| code=\$\?$", (ROOT / ".ci/run").read_text(), re.MULTILINE
+    )
+    assert targets == ["check", "test", "test-torch"]
 
 
 @pytest.mark.parametrize(("choice", "cuda"), [("CUDA=13", "cuda13"), ("CUDA=12", "cuda12")])

@@ -15,7 +15,7 @@ import pytest
 
 from mpibow.data import manifest
 from mpibow.data.records import HEADER
-from mpibow.models import MODELS
+from mpibow.models import MODELS, OBJECTIVES
 from tests.launching import RANKS, mpirun, needs_mpi, run
 from tests.run import tiny
 from tests.run.processes import write_run
@@ -62,7 +62,7 @@ REFUSED = {
         "learners: nowhere/metrics.jsonl: cannot be read: no such file or directory; replay(RUN) takes a run directory",
     ),
     "unknown model": (
-        "model.name=lenets", 2, f"model.name: must be one of {', '.join(sorted(MODELS))}, got 'lenets'",
+        "model.name=lenets", 2, f"model.name: must be one of {', '.join(sorted([*MODELS, *OBJECTIVES]))}, got 'lenets'",
     ),
     "wrong model option": ("model.hidden=12", 2, "model.hidden: must be a list of integers or null, got 12"),
     "unknown model option": ("model.hiden=[3]", 2, "model.hiden: is not a setting of mlp; did you mean 'hidden'?"),

@@ -1,10 +1,11 @@
-"""The models by name. Each is a function: image, classes and its own options -> logits."""
+"""The models by name: functions that give logits, and such as give their own losses."""
 
 from collections.abc import Callable, Mapping
 
 from mpibow.graph.graph import Tensor
 from mpibow.models.alexnet import alexnet
 from mpibow.models.convnet import convnet
+from mpibow.models.factorisation import matrix_factorisation
 from mpibow.models.googlenet import googlenet
 from mpibow.models.inception import inception_v3
 from mpibow.models.lenet import lenet
@@ -15,7 +16,7 @@ from mpibow.models.resnet import resnet18, resnet34, resnet50, resnet101, resnet
 from mpibow.models.resnet_cifar import resnet20, resnet32, resnet44, resnet56, resnet110
 from mpibow.models.vgg import vgg16, vgg16_cifar, vgg_a
 
-MODELS: Mapping[str, Callable[..., Tensor]] = {
+MODELS: Mapping[str, Callable[..., Tensor]] = {  # image, classes and its own options -> logits
     "alexnet": alexnet,
     "convnet": convnet,
     "googlenet": googlenet,
@@ -37,4 +38,7 @@ MODELS: Mapping[str, Callable[..., Tensor]] = {
     "vgg16": vgg16,
     "vgg16_cifar": vgg16_cifar,
     "vgg_a": vgg_a,
+}
+OBJECTIVES: Mapping[str, Callable[..., Tensor]] = {  # ratings' inputs by name and its own options -> losses
+    "matrix_factorisation": matrix_factorisation,
 }

@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+from tests.oracle import pytorch
+
+pytestmark = pytest.mark.torch
+torch: Any = pytorch()
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 

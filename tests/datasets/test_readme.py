@@ -38,11 +38,14 @@ def tree(folder: Path, *places: str) -> None:
 @pytest.fixture
 def sources(tmp_path: Path) -> dict[str, Path]:
     """What DIR stands for, by script; and the files that commands name."""
-    made = {name: tmp_path / "from" / name for name in ("mnist", "imagenet", "folder", "tfrecord", "crossbow")}
+    made = {
+        name: tmp_path / "from" / name for name in ("mnist", "imagenet", "folder", "ratings", "tfrecord", "crossbow")
+    }
     for folder in made.values():
         folder.mkdir(parents=True)
     test_mnist.source(made["mnist"])
     test_crossbow.source(made["crossbow"])
+    (made["ratings"] / "u.data").write_text("".join(f"{1 + n % 5}\t{1 + n // 5}\t3\t0\n" for n in range(20)))
     tree(made["imagenet"], "train", "val")
     tree(made["folder"], ".")
     test_cifar.archive(tmp_path / "cifar-10-python.tar.gz", test_cifar.PYTHON)
@@ -66,14 +69,14 @@ def test_they_run(
         if run[-1] == "tfrecord":
             export = ["export", "data/mine/train", "--to", "tfrecord", "--output", str(sources["tfrecord"] / "train")]
             assert records.main(export) == 0
-        more = [] if run[-1] in ("digits", "mnist", "numpy_arrays") else ["--workers=1"]
+        more = [] if run[-1] in ("digits", "mnist", "numpy_arrays", "ratings") else ["--workers=1"]
         more += ["--any-count"] * (run[-1] == "cifar")
         words = [str(sources[run[-1]]) if word == PLACE else word for word in words]
         assert script(run[-1]).main([*words, *more]) == 0, (name, capsys.readouterr().err)
     assert run == [
-        *("digits", "mnist", "cifar", "imagenet", "folder", "numpy_arrays", "tfrecord", "crossbow"),
+        *("digits", "mnist", "cifar", "imagenet", "folder", "numpy_arrays", "ratings", "tfrecord", "crossbow"),
         *("inspect", "verify", "export"),
     ]
     assert "image/encoded" in capsys.readouterr().out  # a feature that tfrecord.py lists
-    for name in ("digits", "mnist", "cifar10", "imagenet", "mine", "arrays", "imagenet2019"):
+    for name in ("digits", "mnist", "cifar10", "imagenet", "mine", "arrays", "ratings", "imagenet2019"):
         assert all(open_records(Path("data", name, part)).count for part in ("train", "test")), name

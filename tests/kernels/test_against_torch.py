@@ -15,8 +15,10 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Shape
 from mpibow.kernels.numpy import OPERATORS
 from tests.kernels.cases import Bench, Case
+from tests.oracle import pytorch
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: it is the oracle here, not a part of mpibow")
+pytestmark = pytest.mark.torch
+torch: Any = pytorch()
 F = torch.nn.functional
 
 INITIAL = ops.Constant(0.0)

@@ -13,11 +13,12 @@ import pytest
 
 from mpibow.bench import SHAPES
 from mpibow.config import Config, load
+from mpibow.data.ratings import record_of
 from mpibow.data.recordset import write_records
 from mpibow.data.settings import Image
 from mpibow.job import named_net
 from mpibow.learn.schedules import MultiStep, Step
-from mpibow.models import MODELS
+from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import classifier
 from mpibow.models.settings import Augmentation
 from mpibow.sync.settings import Sma
@@ -27,7 +28,14 @@ from tests.data.photos import MOMENTS, encode, picture
 LAUNCH = Path(__file__).parents[2] / "launch"
 YAMLS = sorted(LAUNCH.rglob("*.yaml"))
 CROSSBOW = sorted((LAUNCH / "crossbow").glob("*.yaml"))
-each = pytest.mark.parametrize("path", YAMLS, ids=lambda path: path.relative_to(LAUNCH).as_posix())
+RATINGS = [path for path in YAMLS if (model := load(path).model) and model.name in OBJECTIVES]
+
+
+def of(paths: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("path", paths, ids=lambda path: path.relative_to(LAUNCH).as_posix())
+
+
+each, each_of_images = of(YAMLS), of([path for path in YAMLS if path not in RATINGS])
 
 
 def of_model(config: Config) -> tuple[int, tuple[int, ...]]:
@@ -54,7 +62,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Config], Path
     return lambda config: write(*of_model(config))
 
 
-@each
+@each_of_images
 def test_check_passes(path: Path, records: Callable[[Config], Path], capsys: pytest.CaptureFixture[str]) -> None:
     config = load(path)
     folder = records(config)
@@ -69,7 +77,21 @@ def test_check_passes(path: Path, records: Callable[[Config], Path], capsys: pyt
     assert ("forward  augment " in said.out) == config.data.augment.of_places
 
 
-@each
+@of(RATINGS)
+def test_check_of_ratings_passes(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = load(path).model
+    assert model is not None
+    ends = [(0, 0), (model.options["users"] - 1, model.options["items"] - 1)]
+    write_records(tmp_path / "data", (record_of(user, item, 3.5) for user, item in ends), classes=1)
+    with pytest.raises(SystemExit) as end:
+        main([str(path), f"data.train={tmp_path}/data", f"data.test={tmp_path}/data", "--check"])
+    said = capsys.readouterr()
+    assert (end.value.code, said.err) == (0, "")
+    assert "test: 2 samples user () int32, item () int32, rating () float32\n" in said.out
+    assert said.out.splitlines()[-1].startswith("rank 0: auto, begins with 1 learner(s) x (arena ")
+
+
+@each_of_images
 def test_it_is_a_run_of_a_model(path: Path) -> None:
     config = load(path)
     assert config.model is not None
@@ -95,7 +117,7 @@ def test_its_data_are_what_the_converter_writes(path: Path) -> None:
     assert (data.train, data.test) == (f"{found[2]}/train", f"{found[2]}/test")
 
 
-@each
+@each_of_images
 def test_photographs_are_augmented_as_published(path: Path) -> None:
     config = load(path)
     assert config.data is not None
@@ -110,7 +132,7 @@ def test_photographs_are_augmented_as_published(path: Path) -> None:
 
 def test_every_model_has_one_of_small_batches() -> None:
     configs = [load(path) for path in LAUNCH.glob("*.yaml")]
-    assert sorted(config.model.name for config in configs if config.model) == sorted(MODELS)
+    assert sorted(config.model.name for config in configs if config.model) == sorted([*MODELS, *OBJECTIVES])
     assert max(config.batch_size for config in configs) <= 32
     assert all(isinstance(config.rule, Sma) and config.rule.gain == "auto" for config in configs)
 

@@ -10,25 +10,33 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout, plan_statistics
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
-from mpibow.models import MODELS
+from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import classifier
+from mpibow.models.objective import objective
+from tests.oracle import pytorch
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed: it is the oracle here, not a part of mpibow")
+pytestmark = pytest.mark.torch
+torch: Any = pytorch()
 nets = import_module("tests.models.torch_nets")  # imports torch itself
 
 CLASSES, BATCH, LR = 7, 3, 0.01
 TOLERANCE = 1e-8  # of the largest number of an array; float64, so that what is found is a difference of the nets
 HIDDEN = {"hidden": 24, "drop": 0.0}
-NETS: dict[str, tuple[str, dict[str, Any], int, Callable[[], Any]]] = {  # ours, its options, image size, PyTorch's
+NETS: dict[str, tuple[str, dict[str, Any], Shape, Callable[[], Any]]] = {  # ours, its options, image, PyTorch's
+    "logistic": ("logistic", {}, (1, 28, 28), partial(nets.logistic, CLASSES)),
+    "mlp": ("mlp", {}, (1, 28, 28), partial(nets.mlp, CLASSES)),
+    "convnet": ("convnet", {}, (1, 8, 8), partial(nets.convnet, CLASSES)),
+    "lenet": ("lenet", {"drop": 0.0}, (1, 28, 28), partial(nets.lenet, CLASSES, 0.0)),
     **{
         f"resnet{layers}-{shortcut}": (
             f"resnet{layers}",
             {"shortcut": shortcut},
-            size,
+            (3, size, size),
             partial(nets.resnet_cifar, CLASSES, layers, shortcut, size),
         )
         for layers, shortcut, size in (
@@ -42,18 +50,23 @@ NETS: dict[str, tuple[str, dict[str, Any], int, Callable[[], Any]]] = {  # ours,
             (110, "identity", 8),
         )
     },
-    "resnet18": ("resnet18", {}, 64, partial(nets.resnet, CLASSES, (2, 2, 2, 2), 1)),
-    "resnet34": ("resnet34", {}, 64, partial(nets.resnet, CLASSES, (3, 4, 6, 3), 1)),
-    "resnet50": ("resnet50", {}, 64, partial(nets.resnet, CLASSES, (3, 4, 6, 3), 4)),
-    "resnet101": ("resnet101", {}, 64, partial(nets.resnet, CLASSES, (3, 4, 23, 3), 4)),
-    "resnet152": ("resnet152", {}, 64, partial(nets.resnet, CLASSES, (3, 8, 36, 3), 4)),
-    "vgg_a": ("vgg_a", HIDDEN, 32, partial(nets.vgg, CLASSES, nets.VGG11, 24, 1)),
-    "vgg16": ("vgg16", HIDDEN, 64, partial(nets.vgg, CLASSES, nets.VGG16, 24, 4)),
-    "vgg16_cifar": ("vgg16_cifar", {"drops": (0.0, 0.0, 0.0)}, 32, partial(nets.vgg16_cifar, CLASSES)),
-    "alexnet": ("alexnet", HIDDEN, 96, partial(nets.alexnet, CLASSES, 24, 4)),
-    "googlenet": ("googlenet", {"drop": 0.0}, 72, partial(nets.googlenet, CLASSES)),
-    "inception_v3": ("inception_v3", {"drop": 0.0}, 107, partial(nets.inception_v3, CLASSES)),
-    "overfeat": ("overfeat", {"hidden": (24, 20), "drop": 0.0}, 119, partial(nets.overfeat, CLASSES, (24, 20), 4)),
+    "resnet18": ("resnet18", {}, (3, 64, 64), partial(nets.resnet, CLASSES, (2, 2, 2, 2), 1)),
+    "resnet34": ("resnet34", {}, (3, 64, 64), partial(nets.resnet, CLASSES, (3, 4, 6, 3), 1)),
+    "resnet50": ("resnet50", {}, (3, 64, 64), partial(nets.resnet, CLASSES, (3, 4, 6, 3), 4)),
+    "resnet101": ("resnet101", {}, (3, 64, 64), partial(nets.resnet, CLASSES, (3, 4, 23, 3), 4)),
+    "resnet152": ("resnet152", {}, (3, 64, 64), partial(nets.resnet, CLASSES, (3, 8, 36, 3), 4)),
+    "vgg_a": ("vgg_a", HIDDEN, (3, 32, 32), partial(nets.vgg, CLASSES, nets.VGG11, 24, 1)),
+    "vgg16": ("vgg16", HIDDEN, (3, 64, 64), partial(nets.vgg, CLASSES, nets.VGG16, 24, 4)),
+    "vgg16_cifar": ("vgg16_cifar", {"drops": (0.0, 0.0, 0.0)}, (3, 32, 32), partial(nets.vgg16_cifar, CLASSES)),
+    "alexnet": ("alexnet", HIDDEN, (3, 96, 96), partial(nets.alexnet, CLASSES, 24, 4)),
+    "googlenet": ("googlenet", {"drop": 0.0}, (3, 72, 72), partial(nets.googlenet, CLASSES)),
+    "inception_v3": ("inception_v3", {"drop": 0.0}, (3, 107, 107), partial(nets.inception_v3, CLASSES)),
+    "overfeat": (
+        "overfeat",
+        {"hidden": (24, 20), "drop": 0.0},
+        (3, 119, 119),
+        partial(nets.overfeat, CLASSES, (24, 20), 4),
+    ),
 }
 SLOW = ("resnet34", "resnet101", "resnet152", "resnet110-identity", "inception_v3")
 
@@ -78,8 +91,8 @@ def modules_in_order(net: Any, image: Any) -> list[Any]:
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in NETS])
 def test_a_step_of_sgd(name: str) -> None:
-    model, options, size, make = NETS[name]
-    shape, generator = (3, size, size), np.random.default_rng(3)
+    model, options, shape, make = NETS[name]
+    generator = np.random.default_rng(3)
     images, labels = generator.standard_normal((BATCH, *shape)), np.arange(BATCH) % CLASSES
     net = make().double()
     modules = modules_in_order(net, torch.from_numpy(images))
@@ -87,6 +100,7 @@ def test_a_step_of_sgd(name: str) -> None:
     graph = classifier(partial(MODELS[model], classes=CLASSES, **options), shape, "float64")(BATCH)
     layout, running = plan_layout(graph), plan_statistics(graph)
     weights, gradients = initial_weights(layout, 1, "float64"), np.zeros(layout.size)
+    weights[weights == 0] = 0.05 * generator.standard_normal((weights == 0).sum())  # biases, and all of a convex net
     statistics = initial_weights(running, 0, "float64")
     ours, ours_running = layout.views(weights), running.views(statistics)
     theirs = [(m, key) for m in modules for key, _ in m.named_parameters(recurse=False)]
@@ -128,3 +142,41 @@ def test_a_step_of_sgd(name: str) -> None:
         bound.inputs["image"][...], bound.inputs["label"][...] = images, labels
         bound.run()
         close(bound.outputs["logits"], net.eval()(torch.from_numpy(images)))
+
+
+def test_a_step_of_matrix_factorisation() -> None:
+    """Some rows are named twice and some never, whose gradient is 0."""
+    tables, generator = {"users": 5, "items": 4, "factors": 3}, np.random.default_rng(3)
+    given = {"user": np.array([0, 3, 3, 1]), "item": np.array([2, 2, 0, 2]), "rating": generator.uniform(1, 5, 4)}
+    net = nets.Factorisation(*tables.values()).double()
+    inputs = {name: ((), array.dtype) for name, array in given.items()}
+    graph = objective(partial(OBJECTIVES["matrix_factorisation"], **tables), inputs)(4)
+    layout = plan_layout(graph)
+    weights, gradients = initial_weights(layout, 1, "float64"), np.zeros(layout.size)
+    parameters = dict(net.named_parameters())
+    with torch.no_grad():
+        for name, array in layout.views(weights).items():
+            parameters[f"{name.rpartition('.')[2]}.weight"].copy_(torch.from_numpy(array))
+    losses = net(*map(torch.from_numpy, given.values()))
+    for dtype, training, tolerance in (
+        ("float32", False, 1e-4),
+        ("float64", False, TOLERANCE),
+        ("float64", True, TOLERANCE),
+    ):
+        plan = compile_plan(graph, layout, Kernels(OPERATORS), dtype, training=training)
+        bound = plan.bind(weights.astype(dtype), gradients if training else None)
+        for name, array in given.items():
+            bound.inputs[name][...] = array
+        bound.run()
+        close(bound.outputs["loss"], losses, tolerance)
+    losses.mean().backward()
+    torch.optim.SGD(net.parameters(), lr=LR).step()
+    stepped = layout.views(weights - LR * gradients)
+    for name, array in layout.views(gradients).items():
+        close(array, parameters[f"{name.rpartition('.')[2]}.weight"].grad)
+        close(stepped[name], parameters[f"{name.rpartition('.')[2]}.weight"])
+
+
+def test_every_model_is_here() -> None:
+    assert {model for model, *_ in NETS.values()} == set(MODELS)
+    assert set(OBJECTIVES) == {"matrix_factorisation"}  # above

@@ -9,14 +9,15 @@ from functools import partial
 import numpy as np
 import pytest
 
-from mpibow.bench import SHAPES
+from mpibow.bench import SHAPES, TABLES
 from mpibow.graph.graph import Graph
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
-from mpibow.models import MODELS
+from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import classifier
+from mpibow.models.objective import objective
 
 CIFAR, IMAGENET = (3, 32, 32), (3, 224, 224)
 COUNTS: dict[str, tuple[tuple[int, ...], int, int]] = {  # model: image, classes, weights
@@ -65,6 +66,15 @@ def test_number_of_weights(name: str) -> None:
     assert graph_of(name, shape, classes).weight_count == count
 
 
+def test_number_of_weights_of_matrix_factorisation() -> None:
+    """A row of ten for each of five thousand users, and of as many items: Crossbow's example."""
+    inputs = {"user": ((), "int32"), "item": ((), "int32"), "rating": ((), "float32")}
+    for tables, count in ((TABLES, 100_000), ({"users": 943, "items": 1682}, 26_250)):
+        graph = objective(partial(OBJECTIVES["matrix_factorisation"], **tables), inputs)(4)
+        assert graph.weight_count == count
+        assert graph.tensors[graph.outputs["loss"]].shape == (4,)
+
+
 def test_number_of_weights_with_other_shortcuts() -> None:
     """Crossbow's 469,114 are trained weights: a third projection, 16 to 16, and a dense layer on 2x2 pixels."""
     identity = 464_154
@@ -82,6 +92,7 @@ def test_number_of_running_statistics() -> None:
 
 def test_every_model_is_counted_and_measured() -> None:
     assert set(COUNTS) == set(SHAPES) == set(MODELS)
+    assert set(OBJECTIVES) == {"matrix_factorisation"}  # counted above
     assert {name: (classes, shape) for name, (shape, classes, _) in COUNTS.items()} == SHAPES
 
 

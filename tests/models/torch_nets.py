@@ -355,3 +355,14 @@ def mlp(classes: int) -> nn.Module:
 
 def logistic(classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(784, classes))
+
+
+class Factorisation(nn.Module):
+    """A rating is the product of two rows; gives each one's squared error."""
+
+    def __init__(self, users: int, items: int, factors: int) -> None:
+        super().__init__()
+        self.user, self.item = nn.Embedding(users, factors), nn.Embedding(items, factors)
+
+    def forward(self, user: Tensor, item: Tensor, rating: Tensor) -> Tensor:
+        return ((self.user(user) * self.item(item)).sum(1) - rating) ** 2

@@ -1,0 +1,111 @@
+"""Writes ratings of items by users as records: python datasets/ratings.py --source u.data --output data/ratings
+
+A line is a rating: user, item, rating, and what follows is passed over. They are separated by tabs, by :: or by commas,
+as in MovieLens' u.data, ratings.dat and ratings.csv, whose first line may name the columns. Users and items become
+0, 1, ... in the order of their own numbers; how many there are is printed, for the model's settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from mpibow.convert import arguments
+from mpibow.convert.conversion import Part, exit_code, file_checksum, write_parts
+from mpibow.convert.labels import set_aside
+from mpibow.data.ratings import MOST, record_of
+from mpibow.errors import RecordError
+
+NAMES = ("u.data", "ratings.dat", "ratings.csv")  # MovieLens' of 100 thousand, of 1 and 10 million, and since
+SEPARATORS = ("\t", "::", ",")
+
+
+def convert(
+    source: Path, output: Path, *, test_fraction: float = 0.1, seed: int = 1, overwrite: bool = False
+) -> tuple[int, int]:
+    """Writes output/train and output/test and verifies them, both or nothing; gives how many users and items there are.
+
+    Raises RecordError, naming the line that is no rating.
+    """
+    arguments.prepare(output, overwrite)
+    path = _file(source)
+    rows = list(_rows(path))
+    if not rows:
+        raise RecordError(f"{path}: has no ratings")
+    numbers = [np.unique([row[column] for row in rows], return_inverse=True) for column in (0, 1)]
+    users, items = (len(there) for there, _ in numbers)
+    for what, count in (("users", users), ("items", items)):
+        if count > MOST:
+            raise RecordError(f"{path}: has {count:,} {what}, records hold at most {MOST:,}")
+    chosen = set_aside(range(len(rows)), np.zeros(len(rows), np.int64), test_fraction, seed, path)
+    about = f"{path.name}: {users} users, {items} items; {test_fraction} set aside to test, seed {seed}"
+    sources, parts = {path.name: file_checksum(path)}, {}
+    for name, which in (("train", np.flatnonzero(~chosen)), ("test", np.flatnonzero(chosen))):
+        samples = (record_of(numbers[0][1][n], numbers[1][1][n], rows[n][2]) for n in which)
+        parts[name] = Part(len(which), samples, sources=sources)
+    write_parts(output, parts, classes=1, source=about, overwrite=overwrite)
+    return users, items
+
+
+def _file(source: Path) -> Path:
+    """The file itself, or the one of MovieLens' in the folder."""
+    if not source.is_dir():
+        return source
+    there = [source / name for name in NAMES if (source / name).is_file()]
+    if len(there) != 1:
+        raise RecordError(f"{source}: must hold one of {', '.join(NAMES)}, it has {len(there)}; name the file")
+    return there[0]
+
+
+def _rows(path: Path) -> Iterator[tuple[int, int, float]]:
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{path}: is no text in UTF-8") from error
+    for number, line in enumerate(lines, 1):
+        separator = next((text for text in SEPARATORS if text in line), None)
+        words = line.split(separator)
+        try:
+            user, item, rating = int(words[0]), int(words[1]), float(words[2])
+        except (ValueError, IndexError):
+            if number == 1 and len(words) >= 3 and not words[0].strip().lstrip("-").isdecimal():
+                continue  # the columns' names
+            rating = math.nan
+        if not math.isfinite(rating):
+            raise RecordError(f"{path}: line {number}: must be user, item and rating, got {line[:60]!r}")
+        yield user, item, rating
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_source(parser, f"the file, or a folder that holds one of {', '.join(NAMES)}")
+    arguments.add_output(parser, "data/ratings")
+    parser.add_argument(
+        "--test-fraction", type=arguments.fraction, default=0.1, metavar="X",
+        help="share of the ratings that becomes test, above 0 and below 1 (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seed", type=arguments.natural, default=1, metavar="N", help="which ratings it takes (default: %(default)s)"
+    )
+    arguments.add_overwrite(parser)
+    options = parser.parse_args(argv)
+
+    def run() -> None:
+        users, items = convert(
+            options.source, options.output, test_fraction=options.test_fraction, seed=options.seed,
+            overwrite=options.overwrite,
+        )  # fmt: skip
+        print(f"model: {{name: matrix_factorisation, users: {users}, items: {items}}}")
+
+    return exit_code(run)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""Whether data suit the settings, or the net, that they are given to."""
+
+from __future__ import annotations
+
+from mpibow.config import Config
+from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples
+from mpibow.errors import ConfigError
+from mpibow.graph.graph import Graph
+from mpibow.models.settings import Augmentation
+from mpibow.ops import MatrixFactorisation
+
+
+def check_rows(graph: Graph, data: NamedSamples | None) -> None:
+    """Numbers that a table's rows are looked up by must be there: the kernels do not ask. Raises ConfigError."""
+    if not isinstance(data, NamedArrays):
+        return
+    for node in graph.nodes:
+        if isinstance(node.op, MatrixFactorisation):
+            for name, rows in zip(node.inputs, (node.op.users, node.op.items), strict=False):
+                if name not in data.arrays:
+                    continue
+                least, most = int(data.arrays[name].min()), int(data.arrays[name].max())
+                if least < 0 or most >= rows:
+                    raise ConfigError(f"{data.name}.{name}: must lie in [0, {rows}), got {least} to {most}")
+
+
+def described(data: Samples) -> str:
+    """What one of its samples is."""
+    if isinstance(data, NamedSamples):
+        return ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in data.inputs.items())
+    return f"{data.shape} {data.dtype}, {data.classes} classes"
+
+
+def check_augmentation(settings: Augmentation, data: Dataset, config: Config) -> None:
+    """Raises ConfigError where the images are none, or too small for it, or there is nothing to mix with."""
+    if settings.mixup and config.batch_size == 1:
+        raise ConfigError("data.augment.mixup: mixes samples of one batch, so batch_size must be at least 2, got 1")
+    if settings.mixup and config.loss.ignore is not None:
+        raise ConfigError(f"data.augment.mixup: can't be with loss.ignore, got {config.loss.ignore}; leave one out")
+    if not settings.of_images:
+        return
+    if len(data.shape) != 3:
+        raise ConfigError(f"data.augment: needs images (channels, height, width), {data.name} has {data.shape}")
+    smallest = min(data.shape[1:])
+    if settings.crop is not None and settings.crop > smallest:
+        raise ConfigError(
+            f"data.augment.crop: must be at most {smallest} as {data.name} has images {data.shape}, got {settings.crop}"
+        )
+    if settings.pad >= (settings.crop or smallest):
+        raise ConfigError(
+            f"data.augment.pad: must be below {settings.crop or smallest}, the smaller extent of the window that is "
+            f"cropped, got {settings.pad}"
+        )
+    if settings.cutout is not None and settings.cutout > (settings.crop or smallest):
+        raise ConfigError(
+            f"data.augment.cutout: must be at most {settings.crop or smallest}, the smaller extent of the images that "
+            f"are trained on, got {settings.cutout}"
+        )
+    if settings.jitter is not None and settings.jitter.saturation and data.shape[0] != 3:
+        raise ConfigError(
+            f"data.augment.jitter.saturation: is of images of 3 channels, {data.name} has {data.shape}; leave it out"
+        )

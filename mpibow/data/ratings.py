@@ -1,0 +1,47 @@
+"""Ratings of items by users as records: each a raw image of three numbers, user, item and rating."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpibow.data.dataset import Array, NamedArrays
+from mpibow.data.records import Form
+from mpibow.data.recordset import RecordSet
+from mpibow.errors import RecordError
+
+FORM = Form("raw", "float32", (3, 1, 1))
+MOST = 2**24  # users, and items: float32 has all integers up to it
+LOT = 1 << 16  # records that are read at once
+
+
+def record_of(user: int, item: int, rating: float) -> tuple[Array, int]:
+    """The image of FORM and the label, which says nothing, of a rating. User and item count from 0, below MOST."""
+    return np.array([user, item, rating], np.float32).reshape(FORM.shape), 0
+
+
+def ratings(records: RecordSet) -> NamedArrays:
+    """All of `records` in memory, as arrays user and item, int32, and rating, float32, each (n,).
+
+    Raises RecordError where they are no ratings, and where one is damaged, whatever data.on_corrupt says: an epoch that
+    lacks it would be another.
+    """
+    if records.manifest.form != FORM:
+        raise RecordError(
+            f"{records.folder}: has records {records.manifest.form}, ratings are {FORM}; "
+            "convert them by datasets/ratings.py"
+        )
+    values, labels = np.empty((records.count, *FORM.shape), np.float32), np.empty(LOT, np.int32)
+    for first in range(0, records.count, LOT):
+        part = values[first : first + LOT]
+        records.read(np.arange(first, first + len(part)), part, labels[: len(part)])
+    user, item, rating = values.reshape(-1, 3).T
+    for name, numbers in (("user", user), ("item", item)):
+        wrong = (numbers != np.floor(numbers)) | (numbers < 0) | (numbers >= MOST)
+        if wrong.any():
+            sample = int(wrong.argmax())
+            raise RecordError(
+                f"{records.where(sample)}: {name} must be an integer in [0, {MOST}), got {numbers[sample]:g}"
+            )
+    return NamedArrays(
+        {"user": user.astype(np.int32), "item": item.astype(np.int32), "rating": rating}, name=records.name
+    )

@@ -1,0 +1,154 @@
+"""The model of ratings from its records to its evaluation: what `launch/matrix-factorisation-ratings.yaml` does."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.comm import Single
+from mpibow.config import load_mapping
+from mpibow.data.dataset import NamedArrays
+from mpibow.data.ratings import FORM, ratings, record_of
+from mpibow.data.recordset import open_records, write_records
+from mpibow.errors import ConfigError, MpibowError, RecordError
+from mpibow.evaluate import evaluate, main
+from mpibow.job import open_job
+from mpibow.summary import Trained
+from mpibow.train import train
+from tests.run import tiny
+from tests.run.test_ratings import FACTORS, ITEMS, USERS, error_of
+from tests.run.test_ratings import ratings as arrays
+
+SETTINGS: dict[str, Any] = {
+    "name": "run", "model": {"name": "matrix_factorisation", "users": USERS, "items": ITEMS, "factors": FACTORS},
+    "data": {"train": "data/train", "test": "data/test"}, "batch_size": 4, "learners": 2, "update": {"lr": 0.05},
+    "stop": {"epochs": 40}, "checkpoint": {"every": "40 epochs"},
+}  # fmt: skip
+
+
+def write(folder: Path, rows: Iterable[tuple[int, int, float]]) -> None:
+    write_records(folder, (record_of(*row) for row in rows), classes=1)
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, NamedArrays]:
+    """The ratings that `fit` is tested with, as records in the current folder's data/, and as they are read."""
+    monkeypatch.chdir(tmp_path)
+    for name, part in zip(("train", "test"), arrays(), strict=True):
+        write(Path("data", name), zip(*part.values(), strict=True))
+    return {name: ratings(open_records(Path("data", name))) for name in ("train", "test")}
+
+
+def run(settings: dict[str, Any]) -> Trained:
+    return train(open_job(load_mapping(settings)), Single())
+
+
+def test_records_are_the_arrays(data: dict[str, NamedArrays]) -> None:
+    for name, part in zip(("train", "test"), arrays(), strict=True):
+        for key, array in part.items():
+            assert np.array_equal(data[name].arrays[key], array.astype(data[name].arrays[key].dtype)), (name, key)
+
+
+def test_they_are_learnt_and_evaluated(data: dict[str, NamedArrays], capsys: pytest.CaptureFixture[str]) -> None:
+    found = run(SETTINGS)
+    expected = error_of(found.weights, data["test"].arrays)
+    assert found.summary.test_loss == pytest.approx(expected, rel=1e-5)
+    assert found.summary.test_loss < 0.1 * data["test"].arrays["rating"].var()  # what guessing the mean would come to
+    assert found.summary.accuracy is None
+    for words, told in (([], "data/test"), (["--json"], "data/train")):
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main(["runs/run", told, *words])
+        assert end.value.code == 0
+        said = capsys.readouterr().out
+        if words:
+            answer = json.loads(said)
+            loss = pytest.approx(error_of(found.weights, data["train"].arrays), rel=1e-5)
+            assert answer == {"accuracy": None, "loss": loss, "samples": data["train"].count}
+        else:
+            assert said.startswith(f"loss {found.summary.test_loss:.6f}, {data['test'].count:,} samples, ")
+
+
+REFUSED: dict[str, tuple[dict[str, Any], type[MpibowError], str]] = {
+    "classes": (
+        {"model": {**SETTINGS["model"], "classes": 5}}, ConfigError,
+        "model.classes: matrix_factorisation tells no classes apart, got 5; leave it out",
+    ),
+    "no tables": (
+        {"model": {"name": "matrix_factorisation"}}, ConfigError,
+        "model.users: is required, an integer\nmodel.items: is required, an integer",
+    ),
+    "a table that is too small": (
+        {"model": {**SETTINGS["model"], "users": 20}}, ConfigError, "train.user: must lie in [0, 20), got 0 to 29",
+    ),
+    "an accuracy": (
+        {"stop": {"accuracy": 0.9}}, ConfigError,
+        "stop.accuracy: is for data with classes, train has user () int32, item () int32, rating () float32; "
+        "leave it out",
+    ),
+    "augmentation": (
+        {"data": {**SETTINGS["data"], "augment": {"flip": True}}}, ConfigError,
+        "data.augment: is for data with classes, train has user () int32, item () int32, rating () float32; "
+        "leave it out",
+    ),
+    "DALI": (
+        {"data": {**SETTINGS["data"], "pipeline": "dali"}}, ConfigError,
+        "data.pipeline: dali reads records, train is in memory; set auto",
+    ),
+    "images": (
+        {"data": {"train": "data/images"}}, RecordError,
+        "data/images: has records raw uint8 (1, 6, 6), ratings are raw float32 (3, 1, 1); "
+        "convert them by datasets/ratings.py",
+    ),
+    "half an item": (
+        {"data": {"train": "data/half"}}, RecordError,
+        "data/half/half-00000.mpr: record 1: item must be an integer in [0, 16777216), got 2.5",
+    ),
+    "a user below 0": (
+        {"data": {"train": "data/below"}}, RecordError,
+        "data/below/below-00000.mpr: record 2: user must be an integer in [0, 16777216), got -1",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_refused(data: dict[str, NamedArrays], case: str) -> None:
+    write_records("data/images", zip(*tiny.images(), strict=True), classes=3)
+    image = np.array([1, 2.5, 3], np.float32).reshape(FORM.shape)
+    write_records("data/half", [record_of(0, 0, 1), (image, 0)], classes=1)
+    write(Path("data/below"), [(0, 0, 1), (1, 1, 1), (-1, 0, 1)])
+    change, error, message = REFUSED[case]
+    with pytest.raises(error) as caught:
+        run({**SETTINGS, **change})
+    assert str(caught.value) == message
+    assert not Path("runs").exists()
+
+
+def test_a_damaged_rating_is_an_error(data: dict[str, NamedArrays]) -> None:
+    path = Path("data/train/train-00000.mpr")
+    found = bytearray(path.read_bytes())
+    found[64 + 12 * 5] ^= 1  # behind the header, a record is 12 bytes
+    path.write_bytes(found)
+    with pytest.raises(RecordError) as caught:
+        run({**SETTINGS, "data": {**SETTINGS["data"], "on_corrupt": "skip"}})
+    assert str(caught.value).startswith("data/train/train-00000.mpr: record 5: checksum is 0x")
+
+
+def test_an_evaluation_of_other_data(data: dict[str, NamedArrays], tmp_path: Path) -> None:
+    run({**SETTINGS, "stop": {"iterations": 2}, "checkpoint": {"every": "2 iterations"}})
+    write(Path("data/more"), [(USERS, 0, 1)])
+    folder = next((tmp_path / "runs/run/checkpoints").glob("iteration-*"))
+    classes = f"--top-k, --predictions: are of classes, {folder} was trained on ratings; leave them out"
+    for where, options, message in (
+        ("data/more", {}, f"more.user: must lie in [0, {USERS}), got {USERS} to {USERS}"),
+        ("data/test", {"top_k": 2}, classes),
+        ("data/test", {"predictions": tmp_path / "all.csv"}, classes),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            evaluate(folder, where, Single(), **options)  # type: ignore[arg-type]
+        assert str(caught.value) == message

@@ -1,0 +1,56 @@
+"""The tests beside PyTorch: without it they are skipped and say how to have them, but not where they are asked for."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.oracle import asked_for
+
+TESTS = Path(__file__).parent
+WITHOUT = "import sys; sys.modules['torch'] = None; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+MODULES = sorted(
+    path for path in TESTS.rglob("test_*.py") if re.search(r"^torch\b.* = pytorch\(\)$", path.read_text(), re.M)
+)
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    """pytest where torch cannot be imported."""
+    command = [sys.executable, "-c", WITHOUT, "-p", "no:cacheprovider", *words]
+    return subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_they_are_skipped_with_the_remedy() -> None:
+    done = run("-rs", *map(str, MODULES))
+    assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
+    reasons = re.findall(r"^SKIPPED \[(\d+)\] \S+: (.*)$", done.stdout, re.MULTILINE)
+    assert sum(int(count) for count, _ in reasons) == len(MODULES) == 3
+    assert {reason for _, reason in reasons} == {"PyTorch is not installed: make test-torch"}
+
+
+def test_they_are_not_skipped_where_they_are_asked_for() -> None:
+    done = run("-m", "torch", *map(str, MODULES))
+    assert (done.returncode, done.stderr) == (4, "ERROR: PyTorch is not installed: make test-torch\n\n")
+
+
+@pytest.mark.parametrize(
+    ("expression", "asked"),
+    [
+        *(("torch", True), ("torch and not slow", True), ("slow or torch", True), ("not torch", False), ("", False)),
+        *(("not slow and not torch", False), ("gpu", False), ("torches", False)),
+    ],
+)
+def test_what_asks_for_them(expression: str, asked: bool) -> None:
+    assert asked_for(expression) == asked
+
+
+def test_every_module_that_takes_pytorch_is_marked() -> None:
+    """`make test-torch` would pass over one that is not."""
+    for path in MODULES:
+        assert "\npytestmark = pytest.mark.torch\n" in path.read_text(), path
+    others = {path for path in TESTS.rglob("*.py") if re.search(r"^ *(import|from) torch\b", path.read_text(), re.M)}
+    assert others == {TESTS / "oracle.py", TESTS / "models" / "torch_nets.py"}
