@@ -9,12 +9,16 @@ k learners over all ranks, this rank's as rows. All names on a formula's right a
              W <- W + mean(u) - alpha (W - z) if on, else W + mean(u)
     pulled   (gain)       c_i = alpha (w_i - W) if on      w_i <- w_i + u_i - c_i + s      W <- W + mean(u) + s, z = W
              s = (G - 1) mean(u), G as known before, u of the iteration before (delay 1), or of this one (delay 0)
+    common orthogonal     s = (G - 1) Omega(mean(u)), delay 0: every matrix V of it becomes |V| O / |O|, O the nearest
+             orthogonal matrix (mpibow.sync.orthogonal). As long a step, shared out evenly over all directions, while
+             mean(u) is as long as the sharpest of them bear, in which it lies mostly.
 
 One learner has nothing to be pulled to: it is plain SGD and z = w.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -89,7 +93,10 @@ def send(rule: Averaging, state: State, u: Array) -> tuple[State, Array, float]:
     return state, state.pending, float((u * u).sum())
 
 
-def apply(rule: Averaging, state: State, received: Array | None, squares: float, rate: float) -> State:
+def apply(
+    rule: Averaging, state: State, received: Array | None, squares: float, rate: float,
+    omega: Callable[[Array], Array] = lambda u: u,
+) -> State:  # fmt: skip
     """W, z and z_prev after this iteration, from the sums over all ranks (None where this iteration sends nothing)."""
     mean, centre, previous, w = state.mean, state.centre, state.previous, state.w
     if rule.on(state.turn) and not rule.pulled:
@@ -102,7 +109,7 @@ def apply(rule: Averaging, state: State, received: Array | None, squares: float,
         pending = np.zeros_like(pending)
         mean = mean + u
         if rule.gain is not None:
-            step = (rule.used(gain) - 1.0) * (common if rule.delay == 1 else u)
+            step = (rule.used(gain) - 1.0) * (common if rule.delay == 1 else omega(u))
             mean = mean + step
             if rule.delay == 0:
                 w = w + step
