@@ -77,10 +77,10 @@ def matrix_of(shape: Sequence[int]) -> tuple[int, int]:
 def parts_of(layout: Layout) -> tuple[Part, ...]:
     """All elements of a replica in parts, the costliest first.
 
-    Matrices whose smaller side a is above LARGEST keep the step that they have: an element takes 20 a to 30 a operations
-    here, and in a dense layer 6 an image. LeNet's 1024 x 1024 would take 32 GFLOP, all else of an iteration of 128
-    images 4. With the bound the matrices take (GFLOP, and of 256 images' gradients): LeNet 0.07 of 7, ResNet-20 0.32
-    of 62, VGG-16 of 32 x 32 images 8.8 of 480 (its matrices of 512 would take 145 more), ResNet-50 41 of 6,300.
+    Matrices whose smaller side a is above LARGEST keep the step that they have: an element takes 20 a to 30 a
+    operations here, and in a dense layer 6 an image. LeNet's 1024 x 1024 would take 32 GFLOP, all else of an iteration
+    of 128 images 4. With the bound matrices take, beside the gradients of 256 images, in GFLOP: LeNet 0.07 and 7,
+    ResNet-20 0.32 and 62, VGG-16 of 32 x 32 images 8.8 and 480 (512 as the bound: 154), ResNet-50 41 and 6,300.
     """
     parts, end = list[Part](), 0
     for span in layout.spans:
