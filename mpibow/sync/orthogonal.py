@@ -29,11 +29,12 @@ def orthogonal(matrix: Array) -> Array:
     times as large at most. (Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024, for these
     coefficients; Carlson et al., "Stochastic spectral descent", AISTATS 2015, for such steps.)
     """
-    norm = np.linalg.norm(matrix.astype(np.float64))  # in which no square of a float32 overflows or is 0
+    wide = matrix.astype(np.float64)  # in which no square of a float32 overflows or is 0
+    norm = np.linalg.norm(wide)
     if norm == 0.0:
         return matrix
     tall = matrix.shape[0] > matrix.shape[1]
-    x = (matrix.T if tall else matrix) / matrix.dtype.type(norm)
+    x = ((wide.T if tall else wide) / norm).astype(matrix.dtype)
     first, third, fifth = (x.dtype.type(each) for each in COEFFICIENTS)
     for _ in range(ITERATIONS):
         square = x @ x.T

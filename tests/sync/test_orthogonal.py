@@ -86,8 +86,9 @@ def test_what_is_not_finite_is_told() -> None:
 
 
 def test_in_float32_no_square_overflows_or_vanishes() -> None:
-    for size in (1e-30, 1e30):
+    for size in (1e-30, 1e30, 3e38):  # of the last one even the norm is beyond float32
         found = orthogonal(np.diag(np.array([size, size], np.float32)))
+        assert found.dtype == np.float32
         np.testing.assert_allclose(found, np.diag([size, size]), rtol=1e-5)
 
 
