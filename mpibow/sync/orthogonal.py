@@ -60,14 +60,15 @@ class Part:
         a, b = sorted(matrix_of(self.matrix.shape))
         return ITERATIONS * (4 * a * a * b + 2 * a**3)
 
-    def orthogonal(self, step: Array) -> Array:
-        """The step (stop - start,) of these elements, as they lie, with its matrix made orthogonal; padding is 0."""
-        span = self.matrix
+    def common(self, step: Array, gain: float, even: float) -> Array:
+        """`gain` times the step (stop - start,) of these elements, as they lie; of a matrix `even` times Omega."""
+        number, span = step.dtype.type, self.matrix
         if span is None:
-            return step
+            return number(gain) * step
         rows, columns = matrix_of(span.shape)
         own = unpack(step.reshape(physical(span.format, span.shape)), span.format, span.shape)
-        return pack(orthogonal(own.reshape(rows, columns)).reshape(span.shape), span.format).reshape(-1)
+        made = number(even) * orthogonal(own.reshape(rows, columns))
+        return pack(made.reshape(span.shape), span.format).reshape(-1)  # padding is 0
 
 
 def matrix_of(shape: Sequence[int]) -> tuple[int, int]:
@@ -92,11 +93,11 @@ def parts_of(layout: Layout) -> tuple[Part, ...]:
     return tuple(sorted((part for part in parts if part.stop > part.start), key=lambda part: -part.cost))
 
 
-def spread(step: Array, parts: Sequence[Part]) -> Array:
-    """The step (size,) with all its matrices orthogonal."""
-    made = step.copy()
+def spread(step: Array, parts: Sequence[Part], gain: float = 1.0, even: float = 1.0) -> Array:
+    """The step (size,) `gain` times, its matrices orthogonal and `even` times."""
+    made = np.empty_like(step)
     for part in parts:
-        made[part.start : part.stop] = part.orthogonal(step[part.start : part.stop])
+        made[part.start : part.stop] = part.common(step[part.start : part.stop], gain, even)
     return made
 
 
@@ -108,11 +109,11 @@ class CommonStep:
         self._step: Array = flat.zeros(layout.size, dtype)
 
     def works(
-        self, weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, scale: float
+        self, weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, even: float, scale: float
     ) -> tuple[OnChunks, OnChunks]:
-        """w_i <- w_i + gain Omega(U), for every row i, and mean W <- W + scale U + gain Omega(U), in two goes.
+        """w_i <- w_i + S(U), for every row i, and mean W <- W + scale U + S(U), in two goes.
 
-        U is the sum of the rows of `sums` (n, size or more), in order, Omega is `spread`; squares as sma_apply has it.
+        U is the sum of the rows of `sums` (n, size or more), in order, S is `spread`; squares as sma_apply has it.
         Threads share the first by its parts, of which each takes the next until there are none, the costliest first:
         no part's bits depend on who takes it.
         """
@@ -128,11 +129,11 @@ class CommonStep:
                 total = sums[0, place].copy()
                 for row in sums[1:]:
                     total += row[place]
-                self._step[place] = part.orthogonal(total)
+                self._step[place] = part.common(total, gain, even)
 
         def add(chunks: range) -> None:
             self._flat.sma_apply(weights, mean, sums, squares, gain=0.0, scale=scale, chunks=chunks)
             for target in (weights, mean):
-                self._flat.add_scaled(target, self._step, scale=gain, chunks=chunks)
+                self._flat.add_scaled(target, self._step, scale=1.0, chunks=chunks)
 
         return make, add

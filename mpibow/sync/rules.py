@@ -168,10 +168,11 @@ class SmaRule:
         if self._alone:
             return ()
         rule, flat, scale = self.rule, self.flat, self._scale
-        if self.adds and self._extra and self.orthogonal is not None:
+        if self.adds and self.orthogonal is not None and rule.k > 1:
             return self.orthogonal.works(
-                rows.weights, self.mean, self._sums, self._squares, gain=self._extra, scale=1.0 / rule.k
-            )
+                rows.weights, self.mean, self._sums, self._squares,
+                gain=self._extra, even=(rule.even - 1.0) / rule.k, scale=1.0 / rule.k,
+            )  # fmt: skip
         if self.adds:
             return (partial(self._add_up, rows.weights),)
         late, extra = self._late, self._extra  # with a gain every iteration is sent

@@ -155,6 +155,14 @@ def test_matrices_are_made_orthogonal_wherever_they_lie_and_padding_stays_0() ->
     np.testing.assert_array_equal(step, packed(1))  # nothing in place
 
 
+def test_matrices_have_a_factor_of_their_own() -> None:
+    parts, step = parts_of(LAYOUT), packed(1)
+    plain, made = LAYOUT.unpacked(spread(step, parts)), LAYOUT.unpacked(spread(step, parts, 3.0, 15.0))
+    np.testing.assert_array_equal(made["bias"], 3.0 * plain["bias"])
+    for name in ("conv", "dense"):
+        np.testing.assert_allclose(made[name], 15.0 * plain[name], rtol=1e-15)
+
+
 @pytest.mark.parametrize(
     ("model", "shape", "kept", "gigaflop"),
     [
@@ -181,13 +189,13 @@ def test_any_number_of_threads_makes_the_same_bits(workers: int) -> None:
     sums = np.stack([np.append(packed(seed), [1, 2, 3]) for seed in (1, 2, 3)]).astype(np.float32)
     total = sums[0, :-3] + sums[1, :-3] + sums[2, :-3]
     weights, mean = np.stack([packed(4), packed(5)]).astype(np.float32), packed(6).astype(np.float32)
-    step, squares = spread(total, parts_of(LAYOUT)), np.zeros(1)
-    expected = [row + np.float32(0.5) * step for row in weights]
-    centre = mean + np.float32(0.25) * total + np.float32(0.5) * step
+    step, squares = spread(total, parts_of(LAYOUT), 0.5, 0.75), np.zeros(1)
+    expected = [row + step for row in weights]
+    centre = mean + np.float32(0.25) * total + step
     common = CommonStep(LAYOUT, NUMPY, np.float32)
     for _ in range(2):  # the second overwrites what the first one made
         got, where = weights.copy(), mean.copy()
-        for work in common.works(got, where, sums, squares, gain=0.5, scale=0.25):
+        for work in common.works(got, where, sums, squares, gain=0.5, even=0.75, scale=0.25):
             chunks = chunks_of(LAYOUT.size, flat.chunk)
             threads = [threading.Thread(target=work, args=(share_of(chunks, i, workers),)) for i in range(workers)]
             for thread in threads:

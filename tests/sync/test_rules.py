@@ -157,11 +157,11 @@ def layout_of(size: int) -> Layout:
     return Layout(spans, decayed=size, size=size)
 
 
-def omega(settings: Sma) -> Callable[[Array], Array]:
-    """What a common step is made of the mean step."""
+def spreading(settings: Sma) -> Callable[[Array, float, float], Array] | None:
+    """How a common step is made of the mean step, where it is not along that."""
     if settings.common == "mean":
-        return lambda u: u
-    return lambda u: spread(u, parts_of(layout_of(u.size)))
+        return None
+    return lambda u, gain, even: spread(u, parts_of(layout_of(u.size)), gain, even)
 
 
 def compare(settings: Sma, local: Local, counts: tuple[int, ...], size: int, kernels: FlatKernels) -> None:
@@ -173,7 +173,7 @@ def compare(settings: Sma, local: Local, counts: tuple[int, ...], size: int, ker
         v, u = sgd(state.w, v, gradients_of(state.w, t), local)
         sends = rule.sends(state.turn)
         state, total, squares = sma.send(rule, state, u)
-        state = sma.apply(rule, state, total if sends else None, squares, local.rate, omega(settings))
+        state = sma.apply(rule, state, total if sends else None, squares, local.rate, spreading(settings))
         assert cluster.step(gradients_of(cluster.weights, t), local) == sends
         close(cluster.weights, state.w)
         close(cluster.momenta, v)
@@ -417,7 +417,7 @@ def test_restart_is_the_pure_one(settings: Sma) -> None:
                 one.restart(rows)
         sends = rule.sends(state.turn)
         state, total, squares = sma.send(rule, state, -0.1 * gradients_of(state.w, t))
-        state = sma.apply(rule, state, total if sends else None, squares, 0.1, omega(settings))
+        state = sma.apply(rule, state, total if sends else None, squares, 0.1, spreading(settings))
         cluster.step(gradients_of(cluster.weights, t), local)
         close(cluster.weights, state.w)
         close(cluster.rules[0].centre, state.centre)
