@@ -29,6 +29,7 @@ from mpibow.run.coordinator import Request, decide
 from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import due
 from mpibow.run.state import named, snapshot
+from mpibow.run.steering import Steering
 from mpibow.run.tuning import TAKEN
 from mpibow.summary import Summary, Trained
 from mpibow.sync.settings import Sma
@@ -49,7 +50,9 @@ class Session(Opened):
         with ExitStack() as stack:
             self._open(origin, comm, stack)
             self._saved_at = time.perf_counter()
-            self._binding = 0.0  # seconds that learners of the change to come were bound for
+            self.steering = Steering(
+                self.coordinator, self.rank, self.synchroniser.call, self._bound, self.reporter.note
+            )
             self._limits = Counts()  # the learners that every rank's binding was last asked about
             if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
                 self._tune(decided)  # the memory is another machine's
@@ -92,15 +95,13 @@ class Session(Opened):
             self.check([], self.config.update.lr)  # what came late is of learners that may go now
             self.change_learners(change.counts, change.execution)
             self.ledger.changes += 1
-            self.reporter.changed(self.where, time.perf_counter() - begin + self._binding)
-            self._binding = 0.0
+            self.reporter.changed(self.where, time.perf_counter() - begin + self.steering.seconds())
         elif self.iteration > self.coordinator.timeline().changes[0].iteration and self._restart_due():
             self.settle()
             self.rule.restart(self.replicas)
         if change.execution != self.execution:
             self.change_execution(change.execution)  # the same replicas: averaging goes on
-            self.reporter.executed(self.where, time.perf_counter() - begin + self._binding)
-            self._binding = 0.0
+            self.reporter.executed(self.where, time.perf_counter() - begin + self.steering.seconds())
         update = self.config.update
         rate = update.lr * multiplier(update.schedule, update.warmup, self.where.epoch)
         self._began, self._stood = time.perf_counter(), self.synchroniser.waited
@@ -113,34 +114,6 @@ class Session(Opened):
         if self.execution == FUSED:
             return [partial(self._fused[len(slots)].compute, slots)]
         return ASSIGNMENTS[self.config.assignment](self.learners, slots)
-
-    def _bound(self, counts: Counts) -> list[bool]:
-        """Whether each rank has memory for its learners, who are bound by then; those that there are stay."""
-        try:
-            self.bind(counts[self.rank], self.coordinator.execution)
-        except MemoryError:
-            own = False
-        else:
-            own = True
-        return self.synchroniser.call(lambda comm: comm.share(own))
-
-    def _refusal(self, tuned: Decision) -> str:
-        """Why a rank can't run its learners as decided, '' where all are bound so."""
-        if tuned.execution != FUSED:
-            return ""
-        own, count = "", tuned.counts[self.rank]
-        assert self.gpu is not None
-        free, plan = self.synchroniser.call(self.gpu.free), self.fused_plan(count)
-        if (need := fused_bytes(plan)) > (room := int(TAKEN * free)):
-            where = self.gpu.machine.found.gpu
-            own = f"fused learners take {in_words(need)}, {in_words(room)} of those free on {where} may be taken"
-        else:
-            try:
-                self.fuse(count, plan)
-            except DeviceError as error:  # no memory, or no kernel of cuDNN for such a shape
-                own = str(error)
-        found = self.synchroniser.call(lambda comm: comm.share(own))
-        return next((f"rank {rank}: {text}" for rank, text in enumerate(found) if text), "")
 
     def receive(self) -> None:
         """Ends the exchange under way, if any; the next update brings the centre up to date."""
@@ -371,24 +344,39 @@ class Session(Opened):
             self._tune(tuned)
         return decision.stop, decision.save
 
-    def _tune(self, tuned: Decision) -> None:
+    def _tune(self, decided: Decision) -> None:
         """Has the learners that were decided on come, once every rank has bound its own."""
-        begin = time.perf_counter()
-        if why := self._refusal(tuned):
-            tuned = self.tuning.refused(why)
-        while not all(fits := self._bound(tuned.counts)):
-            short = fits.index(False)
-            self.reporter.note(f"tuner: rank {short} has no memory for {tuned.counts[short]} learners")
-            tuned = self.tuning.without(short, tuned.counts[short])
-        self._binding += time.perf_counter() - begin
-        wanted = tuned.counts, tuned.execution or self.coordinator.execution
-        if wanted != (self.coordinator.announced, self.coordinator.execution):
-            self.coordinator.announce(self.iteration, *wanted)
+        tuned = self.steering.follow(self.tuning, decided, self.iteration)
         self.reporter.tuned(self.where, tuned)
         if self.gpu is None and tuned.settled and tuned.counts != self._limits:
             self._limits = tuned.counts
             for text in self.synchroniser.call(lambda comm: core_limits(comm, tuned.counts)):
                 self.reporter.note(text)
+
+    def _bound(self, count: int, execution: str) -> str | None:
+        """Why this rank can't have `count` learners that run so; None where they are bound by now."""
+        tried = execution != self.execution
+        if tried and execution == FUSED and (lack := self._fused_lack(count)):
+            return lack
+        try:
+            self.bind(count, execution)
+        except MemoryError as error:
+            return str(error)
+        except DeviceError as error:  # no kernel of cuDNN for such a shape
+            if not tried:
+                raise
+            return str(error)
+        return None
+
+    def _fused_lack(self, count: int) -> str:
+        """What memory is missing for so many fused learners, '' where none is. By all ranks."""
+        assert self.gpu is not None
+        room = int(TAKEN * self.synchroniser.call(self.gpu.free))
+        need = 0 if count in self._fused else fused_bytes(self.fused_plan(count))
+        if need <= room:
+            return ""
+        where = self.gpu.machine.found.gpu
+        return f"fused learners take {in_words(need)}, {in_words(room)} of those free on {where} may be taken"
 
     def _tell_resets(self) -> None:
         """Every rank enters the resets of all, and the damaged samples."""

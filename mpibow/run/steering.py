@@ -1,0 +1,55 @@
+"""Steering: what the tuner decides comes true: every rank binds its learners, then all announce the same change."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from mpibow.comm.communicator import Communicator
+from mpibow.run.coordinator import Coordinator
+from mpibow.run.tuning import Tuning
+from mpibow.tune import Decision
+
+Call = Callable[[Callable[[Communicator], Any]], Any]  # the synchroniser's
+Bind = Callable[[int, str], str | None]  # learners, execution -> why this rank can't have them; None: they are bound
+
+
+class Steering:
+    """Every rank has one, alike. Learners are bound before their change is announced; those that there are stay."""
+
+    def __init__(
+        self, coordinator: Coordinator, rank: int, call: Call, bind: Bind, note: Callable[[str], None]
+    ) -> None:
+        self._coordinator, self._rank, self._call, self._bind, self._note = coordinator, rank, call, bind, note
+        self._seconds = 0.0
+
+    def follow(self, tuning: Tuning, tuned: Decision, iteration: int) -> Decision:
+        """Announces `tuned`, or what `tuning` says instead where a rank can't have its learners: what it came to.
+
+        All ranks call it alike; `iteration` is the one under way.
+        """
+        begin, coordinator = time.perf_counter(), self._coordinator
+        while (lack := self._lack(tuned)) is not None:
+            short, why = lack
+            if tuned.execution:
+                tuned = tuning.refused(f"rank {short}: {why}")
+                continue
+            self._note(f"tuner: rank {short} has no memory for {tuned.counts[short]} learners")
+            tuned = tuning.without(short, tuned.counts[short])
+        self._seconds += time.perf_counter() - begin
+        wanted = tuned.counts, tuned.execution or coordinator.execution
+        if wanted != (coordinator.announced, coordinator.execution):
+            coordinator.announce(iteration, *wanted)
+        return tuned
+
+    def seconds(self) -> float:
+        """What learners that come now were bound for; once."""
+        seconds, self._seconds = self._seconds, 0.0
+        return seconds
+
+    def _lack(self, tuned: Decision) -> tuple[int, str] | None:
+        """The first rank that can't have its learners, and why; None where every rank has bound its own."""
+        own = self._bind(tuned.counts[self._rank], tuned.execution or self._coordinator.execution)
+        found = self._call(lambda comm: comm.share(own))
+        return next(((rank, why) for rank, why in enumerate(found) if why is not None), None)
