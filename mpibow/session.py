@@ -104,7 +104,7 @@ class Session(Opened):
             self.reporter.executed(self.where, time.perf_counter() - begin + self.steering.seconds())
         update = self.config.update
         rate = update.lr * multiplier(update.schedule, update.warmup, self.where.epoch)
-        self._began, self._stood = time.perf_counter(), self.synchroniser.waited
+        self._began, self._waited = time.perf_counter(), self.synchroniser.seconds()[0]
         return Local(rate, update.momentum, update.nesterov, update.weight_decay, self.layout.decayed)
 
     def tasks(self, slots: list[Slot]) -> list[Task]:
@@ -209,7 +209,7 @@ class Session(Opened):
         config, before = self.config, self.position
         whole = time.perf_counter() - self._began
         if self.execution == self.coordinator.execution:  # a change takes a while to come
-            self.tuning.measured(whole - (self.synchroniser.waited - self._stood), whole, self.counts)
+            self.tuning.measured(whole - (self.synchroniser.seconds()[0] - self._waited), whole, self.counts)
         self.iteration += 1
         self.ledger.images += self.position - before
         self._untold += self.position - before
