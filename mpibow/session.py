@@ -28,6 +28,7 @@ from mpibow.run import checkpoint
 from mpibow.run.coordinator import Request, decide
 from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import due
+from mpibow.run.laps import Laps
 from mpibow.run.state import named, snapshot
 from mpibow.run.steering import Steering
 from mpibow.run.tuning import TAKEN
@@ -66,6 +67,7 @@ class Session(Opened):
             self._read(stack)
             if self._owed and self.evaluate() and self.config.checkpoint.interval and self.config.checkpoint.best:
                 self.save(best=True)
+            self._laps = Laps(lambda: self.synchroniser.seconds()[0])
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Session:
@@ -88,7 +90,18 @@ class Session(Opened):
 
     def prepare(self) -> Local:
         """This iteration's local step; averaging starts again where learners change or the rate drops."""
-        self._say(self.trace.begin(self.iteration, self.synchroniser.call))
+        lap = self._laps.lap()  # of the iteration before
+        if lap is not None and self.execution == self.coordinator.execution:  # a change takes a while to come
+            self.tuning.measured(*lap, self.counts)
+        with self._laps.aside():
+            self._say(self.trace.begin(self.iteration, self.synchroniser.call))
+            self._change()
+        update = self.config.update
+        rate = update.lr * multiplier(update.schedule, update.warmup, self.where.epoch)
+        return Local(rate, update.momentum, update.nesterov, update.weight_decay, self.layout.decayed)
+
+    def _change(self) -> None:
+        """What the timeline says of this iteration, and the rate."""
         change, begin = self.coordinator.timeline().change(self.iteration), time.perf_counter()
         if change.counts != self.counts:
             self.settle()
@@ -102,10 +115,6 @@ class Session(Opened):
         if change.execution != self.execution:
             self.change_execution(change.execution)  # the same replicas: averaging goes on
             self.reporter.executed(self.where, time.perf_counter() - begin + self.steering.seconds())
-        update = self.config.update
-        rate = update.lr * multiplier(update.schedule, update.warmup, self.where.epoch)
-        self._began, self._waited = time.perf_counter(), self.synchroniser.seconds()[0]
-        return Local(rate, update.momentum, update.nesterov, update.weight_decay, self.layout.decayed)
 
     def tasks(self, slots: list[Slot]) -> list[Task]:
         """What the learners' threads are to do: one slot each."""
@@ -207,9 +216,6 @@ class Session(Opened):
     def advance(self, rate: float, signal: str) -> str:
         """Ends an iteration: requests, metrics, evaluation, checkpoint where due. The reason to stop now, if any."""
         config, before = self.config, self.position
-        whole = time.perf_counter() - self._began
-        if self.execution == self.coordinator.execution:  # a change takes a while to come
-            self.tuning.measured(whole - (self.synchroniser.seconds()[0] - self._waited), whole, self.counts)
         self.iteration += 1
         self.ledger.images += self.position - before
         self._untold += self.position - before
@@ -220,16 +226,18 @@ class Session(Opened):
         if warning := self._watch(self.reporter.clock(), self.pipeline.waited):
             self.reporter.note(warning)
         if self._asked:  # every rank read this from the same all-reduce
-            stop, save = self._talk(signal)
+            with self._laps.aside():
+                stop, save = self._talk(signal)
         if self.iteration % config.metrics.every == 0:
             self.reporter.trained(self.where, rate, self._gain)
         if self.iteration % config.rule.resync == 0:
             self._agree()
         self._owed = self.evaluator is not None and self._passed(before, config.evaluate.every)
-        if self._owed and not stop:
-            best = self.evaluate()
-        if stop.startswith("SIG") or save or self._checkpoint_due(before, best):
-            self.save(best)
+        with self._laps.aside():
+            if self._owed and not stop:
+                best = self.evaluate()
+            if stop.startswith("SIG") or save or self._checkpoint_due(before, best):
+                self.save(best)
         self.reporter.show(self.where, self._gain)
         return stop
 

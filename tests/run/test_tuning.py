@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -303,9 +304,10 @@ def test_a_rank_that_slows_down_loses_learners_and_gets_them_back(tmp_path: Path
         ("before", 0, 300), ("slow", 300, 900), ("after", 900, 1700),
     )}  # fmt: skip
     assert last == {"before": [2, 2], "slow": [4, 2], "after": [2, 2]}
-    assert next(line for line in log(tmp_path) if " ms an iteration instead of " in line).startswith(
-        "tuner: rank 1 takes 60 ms an iteration instead of 30; "
-    )
+    said = next(line for line in log(tmp_path) if " ms an iteration instead of " in line)
+    found = re.match(r"tuner: rank 1 takes (\S+) ms an iteration instead of 30; ", said)
+    assert found is not None, said
+    assert 45 < float(found[1]) <= 60  # the first of two windows may have begun before
 
 
 def test_out_of_memory_on_one_rank(tmp_path: Path) -> None:
