@@ -37,10 +37,10 @@ class Steering:
                 continue
             self._note(f"tuner: rank {short} has no memory for {tuned.counts[short]} learners")
             tuned = tuning.without(short, tuned.counts[short])
-        self._seconds += time.perf_counter() - begin
         wanted = tuned.counts, tuned.execution or coordinator.execution
         if wanted != (coordinator.announced, coordinator.execution):
             coordinator.announce(iteration, *wanted)
+            self._seconds += time.perf_counter() - begin  # to look and to stay as they are is no part of a change
         return tuned
 
     def seconds(self) -> float:
