@@ -51,8 +51,9 @@ from mpibow.reporter import Reporter, Where
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.evaluate import Evaluator
 from mpibow.run.ledger import Ledger
+from mpibow.run.memory import free_memory, learner_bytes, room_for
 from mpibow.run.state import check_fits, read_centre, restore, timeline_of
-from mpibow.run.tuning import Compared, Given, Measured, Tuning, free_memory, learner_bytes, room_for
+from mpibow.run.tuning import Compared, Given, Measured, Tuning
 from mpibow.sync.rules import check_rule, make_rule, most_learners
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.sync.tally import Book, DeviceBook
@@ -127,7 +128,8 @@ class Opened:
         evaluation = None if job.test is None else job.evaluation_plan()
         free = free_memory(comm.local_size) if gpu is None else gpu.free(comm)
         ahead = held(self._choice, job.train, config.batch_size, self._prefetch, gpu is not None)
-        room = room_for(free - ahead.data, learner_bytes(self._plan, evaluation, ahead.learner), config.tuner.most)
+        self._learner = learner_bytes(self._plan, evaluation, ahead.learner)
+        room = room_for(free - ahead.data, self._learner, config.tuner.most)
         if ahead.locked:
             room = min(room, room_for(free_memory(comm.local_size), ahead.locked, config.tuner.most))
         self.tuning = self._tuning(comm, room, header if same else None, timeline)

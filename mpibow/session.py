@@ -29,9 +29,9 @@ from mpibow.run.coordinator import Request, decide
 from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import due
 from mpibow.run.laps import Laps
+from mpibow.run.memory import TAKEN, free_memory
 from mpibow.run.state import named, snapshot
 from mpibow.run.steering import Steering
-from mpibow.run.tuning import TAKEN
 from mpibow.summary import Summary, Trained
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Tally
@@ -364,6 +364,8 @@ class Session(Opened):
     def _bound(self, count: int, execution: str) -> str | None:
         """Why this rank can't have `count` learners that run so; None where they are bound by now."""
         tried = execution != self.execution
+        if self.gpu is None and (lack := self._host_lack(count)):
+            return lack
         if tried and execution == FUSED and (lack := self._fused_lack(count)):
             return lack
         try:
@@ -375,6 +377,13 @@ class Session(Opened):
                 raise
             return str(error)
         return None
+
+    def _host_lack(self, count: int) -> str:
+        """What memory is missing for learners that are new, '' where none is: a system grants more than it has."""
+        need = max(count - len(self._apart), 0) * self._learner
+        if need == 0 or need <= (room := int(TAKEN * free_memory(self.comm.local_size))):
+            return ""
+        return f"what is new takes {in_words(need)}, {in_words(room)} of those free may be taken"
 
     def _fused_lack(self, count: int) -> str:
         """What memory is missing for so many fused learners, '' where none is. By all ranks."""

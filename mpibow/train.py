@@ -25,8 +25,8 @@ from mpibow.models import MODELS
 from mpibow.origin import learner_counts
 from mpibow.run.chrome import WINDOW, check_path, open_trace
 from mpibow.run.directory import on_rank_0
+from mpibow.run.memory import free_memory, learner_bytes, replica_bytes, room_for
 from mpibow.run.signals import Signals
-from mpibow.run.tuning import free_memory, learner_bytes, replica_bytes, room_for
 from mpibow.scaling import Scaling
 from mpibow.session import Session
 from mpibow.summary import Trained

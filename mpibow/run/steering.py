@@ -35,7 +35,8 @@ class Steering:
             if tuned.execution:
                 tuned = tuning.refused(f"rank {short}: {why}")
                 continue
-            self._note(f"tuner: rank {short} has no memory for {tuned.counts[short]} learners")
+            why = f": {why}" if why else ""
+            self._note(f"tuner: rank {short} has no memory for {tuned.counts[short]} learners{why}")
             tuned = tuning.without(short, tuned.counts[short])
         wanted = tuned.counts, tuned.execution or coordinator.execution
         if wanted != (coordinator.announced, coordinator.execution):

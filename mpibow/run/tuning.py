@@ -5,14 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-import numpy as np
-import psutil
-
 from mpibow.data.timeline import Counts
-from mpibow.graph.plan import Plan
 from mpibow.tune import Decision, History, Meter, Reading, Trial, Tuner, Window, compare, decide, enough
-
-TAKEN = 0.8  # of the memory that is free
 
 
 class Tuning(Protocol):
@@ -213,30 +207,3 @@ class Compared:
     def _follow(self, trial: Trial) -> None:
         self._turn = compare(trial, self._tuner)
         self._meter = Meter(self._turn.span)
-
-
-def learner_bytes(training: Plan, evaluation: Plan | None = None, slots: int = 0) -> int:
-    """Memory that one more learner takes: its replica, its thread's part of training and of evaluations, its slots.
-
-    `slots` is what slots_of says.
-    """
-    return training.arena_bytes + replica_bytes(training) + (evaluation.arena_bytes if evaluation else 0) + slots
-
-
-def replica_bytes(training: Plan) -> int:
-    """Weights, gradients and momenta, and weights once more in 16 bits where that is what is computed in."""
-    narrow = 2 * training.layout.size if training.dtype != training.weight_dtype else 0
-    return 3 * training.layout.size * np.dtype(training.weight_dtype).itemsize + narrow
-
-
-def free_memory(ranks: int) -> int:
-    """A rank's share of the node's free bytes, of `ranks` on it."""
-    return int(psutil.virtual_memory().available) // ranks
-
-
-def room_for(free: int, learner: int, most: int) -> int:
-    """Learners that there is memory for, `learner` bytes each of `free` ones: at least 1, at most `most`.
-
-    A fifth stays free: what a process takes beside its learners is not known before.
-    """
-    return min(max(1, int(TAKEN * free / learner)), most)

@@ -19,11 +19,13 @@ import pytest
 from mpibow.comm import Communicator, checksum, on_threads
 from mpibow.data.order import samples_at
 from mpibow.data.timeline import Counts, fixed
+from mpibow.device.memory import in_words
 from mpibow.errors import ConfigError
 from mpibow.graph.plan import BoundPlan
+from mpibow.run.memory import free_memory, learner_bytes, room_for
 from mpibow.run.replay import recorded
 from mpibow.run.signals import Signals
-from mpibow.run.tuning import Given, Measured, Tuning, free_memory, learner_bytes, room_for
+from mpibow.run.tuning import Given, Measured, Tuning
 from mpibow.session import Session
 from mpibow.train import iterate
 from mpibow.tune import Decision, History, Reading, Tuner
@@ -320,6 +322,32 @@ def test_out_of_memory_on_one_rank(tmp_path: Path) -> None:
     assert summary(tmp_path)["learners"] == [3, 2]
     assert summary(tmp_path)["settled"]
     assert any(reason.endswith("; settled on 3 + 2; rank 1 has memory for 2") for _, _, reason in tuner(tmp_path))
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_memory_that_runs_short_meanwhile_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int
+) -> None:
+    """There was room for many when the run began; it has gone when a fourth learner is decided on."""
+    asked, learner = list[int](), set[int]()
+
+    def free(local: int) -> int:
+        asked.append(local)
+        return 10**6 if len(asked) <= 2 * ranks else 40_000
+
+    monkeypatch.setattr("mpibow.session.free_memory", free)
+
+    def short(session: Session) -> None:
+        learner.add(session._learner)
+
+    tiny.replay(auto(tmp_path, 300), ranks, before=then(on(*[peak(7, SECONDS)] * ranks), short))
+    (need,) = map(in_words, learner)
+    for rank in range(ranks):
+        what = f"tuner: rank {rank} has no memory for 4 learners: what is new takes {need}, 31.2 KiB "
+        assert f"{what}of those free may be taken" in log(tmp_path)
+    assert set(asked) == {ranks}  # that share a node
+    assert summary(tmp_path)["learners"] == [3] * ranks
+    assert summary(tmp_path)["settled"]
 
 
 def test_given_learners_without_memory_are_an_error(tmp_path: Path) -> None:
