@@ -198,6 +198,7 @@ class Opened:
                 described(self._choice, job.train, self._threads),
                 self._execution_told(),
             ],
+            anew=bool(self._restarted),
         )
 
     def _execution_told(self) -> str:

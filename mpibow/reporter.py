@@ -66,8 +66,10 @@ class Reporter:
         self._reason, self._settled = "", False  # of the tuner's last decision
         self._last: Waits = {}  # at the last metrics entry
 
-    def start(self, where: Where, title: str, notes: list[str]) -> None:
-        self._events.add("start", **where.fields(), title=title, **where.running(), versions=versions())
+    def start(self, where: Where, title: str, notes: list[str], *, anew: bool) -> None:
+        """`anew`: the run was resumed, and averaging begins as in a new one."""
+        begun = {"anew": True} if anew else {}
+        self._events.add("start", **where.fields(), title=title, **where.running(), **begun, versions=versions())
         for note in filter(None, notes):
             self.note(note)
 

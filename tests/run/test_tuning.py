@@ -527,6 +527,72 @@ def test_what_cannot_be_replayed(tmp_path: Path) -> None:
     for line in ("[]", "{}", "null", "{", '{"event": "learners"}', '{"event": "start", "iteration": 0, "learners": 1}'):
         (run / "metrics.jsonl").write_text(f"{later}{line}\n{later}")
         assert refused() == f"learners: {run}/metrics.jsonl: line 2 is no event of a run"
+    first = '{"event": "start", "iteration": 0, "learners": [1]}\n'
+    for line in (
+        '{"event": "learners", "iteration": 0, "learners": [2]}',
+        '{"event": "learners", "iteration": 7, "learners": [2, 1]}',
+        '{"event": "learners", "iteration": 7, "learners": [0]}',
+        '{"event": "learners", "iteration": 7, "learners": []}',
+    ):
+        (run / "metrics.jsonl").write_text(f"{first}{line}\n")
+        assert refused() == f"learners: {run}/metrics.jsonl: line 2 is no event of a run"
+    for iteration, counts, words in ((5, [1, 1], "1 + 1"), (9, [1], "1")):
+        change = '{"event": "learners", "iteration": 9, "learners": [2]}\n'
+        more = json.dumps({"event": "start", "iteration": iteration, "learners": counts})
+        (run / "metrics.jsonl").write_text(f"{first}{change if iteration == 9 else ''}{more}\n")
+        assert refused() == (
+            f"learners: {run}/metrics.jsonl: line {3 if iteration == 9 else 2}: the run was resumed at iteration "
+            f"{iteration} with learners {words} where it had {2 if iteration == 9 else 1}, or with another rule, and "
+            "began to average anew: it cannot be replayed, give one that can"
+        )
+
+
+@pytest.mark.parametrize("other", [{"learners": 1}, {"learners": 3}, {"rule": {"name": "ssgd"}}])
+def test_a_run_that_began_to_average_anew_cannot_be_replayed(tmp_path: Path, other: dict[str, Any]) -> None:
+    """Though it may have had as many learners before and after."""
+    every = {"every": "10 iterations", "keep": 100, "best": False}
+    killed(auto(tmp_path, checkpoint=every), 69, on(TWO))
+    tiny.run(tiny.job(tmp_path, **{"learners": "auto", "stop": {"epochs": None, "iterations": 70}, **other}), 1, "auto")
+    with pytest.raises(
+        ConfigError, match=r"line \d+: the run was resumed at iteration 60 with learners . where it had 3"
+    ):
+        recorded(tmp_path / "run", 1, 3)
+
+
+def test_learners_that_change_where_a_run_is_resumed_are_replayed(tmp_path: Path) -> None:
+    lines = [
+        {"event": "start", "iteration": 0, "learners": [1]},
+        {"event": "start", "iteration": 9, "learners": [1], "execution": "streams"},
+        {"event": "learners", "iteration": 9, "learners": [2], "execution": "streams"},
+    ]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    changes = recorded(tmp_path, 1, 4).changes
+    assert [(change.iteration, change.counts, change.execution) for change in changes] == [
+        (0, (1,), ""), (9, (2,), "streams"),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"metrics": {"every": 7}}, None),
+        ({"seed": 2, "batch_size": 4, "rule": {"name": "ssgd"}}, "batch_size, rule, seed"),
+    ],
+)
+def test_a_replay_with_other_settings_is_told(tmp_path: Path, settings: dict[str, Any], said: str | None) -> None:
+    tiny.run(tiny.job(tmp_path / "first", learners=2))
+    run = tmp_path / "first/run"
+    tiny.run(tiny.job(tmp_path, learners=f"replay({run})", **settings))
+    told = [line for line in log(tmp_path) if line.startswith("replaying ")]
+    assert told == ([f"replaying {run} with another {said}: its learners, but not its bits"] if said else [])
+
+
+def test_a_replay_without_the_settings_of_then_is_told(tmp_path: Path) -> None:
+    tiny.run(tiny.job(tmp_path / "first", learners=2))
+    run = tmp_path / "first/run"
+    (run / "config.yaml").unlink()
+    tiny.run(tiny.job(tmp_path, learners=f"replay({run})"))
+    assert f"replaying {run} with another config.yaml, as it has none: its learners, but not its bits" in log(tmp_path)
 
 
 # Who takes which batch
