@@ -51,9 +51,8 @@ class Session(Opened):
         with ExitStack() as stack:
             self._open(origin, comm, stack)
             self._saved_at = time.perf_counter()
-            self.steering = Steering(
-                self.coordinator, self.rank, self.synchroniser.call, self._bound, self.reporter.note
-            )
+            tell = lambda *what: self.reporter.no_memory(self.where, *what)  # noqa: E731
+            self.steering = Steering(self.coordinator, self.rank, self.synchroniser.call, self._bound, tell)
             self._limits = Counts()  # the learners that every rank's binding was last asked about
             if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
                 self._tune(decided)  # the memory is another machine's
@@ -355,7 +354,7 @@ class Session(Opened):
     def _tune(self, decided: Decision) -> None:
         """Has the learners that were decided on come, once every rank has bound its own."""
         tuned = self.steering.follow(self.tuning, decided, self.iteration)
-        self.reporter.tuned(self.where, tuned)
+        self.reporter.tuned(self.where, tuned, self.tuning.basis())
         if self.gpu is None and tuned.settled and tuned.counts != self._limits:
             self._limits = tuned.counts
             for text in self.synchroniser.call(lambda comm: core_limits(comm, tuned.counts)):

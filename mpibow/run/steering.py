@@ -14,14 +14,14 @@ from mpibow.tune import Decision
 Call = Callable[[Callable[[Communicator], Any]], Any]  # the synchroniser's
 Bind = Callable[[int, str], str | None]  # learners, execution -> why this rank can't have them; None: they are bound
 
+Tell = Callable[[int, int, str], None]  # a rank, learners that it has no memory for, and why
+
 
 class Steering:
     """Every rank has one, alike. Learners are bound before their change is announced; those that there are stay."""
 
-    def __init__(
-        self, coordinator: Coordinator, rank: int, call: Call, bind: Bind, note: Callable[[str], None]
-    ) -> None:
-        self._coordinator, self._rank, self._call, self._bind, self._note = coordinator, rank, call, bind, note
+    def __init__(self, coordinator: Coordinator, rank: int, call: Call, bind: Bind, tell: Tell) -> None:
+        self._coordinator, self._rank, self._call, self._bind, self._tell = coordinator, rank, call, bind, tell
         self._seconds = 0.0
 
     def follow(self, tuning: Tuning, tuned: Decision, iteration: int) -> Decision:
@@ -35,8 +35,7 @@ class Steering:
             if tuned.execution:
                 tuned = tuning.refused(f"rank {short}: {why}")
                 continue
-            why = f": {why}" if why else ""
-            self._note(f"tuner: rank {short} has no memory for {tuned.counts[short]} learners{why}")
+            self._tell(short, tuned.counts[short], why)
             tuned = tuning.without(short, tuned.counts[short])
         wanted = tuned.counts, tuned.execution or coordinator.execution
         if wanted != (coordinator.announced, coordinator.execution):

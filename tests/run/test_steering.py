@@ -37,10 +37,10 @@ class Ranks:
 
     clock: Clock
     bound: int = 1
-    told: list[str] = field(default_factory=list)
+    told: list[Any] = field(default_factory=list)
 
     def steering(self, coordinator: Coordinator) -> Steering:
-        return Steering(coordinator, 0, self.call, self.bind, self.told.append)
+        return Steering(coordinator, 0, self.call, self.bind, lambda *what: self.told.append(what))
 
     def call(self, function: Any) -> Any:
         self.clock.now += 1.0

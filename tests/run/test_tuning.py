@@ -246,6 +246,7 @@ def test_it_settles_on_the_peak_and_says_why(tmp_path: Path) -> None:
     ]
     found = summary(tmp_path)
     assert (found["learners"], found["changes"], found["settled"]) == ([2], 5, True)
+    assert found["reason"] == reasons[-1][2]  # of staying there is nothing to say
 
 
 def test_every_change_tells_its_cost_and_binds_only_who_is_new(tmp_path: Path) -> None:
@@ -282,6 +283,14 @@ def test_ranks_get_what_each_is_worth_and_change_together(tmp_path: Path) -> Non
         now = changes.get(i, now)
         assert list(had) == now, i
     assert summary(tmp_path)["learners"] == [2, 3]
+    for event in tiny.events(tmp_path / "run", "tuner"):
+        assert event["own"] == [
+            pytest.approx(curve(k)) for curve, k in zip((TWO, THREE), event["measured"], strict=True)
+        ]
+        assert event["whole"] == pytest.approx(max(event["own"]))
+        assert event["own_error"] + [event["whole_error"]] == pytest.approx([0.0] * 3, abs=1e-9)
+        assert (event["looks"], len(event["room"]), min(event["room"]) > 10) == (1, 2, True)
+    assert [e["measured"] for e in tiny.events(tmp_path / "run", "tuner")][:2] == [[1, 1], [2, 2]]
 
 
 def test_the_same_times_are_the_same_run(tmp_path: Path) -> None:
@@ -319,6 +328,11 @@ def test_out_of_memory_on_one_rank(tmp_path: Path) -> None:
     assert max(len(slots) for slots in seen[0].samples) > 3
     assert max(len(slots) for slots in seen[1].samples) == 2
     assert log(tmp_path).count("tuner: rank 1 has no memory for 3 learners") == 1
+    (short,) = tiny.events(tmp_path / "run", "no_memory")
+    assert (short["rank"], short["learners"], short["reason"]) == (1, 3, "")
+    rooms = [event["room"][1] for event in tiny.events(tmp_path / "run", "tuner")]
+    assert {room for room in rooms if room <= 2} == {2}
+    assert [room == 2 for room in rooms] == sorted(room == 2 for room in rooms)
     assert summary(tmp_path)["learners"] == [3, 2]
     assert summary(tmp_path)["settled"]
     assert any(reason.endswith("; settled on 3 + 2; rank 1 has memory for 2") for _, _, reason in tuner(tmp_path))

@@ -105,7 +105,11 @@ def test_given_learners_are_tried_in_both_ways_and_the_faster_one_stays(tmp_path
     ]
     decided = [(e["execution"], e["settled"], e["wanted"]) for e in tiny.events(tmp_path / "run", "tuner")]
     assert decided == [("fused", False, [2]), ("streams", False, [2]), ("fused", False, [2]), ("fused", True, [2])]
+    for event in tiny.events(tmp_path / "run", "tuner"):
+        tried = "streams" if event["execution"] == "fused" and not event["settled"] else "fused"
+        assert (event["measured"], event["whole"]) == ([2], pytest.approx(SECONDS[tried]))
     summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["reason"] == said(tmp_path)[-1].removeprefix("tuner: ")
     assert (summary["execution"], summary["learners"], summary["changes"], summary["settled"]) == (
         "fused",
         [2],
