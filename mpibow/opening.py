@@ -197,6 +197,9 @@ class Opened:
                 f"{origin.folder}",
                 described(self._choice, job.train, self._threads),
                 self._execution_told(),
+                "assignment: first_come is fixed on a GPU, where the host enqueues batches in turn"
+                if self.gpu and self.config.assignment == "first_come"
+                else "",
             ],
             anew=bool(self._restarted),
         )

@@ -612,6 +612,29 @@ def test_a_replay_without_the_settings_of_then_is_told(tmp_path: Path) -> None:
 # Who takes which batch
 
 
+@pytest.mark.parametrize(("assignment", "taken"), [("first_come", [1, 0]), ("fixed", [0, 1])])
+def test_who_begins_first_takes_the_first_batch_or_its_own(tmp_path: Path, assignment: str, taken: list[int]) -> None:
+    """Learner 1 begins before learner 0; `taken` are the batches' numbers of learners 0 and 1."""
+    found: dict[int, bytes] = {}
+
+    def backwards(tasks: list[Any], name: str = "batch") -> list[Any]:
+        return [task() for task in reversed(tasks)][::-1]
+
+    def compute(slot: Any, i: int, own: Any) -> Any:
+        found[i] = slot.samples.tobytes()
+        return type(own).compute(own, slot)
+
+    def before(session: Session) -> None:
+        session.scheduler.run = backwards  # type: ignore[method-assign, assignment]
+        for i, learner in enumerate(session.learners):
+            learner.compute = partial(compute, i=i, own=learner)
+
+    work = tiny.job(tmp_path, learners=2, assignment=assignment, stop={"epochs": None, "iterations": 1})
+    (seen,) = tiny.replay(work, before=before)
+    batches = [samples.tobytes() for samples in seen.samples[0]]
+    assert [batches.index(found[i]) for i in range(2)] == taken
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_first_come_takes_every_slot_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int) -> None:
     """With learners that differ, too, no slot is left or taken twice, and the net is learnt."""

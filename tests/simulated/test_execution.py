@@ -234,6 +234,13 @@ def test_nothing_is_tried_of_one_learner_or_where_the_settings_say(tmp_path: Pat
     assert "measured" not in told
 
 
+@pytest.mark.parametrize("assignment", ["fixed", "first_come"])
+def test_a_gpu_says_that_nobody_comes_first(tmp_path: Path, assignment: str) -> None:
+    train(tmp_path, execution="streams", assignment=assignment, stop={"epochs": None, "iterations": 2})
+    told = "assignment: first_come is fixed on a GPU, where the host enqueues batches in turn"
+    assert (told in (tmp_path / "run/log.txt").read_text()) == (assignment == "first_come")
+
+
 def test_a_change_of_execution_waits_for_nothing_and_restarts_nothing(tmp_path: Path) -> None:
     """The same bits in whatever order streams run: replicas, momenta and the gain's averages go on."""
     weights = []
