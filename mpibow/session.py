@@ -52,7 +52,7 @@ class Session(Opened):
             self._open(origin, comm, stack)
             self._saved_at = time.perf_counter()
             tell = lambda *what: self.reporter.no_memory(self.where, *what)  # noqa: E731
-            self.steering = Steering(self.coordinator, self.rank, self.synchroniser.call, self._bound, tell)
+            self.steering = Steering(self.coordinator, self.rank, self.synchroniser.talk, self._bound, tell)
             self._limits = Counts()  # the learners that every rank's binding was last asked about
             if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
                 self._tune(decided)  # the memory is another machine's
@@ -335,7 +335,7 @@ class Session(Opened):
     def _talk(self, signal: str) -> tuple[str, bool]:
         """All ranks say what they want and do the same; (reason to stop, whether to save)."""
         own = replace(self._request(signal), reading=self.tuning.reading())
-        requests = self.synchroniser.call(lambda comm: comm.share(own))
+        requests = self.synchroniser.talk(own)
         decision = decide(requests)
         self._asked = False
         if decision.resync:

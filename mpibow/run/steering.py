@@ -6,22 +6,21 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from mpibow.comm.communicator import Communicator
+from mpibow.errors import CommunicationError
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.tuning import Tuning
-from mpibow.tune import Decision
+from mpibow.tune import Counts, Decision
 
-Call = Callable[[Callable[[Communicator], Any]], Any]  # the synchroniser's
+Talk = Callable[[Any], list[Any]]  # this rank's -> every rank's, by rank
 Bind = Callable[[int, str], str | None]  # learners, execution -> why this rank can't have them; None: they are bound
-
 Tell = Callable[[int, int, str], None]  # a rank, learners that it has no memory for, and why
 
 
 class Steering:
     """Every rank has one, alike. Learners are bound before their change is announced; those that there are stay."""
 
-    def __init__(self, coordinator: Coordinator, rank: int, call: Call, bind: Bind, tell: Tell) -> None:
-        self._coordinator, self._rank, self._call, self._bind, self._tell = coordinator, rank, call, bind, tell
+    def __init__(self, coordinator: Coordinator, rank: int, talk: Talk, bind: Bind, tell: Tell) -> None:
+        self._coordinator, self._rank, self._talk, self._bind, self._tell = coordinator, rank, talk, bind, tell
         self._seconds = 0.0
 
     def follow(self, tuning: Tuning, tuned: Decision, iteration: int) -> Decision:
@@ -49,7 +48,21 @@ class Steering:
         return seconds
 
     def _lack(self, tuned: Decision) -> tuple[int, str] | None:
-        """The first rank that can't have its learners, and why; None where every rank has bound its own."""
+        """The first rank that can't have its learners, and why; None where every rank has bound its own.
+
+        Ranks also compare what they decided, so it is asked of decisions that change nothing, too. Raises
+        CommunicationError where it is not the same.
+        """
         own = self._bind(tuned.counts[self._rank], tuned.execution or self._coordinator.execution)
-        found = self._call(lambda comm: comm.share(own))
-        return next(((rank, why) for rank, why in enumerate(found) if why is not None), None)
+        found = self._talk((f"{_list(tuned.counts)} {tuned.execution}".strip(), own))
+        for rank, (wanted, _) in enumerate(found):
+            if wanted != found[0][0]:
+                raise CommunicationError(
+                    f"rank {rank}: decided on learners {wanted}, rank 0 on {found[0][0]}, from the same times; start "
+                    "all ranks with the same Python and mpibow"
+                )
+        return next(((rank, why) for rank, (_, why) in enumerate(found) if why is not None), None)
+
+
+def _list(counts: Counts) -> str:
+    return " + ".join(map(str, counts))

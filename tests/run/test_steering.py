@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mpibow.comm.communicator import Single
+from mpibow.comm import Communicator, on_threads
 from mpibow.data.timeline import fixed
+from mpibow.errors import CommunicationError
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.steering import Steering
 from mpibow.run.tuning import Given
@@ -40,11 +42,11 @@ class Ranks:
     told: list[Any] = field(default_factory=list)
 
     def steering(self, coordinator: Coordinator) -> Steering:
-        return Steering(coordinator, 0, self.call, self.bind, lambda *what: self.told.append(what))
+        return Steering(coordinator, 0, self.talk, self.bind, lambda *what: self.told.append(what))
 
-    def call(self, function: Any) -> Any:
+    def talk(self, own: Any) -> list[Any]:
         self.clock.now += 1.0
-        return function(Single())
+        return [own]
 
     def bind(self, count: int, execution: str) -> str | None:
         self.clock.now += 5.0 * max(count - self.bound, 0)
@@ -71,6 +73,28 @@ def test_a_change_costs_what_its_learners_were_bound_for(monkeypatch: pytest.Mon
     assert steering.seconds() == 6.0
     steering.follow(Given(), decided(2), 2040)
     assert steering.seconds() == 1.0
+
+
+def test_ranks_that_decide_differently_are_an_error() -> None:
+    """Before any of them goes on; though one of them stays as it is."""
+
+    def body(comm: Communicator, own: Decision) -> int:
+        coordinator = Coordinator(fixed(4, (1, 1)), prefetch=2)
+        steering = Steering(coordinator, comm.rank, comm.share, lambda *_: None, print)
+        with suppress(CommunicationError) if comm.rank == 0 else nullcontext():
+            steering.follow(Given(), own, 10)
+        return len(coordinator.timeline().changes)
+
+    stay, change = (Decision(counts, True, "", SPAN) for counts in ((1, 1), (2, 1)))
+    assert on_threads(2, lambda comm: body(comm, change)) == [2, 2]
+    fused = replace(stay, execution="fused")
+    for other, words in ((change, "2 + 1"), (fused, "1 + 1 fused")):
+        with pytest.raises(CommunicationError) as caught:
+            on_threads(2, lambda comm, other=other: body(comm, other if comm.rank else stay))
+        assert str(caught.value) == (
+            f"rank 1: decided on learners {words}, rank 0 on 1 + 1, from the same times; start all ranks with the same "
+            "Python and mpibow"
+        )
 
 
 def test_a_run_tells_all_that_a_change_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
