@@ -31,7 +31,7 @@ from mpibow.data.readers import (
     threads_of,
 )  # fmt: skip
 from mpibow.data.slots import specs_of
-from mpibow.data.timeline import Counts, Timeline
+from mpibow.data.timeline import Timeline
 from mpibow.data.wait import Watch
 from mpibow.device.driver import Event
 from mpibow.device.feed import Feeder, pack
@@ -58,7 +58,7 @@ from mpibow.sync.rules import check_rule, make_rule, most_learners
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.sync.tally import Book, DeviceBook
 from mpibow.trace import Trace
-from mpibow.tune import FUSED, History
+from mpibow.tune import FUSED, Counts, History
 
 
 class Opened:

@@ -13,11 +13,12 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import find_launcher
 from mpibow.config import Config, document, dump
 from mpibow.config.strict import plain
-from mpibow.data.timeline import Counts, Timeline, fixed
+from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import CommunicationError, ConfigError
 from mpibow.job import Job
 from mpibow.run import checkpoint, directory
 from mpibow.run.replay import differing, recorded
+from mpibow.tune import Counts
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mpibow.data.timeline import Counts
 from mpibow.run import directory
 from mpibow.run.evaluate import Evaluation
 from mpibow.run.events import EventFile, Events, Silent
 from mpibow.run.ledger import Ledger
 from mpibow.run.progress import Line, Progress, Quiet
 from mpibow.summary import Summary, versions
-from mpibow.tune import Decision
+from mpibow.tune import Counts, Decision
 
 Waits = dict[str, float]  # by name: data_wait, sync_wait, sync_busy
 

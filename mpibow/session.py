@@ -13,7 +13,6 @@ import numpy as np
 from mpibow.comm.communicator import Communicator
 from mpibow.config import dump
 from mpibow.data.slots import Slot
-from mpibow.data.timeline import Counts
 from mpibow.device.memory import in_words
 from mpibow.errors import DeviceError, DivergedError
 from mpibow.graph.graph import Array
@@ -25,7 +24,7 @@ from mpibow.learn.schedules import multiplier
 from mpibow.opening import Opened
 from mpibow.origin import core_limits
 from mpibow.run import checkpoint
-from mpibow.run.coordinator import Request, decide
+from mpibow.run.coordinator import Request, settle_requests
 from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import due
 from mpibow.run.laps import Laps
@@ -36,7 +35,7 @@ from mpibow.summary import Summary, Trained
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace
-from mpibow.tune import FUSED, Decision
+from mpibow.tune import FUSED, Counts, Decision
 
 HOPELESS = 20  # iterations in a row in which every learner of a rank is reset
 
@@ -336,20 +335,20 @@ class Session(Opened):
         """All ranks say what they want and do the same; (reason to stop, whether to save)."""
         own = replace(self._request(signal), reading=self.tuning.reading())
         requests = self.synchroniser.talk(own)
-        decision = decide(requests)
+        outcome = settle_requests(requests)
         self._asked = False
-        if decision.resync:
+        if outcome.resync:
             self._tell_resets()
             self._agree()
             self._diverged = False
-        if decision.stop:
-            who = f" on rank {decision.rank}" if decision.stop.startswith("SIG") else ""
-            self.reporter.note(f"iteration {self.iteration}: {decision.stop}{who}")
-        if decision.save:
+        if outcome.stop:
+            who = f" on rank {outcome.rank}" if outcome.stop.startswith("SIG") else ""
+            self.reporter.note(f"iteration {self.iteration}: {outcome.stop}{who}")
+        if outcome.save:
             self._saved_at = time.perf_counter()
         if (tuned := self.tuning.conclude([request.reading for request in requests])) is not None:
             self._tune(tuned)
-        return decision.stop, decision.save
+        return outcome.stop, outcome.save
 
     def _tune(self, decided: Decision) -> None:
         """Has the learners that were decided on come, once every rank has bound its own."""

@@ -17,7 +17,6 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks
 from mpibow.config import describe, dump, load, load_mapping
 from mpibow.data.readers import Choice, choose, find_facts, held, prefetch
-from mpibow.data.timeline import Counts
 from mpibow.device.memory import in_words
 from mpibow.errors import EXIT_REQUEUE
 from mpibow.job import BUILT_IN, Job, described, on_device, open_job
@@ -32,6 +31,7 @@ from mpibow.session import Session
 from mpibow.summary import Trained
 from mpibow.sync.rules import check_rule, most_learners
 from mpibow.trace import SILENT, Trace
+from mpibow.tune import Counts
 
 
 def train(job: Job, comm: Communicator, *, resume: str | None = None, note: str = "", trace: Trace = SILENT) -> Trained:

@@ -12,8 +12,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mpibow.data.timeline import Counts, Timeline
-from mpibow.tune import Reading
+from mpibow.data.timeline import Timeline
+from mpibow.tune import Counts, Reading
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What all ranks do. `stop` is the reason of the first rank that has one, and `rank` that rank."""
+class Outcome:
+    """What requests come to. `stop` is the reason of the first rank that has one, and `rank` that rank."""
 
     stop: str = ""
     rank: int = 0
@@ -45,11 +45,11 @@ class Decision:
     resync: bool = False
 
 
-def decide(requests: Sequence[Request]) -> Decision:
-    """The same decision on every rank, from every rank's request by rank."""
+def settle_requests(requests: Sequence[Request]) -> Outcome:
+    """The same on every rank, from every rank's request by rank."""
     rank = next((rank for rank, request in enumerate(requests) if request.stop), 0)
     save, resync = any(r.save for r in requests), any(r.resync for r in requests)
-    return Decision(requests[rank].stop, rank, save, resync)
+    return Outcome(requests[rank].stop, rank, save, resync)
 
 
 class Coordinator:

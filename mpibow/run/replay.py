@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mpibow.data.timeline import Counts, Timeline, fixed
+from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import ConfigError
+from mpibow.tune import Counts
 
 # Settings that a run's numbers depend on.
 OF_NUMBERS = (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from mpibow.data.timeline import Counts
-from mpibow.tune import Decision, History, Meter, Reading, Trial, Tuner, Window, compare, decide, enough
+from mpibow.tune import Counts, Decision, History, Meter, Reading, Trial, Tuner, Window, compare, decide, enough
 
 
 class Tuning(Protocol):

@@ -18,7 +18,7 @@ import pytest
 
 from mpibow.comm import Communicator, checksum, on_threads
 from mpibow.data.order import samples_at
-from mpibow.data.timeline import Counts, fixed
+from mpibow.data.timeline import fixed
 from mpibow.device.memory import in_words
 from mpibow.errors import ConfigError
 from mpibow.graph.plan import BoundPlan
@@ -28,7 +28,7 @@ from mpibow.run.signals import Signals
 from mpibow.run.tuning import Given, Measured, Tuning
 from mpibow.session import Session
 from mpibow.train import iterate
-from mpibow.tune import Decision, History, Reading, Tuner
+from mpibow.tune import Counts, Decision, History, Reading, Tuner
 from mpibow.tune.meter import Estimate
 from tests.launching import RANKS, mpirun, needs_mpi
 from tests.run import tiny

@@ -12,7 +12,6 @@ import pytest
 
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.threads import on_threads
-from mpibow.data.timeline import Counts
 from mpibow.graph.graph import Tensor
 from mpibow.ops import conv2d, cutout, dense, flatten, relu
 from mpibow.run.replay import recorded
@@ -21,6 +20,7 @@ from mpibow.run.tuning import Given
 from mpibow.session import Session
 from mpibow.summary import Trained
 from mpibow.train import iterate
+from mpibow.tune import Counts
 from tests.kernels.cuda.host import needs_compiler
 from tests.run import tiny
 from tests.simulated.gpu import simulated
