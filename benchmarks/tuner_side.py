@@ -4,6 +4,7 @@
 
 Every phase waits until the tuner has settled, `--wait` seconds at most, and is then measured for `--seconds`. With
 --slowed there are three: as it is, with a busy loop on the core `--load`, and after that has ended.
+`seconds_of_changes` is what each change of learners took.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -105,12 +107,20 @@ def measure(arguments: argparse.Namespace, comm: Communicator, note: str) -> int
                 with busy(core):
                     phases.append(loop.phase("all", wait, seconds))
             changes = session.ledger.changes
+            took = seconds_of_changes(session.reporter.folder / "metrics.jsonl") if comm.rank == 0 else []
             kernels = session.job.kernels.name
             session.settle()
         comm.barrier()  # rank 0's folder is every rank's
     if comm.rank == 0:
-        print(json.dumps({"phases": phases, "changes": changes, "versions": {**versions(), "kernels": kernels}}))
+        about = {"changes": changes, "seconds_of_changes": took, "versions": {**versions(), "kernels": kernels}}
+        print(json.dumps({"phases": phases, **about}))
     return 0
+
+
+def seconds_of_changes(metrics: Path) -> list[float]:
+    """What each change of learners took, binding of new ones included, in their order."""
+    events = [json.loads(line) for line in metrics.read_text().splitlines()]
+    return [event["seconds"] for event in events if event["event"] == "learners"]
 
 
 def main() -> None:

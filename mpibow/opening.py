@@ -31,7 +31,7 @@ from mpibow.data.readers import (
     threads_of,
 )  # fmt: skip
 from mpibow.data.slots import specs_of
-from mpibow.data.timeline import Counts, Timeline
+from mpibow.data.timeline import Timeline
 from mpibow.data.wait import Watch
 from mpibow.device.driver import Event
 from mpibow.device.feed import Feeder, pack
@@ -52,14 +52,15 @@ from mpibow.run.compare import FUSED
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.evaluate import Evaluator
 from mpibow.run.ledger import Ledger
+from mpibow.run.memory import free_memory, learner_bytes, room_for
 from mpibow.run.state import check_fits, read_centre, restore, timeline_of
-from mpibow.run.tuning import Compared, Given, Measured, Tuning, free_memory, learner_bytes, room_for
+from mpibow.run.tuning import Compared, Given, Measured, Tuning
 from mpibow.sync.rules import MOST, check_rule, make_rule, most_learners
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.sync.tally import Book, DeviceBook
 from mpibow.trace import Trace
-from mpibow.tune import Cap, History, as_sum
+from mpibow.tune import Cap, Counts, History, as_sum
 
 
 class Opened:
@@ -130,7 +131,8 @@ class Opened:
         evaluation = None if job.test is None else job.evaluation_plan()
         free = free_memory(comm.local_size) if gpu is None else gpu.free(comm)
         ahead = held(self._choice, job.train, config.batch_size, self._prefetch, gpu is not None)
-        room = room_for(free - ahead.data, learner_bytes(self._plan, evaluation, ahead.learner), MOST)
+        self._learner = learner_bytes(self._plan, evaluation, ahead.learner)
+        room = room_for(free - ahead.data, self._learner, MOST)
         if ahead.locked:
             room = min(room, room_for(free_memory(comm.local_size), ahead.locked, MOST))
         self.tuning = self._tuning(comm, room, header if same else None, timeline)
@@ -198,7 +200,11 @@ class Opened:
                 f"{origin.folder}",
                 described(self._choice, job.train, self._threads),
                 self._execution_told(),
+                "assignment: first_come is fixed on a GPU, where the host enqueues batches in turn"
+                if self.gpu and self.config.assignment == "first_come"
+                else "",
             ],
+            anew=bool(self._restarted),
         )
 
     def _execution_told(self) -> str:

@@ -11,12 +11,14 @@ from typing import Any
 from mpibow.comm.binding import allowed_cores, binding_limit, binding_warning, machine_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import find_launcher
-from mpibow.config import dump
-from mpibow.data.timeline import Counts, Timeline, fixed
+from mpibow.config import Config, document, dump
+from mpibow.config.strict import plain
+from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import CommunicationError, ConfigError
 from mpibow.job import Job
 from mpibow.run import checkpoint, directory
-from mpibow.run.replay import recorded
+from mpibow.run.replay import differing, recorded
+from mpibow.tune import Counts
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,8 @@ def _find(job: Job, resume: str | None) -> Origin:
         return Origin(path.parent.parent, path, header, tuple(notes))
     if resume == "auto":
         notes.append(f"nothing to resume in {out}: a new run")
+    if isinstance(config.learners, str) and config.learners != "auto":
+        notes += _replayed(replayed_run(config.learners), config)
     folder = directory.create(out, config.name, job.title, again=resume == "auto")
     directory.write(folder / "config.yaml", dump(config))
     return Origin(folder, notes=tuple(notes))
@@ -58,7 +62,7 @@ def learner_counts(learners: str | int | tuple[int, ...], ranks: int) -> Counts:
 def first_timeline(learners: str | int | tuple[int, ...], ranks: int, batch: int) -> Timeline:
     """What a new run's settings say of its learners. `auto` begins with one a rank."""
     if isinstance(learners, str) and learners != "auto":
-        return recorded(Path(learners.removeprefix("replay(").removesuffix(")")), ranks, batch)
+        return recorded(replayed_run(learners), ranks, batch)
     counts = (1,) * ranks if learners == "auto" else (learners,) * ranks if isinstance(learners, int) else learners
     assert not isinstance(counts, str)
     if len(counts) != ranks:
@@ -67,6 +71,18 @@ def first_timeline(learners: str | int | tuple[int, ...], ranks: int, batch: int
             f"start {len(counts)} ranks or give {ranks} number(s)"
         )
     return fixed(batch, counts)
+
+
+def replayed_run(learners: str) -> Path:
+    """RUN of replay(RUN)."""
+    return Path(learners.removeprefix("replay(").removesuffix(")"))
+
+
+def _replayed(run: Path, config: Config) -> list[str]:
+    """Why this will not be the bits of `run`, as far as settings say."""
+    path = run / "config.yaml"
+    other = ", ".join(differing(document.read(path), plain(config))) if path.exists() else "config.yaml, as it has none"
+    return [f"replaying {run} with another {other}: its learners, but not its bits"] if other else []
 
 
 def check_alike(comm: Communicator, text: str) -> None:

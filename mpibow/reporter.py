@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mpibow.data.timeline import Counts
 from mpibow.run import directory
 from mpibow.run.evaluate import Evaluation
 from mpibow.run.events import EventFile, Events, Silent
 from mpibow.run.ledger import Ledger
 from mpibow.run.progress import Line, Progress, Quiet
 from mpibow.summary import Summary, versions
-from mpibow.tune import Decision, as_sum
+from mpibow.tune import Counts, Decision, as_sum
 
 Waits = dict[str, float]  # by name: data_wait, sync_wait, sync_busy
 
@@ -64,10 +63,13 @@ class Reporter:
         self._began = self._mark = self._shown = time.perf_counter()
         self._loss = "loss -"
         self._reason, self._settled = "", False  # of the tuner's last decision
+        self._why: str | None = None  # of the last that said something new
         self._last: Waits = {}  # at the last metrics entry
 
-    def start(self, where: Where, title: str, notes: list[str]) -> None:
-        self._events.add("start", **where.fields(), title=title, **where.running(), versions=versions())
+    def start(self, where: Where, title: str, notes: list[str], *, anew: bool) -> None:
+        """`anew`: the run was resumed, and averaging begins as in a new one."""
+        begun = {"anew": True} if anew else {}
+        self._events.add("start", **where.fields(), title=title, **where.running(), **begun, versions=versions())
         for note in filter(None, notes):
             self.note(note)
 
@@ -120,13 +122,19 @@ class Reporter:
         self._events.add("execution", **where.fields(), **where.running(), seconds=seconds)
         self.note(f"iteration {where.iteration}: {where} {where.execution}")
 
-    def tuned(self, where: Where, decision: Decision) -> None:
-        """What the tuner decided, and why; the log has it where it says something new."""
+    def no_memory(self, where: Where, rank: int, count: int, why: str) -> None:
+        """`rank` can't have the `count` learners that the tuner decided on."""
+        self._events.add("no_memory", **where.fields(), rank=rank, learners=count, reason=why)
+        self.note(f"tuner: rank {rank} has no memory for {count} learners{f': {why}' if why else ''}")
+
+    def tuned(self, where: Where, decision: Decision, basis: Mapping[str, Any]) -> None:
+        """What the tuner decided, and why; the log has it where it says something new. `basis`: Tuning's."""
         wanted: dict[str, Any] = {"wanted": decision.counts, "settled": decision.settled, "reason": decision.reason}
         wanted |= {"execution": decision.execution} if decision.execution else {}
-        self._events.add("tuner", **where.fields(), **wanted)
+        self._events.add("tuner", **where.fields(), **wanted, **basis)
         if decision.reason != self._reason and not (decision.settled and self._settled):
             self.note(f"tuner: {decision.reason}")
+            self._why = decision.reason
         self._reason, self._settled = decision.reason, decision.settled
 
     def evaluated(self, where: Where, found: Evaluation, best: bool) -> None:
@@ -191,7 +199,7 @@ class Reporter:
         waits = self._waits()
         shares = self._shares(waits)
         fields |= {name: shares[name] for name in ("data_wait", "sync_wait")} | {"sync_hidden": hidden(waits)}
-        fields["corrupt"] = len(ledger.damaged)
+        fields["corrupt"], fields["reason"] = len(ledger.damaged), self._why
         return {**fields, "images_per_second": ledger.images / max(ledger.seconds, 1e-9), "versions": versions()}
 
     def _shares(self, waits: Waits) -> dict[str, float]:

@@ -13,7 +13,6 @@ import numpy as np
 from mpibow.comm.communicator import Communicator
 from mpibow.config import dump
 from mpibow.data.slots import Slot
-from mpibow.data.timeline import Counts
 from mpibow.device.memory import in_words
 from mpibow.errors import DeviceError, DivergedError
 from mpibow.graph.graph import Array
@@ -26,16 +25,18 @@ from mpibow.opening import Opened
 from mpibow.origin import core_limits
 from mpibow.run import checkpoint
 from mpibow.run.compare import FUSED
-from mpibow.run.coordinator import Request, decide
+from mpibow.run.coordinator import Request, settle_requests
 from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import due
+from mpibow.run.laps import Laps
+from mpibow.run.memory import TAKEN, free_memory
 from mpibow.run.state import named, snapshot
-from mpibow.run.tuning import TAKEN
+from mpibow.run.steering import Steering
 from mpibow.summary import Summary, Trained
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace
-from mpibow.tune import Decision
+from mpibow.tune import Counts, Decision
 
 HOPELESS = 20  # iterations in a row in which every learner of a rank is reset
 
@@ -50,7 +51,8 @@ class Session(Opened):
         with ExitStack() as stack:
             self._open(origin, comm, stack)
             self._saved_at = time.perf_counter()
-            self._binding = 0.0  # seconds that learners of the change to come were bound for
+            tell = lambda *what: self.reporter.no_memory(self.where, *what)  # noqa: E731
+            self.steering = Steering(self.coordinator, self.rank, self.synchroniser.talk, self._bound, tell)
             self._limits = Counts()  # the learners that every rank's binding was last asked about
             if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
                 self._tune(decided)  # the memory is another machine's
@@ -64,6 +66,7 @@ class Session(Opened):
             self._read(stack)
             if self._owed and self.evaluate() and self.config.checkpoint.interval and self.config.checkpoint.best:
                 self.save(best=True)
+            self._laps = Laps(lambda: self.synchroniser.seconds()[0])
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Session:
@@ -86,26 +89,31 @@ class Session(Opened):
 
     def prepare(self) -> Local:
         """This iteration's local step; averaging starts again where learners change or the rate drops."""
-        self._say(self.trace.begin(self.iteration, self.synchroniser.call))
+        lap = self._laps.lap()  # of the iteration before
+        if lap is not None and self.execution == self.coordinator.execution:  # a change takes a while to come
+            self.tuning.measured(*lap, self.counts)
+        with self._laps.aside():
+            self._say(self.trace.begin(self.iteration, self.synchroniser.call))
+            self._change()
+        update = self.config.update
+        rate = update.lr * multiplier(update.schedule, update.warmup, self.where.epoch)
+        return Local(rate, update.momentum, update.nesterov, update.weight_decay, self.layout.decayed)
+
+    def _change(self) -> None:
+        """What the timeline says of this iteration, and the rate."""
         change, begin = self.coordinator.timeline().change(self.iteration), time.perf_counter()
         if change.counts != self.counts:
             self.settle()
             self.check([], self.config.update.lr)  # what came late is of learners that may go now
             self.change_learners(change.counts, change.execution)
             self.ledger.changes += 1
-            self.reporter.changed(self.where, time.perf_counter() - begin + self._binding)
-            self._binding = 0.0
+            self.reporter.changed(self.where, time.perf_counter() - begin + self.steering.seconds())
         elif self.iteration > self.coordinator.timeline().changes[0].iteration and self._restart_due():
             self.settle()
             self.rule.restart(self.replicas)
         if change.execution != self.execution:
             self.change_execution(change.execution)  # the same replicas: averaging goes on
-            self.reporter.executed(self.where, time.perf_counter() - begin + self._binding)
-            self._binding = 0.0
-        update = self.config.update
-        rate = update.lr * multiplier(update.schedule, update.warmup, self.where.epoch)
-        self._began, self._stood = time.perf_counter(), self.synchroniser.waited
-        return Local(rate, update.momentum, update.nesterov, update.weight_decay, self.layout.decayed)
+            self.reporter.executed(self.where, time.perf_counter() - begin + self.steering.seconds())
 
     def tasks(self, slots: list[Slot]) -> list[Task]:
         """What the learners' threads are to do: one slot each."""
@@ -114,34 +122,6 @@ class Session(Opened):
         if self.execution == FUSED:
             return [partial(self._fused[len(slots)].compute, slots)]
         return ASSIGNMENTS[self.config.assignment](self.learners, slots)
-
-    def _bound(self, counts: Counts) -> list[bool]:
-        """Whether each rank has memory for its learners, who are bound by then; those that there are stay."""
-        try:
-            self.bind(counts[self.rank], self.coordinator.execution)
-        except MemoryError:
-            own = False
-        else:
-            own = True
-        return self.synchroniser.call(lambda comm: comm.share(own))
-
-    def _refusal(self, tuned: Decision) -> str:
-        """Why a rank can't run its learners as decided, '' where all are bound so."""
-        if tuned.execution != FUSED:
-            return ""
-        own, count = "", tuned.counts[self.rank]
-        assert self.gpu is not None
-        free, plan = self.synchroniser.call(self.gpu.free), self.fused_plan(count)
-        if (need := fused_bytes(plan)) > (room := int(TAKEN * free)):
-            where = self.gpu.machine.found.gpu
-            own = f"fused learners take {in_words(need)}, {in_words(room)} of those free on {where} may be taken"
-        else:
-            try:
-                self.fuse(count, plan)
-            except DeviceError as error:  # no memory, or no kernel of cuDNN for such a shape
-                own = str(error)
-        found = self.synchroniser.call(lambda comm: comm.share(own))
-        return next((f"rank {rank}: {text}" for rank, text in enumerate(found) if text), "")
 
     def receive(self) -> None:
         """Ends the exchange under way, if any; the next update brings the centre up to date."""
@@ -235,9 +215,6 @@ class Session(Opened):
     def advance(self, rate: float, signal: str) -> str:
         """Ends an iteration: requests, metrics, evaluation, checkpoint where due. The reason to stop now, if any."""
         config, before = self.config, self.position
-        whole = time.perf_counter() - self._began
-        if self.execution == self.coordinator.execution:  # a change takes a while to come
-            self.tuning.measured(whole - (self.synchroniser.waited - self._stood), whole, self.counts)
         self.iteration += 1
         self.ledger.images += self.position - before
         self._untold += self.position - before
@@ -248,16 +225,18 @@ class Session(Opened):
         if warning := self._watch(self.reporter.clock(), self.pipeline.waited):
             self.reporter.note(warning)
         if self._asked:  # every rank read this from the same all-reduce
-            stop, save = self._talk(signal)
+            with self._laps.aside():
+                stop, save = self._talk(signal)
         if self.iteration % config.metrics.every == 0:
             self.reporter.trained(self.where, rate, self._gain)
         if self.iteration % config.rule.resync == 0:
             self._agree()
         self._owed = self.evaluator is not None and self._passed(before, config.evaluate.every)
-        if self._owed and not stop:
-            best = self.evaluate()
-        if stop.startswith("SIG") or save or self._checkpoint_due(before, best):
-            self.save(best)
+        with self._laps.aside():
+            if self._owed and not stop:
+                best = self.evaluate()
+            if stop.startswith("SIG") or save or self._checkpoint_due(before, best):
+                self.save(best)
         self.reporter.show(self.where, self._gain)
         return stop
 
@@ -356,40 +335,64 @@ class Session(Opened):
     def _talk(self, signal: str) -> tuple[str, bool]:
         """All ranks say what they want and do the same; (reason to stop, whether to save)."""
         own = replace(self._request(signal), reading=self.tuning.reading())
-        requests = self.synchroniser.call(lambda comm: comm.share(own))
-        decision = decide(requests)
+        requests = self.synchroniser.talk(own)
+        outcome = settle_requests(requests)
         self._asked = False
-        if decision.resync:
+        if outcome.resync:
             self._tell_resets()
             self._agree()
             self._diverged = False
-        if decision.stop:
-            who = f" on rank {decision.rank}" if decision.stop.startswith("SIG") else ""
-            self.reporter.note(f"iteration {self.iteration}: {decision.stop}{who}")
-        if decision.save:
+        if outcome.stop:
+            who = f" on rank {outcome.rank}" if outcome.stop.startswith("SIG") else ""
+            self.reporter.note(f"iteration {self.iteration}: {outcome.stop}{who}")
+        if outcome.save:
             self._saved_at = time.perf_counter()
         if (tuned := self.tuning.conclude([request.reading for request in requests])) is not None:
             self._tune(tuned)
-        return decision.stop, decision.save
+        return outcome.stop, outcome.save
 
-    def _tune(self, tuned: Decision) -> None:
+    def _tune(self, decided: Decision) -> None:
         """Has the learners that were decided on come, once every rank has bound its own."""
-        begin = time.perf_counter()
-        if why := self._refusal(tuned):
-            tuned = self.tuning.refused(why)
-        while not all(fits := self._bound(tuned.counts)):
-            short = fits.index(False)
-            self.reporter.note(f"tuner: rank {short} has no memory for {tuned.counts[short]} learners")
-            tuned = self.tuning.without(short, tuned.counts[short])
-        self._binding += time.perf_counter() - begin
-        wanted = tuned.counts, tuned.execution or self.coordinator.execution
-        if wanted != (self.coordinator.announced, self.coordinator.execution):
-            self.coordinator.announce(self.iteration, *wanted)
-        self.reporter.tuned(self.where, tuned)
+        tuned = self.steering.follow(self.tuning, decided, self.iteration)
+        self.reporter.tuned(self.where, tuned, self.tuning.basis())
         if self.gpu is None and tuned.settled and tuned.counts != self._limits:
             self._limits = tuned.counts
             for text in self.synchroniser.call(lambda comm: core_limits(comm, tuned.counts)):
                 self.reporter.note(text)
+
+    def _bound(self, count: int, execution: str) -> str | None:
+        """Why this rank can't have `count` learners that run so; None where they are bound by now."""
+        tried = execution != self.execution
+        if self.gpu is None and (lack := self._host_lack(count)):
+            return lack
+        if tried and execution == FUSED and (lack := self._fused_lack(count)):
+            return lack
+        try:
+            self.bind(count, execution)
+        except MemoryError as error:
+            return str(error)
+        except DeviceError as error:  # no kernel of cuDNN for such a shape
+            if not tried:
+                raise
+            return str(error)
+        return None
+
+    def _host_lack(self, count: int) -> str:
+        """What memory is missing for learners that are new, '' where none is: a system grants more than it has."""
+        need = max(count - len(self._apart), 0) * self._learner
+        if need == 0 or need <= (room := int(TAKEN * free_memory(self.comm.local_size))):
+            return ""
+        return f"what is new takes {in_words(need)}, {in_words(room)} of those free may be taken"
+
+    def _fused_lack(self, count: int) -> str:
+        """What memory is missing for so many fused learners, '' where none is. By all ranks."""
+        assert self.gpu is not None
+        room = int(TAKEN * self.synchroniser.call(self.gpu.free))
+        need = 0 if count in self._fused else fused_bytes(self.fused_plan(count))
+        if need <= room:
+            return ""
+        where = self.gpu.machine.found.gpu
+        return f"fused learners take {in_words(need)}, {in_words(room)} of those free on {where} may be taken"
 
     def _tell_resets(self) -> None:
         """Every rank enters the resets of all, and the damaged samples."""

@@ -38,6 +38,7 @@ class Summary:
     execution: str | None  # how a GPU's learners ran at the end: streams or fused; null on a host
     changes: int  # how often learners came or went
     settled: bool | None  # whether the tuner had settled on these learners; null where they are given
+    reason: str | None  # why, as the tuner said when it decided so; null where it decided nothing
     batch_size: int
     rule: dict[str, Any]
     device: str

@@ -18,7 +18,6 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
 from mpibow.config import describe, dump, load, load_mapping
 from mpibow.data.readers import Choice, choose, find_facts, held, prefetch
-from mpibow.data.timeline import Counts
 from mpibow.device.memory import in_words
 from mpibow.errors import EXIT_REQUEUE
 from mpibow.job import BUILT_IN, Job, on_device, open_job
@@ -26,13 +25,14 @@ from mpibow.models import MODELS, OBJECTIVES
 from mpibow.origin import learner_counts
 from mpibow.run.chrome import WINDOW, check_path, open_trace
 from mpibow.run.directory import on_rank_0
+from mpibow.run.memory import free_memory, learner_bytes, replica_bytes, room_for
 from mpibow.run.signals import Signals
-from mpibow.run.tuning import free_memory, learner_bytes, replica_bytes, room_for
 from mpibow.scaling import Scaling
 from mpibow.session import Session
 from mpibow.summary import Trained
 from mpibow.sync.rules import check_rule, most_learners
 from mpibow.trace import SILENT, Trace
+from mpibow.tune import Counts
 
 
 def train(job: Job, comm: Communicator, *, resume: str | None = None, note: str = "", trace: Trace = SILENT) -> Trained:

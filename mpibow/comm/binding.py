@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from pathlib import Path
+
+from mpibow.comm.cgroups import cpu_quota
 
 
 def allowed_cores() -> int:
@@ -17,19 +18,6 @@ def machine_cores() -> int:
     """Cores of this node, or of the container's quota where that is lower; at least 1."""
     cores = os.cpu_count() or 1
     return max(1, min(cores, math.floor(cpu_quota() or cores)))
-
-
-def cpu_quota(root: Path = Path("/sys/fs/cgroup"), groups: Path = Path("/proc/self/cgroup")) -> float | None:
-    """Cores' worth of time that the control group and those above it grant; None: no limit."""
-    quotas = []
-    for line in _read(groups).splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            quotas += [_quota(*_read(at / "cpu.max").split()) for at in _upwards(root, path)]
-        elif "cpu" in controllers.split(","):
-            for at in _upwards(root / controllers, path):
-                quotas.append(_quota(_read(at / "cpu.cfs_quota_us").strip(), _read(at / "cpu.cfs_period_us").strip()))
-    return min((quota for quota in quotas if quota is not None), default=None)
 
 
 def binding_warning(allowed: int, machine: int, learners: int, ranks: int, launcher: str = "") -> str | None:
@@ -80,20 +68,3 @@ def _remedy(launcher: str, ranks: int, cores: int) -> str:
 
 def _learners(count: int) -> str:
     return f"{count} learner{'s' * (count > 1)}"
-
-
-def _upwards(root: Path, path: str) -> list[Path]:
-    """The group's folder and all above it up to root; a container sees its own group as the root."""
-    own = root / path.lstrip("/")
-    return [own, *(parent for parent in own.parents if parent.is_relative_to(root))]
-
-
-def _quota(quota: str = "max", period: str = "100000") -> float | None:
-    return None if quota in ("max", "-1", "") else int(quota) / int(period or 100000)
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-Counts = tuple[int, ...]  # learners by rank
+from mpibow.tune import Counts
 
 
 @dataclass(frozen=True)

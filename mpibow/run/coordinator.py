@@ -1,7 +1,9 @@
-"""The coordinator: what rank 0 decides for all ranks, how many learners where and when to stop.
+"""The coordinator: what all ranks decide alike, how many learners where and when to stop.
 
-Nothing here stops anybody: a rank that wants to talk says so in the next all-reduce (`attention`), every rank reads the
-same sum at the same iteration, and only then do all of them share what they want and come to the same decision.
+No rank is stopped to be asked: one that wants to talk says so in the next all-reduce (`attention`), every rank reads
+the same sum at the same iteration, and only then do all of them share what they want. For that they do wait, for what
+is under way and for who comes last; once or twice in a window of the tuner, and counted as waiting (`sync_wait`). From
+the same requests every rank comes to the decision of rank 0; learners that differ are an error (steering.py).
 """
 
 from __future__ import annotations
@@ -10,8 +12,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from mpibow.data.timeline import Counts, Timeline
-from mpibow.tune import Reading
+from mpibow.data.timeline import Timeline
+from mpibow.tune import Counts, Reading
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,8 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Decision:
-    """What all ranks do. `stop` is the reason of the first rank that has one, and `rank` that rank."""
+class Outcome:
+    """What requests come to. `stop` is the reason of the first rank that has one, and `rank` that rank."""
 
     stop: str = ""
     rank: int = 0
@@ -43,11 +45,11 @@ class Decision:
     resync: bool = False
 
 
-def decide(requests: Sequence[Request]) -> Decision:
-    """The same decision on every rank, from every rank's request by rank."""
+def settle_requests(requests: Sequence[Request]) -> Outcome:
+    """The same on every rank, from every rank's request by rank."""
     rank = next((rank for rank, request in enumerate(requests) if request.stop), 0)
     save, resync = any(r.save for r in requests), any(r.resync for r in requests)
-    return Decision(requests[rank].stop, rank, save, resync)
+    return Outcome(requests[rank].stop, rank, save, resync)
 
 
 class Coordinator:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from mpibow.data.timeline import Counts, Timeline, fixed
+from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import ConfigError
+from mpibow.tune import Counts
+
+# Settings that a run's numbers depend on.
+OF_NUMBERS = (
+    "model", "data", "batch_size", "assignment", "rule", "loss", "update", "device", "onednn", "precision", "execution",
+    "on_nan", "seed",
+)  # fmt: skip
 
 
 def recorded(run: Path, ranks: int, batch: int) -> Timeline:
-    """The timeline of the run in folder `run`, for batches of `batch`. Raises ConfigError where there is none.
+    """The timeline of the run in folder `run`, for batches of `batch`.
 
-    A run that was resumed with other learners, or another rule, began to average anew there, which this does not say.
+    Raises ConfigError where there is none, and where the run was resumed with other learners or ranks, or another rule:
+    it began to average anew there, which no timeline says.
     """
     path = run / "metrics.jsonl"
     try:
@@ -20,26 +31,64 @@ def recorded(run: Path, ranks: int, batch: int) -> Timeline:
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"learners: {path}: cannot be read: {reason}; replay(RUN) takes a run directory") from None
-    found = (_change(line, f"{path}: line {number}") for number, line in enumerate(lines, 1))
-    changes = [change for change in found if change is not None]
-    if not changes or changes[0][0] != 0:
+    found = (_read(line, f"{path}: line {number}") for number, line in enumerate(lines, 1))
+    events = [event for event in found if event is not None]
+    if not events or events[0].iteration != 0:
         raise ConfigError(f"learners: {path}: does not say with how many learners the run began")
-    (_, first, execution), *later = changes
-    if len(first) != ranks:
-        raise ConfigError(f"learners: {run} had {len(first)} rank(s), got {ranks}; start as many")
-    timeline = fixed(batch, first, execution=execution)
-    for iteration, counts, execution in later:
-        last = timeline.changes[-1]
-        if (counts, execution) != (last.counts, last.execution):  # the run may have been resumed, which is no change
-            timeline = timeline.announce(iteration, counts, execution)
+    first, *later = events
+    if len(first.counts) != ranks:
+        raise ConfigError(f"learners: {run} had {len(first.counts)} rank(s), got {ranks}; start as many")
+    timeline = fixed(batch, first.counts, execution=first.execution)
+    for event in later:
+        timeline = _follow(timeline, event)
     return timeline
 
 
-def _change(line: bytes, where: str) -> tuple[int, Counts, str] | None:
+def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The settings by which a run's numbers will be others than those of the run that it replays."""
+    return [name for name in OF_NUMBERS if then.get(name) != now.get(name)]
+
+
+@dataclass(frozen=True)
+class _Event:
+    """Learners from an iteration on, as line `where` says. `resumed`: as the run was started again; `anew`: in which
+    it began to average anew."""
+
+    where: str
+    iteration: int
+    counts: Counts
+    execution: str
+    resumed: bool
+    anew: bool
+
+
+def _follow(timeline: Timeline, event: _Event) -> Timeline:
+    last = timeline.changes[-1]
+    if event.resumed and (event.anew or event.counts != last.counts):
+        now, then = (" + ".join(map(str, counts)) for counts in (event.counts, last.counts))
+        raise ConfigError(
+            f"learners: {event.where}: the run was resumed at iteration {event.iteration} with learners {now} where it "
+            f"had {then}, or with another rule, and began to average anew: it cannot be replayed, give one that can"
+        )
+    if (event.counts, event.execution) == (last.counts, last.execution):  # as it was before it was resumed
+        return timeline
+    if event.iteration < max(last.iteration, 1) or len(event.counts) != len(last.counts):
+        raise ConfigError(f"learners: {event.where} is no event of a run")
+    if event.iteration == last.iteration:  # resumed where learners or their execution change next: the last one holds
+        timeline = replace(timeline, changes=timeline.changes[:-1])
+    return timeline.announce(event.iteration, event.counts, event.execution)
+
+
+def _read(line: bytes, where: str) -> _Event | None:
+    """None where the line says nothing of learners."""
     try:
         event = json.loads(line)
         if event["event"] not in ("start", "learners", "execution"):
             return None
-        return event["iteration"], tuple(event["learners"]), event.get("execution", "")
+        counts, resumed = tuple(event["learners"]), event["event"] == "start"
+        execution, anew = event.get("execution", ""), event.get("anew", False)
+        if counts and all(isinstance(k, int) and k >= 1 for k in counts):
+            return _Event(where, event["iteration"], counts, execution, resumed, anew)
     except (ValueError, KeyError, TypeError):
-        raise ConfigError(f"learners: {where} is no event of a run") from None
+        pass
+    raise ConfigError(f"learners: {where} is no event of a run")

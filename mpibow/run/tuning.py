@@ -5,15 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import numpy as np
-import psutil
-
-from mpibow.data.timeline import Counts
-from mpibow.graph.plan import Plan
 from mpibow.run.compare import Trial, compare
-from mpibow.tune import Decision, History, Meter, Reading, Tuner, Window, decide, enough
-
-TAKEN = 0.8  # of the memory that is free
+from mpibow.tune import Counts, Decision, History, Meter, Reading, Tuner, Window, decide, enough
 
 
 class Tuning(Protocol):
@@ -52,6 +45,14 @@ class Tuning(Protocol):
         """What follows where the execution that was decided on can't be had."""
         ...
 
+    def basis(self) -> dict[str, Any]:
+        """What the last decision follows from, for metrics.jsonl.
+
+        Of the last window `measured`, its learners by rank, with the seconds of each rank's `own` work and of the
+        `whole` iteration, and their standard errors; how often it began to look; learners that ranks have memory for.
+        """
+        ...
+
     def state(self) -> dict[str, Any] | None:
         """For a checkpoint's header."""
         ...
@@ -76,6 +77,9 @@ class Given:
 
     def refused(self, why: str) -> Decision:
         raise AssertionError("nothing was decided")
+
+    def basis(self) -> dict[str, Any]:
+        return {}
 
     def state(self) -> None:
         return None
@@ -118,6 +122,10 @@ class Measured:
     def refused(self, why: str) -> Decision:
         raise AssertionError("it decides on no execution")
 
+    def basis(self) -> dict[str, Any]:
+        history = self._history
+        return {**_told(history.windows[-1:]), "looks": history.looks, "room": history.room}
+
     def state(self) -> dict[str, Any]:
         return self._history.plain()
 
@@ -136,6 +144,7 @@ class Compared:
         """They run in `execution` now."""
         self._inner, self._batch, self._execution, self._tuner = inner, batch, execution, tuner
         self._trial: Trial | None = None
+        self._tried: list[Window] = []  # the last one, where the last decision follows from it
         self._known = self._asks = False
         if inner is None or inner.decision.settled:
             self._begin(given if inner is None else inner.decision.counts)
@@ -166,11 +175,13 @@ class Compared:
 
     def conclude(self, readings: Sequence[Reading | None]) -> Decision | None:
         if self._trial is None:
+            self._tried = []
             return None if self._inner is None else self._settling(self._inner.conclude(readings))
         self._asks = False
         if not enough(readings, self._turn.span):
             return None
         window = Window.of(self._turn, [reading for reading in readings if reading is not None])
+        self._tried = [window]
         self._trial = trial = self._trial.add(self._turn.execution, window)
         self._follow(trial)
         if self._turn.settled:
@@ -191,6 +202,9 @@ class Compared:
         counts, self._trial, self._known = self._trial.counts, None, True
         return Decision(counts, True, f"staying with {self._execution}: {why}", self._tuner.watching, self._execution)
 
+    def basis(self) -> dict[str, Any]:
+        return {**(self._inner.basis() if self._inner else {}), **_told(self._tried)}
+
     def state(self) -> dict[str, Any]:
         return {**(self._inner.state() if self._inner else {}), "compared": self._known}
 
@@ -210,28 +224,12 @@ class Compared:
         self._meter = Meter(self._turn.span)
 
 
-def learner_bytes(training: Plan, evaluation: Plan | None = None, slots: int = 0) -> int:
-    """Memory that one more learner takes: its replica, its thread's part of training and of evaluations, its slots.
-
-    `slots` is what slots_of says.
-    """
-    return training.arena_bytes + replica_bytes(training) + (evaluation.arena_bytes if evaluation else 0) + slots
-
-
-def replica_bytes(training: Plan) -> int:
-    """Weights, gradients and momenta, and weights once more in 16 bits where that is what is computed in."""
-    narrow = 2 * training.layout.size if training.dtype != training.weight_dtype else 0
-    return 3 * training.layout.size * np.dtype(training.weight_dtype).itemsize + narrow
-
-
-def free_memory(ranks: int) -> int:
-    """A rank's share of the node's free bytes, of `ranks` on it."""
-    return int(psutil.virtual_memory().available) // ranks
-
-
-def room_for(free: int, learner: int, most: int) -> int:
-    """Learners that there is memory for, `learner` bytes each of `free` ones: at least 1, at most `most`.
-
-    A fifth stays free: what a process takes beside its learners is not known before.
-    """
-    return min(max(1, int(TAKEN * free / learner)), most)
+def _told(windows: Sequence[Window]) -> dict[str, Any]:
+    """The last of them as `basis` has it, nothing where there is none."""
+    return {} if not windows else {
+        "measured": windows[-1].counts,
+        "own": [estimate.seconds for estimate in windows[-1].own],
+        "own_error": [estimate.error for estimate in windows[-1].own],
+        "whole": windows[-1].whole.seconds,
+        "whole_error": windows[-1].whole.error,
+    }  # fmt: skip

@@ -78,6 +78,7 @@ class Synchroniser:
         # On a GPU `seconds` has them, and `waited` stays 0: the host that waits is not the learners.
         self.waited = self.busy = 0.0
         self.stood = 0.0  # seconds that the caller had nothing to do, whoever computed meanwhile
+        self._talked = 0.0
         self._took = 0.0  # of the exchange that has ended, not yet in `busy`
 
     def call(self, function: Callable[[Communicator], T]) -> T:
@@ -88,6 +89,14 @@ class Synchroniser:
                 return function(self._comm)
 
         return self._thread.submit(traced).result()
+
+    def talk(self, own: T) -> list[T]:
+        """Every rank's `own`, by rank. To be waited for like an exchange that nothing is computed beside: that which is
+        under way, and ranks that come later; and counted as one."""
+        begin = time.perf_counter()
+        found = self.call(lambda comm: comm.share(own))
+        self._talked += time.perf_counter() - begin if self._comm.size > 1 else 0.0
+        return found
 
     def update(self, local: Local, workers: int) -> None:
         """The local steps and corrections of this rank, cut over `workers` threads.
@@ -129,8 +138,9 @@ class Synchroniser:
                 self._on_learners(workers, each)
 
     def seconds(self) -> tuple[float, float]:
-        """Seconds that learners stood still for exchanges, and that these took."""
-        return self.book.seconds() or (self.waited, self.busy)
+        """Seconds that learners stood still for exchanges and talk, and that these took."""
+        waited, busy = self.book.seconds() or (self.waited, self.busy)
+        return waited + self._talked, busy + self._talked
 
     def receive(self) -> Tally | None:
         """Ends the exchange under way, if any: the tally of all ranks, if it was sent. The next update may come."""

@@ -107,4 +107,15 @@ def test_a_side_tells_what_its_learners_did() -> None:
     found = json.loads(ended.stdout.splitlines()[-1])
     [phase] = found["phases"]
     assert (phase["name"], phase["learners"], phase["later"], found["changes"]) == ("all", [2], [2], 0)
+    assert found["seconds_of_changes"] == []
     assert phase["images_per_second"] > 0
+
+
+def test_what_changes_took(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(FOLDER)
+    from tuner_side import seconds_of_changes
+
+    events = [("start", None), ("learners", 0.5), ("train", None), ("execution", 7.0), ("learners", 0.25)]
+    lines = [json.dumps({"event": event, "seconds": seconds}) for event, seconds in events]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    assert seconds_of_changes(tmp_path / "metrics.jsonl") == [0.5, 0.25]

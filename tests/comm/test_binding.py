@@ -6,7 +6,9 @@ import os
 
 import pytest
 
-from mpibow.comm.binding import allowed_cores, binding_limit, binding_warning, cpu_quota, machine_cores
+from mpibow.comm.binding import allowed_cores, binding_limit, binding_warning, machine_cores
+from mpibow.comm.cgroups import cpu_quota, memory_left
+from mpibow.run.memory import free_memory
 
 
 def test_this_process_has_cores():
@@ -47,6 +49,36 @@ def test_version_1(groups):
     assert cpu_quota(*groups("4:memory:/pod\n3:cpu,cpuacct:/pod\n", **files)) == 0.5
     files = {"cpu,cpuacct__pod__cpu_DOT_cfs_quota_us": "-1\n"}
     assert cpu_quota(*groups("3:cpu,cpuacct:/pod\n", **files)) is None
+
+
+def test_memory_without_a_limit(groups):
+    assert memory_left(*groups("0::/\n", memory_DOT_max="max\n", memory_DOT_current="5\n")) is None
+    assert memory_left(*groups("")) is None
+
+
+def test_version_2_leaves_the_least_memory_on_the_way_up(groups):
+    where = groups(
+        "0::/job/step\n", job__memory_DOT_max="1000\n", job__memory_DOT_current="900\n",
+        job__memory_DOT_stat="anon 250\nactive_file 400\ninactive_file 200\nshmem 50\n",
+        job__step__memory_DOT_max="900\n", job__step__memory_DOT_current="100\n",
+    )  # fmt: skip
+    assert memory_left(*where) == 1000 - (900 - 400 - 200)
+
+
+def test_version_1_leaves_memory(groups):
+    files = {"memory__pod__memory_DOT_limit_in_bytes": "1000\n", "memory__pod__memory_DOT_usage_in_bytes": "700\n"}
+    stat = "cache 9\nactive_file 9\ntotal_active_file 30\ntotal_inactive_file 70\n"
+    where = "4:memory:/pod\n3:cpu,cpuacct:/pod\n"
+    assert memory_left(*groups(where, **files, memory__pod__memory_DOT_stat=stat)) == 400
+    files["memory__pod__memory_DOT_usage_in_bytes"] = "1200\n"
+    assert memory_left(*groups(where, **files)) == 0
+
+
+def test_a_rank_has_its_share_of_what_the_group_leaves(monkeypatch):
+    monkeypatch.setattr("mpibow.run.memory.memory_left", lambda: 1001)
+    assert free_memory(2) == 500
+    monkeypatch.setattr("mpibow.run.memory.memory_left", lambda: 1 << 62)
+    assert 1000 < free_memory(1) < 1 << 62
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.data.timeline import Change, fixed
-from mpibow.run.coordinator import Coordinator, Decision, Request, decide
+from mpibow.run.coordinator import Coordinator, Outcome, Request, settle_requests
 
 NOTHING = Request()
 REQUESTS = st.lists(
@@ -15,8 +15,8 @@ REQUESTS = st.lists(
 
 
 def test_nothing_to_decide() -> None:
-    assert decide([NOTHING]) == Decision()
-    assert decide([NOTHING] * 3) == Decision()
+    assert settle_requests([NOTHING]) == Outcome()
+    assert settle_requests([NOTHING] * 3) == Outcome()
     assert NOTHING.attention == 0.0
 
 
@@ -27,22 +27,22 @@ def test_attention() -> None:
 
 def test_the_first_rank_that_wants_to_stop_is_named() -> None:
     wishes = [NOTHING, Request("SIGUSR1"), Request("SIGTERM")]
-    assert decide(wishes) == Decision("SIGUSR1", 1)
-    assert decide(wishes[::-1]) == Decision("SIGTERM", 0)
+    assert settle_requests(wishes) == Outcome("SIGUSR1", 1)
+    assert settle_requests(wishes[::-1]) == Outcome("SIGTERM", 0)
 
 
 def test_wishes_add_up() -> None:
-    assert decide([Request(save=True), Request(resync=True)]) == Decision(save=True, resync=True)
-    assert decide([Request(save=True), Request("SIGTERM")]) == Decision("SIGTERM", 1, save=True)
+    assert settle_requests([Request(save=True), Request(resync=True)]) == Outcome(save=True, resync=True)
+    assert settle_requests([Request(save=True), Request("SIGTERM")]) == Outcome("SIGTERM", 1, save=True)
 
 
 @given(REQUESTS)
 def test_no_wish_is_lost(requests: list[Request]) -> None:
-    decision = decide(requests)
-    assert bool(decision.stop) == any(request.stop for request in requests)
-    assert decision.stop == requests[decision.rank].stop
-    assert decision.save == any(request.save for request in requests)
-    assert decision.resync == any(request.resync for request in requests)
+    outcome = settle_requests(requests)
+    assert bool(outcome.stop) == any(request.stop for request in requests)
+    assert outcome.stop == requests[outcome.rank].stop
+    assert outcome.save == any(request.save for request in requests)
+    assert outcome.resync == any(request.resync for request in requests)
 
 
 def test_a_change_begins_behind_what_is_prefetched() -> None:

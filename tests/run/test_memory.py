@@ -13,8 +13,8 @@ from mpibow.comm import Single
 from mpibow.graph.graph import Tensor
 from mpibow.graph.plan import BoundPlan, Plan
 from mpibow.learn.replica import Replicas
+from mpibow.run.memory import learner_bytes
 from mpibow.run.signals import Signals
-from mpibow.run.tuning import learner_bytes
 from mpibow.session import Session
 from mpibow.train import iterate
 from tests.run import tiny

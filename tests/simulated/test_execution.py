@@ -12,7 +12,6 @@ import pytest
 
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.threads import on_threads
-from mpibow.data.timeline import Counts
 from mpibow.graph.graph import Tensor
 from mpibow.ops import conv2d, cutout, dense, flatten, relu
 from mpibow.run.replay import recorded
@@ -21,6 +20,7 @@ from mpibow.run.tuning import Given
 from mpibow.session import Session
 from mpibow.summary import Trained
 from mpibow.train import iterate
+from mpibow.tune import Counts
 from tests.kernels.cuda.host import needs_compiler
 from tests.run import tiny
 from tests.simulated.gpu import simulated
@@ -105,7 +105,11 @@ def test_given_learners_are_tried_in_both_ways_and_the_faster_one_stays(tmp_path
     ]
     decided = [(e["execution"], e["settled"], e["wanted"]) for e in tiny.events(tmp_path / "run", "tuner")]
     assert decided == [("fused", False, [2]), ("streams", False, [2]), ("fused", False, [2]), ("fused", True, [2])]
+    for event in tiny.events(tmp_path / "run", "tuner"):
+        tried = "streams" if event["execution"] == "fused" and not event["settled"] else "fused"
+        assert (event["measured"], event["whole"]) == ([2], pytest.approx(SECONDS[tried]))
     summary = json.loads((tmp_path / "run/summary.json").read_text())
+    assert summary["reason"] == said(tmp_path)[-1].removeprefix("tuner: ")
     assert (summary["execution"], summary["learners"], summary["changes"], summary["settled"]) == (
         "fused",
         [2],
@@ -228,6 +232,13 @@ def test_nothing_is_tried_of_one_learner_or_where_the_settings_say(tmp_path: Pat
     (told,) = said(tmp_path)
     assert told.startswith("execution: ")
     assert "measured" not in told
+
+
+@pytest.mark.parametrize("assignment", ["fixed", "first_come"])
+def test_a_gpu_says_that_nobody_comes_first(tmp_path: Path, assignment: str) -> None:
+    train(tmp_path, execution="streams", assignment=assignment, stop={"epochs": None, "iterations": 2})
+    told = "assignment: first_come is fixed on a GPU, where the host enqueues batches in turn"
+    assert (told in (tmp_path / "run/log.txt").read_text()) == (assignment == "first_come")
 
 
 def test_a_change_of_execution_waits_for_nothing_and_restarts_nothing(tmp_path: Path) -> None:

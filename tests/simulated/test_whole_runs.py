@@ -38,8 +38,9 @@ from mpibow.ops import (
     softmax,
 )
 from mpibow.run.chrome import open_trace
+from mpibow.run.memory import learner_bytes
 from mpibow.run.signals import Signals
-from mpibow.run.tuning import Given, learner_bytes
+from mpibow.run.tuning import Given
 from mpibow.session import Session
 from mpibow.summary import Trained
 from mpibow.train import describe_job, iterate, train

@@ -195,6 +195,26 @@ def test_what_learners_wait_for_and_what_is_hidden(
     rank.sync.close()
 
 
+@pytest.mark.parametrize(("size", "seconds"), [(1, 0.0), (2, 4.0)])
+def test_ranks_that_talk_wait_for_each_other(monkeypatch: pytest.MonkeyPatch, size: int, seconds: float) -> None:
+    """The other comes four seconds later."""
+    now = 0.0
+
+    class Late(Single):
+        def share(self, obj: Any) -> list[Any]:
+            nonlocal now
+            now += 4.0
+            return [obj] * size
+
+    comm = Late()
+    comm.size = size
+    monkeypatch.setattr("mpibow.sync.synchroniser.time", SimpleNamespace(perf_counter=lambda: now))
+    rank = Rank(comm, Sma(gain="none"), 2, 2, overlap=True)
+    assert rank.sync.talk("a") == ["a"] * size
+    assert rank.sync.seconds() == (seconds, seconds)
+    rank.sync.close()
+
+
 @pytest.mark.parametrize("settings", [Sma(gain="none"), Sma(gain=2.0, delay=1), Sma(gain=2.0), Ssgd()])
 def test_a_sequential_exchange_is_over_when_start_returns(settings: Sma | Ssgd) -> None:
     rank = Rank(Slow(), settings, 2, 2, overlap=False)

@@ -1,0 +1,64 @@
+"""Control groups: what a container or a batch system grants this process of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT, GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
+# By version: the limit, what is used of it, and what of that are pages of files, by their names in memory.stat.
+MEMORY = {
+    1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file")),
+    2: ("memory.max", "memory.current", ("active_file", "inactive_file")),
+}
+
+
+def cpu_quota(root: Path = ROOT, groups: Path = GROUPS) -> float | None:
+    """Cores' worth of time that the control group and those above it grant; None: no limit."""
+    quotas = []
+    for version, at in _folders("cpu", root, groups):
+        if version == 2:
+            quotas.append(_quota(*_read(at / "cpu.max").split()))
+        else:
+            quotas.append(_quota(_read(at / "cpu.cfs_quota_us").strip(), _read(at / "cpu.cfs_period_us").strip()))
+    return min((quota for quota in quotas if quota is not None), default=None)
+
+
+def memory_left(root: Path = ROOT, groups: Path = GROUPS) -> int | None:
+    """Bytes that the control group and those above it still grant, at least 0; None: no limit.
+
+    Pages of files that were read count as free, as in the node's MemAvailable: they go where memory is short.
+    """
+    left = []
+    for version, at in _folders("memory", root, groups):
+        limit, used, names = MEMORY[version]
+        if (most := _read(at / limit).strip()) not in ("", "max"):
+            stat = dict(line.split() for line in _read(at / "memory.stat").splitlines())
+            files = sum(int(stat.get(name, 0)) for name in names)
+            left.append(max(int(most) - max(int(_read(at / used).strip() or 0) - files, 0), 0))
+    return min(left, default=None)
+
+
+def _folders(controller: str, root: Path, groups: Path) -> Iterator[tuple[int, Path]]:
+    """The version and folder of each group that `controller` may limit: this process's and all above it.
+
+    A container sees its own group as the root.
+    """
+    for line in _read(groups).splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "" or controller in controllers.split(","):
+            version, top = (1, root / controllers) if controllers else (2, root)
+            own = top / path.lstrip("/")
+            for at in (own, *(parent for parent in own.parents if parent.is_relative_to(top))):
+                yield version, at
+
+
+def _quota(quota: str = "max", period: str = "100000") -> float | None:
+    return None if quota in ("max", "-1", "") else int(quota) / int(period or 100000)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

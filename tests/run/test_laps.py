@@ -1,0 +1,134 @@
+"""What the tuner is told of an iteration's time: by hand, on made-up clocks, and of ranks that wait for each other."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mpibow.comm import Communicator, on_threads
+from mpibow.run.laps import Laps
+from mpibow.run.signals import Signals
+from mpibow.session import Session
+from mpibow.train import iterate
+from mpibow.tune import Reading
+from tests.kernels.cuda.host import needs_compiler
+from tests.run import tiny
+from tests.simulated.gpu import simulated
+from tests.simulated.test_whole_runs import work
+
+LONG = {"most": 1, "window": 1000.0}  # nothing is concluded while a test runs
+
+
+def test_a_rank_that_waits_for_another_knows_what_is_its_own(tmp_path: Path) -> None:
+    """Rank 1's learner sleeps; the times are those of a clock."""
+    readings: dict[int, Reading] = {}
+
+    def before(session: Session) -> None:
+        if session.iteration == 0 and session.rank == 1:
+            compute = session.learners[0].compute
+            session.learners[0].compute = lambda slot: [time.sleep(0.03), compute(slot)][1]
+        if session.iteration == 19 and (reading := session.tuning.reading()) is not None:
+            readings[session.rank] = reading
+
+    stop = {"epochs": None, "iterations": 20}
+    tiny.replay(tiny.job(tmp_path, learners="auto", tuner=LONG, stop=stop), 2, before=before, settle=False)
+    assert readings[0].own.seconds < readings[0].whole.seconds
+    assert readings[0].own.seconds < readings[1].own.seconds
+
+
+@needs_compiler
+@pytest.mark.parametrize("rule", ["auto", "ssgd"])  # where nothing is hidden behind compute
+def test_a_gpus_rank_takes_from_the_devices_clock_what_it_waited(tmp_path: Path, rule: str) -> None:
+    """Its host has waited for nothing."""
+    job = work(tmp_path, learners=1, rule=tiny.RULES[rule])
+
+    def body(comm: Communicator) -> tuple[float, float]:
+        opened = simulated(comm.rank, job.config.precision, shared=True)
+        own = replace(job, config=replace(job.config, device="cuda"), opened=opened)
+        apart = list[float]()
+        with Signals() as signals, Session(own, comm) as session:
+
+            def measured(own: float, whole: float, counts: Any) -> None:
+                apart.append(whole - own)
+
+            session.tuning.measured = measured  # type: ignore[method-assign]
+            while not session.limit_reached():
+                iterate(session, signals)
+            assert session.synchroniser.waited == 0.0
+            waited = session.synchroniser.seconds()[0]
+            session.finish("by hand")
+        return sum(apart), waited
+
+    for apart, waited in on_threads(2, body):
+        assert 0 < apart <= waited * (1 + 1e-9)
+
+
+class Clock:
+    """Goes on only where it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        monkeypatch.setattr("mpibow.run.laps.time", SimpleNamespace(perf_counter=lambda: self.now))
+
+    def slowed(self, function: Any, seconds: float) -> Any:
+        def slow(*args: Any, **kwargs: Any) -> Any:
+            self.now += seconds
+            return function(*args, **kwargs)
+
+        return slow
+
+
+def test_a_lap_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, waited = Clock(monkeypatch), [0.0]
+    laps = Laps(lambda: waited[0])
+    clock.now = 7.0  # before the first iteration
+    assert laps.lap() is None
+    clock.now, waited[0] = 10.0, 0.5
+    assert laps.lap() == (2.5, 3.0)
+    clock.now, waited[0] = 11.0, 0.75
+    with laps.aside():
+        clock.now, waited[0] = 111.0, 90.75
+    clock.now = 112.0
+    assert laps.lap() == (1.75, 2.0)
+    with laps.aside():
+        clock.now = 120.0
+    clock.now = 121.0
+    assert laps.lap() == (1.0, 1.0)
+
+
+def test_an_iteration_is_all_of_the_loop_but_what_is_only_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Metrics take half a second, what is outside of it one; changes, talk, evaluation and checkpoints a hundred."""
+    clock, found = Clock(monkeypatch), list[float]()
+    done = dict.fromkeys(("change_learners", "_talk", "evaluate", "save"), 0)
+
+    def counted(name: str, function: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            done[name] += 1
+            return function(*args, **kwargs)
+
+        return clock.slowed(call, 100.0)
+
+    def before(session: Session) -> None:
+        if session.iteration == 0:
+            for name in done:
+                setattr(session, name, counted(name, getattr(session, name)))
+            session.reporter.trained = clock.slowed(session.reporter.trained, 0.5)  # type: ignore[method-assign]
+            session.tuning.measured = lambda own, whole, _: found.append(whole)  # type: ignore[method-assign]
+        if session.iteration == 5:
+            session.coordinator.announce(5, (2,))
+        session._asked = session.iteration % 4 == 0
+        clock.now += 1.0
+
+    settings = {"evaluate": {"every": 0.5}, "checkpoint": {"every": "5 iterations"}, "metrics": {"every": 1}}
+    tiny.replay(tiny.job(tmp_path, learners=1, **settings), before=before, settle=False)  # type: ignore[arg-type]
+    assert found == [1.5] * 39
+    assert done["change_learners"] == 1
+    assert min(done.values()) >= 1
+    assert (done["_talk"], done["evaluate"] > 3, done["save"] > 7) == (10, True, True)

@@ -1,0 +1,29 @@
+"""Learners that come and go at random where ranks are processes, which share memory to average in."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from mpibow.kernels import choose
+from tests.launching import RANKS, mpirun, needs_mpi
+
+MEGABYTE = 1 << 20
+
+
+@needs_mpi
+@pytest.mark.skipif(
+    choose("auto", "float32", None)[0].name != "onednn",
+    reason="oneDNN or numba is not there: pip install 'mpibow[cpu]'",
+)
+@pytest.mark.parametrize("delay", [0, 1])
+def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path, delay: int) -> None:
+    """A learner has 1.4 MiB of weights, gradients and momenta, and there are more than a hundred changes."""
+    done = mpirun(RANKS, "-m", "tests.run.random_changes", str(tmp_path), str(delay))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["changes"] > 100
+    assert len(found["grown"]) == RANKS
+    assert max(found["grown"]) < 8 * MEGABYTE

@@ -1,0 +1,43 @@
+"""What the progress line says of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mpibow.reporter import Reporter, Where
+from mpibow.run.ledger import Ledger
+
+
+class Shown:
+    """Progress that is written down."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        pass
+
+    def show(self, samples: int, text: str, speed: float) -> None:
+        self.lines.append(text)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [(Where(40, 600, 1.5, (2, 1)), "learners 2+1"), (Where(40, 600, 1.5, (3,), "fused"), "learners 3 fused")],
+)
+def test_the_progress_line_has_every_ranks_learners(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Where, words: str
+) -> None:
+    shown = Shown()
+    monkeypatch.setattr("mpibow.reporter.SHOW_EVERY", 0.0)
+    monkeypatch.setattr("mpibow.reporter.Line", lambda *_: shown)
+    reporter = Reporter(tmp_path, 0, Ledger(), None, None, dict)
+    reporter.show(where, 2.0)
+    reporter.close()
+    (line,) = shown.lines
+    assert line == f"epoch 1.50, 600 samples, loss -, 0 images/s, {words}, gain 2.00"

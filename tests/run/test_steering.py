@@ -1,0 +1,129 @@
+"""What follows from a decision: who binds what, what is announced, and what it cost; on a made-up clock."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from mpibow.comm import Communicator, on_threads
+from mpibow.data.timeline import fixed
+from mpibow.errors import CommunicationError
+from mpibow.run.coordinator import Coordinator
+from mpibow.run.steering import Steering
+from mpibow.run.tuning import Given
+from mpibow.session import Session
+from mpibow.tune import Decision, Tuner
+from tests.run import tiny
+from tests.run.test_tuning import TWO, auto, on, then
+
+SPAN = Tuner().looking
+
+
+class Clock:
+    """Goes on where a learner is bound, and where ranks talk."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
+        self.now = 0.0
+        for module in modules:
+            monkeypatch.setattr(f"{module}.time", SimpleNamespace(perf_counter=lambda: self.now))
+
+
+@dataclass
+class Ranks:
+    """One rank's steering; to talk takes a second, to bind a learner five."""
+
+    clock: Clock
+    bound: int = 1
+    told: list[Any] = field(default_factory=list)
+
+    def steering(self, coordinator: Coordinator) -> Steering:
+        return Steering(coordinator, 0, self.talk, self.bind, lambda *what: self.told.append(what))
+
+    def talk(self, own: Any) -> list[Any]:
+        self.clock.now += 1.0
+        return [own]
+
+    def bind(self, count: int, execution: str) -> str | None:
+        self.clock.now += 5.0 * max(count - self.bound, 0)
+        self.bound = max(count, self.bound)
+        return None
+
+
+def decided(k: int, settled: bool = False) -> Decision:
+    return Decision((k,), settled, f"trying {k}", SPAN)
+
+
+def test_a_change_costs_what_its_learners_were_bound_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long learners were looked at before."""
+    ranks, coordinator = Ranks(Clock(monkeypatch, "mpibow.run.steering")), Coordinator(fixed(4, (1,)), prefetch=2)
+    steering = ranks.steering(coordinator)
+    steering.follow(Given(), decided(3), 10)
+    assert coordinator.timeline().changes[-1].iteration == 13
+    assert steering.seconds() == 11.0
+    assert steering.seconds() == 0.0
+    for iteration in range(20, 2020, 20):
+        assert steering.follow(Given(), decided(3, settled=True), iteration) == decided(3, settled=True)
+    assert len(coordinator.timeline().changes) == 2
+    steering.follow(Given(), decided(4), 2020)
+    assert steering.seconds() == 6.0
+    steering.follow(Given(), decided(2), 2040)
+    assert steering.seconds() == 1.0
+
+
+def test_ranks_that_decide_differently_are_an_error() -> None:
+    """Before any of them goes on; though one of them stays as it is."""
+
+    def body(comm: Communicator, own: Decision) -> int:
+        coordinator = Coordinator(fixed(4, (1, 1)), prefetch=2)
+        steering = Steering(coordinator, comm.rank, comm.share, lambda *_: None, print)
+        with suppress(CommunicationError) if comm.rank == 0 else nullcontext():
+            steering.follow(Given(), own, 10)
+        return len(coordinator.timeline().changes)
+
+    stay, change = (Decision(counts, True, "", SPAN) for counts in ((1, 1), (2, 1)))
+    assert on_threads(2, lambda comm: body(comm, change)) == [2, 2]
+    fused = replace(stay, execution="fused")
+    for other, words in ((change, "2 + 1"), (fused, "1 + 1 fused")):
+        with pytest.raises(CommunicationError) as caught:
+            on_threads(2, lambda comm, other=other: body(comm, other if comm.rank else stay))
+        assert str(caught.value) == (
+            f"rank 1: decided on learners {words}, rank 0 on 1 + 1, from the same times; start all ranks with the same "
+            "Python and mpibow"
+        )
+
+
+def test_a_run_tells_all_that_a_change_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Five seconds a learner that is new, seventy to change: also the change that comes after many looks."""
+    clock = Clock(monkeypatch, "mpibow.run.steering", "mpibow.session")
+    faster = [TWO]
+
+    def slow(session: Session) -> None:
+        if session.iteration == 0:
+            ranks = Ranks(clock)
+            bind, change = session.bind, session.change_learners
+
+            def bound(count: int, execution: str) -> None:
+                ranks.bind(count, execution)
+                bind(count, execution)
+
+            def changed(*arguments: Any) -> None:
+                clock.now += 70.0
+                change(*arguments)
+
+            session.bind, session.change_learners = bound, changed  # type: ignore[method-assign, assignment]
+        if session.iteration == 400:
+            faster[0] = lambda k: 2 * TWO(k)
+
+    work = auto(tmp_path, 700, tuner={"watch": 0.5})
+    tiny.replay(work, before=then(on(lambda k: faster[0](k)), slow))
+    looks = [event for event in tiny.events(tmp_path / "run", "tuner") if event["iteration"] < 400]
+    assert sum(event["settled"] for event in looks) > 5
+    seconds = [(e["learners"], e["seconds"]) for e in tiny.events(tmp_path / "run", "learners")]
+    assert seconds[:5] == [([2], 75.0), ([3], 75.0), ([4], 75.0), ([3], 70.0), ([2], 70.0)]
+    assert len(seconds) > 5
+    assert {took for learners, took in seconds[5:] if learners[0] <= 4} == {70.0}
