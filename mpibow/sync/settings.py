@@ -26,7 +26,7 @@ class Sma:
     ] = 0
     common: Annotated[
         Literal["mean", "orthogonal"],
-        "the common step: along the mean step; or as long, each matrix's equally far in every direction (CPUs only)",
+        "the common step: along the mean step, or of its matrices equally far in every direction (CPUs only)",
     ] = "mean"
     alpha: Annotated[
         Literal["auto"] | Annotated[float, Above(0)], "how much of w - z is corrected; auto is 1 / learners"
