@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -180,15 +181,21 @@ def speed(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[str
 
 
 def scaling(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[str, Any]]:
-    """How much a second learner brings."""
-    model, batch, learners, target = SCALING
-    note(f"{model}, batch {batch}: {' and '.join(map(str, learners))} learners, {options.repeats} rounds")
-    rounds = [[images_per_second(model, batch, k, options) for k in learners] for _ in range(options.repeats)]
-    one, two = (median(rates) for rates in zip(*rounds, strict=True))
-    ratio = median(b / a for a, b in rounds)
-    heads = ["model", "batch", *(f"{k} learner{'s' * (k > 1)}, images/s" for k in learners), "ratio", "target", ""]
-    cells = [model, str(batch), show(one), show(two), times(ratio), times(target), verdict(ratio, target)]
-    return table(heads, [cells]), {"rounds": rounds, "one": one, "two": two, "ratio": ratio, "target": target}
+    """How much a second learner brings, and what the machine has for it: a process of one on each core brings that."""
+    model, batch, (one, two), target = SCALING
+    note(f"{model}, batch {batch}: {one} and {two} learners, {two} processes of {one}; {options.repeats} rounds")
+    rounds = []
+    for _ in range(options.repeats):
+        rates = [images_per_second(model, batch, k, options) for k in (one, two)]
+        with ThreadPoolExecutor(two) as pool:
+            apart = pool.map(lambda _: images_per_second(model, batch, one, options), range(two))
+        rounds.append([*rates, sum(apart)])
+    alone, both, separate = (median(rates) for rates in zip(*rounds, strict=True))
+    ratio, limit = (median(each[i] / each[0] for each in rounds) for i in (1, 2))
+    heads = ["model", "batch", "1 learner, images/s", f"{two} learners", "ratio", "target", "", f"{two} processes of 1"]
+    cells = [model, str(batch), show(alone), show(both), times(ratio), times(target), verdict(ratio, target)]
+    found = {"rounds": rounds, "one": alone, "two": both, "separate": separate, "ratio": ratio, "limit": limit}
+    return table([*heads, "ratio"], [[*cells, show(separate), times(limit)]]), {**found, "target": target}
 
 
 # How often an iteration moves an array of the weights' size, at least. A learner's: the weights are read forward and
