@@ -63,11 +63,12 @@ class Part:
     def common(self, step: Array, gain: float, even: float) -> Array:
         """`gain` times the step (stop - start,) of these elements, as they lie; of a matrix `even` times Omega."""
         number, span = step.dtype.type, self.matrix
+        made: Array
         if span is None:
-            return number(gain) * step
-        rows, columns = matrix_of(span.shape)
+            made = number(gain) * step
+            return made
         own = unpack(step.reshape(physical(span.format, span.shape)), span.format, span.shape)
-        made = number(even) * orthogonal(own.reshape(rows, columns))
+        made = number(even) * orthogonal(own.reshape(matrix_of(span.shape)))
         return pack(made.reshape(span.shape), span.format).reshape(-1)  # padding is 0
 
 
