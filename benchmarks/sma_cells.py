@@ -15,13 +15,14 @@ TARGET = 0.99  # of MNIST; CIFAR-10's is what one learner knows after so many ep
 CIFAR_EPOCH = 8
 RULES = {  # none of them changes with the number of learners, but for the last
     "SMA, gain auto": ["rule={name: sma, gain: auto}"],
+    "SMA, orthogonal": ["rule={name: sma, gain: auto, common: orthogonal}"],
     "SMA as published": ["rule={name: sma, gain: none, momentum: 0.9}"],
     "S-SGD": ["rule={name: ssgd}"],
     "S-SGD, rate x learners": ["rule={name: ssgd, scale_lr: true}"],
     "SMA, gain auto, delay 1": ["rule={name: sma, gain: auto, delay: 1}"],
     "EA-SGD": ["rule={name: sma, gain: none, momentum: 0.0}"],
 }
-CIFAR_RULES = ("SMA, gain auto", "SMA, gain auto, delay 1", "SMA as published", "S-SGD")
+CIFAR_RULES = ("SMA, orthogonal", "SMA, gain auto", "SMA, gain auto, delay 1", "SMA as published", "S-SGD")
 ONE = "SGD"  # the row of one learner, under whatever rule
 EPOCHS = 4
 LENET = "launch/lenet-mnist.yaml"

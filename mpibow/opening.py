@@ -115,7 +115,8 @@ class Opened:
             check_fits(path, header, self._identity())
             self.iteration, timeline = header["iteration"], timeline_of(header, self._started(), self._first)
             centre, statistics = read_centre(path, self._plan)
-        same = header is not None and [header["started"], header["rule_settings"]] == [
+        defaults = asdict(type(config.rule)())  # which an older checkpoint's rule had, where it does not say
+        same = header is not None and [header["started"], {**defaults, **header["rule_settings"]}] == [
             self._started(),
             self._rule(),
         ]
@@ -145,7 +146,8 @@ class Opened:
         self._apart: list[Any] = []  # of these the first two, that were bound
         self.scheduler = Scheduler(self.trace, apart=gpu is None)
         stack.callback(self.scheduler.close)
-        self.rule = make_rule(config.rule, flat, centre.copy(), None if gpu is not None else self.comm.zeros)
+        sent = None if gpu is not None else self.comm.zeros
+        self.rule = make_rule(config.rule, flat, centre.copy(), sent, self.layout)
         self.synchroniser = Synchroniser(
             self.comm, self.rule, self.replicas, partial(self.scheduler.run, name="update"), overlap=config.overlap,
             trace=self.trace, book=self._book(),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
+from math import prod
 from typing import ClassVar
 
 import numpy as np
@@ -34,7 +35,7 @@ def parse(tag: str) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
 
 
 def _block(tag: str, axis: int) -> int:
-    return int(np.prod([size for a, size in parse(tag)[1] if a == axis], dtype=np.int64))
+    return prod(size for a, size in parse(tag)[1] if a == axis)
 
 
 def physical(tag: str, shape: Shape) -> Shape:

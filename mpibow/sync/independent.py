@@ -64,8 +64,8 @@ class IndependentRule:
     def received(self, local: Local, sums: Any = None) -> None:
         pass
 
-    def apply(self, rows: Rows, local: Local) -> None:
-        return None
+    def apply(self, rows: Rows, local: Local) -> tuple[()]:
+        return ()
 
     def advance(self) -> None:
         self._turn += 1

@@ -5,8 +5,9 @@ An iteration, with u the local steps of all learners:
     update(chunks)    by all learner threads, each its chunks: local steps and corrections; sums of steps
     outgoing()        the flat array to be summed over the ranks, or None where this iteration sends nothing
     received(sums)    what the sums, one row or more, say beside the steps themselves (the gain)
-    apply()           what makes the centre from the sums, to be called with chunks; where `deferred`, at any time
-                      before the next update of these chunks, or before the centre is read
+    apply()           what makes the centre from the sums, to be called with chunks, one with all of them before the
+                      next; where `deferred` it is one at most, called at any time before the next update of these
+                      chunks, or before the centre is read
     advance()         the iteration is over
 
 And between iterations, in front of all that reads or changes the centre:
@@ -16,7 +17,7 @@ And between iterations, in front of all that reads or changes the centre:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -101,7 +102,7 @@ class Rule(Protocol):
     def update(self, rows: Rows, local: Local, chunks: range) -> None: ...
     def outgoing(self) -> Array | None: ...
     def received(self, local: Local, sums: Any = None) -> None: ...
-    def apply(self, rows: Rows, local: Local) -> OnChunks | None: ...
+    def apply(self, rows: Rows, local: Local) -> Sequence[OnChunks]: ...
     def advance(self) -> None: ...
     def settle(self, rows: Rows) -> None:
         """What `apply` left to do for the centre, once for all updates since it was read; nothing may be under way."""

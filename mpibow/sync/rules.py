@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, asdict, astuple, dataclass
 from functools import partial
 from typing import Any
@@ -11,9 +11,11 @@ import numpy as np
 
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of
 from mpibow.sync.gain import Averages, HostMeter, Meter
 from mpibow.sync.independent import IndependentRule
+from mpibow.sync.orthogonal import CommonStep
 from mpibow.sync.rule import TAIL, OnChunks, Rows, Rule, RuleState, Zeros
 from mpibow.sync.settings import Independent, Settings, Sma, Ssgd
 from mpibow.sync.sma import Averaging, alpha_limit
@@ -28,12 +30,14 @@ class SmaRule:
 
     W of learners that are pulled to it and are all this rank's is their mean by construction: updates neither read nor
     write it, `settle` makes it. After a learner was reset W follows the sums, as on several ranks, until `set_mean`.
+    Where the common step is orthogonal, whose matrices are made of whole sums, it always does.
     """
 
     settings: Sma
     flat: FlatKernels
     initial: InitVar[Array]  # W (size,)
     zeros: Zeros | None = None  # of what is sent; flat.zeros
+    orthogonal: CommonStep | None = None  # what makes the common step so, where it is to be
     uniform: bool = False
     follows: bool = True
 
@@ -98,7 +102,8 @@ class SmaRule:
         """k learners over all ranks from here on; `keep` continues a loaded state instead of restarting."""
         z = self.centre
         here = len(rows.weights) == k  # all learners are this rank's
-        self._here = here and (k == 1 or (self.settings.gain != "none" and self.settings.delay == 0))
+        at_once = self.settings.gain != "none" and self.settings.delay == 0
+        self._here = here and (k == 1 or (at_once and self.orthogonal is None))
         if k != self.rule.k:
             self.rule = averaging(self.settings, k)
             if not keep:
@@ -159,12 +164,17 @@ class SmaRule:
             told = {"own": self._own} if self._alone else {"total": self._total}
             self.meter.follow(rule.k, local.rate, **told)
 
-    def apply(self, rows: Rows, local: Local) -> OnChunks | None:
+    def apply(self, rows: Rows, local: Local) -> Sequence[OnChunks]:
         if self._alone:
-            return None
+            return ()
         rule, flat, scale = self.rule, self.flat, self._scale
+        if self.adds and self.orthogonal is not None and rule.k > 1:
+            return self.orthogonal.works(
+                rows.weights, self.mean, self._sums, self._squares,
+                gain=self._extra, even=(rule.even - 1.0) / rule.k, scale=1.0 / rule.k,
+            )  # fmt: skip
         if self.adds:
-            return partial(self._add_up, rows.weights)
+            return (partial(self._add_up, rows.weights),)
         late, extra = self._late, self._extra  # with a gain every iteration is sent
         sent = self._total[: self._size] if self._fresh else None
         common = self._common[: self._size]
@@ -180,7 +190,7 @@ class SmaRule:
                 pull=pull, alpha=rule.alpha, momentum=rule.mu, scale=scale, chunks=chunks,
             )  # fmt: skip
 
-        return run
+        return (run,)
 
     def _add_up(self, weights: Array, chunks: range) -> None:
         self.flat.sma_apply(
@@ -288,10 +298,19 @@ RULES: Mapping[type, type[SmaRule] | type[SsgdRule] | type[IndependentRule]] = {
 }
 
 
-def make_rule(settings: Settings, flat: FlatKernels, initial: Array, zeros: Zeros | None = None) -> Rule:
-    """The rule of `settings`, its centre at `initial` (size,), which it takes over; `zeros` makes what it sends."""
+def make_rule(
+    settings: Settings, flat: FlatKernels, initial: Array, zeros: Zeros | None = None, layout: Layout | None = None
+) -> Rule:
+    """The rule of `settings`, its centre at `initial` (size,), which it takes over; `zeros` makes what it sends.
+
+    `layout` says which elements are a matrix's, where the common step is orthogonal.
+    """
     mean = initial
     if flat.meter is not None:  # the host's array is not where the passes are
         mean = flat.zeros(initial.size, initial.dtype)
         flat.put(mean, initial)
-    return RULES[type(settings)](settings, flat, mean, zeros=zeros)  # type: ignore[arg-type]
+    more = {}
+    if isinstance(settings, Sma) and settings.common == "orthogonal":
+        assert layout is not None
+        more["orthogonal"] = CommonStep(layout, flat, initial.dtype)
+    return RULES[type(settings)](settings, flat, mean, zeros=zeros, **more)  # type: ignore[arg-type]

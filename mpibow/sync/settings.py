@@ -24,6 +24,10 @@ class Sma:
     delay: Annotated[
         Literal[0, 1], "iterations that the common step comes late; 1 hides the all-reduce and is less stable"
     ] = 0
+    common: Annotated[
+        Literal["mean", "orthogonal"],
+        "the common step: along the mean step, or of its matrices equally far in every direction (CPUs only)",
+    ] = "mean"
     alpha: Annotated[
         Literal["auto"] | Annotated[float, Above(0)], "how much of w - z is corrected; auto is 1 / learners"
     ] = "auto"
@@ -43,6 +47,15 @@ class Sma:
             raise ConfigError(
                 f"momentum: is read with gain none only, got momentum {self.momentum} with gain {self.gain}; "
                 "leave it at auto or set gain to none"
+            )
+        if self.common == "orthogonal" and self.gain == "none":
+            raise ConfigError(
+                "common: orthogonal is a common step's, which gain none has not; set gain to auto, or common to mean"
+            )
+        if self.common == "orthogonal" and self.delay == 1:
+            raise ConfigError(
+                "common: orthogonal wants delay 0, got 1: of sums that come late its matrices would have to be worked "
+                "out while learners compute; set delay to 0, or common to mean"
             )
 
 

@@ -9,12 +9,16 @@ k learners over all ranks, this rank's as rows. All names on a formula's right a
              W <- W + mean(u) - alpha (W - z) if on, else W + mean(u)
     pulled   (gain)       c_i = alpha (w_i - W) if on      w_i <- w_i + u_i - c_i + s      W <- W + mean(u) + s, z = W
              s = (G - 1) mean(u), G as known before, u of the iteration before (delay 1), or of this one (delay 0)
+    common orthogonal     of every matrix V of mean(u) s = (k - 1) |V| O / |O|, O the nearest orthogonal matrix
+             (mpibow.sync.orthogonal), of all else (G - 1) mean(u); delay 0. mean(u) lies mostly in the sharpest
+             directions, which bound its length; spread evenly it may be as long as k steps in a row would be, G = k.
 
 One learner has nothing to be pulled to: it is plain SGD and z = w.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -47,6 +51,11 @@ class Averaging:
     def used(self, measured: float) -> float:
         """G: the one that is set, held within [1, k], or the measured one."""
         return measured if self.gain == "auto" else min(max(float(self.gain or 1.0), 1.0), float(self.k))
+
+    @property
+    def even(self) -> float:
+        """G of the matrices of an orthogonal common step: k, where none is set."""
+        return float(self.k) if self.gain == "auto" else self.used(1.0)
 
     def on(self, turn: int) -> bool:
         """Whether iteration number `turn` since the restart, counted from 0, corrects the replicas."""
@@ -89,7 +98,10 @@ def send(rule: Averaging, state: State, u: Array) -> tuple[State, Array, float]:
     return state, state.pending, float((u * u).sum())
 
 
-def apply(rule: Averaging, state: State, received: Array | None, squares: float, rate: float) -> State:
+def apply(
+    rule: Averaging, state: State, received: Array | None, squares: float, rate: float,
+    spread: Callable[[Array, float, float], Array] | None = None,
+) -> State:  # fmt: skip
     """W, z and z_prev after this iteration, from the sums over all ranks (None where this iteration sends nothing)."""
     mean, centre, previous, w = state.mean, state.centre, state.previous, state.w
     if rule.on(state.turn) and not rule.pulled:
@@ -102,7 +114,11 @@ def apply(rule: Averaging, state: State, received: Array | None, squares: float,
         pending = np.zeros_like(pending)
         mean = mean + u
         if rule.gain is not None:
-            step = (rule.used(gain) - 1.0) * (common if rule.delay == 1 else u)
+            extra = rule.used(gain) - 1.0
+            if spread is not None:  # an orthogonal common step
+                step = spread(u, extra, rule.even - 1.0)
+            else:
+                step = extra * (common if rule.delay == 1 else u)
             mean = mean + step
             if rule.delay == 0:
                 w = w + step

@@ -55,7 +55,7 @@ class SsgdRule:
     def received(self, local: Local, sums: Any = None) -> None:
         pass
 
-    def apply(self, rows: Rows, local: Local) -> OnChunks:
+    def apply(self, rows: Rows, local: Local) -> tuple[OnChunks]:
         if self.settings.scale_lr:  # Goyal et al., arXiv:1706.02677
             local = Local(local.rate * self._k, local.momentum, local.nesterov, local.decay, local.decayed)
 
@@ -66,7 +66,7 @@ class SsgdRule:
             part = slice(chunks.start * self.flat.chunk, chunks.stop * self.flat.chunk)
             self.flat.put(self.mean[part], rows.weights[0, part])
 
-        return run
+        return (run,)
 
     def advance(self) -> None:
         pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -72,7 +72,7 @@ class Synchroniser:
         )
         self._pending: Future[Tally | None] | None = None
         self._local: Local  # of the exchange under way
-        self._owed: OnChunks | None = None  # what the centre waits for
+        self._owed: Sequence[OnChunks] = ()  # what the centre waits for
         # Seconds that exchanges took, other ranks' lateness included, and those of them that learners stood still for.
         # Both are entered where an exchange's end is waited for: 1 - waited / busy is what was hidden behind compute.
         # On a GPU `seconds` has them, and `waited` stays 0: the host that waits is not the learners.
@@ -103,13 +103,13 @@ class Synchroniser:
 
         What the last exchange owes the centre is done on the way, a piece at a time, while it is in the cache.
         """
-        owed, self._owed = self._owed, None
+        owed, self._owed = self._owed, ()
         self.book.gather()
 
         def work(chunks: range) -> None:
-            for part in [chunks] if owed is None else pieces(chunks, self._rule.chunk):
-                if owed is not None:
-                    owed(part)
+            for part in pieces(chunks, self._rule.chunk) if owed else [chunks]:
+                for each in owed:
+                    each(part)
                 self._rule.update(self._rows, local, part)
 
         self._on_learners(workers, work)
@@ -134,8 +134,8 @@ class Synchroniser:
             self._wait(self._pending, begin)
         if not self._rule.deferred:
             self._pending.result()  # sums that did not arrive must not be applied
-            if (apply := self._rule.apply(self._rows, local)) is not None:
-                self._on_learners(workers, apply)
+            for each in self._rule.apply(self._rows, local):
+                self._on_learners(workers, each)
 
     def seconds(self) -> tuple[float, float]:
         """Seconds that learners stood still for exchanges and talk, and that these took."""
@@ -170,9 +170,9 @@ class Synchroniser:
     def settle(self) -> Tally | None:
         """As `receive`, and the centre is that of after the last update: to be read, or changed."""
         tally = self.receive()
-        if self._owed is not None:
-            self._owed(self._rule.chunks)
-            self._owed = None
+        for each in self._owed:
+            each(self._rule.chunks)
+        self._owed = ()
         self._rule.settle(self._rows)
         return tally
 
@@ -200,8 +200,8 @@ class Synchroniser:
                     self.book.begin()
                     self._comm.allreduce(flat, self.book.stream)
             self._rule.received(local)
-        if (apply := self._rule.apply(self._rows, local)) is not None:
-            apply(self._rule.chunks)
+        for each in self._rule.apply(self._rows, local):
+            each(self._rule.chunks)
         self.book.sent(flat)
         self._took += time.perf_counter() - begin
 

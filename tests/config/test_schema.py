@@ -322,6 +322,7 @@ rules = st.one_of(
         restart=st.sampled_from(["auto", "never"]) | rising,
         reset_momentum=st.booleans(),
     ),
+    st.builds(Sma, gain=st.just("auto") | st.floats(1, 1e30), common=st.just("orthogonal"), period=counts),
     st.builds(Sma, gain=st.just("none"), momentum=st.just("auto") | fraction, period=counts),
 )
 areas = st.lists(st.floats(1e-9, 1), min_size=2, max_size=2).map(lambda ends: tuple(sorted(ends)))

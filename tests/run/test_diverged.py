@@ -19,7 +19,7 @@ from tests.run.test_resume import AT_END, arrays, copy, point, saving
 
 BAD = int(samples_at(40, 1, tiny.COUNT, 1)[1][0])  # the sample that no net can stand; first met in iteration 3
 PER_ITERATION = 4 * 3
-RULES = ("auto-late", "auto", "none", "none-3", "ssgd")
+RULES = ("auto-late", "auto", "none", "none-3", "orthogonal", "ssgd")
 
 
 @pytest.fixture

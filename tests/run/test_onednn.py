@@ -48,7 +48,7 @@ def test_it_runs_in_layouts_of_its_own(tmp_path: Path) -> None:
     assert len(plan.bind(np.zeros(plan.layout.size, np.float32), np.zeros(plan.layout.size, np.float32)).runs) == 1
 
 
-@pytest.mark.parametrize("rule", ["auto", "none-3", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "none-3", "orthogonal", "ssgd"])
 def test_two_runs_and_no_overlap_are_the_same_bits(tmp_path: Path, rule: str) -> None:
     settings = {"rule": tiny.RULES[rule], "learners": 2}
     first, again, sequential = (
@@ -59,12 +59,14 @@ def test_two_runs_and_no_overlap_are_the_same_bits(tmp_path: Path, rule: str) ->
     assert tiny.same_bits(first, sequential)
 
 
-def test_learners_may_be_spread_over_ranks(tmp_path: Path) -> None:
-    one, two = (tiny.run(job(tmp_path / str(ranks), learners=4 // ranks), ranks).weights for ranks in (1, 2))
+@pytest.mark.parametrize("rule", ["auto", "orthogonal"])
+def test_learners_may_be_spread_over_ranks(tmp_path: Path, rule: str) -> None:
+    settings = {"rule": tiny.RULES[rule]}
+    one, two = (tiny.run(job(tmp_path / str(n), learners=4 // n, **settings), n).weights for n in (1, 2))
     assert tiny.distance(two, one) < 1e-3
 
 
-@pytest.mark.parametrize("rule", ["auto", "none-3", "auto-3"])
+@pytest.mark.parametrize("rule", ["auto", "none-3", "auto-3", "orthogonal"])
 def test_a_run_goes_on_bit_for_bit(tmp_path: Path, rule: str) -> None:
     settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": {"every": "7 iterations", "keep": 9}}
     whole = tiny.run(job(tmp_path / "whole", **settings)).weights

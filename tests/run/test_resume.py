@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,24 @@ def test_resume_with_any_option(tmp_path: Path, settings: dict[str, Any]) -> Non
         assert arrays(folder, 40) == arrays(tmp_path / "whole", 40), cut
 
 
+def test_a_checkpoint_that_does_not_know_a_setting_had_its_default(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def older(session: Session) -> dict[str, Any]:
+        return {key: value for key, value in asdict(session.config.rule).items() if key != "common"}
+
+    settings = {"learners": 2, "checkpoint": EVERY}
+    with monkeypatch.context() as patched:
+        patched.setattr(Session, "_rule", older)
+        whole = tiny.run(tiny.job(tmp_path, **settings))
+    for common, other in (("mean", False), ("orthogonal", True)):
+        work = tiny.job(tmp_path / common, rule={"name": "sma", "common": common}, **settings)
+        capsys.readouterr()
+        resumed = tiny.run(work, resume=point(tmp_path, 25))
+        assert tiny.same_bits(resumed.weights, whole.weights) != other
+        assert ("averaging restarts from the centre" in capsys.readouterr().err) == other
+
+
 def test_one_learner_alone(tmp_path: Path) -> None:
     whole = tiny.run(tiny.job(tmp_path / "whole", checkpoint=EVERY))
     resumed = tiny.run(tiny.job(tmp_path / "whole", checkpoint=EVERY), resume=point(tmp_path / "whole", 13))
@@ -167,7 +185,7 @@ def test_many_signals(tmp_path: Path) -> None:
 # Learners that come and go
 
 
-@pytest.mark.parametrize("rule", ["auto", "none-3", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "none-3", "orthogonal", "ssgd"])
 def test_resume_around_a_change_of_learners(tmp_path: Path, rule: str) -> None:
     """Before it begins, where it begins, and after: a checkpoint holds what was announced."""
 

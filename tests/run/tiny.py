@@ -39,6 +39,8 @@ RULES: Mapping[str, Mapping[str, Any]] = {
     "number-late": {"name": "sma", "gain": 2.0, "delay": 1},
     "number": {"name": "sma", "gain": 2.0},
     "number-3": {"name": "sma", "gain": 2.0, "period": 3},
+    "orthogonal": {"name": "sma", "common": "orthogonal"},
+    "orthogonal-number-3": {"name": "sma", "common": "orthogonal", "gain": 2.0, "period": 3},
     "ssgd": {"name": "ssgd"},
     "independent": {"name": "independent", "period": 3},
     "ssgd-scaled": {"name": "ssgd", "scale_lr": True},

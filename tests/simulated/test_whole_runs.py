@@ -17,7 +17,7 @@ from mpibow.comm.threads import on_threads, threads
 from mpibow.data.dataset import ArrayData
 from mpibow.data.order import samples_at
 from mpibow.data.readers import Choice, held
-from mpibow.errors import DeviceError, DivergedError, ShapeError
+from mpibow.errors import ConfigError, DeviceError, DivergedError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job
 from mpibow.ops import (
@@ -289,6 +289,15 @@ def test_what_has_no_fused_form_is_refused(tmp_path: Path, monkeypatch: Any) -> 
     with pytest.raises(ShapeError) as caught:
         run(work(tmp_path, net=holed, learners=2, execution="fused"))
     assert str(caught.value) == "execution: cutout1 (cutout) has no form for fused learners; set execution=streams"
+
+
+def test_an_orthogonal_common_step_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        run(work(tmp_path, rule=tiny.RULES["orthogonal"]))
+    assert str(caught.value) == (
+        "rule.common: orthogonal is made on CPUs only, and the device is a GPU; "
+        "set device to onednn, or rule.common to mean"
+    )
 
 
 @pytest.mark.parametrize("execution", ["streams", "fused"])

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from itertools import product
+from math import prod
 from typing import cast
 
 import hypothesis
@@ -17,9 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Array
+from mpibow.graph.formats import canonical
+from mpibow.graph.graph import Array, Weight
 from mpibow.graph.kernel import Kernels
-from mpibow.graph.layout import initial_weights, plan_layout
+from mpibow.graph.layout import Layout, Span, initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS, flat
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, share_of
@@ -27,8 +29,10 @@ from mpibow.learn.local import sgd
 from mpibow.learn.replica import Replicas
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
+from mpibow.ops.initialisers import Constant
 from mpibow.sync import sma
 from mpibow.sync.gain import Averages
+from mpibow.sync.orthogonal import parts_of, spread
 from mpibow.sync.rules import TAIL, Rule, RuleState, SmaRule, averaging, make_rule
 from mpibow.sync.settings import Sma, Ssgd
 from mpibow.sync.ssgd import SsgdRule
@@ -64,7 +68,7 @@ class Cluster:
     ) -> None:
         self.counts, self.k, self.size = counts, sum(counts), size
         self.rows = [Replicas(8, size, str(z.dtype)) for _ in counts]
-        self.rules: list[Rule] = [make_rule(settings, kernels, z.copy()) for _ in counts]
+        self.rules: list[Rule] = [make_rule(settings, kernels, z.copy(), layout=layout_of(size)) for _ in counts]
         self.resize(counts, keep)
 
     def resize(self, counts: tuple[int, ...], keep: bool = False) -> None:
@@ -87,7 +91,8 @@ class Cluster:
         rule = self.rules[0]
         if not isinstance(rule, SmaRule) or len(self.rules) > 1 or rule.state().numbers["apart"]:
             return False
-        return self.k == 1 or (rule.rule.gain is not None and rule.rule.delay == 0)
+        at_once = rule.rule.gain is not None and rule.rule.delay == 0
+        return self.k == 1 or (at_once and rule.settings.common == "mean")
 
     def step(self, gradients: Array, local: Local, workers: int = 2) -> bool:
         """One iteration with gradients (k, size), up to where the centre may be read; whether it sent anything."""
@@ -112,9 +117,9 @@ class Cluster:
                 assert array.shape == (self.size * (not self.alone) + TAIL,)
                 array[:] = total
                 rule.received(local, array[np.newaxis])
-            if (apply := rule.apply(rows, local)) is not None:
+            for each in rule.apply(rows, local):
                 for worker in range(workers):
-                    apply(share_of(chunks, worker, workers))
+                    each(share_of(chunks, worker, workers))
             rule.advance()
         return bool(sent)
 
@@ -138,6 +143,25 @@ SETTINGS = {
 }
 SETTINGS["alpha and momentum"] = Sma(gain="none", alpha=0.2, momentum=0.5)
 SETTINGS["alpha and gain"] = Sma(gain=1.5, alpha=0.7, period=2)
+SETTINGS["orthogonal"] = Sma(common="orthogonal")
+SETTINGS["orthogonal, gain and period"] = Sma(common="orthogonal", gain=3.0, period=3)
+
+
+def layout_of(size: int) -> Layout:
+    """The last 48 elements: a tall matrix, which the end of a chunk cuts if there are two, a wide one, vectors."""
+
+    def span(name: str, begin: int, *shape: int) -> Span:
+        return Span(name, size - 48 + begin, prod(shape), shape, Weight(shape, Constant(), 1, 1), canonical(shape))
+
+    spans = (span("tall", 0, 6, 4), span("bias", 24, 6), span("wide", 30, 3, 5, 1, 1), span("scale", 45, 3))
+    return Layout(spans, decayed=size, size=size)
+
+
+def spreading(settings: Sma) -> Callable[[Array, float, float], Array] | None:
+    """How a common step is made of the mean step, where it is not along that."""
+    if settings.common == "mean":
+        return None
+    return lambda u, gain, even: spread(u, parts_of(layout_of(u.size)), gain, even)
 
 
 def compare(settings: Sma, local: Local, counts: tuple[int, ...], size: int, kernels: FlatKernels) -> None:
@@ -149,7 +173,7 @@ def compare(settings: Sma, local: Local, counts: tuple[int, ...], size: int, ker
         v, u = sgd(state.w, v, gradients_of(state.w, t), local)
         sends = rule.sends(state.turn)
         state, total, squares = sma.send(rule, state, u)
-        state = sma.apply(rule, state, total if sends else None, squares, local.rate)
+        state = sma.apply(rule, state, total if sends else None, squares, local.rate, spreading(settings))
         assert cluster.step(gradients_of(cluster.weights, t), local) == sends
         close(cluster.weights, state.w)
         close(cluster.momenta, v)
@@ -178,7 +202,9 @@ def test_and_with_more_than_one_chunk(kernels: FlatKernels, settings: Sma) -> No
     compare(settings, Local(0.05, 0.5, False, 0.01, kernels.chunk + 16), (1, 2), size, kernels)
 
 
-ALONE = {name: each for name, each in SETTINGS.items() if each.gain != "none" and each.delay == 0}
+ALONE = {
+    name: each for name, each in SETTINGS.items() if each.gain != "none" and each.delay == 0 and each.common == "mean"
+}
 
 
 READERS: dict[str, Callable[[SmaRule, Replicas], object]] = {
@@ -391,7 +417,7 @@ def test_restart_is_the_pure_one(settings: Sma) -> None:
                 one.restart(rows)
         sends = rule.sends(state.turn)
         state, total, squares = sma.send(rule, state, -0.1 * gradients_of(state.w, t))
-        state = sma.apply(rule, state, total if sends else None, squares, 0.1)
+        state = sma.apply(rule, state, total if sends else None, squares, 0.1, spreading(settings))
         cluster.step(gradients_of(cluster.weights, t), local)
         close(cluster.weights, state.w)
         close(cluster.rules[0].centre, state.centre)
@@ -556,7 +582,7 @@ def test_begin_with_keep_leaves_the_replicas_as_they_are(settings: Sma | Ssgd) -
     rows = Replicas(3, SIZE, "float64")
     rows.resize(3)
     rows.weights[...], rows.momenta[...] = np.arange(3)[:, None], -np.arange(3)[:, None]
-    rule = make_rule(settings, flat, np.full(SIZE, 7.0))
+    rule = make_rule(settings, flat, np.full(SIZE, 7.0), layout=layout_of(SIZE))
     rule.begin(rows, 3, keep=True)
     assert rows.weights[:, 0].tolist() == [0, 1, 2]
     assert rows.momenta[:, 0].tolist() == [0, -1, -2]

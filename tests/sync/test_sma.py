@@ -41,6 +41,23 @@ def test_start() -> None:
     assert (state.gain, state.turn, state.averages) == (1.0, 0, Averages())
 
 
+def test_an_orthogonal_common_step_by_hand() -> None:
+    """Of four learners, the gain not yet known: what is no matrix has no common step, a matrix that of all k."""
+    asked = list[tuple[float, float]]()
+
+    def spread(u: Array, extra: float, even: float) -> Array:
+        asked.append((extra, even))
+        return np.array([extra * u[0], even * -u[1]])  # -u is what the test takes for orthogonal
+
+    rule = Averaging(k=4, alpha=0.25, mu=0.0, period=1, gain="auto", delay=0)
+    state, total, squares = send(rule, start(np.zeros(2), 4), np.array([[1.0, 2.0]] * 4))
+    state = apply(rule, state, total, squares, 1.0, spread)
+    assert asked == [(0.0, 3.0)]
+    assert state.mean.tolist() == [1.0, 2.0 - 3 * 2.0]
+    assert state.w.tolist() == [[1.0, -4.0]] * 4
+    assert [replace(rule, gain=gain).even for gain in ("auto", 3.0, 9.0, 0.5)] == [4.0, 3.0, 4.0, 1.0]
+
+
 def test_lagging_by_hand() -> None:
     state = start(np.zeros(1), 2)
     state = step(LAGGING, state, [1, 3])  # all at 0: no correction

@@ -24,6 +24,7 @@ from mpibow.sync.rule import TAIL
 from mpibow.sync.rules import Rule, SmaRule, make_rule
 from mpibow.sync.settings import Sma, Ssgd
 from mpibow.sync.synchroniser import Synchroniser, Tally
+from tests.sync.test_rules import layout_of
 
 SIZE = flat.chunk + 40
 LOCAL, NOTHING = Local(0.05, 0.9, False, 0.01, SIZE), Tally()
@@ -32,6 +33,7 @@ SETTINGS = {
     "gain none, period 3": Sma(gain="none", period=3),
     "gain, delay 1": Sma(gain=2.0, delay=1),
     "gain": Sma(gain=2.0),
+    "orthogonal": Sma(gain=2.0, common="orthogonal"),
     "ssgd": Ssgd(),
 }
 
@@ -58,7 +60,7 @@ class Rank:
         self.rows = Replicas(4, SIZE, "float32")
         self.rows.resize(count)
         z = np.random.default_rng(99).standard_normal(SIZE).astype(np.float32)
-        self.rule: Rule = make_rule(settings, kernels, z, zeros)
+        self.rule: Rule = make_rule(settings, kernels, z, zeros, layout_of(SIZE))
         self.rule.begin(self.rows, k)
         self.sync = Synchroniser(comm, self.rule, self.rows, run, overlap=overlap)
         self.comm, self.t = comm, 0
@@ -490,7 +492,7 @@ def test_what_crosses_ranks_lies_where_the_communicator_says(settings: Sma | Ssg
     comm = Noted()
     rank = Rank(comm, settings, 1, 2, overlap=True, zeros=comm.zeros)
     assert {array.size for array in comm.made} == {SIZE + TAIL}
-    assert rank.rule.adds == (settings == Sma(gain=2.0))
+    assert rank.rule.adds == (settings in (SETTINGS["gain"], SETTINGS["orthogonal"]))
     rank.sync.close()
 
 
