@@ -55,7 +55,8 @@ from mpibow.run.ledger import Ledger
 from mpibow.run.memory import free_memory, learner_bytes, room_for
 from mpibow.run.state import check_fits, read_centre, restore, timeline_of
 from mpibow.run.tuning import Compared, Given, Measured, Tuning
-from mpibow.sync.rules import MOST, check_rule, make_rule, most_learners
+from mpibow.sync.averaging import MOST, check_rule, most_learners
+from mpibow.sync.rules import make_rule
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.sync.tally import Book, DeviceBook

@@ -30,7 +30,7 @@ from mpibow.run.signals import Signals
 from mpibow.scaling import Scaling
 from mpibow.session import Session
 from mpibow.summary import Trained
-from mpibow.sync.rules import check_rule, most_learners
+from mpibow.sync.averaging import check_rule, most_learners
 from mpibow.trace import SILENT, Trace
 from mpibow.tune import Counts
 

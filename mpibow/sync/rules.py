@@ -9,19 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of
+from mpibow.sync.averaging import averaging
 from mpibow.sync.gain import Averages, HostMeter, Meter
 from mpibow.sync.independent import IndependentRule
 from mpibow.sync.orthogonal import CommonStep
 from mpibow.sync.rule import TAIL, OnChunks, Rows, Rule, RuleState, Zeros
 from mpibow.sync.settings import Independent, Settings, Sma, Ssgd
-from mpibow.sync.sma import Averaging, alpha_limit
 from mpibow.sync.ssgd import SsgdRule
-
-MOST = 1 << 10  # learners of a rank that are worth asking for
 
 
 @dataclass
@@ -259,36 +256,6 @@ class SmaRule:
             self.flat.put(self._common, state.common["common"])
         self._turn, self._apart = state.numbers["turn"], state.numbers.get("apart", False)  # older checkpoints lack it
         self._load_gain(state.numbers["gain"], Averages(**state.numbers["averages"]))
-
-
-def averaging(settings: Sma, k: int) -> Averaging:
-    """The averaging of k learners. Raises ConfigError where a fixed alpha would not let it settle, with the limit."""
-    gain = None if settings.gain == "none" else settings.gain
-    mu = 0.9 if settings.momentum == "auto" else settings.momentum
-    alpha = 1.0 / k if settings.alpha == "auto" else settings.alpha
-    rule = Averaging(k, alpha, mu, settings.period, gain, settings.delay)
-    limit = alpha_limit(k, mu, rule.pulled)
-    if k > 1 and alpha >= limit:
-        raise ConfigError(
-            f"rule.alpha: must be below {limit:.4g} for {k} learners, got {alpha:g}; auto is 1 / learners"
-        )
-    return rule
-
-
-def check_rule(settings: Settings, k: int) -> None:
-    """Raises ConfigError where the rule cannot keep k learners together."""
-    if isinstance(settings, Sma):
-        averaging(settings, k)
-
-
-def most_learners(settings: Settings, ranks: int) -> int:
-    """Learners that each of `ranks` ranks may have at most, since a fixed alpha keeps no more together."""
-    for each in range(1, MOST):
-        try:
-            check_rule(settings, (each + 1) * ranks)
-        except ConfigError:
-            return each
-    return MOST
 
 
 RULES: Mapping[type, type[SmaRule] | type[SsgdRule] | type[IndependentRule]] = {

@@ -20,7 +20,7 @@ from mpibow.learn.local import sgd
 from mpibow.run.checkpoint import newest_first
 from mpibow.run.signals import Signals
 from mpibow.session import Session
-from mpibow.sync.rules import averaging
+from mpibow.sync.averaging import averaging
 from mpibow.sync.settings import Sma
 from mpibow.sync.sma import apply, send, start
 from mpibow.train import iterate

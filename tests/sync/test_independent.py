@@ -12,7 +12,8 @@ from mpibow.kernels.numpy import flat
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.learn.local import sgd
 from mpibow.learn.replica import Replicas
-from mpibow.sync.rules import TAIL, check_rule, make_rule, most_learners
+from mpibow.sync.averaging import check_rule, most_learners
+from mpibow.sync.rules import TAIL, make_rule
 from mpibow.sync.settings import Independent
 from tests.run import tiny
 

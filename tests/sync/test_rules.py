@@ -31,9 +31,10 @@ from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops.initialisers import Constant
 from mpibow.sync import sma
+from mpibow.sync.averaging import averaging
 from mpibow.sync.gain import Averages
 from mpibow.sync.orthogonal import parts_of, spread
-from mpibow.sync.rules import TAIL, Rule, RuleState, SmaRule, averaging, make_rule
+from mpibow.sync.rules import TAIL, Rule, RuleState, SmaRule, make_rule
 from mpibow.sync.settings import Sma, Ssgd
 from mpibow.sync.ssgd import SsgdRule
 
