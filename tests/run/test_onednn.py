@@ -69,6 +69,7 @@ def test_learners_may_be_spread_over_ranks(tmp_path: Path, rule: str) -> None:
 @pytest.mark.parametrize("rule", ["auto", "none-3", "auto-3", "orthogonal"])
 def test_a_run_goes_on_bit_for_bit(tmp_path: Path, rule: str) -> None:
     settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": {"every": "7 iterations", "keep": 9}}
+    settings["update"] = {"lr": 0.005, "momentum": 0.9}  # at 0.05 the orthogonal step of all matrices diverges here
     whole = tiny.run(job(tmp_path / "whole", **settings)).weights
     for checkpoint in newest_first(tmp_path / "whole/run/checkpoints"):
         resumed = tiny.run(job(tmp_path / checkpoint.name, **settings), resume=checkpoint).weights
