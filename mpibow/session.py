@@ -51,8 +51,9 @@ class Session(Opened):
         with ExitStack() as stack:
             self._open(origin, comm, stack)
             self._saved_at = time.perf_counter()
-            tell = lambda *what: self.reporter.no_memory(self.where, *what)  # noqa: E731
-            self.steering = Steering(self.coordinator, self.rank, self.synchroniser.talk, self._bound, tell)
+            self.steering = Steering(
+                self.coordinator, self.rank, self.synchroniser.talk, self._bound, self._tell_no_memory
+            )
             self._limits = Counts()  # the learners that every rank's binding was last asked about
             if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
                 self._tune(decided)  # the memory is another machine's
@@ -376,6 +377,9 @@ class Session(Opened):
                 raise
             return str(error)
         return None
+
+    def _tell_no_memory(self, rank: int, count: int, why: str) -> None:
+        self.reporter.no_memory(self.where, rank, count, why)
 
     def _host_lack(self, count: int) -> str:
         """What memory is missing for learners that are new, '' where none is: a system grants more than it has."""

@@ -165,7 +165,7 @@ class SmaRule:
         if self._alone:
             return ()
         rule, flat, scale = self.rule, self.flat, self._scale
-        if self.adds and self.orthogonal is not None and rule.k > 1:
+        if self.adds and self.orthogonal is not None and rule.even > 1.0:
             return self.orthogonal.works(
                 rows.weights, self.mean, self._sums, self._squares,
                 gain=self._extra, even=(rule.even - 1.0) / rule.k, scale=1.0 / rule.k,
