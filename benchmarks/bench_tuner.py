@@ -24,6 +24,8 @@ from typing import Any
 
 from sides import launched, machine, note, table, verdict, write
 
+from mpibow.tune import as_sum
+
 THRESHOLD, SOON = 0.03, 30.0  # a choice is as good as two learners within this; seconds of training to make it
 TWO = ("resnet20", "resnet32")  # of which two learners are to be found in 9 of 10 starts
 NEAR = 0.95  # of the best fixed number's images/s, for every model
@@ -102,7 +104,7 @@ def paired(mine: Sequence[float], other: Sequence[float]) -> float:
 
 def counted(starts: Sequence[Start]) -> str:
     """Where runs ended: '2 (9), 3'."""
-    ends = [" + ".join(map(str, start.learners)) for start in starts]
+    ends = [as_sum(start.learners) for start in starts]
     texts = sorted(set(ends), key=lambda end: (-ends.count(end), end))
     return ", ".join(f"{end} ({ends.count(end)})" if ends.count(end) > 1 else end for end in texts)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import ConfigError
-from mpibow.tune import Counts
+from mpibow.tune import Counts, as_sum
 
 # Settings that a run's numbers depend on.
 OF_NUMBERS = (
@@ -65,7 +65,7 @@ class _Event:
 def _follow(timeline: Timeline, event: _Event) -> Timeline:
     last = timeline.changes[-1]
     if event.resumed and (event.anew or event.counts != last.counts):
-        now, then = (" + ".join(map(str, counts)) for counts in (event.counts, last.counts))
+        now, then = as_sum(event.counts), as_sum(last.counts)
         raise ConfigError(
             f"learners: {event.where}: the run was resumed at iteration {event.iteration} with learners {now} where it "
             f"had {then}, or with another rule, and began to average anew: it cannot be replayed, give one that can"
