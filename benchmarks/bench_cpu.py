@@ -226,8 +226,13 @@ def bandwidth(size: int = 2**28, seconds: float = 1.0) -> float:
     return 3 * size * sum(passes) / (time.perf_counter() - begin)
 
 
-def floor_text(model: str, batch: int, target: float | None, made: Mapping[str, Any]) -> str:
-    """What `mpibow.bench profile` found, against `target`: the most times that its convolutions alone may take."""
+def floor_text(
+    model: str, batch: int, target: float | None, made: Mapping[str, Any], direct: Mapping[str, Any] | None = None
+) -> str:
+    """What `mpibow.bench profile` found, against `target`: the most times that its convolutions alone may take.
+
+    `direct` is what it found with oneDNN's own convolutions only.
+    """
     ratio, limit = made["ratio_alone"], made["operations"] / made["fastest"]
     rows = sorted(made["parts"].items(), key=lambda part: -part[1]["seconds"])[:8]
     cells = [[kind, str(part["count"]), f"{1e3 * part['seconds']:.2f}"] for kind, part in rows]
@@ -239,11 +244,17 @@ def floor_text(model: str, batch: int, target: float | None, made: Mapping[str, 
     ]
     wanted = f" (at most {target:.2f}: {verdict(ratio, target, most=True)})" if target else ""
     beyond = ", ".join(f"{1e3 * seconds:.2f} ms {name}" for name, seconds in made["beyond"].items())
+    own = (
+        f"oneDNN's own convolutions alone (onednn.winograd=false) take {1e3 * direct['convolutions_alone']:.2f} ms: "
+        f"the iteration takes {made['iteration'] / direct['convolutions_alone']:.2f} times these. "
+        if direct
+        else ""
+    )
     return (
         f"{model}, batch {batch}, one learner: {1e3 * made['iteration']:.2f} ms an iteration, {ratio:.2f} times "
         f"its convolutions measured alone, each step repeated by itself, {1e3 * made['convolutions_alone']:.2f} ms"
         f"{wanted}; {made['ratio_in_turn']:.2f} times the same steps in turn, "
-        f"{1e3 * made['convolutions_in_turn']:.2f} ms. Beyond them alone: {beyond}. "
+        f"{1e3 * made['convolutions_in_turn']:.2f} ms. Beyond them alone: {beyond}. {own}"
         f"Its {made['operations'] / 1e9:.2f} GFLOP at the rate of the fastest convolution, "
         f"{made['fastest'] / 1e9:.0f} GFLOP/s a core, would take {1e3 * limit:.2f} ms: "
         f"{batch / limit:,.0f} images/s a learner are the limit. In turn:\n\n"
@@ -251,15 +262,23 @@ def floor_text(model: str, batch: int, target: float | None, made: Mapping[str, 
     )
 
 
+def profiles(model: str, batch: int, options: argparse.Namespace, *, direct: bool) -> list[dict[str, Any]]:
+    """Of an iteration, and if `direct` of one whose convolutions are all oneDNN's own."""
+    line = ("bench", "profile", model, "--batch-size", str(batch), "--seconds", str(2 * options.seconds), *options.set)
+    runs: list[tuple[str, ...]] = [(), ("onednn.winograd=false",)]
+    return [json.loads(ours(*line, *settings, "--json")) for settings in runs[: 1 + direct]]
+
+
 def floor(options: argparse.Namespace, peer: Peer | None) -> tuple[str, dict[str, Any]]:
-    """One learner's iteration beside its convolutions, each measured alone, and where the rest goes."""
+    """One learner's iteration beside its convolutions, each measured alone, and where the rest goes: the round whose
+    ratio is the median."""
     texts, found = [], {}
     for model, batch, target in FLOORS:
         note(f"{model}, batch {batch}: where an iteration's time goes")
-        arguments = ("profile", model, "--batch-size", str(batch), "--seconds", str(2 * options.seconds), *options.set)
-        made = json.loads(ours("bench", *arguments, "--json"))
+        rounds = [profiles(model, batch, options, direct=target is not None) for _ in range(options.repeats)]
+        made, *direct = sorted(rounds, key=lambda found: found[0]["ratio_alone"])[len(rounds) // 2]
         found[f"{model}, {batch}"] = made
-        texts.append(floor_text(model, batch, target, made))
+        texts.append(floor_text(model, batch, target, made, *direct))
     rate, k = bandwidth(), options.learners
     for model, batch in STREAMS:
         size, gradients = sizes_of(model, batch)

@@ -85,7 +85,8 @@ def test_the_targets(cpu: ModuleType) -> None:
 
 def test_the_floor_is_its_convolutions_measured_alone(cpu: ModuleType) -> None:
     """In turn they would meet the target that they miss alone."""
-    text = cpu.floor_text("resnet32", 4, 1.4, {**PROFILE, "iteration": 0.0141, "ratio_alone": 1.41})
+    made = {**PROFILE, "iteration": 0.0141, "ratio_alone": 1.41}
+    text = cpu.floor_text("resnet32", 4, 1.4, made)
     first, *rows = text.splitlines()
     assert first == (
         "resnet32, batch 4, one learner: 14.10 ms an iteration, 1.41 times its convolutions measured alone, each step "
@@ -100,6 +101,9 @@ def test_the_floor_is_its_convolutions_measured_alone(cpu: ModuleType) -> None:
         "| other operators |  | 0.00 |",
         "| update, averaging, data, loop |  | 2.60 |",
     ]
+    direct = cpu.floor_text("resnet32", 4, 1.4, made, {**PROFILE, "convolutions_alone": 0.0141})
+    own = "oneDNN's own convolutions alone (onednn.winograd=false) take 14.10 ms: the iteration takes 1.00 times these. "
+    assert direct.replace(own, "") == text != direct
 
 
 def test_nets_of_another_size_are_refused(cpu: ModuleType) -> None:

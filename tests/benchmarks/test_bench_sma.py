@@ -97,10 +97,10 @@ def test_a_seed_comes_after_the_other_and_no_cell_twice(sma_cells: ModuleType) -
     assert seeds == sorted(seeds)
     assert len({cell.key for cell in each}) == len(each)
     assert {(cell.part, cell.seed) for cell in each} == {
-        ("speed", 0), *((part, seed) for part in ("batches", "mnist") for seed in (1, 2, 3)), ("cifar", 1)
+        *(("speed", 0), ("batches", 1), ("cifar", 1)), *(("mnist", seed) for seed in (1, 2, 3))
     }  # fmt: skip
     mnist = [cell.column for cell in each if (cell.part, cell.seed) == ("mnist", 2)]
-    assert mnist == ["1", *7 * ["16"], *7 * ["4"], *7 * ["8"], *7 * ["2"]]
+    assert mnist == ["1", *6 * ["16"], *6 * ["4"], *6 * ["8"], *6 * ["2"]]
 
 
 def test_auto_trains_with_what_the_tuner_settled_on(sma_cells: ModuleType) -> None:
