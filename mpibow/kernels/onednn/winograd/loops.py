@@ -16,6 +16,7 @@ from mpibow.kernels.onednn.winograd.tiles import (
     add_gradients,
     add_tiles,
     back_products,
+    fetch,
     gradient_tiles,
     input_tiles,
     outer_products,
@@ -28,6 +29,14 @@ from mpibow.kernels.onednn.winograd.tiles import (
 
 native = native_with(tiles, transforms)
 STRIP = 8  # groups that the weights' gradient takes at once: its sums and these fit into a core's second cache
+
+
+@numba.njit(inline="always")
+def _fetch_after(taps: int, group: int, down: int, across: int, blocks: int, at: int, high: int, wide: int) -> None:
+    """Asks for the lines of the group STRIP further on: rows of tiles are too short for the processor to foresee."""
+    n, i, j = _place(group + STRIP, down, across)
+    for block in range(blocks):
+        fetch(taps, at + (((n * blocks + block) * high + 2 * i) * wide + 8 * j) * LINE, wide * LINE)
 
 
 @numba.njit(inline="always")
@@ -64,6 +73,8 @@ def convolve(arguments: int, _: int, count: int, __: int) -> int:
     across, down = broad // 8, high // 2
     for each in range(images * down * across):
         n, i, j = _place(each, down, across)
+        _fetch_after(taps, each, down, across, c, x, h, wide)
+        _fetch_after(taps, each, down, across, k, y, high, broad)
         top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
         for part in range(c):
             at = x + (((n * c + part) * h + 2 * i - padding) * wide + 8 * j - padding) * LINE
@@ -92,6 +103,8 @@ def differentiate(arguments: int, _: int, count: int, __: int) -> int:
         some = min(STRIP, groups - start)
         for s in range(some):
             n, i, j = _place(start + s, down, across)
+            _fetch_after(taps, start + s, down, across, c, x, h, wide)
+            _fetch_after(taps, start + s, down, across, k, dy, high, broad)
             top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
             for part in range(c):
                 at = x + (((n * c + part) * h + 2 * i - padding) * wide + 8 * j - padding) * LINE

@@ -18,7 +18,7 @@ from mpibow.kernels.onednn.winograd.transforms import F32, TRANSFORMS, VECTOR, T
 
 LINE = 64  # bytes of 16 channels
 BLOCK = 16 * LINE  # bytes of 16 x 16 channels
-_I32, _I64 = ir.IntType(32), ir.IntType(64)
+_BYTE, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _ZERO = ir.Constant(VECTOR, None)
 
 
@@ -232,6 +232,20 @@ def gradient_tiles(typing: Any, taps: Any, dy: Any, d: Any, pitch: Any, step: An
                     _store(b, value, steps[r], (f.size * t + j) * LINE)
 
     return _emit(4, generate)
+
+
+@intrinsic
+def fetch(typing: Any, taps: Any, at: Any, pitch: Any) -> Any:
+    """Asks for the 2x8 lines at `at`, which may lie past the end; bytes from row to row: pitch."""
+
+    def generate(b: Any, f: Transforms, at: Any, pitch: Any) -> None:
+        kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _I32, _I32, _I32])
+        prefetch = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0i8")
+        for row in _rows(b, at, pitch, 2):
+            for s in range(8):
+                b.call(prefetch, [_at(b, row, s * LINE, _BYTE), _I32(0), _I32(3), _I32(1)])  # to read; all caches; data
+
+    return _emit(2, generate)
 
 
 @intrinsic
