@@ -81,7 +81,8 @@ def winograd_fits(n: int, c: int, k: int, h: int, w: int, taps: int = 3, padding
 @given(
     st.integers(1, 9),
     *[st.sampled_from([16, 32, 48])] * 2,
-    *[st.sampled_from([8, 16, 24])] * 2,
+    st.sampled_from([8, 12, 16, 24]),
+    st.sampled_from([8, 16, 24]),
     st.sampled_from([(3, 1), (5, 0), (5, 2)]),
     *[st.booleans()] * 3,
     st.sampled_from([(), (0,)]),
@@ -124,6 +125,26 @@ def test_winograd_is_for_shapes_that_it_covers_and_is_faster_on() -> None:
     assert not any(winograd.fits(ops.Conv2d(16, *window, False, INITIAL), shapes) for window in other)
     assert not winograd.fits(ops.Conv2d(16, (3, 3), (1, 1), (1, 1), False, INITIAL, 2), shapes)
     assert not winograd.fits(ops.Conv2d(16, (3, 3), (1, 1), (1, 1), False, INITIAL, 1, (2, 2)), shapes)
+
+
+@pytest.mark.parametrize(
+    ("shape", "taps", "expected"),
+    [
+        ((1, 16, 16, 32, 32), 3, 43),
+        ((4, 64, 64, 8, 8), 3, 43),
+        ((1, 32, 16, 8, 8), 3, 43),
+        ((1, 48, 16, 8, 8), 3, 23),  # too few outputs for so many weights
+        ((1, 16, 48, 8, 8), 3, 23),
+        ((8, 16, 16, 12, 8), 3, 23),  # no whole groups
+        ((8, 16, 16, 12, 8), 5, 25),
+    ],
+)
+def test_winograd_takes_larger_tiles_where_they_pay_off(
+    shape: tuple[int, int, int, int, int], taps: int, expected: int
+) -> None:
+    n, c, k, h, w = shape
+    op = ops.Conv2d(k, (taps, taps), (1, 1), (taps // 2, taps // 2), False, INITIAL)
+    assert winograd.form(op, Shapes(((n, c, h, w),), (n, k, h, w), training=True)) == expected
 
 
 @pytest.mark.parametrize(

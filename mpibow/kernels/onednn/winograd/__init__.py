@@ -1,8 +1,8 @@
-"""Winograd's F(2x2, 3x3) and F(2x2, 5x5) for convolutions (Lavin & Gray, arXiv:1509.09308): 4 and 9 products an output
-instead of 9 and 25.
+"""Winograd's F(2x2, 3x3), F(4x4, 3x3) and F(2x2, 5x5) for convolutions (Lavin & Gray, arXiv:1509.09308): 4, 2.25 and 9
+products an output instead of 9, 9 and 25.
 
-Vectors are of 16 channels. Four tiles of 2x2 outputs side by side are a group; rows and columns are those of the tiles
-of 4x4 or 6x6 inputs that they come from:
+Vectors are of 16 channels. Four tiles of 2x2 or 4x4 outputs side by side are a group; rows and columns are those of the
+tiles of 4x4 or 6x6 inputs that they come from:
 
     U (K / 16, row, C, column, 16)            G g G^T of the weights
     V (row, C / 16, group, tile, column, 16)  B^T d B of the inputs
@@ -43,19 +43,32 @@ def fits(op: Conv2d, shapes: Shapes) -> bool:
     return plain and whole and roomy and outputs >= max(64, c // 2, k // 2)
 
 
+def form(op: Conv2d, shapes: Shapes) -> int:
+    """Tiles of 4x4 outputs want whole groups, and so many that their larger transforms of the weights pay off."""
+    (n, c), (k, high, wide) = shapes.x[0][:2], shapes.y[1:]
+    if op.kernel == (5, 5):
+        return 25
+    return 43 if high % 8 == wide % 8 == 0 and n * high * wide >= 2 * max(c, k) else 23
+
+
 def _extents(op: Conv2d | ConvRelu, shapes: Shapes) -> tuple[int, int, int, int, int, int, int]:
-    """n, C / 16, K / 16, h, w, taps, padding."""
+    """n, C / 16, K / 16, h, w, form, padding."""
     conv = op.conv if isinstance(op, ConvRelu) else op
     n, c, h, w = shapes.x[0]
-    return n, c // 16, conv.channels // 16, h, w, conv.kernel[0], conv.padding[0]
+    return n, c // 16, conv.channels // 16, h, w, form(conv, shapes), conv.padding[0]
 
 
 def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
-    _, c, k, _, _, taps, _ = _extents(op, shapes)
-    size, line = taps + 1, 16
+    _, c, k, _, _, kind, _ = _extents(op, shapes)
+    outputs, taps = divmod(kind, 10)
+    size, line = outputs + taps - 1, 16
     group = 4 * size * size * line
     u = (c * k * size * size * 16 * line,)
-    forward: dict[str, Spec] = {"u": (u, FLOAT), "v": ((c * group,), FLOAT), "m": (((8 * size + 1) * line,), FLOAT)}
+    forward: dict[str, Spec] = {
+        "u": (u, FLOAT),
+        "v": ((c * group,), FLOAT),
+        "m": (((4 * outputs * size + 1) * line,), FLOAT),
+    }
     if not shapes.training:
         return Buffers(forward=forward)
     v, d, m = (STRIP * c * group,), (STRIP * k * group,), (taps * taps * 16 * line,)
@@ -80,9 +93,9 @@ def backward(call: Call) -> Run:
         runs.append(command(masked, call.dy, call.y, dy, dy.size))
     dw, db = call.dw["weight"], call.dw.get("bias", 0)
     runs.append(command(differentiate, call.x[0], dy, dw, db, v, d, u, *extents))
-    dx, weight, (n, c, k, h, w, taps, padding) = call.dx[0], call.w["weight"], extents
+    dx, weight, (n, c, k, h, w, kind, padding) = call.dx[0], call.w["weight"], extents
     if dx is not None and padding:
-        runs.append(command(convolve, dy, weight, 0, dx, 0, u, d, m, 1, n, k, c, h, w, taps, padding))
+        runs.append(command(convolve, dy, weight, 0, dx, 0, u, d, m, 1, n, k, c, h, w, kind, padding))
     elif dx is not None:
-        runs.append(command(scatter, dy, weight, dx, u, d, m, n, c, k, h, w, taps))
+        runs.append(command(scatter, dy, weight, dx, u, d, m, n, c, k, h, w, kind))
     return together(runs)

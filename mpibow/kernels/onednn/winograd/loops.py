@@ -1,7 +1,8 @@
 """Winograd's loops over groups of tiles.
 
 C and K count blocks of 16 channels here: x (n, C, h, w, 16), w (K, C, taps, taps, 16 of C, 16 of K), and
-y (n, K, h', w', 16) with h' = h + 2 padding - taps + 1.
+y (n, K, h', w', 16) with h' = h + 2 padding - taps + 1. A group is of `tall` rows
+and WIDE columns of outputs.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ from mpibow.kernels.onednn.winograd.tiles import (
     weight_taps,
     weight_tiles,
 )
+from mpibow.kernels.onednn.winograd.transforms import WIDE
 
 native = native_with(tiles, transforms)
 STRIP = 8  # groups that the weights' gradient takes at once: its sums and these fit into a core's second cache
 
 
 @numba.njit(inline="always")
-def _fetch_after(taps: int, group: int, down: int, across: int, blocks: int, at: int, high: int, wide: int) -> None:
-    """Asks for the lines of the group STRIP further on: rows of tiles are too short for the processor to foresee."""
-    n, i, j = _place(group + STRIP, down, across)
-    for block in range(blocks):
-        fetch(taps, at + (((n * blocks + block) * high + 2 * i) * wide + 8 * j) * LINE, wide * LINE)
+def _form(form: int) -> tuple[int, int, int, int]:
+    """Rows of a group's outputs, outputs of a tile on a side, taps, and inputs of a tile on a side."""
+    outputs, taps = divmod(form, 10)
+    return 4 * outputs**2 // WIDE, outputs, taps, outputs + taps - 1
 
 
 @numba.njit(inline="always")
@@ -47,55 +48,67 @@ def _place(group: int, down: int, across: int) -> tuple[int, int, int]:
     return n, i, j
 
 
+@numba.njit(inline="always")
+def _fetch_after(form: int, group: int, down: int, across: int, blocks: int, at: int, high: int, wide: int) -> None:
+    """Asks for the lines of the outputs 8 rows further on, of as many groups: rows of tiles are too short for the
+    processor to foresee."""
+    tall = _form(form)[0]
+    n, i, j = _place(group + WIDE // tall, down, across)
+    for block in range(blocks):
+        fetch(form, at + (((n * blocks + block) * high + tall * i) * wide + WIDE * j) * LINE, wide * LINE)
+
+
 @native
 def convolve(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, w, bias, y, relu, u, v, m, back, n, C, K, h, w, taps, padding): y of x; bias may be 0, for none.
+    """(x, w, bias, y, relu, u, v, m, back, n, C, K, h, w, form, padding): y of x; bias may be 0, for none.
 
     Back, C and K are the other way round in w, and its taps as well: with as much padding as keeps h and w, that makes
     the gradient of the inputs of that of the outputs.
     """
     a = words(arguments, count)
     x, w, bias, y, relu, u, v, m, back = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]
-    images, c, k, h, wide, taps, padding = a[9], a[10], a[11], a[12], a[13], a[14], a[15]
-    size, high, broad, inner = taps + 1, h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
+    images, c, k, h, wide, form, padding = a[9], a[10], a[11], a[12], a[13], a[14], a[15]
+    tall, outputs, taps, size = _form(form)
+    high, broad, inner = h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
     group, row = 4 * size * LINE, c * size * BLOCK  # bytes of one row: of V and a block, and of U
     for block in range(k):
         for part in range(c):
             source = w + (block * c + part) * taps * taps * BLOCK
             if back:
-                transpose(taps, w + (part * k + block) * taps * taps * BLOCK, m, 1)
+                transpose(form, w + (part * k + block) * taps * taps * BLOCK, m, 1)
                 source = m
             for lane in range(16):
                 to = u + block * size * row + (part * 16 + lane) * size * LINE
-                weight_tiles(taps, source + lane * LINE, to, row)
-    none = m + 8 * size * LINE
+                weight_tiles(form, source + lane * LINE, to, row)
+    none = m + 4 * outputs * size * LINE
     floats(none, 16)[:] = 0
-    across, down = broad // 8, high // 2
+    across, down = broad // WIDE, high // tall
     for each in range(images * down * across):
         n, i, j = _place(each, down, across)
-        _fetch_after(taps, each, down, across, c, x, h, wide)
-        _fetch_after(taps, each, down, across, k, y, high, broad)
+        _fetch_after(form, each, down, across, c, x, h, wide)
+        _fetch_after(form, each, down, across, k, y, high, broad)
         top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
         for part in range(c):
-            at = x + (((n * c + part) * h + 2 * i - padding) * wide + 8 * j - padding) * LINE
-            input_tiles(taps, at, v + part * group, wide * LINE, c * group, top, bottom, left, right)
+            at = x + (((n * c + part) * h + tall * i - padding) * wide + WIDE * j - padding) * LINE
+            input_tiles(form, at, v + part * group, wide * LINE, c * group, top, bottom, left, right)
         for block in range(k):
             for r in range(size):
-                products(taps, v + r * c * group, u + (block * size + r) * row, m + r * 8 * LINE, group, c)
-            to = y + (((n * k + block) * high + 2 * i) * broad + 8 * j) * LINE
-            output_tiles(taps, m, to, broad * LINE, bias + block * LINE if bias else none, relu)
+                products(form, v + r * c * group, u + (block * size + r) * row, m + r * 4 * outputs * LINE, group, c)
+            to = y + (((n * k + block) * high + tall * i) * broad + WIDE * j) * LINE
+            output_tiles(form, m, to, broad * LINE, bias + block * LINE if bias else none, relu)
     return 0
 
 
 @native
 def differentiate(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, dy, dw, db, v, d, m, n, C, K, h, w, taps, padding): dw, laid out as w is, and db; db may be 0, for none."""
+    """(x, dy, dw, db, v, d, m, n, C, K, h, w, form, padding): dw, laid out as w is, and db; db may be 0, for none."""
     a = words(arguments, count)
     x, dy, dw, db, v, d, m = a[0], a[1], a[2], a[3], a[4], a[5], a[6]
-    images, c, k, h, wide, taps, padding = a[7], a[8], a[9], a[10], a[11], a[12], a[13]
-    size, high, broad, inner = taps + 1, h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
+    images, c, k, h, wide, form, padding = a[7], a[8], a[9], a[10], a[11], a[12], a[13]
+    tall, _, taps, size = _form(form)
+    high, broad, inner = h + 2 * padding - taps + 1, wide + 2 * padding - taps + 1, padding == 0
     group, strip, area = 4 * size * LINE, STRIP * 4 * size * LINE, size * size
-    across, down = broad // 8, high // 2
+    across, down = broad // WIDE, high // tall
     groups = images * down * across
     if db:
         floats(db, k * 16)[:] = 0
@@ -103,19 +116,19 @@ def differentiate(arguments: int, _: int, count: int, __: int) -> int:
         some = min(STRIP, groups - start)
         for s in range(some):
             n, i, j = _place(start + s, down, across)
-            _fetch_after(taps, start + s, down, across, c, x, h, wide)
-            _fetch_after(taps, start + s, down, across, k, dy, high, broad)
+            _fetch_after(form, start + s, down, across, c, x, h, wide)
+            _fetch_after(form, start + s, down, across, k, dy, high, broad)
             top, bottom, left, right = i + inner, down - 1 - i + inner, j + inner, across - 1 - j + inner
             for part in range(c):
-                at = x + (((n * c + part) * h + 2 * i - padding) * wide + 8 * j - padding) * LINE
+                at = x + (((n * c + part) * h + tall * i - padding) * wide + WIDE * j - padding) * LINE
                 to = v + part * strip + s * group
-                input_tiles(taps, at, to, wide * LINE, c * strip, top, bottom, left, right)
+                input_tiles(form, at, to, wide * LINE, c * strip, top, bottom, left, right)
             for block in range(k):
-                at = dy + (((n * k + block) * high + 2 * i) * broad + 8 * j) * LINE
+                at = dy + (((n * k + block) * high + tall * i) * broad + WIDE * j) * LINE
                 to = d + block * strip + s * group
-                gradient_tiles(taps, at, to, broad * LINE, k * strip)
+                gradient_tiles(form, at, to, broad * LINE, k * strip)
                 if db:
-                    add_gradients(taps, at, db + block * LINE, broad * LINE)
+                    add_gradients(form, at, db + block * LINE, broad * LINE)
         for r in range(size):
             for j in range(size):
                 for block in range(k):
@@ -123,35 +136,36 @@ def differentiate(arguments: int, _: int, count: int, __: int) -> int:
                         left = v + (r * c + part) * strip + j * LINE
                         right = d + (r * k + block) * strip + j * LINE
                         to = m + ((block * c + part) * area + size * r + j) * BLOCK
-                        outer_products(taps, left, right, to, 4 * some, start == 0)
+                        outer_products(form, left, right, to, 4 * some, start == 0)
     for pair in range(c * k):
         for lane in range(16):
-            weight_taps(taps, m + pair * area * BLOCK + lane * LINE, dw + pair * taps * taps * BLOCK + lane * LINE)
+            weight_taps(form, m + pair * area * BLOCK + lane * LINE, dw + pair * taps * taps * BLOCK + lane * LINE)
     return 0
 
 
 @native
 def scatter(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, w, dx, u, d, m, n, C, K, h, w, taps): the gradient of the inputs, where there was no padding."""
+    """(dy, w, dx, u, d, m, n, C, K, h, w, form): the gradient of the inputs, where there was no padding."""
     a = words(arguments, count)
     dy, w, dx, u, d, m = a[0], a[1], a[2], a[3], a[4], a[5]
-    images, c, k, h, wide, taps = a[6], a[7], a[8], a[9], a[10], a[11]
-    size, high, broad = taps + 1, h - taps + 1, wide - taps + 1
+    images, c, k, h, wide, form = a[6], a[7], a[8], a[9], a[10], a[11]
+    tall, outputs, taps, size = _form(form)
+    high, broad = h - taps + 1, wide - taps + 1
     group, row = 4 * size * LINE, k * size * BLOCK  # bytes of one row: of D and a block, and of U
     for block in range(k):
         for part in range(c):
-            transpose(taps, w + (block * c + part) * taps * taps * BLOCK, m, 0)
+            transpose(form, w + (block * c + part) * taps * taps * BLOCK, m, 0)
             for lane in range(16):
-                weight_tiles(taps, m + lane * LINE, u + part * size * row + (block * 16 + lane) * size * LINE, row)
-    across, down = broad // 8, high // 2
+                weight_tiles(form, m + lane * LINE, u + part * size * row + (block * 16 + lane) * size * LINE, row)
+    across, down = broad // WIDE, high // tall
     for each in range(images * down * across):
         n, i, j = _place(each, down, across)
         for block in range(k):
-            at = dy + (((n * k + block) * high + 2 * i) * broad + 8 * j) * LINE
-            gradient_tiles(taps, at, d + block * group, broad * LINE, k * group)
+            at = dy + (((n * k + block) * high + tall * i) * broad + WIDE * j) * LINE
+            gradient_tiles(form, at, d + block * group, broad * LINE, k * group)
         for part in range(c):
             for r in range(size):
-                to = m + r * (size + 6) * LINE
-                back_products(taps, d + r * k * group, u + (part * size + r) * row, to, group, k)
-            add_tiles(taps, m, dx + (((n * c + part) * h + 2 * i) * wide + 8 * j) * LINE, wide * LINE, i, j)
+                to = m + r * (size + WIDE - outputs) * LINE
+                back_products(form, d + r * k * group, u + (part * size + r) * row, to, group, k)
+            add_tiles(form, m, dx + (((n * c + part) * h + tall * i) * wide + WIDE * j) * LINE, wide * LINE, i, j)
     return 0

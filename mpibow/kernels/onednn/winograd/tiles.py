@@ -1,11 +1,13 @@
 """What Winograd's loops are made of, in LLVM's own terms: compiled loops do not keep sums in registers.
 
-Addresses are of bytes. Every function takes the taps (on a side) first, and has code for each number of them.
+Addresses are of bytes. Every function takes the form (see TRANSFORMS) first, and has code for each. A group is of four
+tiles of outputs, 8 outputs wide: side by side where a tile has 2x2, two above two where it has 4x4.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from functools import reduce
 from typing import Any
 
@@ -14,10 +16,11 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from mpibow.kernels.onednn.winograd.transforms import F32, TRANSFORMS, VECTOR, Transforms, multiply, transposed
+from mpibow.kernels.onednn.winograd.transforms import F32, TRANSFORMS, VECTOR, WIDE, Transforms, multiply, transposed
 
 LINE = 64  # bytes of 16 channels
 BLOCK = 16 * LINE  # bytes of 16 x 16 channels
+UNPADDED = (25,)  # forms that are used without padding
 _BYTE, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 _ZERO = ir.Constant(VECTOR, None)
 
@@ -58,13 +61,13 @@ def _rows(b: Any, address: Any, step: Any, count: int) -> list[Any]:
     return [b.add(address, b.mul(step, _I64(r))) for r in range(count)]
 
 
-def _emit(count: int, generate: Any) -> Any:
-    """An intrinsic (taps and `count` more of int64) that returns 0."""
+def _emit(count: int, generate: Any, forms: Iterable[int] = TRANSFORMS) -> Any:
+    """An intrinsic (form and `count` more of int64) that returns 0; for other forms than `forms` it does nothing."""
 
     def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        for taps, transforms in TRANSFORMS.items():
-            with builder.if_then(builder.icmp_signed("==", values[0], _I64(taps))):
-                generate(builder, transforms, *values[1:])
+        for form in forms:
+            with builder.if_then(builder.icmp_signed("==", values[0], _I64(form))):
+                generate(builder, TRANSFORMS[form], *values[1:])
         return _I64(0)
 
     return types.int64(*[types.int64] * (count + 1)), code
@@ -72,28 +75,35 @@ def _emit(count: int, generate: Any) -> Any:
 
 @intrinsic
 def input_tiles(
-    typing: Any, taps: Any, x: Any, v: Any, pitch: Any, step: Any, top: Any, bottom: Any, left: Any, right: Any
+    typing: Any, form: Any, x: Any, v: Any, pitch: Any, step: Any, top: Any, bottom: Any, left: Any, right: Any
 ) -> Any:
     """v[row][tile][column] = B^T d B of the group whose upper left input is at x; bytes from row to row: pitch in x,
     step in v. Where top ... right is 0 there is padding on that side."""
 
     def generate(b: Any, f: Transforms, x: Any, v: Any, pitch: Any, step: Any, *edges: Any) -> None:
         top, bottom, left, right = (b.icmp_signed("!=", edge, _I64(0)) for edge in edges)
-        rows, steps, padding, wide = _rows(b, x, pitch, f.size), _rows(b, v, step, f.size), f.taps // 2, f.size + 6
+        high, wide = f.tall + f.taps - 1, WIDE + f.taps - 1
+        rows, steps, padding = _rows(b, x, pitch, high), _rows(b, v, step, f.size), f.taps // 2
 
         def load(r: int, s: int) -> Any:
-            sides = ((top, r < padding), (bottom, r > padding + 1), (left, s < padding), (right, s >= wide - padding))
+            sides = (
+                (top, r < padding),
+                (bottom, r >= high - padding),
+                (left, s < padding),
+                (right, s >= wide - padding),
+            )
             inside = [edge for edge, here in sides if here]
             if not inside:
                 return _load(b, rows[r], s * LINE)
             return _load_where(b, reduce(b.and_, inside), rows[r], s * LINE)
 
-        columns: list[Any] = []
-        for t in range(4):
-            for s in range(len(columns), 2 * t + f.size):
-                columns.append(multiply(b, f.into, [load(r, s) for r in range(f.size)]))
+        for t, (above, before) in enumerate(f.corners):
+            if not before:
+                columns: list[Any] = []
+            for s in range(len(columns), before + f.size):
+                columns.append(multiply(b, f.into, [load(above + r, s) for r in range(f.size)]))
             for r in range(f.size):
-                line = [column[r] for column in columns[2 * t : 2 * t + f.size]]
+                line = [column[r] for column in columns[before : before + f.size]]
                 for j, value in enumerate(multiply(b, f.into, line)):
                     _store(b, value, steps[r], (f.size * t + j) * LINE)
 
@@ -117,37 +127,39 @@ def _sums(b: Any, f: Transforms, v: Any, u: Any, step: Any, blocks: Any) -> list
 
 
 @intrinsic
-def products(typing: Any, taps: Any, v: Any, u: Any, m: Any, step: Any, blocks: Any) -> Any:
-    """m[tile][2] of one row: the sum over C of v[tile][column] u[column], A^T applied to the columns; bytes from block
-    to block of C in v: step."""
+def products(typing: Any, form: Any, v: Any, u: Any, m: Any, step: Any, blocks: Any) -> Any:
+    """m[tile][output] of one row: the sum over C of v[tile][column] u[column], A^T applied to the columns; bytes from
+    block to block of C in v: step."""
 
     def generate(b: Any, f: Transforms, v: Any, u: Any, m: Any, step: Any, blocks: Any) -> None:
         for t, columns in enumerate(_sums(b, f, v, u, step, blocks)):
             for s, value in enumerate(multiply(b, f.out, columns)):
-                _store(b, value, m, (2 * t + s) * LINE)
+                _store(b, value, m, (f.outputs * t + s) * LINE)
 
     return _emit(5, generate)
 
 
 @intrinsic
-def output_tiles(typing: Any, taps: Any, m: Any, y: Any, pitch: Any, bias: Any, relu: Any) -> Any:
-    """The group's 2x8 outputs at y of m[row][tile][2], plus the line `bias`, not below 0 if relu; bytes from row to row
-    in y: pitch."""
+def output_tiles(typing: Any, form: Any, m: Any, y: Any, pitch: Any, bias: Any, relu: Any) -> Any:
+    """The group's outputs at y of m[row][tile][output], plus the line `bias`, not below 0 if relu; bytes from row to
+    row in y: pitch."""
 
     def generate(b: Any, f: Transforms, m: Any, y: Any, pitch: Any, bias: Any, relu: Any) -> None:
-        rows, shift = _rows(b, y, pitch, 2), _load(b, bias, 0)
+        rows, shift = _rows(b, y, pitch, f.tall), _load(b, bias, 0)
         lowest = b.select(b.icmp_signed("!=", relu, _I64(0)), _ZERO, ir.Constant(VECTOR, [-math.inf] * 16))
-        for s in range(8):
-            values = multiply(b, f.out, [_load(b, m, (8 * r + s) * LINE) for r in range(f.size)])
-            for value, row in zip(values, rows, strict=True):
-                total = b.fadd(value, shift)
-                _store(b, b.select(b.fcmp_ordered("<", total, lowest), lowest, total), row, s * LINE)
+        for t, (above, before) in enumerate(f.corners):
+            for s in range(f.outputs):
+                lines = [_load(b, m, (f.outputs * (4 * r + t) + s) * LINE) for r in range(f.size)]
+                for r, value in enumerate(multiply(b, f.out, lines)):
+                    total = b.fadd(value, shift)
+                    total = b.select(b.fcmp_ordered("<", total, lowest), lowest, total)
+                    _store(b, total, rows[above + r], (before + s) * LINE)
 
     return _emit(5, generate)
 
 
 @intrinsic
-def back_products(typing: Any, taps: Any, d: Any, u: Any, m: Any, step: Any, blocks: Any) -> Any:
+def back_products(typing: Any, form: Any, d: Any, u: Any, m: Any, step: Any, blocks: Any) -> Any:
     """m[column] of one row of a group's inputs: the sum over K of d[tile][column] u[column], B applied to the columns,
     and tiles added where they overlap; bytes from block to block of K in d: step."""
 
@@ -155,21 +167,22 @@ def back_products(typing: Any, taps: Any, d: Any, u: Any, m: Any, step: Any, blo
         line: list[Any] = []
         for t, columns in enumerate(_sums(b, f, d, u, step, blocks)):
             values = multiply(b, transposed(f.into), columns)
-            shared = len(line) - 2 * t
-            line[2 * t :] = [b.fadd(*pair) for pair in zip(line[2 * t :], values, strict=False)] + values[shared:]
+            begin = f.outputs * t
+            shared = len(line) - begin
+            line[begin:] = [b.fadd(*pair) for pair in zip(line[begin:], values, strict=False)] + values[shared:]
         for s, value in enumerate(line):
             _store(b, value, m, s * LINE)
 
-    return _emit(5, generate)
+    return _emit(5, generate, UNPADDED)
 
 
 @intrinsic
-def add_tiles(typing: Any, taps: Any, m: Any, dx: Any, pitch: Any, i: Any, j: Any) -> Any:
+def add_tiles(typing: Any, form: Any, m: Any, dx: Any, pitch: Any, i: Any, j: Any) -> Any:
     """B m, m[row][column] of the group in row i and column j, to the gradients of its inputs, the upper left one at dx:
     added to what groups above and to the left have left there. Bytes from row to row in dx: pitch."""
 
     def generate(b: Any, f: Transforms, m: Any, dx: Any, pitch: Any, i: Any, j: Any) -> None:
-        rows, wide, shared = _rows(b, dx, pitch, f.size), f.size + 6, f.size - 2
+        rows, wide, shared = _rows(b, dx, pitch, f.size), f.size + WIDE - f.outputs, f.size - f.outputs
         above, before = (b.icmp_signed(">", place, _I64(0)) for place in (i, j))
         seen = {(True, True): b.or_(above, before), (True, False): above, (False, True): before}
         for s in range(wide):
@@ -179,11 +192,11 @@ def add_tiles(typing: Any, taps: Any, m: Any, dx: Any, pitch: Any, i: Any, j: An
                     value = b.fadd(value, _load_where(b, seen[r < shared, s < shared], rows[r], s * LINE))
                 _store(b, value, rows[r], s * LINE)
 
-    return _emit(5, generate)
+    return _emit(5, generate, UNPADDED)
 
 
 @intrinsic
-def weight_tiles(typing: Any, taps: Any, g: Any, u: Any, step: Any) -> Any:
+def weight_tiles(typing: Any, form: Any, g: Any, u: Any, step: Any) -> Any:
     """u[row][column] = G g G^T of the taps at g, g + BLOCK, ...; step: bytes from row to row in u."""
 
     def generate(b: Any, f: Transforms, g: Any, u: Any, step: Any) -> None:
@@ -197,7 +210,7 @@ def weight_tiles(typing: Any, taps: Any, g: Any, u: Any, step: Any) -> Any:
 
 
 @intrinsic
-def transpose(typing: Any, taps: Any, source: Any, target: Any, turned: Any) -> Any:
+def transpose(typing: Any, form: Any, source: Any, target: Any, turned: Any) -> Any:
     """target (taps, taps, 16, 16): the blocks of source, each transposed; from the last to the first if turned."""
 
     def generate(b: Any, f: Transforms, source: Any, target: Any, turned: Any) -> None:
@@ -220,13 +233,16 @@ def transpose(typing: Any, taps: Any, source: Any, target: Any, turned: Any) -> 
 
 
 @intrinsic
-def gradient_tiles(typing: Any, taps: Any, dy: Any, d: Any, pitch: Any, step: Any) -> Any:
-    """d[row][tile][column] = A dy A^T of the group's 2x8 gradients; bytes from row to row: pitch in dy, step in d."""
+def gradient_tiles(typing: Any, form: Any, dy: Any, d: Any, pitch: Any, step: Any) -> Any:
+    """d[row][tile][column] = A dy A^T of the group's gradients; bytes from row to row: pitch in dy, step in d."""
 
     def generate(b: Any, f: Transforms, dy: Any, d: Any, pitch: Any, step: Any) -> None:
-        rows, steps, spread = _rows(b, dy, pitch, 2), _rows(b, d, step, f.size), transposed(f.out)
-        for t in range(4):
-            columns = [multiply(b, spread, [_load(b, row, s * LINE) for row in rows]) for s in (2 * t, 2 * t + 1)]
+        rows, steps, spread = _rows(b, dy, pitch, f.tall), _rows(b, d, step, f.size), transposed(f.out)
+        for t, (above, before) in enumerate(f.corners):
+            inside = rows[above : above + f.outputs]
+            columns = [
+                multiply(b, spread, [_load(b, row, (before + s) * LINE) for row in inside]) for s in range(f.outputs)
+            ]
             for r in range(f.size):
                 for j, value in enumerate(multiply(b, spread, [column[r] for column in columns])):
                     _store(b, value, steps[r], (f.size * t + j) * LINE)
@@ -235,33 +251,33 @@ def gradient_tiles(typing: Any, taps: Any, dy: Any, d: Any, pitch: Any, step: An
 
 
 @intrinsic
-def fetch(typing: Any, taps: Any, at: Any, pitch: Any) -> Any:
-    """Asks for the 2x8 lines at `at`, which may lie past the end; bytes from row to row: pitch."""
+def fetch(typing: Any, form: Any, at: Any, pitch: Any) -> Any:
+    """Asks for the lines of a group's outputs at `at`, which may lie past the end; bytes from row to row: pitch."""
 
     def generate(b: Any, f: Transforms, at: Any, pitch: Any) -> None:
         kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _I32, _I32, _I32])
         prefetch = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0i8")
-        for row in _rows(b, at, pitch, 2):
-            for s in range(8):
+        for row in _rows(b, at, pitch, f.tall):
+            for s in range(WIDE):
                 b.call(prefetch, [_at(b, row, s * LINE, _BYTE), _I32(0), _I32(3), _I32(1)])  # to read; all caches; data
 
     return _emit(2, generate)
 
 
 @intrinsic
-def add_gradients(typing: Any, taps: Any, dy: Any, total: Any, pitch: Any) -> Any:
-    """Adds the group's 2x8 gradients at dy to the line `total`; bytes from row to row: pitch."""
+def add_gradients(typing: Any, form: Any, dy: Any, total: Any, pitch: Any) -> Any:
+    """Adds the group's gradients at dy to the line `total`; bytes from row to row: pitch."""
 
     def generate(b: Any, f: Transforms, dy: Any, total: Any, pitch: Any) -> None:
-        upper, lower = _rows(b, dy, pitch, 2)
-        pairs = [b.fadd(_load(b, upper, s * LINE), _load(b, lower, s * LINE)) for s in range(8)]
-        _store(b, b.fadd(_load(b, total, 0), reduce(b.fadd, pairs)), total, 0)
+        rows, columns = _rows(b, dy, pitch, f.tall), range(WIDE)
+        sums = [reduce(b.fadd, [_load(b, row, s * LINE) for row in rows]) for s in columns]
+        _store(b, b.fadd(_load(b, total, 0), reduce(b.fadd, sums)), total, 0)
 
     return _emit(3, generate)
 
 
 @intrinsic
-def outer_products(typing: Any, taps: Any, v: Any, d: Any, m: Any, tiles: Any, first: Any) -> Any:
+def outer_products(typing: Any, form: Any, v: Any, d: Any, m: Any, tiles: Any, first: Any) -> Any:
     """m (16, 16) = or, unless first, += the sum over tiles of v x d, one row and column of them."""
 
     def generate(b: Any, f: Transforms, v: Any, d: Any, m: Any, tiles: Any, first: Any) -> None:
@@ -281,7 +297,7 @@ def outer_products(typing: Any, taps: Any, v: Any, d: Any, m: Any, tiles: Any, f
 
 
 @intrinsic
-def weight_taps(typing: Any, taps: Any, m: Any, dw: Any) -> Any:
+def weight_taps(typing: Any, form: Any, m: Any, dw: Any) -> Any:
     """The taps of dw = G^T m G, from tap to tap and from one of m's tile to the next BLOCK bytes."""
 
     def generate(b: Any, f: Transforms, m: Any, dw: Any) -> None:

@@ -1,4 +1,4 @@
-"""Winograd's transforms of 2 outputs by 3 or 5 taps: matrices of constants, and code that multiplies by them."""
+"""Winograd's transforms of 2 or 4 outputs by 3 or 5 taps: matrices of constants, and code that multiplies by them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from llvmlite import ir
 
 F32 = ir.FloatType()
 VECTOR = ir.VectorType(F32, 16)
+WIDE = 8  # outputs of a group of four tiles, from left to right
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 Term = tuple[Fraction, Any]  # a factor and a vector
@@ -18,11 +19,27 @@ Term = tuple[Fraction, Any]  # a factor and a vector
 
 @dataclass(frozen=True)
 class Transforms:
-    """F(2, r): y = A^T (G g * B^T d) for r taps g and the r + 1 inputs d of 2 outputs y; * is number by number."""
+    """F(m, r): y = A^T (G g * B^T d) for r taps g and the size = m + r - 1 inputs d of m outputs y; * is number by
+    number."""
 
-    into: Matrix  # B^T (r + 1, r + 1)
-    spread: Matrix  # G (r + 1, r)
-    out: Matrix  # A^T (2, r + 1)
+    into: Matrix  # B^T (size, size)
+    spread: Matrix  # G (size, r)
+    out: Matrix  # A^T (m, size)
+
+    @property
+    def outputs(self) -> int:
+        return len(self.out)
+
+    @property
+    def corners(self) -> list[tuple[int, int]]:
+        """The rows and columns at which a group's tiles begin."""
+        across = WIDE // self.outputs
+        return [(t // across * self.outputs, t % across * self.outputs) for t in range(4)]
+
+    @property
+    def tall(self) -> int:
+        """Outputs of a group from top to bottom."""
+        return 4 * self.outputs**2 // WIDE
 
     @property
     def taps(self) -> int:
@@ -38,7 +55,7 @@ def transposed(matrix: Matrix) -> Matrix:
     return tuple(zip(*matrix, strict=True))
 
 
-def at_points(*points: Fraction) -> Transforms:
+def at_points(taps: int, *points: Fraction) -> Transforms:
     """The transforms that evaluate polynomials at `points` and at infinity (Toom and Cook; Lavin & Gray,
     arXiv:1509.09308)."""
     one, zero = Fraction(1), Fraction(0)
@@ -48,10 +65,12 @@ def at_points(*points: Fraction) -> Transforms:
         value = reduce(lambda product, other: product * (point - other), others, one)
         sign = one if value > 0 or point else -one  # that of point 0 costs nothing there
         into.append((*(sign * factor for factor in _product(others)), zero))
-        spread.append(tuple(sign * point**power / value for power in range(len(points))))
+        spread.append(tuple(sign * point**power / value for power in range(taps)))
     into.append(_product(points))
-    spread.append((*(zero for _ in points[1:]), one))
-    return Transforms(tuple(into), tuple(spread), ((*(one for _ in points), zero), (*points, one)))
+    spread.append((*(zero for _ in range(taps - 1)), one))
+    last = len(points) + 1 - taps  # outputs but for one
+    out = ((*(point**power for point in points), one if power == last else zero) for power in range(last + 1))
+    return Transforms(tuple(into), tuple(spread), tuple(out))
 
 
 def _product(roots: Any) -> tuple[Fraction, ...]:
@@ -62,10 +81,13 @@ def _product(roots: Any) -> tuple[Fraction, ...]:
     return tuple(Fraction(factor) for factor in factors)
 
 
-# By taps. Points in pairs +-a share their work. Those of 5 taps make errors a quarter of those that 0, +-1, +-2 make.
+# By form: its outputs and taps, on a side, as two digits. Points in pairs +-a share their work. With these five, errors
+# are a quarter of those with 0, +-1, +-2.
+_SIX = Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(3, 2), Fraction(-3, 2)
 TRANSFORMS = {
-    3: at_points(Fraction(0), Fraction(1), Fraction(-1)),
-    5: at_points(Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(3, 2), Fraction(-3, 2)),
+    23: at_points(3, Fraction(0), Fraction(1), Fraction(-1)),
+    25: at_points(5, *_SIX),
+    43: at_points(3, *_SIX),
 }
 
 
