@@ -53,7 +53,7 @@ def _pointer_to(kind: Any) -> Any:
     return pointer
 
 
-_words, _floats = _pointer_to(types.int64), _pointer_to(types.float32)
+_words, _floats, _doubles = _pointer_to(types.int64), _pointer_to(types.float32), _pointer_to(types.float64)
 _integers, _octets = _pointer_to(types.int32), _pointer_to(types.uint8)
 
 
@@ -77,6 +77,12 @@ def words(address: int, count: int) -> Array:
 def floats(address: int, count: int) -> Array:
     """float32 (count,) at `address`."""
     return numba.carray(_floats(address), (count,))
+
+
+@numba.njit(inline="always")
+def doubles(address: int, count: int) -> Array:
+    """float64 (count,) at `address`."""
+    return numba.carray(_doubles(address), (count,))
 
 
 @numba.njit(inline="always")
@@ -121,7 +127,7 @@ class Native:
 def helpers(*others: ModuleType) -> int:
     """A checksum of the files whose functions are compiled into others: those beside this one, and `others`."""
     folder = Path(__file__).parent
-    files = [folder / name for name in ("command.py", "factors.py", "numeric.py", "steps.py")]
+    files = [folder / name for name in ("command.py", "factors.py", "numeric.py", "steps.py", "vectors.py")]
     files += [Path(str(module.__file__)) for module in others]
     return zlib.crc32(b"".join(file.read_bytes() for file in files))
 

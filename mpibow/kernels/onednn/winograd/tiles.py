@@ -1,6 +1,6 @@
-"""What Winograd's loops are made of, in LLVM's own terms: compiled loops do not keep sums in registers.
+"""What Winograd's loops are made of, in LLVM's own terms.
 
-Addresses are of bytes. Every function takes the taps (on a side) first, and has code for each number of them.
+Every function takes the taps (on a side) first, and has code for each number of them.
 """
 
 from __future__ import annotations
@@ -10,64 +10,47 @@ from functools import reduce
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from mpibow.kernels.onednn.winograd.transforms import F32, TRANSFORMS, VECTOR, Transforms, multiply, transposed
+from mpibow.kernels.compiled.vectors import (
+    F32,
+    I32,
+    I64,
+    LINE,
+    VECTOR,
+    ZERO,
+    at,
+    emit,
+    load,
+    load_where,
+    splat,
+    store,
+)
+from mpibow.kernels.onednn.winograd.transforms import TRANSFORMS, Transforms, multiply, transposed
 
-LINE = 64  # bytes of 16 channels
 BLOCK = 16 * LINE  # bytes of 16 x 16 channels
-_I32, _I64 = ir.IntType(32), ir.IntType(64)
-_ZERO = ir.Constant(VECTOR, None)
-
-
-def _at(builder: Any, address: Any, offset: int, kind: Any = VECTOR) -> Any:
-    return builder.inttoptr(builder.add(address, _I64(offset)), kind.as_pointer())
-
-
-def _load(builder: Any, address: Any, offset: int) -> Any:
-    return builder.load(_at(builder, address, offset), align=4)
-
-
-def _load_where(builder: Any, condition: Any, address: Any, offset: int) -> Any:
-    """0 where the condition does not hold; nothing is read there."""
-    mask = ir.VectorType(ir.IntType(1), 16)
-    kind = ir.FunctionType(VECTOR, [VECTOR.as_pointer(), _I32, mask, VECTOR])
-    masked = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v16f32.p0v16f32")
-    return builder.call(masked, [_at(builder, address, offset), _I32(4), _splat(builder, condition), _ZERO])
-
-
-def _store(builder: Any, value: Any, address: Any, offset: int) -> None:
-    builder.store(value, _at(builder, address, offset), align=4)
-
-
-def _splat(builder: Any, scalar: Any) -> Any:
-    kind = ir.VectorType(scalar.type, 16)
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, _I32(0))
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(_I32, 16), None))
 
 
 def _add_product(b: Any, total: Any, scalar: Any, line: Any) -> None:
     """total += scalar line, as one instruction."""
-    product = b.fmul(_splat(b, scalar), line, flags=("contract",))
+    product = b.fmul(splat(b, scalar), line, flags=("contract",))
     b.store(b.fadd(b.load(total), product, flags=("contract",)), total)
 
 
 def _rows(b: Any, address: Any, step: Any, count: int) -> list[Any]:
-    return [b.add(address, b.mul(step, _I64(r))) for r in range(count)]
+    return [b.add(address, b.mul(step, I64(r))) for r in range(count)]
 
 
 def _emit(count: int, generate: Any) -> Any:
     """An intrinsic (taps and `count` more of int64) that returns 0."""
 
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def each(builder: Any, asked: Any, *values: Any) -> None:
         for taps, transforms in TRANSFORMS.items():
-            with builder.if_then(builder.icmp_signed("==", values[0], _I64(taps))):
-                generate(builder, transforms, *values[1:])
-        return _I64(0)
+            with builder.if_then(builder.icmp_signed("==", asked, I64(taps))):
+                generate(builder, transforms, *values)
 
-    return types.int64(*[types.int64] * (count + 1)), code
+    return emit(count + 1, each)
 
 
 @intrinsic
@@ -78,24 +61,24 @@ def input_tiles(
     step in v. Where top ... right is 0 there is padding on that side."""
 
     def generate(b: Any, f: Transforms, x: Any, v: Any, pitch: Any, step: Any, *edges: Any) -> None:
-        top, bottom, left, right = (b.icmp_signed("!=", edge, _I64(0)) for edge in edges)
+        top, bottom, left, right = (b.icmp_signed("!=", edge, I64(0)) for edge in edges)
         rows, steps, padding, wide = _rows(b, x, pitch, f.size), _rows(b, v, step, f.size), f.taps // 2, f.size + 6
 
-        def load(r: int, s: int) -> Any:
+        def input_at(r: int, s: int) -> Any:
             sides = ((top, r < padding), (bottom, r > padding + 1), (left, s < padding), (right, s >= wide - padding))
             inside = [edge for edge, here in sides if here]
             if not inside:
-                return _load(b, rows[r], s * LINE)
-            return _load_where(b, reduce(b.and_, inside), rows[r], s * LINE)
+                return load(b, rows[r], s * LINE)
+            return load_where(b, reduce(b.and_, inside), rows[r], s * LINE)
 
         columns: list[Any] = []
         for t in range(4):
             for s in range(len(columns), 2 * t + f.size):
-                columns.append(multiply(b, f.into, [load(r, s) for r in range(f.size)]))
+                columns.append(multiply(b, f.into, [input_at(r, s) for r in range(f.size)]))
             for r in range(f.size):
                 line = [column[r] for column in columns[2 * t : 2 * t + f.size]]
                 for j, value in enumerate(multiply(b, f.into, line)):
-                    _store(b, value, steps[r], (f.size * t + j) * LINE)
+                    store(b, value, steps[r], (f.size * t + j) * LINE)
 
     return _emit(8, generate)
 
@@ -105,14 +88,14 @@ def _sums(b: Any, f: Transforms, v: Any, u: Any, step: Any, blocks: Any) -> list
     from block to block in v: step."""
     sums = [cgutils.alloca_once(b, VECTOR) for _ in range(4 * f.size)]  # they become registers
     for each in sums:
-        b.store(_ZERO, each)
+        b.store(ZERO, each)
     with cgutils.for_range(b, blocks) as loop:
         here = b.add(v, b.mul(loop.index, step))
-        there = b.add(u, b.mul(loop.index, _I64(f.size * BLOCK)))
+        there = b.add(u, b.mul(loop.index, I64(f.size * BLOCK)))
         for c in range(16):
-            weights = [_load(b, there, (f.size * c + j) * LINE) for j in range(f.size)]
+            weights = [load(b, there, (f.size * c + j) * LINE) for j in range(f.size)]
             for i, each in enumerate(sums):
-                _add_product(b, each, b.load(_at(b, here, i * LINE + 4 * c, F32)), weights[i % f.size])
+                _add_product(b, each, b.load(at(b, here, i * LINE + 4 * c, F32)), weights[i % f.size])
     return [[b.load(each) for each in sums[f.size * t : f.size * (t + 1)]] for t in range(4)]
 
 
@@ -124,7 +107,7 @@ def products(typing: Any, taps: Any, v: Any, u: Any, m: Any, step: Any, blocks: 
     def generate(b: Any, f: Transforms, v: Any, u: Any, m: Any, step: Any, blocks: Any) -> None:
         for t, columns in enumerate(_sums(b, f, v, u, step, blocks)):
             for s, value in enumerate(multiply(b, f.out, columns)):
-                _store(b, value, m, (2 * t + s) * LINE)
+                store(b, value, m, (2 * t + s) * LINE)
 
     return _emit(5, generate)
 
@@ -135,13 +118,13 @@ def output_tiles(typing: Any, taps: Any, m: Any, y: Any, pitch: Any, bias: Any, 
     in y: pitch."""
 
     def generate(b: Any, f: Transforms, m: Any, y: Any, pitch: Any, bias: Any, relu: Any) -> None:
-        rows, shift = _rows(b, y, pitch, 2), _load(b, bias, 0)
-        lowest = b.select(b.icmp_signed("!=", relu, _I64(0)), _ZERO, ir.Constant(VECTOR, [-math.inf] * 16))
+        rows, shift = _rows(b, y, pitch, 2), load(b, bias, 0)
+        lowest = b.select(b.icmp_signed("!=", relu, I64(0)), ZERO, ir.Constant(VECTOR, [-math.inf] * 16))
         for s in range(8):
-            values = multiply(b, f.out, [_load(b, m, (8 * r + s) * LINE) for r in range(f.size)])
+            values = multiply(b, f.out, [load(b, m, (8 * r + s) * LINE) for r in range(f.size)])
             for value, row in zip(values, rows, strict=True):
                 total = b.fadd(value, shift)
-                _store(b, b.select(b.fcmp_ordered("<", total, lowest), lowest, total), row, s * LINE)
+                store(b, b.select(b.fcmp_ordered("<", total, lowest), lowest, total), row, s * LINE)
 
     return _emit(5, generate)
 
@@ -158,7 +141,7 @@ def back_products(typing: Any, taps: Any, d: Any, u: Any, m: Any, step: Any, blo
             shared = len(line) - 2 * t
             line[2 * t :] = [b.fadd(*pair) for pair in zip(line[2 * t :], values, strict=False)] + values[shared:]
         for s, value in enumerate(line):
-            _store(b, value, m, s * LINE)
+            store(b, value, m, s * LINE)
 
     return _emit(5, generate)
 
@@ -170,14 +153,14 @@ def add_tiles(typing: Any, taps: Any, m: Any, dx: Any, pitch: Any, i: Any, j: An
 
     def generate(b: Any, f: Transforms, m: Any, dx: Any, pitch: Any, i: Any, j: Any) -> None:
         rows, wide, shared = _rows(b, dx, pitch, f.size), f.size + 6, f.size - 2
-        above, before = (b.icmp_signed(">", place, _I64(0)) for place in (i, j))
+        above, before = (b.icmp_signed(">", place, I64(0)) for place in (i, j))
         seen = {(True, True): b.or_(above, before), (True, False): above, (False, True): before}
         for s in range(wide):
-            values = multiply(b, transposed(f.into), [_load(b, m, (wide * r + s) * LINE) for r in range(f.size)])
+            values = multiply(b, transposed(f.into), [load(b, m, (wide * r + s) * LINE) for r in range(f.size)])
             for r, value in enumerate(values):
                 if r < shared or s < shared:
-                    value = b.fadd(value, _load_where(b, seen[r < shared, s < shared], rows[r], s * LINE))
-                _store(b, value, rows[r], s * LINE)
+                    value = b.fadd(value, load_where(b, seen[r < shared, s < shared], rows[r], s * LINE))
+                store(b, value, rows[r], s * LINE)
 
     return _emit(5, generate)
 
@@ -187,11 +170,11 @@ def weight_tiles(typing: Any, taps: Any, g: Any, u: Any, step: Any) -> Any:
     """u[row][column] = G g G^T of the taps at g, g + BLOCK, ...; step: bytes from row to row in u."""
 
     def generate(b: Any, f: Transforms, g: Any, u: Any, step: Any) -> None:
-        lines = [[_load(b, g, (f.taps * r + s) * BLOCK) for r in range(f.taps)] for s in range(f.taps)]
+        lines = [[load(b, g, (f.taps * r + s) * BLOCK) for r in range(f.taps)] for s in range(f.taps)]
         columns = [multiply(b, f.spread, line) for line in lines]
         for r, row in enumerate(_rows(b, u, step, f.size)):
             for j, value in enumerate(multiply(b, f.spread, [column[r] for column in columns])):
-                _store(b, value, row, j * LINE)
+                store(b, value, row, j * LINE)
 
     return _emit(3, generate)
 
@@ -201,20 +184,20 @@ def transpose(typing: Any, taps: Any, source: Any, target: Any, turned: Any) -> 
     """target (taps, taps, 16, 16): the blocks of source, each transposed; from the last to the first if turned."""
 
     def generate(b: Any, f: Transforms, source: Any, target: Any, turned: Any) -> None:
-        turn = b.icmp_signed("!=", turned, _I64(0))
+        turn = b.icmp_signed("!=", turned, I64(0))
         # Four times the halves of lines i and i + 8 are interleaved: an index's bits go round by one.
         first, second = (
-            ir.Constant(ir.VectorType(_I32, 16), [half * 8 + i // 2 + i % 2 * 16 for i in range(16)]) for half in (0, 1)
+            ir.Constant(ir.VectorType(I32, 16), [half * 8 + i // 2 + i % 2 * 16 for i in range(16)]) for half in (0, 1)
         )
-        with cgutils.for_range(b, _I64(f.taps * f.taps)) as loop:
-            place = b.select(turn, b.sub(_I64(f.taps * f.taps - 1), loop.index), loop.index)
-            here, there = b.add(source, b.mul(loop.index, _I64(BLOCK))), b.add(target, b.mul(place, _I64(BLOCK)))
-            lines = [_load(b, here, i * LINE) for i in range(16)]
+        with cgutils.for_range(b, I64(f.taps * f.taps)) as loop:
+            place = b.select(turn, b.sub(I64(f.taps * f.taps - 1), loop.index), loop.index)
+            here, there = b.add(source, b.mul(loop.index, I64(BLOCK))), b.add(target, b.mul(place, I64(BLOCK)))
+            lines = [load(b, here, i * LINE) for i in range(16)]
             for _ in range(4):
                 pairs = zip(lines[:8], lines[8:], strict=True)
                 lines = [b.shuffle_vector(*pair, half) for pair in pairs for half in (first, second)]
             for i, line in enumerate(lines):
-                _store(b, line, there, i * LINE)
+                store(b, line, there, i * LINE)
 
     return _emit(3, generate)
 
@@ -226,10 +209,10 @@ def gradient_tiles(typing: Any, taps: Any, dy: Any, d: Any, pitch: Any, step: An
     def generate(b: Any, f: Transforms, dy: Any, d: Any, pitch: Any, step: Any) -> None:
         rows, steps, spread = _rows(b, dy, pitch, 2), _rows(b, d, step, f.size), transposed(f.out)
         for t in range(4):
-            columns = [multiply(b, spread, [_load(b, row, s * LINE) for row in rows]) for s in (2 * t, 2 * t + 1)]
+            columns = [multiply(b, spread, [load(b, row, s * LINE) for row in rows]) for s in (2 * t, 2 * t + 1)]
             for r in range(f.size):
                 for j, value in enumerate(multiply(b, spread, [column[r] for column in columns])):
-                    _store(b, value, steps[r], (f.size * t + j) * LINE)
+                    store(b, value, steps[r], (f.size * t + j) * LINE)
 
     return _emit(4, generate)
 
@@ -240,8 +223,8 @@ def add_gradients(typing: Any, taps: Any, dy: Any, total: Any, pitch: Any) -> An
 
     def generate(b: Any, f: Transforms, dy: Any, total: Any, pitch: Any) -> None:
         upper, lower = _rows(b, dy, pitch, 2)
-        pairs = [b.fadd(_load(b, upper, s * LINE), _load(b, lower, s * LINE)) for s in range(8)]
-        _store(b, b.fadd(_load(b, total, 0), reduce(b.fadd, pairs)), total, 0)
+        pairs = [b.fadd(load(b, upper, s * LINE), load(b, lower, s * LINE)) for s in range(8)]
+        store(b, b.fadd(load(b, total, 0), reduce(b.fadd, pairs)), total, 0)
 
     return _emit(3, generate)
 
@@ -251,17 +234,17 @@ def outer_products(typing: Any, taps: Any, v: Any, d: Any, m: Any, tiles: Any, f
     """m (16, 16) = or, unless first, += the sum over tiles of v x d, one row and column of them."""
 
     def generate(b: Any, f: Transforms, v: Any, d: Any, m: Any, tiles: Any, first: Any) -> None:
-        fresh = b.icmp_signed("!=", first, _I64(0))
+        fresh = b.icmp_signed("!=", first, I64(0))
         sums = [cgutils.alloca_once(b, VECTOR) for _ in range(16)]
         for c, each in enumerate(sums):
-            b.store(b.select(fresh, _ZERO, _load(b, m, c * LINE)), each)
+            b.store(b.select(fresh, ZERO, load(b, m, c * LINE)), each)
         with cgutils.for_range(b, tiles) as loop:
-            offset = b.mul(loop.index, _I64(f.size * LINE))
-            here, line = b.add(v, offset), _load(b, b.add(d, offset), 0)
+            offset = b.mul(loop.index, I64(f.size * LINE))
+            here, line = b.add(v, offset), load(b, b.add(d, offset), 0)
             for c, each in enumerate(sums):
-                _add_product(b, each, b.load(_at(b, here, 4 * c, F32)), line)
+                _add_product(b, each, b.load(at(b, here, 4 * c, F32)), line)
         for c, each in enumerate(sums):
-            _store(b, b.load(each), m, c * LINE)
+            store(b, b.load(each), m, c * LINE)
 
     return _emit(5, generate)
 
@@ -272,10 +255,10 @@ def weight_taps(typing: Any, taps: Any, m: Any, dw: Any) -> Any:
 
     def generate(b: Any, f: Transforms, m: Any, dw: Any) -> None:
         gather = transposed(f.spread)
-        lines = [[_load(b, m, (f.size * r + j) * BLOCK) for r in range(f.size)] for j in range(f.size)]
+        lines = [[load(b, m, (f.size * r + j) * BLOCK) for r in range(f.size)] for j in range(f.size)]
         columns = [multiply(b, gather, line) for line in lines]
         for r in range(f.taps):
             for s, value in enumerate(multiply(b, gather, [column[r] for column in columns])):
-                _store(b, value, dw, (f.taps * r + s) * BLOCK)
+                store(b, value, dw, (f.taps * r + s) * BLOCK)
 
     return _emit(2, generate)

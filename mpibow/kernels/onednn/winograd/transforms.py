@@ -9,8 +9,7 @@ from typing import Any
 
 from llvmlite import ir
 
-F32 = ir.FloatType()
-VECTOR = ir.VectorType(F32, 16)
+from mpibow.kernels.compiled.vectors import VECTOR
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 Term = tuple[Fraction, Any]  # a factor and a vector
