@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
-from mpibow.kernels.compiled.command import command, doubles, floats, native, number, words
+from mpibow.kernels.compiled.command import command, doubles, floats, native_stepwise, number, words
 from mpibow.kernels.compiled.vectors import F64, I64, LINE, VECTOR, ZERO, emit, load, multiply_add, splat, store
 from mpibow.kernels.numpy.batch_norm import check_values
 from mpibow.ops import BatchNorm
@@ -176,7 +176,7 @@ def _differentiate(typing: Any, kind: Any, x: Any, dy: Any, dx: Any, count: Any,
     return emit(7, generate)
 
 
-@native
+@native_stepwise
 def train(arguments: int, _: int, count: int, __: int) -> int:
     """(kind, x, x1, y, weight, bias, running mean, running variance, saved, state, n, C / 16, pixels, epsilon,
     momentum): x1 is read where there is a sum; the running variance is the unbiased one."""
@@ -213,7 +213,7 @@ def train(arguments: int, _: int, count: int, __: int) -> int:
     return 0
 
 
-@native
+@native_stepwise
 def train_back(arguments: int, _: int, count: int, __: int) -> int:
     """(kind, x, dy, y, dz, dx, dweight, dbias, saved, state, n, C / 16, pixels): dz is written where there is a sum,
     y read there; dx may be 0, for none."""

@@ -110,15 +110,16 @@ def _execute(table: Array) -> int:
 class Native:
     """A function of SIGNATURE that numba compiles on first use, and keeps on disk."""
 
-    def __init__(self, function: Callable[[int, int, int, int], int], *others: ModuleType) -> None:
+    def __init__(self, function: Callable[[int, int, int, int], int], *others: ModuleType, fast: bool = True) -> None:
         # What numba keeps it finds by name and by the function's own file, and it has the code of others in it.
         function.__qualname__ += f"_{helpers(*others):08x}"
-        self._function = function
+        self._function, self._fast = function, fast
 
     @cached_property
     def address(self) -> int:
         # error_model: a division by 0 is inf or NaN, as NumPy's; the test that Python wants would keep loops scalar.
-        compiled = numba.cfunc(SIGNATURE, nopython=True, cache=True, fastmath=FAST, error_model="numpy")(self._function)
+        fast = FAST if self._fast else False
+        compiled = numba.cfunc(SIGNATURE, nopython=True, cache=True, fastmath=fast, error_model="numpy")(self._function)
         self._kept = compiled
         return int(compiled.address)
 
@@ -135,6 +136,11 @@ def helpers(*others: ModuleType) -> int:
 def native(function: Callable[[int, int, int, int], int]) -> Native:
     """Decorates a function (arguments, 0, count, 0) -> 0: `a = words(arguments, count)`, then floats(a[0], n) ..."""
     return Native(function)
+
+
+def native_stepwise(function: Callable[[int, int, int, int], int]) -> Native:
+    """`native` whose sums are taken as they are written. Elsewhere numba lets those of intrinsics be reordered, too."""
+    return Native(function, fast=False)
 
 
 def native_with(*others: ModuleType) -> Callable[[Callable[[int, int, int, int], int]], Native]:

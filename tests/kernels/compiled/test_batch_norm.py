@@ -77,6 +77,17 @@ def test_deviations_small_beside_the_mean(kind: str) -> None:
     np.testing.assert_allclose(fast.dx[0], slow.dx[0], atol=2 * off * scale * dz.max())
 
 
+def test_the_variance_where_a_mean_rounds_by_a_part_of_the_deviation() -> None:
+    """Of mean 4e6 it does by up to 1/8, deviations being exact."""
+    fast = bench("plain", (4, 32, 19, 17))
+    fast.x[0][...] += 4e6
+    slow = twin(fast)
+    fast.forward()
+    slow.forward()
+    np.testing.assert_allclose(fast.statistics["variance"], slow.statistics["variance"], rtol=1e-6)
+    np.testing.assert_allclose(fast.statistics["mean"], slow.statistics["mean"], rtol=2.0**-23)
+
+
 def test_the_variance_of_levels_far_apart() -> None:
     """The first lines say nothing about the rest: deviations are from the mean of all before, not from the first."""
     fast = bench("plain", (3, 16, 20, 20))
