@@ -102,7 +102,9 @@ def test_the_floor_is_its_convolutions_measured_alone(cpu: ModuleType) -> None:
         "| update, averaging, data, loop |  | 2.60 |",
     ]
     direct = cpu.floor_text("resnet32", 4, 1.4, made, {**PROFILE, "convolutions_alone": 0.0141})
-    own = "oneDNN's own convolutions alone (onednn.winograd=false) take 14.10 ms: the iteration takes 1.00 times these. "
+    own = (
+        "oneDNN's own convolutions alone (onednn.winograd=false) take 14.10 ms: the iteration takes 1.00 times these. "
+    )
     assert direct.replace(own, "") == text != direct
 
 

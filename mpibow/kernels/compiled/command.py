@@ -53,7 +53,7 @@ def _pointer_to(kind: Any) -> Any:
     return pointer
 
 
-_words, _floats = _pointer_to(types.int64), _pointer_to(types.float32)
+_words, _floats, _doubles = _pointer_to(types.int64), _pointer_to(types.float32), _pointer_to(types.float64)
 _integers, _octets = _pointer_to(types.int32), _pointer_to(types.uint8)
 
 
@@ -77,6 +77,12 @@ def words(address: int, count: int) -> Array:
 def floats(address: int, count: int) -> Array:
     """float32 (count,) at `address`."""
     return numba.carray(_floats(address), (count,))
+
+
+@numba.njit(inline="always")
+def doubles(address: int, count: int) -> Array:
+    """float64 (count,) at `address`."""
+    return numba.carray(_doubles(address), (count,))
 
 
 @numba.njit(inline="always")
@@ -104,15 +110,16 @@ def _execute(table: Array) -> int:
 class Native:
     """A function of SIGNATURE that numba compiles on first use, and keeps on disk."""
 
-    def __init__(self, function: Callable[[int, int, int, int], int], *others: ModuleType) -> None:
+    def __init__(self, function: Callable[[int, int, int, int], int], *others: ModuleType, fast: bool = True) -> None:
         # What numba keeps it finds by name and by the function's own file, and it has the code of others in it.
         function.__qualname__ += f"_{helpers(*others):08x}"
-        self._function = function
+        self._function, self._fast = function, fast
 
     @cached_property
     def address(self) -> int:
         # error_model: a division by 0 is inf or NaN, as NumPy's; the test that Python wants would keep loops scalar.
-        compiled = numba.cfunc(SIGNATURE, nopython=True, cache=True, fastmath=FAST, error_model="numpy")(self._function)
+        fast = FAST if self._fast else False
+        compiled = numba.cfunc(SIGNATURE, nopython=True, cache=True, fastmath=fast, error_model="numpy")(self._function)
         self._kept = compiled
         return int(compiled.address)
 
@@ -121,7 +128,7 @@ class Native:
 def helpers(*others: ModuleType) -> int:
     """A checksum of the files whose functions are compiled into others: those beside this one, and `others`."""
     folder = Path(__file__).parent
-    files = [folder / name for name in ("command.py", "factors.py", "numeric.py", "steps.py")]
+    files = [folder / name for name in ("command.py", "factors.py", "numeric.py", "steps.py", "vectors.py")]
     files += [Path(str(module.__file__)) for module in others]
     return zlib.crc32(b"".join(file.read_bytes() for file in files))
 
@@ -129,6 +136,11 @@ def helpers(*others: ModuleType) -> int:
 def native(function: Callable[[int, int, int, int], int]) -> Native:
     """Decorates a function (arguments, 0, count, 0) -> 0: `a = words(arguments, count)`, then floats(a[0], n) ..."""
     return Native(function)
+
+
+def native_stepwise(function: Callable[[int, int, int, int], int]) -> Native:
+    """`native` whose sums are taken as they are written. Elsewhere numba lets those of intrinsics be reordered, too."""
+    return Native(function, fast=False)
 
 
 def native_with(*others: ModuleType) -> Callable[[Callable[[int, int, int, int], int]], Native]:

@@ -9,6 +9,8 @@ import numpy as np
 
 from mpibow.graph.graph import FLOAT, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
+from mpibow.kernels.compiled import batch_norm as blocks
+from mpibow.kernels.compiled.batch_norm import parts
 from mpibow.kernels.compiled.command import Command, command, floats, native, number, together, words
 from mpibow.kernels.compiled.elementwise import add_relu, masked
 from mpibow.kernels.numpy.batch_norm import check_values
@@ -36,11 +38,17 @@ def _follow(arguments: int, _: int, count: int, __: int) -> int:
 
 
 class BatchNormalisation:
-    """BatchNorm and NormAddRelu. A relu without a sum is the primitive's own; the sum is one more pass."""
+    """BatchNorm and NormAddRelu. A relu without a sum is the primitive's own; the sum is one more pass.
+
+    In training, of images in whole blocks of 16 channels, it is not oneDNN that normalises.
+    """
 
     def __init__(self, library: Library) -> None:
         self.library = library
         self._made: dict[tuple[BatchNorm | NormAddRelu, Shape, str, bool], tuple[Primitive, Primitive | None]] = {}
+
+    def _blocks(self, shapes: Shapes) -> bool:
+        return self.library.wide and blocks.fits(shapes)
 
     def _pair(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> tuple[Primitive, Primitive | None]:
         key = (op, shapes.y, shapes.formats.y, shapes.training)
@@ -49,7 +57,7 @@ class BatchNormalisation:
         return self._made[key]
 
     def _make(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> tuple[Primitive, Primitive | None]:
-        norm, added, relu = _parts(op)
+        norm, added, relu = parts(op)
         x, epsilon, make = self.library.descriptor(shapes.y, shapes.formats.y), norm.epsilon, self.library.primitive
         flags = SCALE | SHIFT | (RELU if relu and not added else 0) | (0 if shapes.training else GLOBAL)
         settings = c_float(epsilon), c_uint(flags)
@@ -63,12 +71,14 @@ class BatchNormalisation:
         return Formats((given[0],) * len(shapes.x), given[0])
 
     def buffers(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> Buffers:
+        if self._blocks(shapes):
+            return blocks.buffers(op, shapes)
         forward, backward = self._pair(op, shapes)
         scratch: dict[str, Spec] = {"scratch": ((forward.scratch,), "uint8")}
         if backward is None:
             return Buffers(forward=scratch)
         check_values(shapes.y)
-        _, added, relu = _parts(op)
+        _, added, relu = parts(op)
         channel: Spec = ((shapes.y[1],), FLOAT)
         saved = {"mean": channel, "variance": channel}
         if relu and not added:
@@ -82,7 +92,9 @@ class BatchNormalisation:
         return Buffers(saved=saved, forward=scratch, backward=back)
 
     def forward(self, call: Call) -> Run:
-        norm, added, _ = _parts(call.op)
+        if self._blocks(call.shapes):
+            return blocks.forward(call)
+        norm, added, _ = parts(call.op)
         forward, _ = self._pair(call.op, call.shapes)
         mean, variance = call.saved.get("mean"), call.saved.get("variance")
         running = call.statistics["mean"], call.statistics["variance"]
@@ -103,7 +115,9 @@ class BatchNormalisation:
         return together([forward.command(arrays), *runs])
 
     def backward(self, call: Call) -> Run:
-        _, added, _ = _parts(call.op)
+        if self._blocks(call.shapes):
+            return blocks.backward(call)
+        _, added, _ = parts(call.op)
         _, backward = self._pair(call.op, call.shapes)
         assert backward is not None
         dy, runs = call.dy, list[Command]()
@@ -120,8 +134,3 @@ class BatchNormalisation:
         if "mask" in call.saved:
             arrays[dnn.WORKSPACE] = call.saved["mask"]
         return together([*runs, backward.command(arrays)])
-
-
-def _parts(op: BatchNorm | NormAddRelu) -> tuple[BatchNorm, bool, bool]:
-    """The norm, and whether a sum and a relu follow."""
-    return (op.norm, op.added, True) if isinstance(op, NormAddRelu) else (op, False, False)

@@ -26,7 +26,7 @@ class Convolution:
 
     def __init__(self, library: Library, fewer_products: bool) -> None:
         self.library = library
-        self._fewer = fewer_products and library.isa.startswith(("AVX-512", "AMX"))  # it has vectors of 16 floats
+        self._fewer = fewer_products and library.wide
         self._made: dict[tuple[ConvRelu | Conv2d, Shape, bool, bool], Trio] = {}
 
     def _winograd(self, op: ConvRelu | Conv2d, shapes: Shapes) -> bool:

@@ -198,6 +198,7 @@ class Library:
         c.dnnl_primitive_desc_query_md.restype = c_void_p
         isa = int(c.dnnl_get_effective_cpu_isa())
         self.isa = ISAS.get(isa, f"ISA {isa:#x}")
+        self.wide = self.isa.startswith(("AVX-512", "AMX"))  # it has vectors of 16 floats
         self.engine = self.make("engine", c.dnnl_engine_create, c.dnnl_engine_destroy, c_int(1), c_size_t(0))
         self.stream = self.make("stream", c.dnnl_stream_create, c.dnnl_stream_destroy, self.engine, c_uint(1))
         self.execute = ctypes.cast(c.dnnl_primitive_execute, c_void_p).value or 0

@@ -10,10 +10,10 @@ from __future__ import annotations
 import numba
 
 from mpibow.kernels.compiled.command import floats, native_with, words
+from mpibow.kernels.compiled.vectors import LINE
 from mpibow.kernels.onednn.winograd import tiles, transforms
 from mpibow.kernels.onednn.winograd.tiles import (
     BLOCK,
-    LINE,
     add_gradients,
     add_tiles,
     back_products,

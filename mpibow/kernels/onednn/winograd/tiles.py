@@ -1,6 +1,6 @@
-"""What Winograd's loops are made of, in LLVM's own terms: compiled loops do not keep sums in registers.
+"""What Winograd's loops are made of, in LLVM's own terms.
 
-Addresses are of bytes. Every function takes the form (see TRANSFORMS) first, and has code for each. A group is of four
+Every function takes the form (see TRANSFORMS) first, and has code for each. A group is of four
 tiles of outputs, 8 outputs wide: side by side where a tile has 2x2, two above two where it has 4x4.
 """
 
@@ -12,65 +12,49 @@ from functools import reduce
 from typing import Any
 
 from llvmlite import ir
-from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from mpibow.kernels.onednn.winograd.transforms import F32, TRANSFORMS, VECTOR, WIDE, Transforms, multiply, transposed
+from mpibow.kernels.compiled.vectors import (
+    BYTE,
+    F32,
+    I32,
+    I64,
+    LINE,
+    VECTOR,
+    ZERO,
+    at,
+    emit,
+    load,
+    load_where,
+    splat,
+    store,
+)
+from mpibow.kernels.onednn.winograd.transforms import TRANSFORMS, WIDE, Transforms, multiply, transposed
 
-LINE = 64  # bytes of 16 channels
 BLOCK = 16 * LINE  # bytes of 16 x 16 channels
 UNPADDED = (25,)  # forms that are used without padding
-_BYTE, _I32, _I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-_ZERO = ir.Constant(VECTOR, None)
-
-
-def _at(builder: Any, address: Any, offset: int, kind: Any = VECTOR) -> Any:
-    return builder.inttoptr(builder.add(address, _I64(offset)), kind.as_pointer())
-
-
-def _load(builder: Any, address: Any, offset: int) -> Any:
-    return builder.load(_at(builder, address, offset), align=4)
-
-
-def _load_where(builder: Any, condition: Any, address: Any, offset: int) -> Any:
-    """0 where the condition does not hold; nothing is read there."""
-    mask = ir.VectorType(ir.IntType(1), 16)
-    kind = ir.FunctionType(VECTOR, [VECTOR.as_pointer(), _I32, mask, VECTOR])
-    masked = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v16f32.p0v16f32")
-    return builder.call(masked, [_at(builder, address, offset), _I32(4), _splat(builder, condition), _ZERO])
-
-
-def _store(builder: Any, value: Any, address: Any, offset: int) -> None:
-    builder.store(value, _at(builder, address, offset), align=4)
-
-
-def _splat(builder: Any, scalar: Any) -> Any:
-    kind = ir.VectorType(scalar.type, 16)
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, _I32(0))
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(_I32, 16), None))
 
 
 def _add_product(b: Any, total: Any, scalar: Any, line: Any) -> None:
     """total += scalar line, as one instruction."""
-    product = b.fmul(_splat(b, scalar), line, flags=("contract",))
+    product = b.fmul(splat(b, scalar), line, flags=("contract",))
     b.store(b.fadd(b.load(total), product, flags=("contract",)), total)
 
 
 def _rows(b: Any, address: Any, step: Any, count: int) -> list[Any]:
-    return [b.add(address, b.mul(step, _I64(r))) for r in range(count)]
+    return [b.add(address, b.mul(step, I64(r))) for r in range(count)]
 
 
 def _emit(count: int, generate: Any, forms: Iterable[int] = TRANSFORMS) -> Any:
     """An intrinsic (form and `count` more of int64) that returns 0; for other forms than `forms` it does nothing."""
 
-    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+    def each(builder: Any, asked: Any, *values: Any) -> None:
         for form in forms:
-            with builder.if_then(builder.icmp_signed("==", values[0], _I64(form))):
-                generate(builder, TRANSFORMS[form], *values[1:])
-        return _I64(0)
+            with builder.if_then(builder.icmp_signed("==", asked, I64(form))):
+                generate(builder, TRANSFORMS[form], *values)
 
-    return types.int64(*[types.int64] * (count + 1)), code
+    return emit(count + 1, each)
 
 
 @intrinsic
@@ -81,11 +65,11 @@ def input_tiles(
     step in v. Where top ... right is 0 there is padding on that side."""
 
     def generate(b: Any, f: Transforms, x: Any, v: Any, pitch: Any, step: Any, *edges: Any) -> None:
-        top, bottom, left, right = (b.icmp_signed("!=", edge, _I64(0)) for edge in edges)
+        top, bottom, left, right = (b.icmp_signed("!=", edge, I64(0)) for edge in edges)
         high, wide = f.tall + f.taps - 1, WIDE + f.taps - 1
         rows, steps, padding = _rows(b, x, pitch, high), _rows(b, v, step, f.size), f.taps // 2
 
-        def load(r: int, s: int) -> Any:
+        def input_at(r: int, s: int) -> Any:
             sides = (
                 (top, r < padding),
                 (bottom, r >= high - padding),
@@ -94,18 +78,18 @@ def input_tiles(
             )
             inside = [edge for edge, here in sides if here]
             if not inside:
-                return _load(b, rows[r], s * LINE)
-            return _load_where(b, reduce(b.and_, inside), rows[r], s * LINE)
+                return load(b, rows[r], s * LINE)
+            return load_where(b, reduce(b.and_, inside), rows[r], s * LINE)
 
         for t, (above, before) in enumerate(f.corners):
             if not before:
                 columns: list[Any] = []
             for s in range(len(columns), before + f.size):
-                columns.append(multiply(b, f.into, [load(above + r, s) for r in range(f.size)]))
+                columns.append(multiply(b, f.into, [input_at(above + r, s) for r in range(f.size)]))
             for r in range(f.size):
                 line = [column[r] for column in columns[before : before + f.size]]
                 for j, value in enumerate(multiply(b, f.into, line)):
-                    _store(b, value, steps[r], (f.size * t + j) * LINE)
+                    store(b, value, steps[r], (f.size * t + j) * LINE)
 
     return _emit(8, generate)
 
@@ -115,14 +99,14 @@ def _sums(b: Any, f: Transforms, v: Any, u: Any, step: Any, blocks: Any) -> list
     from block to block in v: step."""
     sums = [cgutils.alloca_once(b, VECTOR) for _ in range(4 * f.size)]  # they become registers
     for each in sums:
-        b.store(_ZERO, each)
+        b.store(ZERO, each)
     with cgutils.for_range(b, blocks) as loop:
         here = b.add(v, b.mul(loop.index, step))
-        there = b.add(u, b.mul(loop.index, _I64(f.size * BLOCK)))
+        there = b.add(u, b.mul(loop.index, I64(f.size * BLOCK)))
         for c in range(16):
-            weights = [_load(b, there, (f.size * c + j) * LINE) for j in range(f.size)]
+            weights = [load(b, there, (f.size * c + j) * LINE) for j in range(f.size)]
             for i, each in enumerate(sums):
-                _add_product(b, each, b.load(_at(b, here, i * LINE + 4 * c, F32)), weights[i % f.size])
+                _add_product(b, each, b.load(at(b, here, i * LINE + 4 * c, F32)), weights[i % f.size])
     return [[b.load(each) for each in sums[f.size * t : f.size * (t + 1)]] for t in range(4)]
 
 
@@ -134,7 +118,7 @@ def products(typing: Any, form: Any, v: Any, u: Any, m: Any, step: Any, blocks: 
     def generate(b: Any, f: Transforms, v: Any, u: Any, m: Any, step: Any, blocks: Any) -> None:
         for t, columns in enumerate(_sums(b, f, v, u, step, blocks)):
             for s, value in enumerate(multiply(b, f.out, columns)):
-                _store(b, value, m, (f.outputs * t + s) * LINE)
+                store(b, value, m, (f.outputs * t + s) * LINE)
 
     return _emit(5, generate)
 
@@ -145,15 +129,15 @@ def output_tiles(typing: Any, form: Any, m: Any, y: Any, pitch: Any, bias: Any, 
     row in y: pitch."""
 
     def generate(b: Any, f: Transforms, m: Any, y: Any, pitch: Any, bias: Any, relu: Any) -> None:
-        rows, shift = _rows(b, y, pitch, f.tall), _load(b, bias, 0)
-        lowest = b.select(b.icmp_signed("!=", relu, _I64(0)), _ZERO, ir.Constant(VECTOR, [-math.inf] * 16))
+        rows, shift = _rows(b, y, pitch, f.tall), load(b, bias, 0)
+        lowest = b.select(b.icmp_signed("!=", relu, I64(0)), ZERO, ir.Constant(VECTOR, [-math.inf] * 16))
         for t, (above, before) in enumerate(f.corners):
             for s in range(f.outputs):
-                lines = [_load(b, m, (f.outputs * (4 * r + t) + s) * LINE) for r in range(f.size)]
+                lines = [load(b, m, (f.outputs * (4 * r + t) + s) * LINE) for r in range(f.size)]
                 for r, value in enumerate(multiply(b, f.out, lines)):
                     total = b.fadd(value, shift)
                     total = b.select(b.fcmp_ordered("<", total, lowest), lowest, total)
-                    _store(b, total, rows[above + r], (before + s) * LINE)
+                    store(b, total, rows[above + r], (before + s) * LINE)
 
     return _emit(5, generate)
 
@@ -171,7 +155,7 @@ def back_products(typing: Any, form: Any, d: Any, u: Any, m: Any, step: Any, blo
             shared = len(line) - begin
             line[begin:] = [b.fadd(*pair) for pair in zip(line[begin:], values, strict=False)] + values[shared:]
         for s, value in enumerate(line):
-            _store(b, value, m, s * LINE)
+            store(b, value, m, s * LINE)
 
     return _emit(5, generate, UNPADDED)
 
@@ -183,14 +167,14 @@ def add_tiles(typing: Any, form: Any, m: Any, dx: Any, pitch: Any, i: Any, j: An
 
     def generate(b: Any, f: Transforms, m: Any, dx: Any, pitch: Any, i: Any, j: Any) -> None:
         rows, wide, shared = _rows(b, dx, pitch, f.size), f.size + WIDE - f.outputs, f.size - f.outputs
-        above, before = (b.icmp_signed(">", place, _I64(0)) for place in (i, j))
+        above, before = (b.icmp_signed(">", place, I64(0)) for place in (i, j))
         seen = {(True, True): b.or_(above, before), (True, False): above, (False, True): before}
         for s in range(wide):
-            values = multiply(b, transposed(f.into), [_load(b, m, (wide * r + s) * LINE) for r in range(f.size)])
+            values = multiply(b, transposed(f.into), [load(b, m, (wide * r + s) * LINE) for r in range(f.size)])
             for r, value in enumerate(values):
                 if r < shared or s < shared:
-                    value = b.fadd(value, _load_where(b, seen[r < shared, s < shared], rows[r], s * LINE))
-                _store(b, value, rows[r], s * LINE)
+                    value = b.fadd(value, load_where(b, seen[r < shared, s < shared], rows[r], s * LINE))
+                store(b, value, rows[r], s * LINE)
 
     return _emit(5, generate, UNPADDED)
 
@@ -200,11 +184,11 @@ def weight_tiles(typing: Any, form: Any, g: Any, u: Any, step: Any) -> Any:
     """u[row][column] = G g G^T of the taps at g, g + BLOCK, ...; step: bytes from row to row in u."""
 
     def generate(b: Any, f: Transforms, g: Any, u: Any, step: Any) -> None:
-        lines = [[_load(b, g, (f.taps * r + s) * BLOCK) for r in range(f.taps)] for s in range(f.taps)]
+        lines = [[load(b, g, (f.taps * r + s) * BLOCK) for r in range(f.taps)] for s in range(f.taps)]
         columns = [multiply(b, f.spread, line) for line in lines]
         for r, row in enumerate(_rows(b, u, step, f.size)):
             for j, value in enumerate(multiply(b, f.spread, [column[r] for column in columns])):
-                _store(b, value, row, j * LINE)
+                store(b, value, row, j * LINE)
 
     return _emit(3, generate)
 
@@ -214,20 +198,20 @@ def transpose(typing: Any, form: Any, source: Any, target: Any, turned: Any) -> 
     """target (taps, taps, 16, 16): the blocks of source, each transposed; from the last to the first if turned."""
 
     def generate(b: Any, f: Transforms, source: Any, target: Any, turned: Any) -> None:
-        turn = b.icmp_signed("!=", turned, _I64(0))
+        turn = b.icmp_signed("!=", turned, I64(0))
         # Four times the halves of lines i and i + 8 are interleaved: an index's bits go round by one.
         first, second = (
-            ir.Constant(ir.VectorType(_I32, 16), [half * 8 + i // 2 + i % 2 * 16 for i in range(16)]) for half in (0, 1)
+            ir.Constant(ir.VectorType(I32, 16), [half * 8 + i // 2 + i % 2 * 16 for i in range(16)]) for half in (0, 1)
         )
-        with cgutils.for_range(b, _I64(f.taps * f.taps)) as loop:
-            place = b.select(turn, b.sub(_I64(f.taps * f.taps - 1), loop.index), loop.index)
-            here, there = b.add(source, b.mul(loop.index, _I64(BLOCK))), b.add(target, b.mul(place, _I64(BLOCK)))
-            lines = [_load(b, here, i * LINE) for i in range(16)]
+        with cgutils.for_range(b, I64(f.taps * f.taps)) as loop:
+            place = b.select(turn, b.sub(I64(f.taps * f.taps - 1), loop.index), loop.index)
+            here, there = b.add(source, b.mul(loop.index, I64(BLOCK))), b.add(target, b.mul(place, I64(BLOCK)))
+            lines = [load(b, here, i * LINE) for i in range(16)]
             for _ in range(4):
                 pairs = zip(lines[:8], lines[8:], strict=True)
                 lines = [b.shuffle_vector(*pair, half) for pair in pairs for half in (first, second)]
             for i, line in enumerate(lines):
-                _store(b, line, there, i * LINE)
+                store(b, line, there, i * LINE)
 
     return _emit(3, generate)
 
@@ -241,25 +225,25 @@ def gradient_tiles(typing: Any, form: Any, dy: Any, d: Any, pitch: Any, step: An
         for t, (above, before) in enumerate(f.corners):
             inside = rows[above : above + f.outputs]
             columns = [
-                multiply(b, spread, [_load(b, row, (before + s) * LINE) for row in inside]) for s in range(f.outputs)
+                multiply(b, spread, [load(b, row, (before + s) * LINE) for row in inside]) for s in range(f.outputs)
             ]
             for r in range(f.size):
                 for j, value in enumerate(multiply(b, spread, [column[r] for column in columns])):
-                    _store(b, value, steps[r], (f.size * t + j) * LINE)
+                    store(b, value, steps[r], (f.size * t + j) * LINE)
 
     return _emit(4, generate)
 
 
 @intrinsic
-def fetch(typing: Any, form: Any, at: Any, pitch: Any) -> Any:
-    """Asks for the lines of a group's outputs at `at`, which may lie past the end; bytes from row to row: pitch."""
+def fetch(typing: Any, form: Any, first: Any, pitch: Any) -> Any:
+    """Asks for the lines of a group's outputs at `first`, which may lie past the end; bytes from row to row: pitch."""
 
-    def generate(b: Any, f: Transforms, at: Any, pitch: Any) -> None:
-        kind = ir.FunctionType(ir.VoidType(), [_BYTE.as_pointer(), _I32, _I32, _I32])
+    def generate(b: Any, f: Transforms, first: Any, pitch: Any) -> None:
+        kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), I32, I32, I32])
         prefetch = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0i8")
-        for row in _rows(b, at, pitch, f.tall):
+        for row in _rows(b, first, pitch, f.tall):
             for s in range(WIDE):
-                b.call(prefetch, [_at(b, row, s * LINE, _BYTE), _I32(0), _I32(3), _I32(1)])  # to read; all caches; data
+                b.call(prefetch, [at(b, row, s * LINE, BYTE), I32(0), I32(3), I32(1)])  # to read; all caches; data
 
     return _emit(2, generate)
 
@@ -270,8 +254,8 @@ def add_gradients(typing: Any, form: Any, dy: Any, total: Any, pitch: Any) -> An
 
     def generate(b: Any, f: Transforms, dy: Any, total: Any, pitch: Any) -> None:
         rows, columns = _rows(b, dy, pitch, f.tall), range(WIDE)
-        sums = [reduce(b.fadd, [_load(b, row, s * LINE) for row in rows]) for s in columns]
-        _store(b, b.fadd(_load(b, total, 0), reduce(b.fadd, sums)), total, 0)
+        sums = [reduce(b.fadd, [load(b, row, s * LINE) for row in rows]) for s in columns]
+        store(b, b.fadd(load(b, total, 0), reduce(b.fadd, sums)), total, 0)
 
     return _emit(3, generate)
 
@@ -281,17 +265,17 @@ def outer_products(typing: Any, form: Any, v: Any, d: Any, m: Any, tiles: Any, f
     """m (16, 16) = or, unless first, += the sum over tiles of v x d, one row and column of them."""
 
     def generate(b: Any, f: Transforms, v: Any, d: Any, m: Any, tiles: Any, first: Any) -> None:
-        fresh = b.icmp_signed("!=", first, _I64(0))
+        fresh = b.icmp_signed("!=", first, I64(0))
         sums = [cgutils.alloca_once(b, VECTOR) for _ in range(16)]
         for c, each in enumerate(sums):
-            b.store(b.select(fresh, _ZERO, _load(b, m, c * LINE)), each)
+            b.store(b.select(fresh, ZERO, load(b, m, c * LINE)), each)
         with cgutils.for_range(b, tiles) as loop:
-            offset = b.mul(loop.index, _I64(f.size * LINE))
-            here, line = b.add(v, offset), _load(b, b.add(d, offset), 0)
+            offset = b.mul(loop.index, I64(f.size * LINE))
+            here, line = b.add(v, offset), load(b, b.add(d, offset), 0)
             for c, each in enumerate(sums):
-                _add_product(b, each, b.load(_at(b, here, 4 * c, F32)), line)
+                _add_product(b, each, b.load(at(b, here, 4 * c, F32)), line)
         for c, each in enumerate(sums):
-            _store(b, b.load(each), m, c * LINE)
+            store(b, b.load(each), m, c * LINE)
 
     return _emit(5, generate)
 
@@ -302,10 +286,10 @@ def weight_taps(typing: Any, form: Any, m: Any, dw: Any) -> Any:
 
     def generate(b: Any, f: Transforms, m: Any, dw: Any) -> None:
         gather = transposed(f.spread)
-        lines = [[_load(b, m, (f.size * r + j) * BLOCK) for r in range(f.size)] for j in range(f.size)]
+        lines = [[load(b, m, (f.size * r + j) * BLOCK) for r in range(f.size)] for j in range(f.size)]
         columns = [multiply(b, gather, line) for line in lines]
         for r in range(f.taps):
             for s, value in enumerate(multiply(b, gather, [column[r] for column in columns])):
-                _store(b, value, dw, (f.taps * r + s) * BLOCK)
+                store(b, value, dw, (f.taps * r + s) * BLOCK)
 
     return _emit(2, generate)

@@ -9,8 +9,8 @@ from typing import Any
 
 from llvmlite import ir
 
-F32 = ir.FloatType()
-VECTOR = ir.VectorType(F32, 16)
+from mpibow.kernels.compiled.vectors import VECTOR
+
 WIDE = 8  # outputs of a group of four tiles, from left to right
 
 Matrix = tuple[tuple[Fraction, ...], ...]

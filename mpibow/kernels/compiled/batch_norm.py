@@ -1,0 +1,292 @@
+"""Batch normalisation for training of images in blocks of 16 channels, in two passes forward and two backward.
+
+Their time is memory's: mean and variance come of one pass over a block, relu and sum are part of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from mpibow.graph.graph import FLOAT
+from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
+from mpibow.kernels.compiled.command import command, doubles, floats, native_stepwise, number, words
+from mpibow.kernels.compiled.vectors import F64, I64, LINE, VECTOR, ZERO, emit, load, multiply_add, splat, store
+from mpibow.kernels.numpy.batch_norm import check_values
+from mpibow.ops import BatchNorm
+from mpibow.ops.fused import NormAddRelu
+
+PLAIN, RELU, ADDED = 0, 1, 2  # ADDED: a sum, and a relu of that
+CHUNK = 128  # lines whose sums are float32: they stay in L1, and their error is that of 32 terms
+FIRST = 16  # lines that say about what the first chunk's deviations are
+WAYS = 4  # registers a sum: an addition need not wait for the one before
+WIDE = ir.VectorType(F64, 16)
+MEAN, INVERSE, SCALE, SHIFT = range(0, 4 * LINE, LINE)  # saved of a block: y = scale x + shift, scale = weight inverse
+SLOPE, CONSTANT = 0, LINE  # scratch of a block: dx = slope (x - mean) + scale dz + constant
+TOTAL, SQUARES = 0, 2 * LINE  # float64, scratch of a block
+
+_f = np.float32
+
+
+def _each_line(b: Any, count: Any, body: Callable[[Any, int], None]) -> None:
+    """The code of body(offset in bytes, which of WAYS registers) for each line."""
+    with cgutils.for_range(b, b.udiv(count, I64(WAYS))) as loop:
+        for way in range(WAYS):
+            body(b.add(b.mul(loop.index, I64(WAYS * LINE)), I64(way * LINE)), way)
+    rest = b.urem(count, I64(WAYS))
+    with cgutils.for_range(b, rest) as loop:
+        body(b.mul(b.add(b.sub(count, rest), loop.index), I64(LINE)), 0)
+
+
+def _registers(b: Any) -> list[Any]:
+    """Zeros."""
+    made = [cgutils.alloca_once(b, VECTOR) for _ in range(WAYS)]
+    for each in made:
+        b.store(ZERO, each)
+    return made
+
+
+def _total(b: Any, registers: list[Any]) -> Any:
+    return b.fpext(reduce(b.fadd, [b.load(each) for each in registers]), WIDE)
+
+
+def _for_kind(b: Any, kind: Any, generate: Callable[[int], None]) -> None:
+    for each in (PLAIN, RELU, ADDED):
+        with b.if_then(b.icmp_signed("==", kind, I64(each))):
+            generate(each)
+
+
+@intrinsic
+def _moments(typing: Any, x: Any, count: Any, seen: Any, state: Any) -> Any:
+    """Adds `count` lines to the mean and the sum of squared deviations from it that `state` has of `seen` lines.
+
+    Chan, Golub & LeVeque's pairwise update, but with deviations from the old mean, so that x is read once. It makes
+    squares larger by count d^2, d being how far the means are apart, and what is added to the sum is no less than
+    count d^2 seen / (seen + count): from the second chunk on, rounding is at most doubled.
+    """
+
+    def generate(b: Any, x: Any, count: Any, seen: Any, state: Any) -> None:
+        mean, squares = load(b, state, TOTAL, WIDE), load(b, state, SQUARES, WIDE)
+        centre, sums, sums_of_squares = b.fptrunc(mean, VECTOR), _registers(b), _registers(b)
+
+        def line(offset: Any, way: int) -> None:
+            d = b.fsub(load(b, b.add(x, offset)), centre)
+            b.store(b.fadd(b.load(sums[way]), d), sums[way])
+            b.store(multiply_add(b, d, d, b.load(sums_of_squares[way])), sums_of_squares[way])
+
+        _each_line(b, count, line)
+        rounded, lines = b.fsub(mean, b.fpext(centre, WIDE)), splat(b, b.sitofp(count, F64))
+        first, second = _total(b, sums), _total(b, sums_of_squares)
+        exact = b.fsub(first, b.fmul(lines, rounded))  # of deviations from the mean before it was rounded
+        second = b.fsub(second, b.fmul(rounded, b.fadd(first, exact)))
+        share = b.fdiv(exact, splat(b, b.sitofp(b.add(seen, count), F64)))
+        store(b, b.fadd(mean, share), state, TOTAL)
+        store(b, b.fadd(squares, b.fsub(second, b.fmul(exact, share))), state, SQUARES)
+
+    return emit(4, generate)
+
+
+def _normalised(b: Any, x: Any, lines: tuple[Any, Any]) -> Any:
+    """The same bits wherever it is computed: backward finds the relu's sign again."""
+    return multiply_add(b, x, *lines)
+
+
+@intrinsic
+def _normalise(typing: Any, kind: Any, x: Any, x1: Any, y: Any, count: Any, saved: Any) -> Any:
+    def generate(b: Any, kind: Any, x: Any, x1: Any, y: Any, count: Any, saved: Any) -> None:
+        scale_shift = load(b, saved, SCALE), load(b, saved, SHIFT)
+
+        def of(each: int) -> None:
+            def line(offset: Any, way: int) -> None:
+                value = _normalised(b, load(b, b.add(x, offset)), scale_shift)
+                value = b.fadd(value, load(b, b.add(x1, offset))) if each == ADDED else value
+                if each != PLAIN:
+                    value = b.select(b.fcmp_ordered(">", ZERO, value), ZERO, value)  # NaN stays
+                store(b, value, b.add(y, offset))
+
+            _each_line(b, count, line)
+
+        _for_kind(b, kind, of)
+
+    return emit(6, generate)
+
+
+def _let_through(b: Any, kind: int, dy: Any, x: Any, y: Any, scale_shift: tuple[Any, Any], offset: Any) -> Any:
+    """dz: dy where the relu's argument was above 0."""
+    line = load(b, b.add(dy, offset))
+    if kind == PLAIN:
+        return line
+    value = load(b, b.add(y, offset)) if kind == ADDED else _normalised(b, x, scale_shift)
+    return b.select(b.fcmp_ordered(">", value, ZERO), line, ZERO)
+
+
+@intrinsic
+def _products(typing: Any, kind: Any, x: Any, dy: Any, y: Any, dz: Any, count: Any, saved: Any, state: Any) -> Any:
+    """Adds to `state` the sums of dz and of dz (x - mean); writes dz where it is not known from x."""
+
+    def generate(b: Any, kind: Any, x: Any, dy: Any, y: Any, dz: Any, count: Any, saved: Any, state: Any) -> None:
+        mean, scale_shift = load(b, saved, MEAN), (load(b, saved, SCALE), load(b, saved, SHIFT))
+
+        def of(each: int) -> None:
+            sums, products = _registers(b), _registers(b)
+
+            def line(offset: Any, way: int) -> None:
+                here = load(b, b.add(x, offset))
+                through = _let_through(b, each, dy, here, y, scale_shift, offset)
+                if each == ADDED:
+                    store(b, through, b.add(dz, offset))
+                b.store(b.fadd(b.load(sums[way]), through), sums[way])
+                product = multiply_add(b, through, b.fsub(here, mean), b.load(products[way]))
+                b.store(product, products[way])
+
+            _each_line(b, count, line)
+            for place, registers in ((TOTAL, sums), (SQUARES, products)):
+                store(b, b.fadd(load(b, state, place, WIDE), _total(b, registers)), state, place)
+
+        _for_kind(b, kind, of)
+
+    return emit(8, generate)
+
+
+@intrinsic
+def _differentiate(typing: Any, kind: Any, x: Any, dy: Any, dx: Any, count: Any, saved: Any, lines: Any) -> Any:
+    """dx = slope (x - mean) + scale dz + constant; of ADDED, dy is dz already."""
+
+    def generate(b: Any, kind: Any, x: Any, dy: Any, dx: Any, count: Any, saved: Any, lines: Any) -> None:
+        mean, scale, shift = (load(b, saved, place) for place in (MEAN, SCALE, SHIFT))
+        slope, constant = load(b, lines, SLOPE), load(b, lines, CONSTANT)
+
+        def of(each: int) -> None:
+            def line(offset: Any, way: int) -> None:
+                here = load(b, b.add(x, offset))
+                through = _let_through(b, RELU if each == RELU else PLAIN, dy, here, None, (scale, shift), offset)
+                linear = multiply_add(b, slope, b.fsub(here, mean), constant)
+                store(b, multiply_add(b, scale, through, linear), b.add(dx, offset))
+
+            _each_line(b, count, line)
+
+        _for_kind(b, kind, of)
+
+    return emit(7, generate)
+
+
+@native_stepwise
+def train(arguments: int, _: int, count: int, __: int) -> int:
+    """(kind, x, x1, y, weight, bias, running mean, running variance, saved, state, n, C / 16, pixels, epsilon,
+    momentum): x1 is read where there is a sum; the running variance is the unbiased one."""
+    a = words(arguments, count)
+    kind, x, x1, y, images, blocks, area, c = a[0], a[1], a[2], a[3], a[10], a[11], a[12], 16 * a[11]
+    epsilon, take, values = number(a[13]), number(a[14]), images * area
+    weight, bias, running_mean, running_variance = floats(a[4], c), floats(a[5], c), floats(a[6], c), floats(a[7], c)
+    state, mean, squares = a[9], doubles(a[9] + TOTAL, 16), doubles(a[9] + SQUARES, 16)
+    for block in range(blocks):
+        mean[:] = 0
+        _moments(x + block * area * LINE, min(area, FIRST), 0, state)
+        squares[:] = 0
+        seen = 0
+        for image in range(images):
+            for start in range(0, area, CHUNK):
+                some = min(CHUNK, area - start)
+                _moments(x + ((image * blocks + block) * area + start) * LINE, some, seen, state)
+                seen += some
+        saved = a[8] + block * 4 * LINE
+        means, inverses = floats(saved + MEAN, 16), floats(saved + INVERSE, 16)
+        scales, shifts = floats(saved + SCALE, 16), floats(saved + SHIFT, 16)
+        for i in range(16):
+            channel, variance = block * 16 + i, squares[i] / values
+            inverse = 1 / np.sqrt(variance + epsilon)
+            scale = _f(weight[channel] * inverse)
+            means[i], inverses[i], scales[i] = _f(mean[i]), _f(inverse), scale
+            shifts[i] = _f(bias[channel] - mean[i] * np.float64(scale))
+            unbiased = squares[i] / (values - 1)
+            running_mean[channel] = _f((1 - take) * running_mean[channel] + take * mean[i])
+            running_variance[channel] = _f((1 - take) * running_variance[channel] + take * unbiased)
+        for image in range(images):
+            at = (image * blocks + block) * area * LINE
+            _normalise(kind, x + at, x1 + at, y + at, area, saved)
+    return 0
+
+
+@native_stepwise
+def train_back(arguments: int, _: int, count: int, __: int) -> int:
+    """(kind, x, dy, y, dz, dx, dweight, dbias, saved, state, n, C / 16, pixels): dz is written where there is a sum,
+    y read there; dx may be 0, for none."""
+    a = words(arguments, count)
+    kind, x, dy, y, dz, dx, images, blocks, area = a[0], a[1], a[2], a[3], a[4], a[5], a[10], a[11], a[12]
+    dweight, dbias = floats(a[6], 16 * blocks), floats(a[7], 16 * blocks)
+    state, total, products = a[9], doubles(a[9] + TOTAL, 16), doubles(a[9] + SQUARES, 16)
+    lines = state + 4 * LINE
+    slope, constant = floats(lines + SLOPE, 16), floats(lines + CONSTANT, 16)
+    values, source = images * area, dz if kind == ADDED else dy
+    for block in range(blocks):
+        saved = a[8] + block * 4 * LINE
+        inverse, scale = floats(saved + INVERSE, 16), floats(saved + SCALE, 16)
+        total[:] = 0
+        products[:] = 0
+        for image in range(images):
+            for start in range(0, area, CHUNK):
+                at = ((image * blocks + block) * area + start) * LINE
+                _products(kind, x + at, dy + at, y + at, dz + at, min(CHUNK, area - start), saved, state)
+        for i in range(16):
+            wide = np.float64(inverse[i])
+            dweight[block * 16 + i], dbias[block * 16 + i] = _f(products[i] * wide), _f(total[i])
+            slope[i] = _f(-scale[i] * products[i] * wide * wide / values)
+            constant[i] = _f(-scale[i] * total[i] / values)
+        for image in range(images if dx else 0):
+            at = (image * blocks + block) * area * LINE
+            _differentiate(kind, x + at, source + at, dx + at, area, saved, lines)
+    return 0
+
+
+def parts(op: BatchNorm | NormAddRelu) -> tuple[BatchNorm, bool, bool]:
+    """The norm, and whether a sum and a relu follow."""
+    return (op.norm, op.added, True) if isinstance(op, NormAddRelu) else (op, False, False)
+
+
+def _kind(op: BatchNorm | NormAddRelu) -> int:
+    _, added, relu = parts(op)
+    return ADDED if added else RELU if relu else PLAIN
+
+
+def _extents(shapes: Shapes) -> tuple[int, int, int]:
+    """n, C / 16, pixels."""
+    n, c, h, w = shapes.y
+    return n, c // 16, h * w
+
+
+def fits(shapes: Shapes) -> bool:
+    return shapes.training and shapes.formats.y == "aBcd16b" and shapes.y[1] % 16 == 0
+
+
+def buffers(op: BatchNorm | NormAddRelu, shapes: Shapes) -> Buffers:
+    check_values(shapes.y)
+    state: dict[str, Spec] = {"state": ((6 * LINE,), "uint8")}
+    saved: dict[str, Spec] = {"lines": ((4 * shapes.y[1],), FLOAT)}
+    back = dict(state)
+    if _kind(op) == ADDED and 1 not in shapes.wanted:
+        back["dz"] = (shapes.y, FLOAT)
+    return Buffers(saved=saved, forward=state, backward=back)
+
+
+def forward(call: Call) -> Run:
+    norm, added, _ = parts(call.op)
+    return command(
+        train, _kind(call.op), call.x[0], call.x[1] if added else 0, call.y, call.w["weight"], call.w["bias"],
+        call.statistics["mean"], call.statistics["variance"], call.saved["lines"], call.scratch["state"],
+        *_extents(call.shapes), norm.epsilon, norm.momentum,
+    )  # fmt: skip
+
+
+def backward(call: Call) -> Run:
+    """What was added has the gradient dz."""
+    dz = call.dx[1] if len(call.dx) > 1 and call.dx[1] is not None else call.scratch.get("dz", 0)
+    return command(
+        train_back, _kind(call.op), call.x[0], call.dy, call.y, dz, 0 if call.dx[0] is None else call.dx[0],
+        call.dw["weight"], call.dw["bias"], call.saved["lines"], call.scratch["state"], *_extents(call.shapes),
+    )  # fmt: skip

@@ -1,0 +1,57 @@
+"""Vectors of 16 floats in LLVM's own terms: compiled loops do not keep sums in registers. Addresses are of bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+F32, F64 = ir.FloatType(), ir.DoubleType()
+BYTE, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+VECTOR = ir.VectorType(F32, 16)
+ZERO = ir.Constant(VECTOR, None)
+LINE = 64  # bytes of a vector
+
+
+def at(builder: Any, address: Any, offset: int, kind: Any = VECTOR) -> Any:
+    return builder.inttoptr(builder.add(address, I64(offset)), kind.as_pointer())
+
+
+def load(builder: Any, address: Any, offset: int = 0, kind: Any = VECTOR) -> Any:
+    return builder.load(at(builder, address, offset, kind), align=4)
+
+
+def load_where(builder: Any, condition: Any, address: Any, offset: int) -> Any:
+    """0 where the condition does not hold; nothing is read there."""
+    mask = ir.VectorType(ir.IntType(1), 16)
+    kind = ir.FunctionType(VECTOR, [VECTOR.as_pointer(), I32, mask, VECTOR])
+    masked = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v16f32.p0v16f32")
+    return builder.call(masked, [at(builder, address, offset), I32(4), splat(builder, condition), ZERO])
+
+
+def store(builder: Any, value: Any, address: Any, offset: int = 0) -> None:
+    builder.store(value, at(builder, address, offset, value.type), align=4)
+
+
+def splat(builder: Any, scalar: Any) -> Any:
+    kind = ir.VectorType(scalar.type, 16)
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), scalar, I32(0))
+    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), ir.Constant(ir.VectorType(I32, 16), None))
+
+
+def multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
+    """x y + z, rounded once, wherever it stands."""
+    kind = ir.FunctionType(VECTOR, [VECTOR] * 3)
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32"), [x, y, z])
+
+
+def emit(count: int, generate: Any) -> Any:
+    """An intrinsic of `count` int64 whose code generate(builder, *values) makes; it returns 0."""
+
+    def code(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        generate(builder, *values)
+        return I64(0)
+
+    return types.int64(*[types.int64] * count), code
