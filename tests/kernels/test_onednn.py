@@ -14,7 +14,7 @@ from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 from tests.kernels.against import compare
 from tests.kernels.cases import CASES, INITIAL, Alone, Bench, Case, name
-from tests.kernels.shapes import LAYOUTS, RANDOM, asked, images
+from tests.kernels.shapes import LAYOUTS, RANDOM, asked, given_in, images
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
 from mpibow.kernels.compiled.table import OPERATORS as COMPILED
@@ -167,6 +167,19 @@ def test_winograd_of_5x5_needs_more_outputs(
     shape: tuple[int, int, int, int, int], padding: int, expected: bool
 ) -> None:
     assert winograd_fits(*shape, 5, padding) == expected
+
+
+@pytest.mark.parametrize("added", [False, True])
+def test_it_is_onednn_that_normalises_where_vectors_are_shorter(monkeypatch: pytest.MonkeyPatch, added: bool) -> None:
+    assert FOUND is not None
+    library = dnn.load(FOUND)
+    monkeypatch.setattr(library, "wide", False)
+    op = NormAddRelu(ops.BatchNorm(1e-3, 0.1), added=added)
+    case = Case(op, ((2, 32, 3, 5),) * (1 + added))
+    kernel = operators(library)[NormAddRelu]
+    made = Bench(case, kernel, "float32", given=given_in(case, "aBcd16b"))
+    assert set(made.buffers.saved) == {"mean", "variance"} | (set() if added else {"mask"})
+    compare(kernel, case, tag="aBcd16b")
 
 
 @pytest.mark.parametrize("tag", LAYOUTS)
