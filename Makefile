@@ -64,7 +64,7 @@ SCRIPTS := .ci/run benchmarks/gpu_all.sh launch/slurm.sbatch launch/pbs.sh launc
 
 help:
 	@echo 'make demo      sets up what it needs and trains real digits: 2 ranks of 2 learners, under a minute'
-	@echo 'make test      all tests; without the slow ones with ARGS="-m '"'not slow'"'"'
+	@echo 'make test      all tests, two at a time; without the slow ones with ARGS="-m '"'not slow'"'"'
 	@echo 'make test-4    the MPI tests on 4 ranks'
 	@echo 'make test-torch  the tests beside PyTorch; its CPU build where the index has one'
 	@echo 'make check     format, lint, types, imports between layers, shell scripts'
@@ -85,7 +85,7 @@ demo: $(RUN_READY)
 	$(call run,$(MPIRUN) -np $(RANKS) $(python) -m mpibow.train learners=$(LEARNERS) $(ARGS))
 
 test: $(DEV_READY)
-	$(call run,python -m pytest $(ARGS))
+	$(call run,python -m pytest -n 2 --dist worksteal $(ARGS))
 
 test-%: $(DEV_READY)
 	$(call run,MPIBOW_TEST_RANKS=$* python -m pytest -m mpi $(ARGS))
