@@ -109,7 +109,7 @@ def test_what_a_gpu_needs_is_fetched_for_its_tests_and_benchmarks(nowhere: str, 
 
 def test_quotes_in_arguments_are_printed_as_given(nowhere: str) -> None:
     steps = make("-n", "test", nowhere, "ARGS=-k 'a or b'").stdout
-    assert "'python -m pytest -k '\\''a or b'\\'''" in steps
+    assert "'python -m pytest -n 2 --dist worksteal -k '\\''a or b'\\'''" in steps
 
 
 def test_a_machine_without_a_new_python_is_told_what_to_install(nowhere: str) -> None:
