@@ -68,7 +68,7 @@ help:
 	@echo 'make test-4    the MPI tests on 4 ranks'
 	@echo 'make test-torch  the tests beside PyTorch; its CPU build where the index has one'
 	@echo 'make check     format, lint, types, imports between layers, shell scripts'
-	@echo 'make bench     images/s beside PyTorch, where it is installed, and the targets: 25 minutes'
+	@echo 'make bench     images/s beside PyTorch, where it is installed, and the targets: half an hour'
 	@echo 'make test-gpu  the tests that need a GPU; make sanitize runs a few of them under compute-sanitizer'
 	@echo 'make bench-gpu the GPU beside PyTorch, in ten minutes: ARGS="--torch PYTHON" names one that has it'
 	@echo 'make settings  the export lines for running by hand; in a shell: eval "$$(make -s settings)"'

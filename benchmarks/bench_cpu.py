@@ -1,4 +1,4 @@
-"""Images/s of the whole training step beside PyTorch's on the same cores, against the targets; about 25 minutes.
+"""Images/s of the whole training step beside PyTorch's on the same cores, against the targets; about half an hour.
 
     python benchmarks/bench_cpu.py [--models resnet32] [--batches 1 4] [--set device=onednn] [--output FOLDER]
 
