@@ -57,9 +57,10 @@ SLOW = ("resnet34", "resnet50", "resnet101", "resnet152", "vgg16", "inception_v3
 FORWARD = 1e-5
 TRAINING = (1e-5, 1e-4)
 # In training these are further off. Of a million values one or two lie so near to a tie that a relu or a maximum falls
-# on the other side: of ResNet-20's gradients that takes 0.5 % on AVX2, of VGG-16's 0.8 % with AVX-512; of other images
-# NumPy's own float32 is off by up to 0.9 %.
-TIES = {"alexnet": 1e-3, "googlenet": 1e-3, "overfeat": 1e-3, "vgg_a": 1e-3, "vgg16": 0.03}
+# on the other side: of ResNet-20's gradients that takes 0.5 % on AVX2.
+TIES = {"alexnet": 1e-3, "googlenet": 1e-3, "overfeat": 1e-3, "vgg_a": 1e-3}
+# Images of a seed without such a tie: of seed 1 VGG-16's gradients in float64 move by 0.25 % with weights by 1e-7.
+IMAGES = {"vgg16": 101}
 # Batch norm divides by deviations of few values, which makes what is off larger, so more of them change sides. The more
 # the deeper a net, the last stage of those for photographs having 16 values a channel here: ResNet-34's gradients are
 # off by 2.3 % on AVX2, and NumPy's own float32 is as far from its float64, ResNet-50's by 3.6 %. Faults of single
@@ -90,14 +91,16 @@ def begin(build: Build) -> dict[str, np.ndarray[Any, Any]]:
     return layout.unpacked(flat)
 
 
-def results(build: Build, kernels: KernelSet, dtype: str, training: bool) -> dict[str, np.ndarray[Any, Any]]:
+def results(
+    build: Build, kernels: KernelSet, dtype: str, training: bool, seed: int = 1
+) -> dict[str, np.ndarray[Any, Any]]:
     graph = build(BATCH, training)
     layout = choose_layout(build(BATCH, True), kernels, factors=True)
     plan = compile_plan(graph, layout, kernels, dtype, training=training)
     weights, statistics = layout.packed(begin(build), dtype), initial_weights(plan.statistics, 3, dtype)
     gradients = np.zeros_like(weights)
     bound = plan.bind(weights, gradients, statistics)
-    generator = np.random.default_rng(1)
+    generator = np.random.default_rng(seed)
     bound.inputs["image"][...] = generator.integers(0, 256, bound.inputs["image"].shape)
     bound.inputs["label"][...] = [1, 5, 0, 6]
     if "counter" in bound.inputs:
@@ -117,8 +120,8 @@ def results(build: Build, kernels: KernelSet, dtype: str, training: bool) -> dic
     ids=lambda value: str(value) if value else "",
 )
 def test_as_numpy(name: str, shape: tuple[int, ...], options: dict[str, Any], training: bool) -> None:
-    net = build(name, shape, options)
-    fast, slow = results(net, FAST, "float32", training), results(net, NUMPY, "float64", training)
+    net, seed = build(name, shape, options), IMAGES.get(name, 1)
+    fast, slow = results(net, FAST, "float32", training, seed), results(net, NUMPY, "float64", training, seed)
     assert fast.keys() == slow.keys()
     outputs, gradients = LOOSER.get(name, TRAINING) if training else (FORWARD, 0.0)
     for key, expected in slow.items():

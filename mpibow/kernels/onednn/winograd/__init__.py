@@ -1,8 +1,8 @@
 """Winograd's F(2x2, 3x3), F(4x4, 3x3) and F(2x2, 5x5) for convolutions (Lavin & Gray, arXiv:1509.09308): 4, 2.25 and 9
 products an output instead of 9, 9 and 25.
 
-Vectors are of 16 channels. Four tiles of 2x2 or 4x4 outputs side by side are a group; rows and columns are those of the
-tiles of 4x4 or 6x6 inputs that they come from:
+Vectors are of 16 channels. Four tiles are a group: side by side those of 2x2 outputs, two above two those of 4x4. Rows
+and columns are those of the tiles of 4x4 or 6x6 inputs that they come from:
 
     U (K / 16, row, C, column, 16)            G g G^T of the weights
     V (row, C / 16, group, tile, column, 16)  B^T d B of the inputs

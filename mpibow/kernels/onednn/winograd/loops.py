@@ -1,8 +1,8 @@
 """Winograd's loops over groups of tiles.
 
 C and K count blocks of 16 channels here: x (n, C, h, w, 16), w (K, C, taps, taps, 16 of C, 16 of K), and
-y (n, K, h', w', 16) with h' = h + 2 padding - taps + 1. A group is of `tall` rows
-and WIDE columns of outputs.
+y (n, K, h', w', 16) with h' = h + 2 padding - taps + 1. A group has `tall`
+rows and WIDE columns of outputs.
 """
 
 from __future__ import annotations
