@@ -2,14 +2,15 @@
 
     python benchmarks/bench_tuner.py [--only choice slowed sync assignment] [--models resnet32] [--output FOLDER]
 
-choice      images/s with 1 to 4 learners, and where `--starts` runs of the tuner end, how soon, and how fast
+choice      where `--starts` runs of the tuner end and how soon; images/s with that and with 1 to 4 learners, in turns
 slowed      two ranks with a core each, a busy loop on one of the cores: tuned beside fixed learners
 sync        images/s with averaging in every iteration beside the same learners that are never averaged
 assignment  fixed against first_come, with all cores to itself and with a busy loop on one of two
 
 Models train on made-up data, batch 4, every run a fresh process (tuner_side.py); what is compared is measured in turn,
-`--rounds` times. Figures are medians, ratios medians of the paired ratios. Parts that are not run keep their results in
-FOLDER/tuner.json. Let nothing else run meanwhile. All of it takes about an hour and a half on two cores.
+`--rounds` times, numbers of learners by `--turns` short turns within one run. Figures are medians, ratios medians of
+the paired ratios. Parts that are not run keep their results in FOLDER/tuner.json. Let nothing else run meanwhile. All
+of it takes about an hour and a quarter on two cores.
 """
 
 from __future__ import annotations
@@ -47,64 +48,64 @@ MODELS = ("lenet", "resnet20", "resnet32", "vgg16_cifar")
 NARROW = (Place("one rank bound to one core", "resnet20", bind="0"), Place("four ranks", "resnet20", ranks=4, most=2))
 
 
-def side(options: argparse.Namespace, place: Place, *arguments: str, learners: object = "auto") -> Any:
-    """The JSON of one fresh run."""
+def side(
+    options: argparse.Namespace, place: Place, *arguments: str, learners: object = "auto", seconds: float | None = None
+) -> Any:
+    """The JSON of one fresh run, measured for `seconds`, else for those of the options."""
     bind = ["--bind", place.bind] if place.bind else []
-    seconds = ["--seconds", str(options.seconds), "--wait", str(options.wait)]
-    command = ["benchmarks/tuner_side.py", place.model, *bind, *seconds, *arguments, f"learners={learners}"]
+    measured = options.seconds if seconds is None else seconds
+    command = ["benchmarks/tuner_side.py", place.model, *bind, "--seconds", str(measured), "--wait", str(options.wait)]
+    command += [*arguments, f"learners={learners}"]
     return json.loads(launched(place.ranks, *command, *options.set).splitlines()[-1])
 
 
 # What is made of the measurements
 
 
+Counts = tuple[int, ...]  # learners by rank
+
+
 @dataclass(frozen=True)
 class Start:
-    """A run of the tuner: where it ended, images/s from then on, seconds until then."""
+    """A run of the tuner: where it ended, and the seconds until then."""
 
-    learners: tuple[int, ...]
-    rate: float
+    learners: Counts
     waited: float
     settled: bool
 
 
 @dataclass(frozen=True)
 class Choice:
-    """Of one place. `close`: starts that ended at two learners or within THRESHOLD of their images/s, in time."""
+    """Of one place. `close`: starts that ended as fast as two learners a rank, to THRESHOLD, and in time."""
 
-    best: int
-    best_rate: float
+    best: Counts
     rate: float
     ratio: float
     close: int
     slowest: float
 
 
-def choice(fixed: Mapping[int, Sequence[float]], starts: Sequence[Start]) -> Choice:
-    """`fixed`: images/s by learners of each rank; a choice's are those of the same fixed learners where there are."""
-    rates = {k: median(found) for k, found in fixed.items()}
-    best = max(rates, key=lambda k: rates[k])
-
-    def rate(start: Start) -> float:
-        alike = len(set(start.learners)) == 1 and start.learners[0] in rates
-        return rates[start.learners[0]] if alike else start.rate
-
-    ended = median(rate(start) for start in starts)
-    two = rates.get(2, 0.0)
+def choice(rates: Mapping[Counts, Sequence[float]], starts: Sequence[Start]) -> Choice:
+    """`rates`: images/s by learners, by round. The best are those of the fixed numbers, alike on all ranks."""
+    alike = {counts: found for counts, found in rates.items() if len(set(counts)) == 1}
+    best = max(alike, key=lambda counts: median(alike[counts]))
+    two = (2,) * len(best)
     close = sum(
-        start.settled and start.waited <= SOON and (set(start.learners) == {2} or rate(start) >= (1 - THRESHOLD) * two)
+        start.settled and start.waited <= SOON and paired(rates[start.learners], rates[two]) >= 1 - THRESHOLD
         for start in starts
     )
-    return Choice(best, rates[best], ended, ended / rates[best], close, max(start.waited for start in starts))
+    rate = median(median(rates[start.learners]) for start in starts)
+    ratio = median(paired(rates[start.learners], rates[best]) for start in starts)
+    return Choice(best, rate, ratio, close, max(start.waited for start in starts))
 
 
 def paired(mine: Sequence[float], other: Sequence[float]) -> float:
     return median(a / b for a, b in zip(mine, other, strict=True))
 
 
-def counted(starts: Sequence[Start]) -> str:
+def counted(found: Sequence[Sequence[int]]) -> str:
     """Where runs ended: '2 (9), 3'."""
-    ends = [as_sum(start.learners) for start in starts]
+    ends = [as_sum(learners) for learners in found]
     texts = sorted(set(ends), key=lambda end: (-ends.count(end), end))
     return ", ".join(f"{end} ({ends.count(end)})" if ends.count(end) > 1 else end for end in texts)
 
@@ -116,39 +117,39 @@ def measure_choice(options: argparse.Namespace) -> list[dict[str, Any]]:
     found = []
     narrow = NARROW if options.models == list(MODELS) else [place for place in NARROW if place.model in options.models]
     for place in [*(Place("one rank", model) for model in options.models), *narrow]:
-        ks = range(1, place.most + 1)
-        fixed: dict[int, list[float]] = {k: [] for k in ks}
-        for _ in range(options.rounds):
-            for k in ks:
-                rate = side(options, place, learners=k)["phases"][0]["images_per_second"]
-                fixed[k].append(rate)
-                note(f"  {place.about}, {place.model}, learners {k}: {rate:,.0f} images/s")
         starts = []
         for _ in range(options.starts):
-            phase = side(options, place)["phases"][0]
-            starts.append([phase[key] for key in ("learners", "images_per_second", "waited", "settled")])
+            phase = side(options, place, seconds=0.0)["phases"][0]
+            starts.append([phase[key] for key in ("learners", "waited", "settled")])
             note(f"  {place.about}, {place.model}, auto: {starts[-1]}")
-        found.append({"about": place.about, "model": place.model, "fixed": fixed, "starts": starts})
+        each = [[k] * place.ranks for k in range(1, place.most + 1)]
+        each += [list(end) for end in sorted({tuple(learners) for learners, *_ in starts}) if list(end) not in each]
+        turns = ("--turns", json.dumps(each), "--rounds", str(options.turns))
+        rates = side(options, place, *turns, learners=1, seconds=options.turn)["turns"]
+        for counts, rate in zip(each, rates, strict=True):
+            note(f"  {place.about}, {place.model}, learners {as_sum(counts)}: {median(rate):,.0f} images/s")
+        found.append({"about": place.about, "model": place.model, "each": each, "rates": rates, "starts": starts})
     return found
 
 
 def tell_choice(found: Sequence[Mapping[str, Any]]) -> str:
     heads = ["", "model", "1", "2", "3", "4 learners a rank, images/s", "the tuner ends at", "its images/s"]
-    heads += ["of the best", f"target {NEAR}", f"at two, or as fast, in {SOON:g} s", "9 of 10", "slowest, s"]
+    heads += ["of the best", f"target {NEAR}", f"as fast as two, in {SOON:g} s", "9 of 10", "slowest, s"]
     rows = []
     for place in found:
-        fixed = {int(k): rates for k, rates in place["fixed"].items()}
+        rates = {tuple(counts): rate for counts, rate in zip(place["each"], place["rates"], strict=True)}
         starts = [Start(tuple(learners), *rest) for learners, *rest in place["starts"]]
-        made = choice(fixed, starts)
+        made = choice(rates, starts)
         enough = made.close / len(starts) if place["model"] in TWO and place["about"] == "one rank" else None
+        fixed = [rates.get((k,) * len(made.best)) for k in range(1, 5)]
         rows.append([
-            place["about"], place["model"], *(f"{median(fixed[k]):,.0f}" if k in fixed else "" for k in range(1, 5)),
-            counted(starts), f"{made.rate:,.0f}", f"{made.ratio:.2f}", verdict(made.ratio, NEAR),
-            f"{made.close} of {len(starts)}", verdict(enough, 0.9), f"{made.slowest:.0f}",
+            place["about"], place["model"], *(f"{median(rate):,.0f}" if rate else "" for rate in fixed),
+            counted([start.learners for start in starts]), f"{made.rate:,.0f}", f"{made.ratio:.2f}",
+            verdict(made.ratio, NEAR), f"{made.close} of {len(starts)}", verdict(enough, 0.9), f"{made.slowest:.0f}",
         ])  # fmt: skip
     return (
-        "The tuner's images/s are those of the same number fixed, where that was measured: the runs then differ in "
-        f"nothing else.\n\n{table(heads, rows)}"
+        "Every start is a fresh run; then all numbers of learners, those where the tuner ended among them, take turns "
+        f"in one run.\n\n{table(heads, rows)}"
     )
 
 
@@ -177,7 +178,7 @@ def tell_slowed(found: Sequence[Mapping[str, Any]]) -> str:
 
     rows = []
     for i, name in enumerate(("before", "slowed", "after")):
-        ends = [Start(tuple(entry["arms"]["auto"][i]["learners"]), 0.0, 0.0, True) for entry in found]
+        ends = [entry["arms"]["auto"][i]["learners"] for entry in found]
         auto, given = rates(i, lambda _: "auto"), rates(i, lambda entry: str(entry["before"]))
         two = rates(i, lambda _: "[2, 2]")
         ratio = paired(auto, given)
@@ -275,6 +276,8 @@ def main() -> None:
     parser.add_argument("--sync-model", default="resnet32", help="of sync and assignment")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--starts", type=int, default=10, help="of the tuner (10)")
+    parser.add_argument("--turns", type=int, default=10, help="of each number of learners in the choice (10)")
+    parser.add_argument("--turn", type=float, default=2.0, help="seconds of such a turn (2)")
     parser.add_argument("--seconds", type=float, default=8.0, help="of a measurement (8)")
     parser.add_argument("--wait", type=float, default=90.0, help="for the tuner to settle, at most (90)")
     parser.add_argument("--adapt", type=float, default=45.0, help="for it to see that a core is slowed, at least (45)")
@@ -285,7 +288,8 @@ def main() -> None:
     parts = json.loads(kept.read_text()) if kept and kept.exists() else {}
     for name in options.only:
         note(PARTS[name][0])
-        about = {**machine(), "rounds": options.rounds, "seconds": options.seconds}
+        rounds, seconds = (options.turns, options.turn) if name == "choice" else (options.rounds, options.seconds)
+        about = {**machine(), "rounds": rounds, "seconds": seconds}
         parts[name] = {"about": about, "found": json.loads(json.dumps(PARTS[name][1](options)))}
         if options.output:
             write(options.output, "tuner", page(parts), parts)

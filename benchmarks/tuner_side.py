@@ -3,7 +3,8 @@
     python benchmarks/tuner_side.py resnet32 --seconds 8 learners=auto     # also under mpirun; one line of JSON
 
 Every phase waits until the tuner has settled, `--wait` seconds at most, and is then measured for `--seconds`. With
---slowed there are three: as it is, with a busy loop on the core `--load`, and after that has ended.
+--slowed there are three: as it is, with a busy loop on the core `--load`, and after that has ended. With --turns the
+numbers of learners that it names take turns within this run, each measured for `--seconds`, `--rounds` times.
 `seconds_of_changes` is what each change of learners took.
 """
 
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,6 +32,7 @@ from mpibow.run.signals import Signals
 from mpibow.session import Session
 from mpibow.summary import versions
 from mpibow.train import iterate
+from mpibow.tune import Counts
 
 ASK_EVERY = 5  # iterations after which rank 0 says whether to go on
 LOOP = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile os.getppid() == int(sys.argv[2]): pass"
@@ -72,6 +74,26 @@ class Loop:
             "learners": counts, "later": self.session.counts, "execution": getattr(self.session, "execution", None),
         }  # fmt: skip
 
+    def turns(self, each: Sequence[Counts], rounds: int, seconds: float) -> list[list[float]]:
+        """images/s with each of these learners by rank, by round: the same process, arrays and minutes for all."""
+        rates: list[list[float]] = [[] for _ in each]
+        for i in range(rounds):
+            turns = list(zip(each, rates, strict=True))
+            for counts, found in turns if i % 2 == 0 else reversed(turns):
+                self._change(counts)
+                end = time.perf_counter() + seconds
+                samples, took = self.until(lambda end=end: time.perf_counter() > end)  # type: ignore[misc]
+                found.append(samples / took)
+        return rates
+
+    def _change(self, counts: Counts) -> None:
+        if counts != self.session.counts:
+            self.session.coordinator.announce(self.session.iteration, counts)
+        while counts != self.session.counts:
+            iterate(self.session, self._signals)
+        for _ in range(WARM_UP):
+            iterate(self.session, self._signals)
+
 
 @contextmanager
 def busy(core: int | None) -> Iterator[None]:
@@ -94,11 +116,13 @@ def measure(arguments: argparse.Namespace, comm: Communicator, note: str) -> int
     with tempfile.TemporaryDirectory() as folder:
         job = made_up_job(arguments, comm.share(folder)[0])
         with Signals() as signals, Session(job, comm) as session:
-            loop, phases = Loop(session, signals), []
+            loop, phases, turns = Loop(session, signals), [], []
             for _ in range(WARM_UP):
                 iterate(session, signals)
             wait, seconds, least = arguments.wait, arguments.seconds, arguments.least
-            if arguments.slowed:
+            if arguments.turns:
+                turns = loop.turns([tuple(each) for each in arguments.turns], arguments.rounds, seconds)
+            elif arguments.slowed:
                 phases.append(loop.phase("before", wait, seconds))
                 with busy(core):
                     phases.append(loop.phase("slowed", wait, seconds, least))
@@ -113,7 +137,7 @@ def measure(arguments: argparse.Namespace, comm: Communicator, note: str) -> int
         comm.barrier()  # rank 0's folder is every rank's
     if comm.rank == 0:
         about = {"changes": changes, "seconds_of_changes": took, "versions": {**versions(), "kernels": kernels}}
-        print(json.dumps({"phases": phases, **about}))
+        print(json.dumps({"phases": phases, "turns": turns, **about}))
     return 0
 
 
@@ -134,6 +158,8 @@ def main() -> None:
     parser.add_argument("--bind", help="cores of the ranks, by number, as 0,1: a core each")
     parser.add_argument("--load", type=int, metavar="CORE", help="a busy loop on this core")
     parser.add_argument("--slowed", action="store_true", help="the busy loop comes and goes")
+    parser.add_argument("--turns", type=json.loads, metavar="JSON", help="learners by rank: [[1, 1], [2, 1]]")
+    parser.add_argument("--rounds", type=int, default=5, help="of turns (5)")
     parser.add_argument("overrides", nargs="*", metavar="key.path=value")
     arguments = parser.parse_intermixed_args()
     arguments.shape = arguments.classes = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
-FIXED = {1: [100.0, 110.0, 90.0], 2: [200.0, 190.0, 210.0], 3: [194.0], 4: [150.0]}
+RATES = {(1,): [100.0, 110.0, 90.0], (2,): [200.0, 190.0, 210.0], (3,): [194.0, 194.0, 199.5], (4,): [150.0] * 3}
 
 
 @pytest.fixture
@@ -23,29 +24,30 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return bench_tuner
 
 
-def start(bench: ModuleType, *learners: int, rate: float = 0.0, waited: float = 10.0, settled: bool = True) -> Any:
-    return bench.Start(learners, rate, waited, settled)
+def start(bench: ModuleType, *learners: int, waited: float = 10.0, settled: bool = True) -> Any:
+    return bench.Start(learners, waited, settled)
 
 
-def test_a_choice_counts_as_its_fixed_number(bench: ModuleType) -> None:
-    starts = [start(bench, 2, rate=999.0)] * 2 + [start(bench, 3, rate=1.0, waited=12.0)]
-    found = bench.choice(FIXED, starts)
-    assert (found.best, found.best_rate, found.rate, found.ratio) == (2, 200.0, 200.0, 1.0)
-    assert found.close == 3  # 194 is within 3 % of 200
+def test_a_choice_counts_as_its_learners_beside_the_best(bench: ModuleType) -> None:
+    starts = [start(bench, 2)] * 2 + [start(bench, 3, waited=12.0)]
+    found = bench.choice(RATES, starts)
+    assert (found.best, found.rate, found.ratio) == ((2,), 200.0, 1.0)
+    assert found.close == 3  # by round 3 learners have 0.97, 1.02 and 0.95 of the images/s of two
     assert found.slowest == 12.0
 
 
 def test_what_is_not_close(bench: ModuleType) -> None:
     starts = [start(bench, 2, waited=31.0), start(bench, 2, settled=False), start(bench, 4), start(bench, 1)]
-    found = bench.choice(FIXED, starts)
+    found = bench.choice(RATES, starts)
     assert found.close == 0
     assert found.rate == (150.0 + 200.0) / 2
     assert found.ratio == 0.875
 
 
-def test_unequal_ranks_count_with_what_they_reached(bench: ModuleType) -> None:
-    found = bench.choice(FIXED, [start(bench, 2, 3, rate=196.0)])
-    assert (found.rate, found.close) == (196.0, 1)
+def test_unequal_ranks_count_with_what_they_reach(bench: ModuleType) -> None:
+    rates = {(1, 1): [100.0], (2, 2): [200.0], (2, 3): [210.0]}
+    found = bench.choice(rates, [start(bench, 2, 3)])
+    assert (found.best, found.rate, found.ratio, found.close) == ((2, 2), 210.0, 1.05, 1)
 
 
 def test_ratios_are_of_pairs(bench: ModuleType) -> None:
@@ -53,8 +55,7 @@ def test_ratios_are_of_pairs(bench: ModuleType) -> None:
 
 
 def test_ends_in_words(bench: ModuleType) -> None:
-    starts = [start(bench, 2), start(bench, 3), start(bench, 2), start(bench, 2, 1)]
-    assert bench.counted(starts) == "2 (2), 2 + 1, 3"
+    assert bench.counted([[2], [3], [2], [2, 1]]) == "2 (2), 2 + 1, 3"
 
 
 def phases(rates: tuple[float, float, float], *learners: list[int]) -> list[dict[str, Any]]:
@@ -72,8 +73,8 @@ def test_the_page(bench: ModuleType) -> None:
     }  # fmt: skip
     one, two = [1, 1], [2, 2]
     parts = {
-        "choice": [{"about": "one rank", "model": "resnet32", "fixed": {str(k): v for k, v in FIXED.items()},
-                    "starts": [[[2], 1.0, 9.0, True]] * 9 + [[[1], 1.0, 5.0, True]]}],
+        "choice": [{"about": "one rank", "model": "resnet32", "each": [list(each) for each in RATES],
+                    "rates": list(RATES.values()), "starts": [[[2], 9.0, True]] * 9 + [[[1], 5.0, True]]}],
         "slowed": [{"model": "resnet32", "before": "[1, 1]", "arms": {
             "auto": phases((100.0, 80.0, 101.0), one, [2, 1], one),
             "[1, 1]": phases((100.0, 50.0, 100.0), one, one, one),
@@ -109,6 +110,17 @@ def test_a_side_tells_what_its_learners_did() -> None:
     assert (phase["name"], phase["learners"], phase["later"], found["changes"]) == ("all", [2], [2], 0)
     assert found["seconds_of_changes"] == []
     assert phase["images_per_second"] > 0
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_numbers_of_learners_take_turns_within_a_run(bench: ModuleType, ranks: int) -> None:
+    each = [[1] * ranks, [2] * ranks, [3, 1][:ranks]]
+    options = argparse.Namespace(seconds=9.0, wait=0.1, set=["device=numpy"])
+    place = bench.Place("", "logistic", ranks=ranks)
+    found = bench.side(options, place, "--turns", json.dumps(each), "--rounds", "2", learners=1, seconds=0.1)
+    assert [len(rates) for rates in found["turns"]] == [2, 2, 2]
+    assert min(rate for rates in found["turns"] for rate in rates) > 0
+    assert found["changes"] == 4  # there and back
 
 
 def test_what_changes_took(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
