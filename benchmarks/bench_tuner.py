@@ -1,6 +1,6 @@
 """What the auto-tuner is worth: its choice, rebalancing, the cost of averaging, and who takes which batch.
 
-    python benchmarks/bench_tuner.py [--only choice slowed sync assignment] [--models resnet32] [--output FOLDER]
+    python benchmarks/bench_tuner.py [--only choice slowed sync assignment] [--places resnet32] [--output FOLDER]
 
 choice      where `--starts` runs of the tuner end and how soon; images/s with that and with 1 to 4 learners, in turns
 slowed      two ranks with a core each, a busy loop on one of the cores: tuned beside fixed learners
@@ -9,8 +9,8 @@ assignment  fixed against first_come, with all cores to itself and with a busy l
 
 Models train on made-up data, batch 4, every run a fresh process (tuner_side.py); what is compared is measured in turn,
 `--rounds` times, numbers of learners by `--turns` short turns within one run. Figures are medians, ratios medians of
-the paired ratios. Parts that are not run keep their results in FOLDER/tuner.json. Let nothing else run meanwhile. All
-of it takes about an hour and a quarter on two cores.
+the paired ratios. Parts and places that are not run keep their results in FOLDER/tuner.json. Let nothing else run
+meanwhile. All of it takes about an hour and a half on two cores.
 """
 
 from __future__ import annotations
@@ -44,8 +44,10 @@ class Place:
     most: int = 4  # learners of a rank that are tried fixed
 
 
-MODELS = ("lenet", "resnet20", "resnet32", "vgg16_cifar")
-NARROW = (Place("one rank bound to one core", "resnet20", bind="0"), Place("four ranks", "resnet20", ranks=4, most=2))
+PLACES = {model: Place("one rank", model) for model in ("lenet", "resnet20", "resnet32", "vgg16_cifar")} | {
+    "one-core": Place("one rank bound to one core", "resnet20", bind="0"),
+    "four-ranks": Place("four ranks", "resnet20", ranks=4),
+}
 
 
 def side(
@@ -113,10 +115,10 @@ def counted(found: Sequence[Sequence[int]]) -> str:
 # The parts: each measures, and then says what it found
 
 
-def measure_choice(options: argparse.Namespace) -> list[dict[str, Any]]:
-    found = []
-    narrow = NARROW if options.models == list(MODELS) else [place for place in NARROW if place.model in options.models]
-    for place in [*(Place("one rank", model) for model in options.models), *narrow]:
+def measure_choice(options: argparse.Namespace, kept: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    found = {entry["place"]: entry for entry in kept}
+    for name in options.places:
+        place = PLACES[name]
         starts = []
         for _ in range(options.starts):
             phase = side(options, place, seconds=0.0)["phases"][0]
@@ -128,32 +130,35 @@ def measure_choice(options: argparse.Namespace) -> list[dict[str, Any]]:
         rates = side(options, place, *turns, learners=1, seconds=options.turn)["turns"]
         for counts, rate in zip(each, rates, strict=True):
             note(f"  {place.about}, {place.model}, learners {as_sum(counts)}: {median(rate):,.0f} images/s")
-        found.append({"about": place.about, "model": place.model, "each": each, "rates": rates, "starts": starts})
-    return found
+        about = {**machine(), "turns": f"{options.turns} x {options.turn:g} s"}
+        found[name] = {"place": name, "about": about, "each": each, "rates": rates, "starts": starts}
+    return [found[name] for name in PLACES if name in found]
 
 
 def tell_choice(found: Sequence[Mapping[str, Any]]) -> str:
     heads = ["", "model", "1", "2", "3", "4 learners a rank, images/s", "the tuner ends at", "its images/s"]
-    heads += ["of the best", f"target {NEAR}", f"as fast as two, in {SOON:g} s", "9 of 10", "slowest, s"]
+    heads += ["of the best", f"target {NEAR}", f"as fast as two, in {SOON:g} s", "9 of 10", "slowest, s", "measured"]
     rows = []
-    for place in found:
-        rates = {tuple(counts): rate for counts, rate in zip(place["each"], place["rates"], strict=True)}
-        starts = [Start(tuple(learners), *rest) for learners, *rest in place["starts"]]
+    for entry in found:
+        place, about = PLACES[entry["place"]], entry["about"]
+        rates = {tuple(counts): rate for counts, rate in zip(entry["each"], entry["rates"], strict=True)}
+        starts = [Start(tuple(learners), *rest) for learners, *rest in entry["starts"]]
         made = choice(rates, starts)
-        enough = made.close / len(starts) if place["model"] in TWO and place["about"] == "one rank" else None
+        enough = made.close / len(starts) if entry["place"] in TWO else None
         fixed = [rates.get((k,) * len(made.best)) for k in range(1, 5)]
         rows.append([
-            place["about"], place["model"], *(f"{median(rate):,.0f}" if rate else "" for rate in fixed),
+            place.about, place.model, *(f"{median(rate):,.0f}" if rate else "" for rate in fixed),
             counted([start.learners for start in starts]), f"{made.rate:,.0f}", f"{made.ratio:.2f}",
             verdict(made.ratio, NEAR), f"{made.close} of {len(starts)}", verdict(enough, 0.9), f"{made.slowest:.0f}",
+            f"{about['date']}, {about['commit']}, turns {about['turns']}",
         ])  # fmt: skip
     return (
         "Every start is a fresh run; then all numbers of learners, those where the tuner ended among them, take turns "
-        f"in one run.\n\n{table(heads, rows)}"
+        f"in one run. The ratio is the median of those of neighbouring turns.\n\n{table(heads, rows)}"
     )
 
 
-def measure_slowed(options: argparse.Namespace) -> list[dict[str, Any]]:
+def measure_slowed(options: argparse.Namespace, _: object) -> list[dict[str, Any]]:
     """Tuned, then with the learners that it had before the loop, then with two each."""
     place = Place("two ranks, a core each", options.slowed_model, ranks=2, bind="0,1")
     fit = ("--slowed", "--load", "1", "--least", str(options.adapt))
@@ -195,7 +200,7 @@ def tell_slowed(found: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def measure_sync(options: argparse.Namespace) -> list[dict[str, Any]]:
+def measure_sync(options: argparse.Namespace, _: object) -> list[dict[str, Any]]:
     found = []
     for about, ranks, k, bind in (("one rank, two learners", 1, 2, ""), ("two ranks, one learner each", 2, 1, "")):
         place = Place(about, options.sync_model, ranks=ranks, bind=bind)
@@ -220,7 +225,7 @@ def tell_sync(found: Sequence[Mapping[str, Any]]) -> str:
     return table(heads, rows)
 
 
-def measure_assignment(options: argparse.Namespace) -> list[dict[str, Any]]:
+def measure_assignment(options: argparse.Namespace, _: object) -> list[dict[str, Any]]:
     found = []
     for about, load in (("all cores its own", ()), ("a busy loop on one core", ("--load", "1"))):
         for k in (2, 3):
@@ -245,7 +250,7 @@ def tell_assignment(found: Sequence[Mapping[str, Any]]) -> str:
     return table(heads, rows)
 
 
-PARTS: Mapping[str, tuple[str, Callable[[argparse.Namespace], Any], Callable[[Any], str]]] = {
+PARTS: Mapping[str, tuple[str, Callable[[argparse.Namespace, Any], Any], Callable[[Any], str]]] = {
     "choice": ("Where the tuner ends", measure_choice, tell_choice),
     "slowed": ("A rank that is slowed by half", measure_slowed, tell_slowed),
     "sync": ("What averaging costs", measure_sync, tell_sync),
@@ -259,11 +264,11 @@ def page(parts: Mapping[str, Mapping[str, Any]]) -> str:
     for name, (title, _, tell) in PARTS.items():
         if name in parts:
             about = parts[name]["about"]
+            length = "" if name == "choice" else f", medians of {about['rounds']} round(s) of {about['seconds']:g} s"
             texts.append(
                 f"## {title}\n\n    {about['command']}\n\n"
                 f"{about['date']}, {about['processor']}, {about['cores']} cores, load average {about['load'][0]:.2f} "
-                f"before; commit {about['commit'] or 'unknown'}; batch 4, medians of {about['rounds']} round(s) of "
-                f"{about['seconds']:g} s.\n\n{tell(parts[name]['found'])}"
+                f"before; commit {about['commit'] or 'unknown'}; batch 4{length}.\n\n{tell(parts[name]['found'])}"
             )
     return "\n".join(texts)
 
@@ -271,13 +276,13 @@ def page(parts: Mapping[str, Mapping[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=list(PARTS), help="some of the parts")
-    parser.add_argument("--models", nargs="+", default=list(MODELS), help="of the choice (%(default)s)")
+    parser.add_argument("--places", nargs="+", choices=PLACES, default=list(PLACES), help="of the choice (all)")
     parser.add_argument("--slowed-model", default="resnet32")
     parser.add_argument("--sync-model", default="resnet32", help="of sync and assignment")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--starts", type=int, default=10, help="of the tuner (10)")
-    parser.add_argument("--turns", type=int, default=10, help="of each number of learners in the choice (10)")
-    parser.add_argument("--turn", type=float, default=2.0, help="seconds of such a turn (2)")
+    parser.add_argument("--turns", type=int, default=30, help="of each number of learners in the choice (30)")
+    parser.add_argument("--turn", type=float, default=1.0, help="seconds of such a turn (1)")
     parser.add_argument("--seconds", type=float, default=8.0, help="of a measurement (8)")
     parser.add_argument("--wait", type=float, default=90.0, help="for the tuner to settle, at most (90)")
     parser.add_argument("--adapt", type=float, default=45.0, help="for it to see that a core is slowed, at least (45)")
@@ -288,9 +293,9 @@ def main() -> None:
     parts = json.loads(kept.read_text()) if kept and kept.exists() else {}
     for name in options.only:
         note(PARTS[name][0])
-        rounds, seconds = (options.turns, options.turn) if name == "choice" else (options.rounds, options.seconds)
-        about = {**machine(), "rounds": rounds, "seconds": seconds}
-        parts[name] = {"about": about, "found": json.loads(json.dumps(PARTS[name][1](options)))}
+        about = {**machine(), "rounds": options.rounds, "seconds": options.seconds}
+        found = PARTS[name][1](options, parts.get(name, {}).get("found", []))
+        parts[name] = {"about": about, "found": json.loads(json.dumps(found))}
         if options.output:
             write(options.output, "tuner", page(parts), parts)
     print(page(parts), end="")

@@ -97,11 +97,16 @@ class Loop:
 
 @contextmanager
 def busy(core: int | None) -> Iterator[None]:
-    """A loop that takes half of the core, as the system shares it; it ends with this process at the latest."""
+    """A loop that takes half of the core; it ends with this process at the latest.
+
+    In a session of its own, as another's program: Linux shares a core between sessions (autogroups), and between the
+    threads of one session. As one thread among a rank's the loop would have less, the more learners there are.
+    """
     if core is None:
         yield
         return
-    loop = subprocess.Popen([sys.executable, "-c", LOOP, str(core), str(os.getpid())])
+    line = [sys.executable, "-c", LOOP, str(core), str(os.getpid())]
+    loop = subprocess.Popen(line, start_new_session=True)
     try:
         yield
     finally:

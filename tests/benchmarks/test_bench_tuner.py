@@ -73,7 +73,7 @@ def test_the_page(bench: ModuleType) -> None:
     }  # fmt: skip
     one, two = [1, 1], [2, 2]
     parts = {
-        "choice": [{"about": "one rank", "model": "resnet32", "each": [list(each) for each in RATES],
+        "choice": [{"place": "resnet32", "about": about | {"turns": "3 x 1 s"}, "each": [list(each) for each in RATES],
                     "rates": list(RATES.values()), "starts": [[[2], 9.0, True]] * 9 + [[[1], 5.0, True]]}],
         "slowed": [{"model": "resnet32", "before": "[1, 1]", "arms": {
             "auto": phases((100.0, 80.0, 101.0), one, [2, 1], one),
@@ -89,6 +89,7 @@ def test_the_page(bench: ModuleType) -> None:
     rows = [line for line in lines if line.startswith("|") and "---" not in line]
     assert rows[1] == (
         "| one rank | resnet32 | 100 | 200 | 194 | 150 | 2 (9), 1 | 200 | 1.00 | met | 9 of 10 | met | 9 |"
+        " 2026-11-21, abc, turns 3 x 1 s |"
     )
     assert rows[3:6] == [
         "| before | 1 + 1 | 100 | 100 | 1.00 |  | 125 | 0.80 |",
@@ -110,6 +111,24 @@ def test_a_side_tells_what_its_learners_did() -> None:
     assert (phase["name"], phase["learners"], phase["later"], found["changes"]) == ("all", [2], [2], 0)
     assert found["seconds_of_changes"] == []
     assert phase["images_per_second"] > 0
+
+
+def test_places_that_are_not_measured_keep_what_was_found(bench: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    def side(options: Any, place: Any, *arguments: str, learners: object = "auto", **more: Any) -> Any:
+        assert (place, more) == (bench.PLACES["resnet20"], {"seconds": 0.0 if learners == "auto" else 1.0})
+        if learners == "auto":
+            return {"phases": [{"learners": [5], "waited": 3.0, "settled": True}]}
+        assert arguments == ("--turns", "[[1], [2], [3], [4], [5]]", "--rounds", "2")
+        return {"turns": [[1.0, 1.0]] * 5}
+
+    monkeypatch.setattr(bench, "side", side)
+    options = argparse.Namespace(places=["resnet20"], starts=2, turns=2, turn=1.0)
+    kept = [{"place": name} for name in ("four-ranks", "resnet20", "lenet")]
+    found = bench.measure_choice(options, kept)
+    assert [entry["place"] for entry in found] == ["lenet", "resnet20", "four-ranks"]
+    assert (found[0], found[2]) == ({"place": "lenet"}, {"place": "four-ranks"})
+    assert found[1]["starts"] == [[[5], 3.0, True]] * 2
+    assert found[1]["about"]["turns"] == "2 x 1 s"
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
