@@ -195,7 +195,7 @@ def tell_slowed(found: Sequence[Mapping[str, Any]]) -> str:
     heads += [f"target {REBALANCED}", "fixed 2 + 2", "ratio"]
     back = sum(entry["arms"]["auto"][0]["learners"] == entry["arms"]["auto"][2]["learners"] for entry in found)
     return (
-        f"{found[0]['model']}, two ranks bound to a core each, a busy loop on the second one's. "
+        f"{found[0]['model']}, two ranks bound to a core each, a busy loop on the second one's for every other millisecond. "
         f"After the loop the learners were those of before in {back} of {len(found)} runs.\n\n{table(heads, rows)}"
     )
 

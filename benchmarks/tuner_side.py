@@ -35,7 +35,23 @@ from mpibow.train import iterate
 from mpibow.tune import Counts
 
 ASK_EVERY = 5  # iterations after which rank 0 says whether to go on
-LOOP = "import os, sys\nos.sched_setaffinity(0, {int(sys.argv[1])})\nwhile os.getppid() == int(sys.argv[2]): pass"
+# Every other millisecond is its own, as on a throttled core, where it may have a real-time priority. Else it never
+# sleeps, in a session of its own, as another's program: Linux shares a core between sessions, threads within them.
+LOOP = """
+import os, sys, time
+os.sched_setaffinity(0, {int(sys.argv[1])})
+try:
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
+    pause = 0.001
+except OSError:
+    pause = 0.0
+while os.getppid() == int(sys.argv[2]):
+    end = time.perf_counter() + 0.001
+    while time.perf_counter() < end:
+        pass
+    if pause:
+        time.sleep(pause)
+"""
 
 
 class Loop:
@@ -97,11 +113,7 @@ class Loop:
 
 @contextmanager
 def busy(core: int | None) -> Iterator[None]:
-    """A loop that takes half of the core; it ends with this process at the latest.
-
-    In a session of its own, as another's program: Linux shares a core between sessions (autogroups), and between the
-    threads of one session. As one thread among a rank's the loop would have less, the more learners there are.
-    """
+    """A loop that takes half of the core; it ends with this process at the latest."""
     if core is None:
         yield
         return
@@ -126,7 +138,8 @@ def measure(arguments: argparse.Namespace, comm: Communicator, note: str) -> int
                 iterate(session, signals)
             wait, seconds, least = arguments.wait, arguments.seconds, arguments.least
             if arguments.turns:
-                turns = loop.turns([tuple(each) for each in arguments.turns], arguments.rounds, seconds)
+                with busy(core):
+                    turns = loop.turns([tuple(each) for each in arguments.turns], arguments.rounds, seconds)
             elif arguments.slowed:
                 phases.append(loop.phase("before", wait, seconds))
                 with busy(core):
