@@ -433,7 +433,7 @@ def test_restart_is_the_pure_one(settings: Sma) -> None:
                 one.restart(rows)
         sends = rule.sends(state.turn)
         state, total, squares = sma.send(rule, state, -0.1 * gradients_of(state.w, t))
-        state = sma.apply(rule, state, total if sends else None, squares, 0.1, spreading(settings))
+        state = sma.apply(rule, state, total if sends else None, squares, 0.1, spreading)
         cluster.step(gradients_of(cluster.weights, t), local)
         close(cluster.weights, state.w)
         close(cluster.rules[0].centre, state.centre)
