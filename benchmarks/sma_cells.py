@@ -13,17 +13,17 @@ Found = Mapping[str, Any]  # what came of the cells that have run, by their keys
 SEEDS = (1, 2, 3)
 TARGET = 0.99  # of MNIST; CIFAR-10's is what one learner knows after so many epochs:
 CIFAR_EPOCH = 8
-RULES = {  # none of them changes with the number of learners, but for the last
-    "SMA, gain auto": ["rule={name: sma, gain: auto}"],
-    "SMA, orthogonal": ["rule={name: sma, gain: auto, common: orthogonal}"],
+RULES = {  # with gain auto where none is named; nothing but a `rate x learners` changes with the number of learners
+    "SMA, mean step": ["rule={name: sma, common: mean}"],
+    "SMA, orthogonal step": ["rule={name: sma, common: orthogonal}"],
     "SMA as published": ["rule={name: sma, gain: none, momentum: 0.9}"],
     "S-SGD": ["rule={name: ssgd}"],
     "S-SGD, rate x learners": ["rule={name: ssgd, scale_lr: true}"],
-    "SMA, gain auto, delay 1": ["rule={name: sma, gain: auto, delay: 1}"],
+    "SMA, mean step, delay 1": ["rule={name: sma, delay: 1}"],
     "EA-SGD": ["rule={name: sma, gain: none, momentum: 0.0}"],
 }
-MNIST_RULES = tuple(rule for rule in RULES if rule != "SMA, gain auto, delay 1")
-CIFAR_RULES = ("SMA, orthogonal", "SMA, gain auto", "SMA, gain auto, delay 1", "SMA as published", "S-SGD")
+MNIST_RULES = tuple(rule for rule in RULES if rule != "SMA, mean step, delay 1")
+CIFAR_RULES = ("SMA, orthogonal step", "SMA, mean step", "SMA, mean step, delay 1", "SMA as published", "S-SGD")
 ONE = "SGD"  # the row of one learner, under whatever rule
 EPOCHS = 4
 LENET = "launch/lenet-mnist.yaml"

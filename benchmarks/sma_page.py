@@ -24,6 +24,9 @@ from sma_cells import (
     speed_key,
 )
 
+from mpibow.sync.settings import Sma
+
+DEFAULTS = ("SMA, mean step", "SMA, orthogonal step")  # one of them, for every number of learners
 IMAGES = 60_000  # of an epoch of MNIST
 SIDES = {"one learner": "one", "auto": "auto", "PyTorch": "torch"}  # what is said, and in a speed cell
 
@@ -137,7 +140,8 @@ def _rules(found: Found, part: str, title: str, needed: Callable[[Found | None],
         ratio = "" if one is None or mean is None else f"{mean / one:.2f}"
         gains = [cell["gains"][-1] for cell in group if cell["gains"]]
         gain = f"{statistics.mean(gains):.2f}" if gains else ""
-        rows.append([k, rule, str(len(seeds)), _each(epochs), ratio, _curve(group), gain])
+        default = Sma().orthogonal(int(k)) == ("orthogonal" in rule) and rule in DEFAULTS
+        rows.append([k, rule + ", the default" * default, str(len(seeds)), _each(epochs), ratio, _curve(group), gain])
     heads = ["learners", "rule", "seeds", "epochs to target", "ratio to one learner's"]
     yield table([*heads, "accuracy in % after each epoch, mean", "gain at the end"], rows)
 

@@ -14,7 +14,7 @@ def averaging(settings: Sma, k: int) -> Averaging:
     gain = None if settings.gain == "none" else settings.gain
     mu = 0.9 if settings.momentum == "auto" else settings.momentum
     alpha = 1.0 / k if settings.alpha == "auto" else settings.alpha
-    rule = Averaging(k, alpha, mu, settings.period, gain, settings.delay)
+    rule = Averaging(k, alpha, mu, settings.period, gain, settings.delay, settings.orthogonal(k))
     limit = alpha_limit(k, mu, rule.pulled)
     if k > 1 and alpha >= limit:
         raise ConfigError(

@@ -21,26 +21,42 @@ ITERATIONS = 5
 LARGEST = 256
 
 
-def orthogonal(matrix: Array) -> Array:
+def orthogonal(matrix: Array) -> tuple[Array, float]:
     """|V| O / |O| of V = `matrix` (a, b), Frobenius norms; O is the orthogonal matrix nearest to V, roughly. 0 stays 0.
+
+    And the reach of V, (sum s^8)^(1/8) sqrt(min(a, b)) / |V| with its singular values s: about how many times as long
+    the result may be until it goes as far in every direction as V does in its strongest; at least 1.
 
     With V = P S Q^T the nearest one is P Q^T. Five times X <- 3.4445 X - 4.7750 (X X^T) X + 2.0315 (X X^T)^2 X from
     V / |V|, which changes singular values alone: those from 0.0015 on are within [0.68, 1.21] then, smaller ones 485
     times as large at most. (Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024, for these
-    coefficients; Carlson et al., "Stochastic spectral descent", AISTATS 2015, for such steps.)
+    coefficients; Carlson et al., "Stochastic spectral descent", AISTATS 2015, for such steps.) Each of the five
+    multiplies X by a polynomial of X X^T; their product is made of the first X X^T alone, and multiplies V once.
     """
     wide = matrix.astype(np.float64)  # in which no square of a float32 overflows or is 0
     norm = np.linalg.norm(wide)
     if norm == 0.0:
-        return matrix
+        return matrix, 1.0
     tall = matrix.shape[0] > matrix.shape[1]
     x = ((wide.T if tall else wide) / norm).astype(matrix.dtype)
-    first, third, fifth = (x.dtype.type(each) for each in COEFFICIENTS)
-    for _ in range(ITERATIONS):
-        square = x @ x.T
-        x = first * x + (third * square + fifth * (square @ square)) @ x
+    square = x @ x.T
+    strongest = float(np.linalg.norm((square @ square).astype(np.float64))) ** 0.25
+    factor = whole = polynomial(square)
+    for _ in range(ITERATIONS - 1):
+        square = factor @ square @ factor
+        factor = polynomial(square)
+        whole = factor @ whole
+    x = whole @ x
     x *= x.dtype.type(norm / np.linalg.norm(x.astype(np.float64)))
     made: Array = x.T if tall else x
+    return made, strongest * len(whole) ** 0.5
+
+
+def polynomial(square: Array) -> Array:
+    """3.4445 - 4.7750 S + 2.0315 S^2 of S = `square` (a, a)."""
+    first, third, fifth = (square.dtype.type(each) for each in COEFFICIENTS)
+    made: Array = third * square + fifth * (square @ square)
+    np.fill_diagonal(made, made.diagonal() + first)
     return made
 
 
@@ -58,17 +74,21 @@ class Part:
         if self.matrix is None:
             return self.stop - self.start
         a, b = sorted(matrix_of(self.matrix.shape))
-        return ITERATIONS * (4 * a * a * b + 2 * a**3)
+        return 4 * a * a * b + 2 * a**3 * (4 * ITERATIONS - 2)
 
     def common(self, step: Array, gain: float, even: float) -> Array:
-        """`gain` times the step (stop - start,) of these elements, as they lie; of a matrix `even` times Omega."""
+        """`gain` times the step (stop - start,) of these elements, as they lie.
+
+        A matrix is orthogonal, and `even` times as long; but nowhere longer than `gain` times its strongest direction.
+        """
         number, span = step.dtype.type, self.matrix
         made: Array
         if span is None:
             made = number(gain) * step
             return made
         own = unpack(step.reshape(physical(span.format, span.shape)), span.format, span.shape)
-        made = number(even) * orthogonal(own.reshape(matrix_of(span.shape)))
+        made, reach = orthogonal(own.reshape(matrix_of(span.shape)))
+        made = number(min(even, gain * reach)) * made
         return pack(made.reshape(span.shape), span.format).reshape(-1)  # padding is 0
 
 
@@ -80,10 +100,10 @@ def matrix_of(shape: Sequence[int]) -> tuple[int, int]:
 def parts_of(layout: Layout) -> tuple[Part, ...]:
     """All elements of a replica in parts, the costliest first.
 
-    Matrices whose smaller side a is above LARGEST keep the step that they have: an element takes 20 a to 30 a
-    operations here, and in a dense layer 6 an image. LeNet's 1024 x 1024 would take 32 GFLOP, all else of an iteration
-    of 128 images 4. With the bound matrices take, beside the gradients of 256 images, in GFLOP: LeNet 0.07 and 7,
-    ResNet-20 0.32 and 62, VGG-16 of 32 x 32 images 8.8 and 480 (512 as the bound: 154), ResNet-50 41 and 6,300.
+    Matrices whose smaller side a is above LARGEST keep the step that they have: an element takes 4 a to 40 a
+    operations here, and in a dense layer 6 an image. LeNet's 1024 x 1024 would take 43 GFLOP, all else of an iteration
+    of 128 images 4. With the bound matrices take, beside the gradients of 256 images, in GFLOP: LeNet 0.02 and 7,
+    ResNet-20 0.12 and 62, VGG-16 of 32 x 32 images 3.6 and 480 (512 as the bound: 65), ResNet-50 20 and 6,300.
     """
     parts, end = list[Part](), 0
     for span in layout.spans:
@@ -95,7 +115,7 @@ def parts_of(layout: Layout) -> tuple[Part, ...]:
 
 
 def spread(step: Array, parts: Sequence[Part], gain: float = 1.0, even: float = 1.0) -> Array:
-    """The step (size,) `gain` times, its matrices orthogonal and `even` times."""
+    """The step (size,) `gain` times, its matrices orthogonal and up to `even` times (Part.common)."""
     made = np.empty_like(step)
     for part in parts:
         made[part.start : part.stop] = part.common(step[part.start : part.stop], gain, even)

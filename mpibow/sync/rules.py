@@ -12,7 +12,7 @@ import numpy as np
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of
-from mpibow.sync.averaging import averaging
+from mpibow.sync.averaging import MOST, averaging
 from mpibow.sync.gain import Averages, HostMeter, Meter
 from mpibow.sync.independent import IndependentRule
 from mpibow.sync.orthogonal import CommonStep
@@ -34,7 +34,7 @@ class SmaRule:
     flat: FlatKernels
     initial: InitVar[Array]  # W (size,)
     zeros: Zeros | None = None  # of what is sent; flat.zeros
-    orthogonal: CommonStep | None = None  # what makes the common step so, where it is to be
+    orthogonal: CommonStep | None = None  # what makes the common step so, where it may be
     uniform: bool = False
     follows: bool = True
 
@@ -78,6 +78,11 @@ class SmaRule:
         return self._here and not self._apart
 
     @property
+    def _spreads(self) -> bool:
+        """Whether the common step is orthogonal."""
+        return self.orthogonal is not None and self.rule.orthogonal
+
+    @property
     def deferred(self) -> bool:
         return self._alone or not (self.rule.gain is not None and self.rule.delay == 0)
 
@@ -98,13 +103,13 @@ class SmaRule:
     def begin(self, rows: Rows, k: int, keep: bool = False) -> None:
         """k learners over all ranks from here on; `keep` continues a loaded state instead of restarting."""
         z = self.centre
-        here = len(rows.weights) == k  # all learners are this rank's
-        at_once = self.settings.gain != "none" and self.settings.delay == 0
-        self._here = here and (k == 1 or (at_once and self.orthogonal is None))
         if k != self.rule.k:
             self.rule = averaging(self.settings, k)
             if not keep:
                 self._load_gain(1.0, Averages())  # n2 depends on k
+        here = len(rows.weights) == k  # all learners are this rank's
+        at_once = self.settings.gain != "none" and self.settings.delay == 0
+        self._here = here and (k == 1 or (at_once and not self._spreads))
         if not keep:
             self.flat.put(self.mean, z)
             self.flat.put(self._z, z)
@@ -165,7 +170,8 @@ class SmaRule:
         if self._alone:
             return ()
         rule, flat, scale = self.rule, self.flat, self._scale
-        if self.adds and self.orthogonal is not None and rule.even > 1.0:
+        if self._spreads and rule.even > 1.0:
+            assert self.orthogonal is not None
             return self.orthogonal.works(
                 rows.weights, self.mean, self._sums, self._squares,
                 gain=self._extra, even=(rule.even - 1.0) / rule.k, scale=1.0 / rule.k,
@@ -277,7 +283,6 @@ def make_rule(
         mean = flat.zeros(initial.size, initial.dtype)
         flat.put(mean, initial)
     more = {}
-    if isinstance(settings, Sma) and settings.common == "orthogonal":
-        assert layout is not None
+    if isinstance(settings, Sma) and settings.orthogonal(MOST) and layout is not None and flat.meter is None:
         more["orthogonal"] = CommonStep(layout, flat, initial.dtype)
     return RULES[type(settings)](settings, flat, mean, zeros=zeros, **more)  # type: ignore[arg-type]

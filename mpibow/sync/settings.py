@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 from mpibow.bounds import Above, AtLeast, Below, NotEmpty, Rising
 from mpibow.errors import ConfigError
 
+MANY = 8  # learners of which a common step is orthogonal, where nothing else is said
+
 Epochs = Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty(), Rising()]
 Resync = Annotated[int, AtLeast(1), "iterations between setting W to the replicas' true mean and comparing ranks"]
 
@@ -25,9 +27,10 @@ class Sma:
         Literal[0, 1], "iterations that the common step comes late; 1 hides the all-reduce and is less stable"
     ] = 0
     common: Annotated[
-        Literal["mean", "orthogonal"],
-        "the common step: along the mean step, or of its matrices equally far in every direction (CPUs only)",
-    ] = "mean"
+        Literal["auto", "mean", "orthogonal"],
+        "the common step: along the mean step, or of its matrices equally far in every direction (CPUs only); "
+        f"auto takes that with gain auto and delay 0, from {MANY} learners on",
+    ] = "auto"
     alpha: Annotated[
         Literal["auto"] | Annotated[float, Above(0)], "how much of w - z is corrected; auto is 1 / learners"
     ] = "auto"
@@ -41,6 +44,12 @@ class Sma:
     ] = "auto"
     reset_momentum: Annotated[bool, "set the learners' momenta to 0 at a restart"] = False
     resync: Resync = 1000
+
+    def orthogonal(self, k: int) -> bool:
+        """Whether the common step of k learners is."""
+        return self.common == "orthogonal" or (
+            self.common == "auto" and self.gain == "auto" and self.delay == 0 and k >= MANY
+        )
 
     def __post_init__(self) -> None:
         if self.momentum != "auto" and self.gain != "none":

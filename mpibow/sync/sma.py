@@ -9,9 +9,10 @@ k learners over all ranks, this rank's as rows. All names on a formula's right a
              W <- W + mean(u) - alpha (W - z) if on, else W + mean(u)
     pulled   (gain)       c_i = alpha (w_i - W) if on      w_i <- w_i + u_i - c_i + s      W <- W + mean(u) + s, z = W
              s = (G - 1) mean(u), G as known before, u of the iteration before (delay 1), or of this one (delay 0)
-    common orthogonal     of every matrix V of mean(u) s = (k - 1) |V| O / |O|, O the nearest orthogonal matrix
-             (mpibow.sync.orthogonal), of all else (G - 1) mean(u); delay 0. mean(u) lies mostly in the sharpest
-             directions, which bound its length; spread evenly it may be as long as k steps in a row would be, G = k.
+    common orthogonal     of every matrix V of mean(u) s = min(k - 1, (G - 1) reach) |V| O / |O|, O the orthogonal
+             matrix nearest to V, of all else (G - 1) mean(u); delay 0. V lies mostly in the sharpest directions, which
+             bound its length; spread evenly it may be as long as k steps in a row would be. `reach` (mpibow.sync.
+             orthogonal) keeps it within G - 1 times V's strongest direction, everywhere.
 
 One learner has nothing to be pulled to: it is plain SGD and z = w.
 """
@@ -29,7 +30,10 @@ from mpibow.sync.gain import Averages, follow, noise_gain
 
 @dataclass(frozen=True)
 class Averaging:
-    """How k replicas are kept together: alpha, centre momentum mu, period, gain (auto, None or a number), its delay."""
+    """How k replicas are kept together: alpha, centre momentum mu, period, gain (auto, None or a number), its delay.
+
+    `orthogonal`: whether the common step is.
+    """
 
     k: int
     alpha: float
@@ -37,6 +41,7 @@ class Averaging:
     period: int
     gain: str | float | None
     delay: int
+    orthogonal: bool = False
 
     @property
     def pulled(self) -> bool:
@@ -54,7 +59,7 @@ class Averaging:
 
     @property
     def even(self) -> float:
-        """G of the matrices of an orthogonal common step: k, where none is set."""
+        """G of the matrices of an orthogonal common step, at most: k, where none is set."""
         return float(self.k) if self.gain == "auto" else self.used(1.0)
 
     def on(self, turn: int) -> bool:
@@ -115,7 +120,8 @@ def apply(
         mean = mean + u
         if rule.gain is not None:
             extra = rule.used(gain) - 1.0
-            if spread is not None:  # an orthogonal common step
+            if rule.orthogonal:
+                assert spread is not None
                 step = spread(u, extra, rule.even - 1.0)
             else:
                 step = extra * (common if rule.delay == 1 else u)

@@ -163,16 +163,18 @@ def test_the_table_of_batches(page: ModuleType) -> None:
 
 def test_the_table_of_rules(page: ModuleType) -> None:
     text = page.tables({
-        "mnist | SMA, gain auto | 16 | seed 1": cell([0.5, 1.0, 1.5, 2.01], [0.9, 0.97, 0.98, 0.99], "the command", 15),
+        "mnist | SMA, mean step | 16 | seed 1": cell([0.5, 1.0, 1.5, 2.01], [0.9, 0.97, 0.98, 0.99], "the command", 15),
         "mnist | SGD | 1 | seed 1": cell([0.5, 1.0, 1.5, 2.0], [0.9, 0.97, 0.99, 0.985]),
         "mnist | SGD | 1 | seed 2": cell([0.5, 1.0, 1.5, 2.0], [0.9, 0.97, 0.98, 0.985]),
         "mnist | S-SGD | 16 | seed 3": cell([0.5, 1.0], [0.8, 0.9]) | {"code": 6},
+        "mnist | SMA, mean step | 4 | seed 1": cell([0.5, 1.0], [0.8, 0.9]),
     })  # fmt: skip
     assert "## LeNet on MNIST, batch 8, to 99%\n\n`the command` and the like\n" in text
     lines = text.splitlines()
     assert "| 1 | SGD | 2 | 1.50, not reached |  | 97.00 98.50 | 1.00 |" in lines
-    assert "| 16 | SMA, gain auto | 1 | 2.01 | 1.34 | 97.00 99.00 | 15.00 |" in lines
+    assert "| 16 | SMA, mean step | 1 | 2.01 | 1.34 | 97.00 99.00 | 15.00 |" in lines
     assert "| 16 | S-SGD | 1 | not reached |  | 90.00 diverged | 1.00 |" in lines
+    assert "| 4 | SMA, mean step, the default | 1 | not reached |  | 90.00 | 1.00 |" in lines
     assert "CIFAR" not in text
 
 
@@ -181,11 +183,11 @@ def test_cifars_target_is_one_learners(sma_cells: ModuleType, page: ModuleType) 
     one = [0.1 * min(epoch, 7.5) for epoch in ten]  # 0.75 after 8
     cells = {
         "cifar | SGD | 1 | seed 1": cell(ten, one),
-        "cifar | SMA, gain auto | 16 | seed 1": cell(ten, [0.08 * epoch for epoch in ten]),
+        "cifar | SMA, mean step | 16 | seed 1": cell(ten, [0.08 * epoch for epoch in ten]),
     }
     assert sma_cells.cifar_target(cells) == 0.75
     assert sma_cells.cifar_target({}) is None
-    assert "| 16 | SMA, gain auto | 1 | 9.38 | 1.17 |" in page.tables(cells)
+    assert "| 16 | SMA, mean step | 1 | 9.38 | 1.17 |" in page.tables(cells)
     assert "## ResNet-20 on CIFAR-10, batch 16, to 75.00%, which one learner knows after 8 epochs" in page.tables(cells)
 
 
@@ -195,17 +197,17 @@ def test_a_second_seed_of_what_the_first_cannot_tell_apart(sma_cells: ModuleType
 
     cells = {
         "cifar | SGD | 1 | seed 1": to(8.0),
-        "cifar | SMA, gain auto | 16 | seed 1": to(8.3),
-        "cifar | SMA, gain auto, delay 1 | 16 | seed 1": to(8.9),
+        "cifar | SMA, mean step | 16 | seed 1": to(8.3),
+        "cifar | SMA, mean step, delay 1 | 16 | seed 1": to(8.9),
         "cifar | S-SGD | 16 | seed 1": to(9.5),
         "cifar | SMA as published | 16 | seed 1": cell([10.0], [0.7]),
-        "cifar | SMA, gain auto | 4 | seed 1": to(9.0),
+        "cifar | SMA, mean step | 4 | seed 1": to(9.0),
         "cifar | S-SGD | 4 | seed 1": to(9.3),
     }
-    assert sma_cells.undecided(cells) == {("SMA, gain auto", 16), ("SMA, gain auto", 4), ("S-SGD", 4)}
+    assert sma_cells.undecided(cells) == {("SMA, mean step", 16), ("SMA, mean step", 4), ("S-SGD", 4)}
     second = [each for each in sma_cells.cells(("cifar",), cells) if each.seed == 2]
     assert [(each.row, each.column) for each in second] == [
-        ("SGD", "1"), ("SMA, gain auto", "16"), ("SMA, gain auto", "4"), ("S-SGD", "4")
+        ("SGD", "1"), ("SMA, mean step", "16"), ("SMA, mean step", "4"), ("S-SGD", "4")
     ]  # fmt: skip
     assert all("seed=2" in each.words for each in second)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from mpibow.session import Session
+from mpibow.sync.settings import MANY
 from tests.run import tiny
 
 FOUR = {"learners": 4}
@@ -53,6 +54,19 @@ def test_unequal_ranks_give_the_same_centre(tmp_path: Path) -> None:
 def test_rules_do_differ(tmp_path: Path) -> None:
     found = [tiny.run(tiny.job(tmp_path / n, rule=rule, learners=4)).weights for n, rule in tiny.RULES.items()]
     assert not any(tiny.same_bits(a, b) for i, a in enumerate(found) for b in found[:i])
+
+
+def test_from_many_learners_on_the_common_step_is_orthogonal_unless_told_otherwise(tmp_path: Path) -> None:
+    def weights(common: str, learners: int, ranks: int = 1) -> dict[str, Any]:
+        rule = {"name": "sma", "common": common}
+        work = tiny.job(tmp_path / f"{common}-{learners}-{ranks}", rule=rule, learners=learners, update={"lr": 0.01})
+        return tiny.run(work, ranks).weights
+
+    many, fewer = weights("auto", MANY), weights("auto", MANY - 1)
+    for found, learners, same, other in ((many, MANY, "orthogonal", "mean"), (fewer, MANY - 1, "mean", "orthogonal")):
+        assert tiny.same_bits(found, weights(same, learners))
+        assert tiny.distance(found, weights(other, learners)) > 1e-3
+    assert tiny.distance(weights("auto", MANY // 2, 2), many) < 1e-10
 
 
 @RULES

@@ -136,7 +136,7 @@ def test_a_checkpoint_that_does_not_know_a_setting_had_its_default(
     with monkeypatch.context() as patched:
         patched.setattr(Session, "_rule", older)
         whole = tiny.run(tiny.job(tmp_path, **settings))
-    for common, other in (("mean", False), ("orthogonal", True)):
+    for common, other in (("auto", False), ("orthogonal", True)):
         work = tiny.job(tmp_path / common, rule={"name": "sma", "common": common}, **settings)
         capsys.readouterr()
         resumed = tiny.run(work, resume=point(tmp_path, 25))

@@ -43,6 +43,7 @@ from mpibow.run.signals import Signals
 from mpibow.run.tuning import Given
 from mpibow.session import Session
 from mpibow.summary import Trained
+from mpibow.sync.settings import MANY
 from mpibow.train import describe_job, iterate, train
 from tests.kernels.cuda.host import needs_compiler
 from tests.run import tiny
@@ -538,3 +539,10 @@ def test_what_overflows_last_is_told_and_is_no_part_of_the_centre(tmp_path: Path
         f"iteration {bad_iteration()}: learner 0 (rank 0): loss or gradient is not finite (loss nan); "
         in (tmp_path / "gpu" / "run" / "log.txt").read_text()
     )
+
+
+def test_of_many_learners_it_is_the_mean_step(tmp_path: Path) -> None:
+    settings = {"learners": MANY, "stop": {"epochs": None, "iterations": 30}}  # the gain is known from 20 on
+    host = tiny.run(work(tmp_path / "host", rule={"name": "sma", "common": "mean"}, **settings))
+    device = run(work(tmp_path / "device", rule={"name": "sma"}, **settings))
+    assert tiny.distance(device.weights, host.weights) < 1e-3

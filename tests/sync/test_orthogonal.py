@@ -21,12 +21,17 @@ from mpibow.kernels.passes import FlatKernels, chunks_of, share_of
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops.initialisers import Constant
-from mpibow.sync.orthogonal import CommonStep, Part, orthogonal, parts_of, spread
-from mpibow.sync.settings import Sma
+from mpibow.sync.orthogonal import CommonStep, Part, parts_of, spread
+from mpibow.sync.orthogonal import orthogonal as with_reach
+from mpibow.sync.settings import MANY, Sma
 
 NUMPY = cast(FlatKernels, flat)
 # What five times s <- 3.4445 s - 4.7750 s^3 + 2.0315 s^5 makes of a singular value.
 FIVE = {0.6: 0.7228762, 0.8: 1.1192039}
+
+
+def orthogonal(matrix: Array) -> Array:
+    return with_reach(matrix)[0]
 
 
 def values(matrix: Array) -> Array:
@@ -108,6 +113,23 @@ def test_all_directions_are_nearly_as_long_and_the_whole_as_long_as_it_was(matri
     np.testing.assert_allclose(single, found, rtol=1e-3, atol=1e-3 * norm(matrix))
 
 
+@hypothesis.settings(max_examples=100, deadline=None)
+@given(matrices())
+def test_the_reach_is_what_the_strongest_direction_allows(matrix: Array) -> None:
+    lengths, n = values(matrix), min(matrix.shape)
+    exact = lengths.max() * n**0.5 / norm(matrix)
+    _, reach = with_reach(matrix)
+    assert exact * (1 - 1e-9) <= reach <= exact * n**0.125 * (1 + 1e-9)
+    assert reach >= 1 - 1e-9
+
+
+def test_the_reach_by_hand() -> None:
+    assert with_reach(np.diag([2.0, 0.0]))[1] == pytest.approx(2**0.5)  # one direction of two
+    assert with_reach(np.diag([5.0, 5.0]))[1] == pytest.approx(2**0.125)  # all that there are
+    assert with_reach(np.diag([3.0, 4.0]))[1] == pytest.approx((0.6**8 + 0.8**8) ** 0.125 * 2**0.5)
+    assert with_reach(np.zeros((2, 2)))[1] == 1.0
+
+
 # Of a replica's flat array
 
 
@@ -128,7 +150,7 @@ LAYOUT = Layout(
 
 
 def test_parts_are_all_elements_the_costliest_first() -> None:
-    conv, dense = 5 * (4 * 25 * 12 + 2 * 125), 5 * (4 * 16 * 7 + 2 * 64)
+    conv, dense = 4 * 25 * 12 + 36 * 125, 4 * 16 * 7 + 36 * 64  # of 18 products of squares, and 2 with the matrix
     assert parts_of(LAYOUT) == (
         Part(0, 192, LAYOUT.spans[0]),
         Part(208, 236, LAYOUT.spans[2]),
@@ -155,20 +177,29 @@ def test_matrices_are_made_orthogonal_wherever_they_lie_and_padding_stays_0() ->
     np.testing.assert_array_equal(step, packed(1))  # nothing in place
 
 
-def test_matrices_have_a_factor_of_their_own() -> None:
+def test_matrices_have_a_factor_of_their_own_within_their_reach() -> None:
     parts, step = parts_of(LAYOUT), packed(1)
-    plain, made = LAYOUT.unpacked(spread(step, parts)), LAYOUT.unpacked(spread(step, parts, 3.0, 15.0))
-    np.testing.assert_array_equal(made["bias"], 3.0 * plain["bias"])
-    for name in ("conv", "dense"):
-        np.testing.assert_allclose(made[name], 15.0 * plain[name], rtol=1e-15)
+    plain = LAYOUT.unpacked(spread(step, parts))
+    reach = {name: with_reach(plain_of(step, name))[1] for name in ("conv", "dense")}
+    for gain, even in ((15.0, 15.0), (20.0, 15.0), (3.0, 15.0), (1.0, 1e9), (0.0, 15.0)):
+        made = LAYOUT.unpacked(spread(step, parts, gain, even))
+        np.testing.assert_array_equal(made["bias"], gain * plain["bias"])
+        for name, own in reach.items():
+            assert 1.0 < own < 2.0
+            np.testing.assert_allclose(made[name], min(even, gain * own) * plain[name], rtol=1e-15)
+
+
+def plain_of(step: Array, name: str) -> Array:
+    array = LAYOUT.unpacked(step)[name]
+    return array.reshape(len(array), -1)
 
 
 @pytest.mark.parametrize(
     ("model", "shape", "kept", "gigaflop"),
     [
-        ("lenet", (1, 28, 28), {(1024, 1024)}, 0.07),
-        ("resnet20", (3, 32, 32), set(), 0.31),
-        ("vgg16_cifar", (3, 32, 32), {(512, 256), (512, 512)}, 8.8),
+        ("lenet", (1, 28, 28), {(1024, 1024)}, 0.0236),
+        ("resnet20", (3, 32, 32), set(), 0.124),
+        ("vgg16_cifar", (3, 32, 32), {(512, 256), (512, 512)}, 3.61),
     ],
 )
 def test_which_matrices_take_part_and_what_they_cost(
@@ -222,3 +253,10 @@ def test_settings_that_have_no_such_step() -> None:
         "common: orthogonal wants delay 0, got 1: of sums that come late its matrices would have to be worked out "
         "while learners compute; set delay to 0, or common to mean"
     )
+
+
+def test_who_says_nothing_has_one_from_many_learners_on() -> None:
+    assert [Sma().orthogonal(k) for k in (1, MANY - 1, MANY, 99)] == [False, False, True, True]
+    for settings in (Sma(gain="none"), Sma(gain=3.0), Sma(delay=1), Sma(common="mean")):
+        assert not settings.orthogonal(99)
+    assert Sma(common="orthogonal").orthogonal(2)

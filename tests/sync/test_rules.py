@@ -35,7 +35,7 @@ from mpibow.sync.averaging import averaging
 from mpibow.sync.gain import Averages
 from mpibow.sync.orthogonal import parts_of, spread
 from mpibow.sync.rules import TAIL, Rule, RuleState, SmaRule, make_rule
-from mpibow.sync.settings import Sma, Ssgd
+from mpibow.sync.settings import MANY, Sma, Ssgd
 from mpibow.sync.ssgd import SsgdRule
 
 SIZE, LARGE = 48, flat.chunk + 40  # one chunk, and two
@@ -93,7 +93,7 @@ class Cluster:
         if not isinstance(rule, SmaRule) or len(self.rules) > 1 or rule.state().numbers["apart"]:
             return False
         at_once = rule.rule.gain is not None and rule.rule.delay == 0
-        return self.k == 1 or (at_once and rule.settings.common == "mean")
+        return self.k == 1 or (at_once and not rule.rule.orthogonal)
 
     def step(self, gradients: Array, local: Local, workers: int = 2) -> bool:
         """One iteration with gradients (k, size), up to where the centre may be read; whether it sent anything."""
@@ -158,11 +158,9 @@ def layout_of(size: int) -> Layout:
     return Layout(spans, decayed=size, size=size)
 
 
-def spreading(settings: Sma) -> Callable[[Array, float, float], Array] | None:
+def spreading(u: Array, gain: float, even: float) -> Array:
     """How a common step is made of the mean step, where it is not along that."""
-    if settings.common == "mean":
-        return None
-    return lambda u, gain, even: spread(u, parts_of(layout_of(u.size)), gain, even)
+    return spread(u, parts_of(layout_of(u.size)), gain, even)
 
 
 def compare(settings: Sma, local: Local, counts: tuple[int, ...], size: int, kernels: FlatKernels) -> None:
@@ -174,7 +172,7 @@ def compare(settings: Sma, local: Local, counts: tuple[int, ...], size: int, ker
         v, u = sgd(state.w, v, gradients_of(state.w, t), local)
         sends = rule.sends(state.turn)
         state, total, squares = sma.send(rule, state, u)
-        state = sma.apply(rule, state, total if sends else None, squares, local.rate, spreading(settings))
+        state = sma.apply(rule, state, total if sends else None, squares, local.rate, spreading)
         assert cluster.step(gradients_of(cluster.weights, t), local) == sends
         close(cluster.weights, state.w)
         close(cluster.momenta, v)
@@ -204,8 +202,25 @@ def test_and_with_more_than_one_chunk(kernels: FlatKernels, settings: Sma) -> No
 
 
 ALONE = {
-    name: each for name, each in SETTINGS.items() if each.gain != "none" and each.delay == 0 and each.common == "mean"
+    name: each
+    for name, each in SETTINGS.items()
+    if each.gain != "none" and each.delay == 0 and each.common != "orthogonal"
 }
+
+
+@pytest.mark.parametrize("counts", [(MANY,), (MANY - 2, 2)])
+def test_of_many_learners_the_common_step_is_orthogonal_unless_told_otherwise(
+    kernels: FlatKernels, counts: tuple[int, ...]
+) -> None:
+    compare(Sma(), LOCALS["plain"], counts, SIZE, kernels)
+    ends = []
+    for settings in (Sma(), Sma(common="orthogonal"), Sma(common="mean")):
+        cluster = Cluster(settings, counts, start_at(), kernels=kernels)
+        for t in range(30):
+            cluster.step(gradients_of(cluster.weights, t), LOCALS["plain"])
+        ends.append(cluster.weights.copy())
+    np.testing.assert_array_equal(ends[0], ends[1])
+    assert abs(ends[0] - ends[2]).max() > 1e-3
 
 
 READERS: dict[str, Callable[[SmaRule, Replicas], object]] = {
@@ -418,7 +433,7 @@ def test_restart_is_the_pure_one(settings: Sma) -> None:
                 one.restart(rows)
         sends = rule.sends(state.turn)
         state, total, squares = sma.send(rule, state, -0.1 * gradients_of(state.w, t))
-        state = sma.apply(rule, state, total if sends else None, squares, 0.1, spreading(settings))
+        state = sma.apply(rule, state, total if sends else None, squares, 0.1, spreading)
         cluster.step(gradients_of(cluster.weights, t), local)
         close(cluster.weights, state.w)
         close(cluster.rules[0].centre, state.centre)

@@ -42,14 +42,14 @@ def test_start() -> None:
 
 
 def test_an_orthogonal_common_step_by_hand() -> None:
-    """Of four learners, the gain not yet known: what is no matrix has no common step, a matrix that of all k."""
+    """Of four learners, the gain not yet known: what is no matrix has no common step, a matrix up to that of all k."""
     asked = list[tuple[float, float]]()
 
     def spread(u: Array, extra: float, even: float) -> Array:
         asked.append((extra, even))
         return np.array([extra * u[0], even * -u[1]])  # -u is what the test takes for orthogonal
 
-    rule = Averaging(k=4, alpha=0.25, mu=0.0, period=1, gain="auto", delay=0)
+    rule = Averaging(k=4, alpha=0.25, mu=0.0, period=1, gain="auto", delay=0, orthogonal=True)
     state, total, squares = send(rule, start(np.zeros(2), 4), np.array([[1.0, 2.0]] * 4))
     state = apply(rule, state, total, squares, 1.0, spread)
     assert asked == [(0.0, 3.0)]
