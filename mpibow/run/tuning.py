@@ -49,7 +49,8 @@ class Tuning(Protocol):
         """What the last decision follows from, for metrics.jsonl.
 
         Of the last window `measured`, its learners by rank, with the seconds of each rank's `own` work and of the
-        `whole` iteration, and their standard errors; how often it began to look; learners that ranks have memory for.
+        `whole` iteration, and their standard errors; how often it began to look, at first and where speeds had changed;
+        learners that ranks have memory for.
         """
         ...
 

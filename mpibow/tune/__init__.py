@@ -18,7 +18,9 @@ Learners are proposed by the formula, from the curves t_r, but settled on only w
     history = history.out_of_memory(rank, k)                  instead, where k learners did not fit
     decision = decide(history, tuner)                         and so on, also when it is settled
 
-To be read in this order: decide.py, look.py (the formula), history.py (when speeds have changed), meter.py.
+Settled, it looks again where speeds have changed, and ever more rarely where none has: `History.add`.
+
+To be read in this order: decide.py, look.py (the formula), history.py (when to look again), meter.py.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ def decide(history: History, tuner: Tuner) -> Decision:
     First every rank goes on beyond its share of the best so far, all ranks at once, until `patience` + 1 more (and,
     where speeds have changed, fewer) learners did not help. Then what the curves promise is tried, and what is too
     close to tell is measured again. At last the fewest learners whose measured speed is within `threshold` of the best.
+    They stay until the history has forgotten how they came about; then it goes on from them, beyond and below.
     """
     caps = (Cap(tuner.most, f"tuner.most is {tuner.most}"), *history.caps)
     limits = _limits(history.room, caps)

@@ -14,6 +14,7 @@ Counts = tuple[int, ...]  # learners by rank
 ANCHORS = 3  # windows that later ones are compared with: the first, so that a slow drift adds up
 PERSIST = 2  # windows in a row that must have changed before the tuner looks again, one more after every look
 LONGEST = 10  # and never more
+DOUBLINGS = 4  # of the windows after which it looks again though nothing has changed
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,9 @@ class Cap:
 class History:
     """The windows of this look, the latest last; `room`: learners that fit a rank's memory, None where any number does.
 
-    `looks` counts how often it began to look, the last time because of `why`. `batch` is images of a learner's batch.
-    `caps` are what the run's settings allow beside the tuner's own.
+    `looks` counts how often it began to look, at first and where speeds had changed; `calm` the settled windows since;
+    `vain` how often in a row it looked only because these were many. `why` is of the last time. `batch` is images of a
+    learner's batch. `caps` are what the run's settings allow beside the tuner's own.
     """
 
     room: tuple[int | None, ...]
@@ -73,23 +75,40 @@ class History:
     looks: int = 1
     why: str = ""
     caps: tuple[Cap, ...] = ()
+    calm: int = 0
+    vain: int = 0
 
     @classmethod
     def begin(cls, ranks: int, batch: int, room: Sequence[int | None] | None = None) -> History:
         return cls((None,) * ranks if room is None else tuple(room), batch)
 
     def add(self, window: Window, tuner: Tuner) -> History:
-        """With one more window. Where speeds have changed for good all that was measured before is forgotten."""
+        """With one more window. Where speeds have changed for good all that was measured before is forgotten.
+
+        So it is where nothing has changed for long: a core that others have left shows in no time of learners that do
+        without it. That is `pause` windows, and twice as many after every such look that ended where it began.
+        """
         windows = (*self.windows, window)
         persist = min(PERSIST + self.looks - 1, LONGEST)
         if why := _news(windows, persist, tuner.drift):
-            fresh = tuple(replace(w, settled=False) for w in windows[-PERSIST:])  # as few after every look
-            return replace(self, windows=fresh, looks=self.looks + 1, why=why)
-        return replace(self, windows=_trimmed(windows))
+            return self._again(windows, why, looks=self.looks + 1, vain=0)
+        if not window.settled:
+            return replace(self, windows=windows, calm=0)
+        calm = self.calm + 1
+        vain = self.vain if window.counts == windows[0].counts else 0  # what the look began with
+        if calm >= max(tuner.pause, PERSIST) << min(vain, DOUBLINGS):
+            why = f"nothing new for {calm * tuner.watch:g} s or more"
+            return self._again(windows, why, looks=self.looks, vain=vain + 1)
+        return replace(self, windows=_trimmed(windows), calm=calm, vain=vain)
+
+    def _again(self, windows: Sequence[Window], why: str, *, looks: int, vain: int) -> History:
+        """Looks from here on; with the last PERSIST windows alone, as few after every look."""
+        fresh = tuple(replace(window, settled=False) for window in windows[-PERSIST:])
+        return replace(self, windows=fresh, why=why, looks=looks, calm=0, vain=vain)
 
     def anew(self, windows: Sequence[Window]) -> History:
         """Settled on what `windows` were measured with; nothing else is known: another execution has other times."""
-        return replace(self, windows=tuple(replace(window, settled=True) for window in windows))
+        return replace(self, windows=tuple(replace(window, settled=True) for window in windows), calm=0, vain=0)
 
     def out_of_memory(self, rank: int, k: int) -> History:
         """After `rank` had no memory for `k` learners: it never tries so many again."""
@@ -104,7 +123,7 @@ class History:
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> History:
         windows = tuple(_window(window) for window in plain["windows"])
-        caps = tuple(Cap(**cap) for cap in plain.get("caps", ()))  # older checkpoints lack them
+        caps = tuple(Cap(**cap) for cap in plain.get("caps", ()))  # older checkpoints lack them, `calm` and `vain`
         return cls(**{**plain, "room": tuple(plain["room"]), "windows": windows, "caps": caps})
 
 

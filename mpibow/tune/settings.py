@@ -27,11 +27,17 @@ class Tuner:
     most: Annotated[int, AtLeast(1), "learners of a rank, whatever memory there is"] = 64
     window: Annotated[float, Above(0), "seconds that a number of learners is tried for, at most"] = 2.0
     watch: Annotated[float, Above(0), "seconds from look to look at the speed of what was settled on"] = 5.0
+    again: Annotated[float, Above(0), "seconds of nothing new after which it looks again, later ever more"] = 60.0
 
     @property
     def precision(self) -> float:
         """Enough to see that a learner is worth having or not; where it is not, windows are repeated."""
         return self.threshold / 2
+
+    @property
+    def pause(self) -> int:
+        """Windows of `watching` that last for `again` seconds or longer."""
+        return round(self.again / self.watch)
 
     @property
     def looking(self) -> Span:

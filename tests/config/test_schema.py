@@ -126,6 +126,7 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
         (["tuner.most=0"], "tuner.most: must be an integer of at least 1, got 0"),
         (["tuner.window=0"], "tuner.window: must be a number above 0, got 0"),
         (["tuner.watch=0"], "tuner.watch: must be a number above 0, got 0"),
+        (["tuner.again=0"], "tuner.again: must be a number above 0, got 0"),
         (["assignment=free"], "assignment: must be one of fixed, first_come, got 'free'"),
         (["name=.."], NAME + "'..'"),
         (["name=a/b"], NAME + "'a/b'"),
@@ -261,7 +262,7 @@ data:
   corrupt_limit: 100
 batch_size: 16
 learners: [2, 1]
-tuner: {threshold: 0.03, drift: 0.1, patience: 1, most: 64, window: 2.0, watch: 5.0}
+tuner: {threshold: 0.03, drift: 0.1, patience: 1, most: 64, window: 2.0, watch: 5.0, again: 60.0}
 assignment: fixed
 rule: {name: ssgd, scale_lr: false, resync: 1000}
 loss: {smoothing: 0.0, ignore: null}
@@ -344,7 +345,7 @@ configs = st.builds(
     model=st.builds(Model, texts, st.none() | st.integers(2, 1000), st.dictionaries(keys, scalars | st.lists(scalars))),
     data=st.builds(Data, texts, st.none() | texts, images, normalisations, augmentations),
     learners=st.sampled_from(["auto", "replay(runs/a (b))"]) | counts | st.lists(counts, min_size=1).map(tuple),
-    tuner=st.builds(Tuner, st.floats(1e-9, 0.99), positive, st.integers(0, 9), counts, positive, positive),
+    tuner=st.builds(Tuner, st.floats(1e-9, 0.99), positive, st.integers(0, 9), counts, positive, positive, positive),
     assignment=st.sampled_from(["fixed", "first_come"]),
     rule=rules,
     update=st.builds(Sgd, lr=positive, momentum=fraction, weight_decay=positive, schedule=schedules),

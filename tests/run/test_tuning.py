@@ -489,6 +489,18 @@ def test_replay_of_a_tuned_run(tmp_path: Path) -> None:
     assert summary(tmp_path / "again")["changes"] == len(learners(tmp_path / "first"))
 
 
+def test_replay_of_a_run_that_looked_again(tmp_path: Path) -> None:
+    """Nothing changes: two windows of it, and 2 is held against 1, 3 and 4 once more."""
+    again = {"watch": 0.5, "again": 1.0}
+    first = tiny.replay(auto(tmp_path / "first", 280, tuner=again), before=on(TWO))
+    second = tiny.replay(auto(tmp_path / "again", 280, learners=f"replay({tmp_path}/first/run)"))
+    assert [k for (k,) in learners(tmp_path / "first").values()] == [2, 3, 4, 3, 2, 1, 3, 4, 3, 2]
+    said = "tuner: nothing new for 1 s or more; learners 2: 200 images/s; trying 1"
+    assert log(tmp_path / "first").count(said) == 1
+    assert tiny.same_bits(second[0].weights, first[0].weights)
+    assert (summary(tmp_path / "first")["learners"], summary(tmp_path / "first")["settled"]) == ([2], True)
+
+
 @pytest.mark.parametrize("cut", [50, 59, 100])
 def test_replay_of_a_run_that_was_resumed_half_way(tmp_path: Path, cut: int) -> None:
     settings = {"checkpoint": {"every": "10 iterations", "keep": 100, "best": False}, "net": tiny.normed}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby, pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -145,8 +146,20 @@ class Simulation:
             self.iterate()
         return self.counts
 
+    @property
+    def kept(self) -> list[Counts]:
+        """What it has settled on, one after the other."""
+        return [counts for counts, _ in groupby(d.counts for d in self.decisions if d.settled)]
+
+    @property
+    def looks(self) -> list[tuple[int, float]]:
+        """Of every look but the first the windows that it took, and the seconds."""
+        begun = [i for i, (a, b) in enumerate(pairwise(self.decisions), 1) if a.settled and not b.settled]
+        ended = [i for i, (a, b) in enumerate(pairwise(self.decisions), 1) if b.settled and not a.settled][1:]
+        return [(end - at, self.times[end] - self.times[at]) for at, end in zip(begun, ended, strict=False)]
+
     def changes(self) -> int:
-        return sum(a.counts != b.counts for a, b in zip(self.decisions, self.decisions[1:], strict=False))
+        return sum(a.counts != b.counts for a, b in pairwise(self.decisions))
 
     def rate(self, counts: Counts) -> float:
         """Learners' batches a second that the curves give at this moment, without noise."""

@@ -97,7 +97,7 @@ def test_a_slow_drift_adds_up() -> None:
 
 def test_other_counts_are_no_drift() -> None:
     one, two = watched((0.1, 0.1)), watched((0.2, 0.2), (0.2, 0.2), counts=(2, 2))
-    assert grown(history(*one), *two) == history(*one, *two)
+    assert grown(history(*one), *two) == replace(history(*one, *two), calm=2)
 
 
 def test_it_takes_longer_to_look_again_every_time() -> None:
@@ -114,10 +114,68 @@ def test_it_takes_longer_to_look_again_every_time() -> None:
     assert needed == [2, 3, 4, 5, 6, 7, 8, 9, LONGEST, LONGEST, LONGEST, LONGEST]
 
 
+def rested(found: History) -> tuple[int, History]:
+    """Windows in which nothing changes, until it looks again."""
+    last = replace(found.windows[-1], settled=True)
+    for windows in range(1, 1000):
+        found = found.add(last, TUNER)
+        if not found.windows[-1].settled:
+            return windows, found
+    raise AssertionError("it never looks again")
+
+
+def test_it_looks_again_though_nothing_has_changed() -> None:
+    """Ever more rarely, and with no fewer looks to spare for what does change."""
+    one, two = watched((0.1, 0.1)), window((2, 2), (0.2, 0.2))
+    found, pauses, whys = history(two).add(one[0], TUNER), [], []
+    for _ in range(7):
+        windows, found = rested(found)
+        assert found.windows == (replace(one[0], settled=False),) * 2
+        pauses.append(windows)
+        whys.append(found.why)
+        found = found.add(two, TUNER).add(one[0], TUNER)  # it settles on the same
+    assert pauses == [12 - 1, 24 - 1, 48 - 1, 96 - 1, 192 - 1, 192 - 1, 192 - 1]
+    assert whys[:2] == ["nothing new for 60 s or more", "nothing new for 120 s or more"]
+    assert found.looks == 1
+
+
+def test_what_begins_at_the_first_pause_again() -> None:
+    def looked(after: History) -> int:
+        return rested(after)[0]
+
+    one, two = watched((0.1, 0.1)), watched((0.1, 0.1), counts=(2, 2))
+    late = history(*one)
+    for _ in range(3):
+        late = rested(late)[1]
+    assert looked(late) == 96
+    assert looked(late.add(two[0], TUNER)) == 12 - 1  # another number was better
+    slower = grown(late, *one, *watched((0.2, 0.1), (0.2, 0.1)))
+    assert (slower.looks, looked(slower)) == (2, 12)
+    assert looked(late.anew([window((1, 1), (0.1, 0.1))])) == 12  # in another execution
+
+
+def test_pauses_follow_the_settings() -> None:
+    one = watched((0.1, 0.1))
+    for tuner, windows in ((Tuner(again=20.0), 4), (Tuner(watch=20.0), 3), (Tuner(again=1e-9), 2)):
+        found, n = history(*one), 0
+        while not n or found.windows[-1].settled:
+            found, n = found.add(one[0], tuner), n + 1
+        assert n == windows
+
+
+def test_windows_of_a_look_are_not_calm() -> None:
+    """11 before memory ran short, and then from 1 on."""
+    one = watched((0.1, 0.1))
+    found = grown(history(*one), *one * 11, window((2, 2), (0.2, 0.2)))
+    assert rested(grown(found, *one))[0] == 12 - 1
+
+
 def test_a_long_run_does_not_fill_the_memory() -> None:
     tried = [window((1, 1), (0.1, 0.1)), window((2, 2), (0.15, 0.15)), window((3, 3), (0.4, 0.4))]
     times = [(0.15 + 1e-4 * i, 0.15) for i in range(40)]
-    found = grown(history(*tried), *watched(*times, counts=(2, 2)))
+    found = history(*tried)
+    for one in watched(*times, counts=(2, 2)):
+        found = found.add(one, Tuner(again=1e9))
     assert len(found.windows) == 3 + ANCHORS + LONGEST
     assert found.windows[:3] == tuple(tried)
     kept = [*times[:ANCHORS], *times[-LONGEST:]]
@@ -135,15 +193,17 @@ def test_what_does_not_fit_is_not_tried_again() -> None:
 def test_it_survives_json() -> None:
     start = replace(History.begin(2, 4, [None, 3]), caps=(Cap(7, "of a rule"),))
     found = grown(start, *watched((0.1, 0.1), (0.1, 0.2), (0.1, 0.2), error=0.01))
-    assert found.looks == 2
+    found = grown(found, *watched((0.1, 0.2)))
+    found = replace(found, vain=3)
+    assert (found.looks, found.calm) == (2, 1)
     assert History.of(json.loads(json.dumps(found.plain()))) == found
     assert History.of(json.loads(json.dumps(History.begin(1, 4).plain()))) == History.begin(1, 4)
 
 
 def test_what_older_checkpoints_hold() -> None:
-    """A window's iterations, from which nothing was decided, and no caps."""
+    """A window's iterations, from which nothing was decided, no caps, and not how long it had been calm."""
     found = history(window((2,), [0.1], error=0.01))
     plain = found.plain()
     plain["windows"][0]["iterations"] = 100
-    del plain["caps"]
+    del plain["caps"], plain["calm"], plain["vain"]
     assert History.of(plain) == found

@@ -24,6 +24,7 @@ from tests.tune.device import (
 
 SEEDS = range(50)
 FEW = range(15)
+NEVER = Tuner(again=1e9)  # unless speeds change
 NOISES: dict[str, Noise] = {"gaussian": gaussian(0.05), "heavy": heavy(0.2), "spikes": spikes(0.03)}
 
 
@@ -160,7 +161,7 @@ def test_the_plan_is_asked_before() -> None:
 def test_a_slow_rank_loses_its_share_and_gets_it_back(curve: Curve, own: Counts, slowed: Counts) -> None:
     """Rank 1 takes twice as long for a minute and a half."""
     for seed in FEW[:8]:
-        run = Simulation([Rank(curve), Rank(curve, load=between(30, 120, 2.0))], seed)
+        run = Simulation([Rank(curve), Rank(curve, load=between(30, 120, 2.0))], seed, NEVER)
         assert run.run(28) == own
         assert run.run(80 - run.now) == slowed
         assert run.run(200 - run.now) == own
@@ -184,21 +185,64 @@ def test_a_slow_drift_is_followed() -> None:
         assert run.rate(run.counts) > 1.1 * run.rate(start)
 
 
+@pytest.mark.parametrize(("tuner", "now"), [(Tuner(), 2), (NEVER, 1)])
+def test_a_core_that_others_have_left_is_found(tuner: Tuner, now: int) -> None:
+    """Another program takes the second core for a minute: one learner is as fast before it ends as after."""
+    alone, beside = [Rank(plateau(2, 0.03))], [Rank(plateau(1, 0.03))]
+    for seed in FEW:
+        run = Simulation(alone, seed, tuner)
+        assert run.run(30) == (2,)
+        run.ranks = beside
+        assert run.run(60) == (1,)
+        run.ranks = alone
+        run.run(90)
+        assert (run.settle(), run.history.looks) == ((now,), 2)
+
+
+def test_a_core_that_others_have_left_is_found_on_its_rank() -> None:
+    """Both ranks look; the one that has had its cores all the time ends as it was."""
+    alone, beside = [Rank(peak(2, 0.03))] * 2, [Rank(peak(2, 0.03)), Rank(peak(1, 0.03))]
+    for seed in FEW:
+        run = Simulation(alone, seed)
+        assert run.run(30) == (2, 2)
+        run.ranks = beside
+        assert run.run(60) == (2, 1)
+        run.ranks = alone
+        run.run(90)
+        assert (run.settle(), run.history.looks) == ((2, 2), 2)
+
+
+@pytest.mark.parametrize(
+    ("curves", "kept", "most"),
+    [([plateau(1, 0.1)], (1,), 5), ([plateau(4, 0.1)], (4,), 8), ([peak(2, 0.1)], (2,), 5),
+     ([peak(3, 0.1), peak(7, 0.1)], (3, 7), 8)],
+)  # fmt: skip
+def test_to_look_again_costs_next_to_nothing(curves: Sequence[Curve], kept: Counts, most: int) -> None:
+    """An hour in which nothing changes: after 1, 2, 4, 8 and 16 minutes and once more, a few windows each."""
+    run = Simulation([Rank(curve) for curve in curves])
+    run.run(3600)
+    assert run.kept == [kept]
+    assert len(run.looks) == 6
+    assert max(windows for windows, _ in run.looks) <= most
+    assert sum(seconds for _, seconds in run.looks) < 0.03 * 3600
+
+
 @pytest.mark.parametrize("noise", NOISES)
 def test_no_oscillation_under_noise(noise: str) -> None:
-    """Nothing changes for five minutes: it settles, and stays."""
+    """Nothing changes for five minutes: it settles, and stays, also where it looks again."""
     for seed in range(3):
         run = Simulation([Rank(plateau(2, 0.05), NOISES[noise]), Rank(peak(3, 0.05), NOISES[noise])], seed)
         run.settle()
-        before = run.changes()
         run.run(300)
-        assert run.changes() == before
+        assert 1 <= len(run.looks) <= 2
+        assert len(run.kept) == 1
         assert run.history.looks == 1
 
 
 def test_a_straggler_that_comes_and_goes_is_followed_ever_more_slowly() -> None:
     """Rank 1 is slow every other 15 s: after some looks it is let be."""
-    run = Simulation([Rank(peak(2, 0.02)), Rank(peak(2, 0.02), load=lambda now: 2.0 if (now // 15) % 2 else 1.0)])
+    ranks = [Rank(peak(2, 0.02)), Rank(peak(2, 0.02), load=lambda now: 2.0 if (now // 15) % 2 else 1.0)]
+    run = Simulation(ranks, tuner=NEVER)
     run.run(600)
     before = run.changes()
     run.run(1000)
