@@ -132,8 +132,8 @@ MORE = [
     ],
 ]
 MINE = [case for case in [*CASES, *MORE] if not isinstance(case.op, CUDNN + VIEWS)]
-# What no operator launches: a test in test_flat, test_direct or test_gather each.
-NO_OPERATORS = ("flat.cu", "orthogonal.cu")  # their kernels have tests of their own
+# What no operator launches: a test in test_flat, test_orthogonal, test_direct or test_gather each.
+NO_OPERATORS = ("flat.cu", "orthogonal.cu")
 DIRECT = {kernel for kernel, source in KERNELS.items() if source in NO_OPERATORS} | {
     kernel for kernel in KERNELS if kernel.split("<")[0] in ("cast", "fill", "column_sums", "gather")
 }
