@@ -29,7 +29,6 @@ from mpibow.models.classifier import Build, Net, classifier
 from mpibow.models.objective import LossNet, objective
 from mpibow.models.settings import Augmentation, Loss
 from mpibow.scaling import Scaling, scaling_of
-from mpibow.sync.settings import Sma
 
 # What `python -m mpibow.train` does without a file: real digits, a small convolutional net, under a minute.
 BUILT_IN = {
@@ -171,7 +170,7 @@ def on_device(job: Job, comm: Communicator, find: FindGpu = find_gpu) -> tuple[J
     """The job with this rank's GPU opened where `device` wants one, and what is to be said. Collective.
 
     auto takes GPUs where every rank opens one; else the host computes, and what would make it faster is said. Raises
-    DeviceError where cuda is asked for by name and cannot be, ConfigError where a GPU does not do what the rule wants.
+    DeviceError where cuda is asked for by name and cannot be.
     """
     note = ""
     if job.opened is None:
@@ -179,11 +178,6 @@ def on_device(job: Job, comm: Communicator, find: FindGpu = find_gpu) -> tuple[J
         if opened is None:
             return job, kernels_of(job.config)[1]
         job = replace(job, opened=opened)
-    if isinstance(job.config.rule, Sma) and job.config.rule.common == "orthogonal":
-        raise ConfigError(
-            "rule.common: orthogonal is made on CPUs only, and the device is a GPU; "
-            "set device to onednn, or rule.common to mean"
-        )
     return job, note
 
 

@@ -30,7 +30,8 @@ from mpibow.run.signals import Signals
 from mpibow.scaling import Scaling
 from mpibow.session import Session
 from mpibow.summary import Trained
-from mpibow.sync.averaging import check_rule, most_learners
+from mpibow.sync.averaging import check_rule, may_spread, most_learners
+from mpibow.sync.orthogonal import matrices_of
 from mpibow.trace import SILENT, Trace
 from mpibow.tune import Counts
 
@@ -76,8 +77,11 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
     batch, replica = job.config.batch_size, replica_bytes(plan)
     ahead = held(choice, job.train, batch, prefetch(job.config.prefetch, job.train, batch), gpu is not None)
     learner = learner_bytes(plan, None if job.test is None else job.evaluation_plan(), ahead.learner)
+    averaging = 5 * flat
+    if gpu is not None and may_spread(job.config.rule):  # on the host what nobody touches takes no memory
+        averaging += gpu.flat.common_step_bytes(matrices_of(layout), layout.size)
     for rank, k in enumerate(counts):
-        total = k * (plan.arena_bytes + replica + ahead.learner) + 5 * flat + ahead.data
+        total = k * (plan.arena_bytes + replica + ahead.learner) + averaging + ahead.data
         where = "" if gpu is None else f" of {in_words(free[rank])} that are free on {gpu.machine.found.gpu}"
         where += f", and {in_words(k * ahead.locked)} of page-locked memory" if ahead.locked else ""
         data = f" + data {ahead.data / 2**20:.1f} MiB" if ahead.data else ""
@@ -86,7 +90,7 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
         lines.append(
             f"rank {rank}: {'auto, begins with ' * auto}{k} learner(s) x (arena {plan.arena_bytes / 2**20:.1f} MiB + "
             f"weights, gradients and momenta {replica / 2**20:.1f} MiB + slots {ahead.learner / 2**20:.1f} MiB) + "
-            f"averaging {5 * flat / 2**20:.1f} MiB{data} = {total / 2**20:.1f} MiB{where}{fits}"
+            f"averaging {averaging / 2**20:.1f} MiB{data} = {total / 2**20:.1f} MiB{where}{fits}"
         )
     return "\n".join(lines)
 

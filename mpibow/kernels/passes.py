@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import Span
 
 WHOLE = np.zeros((0, 4), np.int64)  # no gradient is kept as factors: see mpibow.graph.layout.Layout.factors
 PIECE = 65536  # elements: what a rule's arrays hold of a piece fits a core's cache
@@ -25,13 +26,17 @@ class Local:
     decayed: int
 
 
+STILL = Local(0.0, 0.0, False, 0.0, 0)  # of a pass that makes no local step
+
+
 class FlatKernels(Protocol):
     """One pass each over flat arrays; `mpibow.kernels.numpy.flat` documents and defines them.
 
     `factors` (Layout.factors) are those gradients that are kept as such.
 
     And where those lie: `zeros` makes one, `put` writes an array, or 0, into one, `host` is what one holds, on the
-    host, `rows_sum` the sum of rows there. `meter` makes the keeper of the gain, where it is not the host's own.
+    host, `rows_sum` the sum of rows there. `meter` makes the keeper of the gain, `common_step` what makes an orthogonal
+    common step (mpibow.sync.orthogonal.Common), where those are not the host's own.
     """
 
     zeros: Callable[..., Any]
@@ -39,6 +44,7 @@ class FlatKernels(Protocol):
     host: Callable[[Any], Array]
     rows_sum: Callable[[Any], Array]
     meter: Callable[[], Any] | None
+    common_step: Callable[[Sequence[Span], int, tuple[float, float, float], int], Any] | None
 
     @property
     def chunk(self) -> int:

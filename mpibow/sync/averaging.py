@@ -37,3 +37,8 @@ def most_learners(settings: Settings, ranks: int) -> int:
         except ConfigError:
             return each
     return MOST
+
+
+def may_spread(settings: Settings) -> bool:
+    """Whether there is a number of learners of which the common step is orthogonal."""
+    return isinstance(settings, Sma) and settings.orthogonal(MOST)

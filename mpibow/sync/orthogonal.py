@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -114,6 +114,11 @@ def parts_of(layout: Layout) -> tuple[Part, ...]:
     return tuple(sorted((part for part in parts if part.stop > part.start), key=lambda part: -part.cost))
 
 
+def matrices_of(layout: Layout) -> list[Span]:
+    """The matrices that take part, the costliest first."""
+    return [part.matrix for part in parts_of(layout) if part.matrix is not None]
+
+
 def spread(step: Array, parts: Sequence[Part], gain: float = 1.0, even: float = 1.0) -> Array:
     """The step (size,) `gain` times, its matrices orthogonal and up to `even` times (Part.common)."""
     made = np.empty_like(step)
@@ -122,8 +127,26 @@ def spread(step: Array, parts: Sequence[Part], gain: float = 1.0, even: float = 
     return made
 
 
-class CommonStep:
+class Common(Protocol):
     """The common step of one rank's replicas, where it is orthogonal. All ranks make the same one of the same sums."""
+
+    def works(
+        self, weights: Array, mean: Array, sums: Any, squares: Array, *, gain: Any, even: float, scale: float
+    ) -> Sequence[OnChunks]:
+        """What does w_i <- w_i + S(U), for every row i, and mean W <- W + scale U + S(U), one after the other."""
+        ...
+
+
+def common_step(layout: Layout, flat: FlatKernels, dtype: Any) -> Common:
+    """What makes it where the kernels' arrays are: the host's threads, or what the kernels have for it."""
+    if flat.common_step is None:
+        return CommonStep(layout, flat, dtype)
+    made: Common = flat.common_step(matrices_of(layout), layout.size, COEFFICIENTS, ITERATIONS)
+    return made
+
+
+class CommonStep:
+    """Common, on the host."""
 
     def __init__(self, layout: Layout, flat: FlatKernels, dtype: Any) -> None:
         self._parts, self._flat = parts_of(layout), flat

@@ -12,10 +12,10 @@ import numpy as np
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of
-from mpibow.sync.averaging import MOST, averaging
+from mpibow.sync.averaging import averaging, may_spread
 from mpibow.sync.gain import Averages, HostMeter, Meter
 from mpibow.sync.independent import IndependentRule
-from mpibow.sync.orthogonal import CommonStep
+from mpibow.sync.orthogonal import Common, common_step
 from mpibow.sync.rule import TAIL, OnChunks, Rows, Rule, RuleState, Zeros
 from mpibow.sync.settings import Independent, Settings, Sma, Ssgd
 from mpibow.sync.ssgd import SsgdRule
@@ -34,7 +34,7 @@ class SmaRule:
     flat: FlatKernels
     initial: InitVar[Array]  # W (size,)
     zeros: Zeros | None = None  # of what is sent; flat.zeros
-    orthogonal: CommonStep | None = None  # what makes the common step so, where it may be
+    orthogonal: Common | None = None  # what makes the common step so, where it may be
     uniform: bool = False
     follows: bool = True
 
@@ -283,6 +283,6 @@ def make_rule(
         mean = flat.zeros(initial.size, initial.dtype)
         flat.put(mean, initial)
     more = {}
-    if isinstance(settings, Sma) and settings.orthogonal(MOST) and layout is not None and flat.meter is None:
-        more["orthogonal"] = CommonStep(layout, flat, initial.dtype)
+    if layout is not None and may_spread(settings):
+        more["orthogonal"] = common_step(layout, flat, initial.dtype)
     return RULES[type(settings)](settings, flat, mean, zeros=zeros, **more)  # type: ignore[arg-type]

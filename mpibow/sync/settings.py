@@ -28,7 +28,7 @@ class Sma:
     ] = 0
     common: Annotated[
         Literal["auto", "mean", "orthogonal"],
-        "the common step: along the mean step, or of its matrices equally far in every direction (CPUs only); "
+        "the common step: along the mean step, or of its matrices equally far in every direction; "
         f"auto takes that with gain auto and delay 0, from {MANY} learners on",
     ] = "auto"
     alpha: Annotated[

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.gpu import opened
-from tests.kernels.cuda import test_direct, test_flat, test_gather, test_operators
+from tests.kernels.cuda import test_direct, test_flat, test_gather, test_operators, test_orthogonal
 
 pytestmark = opened.needs_gpu()
-MODULES = (test_direct, test_flat, test_gather, test_operators)
+MODULES = (test_direct, test_flat, test_gather, test_operators, test_orthogonal)
 
 for module in MODULES:
     found = {name: test for name, test in vars(module).items() if name.startswith("test_")}

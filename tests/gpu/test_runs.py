@@ -38,7 +38,7 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     "fused, one by one": {"execution": "fused", "graphs": False},
 }
 FEW = {"epochs": None, "iterations": 10}
-SOME = ("auto", "none-3", "ssgd")  # rules
+SOME = ("auto", "none-3", "orthogonal", "ssgd")  # rules
 CHANGES = {5: (1,), 12: (3,), 13: (2,), 30: (1,)}  # learners, announced at these iterations
 MIB = 1 << 20
 
@@ -88,10 +88,7 @@ def test_averaging_is_the_oracles(tmp_path: Path, rule: str, way: dict[str, Any]
     assert tiny.distance(found, oracle(on_host(tmp_path / "host", **settings), 40)) < 1e-4
 
 
-ON_GPUS = {name: rule for name, rule in tiny.RULES.items() if rule.get("common") != "orthogonal"}
-
-
-@pytest.mark.parametrize("rule", ON_GPUS.values(), ids=ON_GPUS.keys())
+@pytest.mark.parametrize("rule", tiny.RULES.values(), ids=tiny.RULES.keys())
 @pytest.mark.parametrize("net", [tiny.normed, residual], ids=["normed", "residual"])
 def test_as_numpy(tmp_path: Path, net: Any, rule: dict[str, Any]) -> None:
     """Loss, weights and statistics, with dropout; for few iterations, as rounding grows in them."""
@@ -156,7 +153,7 @@ def test_fused_learners_are_those_on_streams(tmp_path: Path, net: Any, rule: str
 
 
 @pytest.mark.parametrize("way", ["streams", "fused"])
-@pytest.mark.parametrize("rule", ["auto", "none-3", "auto-late"])
+@pytest.mark.parametrize("rule", ["auto", "none-3", "auto-late", "orthogonal"])
 def test_a_run_goes_on_bit_for_bit(tmp_path: Path, rule: str, way: str) -> None:
     every = {"every": "7 iterations", "keep": 9}
     settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": every, **WAYS[way]}

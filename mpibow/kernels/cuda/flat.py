@@ -18,7 +18,7 @@ TAIL = 4  # elements behind the steps that ranks add up: mpibow.sync.rule says t
 CHUNK = 2048  # elements of a block: flat.cu says the same
 STEP = np.dtype(
     [(name, "f4") for name in ("rate", "momentum", "decay", "alpha", "gain", "scale", "pull", "centre_momentum")]
-    + [("attention", "f4"), ("unused", "f4"), ("nesterov", "i4"), ("begin", "i4"), ("decayed", "i8")],
+    + [("attention", "f4"), ("even", "f4"), ("nesterov", "i4"), ("begin", "i4"), ("decayed", "i8")],
     align=True,
 )
 # `fixed` is taken where `measured` is 0; see mpibow.sync.gain for the others.

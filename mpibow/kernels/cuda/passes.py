@@ -15,17 +15,18 @@ from mpibow.device.array import DeviceArray
 from mpibow.device.driver import Event
 from mpibow.device.machine import Machine
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import Span
 from mpibow.kernels.cuda import flat
 from mpibow.kernels.cuda.elementwise import fill
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.launcher import Bind
+from mpibow.kernels.cuda.orthogonal import Coefficients, DeviceCommonStep, Tables
 from mpibow.kernels.cuda.session import DeviceRun
-from mpibow.kernels.passes import WHOLE, Local, chunks_of
+from mpibow.kernels.passes import STILL, WHOLE, Local, chunks_of
 
 STEPS = 256  # records that are on their way at once, and passes that are bound
 SLOT = 64  # bytes of a record's place, so that records are aligned
-STILL = Local(0.0, 0.0, False, 0.0, 0)
-NUMBERS = ("alpha", "gain", "scale", "pull", "centre_momentum", "attention", "begin")
+NUMBERS = ("alpha", "gain", "scale", "pull", "centre_momentum", "attention", "even", "begin")
 FIELDS = cast(Mapping[str, tuple[Any, int]], flat.STEP.fields)
 REPORT = 3  # numbers that a learner says of its batch: loss, hits, |gradient|^2
 
@@ -150,6 +151,12 @@ class DeviceFlat:
 
     def meter(self) -> DeviceGain:
         return DeviceGain(self)
+
+    def common_step(self, spans: Sequence[Span], size: int, coefficients: Coefficients, iterations: int) -> Any:
+        return DeviceCommonStep(self, Tables(tuple(spans), size), coefficients, iterations)
+
+    def common_step_bytes(self, spans: Sequence[Span], size: int) -> int:
+        return Tables(tuple(spans), size).scratch_bytes
 
     def learners(self, gradients: Any) -> None:
         """The block (capacity, size) that learners' gradients lie in: so it is known whose a row is."""

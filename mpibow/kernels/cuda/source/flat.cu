@@ -3,15 +3,10 @@
 // A rank's k replicas are rows of weights, momenta and gradients, `stride` elements apart; all are done in one launch,
 // in row order. Every number that changes from one iteration to the next is read from device memory.
 #include "reduce.cuh"
+#include "step.cuh"
 
 constexpr int CHUNK = 2048;  // elements of a block: flat.py says the same
 constexpr int V = LANES<float>;
-
-struct Step {
-    float rate, momentum, decay, alpha, gain, scale, pull, centre_momentum, attention, unused;
-    int nesterov, begin;
-    long long decayed;
-};
 
 // body(i) for the packs of this block's chunk.
 template <class Body> __device__ void each_of_chunk(long long size, Body body) {

@@ -1,0 +1,8 @@
+// The numbers of an iteration, which passes over flat arrays read from device memory. mpibow.kernels.cuda.flat says the same.
+#pragma once
+
+struct Step {
+    float rate, momentum, decay, alpha, gain, scale, pull, centre_momentum, attention, even;
+    int nesterov, begin;
+    long long decayed;
+};
