@@ -18,7 +18,7 @@ from mpibow.kernels.cuda import flat
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.orthogonal import PIECE, TILE, Tables, launches
 from mpibow.ops.initialisers import Constant as Initial
-from mpibow.sync.orthogonal import COEFFICIENTS, ITERATIONS, matrices_of, parts_of, polynomial, spread
+from mpibow.sync.orthogonal import COEFFICIENTS, ITERATIONS, matrices_of, parts_of, spread
 from tests.kernels.cuda.host import needs_compiler, prepared, run_all
 
 pytestmark = needs_compiler
@@ -29,6 +29,11 @@ GAIN, EVEN, SCALE = 2.0, 3.0, 0.25
 
 # Wide, tall and square ones, a vector among them; with sides of a tile, of one more, and of more than two.
 SHAPES: tuple[Shape, ...] = ((5, 3, 2, 2), (7,), (130, 3), (1, 9), (64, 64), (70,), (65, 66), (9, 1), (3, PIECE + 70))
+
+
+def polynomial(square: Array) -> Array:
+    first, third, fifth = COEFFICIENTS
+    return first * np.eye(len(square), dtype=square.dtype) + third * square + fifth * (square @ square)
 
 
 def layout_of(shapes: Sequence[Shape]) -> Layout:
