@@ -15,6 +15,11 @@ k learners over all ranks, this rank's as rows. All names on a formula's right a
              orthogonal) keeps it within G - 1 times V's strongest direction, everywhere.
 
 One learner has nothing to be pulled to: it is plain SGD and z = w.
+
+Measured with k = 16 and no setting changed (benchmarks/results/sma.md), epochs to a target beside one learner's: along
+mean(u) 1.0 to 1.1 for LeNet on MNIST, never there for ResNet-20 on CIFAR-10, and further behind with delay 1;
+orthogonal 0.8 for LeNet, and ahead of one learner for ResNet-20; lagging with mu 0.9 or 0, and S-SGD at the same rate,
+never there for LeNet.
 """
 
 from __future__ import annotations
