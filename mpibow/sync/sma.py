@@ -18,7 +18,7 @@ One learner has nothing to be pulled to: it is plain SGD and z = w.
 
 Measured with k = 16 and no setting changed (benchmarks/results/sma.md), epochs to a target beside one learner's: along
 mean(u) 1.0 to 1.1 for LeNet on MNIST, never there for ResNet-20 on CIFAR-10, and further behind with delay 1;
-orthogonal 0.8 for LeNet, and ahead of one learner for ResNet-20; lagging with mu 0.9 or 0, and S-SGD at the same rate,
+orthogonal 0.8 to 1.1 for LeNet, by seed, 0.9 for ResNet-20; lagging with mu 0.9 or 0, and S-SGD at the same rate,
 never there for LeNet.
 """
 
