@@ -22,10 +22,8 @@ from mpibow.kernels.passes import STILL
 if TYPE_CHECKING:
     from mpibow.kernels.cuda.passes import DeviceFlat
 
-TILE, PIECE = (
-    64,
-    1024,
-)  # elements of a block's side, and columns of a piece of a Gram matrix: orthogonal.cu says the same
+TILE = 64  # elements of a block's side: orthogonal.cu says the same
+PIECE = 1024  # columns of a piece of a Gram matrix: likewise
 Coefficients = tuple[float, float, float]
 SQUARES = 6  # arrays of squares that the polynomials take turns with
 # What orthogonal.cu says of them. Tiles are a matrix's own, those of its square, and those of its Gram matrix's pieces.
