@@ -14,7 +14,6 @@ import argparse
 import csv
 import io
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -25,8 +24,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bench_topologies import MPI, launched
-from sides import ROOT, machine, note, table, write
+from sides import ROOT, launched, machine, note, table, write
 
 SAMPLE = ROOT.parent / "shared/data/imagenet-sample/imagenet-1000class-400smallest.tar"
 CONFIG = "launch/resnet50-imagenet.yaml"
@@ -72,9 +70,9 @@ def plain(data: Path) -> list[str]:
 
 
 def train(out: Path, name: str, words: Sequence[str]) -> None:
-    line = launched(RANKS, ["-m", "mpibow.train", CONFIG, *words, f"out={out}", f"name={name}"])
-    note(f"$ {shlex.join(line)}")
-    subprocess.run(line, cwd=ROOT, env={**os.environ, **MPI}, check=True, stdout=subprocess.DEVNULL)
+    line = ["-m", "mpibow.train", CONFIG, *words, f"out={out}", f"name={name}"]
+    note(f"$ mpirun -np {RANKS} python {shlex.join(line)}")
+    launched(RANKS, *line)
 
 
 def evaluations(run: Path) -> list[dict[str, Any]]:
