@@ -13,18 +13,15 @@ import numpy as np
 from mpibow.comm.communicator import Communicator
 from mpibow.config import dump
 from mpibow.data.slots import Slot
-from mpibow.device.memory import in_words
-from mpibow.errors import DeviceError, DivergedError
+from mpibow.errors import DivergedError
 from mpibow.graph.graph import Array
 from mpibow.job import Job
-from mpibow.kernels.cuda.fused import fused_bytes
 from mpibow.kernels.passes import Local
-from mpibow.learn.learner import ASSIGNMENTS, Result, Task
+from mpibow.learn.learner import Result, Task
 from mpibow.learn.schedules import multiplier
 from mpibow.opening import Opened
 from mpibow.origin import core_limits
 from mpibow.run import checkpoint
-from mpibow.run.compare import FUSED
 from mpibow.run.coordinator import Request, settle_requests
 from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import due
@@ -52,8 +49,9 @@ class Session(Opened):
             self._open(origin, comm, stack)
             self._saved_at = time.perf_counter()
             self.steering = Steering(
-                self.coordinator, self.rank, self.synchroniser.talk, self._bound, self._tell_no_memory
-            )
+                self.coordinator, self.rank, self.synchroniser.talk, partial(self.learners.bind_within, self._room),
+                lambda rank, count, why: self.reporter.no_memory(self.where, rank, count, why),
+            )  # fmt: skip
             self._limits = Counts()  # the learners that every rank's binding was last asked about
             if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
                 self._tune(decided)  # the memory is another machine's
@@ -91,7 +89,7 @@ class Session(Opened):
     def prepare(self) -> Local:
         """This iteration's local step; averaging starts again where learners change or the rate drops."""
         lap = self._laps.lap()  # of the iteration before
-        if lap is not None and self.execution == self.coordinator.execution:  # a change takes a while to come
+        if lap is not None and self.learners.execution == self.coordinator.execution:  # a change takes a while to come
             self.tuning.measured(*lap, self.counts)
         with self._laps.aside():
             self._say(self.trace.begin(self.iteration, self.synchroniser.call))
@@ -112,23 +110,21 @@ class Session(Opened):
         elif self.iteration > self.coordinator.timeline().changes[0].iteration and self._restart_due():
             self.settle()
             self.rule.restart(self.replicas)
-        if change.execution != self.execution:
-            self.change_execution(change.execution)  # the same replicas: averaging goes on
+        if change.execution != self.learners.execution:
+            self.learners.change(self.replicas.count, change.execution)  # averaging goes on
             self.reporter.executed(self.where, time.perf_counter() - begin + self.steering.seconds())
 
     def tasks(self, slots: list[Slot]) -> list[Task]:
         """What the learners' threads are to do: one slot each."""
         if self._times is not None:
-            self._times.begin(self.learners)
-        if self.execution == FUSED:
-            return [partial(self._fused[len(slots)].compute, slots)]
-        return ASSIGNMENTS[self.config.assignment](self.learners, slots)
+            self._times.begin(self.learners.working)
+        return self.learners.tasks(slots)
 
     def receive(self) -> None:
         """Ends the exchange under way, if any; the next update brings the centre up to date."""
         self._heed(self.synchroniser.receive())
         if self._times is not None:
-            self._times.note(self.learners[: self.replicas.count])
+            self._times.note(self.learners.working)
 
     def settle(self) -> None:
         """As `receive`, and the centre is up to date: to be read, or changed."""
@@ -361,42 +357,10 @@ class Session(Opened):
             for text in self.synchroniser.call(lambda comm: core_limits(comm, tuned.counts)):
                 self.reporter.note(text)
 
-    def _bound(self, count: int, execution: str) -> str | None:
-        """Why this rank can't have `count` learners that run so; None where they are bound by now."""
-        tried = execution != self.execution
-        if self.gpu is None and (lack := self._host_lack(count)):
-            return lack
-        if tried and execution == FUSED and (lack := self._fused_lack(count)):
-            return lack
-        try:
-            self.bind(count, execution)
-        except MemoryError as error:
-            return str(error)
-        except DeviceError as error:  # no kernel of cuDNN for such a shape
-            if not tried:
-                raise
-            return str(error)
-        return None
-
-    def _tell_no_memory(self, rank: int, count: int, why: str) -> None:
-        self.reporter.no_memory(self.where, rank, count, why)
-
-    def _host_lack(self, count: int) -> str:
-        """What memory is missing for learners that are new, '' where none is: a system grants more than it has."""
-        need = max(count - len(self._apart), 0) * self._learner
-        if need == 0 or need <= (room := int(TAKEN * free_memory(self.comm.local_size))):
-            return ""
-        return f"what is new takes {in_words(need)}, {in_words(room)} of those free may be taken"
-
-    def _fused_lack(self, count: int) -> str:
-        """What memory is missing for so many fused learners, '' where none is. By all ranks."""
-        assert self.gpu is not None
-        room = int(TAKEN * self.synchroniser.call(self.gpu.free))
-        need = 0 if count in self._fused else fused_bytes(self.fused_plan(count))
-        if need <= room:
-            return ""
-        where = self.gpu.machine.found.gpu
-        return f"fused learners take {in_words(need)}, {in_words(room)} of those free on {where} may be taken"
+    def _room(self) -> int:
+        """Bytes that new learners may take; a GPU's, which ranks may share, by all of them."""
+        free = free_memory(self.comm.local_size) if self.gpu is None else self.synchroniser.call(self.gpu.free)
+        return int(TAKEN * free)
 
     def _tell_resets(self) -> None:
         """Every rank enters the resets of all, and the damaged samples."""
