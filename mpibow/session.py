@@ -8,13 +8,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
 from mpibow.comm.communicator import Communicator
 from mpibow.config import dump
 from mpibow.data.slots import Slot
-from mpibow.errors import DivergedError
-from mpibow.graph.graph import Array
 from mpibow.job import Job
 from mpibow.kernels.passes import Local
 from mpibow.learn.learner import Result, Task
@@ -27,6 +23,7 @@ from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import due
 from mpibow.run.laps import Laps
 from mpibow.run.memory import TAKEN, free_memory
+from mpibow.run.resets import Resets
 from mpibow.run.state import named, snapshot
 from mpibow.run.steering import Steering
 from mpibow.summary import Summary, Trained
@@ -34,8 +31,6 @@ from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace
 from mpibow.tune import Counts, Decision
-
-HOPELESS = 20  # iterations in a row in which every learner of a rank is reset
 
 
 class Session(Opened):
@@ -57,10 +52,12 @@ class Session(Opened):
                 self._tune(decided)  # the memory is another machine's
             # What the ranks were about to do when the checkpoint was made: talk, agree after a reset, evaluate.
             due_then: list[bool] = [False] * 3 if origin.header is None else origin.header["due"]
-            self._asked, self._diverged, self._owed = due_then
-            self._barren = 0
+            self._asked, diverged, self._owed = due_then
+            self.resets = Resets(
+                self.rank, self.config.on_nan, self.config.update.lr, self.synchroniser, self.rule, self.replicas,
+                self.gpu, diverged,
+            )  # fmt: skip
             self._times = None if self.gpu is None else DeviceTimes(self.gpu.machine, self.trace)
-            self._resets = list[str]()  # that the other ranks do not know of yet
             self._begin(origin, comm, f"{note}\n{more}".strip())
             self._read(stack)
             if self._owed and self.evaluate() and self.config.checkpoint.interval and self.config.checkpoint.best:
@@ -146,63 +143,8 @@ class Session(Opened):
             self._untold = 0
 
     def check(self, found: Sequence[Result | None], rate: float) -> list[Result]:
-        """The finite results. A learner whose loss or gradient is not is reset, or ends the run (`on_nan`).
-
-        A GPU's are those of the iteration before: what was not finite has made no step.
-        """
-        late = [Result(loss, hits, finite, 0.0) for loss, hits, finite in self.synchroniser.book.late()]
-        results, iteration = [each for each in found if each is not None], self.iteration
-        if late:
-            results, iteration = late, self.iteration - 1
-        if not results:
-            return []
-        rescaled = not all(result.finite for result in results) and self._rescaled()
-        for i, result in enumerate(results):
-            if result.finite or rescaled:
-                continue
-            what = self._not_finite(i, result.loss, iteration)
-            if self.config.on_nan == "stop":
-                raise DivergedError(f"{what}; lower update.lr (now {rate:g}), or set on_nan=reset; {self._kept()}")
-            self.settle()
-            self._check_centre()
-            if self.rule.uniform:  # its weights and momentum are those of all replicas
-                self.replicas.leave_out(i)
-                self._resets.append(f"{what}; it is left out")
-            else:
-                self.replicas.reseed(i, self.rule.centre)
-                self.rule.moved()
-                self._resets.append(f"{what}; it starts again from the centre")
-            self._diverged = True
-        finite = [result for result in results if result.finite]
-        self._barren = 0 if finite or rescaled else self._barren + 1
-        if self._barren == HOPELESS:
-            raise DivergedError(
-                f"iteration {iteration}: no learner of rank {self.rank} had a finite loss "
-                f"in {HOPELESS} iterations; lower update.lr (now {rate:g}); {self._kept()}"
-            )
-        return [] if late else finite  # late ones were entered where they were made
-
-    def _not_finite(self, i: int, loss: float, iteration: int) -> str:
-        where = f"iteration {iteration}: learner {sum(self.counts[: self.rank]) + i} (rank {self.rank})"
-        return f"{where}: loss or gradient is not finite (loss {loss:g})"
-
-    def _rescaled(self) -> bool:
-        """Whether gradients that are not finite are the loss's scale to be blamed for, which is halved then."""
-        return self.gpu is not None and self.gpu.scale is not None and self.gpu.scale_is_large()
-
-    def _check_centre(self) -> None:
-        """A centre that is not finite heals no learner, and is not worth a checkpoint."""
-        if not np.isfinite(self._host(self.rule.centre)).all():
-            rate = self.config.update.lr
-            raise DivergedError(
-                f"iteration {self.iteration}: the centre is not finite; lower update.lr (now {rate:g}); {self._kept()}"
-            )
-
-    def _host(self, array: Array) -> Array:
-        return self.job.kernels.flat.host(array)
-
-    def _kept(self) -> str:
-        return f"the last checkpoint is {self.saved}" if self.saved else "there is no checkpoint yet"
+        """The finite results. A learner whose loss or gradient is not is reset, or ends the run (`on_nan`)."""
+        return self.resets.check(found, rate, self.iteration, sum(self.counts[: self.rank]), self.saved)
 
     def tally(self, results: list[Result], signal: str) -> Tally:
         """What this rank tells the others beside its steps."""
@@ -258,12 +200,12 @@ class Session(Opened):
     def save(self, best: bool = False) -> None:
         """Writes a checkpoint on all ranks, and forgets those that are not to be kept."""
         self._read_centre()
-        self._check_centre()
+        self.resets.check_centre(self.iteration, self.saved)
         self.reporter.clock()
         begin = time.perf_counter()
         folder = self.reporter.folder / "checkpoints"
         self._tell_resets()
-        diverged = any(self.synchroniser.call(lambda comm: comm.share(self._diverged)))
+        diverged = any(self.synchroniser.call(lambda comm: comm.share(self.resets.due)))
         header = {
             **self._identity(),
             "started": self._started(),
@@ -294,14 +236,7 @@ class Session(Opened):
     def finish(self, stop: str) -> Trained:
         """The end of a run that reached a limit, or was told to stop: what it came to, on rank 0 also on disk."""
         self._read_centre()
-        if self.config.on_nan == "stop":
-            self.check([], self.config.update.lr)  # a GPU's last results have come only now
-        elif not self._rescaled():  # who continues the run resets its learner
-            self._resets += [
-                f"{self._not_finite(i, loss, self.iteration - 1)}; its last step was left out"
-                for i, loss in self.synchroniser.book.spoilt().items()
-            ]
-        self._check_centre()
+        self.resets.end(self.iteration, sum(self.counts[: self.rank]), self.saved)
         self.reporter.clock()
         self._tell_resets()
         if not stop.startswith("SIG"):
@@ -313,7 +248,7 @@ class Session(Opened):
         self._say(self.trace.end(self.synchroniser.call))
         summary = self._summary(stop)
         self.reporter.end(self.where, summary)
-        return Trained(summary, named(self._plan, self._host(self.rule.centre).copy(), self.statistics()))
+        return Trained(summary, named(self._plan, self.rule.flat.host(self.rule.centre).copy(), self.statistics()))
 
     def _say(self, text: str) -> None:
         if text:
@@ -327,7 +262,7 @@ class Session(Opened):
             stop = f"stop.minutes {minutes:g}"
         timed = self.rank == 0 and interval is not None and interval.unit == "minute"
         save = timed and interval is not None and now - self._saved_at > 60 * interval.amount
-        return Request(stop, save, self._diverged, self.tuning.asks)
+        return Request(stop, save, self.resets.due, self.tuning.asks)
 
     def _talk(self, signal: str) -> tuple[str, bool]:
         """All ranks say what they want and do the same; (reason to stop, whether to save)."""
@@ -338,7 +273,7 @@ class Session(Opened):
         if outcome.resync:
             self._tell_resets()
             self._agree()
-            self._diverged = False
+            self.resets.due = False
         if outcome.stop:
             who = f" on rank {outcome.rank}" if outcome.stop.startswith("SIG") else ""
             self.reporter.note(f"iteration {self.iteration}: {outcome.stop}{who}")
@@ -364,11 +299,11 @@ class Session(Opened):
 
     def _tell_resets(self) -> None:
         """Every rank enters the resets of all, and the damaged samples."""
-        for texts in self.synchroniser.call(lambda comm: comm.share(self._resets)):
+        own = self.resets.tell()
+        for texts in self.synchroniser.call(lambda comm: comm.share(own)):
             self.ledger.resets += len(texts)
             for text in texts:
                 self.reporter.note(text)
-        self._resets = []
         self._tell_damages()
 
     def _tell_damages(self) -> None:
