@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,6 @@ from mpibow.config import dump
 from mpibow.config.schema import Data
 from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import NamedSamples
-from mpibow.data.decoded import Decoded
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.readers import (
     choose,
@@ -43,7 +42,16 @@ from mpibow.kernels.cuda.fused import without_form
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
-from mpibow.origin import Origin, check_alike, core_warnings, find_origin, first_timeline
+from mpibow.origin import (
+    Origin,
+    check_alike,
+    core_warnings,
+    find_origin,
+    first_timeline,
+    goes_on,
+    identity,
+    started,
+)  # fmt: skip
 from mpibow.reporter import Reporter, Where
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.evaluate import Evaluator
@@ -51,13 +59,12 @@ from mpibow.run.ledger import Ledger
 from mpibow.run.memory import free_memory, learner_bytes, room_for
 from mpibow.run.state import check_fits, read_centre, restore, timeline_of
 from mpibow.run.tuning import Compared, Given, Measured, Tuning
-from mpibow.sync.averaging import MOST, check_rule, most_learners
+from mpibow.sync.averaging import MOST, caps, check_rule
 from mpibow.sync.rules import make_rule
-from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.sync.tally import Book, DeviceBook
 from mpibow.trace import Trace
-from mpibow.tune import Cap, Counts, History, as_sum
+from mpibow.tune import Counts, History, as_sum
 
 
 class Opened:
@@ -108,14 +115,11 @@ class Opened:
             self.iteration, timeline = 0, self._first
             centre, statistics = initial_weights(self.layout, config.seed, dtype), first
         else:
-            check_fits(path, header, self._identity())
-            self.iteration, timeline = header["iteration"], timeline_of(header, self._started(), self._first)
+            check_fits(path, header, identity(job, self._plan))
+            self.iteration = header["iteration"]
+            timeline = timeline_of(header, started(config, self._first), self._first)
             centre, statistics = read_centre(path, self._plan)
-        defaults = asdict(type(config.rule)())  # which an older checkpoint's rule had, where it does not say
-        same = header is not None and [header["started"], {**defaults, **header["rule_settings"]}] == [
-            self._started(),
-            self._rule(),
-        ]
+        same = header is not None and goes_on(header, config, self._first)
         how = lambda recorded: "" if gpu is None else execution_of(config.execution, recorded)  # noqa: E731
         timeline = timeline.executed(how)
         execution = timeline.change(max(self.iteration - 1, timeline.changes[0].iteration)).execution
@@ -224,7 +228,7 @@ class Opened:
         compared = known.pop("compared", False)
         if config.learners == "auto":
             history = History.of(known) if known else History.begin(comm.size, config.batch_size)
-            history = replace(history, room=tuple(comm.share(room)), caps=self._caps(comm.size))
+            history = replace(history, room=tuple(comm.share(room)), caps=caps(config.rule, comm.size))
             inner = Measured(history, config.tuner)
         given = timeline.counts(max(self.iteration, timeline.changes[0].iteration))
         replayed = isinstance(config.learners, str) and inner is None
@@ -232,18 +236,6 @@ class Opened:
         if open_to_both and (inner is not None or max(given) > 1):
             return Compared(inner, given, config.batch_size, execution, config.tuner)
         return Given() if inner is None else inner
-
-    def _caps(self, ranks: int) -> tuple[Cap, ...]:
-        """What the rule allows: learners whose averaging settles."""
-        rule, most = self.config.rule, most_learners(self.config.rule, ranks)
-        if not isinstance(rule, Sma) or most == MOST:
-            return ()
-        return (Cap(most, f"rule.alpha {rule.alpha} is stable with up to {most} learner(s) a rank"),)
-
-    def _started(self) -> list[Any]:
-        """With which learners the run began: a resumed run goes on where this is the same."""
-        learners = self.config.learners
-        return [learners, self.size] if isinstance(learners, str) else list(self._first.changes[0].counts)
 
     def _read(self, stack: ExitStack) -> None:
         """Begins to read ahead, once the user has been told how."""
@@ -312,29 +304,6 @@ class Opened:
         self.synchroniser.call(lambda comm: comm.allreduce(mean))
         mean *= mean.dtype.type(1.0 / sum(self.counts))
         return mean
-
-    def _rule(self) -> dict[str, Any]:
-        rule = asdict(self.config.rule)
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in rule.items()}
-
-    def _identity(self) -> dict[str, Any]:
-        """What a checkpoint must have in common with the run that continues it."""
-        return {
-            "seed": self.config.seed,
-            "precision": self._plan.weight_dtype,  # any device goes on in its own, of weights that are these
-            "layout": self.layout.canonical().digest(),
-            "train_samples": self.job.train.count,
-        }
-
-    def _input(self) -> dict[str, Any]:
-        """What an evaluation must know of the data that the net was trained on."""
-        data = self.job.train
-        if isinstance(data, NamedSamples):
-            return {"inputs": {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}}
-        assert self.job.scaling is not None
-        kind = {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes}
-        found = {**kind, **self.job.scaling.entries()}
-        return {**found, "image": asdict(data.image)} if isinstance(data, Decoded) else found
 
     def _waits(self) -> dict[str, float]:
         waited, busy = self.synchroniser.seconds()

@@ -10,13 +10,14 @@ from functools import partial
 
 from mpibow.comm.communicator import Communicator
 from mpibow.config import dump
+from mpibow.config.strict import plain
 from mpibow.data.slots import Slot
 from mpibow.job import Job
 from mpibow.kernels.passes import Local
 from mpibow.learn.learner import Result, Task
 from mpibow.learn.schedules import multiplier
 from mpibow.opening import Opened
-from mpibow.origin import core_limits
+from mpibow.origin import core_limits, identity, started
 from mpibow.run import checkpoint
 from mpibow.run.coordinator import Request, settle_requests
 from mpibow.run.device_times import DeviceTimes
@@ -26,7 +27,8 @@ from mpibow.run.memory import TAKEN, free_memory
 from mpibow.run.resets import Resets
 from mpibow.run.state import named, snapshot
 from mpibow.run.steering import Steering
-from mpibow.summary import Summary, Trained
+from mpibow.scaling import input_entries
+from mpibow.summary import Trained
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace
@@ -74,14 +76,8 @@ class Session(Opened):
     # What the loop asks for, iteration by iteration
     def limit_reached(self) -> str:
         """The first limit of `stop` that is reached, '' if none is."""
-        stop = self.config.stop
-        if stop.epochs is not None and self.position >= stop.epochs * self.job.train.count:
-            return f"stop.epochs {stop.epochs:g}"
-        if stop.iterations is not None and self.iteration >= stop.iterations:
-            return f"stop.iterations {stop.iterations}"
-        if stop.accuracy is not None and self.ledger.epochs_to_target is not None:
-            return f"stop.accuracy {stop.accuracy:g}"
-        return ""
+        accurate = self.ledger.epochs_to_target is not None
+        return self.config.stop.reached(self.iteration, self.position, self.job.train.count, accurate=accurate)
 
     def prepare(self) -> Local:
         """This iteration's local step; averaging starts again where learners change or the rate drops."""
@@ -174,7 +170,11 @@ class Session(Opened):
         with self._laps.aside():
             if self._owed and not stop:
                 best = self.evaluate()
-            if stop.startswith("SIG") or save or self._checkpoint_due(before, best):
+            if (
+                stop.startswith("SIG")
+                or save
+                or config.checkpoint.due(self.iteration, best, partial(self._passed, before))
+            ):
                 self.save(best)
         self.reporter.show(self.where, self._gain)
         return stop
@@ -207,13 +207,13 @@ class Session(Opened):
         self._tell_resets()
         diverged = any(self.synchroniser.call(lambda comm: comm.share(self.resets.due)))
         header = {
-            **self._identity(),
-            "started": self._started(),
+            **identity(self.job, self._plan),
+            "started": started(self.config, self._first),
             "counts": self.counts,
             "tuning": self.tuning.state(),
-            "rule_settings": self._rule(),
+            "rule_settings": plain(self.config.rule),
             "config": dump(self.config),
-            "input": self._input(),
+            "input": input_entries(self.job.train, self.job.scaling),
             "ledger": self.ledger.state(),
             "due": [self._asked, diverged, self._owed],
             "untold": self._untold,
@@ -246,7 +246,11 @@ class Session(Opened):
             if self.config.checkpoint.interval is not None and (late or not saved):
                 self.save(best)
         self._say(self.trace.end(self.synchroniser.call))
-        summary = self._summary(stop)
+        decided = self.tuning.decision
+        summary = self.reporter.summary(
+            self.job, self.where, stop, gain=self.rule.gain, checkpoint=self.saved,
+            settled=None if decided is None else decided.settled,
+        )  # fmt: skip
         self.reporter.end(self.where, summary)
         return Trained(summary, named(self._plan, self.rule.flat.host(self.rule.centre).copy(), self.statistics()))
 
@@ -320,16 +324,6 @@ class Session(Opened):
     def _passed(self, before: int, epochs: float) -> bool:
         return due(before, self.position, self.job.train.count, epochs)
 
-    def _checkpoint_due(self, before: int, best: bool) -> bool:
-        interval = self.config.checkpoint.interval
-        if interval is None:
-            return False
-        if interval.unit == "iteration" and self.iteration % int(interval.amount) == 0:
-            return True
-        return (best and self.config.checkpoint.best) or (
-            interval.unit == "epoch" and self._passed(before, interval.amount)
-        )
-
     def _restart_due(self) -> bool:
         """Whether `rule.restart` wants averaging to start again before this iteration."""
         rule = self.config.rule
@@ -340,28 +334,3 @@ class Session(Opened):
         if isinstance(rule.restart, tuple):
             return any(before < epoch <= now for epoch in rule.restart)
         return self.config.update.schedule.drops(before, now)
-
-    def _summary(self, stop: str) -> Summary:
-        config, where = self.config, self.where
-        return Summary(
-            run=str(self.reporter.folder),
-            stopped=stop,
-            epochs=where.epoch,
-            iterations=where.iteration,
-            samples=where.position,
-            target=config.stop.accuracy,
-            top_k=config.evaluate.top_k,
-            ranks=self.size,
-            learners=where.learners,
-            execution=where.execution or None,
-            changes=self.ledger.changes,
-            settled=None if self.tuning.decision is None else self.tuning.decision.settled,
-            batch_size=config.batch_size,
-            rule=self._rule(),
-            device=self.job.kernels.name,
-            precision=self.job.precision,
-            seed=config.seed,
-            gain=self.rule.gain,
-            checkpoint=str(self.saved) if self.saved else None,
-            **self.reporter.summary_fields(),
-        )
