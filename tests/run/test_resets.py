@@ -159,7 +159,8 @@ def test_a_scale_that_is_too_large_resets_nobody() -> None:
     gpu = SimpleNamespace(scale_is_large=lambda: large[0])
     rank = Rank("stop", gpu=gpu)
     for _ in range(2 * HOPELESS):
-        assert rank.resets.check([BAD, GOOD], 0.1, *AT) == [GOOD]
+        assert rank.resets.check([BAD, BAD], 0.1, *AT) == []
+    assert rank.resets.check([BAD, GOOD], 0.1, *AT) == [GOOD]
     assert (rank.rows(), rank.resets.due) == (UNTOUCHED, False)
     ending = Rank(book=LateBook((np.nan, 0.0, False)), gpu=gpu)
     ending.resets.end(8, 4, None)
