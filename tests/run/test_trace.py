@@ -174,7 +174,7 @@ def test_every_row_of_every_rank(tmp_path: Path) -> None:
 
 
 def test_an_exchange_that_nothing_is_computed_beside_is_waited_for(tmp_path: Path) -> None:
-    """By the default rule, on two ranks: each all-reduce is within what its rank waited for. One rank waits for none."""
+    """By the default rule, on two ranks: each all-reduce is within what its rank waited for. One waits for none."""
     for ranks in (2, 1):
         path = tmp_path / f"{ranks}.json"
         traced(tiny.job(tmp_path / str(ranks), stop={"epochs": 3}), path, "2:12", ranks=ranks)
