@@ -125,6 +125,8 @@ def _draw_cell(axes: Axes, ticks: Any, panel: str, x: str, found: list[list[Curv
             style = {**style, "color": _colour(i), "label": curve.name}
             if len(curve.x) == 1:  # no line yet
                 style["marker"] = "o"
+            if panel in ("waits", "hidden"):  # where 0 and 1 are what is to be seen
+                style["clip_on"] = False
             over = [value / scale for value in curve.x]
             if curve.raw is not None:
                 axes.plot(over, curve.raw, color=_colour(i), linewidth=0.6, alpha=0.22)
@@ -146,7 +148,7 @@ def _draw_cell(axes: Axes, ticks: Any, panel: str, x: str, found: list[list[Curv
     if panel in ("speed", "learners", "waits"):
         axes.set_ylim(bottom=0)
     if panel == "hidden":
-        axes.set_ylim(0, 1.03)
+        axes.set_ylim(0, 1)
     if not told and (len(legend) > 1 or (panel == "learners" and len(found) == 1)):
         lines = [axes.plot([], [], **{**style, "color": "#555555"})[0] for style in legend.values()]
         axes.legend(lines, list(legend), labelcolor="#333333", fontsize="small")

@@ -62,16 +62,17 @@ class Reporter:
         if rank == 0:
             self._events = EventFile(folder / "metrics.jsonl", 0 if header is None else header["metrics_bytes"])
             self._progress = Line(folder / "log.txt", total, 0 if header is None else header["position"])
-        self._began = self._mark = self._shown = time.perf_counter()
+        self._mark = self._shown = time.perf_counter()
+        self._began = ledger.seconds  # of training, before this process
         self._loss = "loss -"
-        self._reason, self._settled = "", False  # of the tuner's last decision
-        self._why: str | None = None  # of the last that said something new
+        self._reason = ""  # of the tuner's last decision
         self._last: Waits = {}  # at the last metrics entry
 
     def start(self, where: Where, title: str, notes: list[str], *, anew: bool) -> None:
         """`anew`: the run was resumed, and averaging begins as in a new one."""
         begun = {"anew": True} if anew else {}
-        self._events.add("start", **where.fields(), title=title, **where.running(), **begun, versions=versions())
+        told = {"elapsed": self.ledger.seconds, **where.running(), **begun, "versions": versions()}
+        self._events.add("start", **where.fields(), title=title, **told)
         for note in filter(None, notes):
             self.note(note)
 
@@ -97,7 +98,7 @@ class Reporter:
         """A metrics entry: means since the last one.
 
         Of the whole run so far are `elapsed`, seconds of training without evaluations, and images_per_second, samples
-        by these; data_wait, sync_wait and sync_busy are fractions of the time since this process started. On a GPU
+        by these; data_wait, sync_wait and sync_busy are fractions of those since this process started. On a GPU
         device_memory is the most that this rank has held there, in bytes.
         """
         ledger, seconds, waits = self.ledger, max(self.clock(), 1e-9), self._waits()
@@ -126,7 +127,7 @@ class Reporter:
 
     def no_memory(self, where: Where, rank: int, count: int, why: str) -> None:
         """`rank` can't have the `count` learners that the tuner decided on."""
-        self._events.add("no_memory", **where.fields(), rank=rank, learners=count, reason=why)
+        self._events.add("no_memory", **where.fields(), rank=rank, wanted=count, reason=why)
         self.note(f"tuner: rank {rank} has no memory for {count} learners{f': {why}' if why else ''}")
 
     def tuned(self, where: Where, decision: Decision, basis: Mapping[str, Any]) -> None:
@@ -134,10 +135,11 @@ class Reporter:
         wanted: dict[str, Any] = {"wanted": decision.counts, "settled": decision.settled, "reason": decision.reason}
         wanted |= {"execution": decision.execution} if decision.execution else {}
         self._events.add("tuner", **where.fields(), **wanted, **basis)
-        if decision.reason != self._reason and not (decision.settled and self._settled):
+        ledger = self.ledger
+        if decision.reason != self._reason and not (decision.settled and ledger.settled):
             self.note(f"tuner: {decision.reason}")
-            self._why = decision.reason
-        self._reason, self._settled = decision.reason, decision.settled
+            ledger.reason = decision.reason
+        self._reason, ledger.settled = decision.reason, decision.settled
 
     def evaluated(self, where: Where, found: Evaluation, best: bool) -> None:
         """An evaluation's entry: `seconds` is how long it took, `elapsed` the seconds of training before it."""
@@ -145,7 +147,7 @@ class Reporter:
         entry = {"accuracy": found.accuracy, "loss": found.loss, **times, "best": best}
         top_k = found.top_k_accuracy
         more = {} if top_k is None else {"top_k_accuracy": top_k}
-        self._events.add("evaluate", **where.fields(), **entry, **more)
+        self._events.add("evaluate", **where.fields(), **where.running(), **entry, **more)
         shown = "" if found.accuracy is None else f"test accuracy {found.accuracy:.2%}, "
         shown += "" if top_k is None else f"top-k {top_k:.2%}, "
         self.note(f"epoch {where.epoch:.2f}: {shown}test loss {found.loss:.4f}")
@@ -183,7 +185,7 @@ class Reporter:
     def end(self, where: Where, summary: Summary) -> None:
         if self._rank == 0:
             directory.write_summary(self.folder, summary.json())
-        self._events.add("end", **where.fields(), stopped=summary.stopped)
+        self._events.add("end", **where.fields(), **where.running(), stopped=summary.stopped)
         self.note(str(summary))
 
     def close(self) -> None:
@@ -197,14 +199,14 @@ class Reporter:
         config, ledger, waits = job.config, self.ledger, self._waits()
         taken = (
             "accuracy", "best_accuracy", "top_k_accuracy", "test_loss", "seconds", "evaluation_seconds",
-            "epochs_to_target", "seconds_to_target", "drift", "mismatches", "resets",
+            "epochs_to_target", "seconds_to_target", "drift", "mismatches", "resets", "reason",
         )  # fmt: skip
         shares = self._shares(waits)
         return Summary(
             run=str(self.folder), stopped=stopped, checkpoint=str(checkpoint) if checkpoint else None,
             epochs=where.epoch, iterations=where.iteration, samples=where.position, ranks=len(where.learners),
             learners=where.learners, execution=where.execution or None, changes=ledger.changes, settled=settled,
-            reason=self._why, gain=gain, corrupt=len(ledger.damaged), target=config.stop.accuracy,
+            gain=gain, corrupt=len(ledger.damaged), target=config.stop.accuracy,
             top_k=config.evaluate.top_k, batch_size=config.batch_size, rule=plain(config.rule), seed=config.seed,
             device=job.kernels.name, precision=job.precision, versions=versions(),
             data_wait=shares["data_wait"], sync_wait=shares["sync_wait"], sync_hidden=hidden(waits),
@@ -213,8 +215,8 @@ class Reporter:
         )  # fmt: skip
 
     def _shares(self, waits: Waits) -> dict[str, float]:
-        """The waits as fractions of the time since the start."""
-        elapsed = max(time.perf_counter() - self._began, 1e-9)
+        """The waits as fractions of the training since this process started."""
+        elapsed = max(self.ledger.seconds - self._began, 1e-9)
         return {name: seconds / elapsed for name, seconds in waits.items()}
 
 

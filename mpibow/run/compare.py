@@ -66,4 +66,4 @@ def _told(trial: Trial) -> str:
     (name, window), images = trial.windows[-1], trial.batch * sum(trial.counts)
     others = trial.of(other(name))
     rates = {other(name): images / mean([w.whole for w in others]).seconds} if others else {}
-    return told(f"{as_sum(trial.counts)}, {name}", images / window.whole.seconds, rates)
+    return told(f"learners {as_sum(trial.counts)}, {name}", images / window.whole.seconds, rates)

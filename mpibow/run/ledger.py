@@ -32,6 +32,8 @@ class Ledger:
     mismatches: int = 0
     resets: int = 0
     changes: int = 0  # of learners
+    reason: str | None = None  # of the tuner's last decision that said something new
+    settled: bool = False  # whether its last decision, be it new or not, was to stay
     damaged: list[str] = field(default_factory=list)  # samples that others replaced, by data set and number
 
     def evaluated(self, found: Evaluation, position: int, epoch: float) -> bool:

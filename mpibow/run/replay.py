@@ -15,7 +15,7 @@ from mpibow.tune import Counts, as_sum
 # Settings that a run's numbers depend on.
 OF_NUMBERS = (
     "model", "data", "batch_size", "assignment", "rule", "loss", "update", "device", "onednn", "precision", "execution",
-    "on_nan", "seed",
+    "on_nan", "seed", "transport",
 )  # fmt: skip
 
 

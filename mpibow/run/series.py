@@ -13,6 +13,11 @@ from typing import Any
 from mpibow.errors import ConfigError, RecordError
 
 Event = Mapping[str, Any]
+# What is a number or null; `position` always is one, and a list of them is `learners`.
+NUMBERS = (
+    "epoch", "elapsed", "images_per_second", "accuracy", "top_k_accuracy", "loss", "data_wait", "sync_wait",
+    "sync_hidden",
+)  # fmt: skip
 Points = list[tuple[float, float]]  # x, y
 
 
@@ -57,8 +62,12 @@ def parse(content: bytes, name: Path) -> list[Event]:
     for number, line in enumerate(lines, 1):
         try:
             event = json.loads(line)
-            event["event"], event["position"]
-        except (ValueError, KeyError, TypeError) as error:
+            event["event"]
+            numbers = [event["position"], *event.get("learners", [])]
+            numbers += [value for key in NUMBERS if (value := event.get(key)) is not None]
+            if not all(isinstance(value, int | float) for value in numbers):
+                raise TypeError("text where a number is drawn")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise RecordError(f"{name}: line {number} is no event of a run; remove it to draw the others") from error
         events.append(event)
     return events
@@ -187,22 +196,22 @@ def hidden(run: Run, axis: str, smooth: int | None) -> list[Curve]:
 
 
 def waits(run: Run, axis: str, smooth: int | None) -> list[Curve]:
-    """The fractions of the time from entry to entry that the learners of rank 0 waited for data, and for averaging.
+    """The fractions of the training from entry to entry that rank 0's learners waited for data, and for averaging.
 
     Entries have them since the process started, which is where the last `start` was.
     """
-    x = x_of(run, axis)
+    x, seconds = x_of(run, axis), x_of(run, "seconds")
     curves = []
     for name, key in (("data", "data_wait"), ("averaging", "sync_wait")):
         points: Points = []
-        began, before = 0.0, (0.0, 0.0)  # seconds of the process, seconds waited
+        began, before = 0.0, (0.0, 0.0)  # seconds of the process's training, seconds waited
         for event in run.events:
             if event["event"] == "start":
-                began, before = event["time"], (0.0, 0.0)
-            share, at = event.get(key), x(event)
-            if event["event"] != "train" or share is None or at is None:
+                began, before = seconds(event) or 0.0, (0.0, 0.0)
+            share, at, trained = event.get(key), x(event), seconds(event)
+            if event["event"] != "train" or share is None or at is None or trained is None:
                 continue
-            now = event["time"] - began, share * (event["time"] - began)
+            now = trained - began, share * (trained - began)
             if now[0] > before[0]:
                 points.append((at, min(max((now[1] - before[1]) / (now[0] - before[0]), 0.0), 1.0)))
                 before = now

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any, Protocol
 
 from mpibow.graph.graph import Array
@@ -27,7 +27,10 @@ def follow(averages: Averages, k: int, mean_square: float, square_of_mean: float
     """The averages after one more iteration, from mean |u_i|^2 and |mean u|^2 with u = -rate v; rate 0 tells nothing.
 
     Each iteration weighs min(k / 1000, 1): about a thousand batches count, however many learners they are spread over.
+    One learner tells nothing of noise.
     """
+    if k == 1:
+        return averages
     square = rate * rate  # inf or 0 where it leaves the range, while ** would raise
     n1, n2 = (mean_square / square, square_of_mean / square) if square else (math.nan, math.nan)
     if not (math.isfinite(n1) and math.isfinite(n2)):
@@ -39,6 +42,16 @@ def follow(averages: Averages, k: int, mean_square: float, square_of_mean: float
         weight=(1.0 - share) * averages.weight + share,
         count=averages.count + 1,
     )
+
+
+def carried(averages: Averages, before: int, after: int) -> Averages:
+    """Those of `before` learners as `after` would have made them of the same noise and signal.
+
+    n1 = noise + signal stays, n1 - n2 = (1 - 1 / k) noise follows k. One learner keeps those of two.
+    """
+    before, after = max(before, 2), max(after, 2)
+    share = (1.0 - 1.0 / after) / (1.0 - 1.0 / before)
+    return replace(averages, n2=averages.n1 - share * (averages.n1 - averages.n2))
 
 
 def noise_gain(averages: Averages, k: int) -> float:

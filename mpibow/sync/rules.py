@@ -13,7 +13,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of
 from mpibow.sync.averaging import averaging, may_spread
-from mpibow.sync.gain import Averages, HostMeter, Meter
+from mpibow.sync.gain import Averages, HostMeter, Meter, carried, noise_gain
 from mpibow.sync.independent import IndependentRule
 from mpibow.sync.orthogonal import Common, common_step
 from mpibow.sync.rule import TAIL, OnChunks, Rows, Rule, RuleState, Zeros
@@ -104,9 +104,9 @@ class SmaRule:
         """k learners over all ranks from here on; `keep` continues a loaded state instead of restarting."""
         z = self.centre
         if k != self.rule.k:
+            known = carried(self.averages, self.rule.k, k)
             self.rule = averaging(self.settings, k)
-            if not keep:
-                self._load_gain(1.0, Averages())  # n2 depends on k
+            self._load_gain(noise_gain(known, k), known)
         here = len(rows.weights) == k  # all learners are this rank's
         at_once = self.settings.gain != "none" and self.settings.delay == 0
         self._here = here and (k == 1 or (at_once and not self._spreads))

@@ -65,6 +65,7 @@ class Synchroniser:
     ) -> None:  # fmt: skip
         self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap
         self._trace = trace
+        self._waiting = trace if comm.size > 1 else SILENT  # there is nobody to wait for
         self.book = book or HostBook()
         self._threaded = comm.any_thread and (self.book.enqueues or (comm.size > 1 and overlap and rule.deferred))
         self._thread: Executor = (
@@ -94,7 +95,8 @@ class Synchroniser:
         """Every rank's `own`, by rank. To be waited for like an exchange that nothing is computed beside: that which is
         under way, and ranks that come later; and counted as one."""
         begin = time.perf_counter()
-        found = self.call(lambda comm: comm.share(own))
+        with self._waiting.span("waiting", "talk"):
+            found = self.call(lambda comm: comm.share(own))
         self._talked += time.perf_counter() - begin if self._comm.size > 1 else 0.0
         return found
 
@@ -120,7 +122,6 @@ class Synchroniser:
         assert self._pending is None
         flat = self._rule.outgoing()
         self.book.enter(tally, flat)
-        begin = time.perf_counter()  # where the caller's thread is the one that talks, `submit` is the exchange
         if self.book.enqueues:
             issued = self._thread.submit(self._issue, flat, local)
             self._pending = self._thread.submit(self._close, issued, flat)
@@ -129,16 +130,17 @@ class Synchroniser:
             if not self._overlap:
                 self._pending.result()
             return
-        self._pending, self._local = self._thread.submit(self._exchange, flat, local), local
-        if not (self._rule.deferred and self._threaded):
-            self._wait(self._pending, begin)
+        submit, self._local = partial(self._thread.submit, self._exchange, flat, local), local
+        self._pending = submit() if self._rule.deferred and self._threaded else self._stand_still(submit)
         if not self._rule.deferred:
             self._pending.result()  # sums that did not arrive must not be applied
             for each in self._rule.apply(self._rows, local):
                 self._on_learners(workers, each)
 
     def seconds(self) -> tuple[float, float]:
-        """Seconds that learners stood still for exchanges and talk, and that these took."""
+        """Seconds that learners stood still for exchanges and talk, and that these took; one rank waits for nobody."""
+        if self._comm.size == 1:
+            return 0.0, 0.0
         waited, busy = self.book.seconds() or (self.waited, self.busy)
         return waited + self._talked, busy + self._talked
 
@@ -149,7 +151,8 @@ class Synchroniser:
             self.book.join(beside)
             return None
         pending, self._pending = self._pending, None
-        self._wait(pending, time.perf_counter())
+        if self._threaded and (self._rule.deferred or self.book.enqueues):  # else it ended where it began
+            self._stand_still(lambda: pending)
         tally = pending.result()
         self.book.join(beside)
         if self._rule.deferred and not self.book.enqueues:
@@ -157,14 +160,18 @@ class Synchroniser:
         self._rule.advance()
         return tally
 
-    def _wait(self, pending: Future[Tally | None], begin: float) -> None:
-        """Stands still until the exchange has ended, since `begin`; its error is for who asks for its result."""
-        with self._trace.span("waiting", "averaging"):
+    def _stand_still(self, exchange: Callable[[], Future[Tally | None]]) -> Future[Tally | None]:
+        """The exchange that `exchange` gives, or makes on this thread, when it has ended; errors are in its result."""
+        begin = time.perf_counter()
+        with self._waiting.span("waiting", "averaging"):
+            pending = exchange()
             pending.exception()
-        self.stood += time.perf_counter() - begin
+        seconds = time.perf_counter() - begin
+        self.stood += seconds
         if not self.book.enqueues:  # else the device has gone on computing
-            self.waited += time.perf_counter() - begin
+            self.waited += seconds
         self.busy, self._took = self.busy + self._took, 0.0
+        return pending
 
     @QUIET
     def settle(self) -> Tally | None:

@@ -34,7 +34,7 @@ def decide(history: History, tuner: Tuner) -> Decision:
     text, chosen = _told(history, look.measured), look.chosen
     if following := _wider(look) or _promised(look) or _doubtful(look):
         return Decision(following, False, f"{text}; trying {as_sum(following)}", tuner.looking)
-    reasons = [text, f"settled on {as_sum(chosen)}", *_reached(chosen, history.room, caps)]
+    reasons = [text, _settled(history, look), *_reached(chosen, history.room, caps)]
     return Decision(chosen, True, "; ".join(reasons), tuner.watching)
 
 
@@ -105,9 +105,18 @@ def _reached(counts: Counts, room: Sequence[int | None], caps: Sequence[Cap]) ->
     return full + [cap.why for cap in caps if cap.most == max(counts)]
 
 
+def _settled(history: History, look: Look) -> str:
+    """On which learners; and, where `_told` does not say it, how fast they are beside the best of the others."""
+    own, rates = as_sum(look.chosen), {as_sum(k): history.batch * speed.rate for k, speed in look.measured.items()}
+    last = as_sum(history.windows[-1].counts)
+    if own in (last, max(rates.keys() - {last}, key=lambda name: rates[name], default=last)):
+        return f"settled on {own}"
+    return "settled on " + told(own, rates.pop(own), rates)
+
+
 def _told(history: History, measured: Mapping[Counts, Speed]) -> str:
     """The last window in words, beside the best of the others."""
     last = history.windows[-1]
     others = {as_sum(counts): history.batch * speed.rate for counts, speed in measured.items() if counts != last.counts}
-    text = told(as_sum(last.counts), history.batch * sum(last.counts) / last.whole.seconds, others)
+    text = told(f"learners {as_sum(last.counts)}", history.batch * sum(last.counts) / last.whole.seconds, others)
     return f"{history.why}; {text}" if history.why and not (others or last.settled) else text

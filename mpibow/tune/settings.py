@@ -23,10 +23,14 @@ class Tuner:
 
     threshold: Annotated[float, Above(0), Below(1), "share of images/s that a learner must add to be kept"] = 0.03
     drift: Annotated[float, Above(0), "a change of speed that is worth looking again"] = 0.1
-    patience: Annotated[int, AtLeast(0), "numbers of learners that may disappoint before it turns back"] = 1
+    patience: Annotated[int, AtLeast(0), "numbers of learners that may disappoint and it still goes on"] = 1
     most: Annotated[int, AtLeast(1), "learners of a rank, whatever memory there is"] = 64
-    window: Annotated[float, Above(0), "seconds that a number of learners is tried for, at most"] = 2.0
-    watch: Annotated[float, Above(0), "seconds from look to look at the speed of what was settled on"] = 5.0
+    window: Annotated[
+        float, Above(0), "seconds that a number of learners is tried for, at most, or 15 iterations that take longer"
+    ] = 2.0
+    watch: Annotated[
+        float, Above(0), "seconds from look to look at the speed of what was settled on, or 15 iterations"
+    ] = 5.0
     again: Annotated[float, Above(0), "seconds of nothing new after which it looks again, later ever more"] = 60.0
 
     @property

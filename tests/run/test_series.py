@@ -91,20 +91,16 @@ def test_ranks_that_a_resumed_run_has_no_more() -> None:
     assert curves(run_of(event("start", 0, learners=[1])), "learners", "samples", aside=True) == []
 
 
-def at(time: float, kind: str, position: float, **fields: Any) -> dict[str, Any]:
-    return {**event(kind, position, **fields), "time": time}
-
-
 def test_waits_are_of_the_time_between_two_entries() -> None:
     """Entries tell them since the process started: 2 s of 10, 2 s of 20, 17 s of 40; then resumed, 5 s of 10."""
     run = run_of(
-        at(100, "start", 0),
-        at(110, "train", 10, data_wait=0.2, sync_wait=0.0),
-        at(120, "train", 20, data_wait=0.1, sync_wait=0.25),
-        at(140, "train", 30, data_wait=0.425, sync_wait=0.25),
-        at(500, "start", 30),
-        at(510, "train", 40, data_wait=0.5, sync_wait=0.1),
-        at(510, "train", 50, data_wait=0.5, sync_wait=0.1),  # at the same moment, as clocks show it
+        event("start", 0, elapsed=0.0),
+        event("train", 10, elapsed=10.0, data_wait=0.2, sync_wait=0.0),
+        event("train", 20, elapsed=20.0, data_wait=0.1, sync_wait=0.25),
+        event("train", 30, elapsed=40.0, data_wait=0.425, sync_wait=0.25),
+        event("start", 30, elapsed=40.0),
+        event("train", 40, elapsed=50.0, data_wait=0.5, sync_wait=0.1),
+        event("train", 50, elapsed=50.0, data_wait=0.5, sync_wait=0.1),  # at the same moment, as clocks show it
     )
     assert points(run, "waits") == {
         "data": [(10, 0.2), (20, 0.0), (30, 0.75), (40, 0.5)],
@@ -202,7 +198,17 @@ def test_a_line_that_is_still_being_written() -> None:
         assert len(parse(LINES[:end], Path("m"))) == LINES[:end].count(b"\n")
 
 
-@pytest.mark.parametrize("line", [b"", b"{", b"\x00\x00", b"[1]", b"7", b'{"event": "train"}', b'{"position": 1}'])
+@pytest.mark.parametrize(
+    "line",
+    [
+        *(b"", b"{", b"\x00\x00", b"[1]", b"7", b'{"event": "train"}', b'{"position": 1}'),
+        b'{"event": "train", "position": "x"}',
+        b'{"event": "train", "position": null}',
+        b'{"event": "train", "position": 1, "learners": 3}',
+        b'{"event": "train", "position": 1, "learners": ["2"]}',
+        b'{"event": "train", "position": 1, "loss": "nan"}',
+    ],
+)
 def test_a_line_that_is_no_event(line: bytes) -> None:
     with pytest.raises(RecordError) as caught:
         parse(LINES + line + b"\n" + LINES, Path("runs/a/metrics.jsonl"))

@@ -173,6 +173,22 @@ def test_every_row_of_every_rank(tmp_path: Path) -> None:
     assert about == {"iterations": [2, 13], "ranks": 2}
 
 
+def test_an_exchange_that_nothing_is_computed_beside_is_waited_for(tmp_path: Path) -> None:
+    """By the default rule, on two ranks: each all-reduce is within what its rank waited for. One waits for none."""
+    for ranks in (2, 1):
+        path = tmp_path / f"{ranks}.json"
+        traced(tiny.job(tmp_path / str(ranks), stop={"epochs": 3}), path, "2:12", ranks=ranks)
+        found = spans(path)
+        for rank in range(ranks):
+            waits = [event for event in found[rank, "waiting"] if event["name"] == "averaging"]
+            assert len(waits) == (10 if ranks > 1 else 0)
+            sent = [event for event in found[rank, "communication"] if event["name"] == "all-reduce"]
+            assert len(sent) == 10
+            for one, other in zip(waits, sent, strict=False):
+                assert one["ts"] <= other["ts"] + 0.002
+                assert other["ts"] + other["dur"] <= one["ts"] + one["dur"] + 0.002
+
+
 def test_spans_of_a_row_follow_each_other(tmp_path: Path) -> None:
     """Within microseconds of rounding; viewers take others for nested ones."""
     path = tmp_path / "run.json"

@@ -330,7 +330,7 @@ def test_out_of_memory_on_one_rank(tmp_path: Path) -> None:
     assert max(len(slots) for slots in seen[1].samples) == 2
     assert log(tmp_path).count("tuner: rank 1 has no memory for 3 learners") == 1
     (short,) = tiny.events(tmp_path / "run", "no_memory")
-    assert (short["rank"], short["learners"], short["reason"]) == (1, 3, "")
+    assert (short["rank"], short["wanted"], short["reason"]) == (1, 3, "")
     rooms = [event["room"][1] for event in tiny.events(tmp_path / "run", "tuner")]
     assert {room for room in rooms if room <= 2} == {2}
     assert [room == 2 for room in rooms] == sorted(room == 2 for room in rooms)
@@ -448,6 +448,19 @@ def test_resumed_in_the_middle_of_tuning(tmp_path: Path, cut: int) -> None:
     ][:5]
     assert summary(tmp_path / "cut")["learners"] == [2]
     assert summary(tmp_path / "cut")["changes"] == 5
+
+
+def test_resumed_where_it_had_settled_it_still_knows_why(tmp_path: Path) -> None:
+    every = {"every": "10 iterations", "keep": 100, "best": False}
+    killed(auto(tmp_path, checkpoint=every, tuner={"watch": 0.5}), 250, on(TWO))
+    tiny.replay(auto(tmp_path, 400, tuner={"watch": 0.5}), before=on(TWO), resume="auto")
+    why = "learners 3: 177 images/s, 0.89 times those of 2; settled on 2"
+    assert summary(tmp_path)["reason"] == why
+    settled = [event for event in tiny.events(tmp_path / "run", "tuner") if event["settled"]]
+    assert len(settled) > 2
+    assert settled[0]["reason"] == why
+    assert log(tmp_path).count(f"tuner: {why}") == 1
+    assert not [line for line in log(tmp_path) if line.endswith("; staying")]
 
 
 def test_resumed_with_given_learners_averaging_restarts(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from mpibow.sync.gain import SILENT, Averages, follow, noise_gain
+from mpibow.sync.gain import SILENT, Averages, carried, follow, noise_gain
 
 
 def known(n1: float, n2: float, count: int = SILENT + 1) -> Averages:
@@ -125,3 +125,32 @@ def test_momentum_tells_as_a_batch_that_is_larger() -> None:
         if t >= 20:  # v has forgotten its start
             averages = follow(averages, k, float((v * v).sum()) / k, float((v.mean(axis=0) ** 2).sum()), 1.0)
     assert noise_gain(averages, k) == pytest.approx((16 + 4) / (16 / 4 + 4), rel=0.05)
+
+
+def test_another_number_of_learners_knows_the_same_noise() -> None:
+    """Noise 3 and signal 1: n1 = 4, n2 = 2.5 with 2 learners, 1.75 with 4; the gain 4 / 2.5 and 4 / 1.75."""
+    two = known(4.0, 2.5)
+    four = carried(two, 2, 4)
+    assert (four.n1, four.n2, four.weight, four.count) == (two.n1, pytest.approx(0.25 * 1.75), 0.25, SILENT + 1)
+    assert [noise_gain(two, 2), noise_gain(four, 4)] == pytest.approx([1.6, 4 / 1.75])
+    assert carried(four, 4, 2).n2 == pytest.approx(two.n2)
+
+
+def test_one_learner_keeps_what_several_knew() -> None:
+    two = known(4.0, 2.5)
+    one = carried(two, 2, 1)
+    assert one == two
+    assert noise_gain(one, 1) == 1.0
+    assert follow(one, 1, mean_square=100.0, square_of_mean=100.0, rate=1.0) is one
+    assert carried(one, 1, 4) == carried(two, 2, 4)
+
+
+@pytest.mark.parametrize("noise", [0.0, 1.0, 30.0])
+def test_carried_averages_are_those_of_learners_of_that_number(noise: float) -> None:
+    size, generator = 200, np.random.default_rng(0)
+    averages = {k: Averages() for k in (2, 16)}
+    for k in averages:
+        for _ in range(1500):
+            v = size**-0.5 + (noise / size) ** 0.5 * generator.standard_normal((k, size))
+            averages[k] = follow(averages[k], k, float((v * v).sum()) / k, float((v.mean(axis=0) ** 2).sum()), 1.0)
+    assert noise_gain(carried(averages[2], 2, 16), 16) == pytest.approx(noise_gain(averages[16], 16), rel=0.1)

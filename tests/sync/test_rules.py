@@ -32,7 +32,7 @@ from mpibow.models.classifier import classifier
 from mpibow.ops.initialisers import Constant
 from mpibow.sync import sma
 from mpibow.sync.averaging import averaging
-from mpibow.sync.gain import Averages
+from mpibow.sync.gain import Averages, carried, noise_gain
 from mpibow.sync.orthogonal import parts_of, spread
 from mpibow.sync.rules import TAIL, Rule, RuleState, SmaRule, make_rule
 from mpibow.sync.settings import MANY, Sma, Ssgd
@@ -156,6 +156,11 @@ def layout_of(size: int) -> Layout:
 
     spans = (span("tall", 0, 6, 4), span("bias", 24, 6), span("wide", 30, 3, 5, 1, 1), span("scale", 45, 3))
     return Layout(spans, decayed=size, size=size)
+
+
+def known_to(rule: Rule) -> Averages:
+    assert isinstance(rule, SmaRule)
+    return rule.averages
 
 
 def spreading(u: Array, gain: float, even: float) -> Array:
@@ -381,26 +386,30 @@ def test_sums_of_squares_of_other_chunks_are_loaded_as_one(squares: list[float])
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 def test_another_number_of_learners_restarts(settings: Sma) -> None:
-    """In the middle of everything: what follows is a run that starts at the centre, but for the momenta."""
+    """In the middle of everything: what follows is a run that starts at the centre with its momenta and noise."""
     local = LOCALS["momentum"]
     cluster = Cluster(settings, (1, 2), start_at())
     for t in range(26):
         cluster.step(gradients_of(cluster.weights, t), local)
     centre, momenta = cluster.rules[0].centre.copy(), cluster.momenta
+    known = carried(known_to(cluster.rules[1]), 3, 5)
+    assert known.count == (26 if settings.gain == "auto" else 0)
     cluster.resize((3, 2))
     np.testing.assert_array_equal(cluster.weights, np.tile(centre, (5, 1)))
     for rule in cluster.rules:
         np.testing.assert_array_equal(rule.centre, centre)
         assert rule.unsent() is None
-        assert rule.gain == 1.0
+        assert known_to(rule) == known
+        assert rule.gain == noise_gain(known, 5)
         assert rule.state().common.keys() == ({"mean", "previous"} if settings.gain == "none" else set())
         assert rule.state().own == {}
         assert rule.state().numbers["turn"] == 0
     np.testing.assert_array_equal(cluster.momenta[[0, 3, 4]], momenta)
     assert not cluster.momenta[1:3].any()
     fresh = Cluster(settings, (3, 2), centre)
-    for rows, source in zip(fresh.rows, cluster.rows, strict=True):
+    for rule, rows, other, source in zip(fresh.rules, fresh.rows, cluster.rules, cluster.rows, strict=True):
         rows.momenta[...] = source.momenta
+        rule.load(centre, saved(other))  # in which there is nothing but the averages, as is seen above
     for t in range(30):
         for each in (cluster, fresh):
             each.step(gradients_of(each.weights, t), local)

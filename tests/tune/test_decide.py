@@ -34,6 +34,14 @@ def test_a_learner_that_pays_is_followed_by_another() -> None:
     assert found.reason == "learners 2: 80 images/s, 2.00 times those of 1; trying 3"
 
 
+def test_what_is_settled_on_is_told_beside_the_best_of_the_others() -> None:
+    """Where the last window was not of it, and does not mention it."""
+    found = decide(history(*(window((k,), [time]) for k, time in ((1, 0.1), (2, 0.198), (2, 0.198), (3, 0.31)))), TUNER)
+    assert found.counts == (1,)
+    said = "learners 3: 39 images/s, 0.96 times those of 2; settled on 1: 40 images/s, 0.99 times those of 2"
+    assert found.reason == said
+
+
 def test_one_that_does_not_is_taken_back_after_another_did_not_either() -> None:
     """Two cores; the better of those that did not pay has a second chance."""
     found = walk([0.1, 0.105, 0.2, 0.22])

@@ -238,7 +238,7 @@ __global__ void follow_gain(
     Gain g = *state;
     const double rate = step->rate, square = rate * rate, n1 = (sent ? double(*sent) : squares[0]) / k / square;
     const double n2 = squares[1] / ((double)k * k) / square, share = k < 1000 ? k / 1000.0 : 1.0;
-    if (square != 0 && is_finite(n1) && is_finite(n2)) {
+    if (k > 1 && square != 0 && is_finite(n1) && is_finite(n2)) {
         g.n1 = (1 - share) * g.n1 + share * n1;
         g.n2 = (1 - share) * g.n2 + share * n2;
         g.weight = (1 - share) * g.weight + share;
