@@ -74,7 +74,7 @@ class Loop:
     @property
     def settled(self) -> bool:
         tuning, session = self.session.tuning, self.session
-        if tuning.comparing or session.execution != session.coordinator.execution:
+        if tuning.comparing or session.learners.execution != session.coordinator.execution:
             return False
         return tuning.decision is None or (tuning.decision.settled and tuning.decision.counts == session.counts)
 
@@ -87,7 +87,7 @@ class Loop:
         samples, took = self.until(lambda: time.perf_counter() > end)
         return {
             "name": name, "images_per_second": samples / took, "waited": waited, "settled": settled,
-            "learners": counts, "later": self.session.counts, "execution": getattr(self.session, "execution", None),
+            "learners": counts, "later": self.session.counts, "execution": self.session.learners.execution,
         }  # fmt: skip
 
     def turns(self, each: Sequence[Counts], rounds: int, seconds: float) -> list[list[float]]:

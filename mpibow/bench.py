@@ -61,8 +61,8 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
     with Signals() as signals, Session(job, comm, None, "") as session:
         for _ in range(WARM_UP):
             iterate(session, signals)
-        while session.tuning.comparing or session.execution != session.coordinator.execution:  # all ranks alike
-            iterate(session, signals)
+        while session.tuning.comparing or session.learners.execution != session.coordinator.execution:
+            iterate(session, signals)  # all ranks alike
         begin = last = time.perf_counter()
         idle = session.synchroniser.stood + session.pipeline.waited
         more = np.ones(1)  # rank 0 decides for all when the time is up
@@ -81,7 +81,7 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
         idle = session.synchroniser.stood + session.pipeline.waited - idle
         job, gpu = session.job, session.gpu
         held = {} if gpu is None else {
-            "execution": session.execution, "python_share": 1 - idle / elapsed,
+            "execution": session.learners.execution, "python_share": 1 - idle / elapsed,
             "device_memory": gpu.machine.memory.peak,
         }  # fmt: skip
     median, p10, p90 = np.percentile(times, [50, 10, 90]).tolist()

@@ -14,7 +14,7 @@ from mpibow.config import Config
 from mpibow.device.cuda import find_device
 from mpibow.device.driver import Refused
 from mpibow.errors import CommunicationError, DeviceError
-from mpibow.run.compare import FUSED, STREAMS
+from mpibow.learn.on_device import FUSED, STREAMS
 
 if TYPE_CHECKING:
     from mpibow.kernels.cuda.opened import Gpu

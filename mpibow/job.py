@@ -24,6 +24,7 @@ from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.kernels import KernelSet, choose, gpu_set
+from mpibow.kernels.cuda.fused import fused_plan
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import Build, Net, classifier
 from mpibow.models.objective import LossNet, objective
@@ -85,6 +86,11 @@ class Job:
 
     def evaluation_plan(self, batch_size: int | None = None) -> Plan:
         return self._plan(batch_size or self.config.evaluate.batch_size, training=False)
+
+    def fused_plan(self, k: int) -> Plan:
+        """That of k learners in one, on a GPU. Raises ShapeError where an operator has no such form."""
+        kernels = self.kernels
+        return fused_plan(self.build(self.config.batch_size, True), kernels, kernels.dtype(self.config.precision), k)
 
     def prepare(self) -> None:
         """Compiles what would be compiled on first use, where anything is: other processes find it on disk."""

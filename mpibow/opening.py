@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,6 @@ from mpibow.config import dump
 from mpibow.config.schema import Data
 from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import NamedSamples
-from mpibow.data.decoded import Decoded
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.readers import (
     choose,
@@ -38,30 +37,34 @@ from mpibow.device.feed import Feeder, pack
 from mpibow.gpus import EXECUTIONS, execution_of
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
-from mpibow.graph.plan import Plan
-from mpibow.graph.wide import MARK
 from mpibow.job import Job, on_device
-from mpibow.kernels.cuda.fused import fused_plan, without_form
-from mpibow.learn.learner import bind_learners
-from mpibow.learn.on_device import DeviceLearner, FusedLearners, Inputs, last_events
+from mpibow.kernels.cuda.fused import without_form
+from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
-from mpibow.origin import Origin, check_alike, core_warnings, find_origin, first_timeline
+from mpibow.origin import (
+    Origin,
+    check_alike,
+    core_warnings,
+    find_origin,
+    first_timeline,
+    goes_on,
+    identity,
+    started,
+)  # fmt: skip
 from mpibow.reporter import Reporter, Where
-from mpibow.run.compare import FUSED
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.evaluate import Evaluator
 from mpibow.run.ledger import Ledger
 from mpibow.run.memory import free_memory, learner_bytes, room_for
 from mpibow.run.state import check_fits, read_centre, restore, timeline_of
 from mpibow.run.tuning import Compared, Given, Measured, Tuning
-from mpibow.sync.averaging import MOST, check_rule, most_learners
+from mpibow.sync.averaging import MOST, caps, check_rule
 from mpibow.sync.rules import make_rule
-from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.sync.tally import Book, DeviceBook
 from mpibow.trace import Trace
-from mpibow.tune import Cap, Counts, History, as_sum
+from mpibow.tune import Counts, History, as_sum
 
 
 class Opened:
@@ -72,7 +75,6 @@ class Opened:
         job, note = on_device(job, comm)
         self.job, self.config, self.rank, self.size, self.trace = job, job.config, comm.rank, comm.size, trace
         self.gpu = job.kernels.gpu
-        self._fused: dict[int, FusedLearners] = {}  # by how many they are
         self._unfused = "" if self.gpu is None else without_form(job.build(job.config.batch_size, True))
         for first in (True, False):  # one rank compiles, the others then find it on disk
             if first == (comm.rank == 0):
@@ -113,17 +115,14 @@ class Opened:
             self.iteration, timeline = 0, self._first
             centre, statistics = initial_weights(self.layout, config.seed, dtype), first
         else:
-            check_fits(path, header, self._identity())
-            self.iteration, timeline = header["iteration"], timeline_of(header, self._started(), self._first)
+            check_fits(path, header, identity(job, self._plan))
+            self.iteration = header["iteration"]
+            timeline = timeline_of(header, started(config, self._first), self._first)
             centre, statistics = read_centre(path, self._plan)
-        defaults = asdict(type(config.rule)())  # which an older checkpoint's rule had, where it does not say
-        same = header is not None and [header["started"], {**defaults, **header["rule_settings"]}] == [
-            self._started(),
-            self._rule(),
-        ]
+        same = header is not None and goes_on(header, config, self._first)
         how = lambda recorded: "" if gpu is None else execution_of(config.execution, recorded)  # noqa: E731
         timeline = timeline.executed(how)
-        self.execution = timeline.change(max(self.iteration - 1, timeline.changes[0].iteration)).execution
+        execution = timeline.change(max(self.iteration - 1, timeline.changes[0].iteration)).execution
         self._prefetch = prefetch(config.prefetch, job.train, config.batch_size)
         self._threads = threads_of(self._reading.workers, allowed_cores(), machine_cores(), comm.local_size)
         limit = self._reading.most_damaged
@@ -132,19 +131,22 @@ class Opened:
         evaluation = None if job.test is None else job.evaluation_plan()
         free = free_memory(comm.local_size) if gpu is None else gpu.free(comm)
         ahead = held(self._choice, job.train, config.batch_size, self._prefetch, gpu is not None)
-        self._learner = learner_bytes(self._plan, evaluation, ahead.learner)
-        room = room_for(free - ahead.data, self._learner, MOST)
+        learner = learner_bytes(self._plan, evaluation, ahead.learner)
+        room = room_for(free - ahead.data, learner, MOST)
         if ahead.locked:
             room = min(room, room_for(free_memory(comm.local_size), ahead.locked, MOST))
-        self.tuning = self._tuning(comm, room, header if same else None, timeline)
+        self.tuning = self._tuning(comm, room, header if same else None, timeline, execution)
         most = max(change.counts[comm.rank] for change in timeline.changes)
         if gpu is None or config.learners == "auto":  # on the host what nobody touches takes no memory
             most = max(min(room, config.tuner.most), most)
         self.replicas = Replicas(most, self.layout.size, dtype, first, self.layout.factors, flat)
         if gpu is not None:
             gpu.flat.learners(self.replicas.all_gradients)
-        self.learners: list[Any] = []  # Learner, DeviceLearner, or all in one FusedLearners
-        self._apart: list[Any] = []  # of these the first two, that were bound
+        specs = specs_of(job.train, config.batch_size)
+        self.learners = Learners(
+            self._plan, self.replicas, config.update, config.assignment, learner, gpu,
+            pack(specs, sent_of(self._choice, specs)), job.fused_plan, dated=self.size > 1,
+        )  # fmt: skip
         self.scheduler = Scheduler(self.trace, apart=gpu is None)
         stack.callback(self.scheduler.close)
         sent = None if gpu is not None else self.comm.zeros
@@ -157,7 +159,7 @@ class Opened:
         self._restarted = ""
         self._untold = 0  # samples whose losses no all-reduce has carried yet
         if header is not None and path is not None and same:
-            self.change_learners(tuple(header["counts"]), self.execution, keep=True)
+            self.change_learners(tuple(header["counts"]), execution, keep=True)
             tally, scale = restore(path, header, comm.rank, centre, self.replicas, self.rule, self.layout)
             self.synchroniser.book.load(tally)
             self._untold = header["untold"]
@@ -211,14 +213,14 @@ class Opened:
     def _execution_told(self) -> str:
         if self.gpu is None:
             return ""
-        text = f"execution: {self.execution}, {EXECUTIONS[self.execution]}"
+        text = f"execution: {self.learners.execution}, {EXECUTIONS[self.learners.execution]}"
         if self.config.execution == "auto" and self._unfused:
             return f"{text}: {self._unfused}"
         return f"{text}; what is faster is measured" if isinstance(self.tuning, Compared) else text
 
     def _tuning(
-        self, comm: Communicator, room: int, header: Mapping[str, Any] | None, timeline: Timeline
-    ) -> Tuning:  # fmt: skip
+        self, comm: Communicator, room: int, header: Mapping[str, Any] | None, timeline: Timeline, execution: str
+    ) -> Tuning:
         """What decides how many learners there are: the settings, or measured times and `room` for so many; and how
         those of a GPU run."""
         config, inner = self.config, None
@@ -226,26 +228,14 @@ class Opened:
         compared = known.pop("compared", False)
         if config.learners == "auto":
             history = History.of(known) if known else History.begin(comm.size, config.batch_size)
-            history = replace(history, room=tuple(comm.share(room)), caps=self._caps(comm.size))
+            history = replace(history, room=tuple(comm.share(room)), caps=caps(config.rule, comm.size))
             inner = Measured(history, config.tuner)
         given = timeline.counts(max(self.iteration, timeline.changes[0].iteration))
         replayed = isinstance(config.learners, str) and inner is None
         open_to_both = self.gpu and config.execution == "auto" and not (compared or replayed or self._unfused)
         if open_to_both and (inner is not None or max(given) > 1):
-            return Compared(inner, given, config.batch_size, self.execution, config.tuner)
+            return Compared(inner, given, config.batch_size, execution, config.tuner)
         return Given() if inner is None else inner
-
-    def _caps(self, ranks: int) -> tuple[Cap, ...]:
-        """What the rule allows: learners whose averaging settles."""
-        rule, most = self.config.rule, most_learners(self.config.rule, ranks)
-        if not isinstance(rule, Sma) or most == MOST:
-            return ()
-        return (Cap(most, f"rule.alpha {rule.alpha} is stable with up to {most} learner(s) a rank"),)
-
-    def _started(self) -> list[Any]:
-        """With which learners the run began: a resumed run goes on where this is the same."""
-        learners = self.config.learners
-        return [learners, self.size] if isinstance(learners, str) else list(self._first.changes[0].counts)
 
     def _read(self, stack: ExitStack) -> None:
         """Begins to read ahead, once the user has been told how."""
@@ -275,7 +265,7 @@ class Opened:
             return None
         wait = getattr(self.comm, "wait", None) or _synchronise
         count = lambda: self.replicas.count  # noqa: E731
-        return DeviceBook(self.gpu, self.rule, count, last_events(self.learners, count), wait)
+        return DeviceBook(self.gpu, self.rule, count, self.learners.events, wait)
 
     def _part(self, kind: type[BaseException] | None, *_: object) -> None:
         """NCCL's communicator is of this run; where that fails, no peer is waited for."""
@@ -284,10 +274,8 @@ class Opened:
 
     def _idle(self) -> None:
         """Nothing is under way on the GPU any more."""
-        for learner in self.learners:
-            if isinstance(learner, DeviceLearner | FusedLearners):
-                learner.stream.synchronise()
         assert self.gpu is not None
+        self.learners.synchronise()
         self.gpu.machine.close()
 
     @property
@@ -298,54 +286,14 @@ class Opened:
     @property
     def where(self) -> Where:
         epoch = self.position / self.job.train.count
-        return Where(self.iteration, self.position, epoch, self.counts, self.execution)
+        return Where(self.iteration, self.position, epoch, self.counts, self.learners.execution)
 
     def change_learners(self, counts: Counts, execution: str, keep: bool = False) -> None:
         """Replicas, learners and rule for `counts` learners by rank; `keep` where a state is loaded next."""
         statistics = self.statistics() if self.replicas.count else None
         self.counts = counts
-        self.change_execution(execution)
-        self.replicas.resize(counts[self.rank], statistics)
+        self.learners.change(counts[self.rank], execution, statistics)
         self.rule.begin(self.replicas, sum(counts), keep)
-
-    def change_execution(self, execution: str) -> None:
-        """Learners for the replicas of this rank that run so. What is under way goes on: events order the rest."""
-        count, self.execution = self.counts[self.rank], execution
-        self.bind(count, execution)
-        self.learners[:] = [self._fused[count]] if execution == FUSED else self._apart
-        if self.gpu is not None:
-            for learner in self.learners:
-                learner.dated = self.size > 1  # how much of an exchange is hidden, its gradients' events tell
-
-    def bind(self, count: int, execution: str) -> None:
-        """Has learners for `count` replicas. Raises MemoryError."""
-        if execution != FUSED:
-            bind_learners(self._apart, self._plan, self.replicas, self.config.update, count, self.gpu, self._inputs)
-        elif count not in self._fused:
-            self.fuse(count, self.fused_plan(count))
-
-    def fused_plan(self, count: int) -> Plan:
-        """Of `count` learners. Raises ShapeError where an operator has no such form."""
-        graph, kernels = self.job.build(self.config.batch_size, True), self.job.kernels
-        return fused_plan(graph, kernels, kernels.dtype(self.config.precision), count)
-
-    def fuse(self, count: int, plan: Plan) -> None:
-        """Binds `plan`, if that many learners are not bound yet. Raises MemoryError, as DeviceError."""
-        if count not in self._fused:
-            update = self.config.update
-            assert self.gpu is not None
-            limits = update.clip_value, update.clip_norm
-            inputs = [self._inputs() for _ in range(count)]
-            arrays = {f"{name}{MARK}{r}": array for r, own in enumerate(inputs) for name, array in own.arrays.items()}
-            bound, around = self.gpu.fuse(plan, self._plan, self.replicas, count, limits, arrays)
-            self._fused[count] = FusedLearners(bound, self.gpu, self.replicas, count, around, inputs)
-
-    def _inputs(self) -> Inputs:
-        """A learner's inputs, packed as its slots will be."""
-        assert self.gpu is not None
-        specs = specs_of(self.job.train, self.config.batch_size)
-        packing = pack(specs, sent_of(self._choice, specs))
-        return Inputs(packing, self.gpu.machine.zeros(packing.size, "uint8", "inputs of learners"))
 
     def statistics(self) -> Array:
         """The centre's statistics: the mean over all learners."""
@@ -356,29 +304,6 @@ class Opened:
         self.synchroniser.call(lambda comm: comm.allreduce(mean))
         mean *= mean.dtype.type(1.0 / sum(self.counts))
         return mean
-
-    def _rule(self) -> dict[str, Any]:
-        rule = asdict(self.config.rule)
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in rule.items()}
-
-    def _identity(self) -> dict[str, Any]:
-        """What a checkpoint must have in common with the run that continues it."""
-        return {
-            "seed": self.config.seed,
-            "precision": self._plan.weight_dtype,  # any device goes on in its own, of weights that are these
-            "layout": self.layout.canonical().digest(),
-            "train_samples": self.job.train.count,
-        }
-
-    def _input(self) -> dict[str, Any]:
-        """What an evaluation must know of the data that the net was trained on."""
-        data = self.job.train
-        if isinstance(data, NamedSamples):
-            return {"inputs": {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}}
-        assert self.job.scaling is not None
-        kind = {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes}
-        found = {**kind, **self.job.scaling.entries()}
-        return {**found, "image": asdict(data.image)} if isinstance(data, Decoded) else found
 
     def _waits(self) -> dict[str, float]:
         waited, busy = self.synchroniser.seconds()

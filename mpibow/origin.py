@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from mpibow.config import Config, document, dump
 from mpibow.config.strict import plain
 from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import CommunicationError, ConfigError
+from mpibow.graph.plan import Plan
 from mpibow.job import Job
 from mpibow.run import checkpoint, directory
 from mpibow.run.replay import differing, recorded
@@ -91,6 +93,29 @@ def check_alike(comm: Communicator, text: str) -> None:
     odd = next((rank for rank, found in enumerate(sums) if found != sums[0]), None)
     if odd is not None:
         raise CommunicationError(f"rank {odd}: has another config or model than rank 0; start all ranks with the same")
+
+
+def started(config: Config, first: Timeline) -> list[Any]:
+    """With which learners a run begins that begins with `first`: a resumed run goes on where this is the same."""
+    counts = list(first.changes[0].counts)
+    return [config.learners, len(counts)] if isinstance(config.learners, str) else counts
+
+
+def goes_on(header: Mapping[str, Any], config: Config, first: Timeline) -> bool:
+    """Whether a checkpoint's run had the same learners and rule; else averaging begins anew."""
+    defaults = plain(type(config.rule)())  # which an older checkpoint's rule had, where it does not say
+    recorded = [header["started"], {**defaults, **header["rule_settings"]}]
+    return recorded == [started(config, first), plain(config.rule)]
+
+
+def identity(job: Job, plan: Plan) -> dict[str, Any]:
+    """What a checkpoint must have in common with the run that continues it."""
+    return {
+        "seed": job.config.seed,
+        "precision": plan.weight_dtype,  # any device goes on in its own, of weights that are these
+        "layout": plan.layout.canonical().digest(),
+        "train_samples": job.train.count,
+    }
 
 
 def core_warnings(comm: Communicator, counts: Counts) -> list[str]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mpibow.config.strict import plain
+from mpibow.job import Job
 from mpibow.run import directory
 from mpibow.run.evaluate import Evaluation
 from mpibow.run.events import EventFile, Events, Silent
@@ -190,19 +192,27 @@ class Reporter:
         self._progress.close()
         self._events.close()
 
-    def summary_fields(self) -> dict[str, Any]:
-        """What a summary takes from the ledger and the clocks."""
-        ledger = self.ledger
+    def summary(
+        self, job: Job, where: Where, stopped: str, *, gain: float, checkpoint: Path | None, settled: bool | None
+    ) -> Summary:
+        """What the run has come to: its settings', and as the ledger and the clocks say."""
+        config, ledger, waits = job.config, self.ledger, self._waits()
         taken = (
             "accuracy", "best_accuracy", "top_k_accuracy", "test_loss", "seconds", "evaluation_seconds",
             "epochs_to_target", "seconds_to_target", "drift", "mismatches", "resets", "reason",
         )  # fmt: skip
-        fields = {key: getattr(ledger, key) for key in taken}
-        waits = self._waits()
         shares = self._shares(waits)
-        fields |= {name: shares[name] for name in ("data_wait", "sync_wait")} | {"sync_hidden": hidden(waits)}
-        fields["corrupt"] = len(ledger.damaged)
-        return {**fields, "images_per_second": ledger.images / max(ledger.seconds, 1e-9), "versions": versions()}
+        return Summary(
+            run=str(self.folder), stopped=stopped, checkpoint=str(checkpoint) if checkpoint else None,
+            epochs=where.epoch, iterations=where.iteration, samples=where.position, ranks=len(where.learners),
+            learners=where.learners, execution=where.execution or None, changes=ledger.changes, settled=settled,
+            gain=gain, corrupt=len(ledger.damaged), target=config.stop.accuracy,
+            top_k=config.evaluate.top_k, batch_size=config.batch_size, rule=plain(config.rule), seed=config.seed,
+            device=job.kernels.name, precision=job.precision, versions=versions(),
+            data_wait=shares["data_wait"], sync_wait=shares["sync_wait"], sync_hidden=hidden(waits),
+            images_per_second=ledger.images / max(ledger.seconds, 1e-9),
+            **{key: getattr(ledger, key) for key in taken},
+        )  # fmt: skip
 
     def _shares(self, waits: Waits) -> dict[str, float]:
         """The waits as fractions of the training since this process started."""

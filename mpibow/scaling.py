@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, get_args
 
 import numpy as np
 
 from mpibow.config.words import show
-from mpibow.data.dataset import Array, Dataset
+from mpibow.data.dataset import Array, Dataset, NamedSamples, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.moments import mean_image
 from mpibow.errors import ConfigError
@@ -38,6 +38,15 @@ class Scaling:
         """The inverse of `entries` and `arrays`; these are read only where they are needed."""
         mean = entries["mean"]
         return cls(tuple(arrays()[mean].tolist() if isinstance(mean, str) else mean), tuple(entries["std"]))
+
+
+def input_entries(data: Samples, scaling: Scaling | None) -> dict[str, Any]:
+    """What an evaluation must know of the data that the net was trained on, for a checkpoint's header."""
+    if isinstance(data, NamedSamples):
+        return {"inputs": {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}}
+    assert scaling is not None
+    found = {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes, **scaling.entries()}
+    return {**found, "image": asdict(data.image)} if isinstance(data, Decoded) else found
 
 
 def scaling_of(normalise: str, data: Dataset, note: Callable[[str], None]) -> Scaling:

@@ -8,37 +8,31 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-
 from mpibow.comm.communicator import Communicator
 from mpibow.config import dump
+from mpibow.config.strict import plain
 from mpibow.data.slots import Slot
-from mpibow.device.memory import in_words
-from mpibow.errors import DeviceError, DivergedError
-from mpibow.graph.graph import Array
 from mpibow.job import Job
-from mpibow.kernels.cuda.fused import fused_bytes
 from mpibow.kernels.passes import Local
-from mpibow.learn.learner import ASSIGNMENTS, Result, Task
+from mpibow.learn.learner import Result, Task
 from mpibow.learn.schedules import multiplier
 from mpibow.opening import Opened
-from mpibow.origin import core_limits
+from mpibow.origin import core_limits, identity, started
 from mpibow.run import checkpoint
-from mpibow.run.compare import FUSED
 from mpibow.run.coordinator import Request, settle_requests
 from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import due
 from mpibow.run.laps import Laps
 from mpibow.run.memory import TAKEN, free_memory
+from mpibow.run.resets import Resets
 from mpibow.run.state import named, snapshot
 from mpibow.run.steering import Steering
-from mpibow.summary import Summary, Trained
+from mpibow.scaling import input_entries
+from mpibow.summary import Trained
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace
 from mpibow.tune import Counts, Decision
-
-HOPELESS = 20  # iterations in a row in which every learner of a rank is reset
 
 
 class Session(Opened):
@@ -52,17 +46,20 @@ class Session(Opened):
             self._open(origin, comm, stack)
             self._saved_at = time.perf_counter()
             self.steering = Steering(
-                self.coordinator, self.rank, self.synchroniser.talk, self._bound, self._tell_no_memory
-            )
+                self.coordinator, self.rank, self.synchroniser.talk, partial(self.learners.bind_within, self._room),
+                lambda rank, count, why: self.reporter.no_memory(self.where, rank, count, why),
+            )  # fmt: skip
             self._limits = Counts()  # the learners that every rank's binding was last asked about
             if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
                 self._tune(decided)  # the memory is another machine's
             # What the ranks were about to do when the checkpoint was made: talk, agree after a reset, evaluate.
             due_then: list[bool] = [False] * 3 if origin.header is None else origin.header["due"]
-            self._asked, self._diverged, self._owed = due_then
-            self._barren = 0
+            self._asked, diverged, self._owed = due_then
+            self.resets = Resets(
+                self.rank, self.config.on_nan, self.config.update.lr, self.synchroniser, self.rule, self.replicas,
+                self.gpu, diverged,
+            )  # fmt: skip
             self._times = None if self.gpu is None else DeviceTimes(self.gpu.machine, self.trace)
-            self._resets = list[str]()  # that the other ranks do not know of yet
             self._begin(origin, comm, f"{note}\n{more}".strip())
             self._read(stack)
             if self._owed and self.evaluate() and self.config.checkpoint.interval and self.config.checkpoint.best:
@@ -79,19 +76,13 @@ class Session(Opened):
     # What the loop asks for, iteration by iteration
     def limit_reached(self) -> str:
         """The first limit of `stop` that is reached, '' if none is."""
-        stop = self.config.stop
-        if stop.epochs is not None and self.position >= stop.epochs * self.job.train.count:
-            return f"stop.epochs {stop.epochs:g}"
-        if stop.iterations is not None and self.iteration >= stop.iterations:
-            return f"stop.iterations {stop.iterations}"
-        if stop.accuracy is not None and self.ledger.epochs_to_target is not None:
-            return f"stop.accuracy {stop.accuracy:g}"
-        return ""
+        accurate = self.ledger.epochs_to_target is not None
+        return self.config.stop.reached(self.iteration, self.position, self.job.train.count, accurate=accurate)
 
     def prepare(self) -> Local:
         """This iteration's local step; averaging starts again where learners change or the rate drops."""
         lap = self._laps.lap()  # of the iteration before
-        if lap is not None and self.execution == self.coordinator.execution:  # a change takes a while to come
+        if lap is not None and self.learners.execution == self.coordinator.execution:  # a change takes a while to come
             self.tuning.measured(*lap, self.counts)
         with self._laps.aside():
             self._say(self.trace.begin(self.iteration, self.synchroniser.call))
@@ -112,23 +103,21 @@ class Session(Opened):
         elif self.iteration > self.coordinator.timeline().changes[0].iteration and self._restart_due():
             self.settle()
             self.rule.restart(self.replicas)
-        if change.execution != self.execution:
-            self.change_execution(change.execution)  # the same replicas: averaging goes on
+        if change.execution != self.learners.execution:
+            self.learners.change(self.replicas.count, change.execution)  # averaging goes on
             self.reporter.executed(self.where, time.perf_counter() - begin + self.steering.seconds())
 
     def tasks(self, slots: list[Slot]) -> list[Task]:
         """What the learners' threads are to do: one slot each."""
         if self._times is not None:
-            self._times.begin(self.learners)
-        if self.execution == FUSED:
-            return [partial(self._fused[len(slots)].compute, slots)]
-        return ASSIGNMENTS[self.config.assignment](self.learners, slots)
+            self._times.begin(self.learners.working)
+        return self.learners.tasks(slots)
 
     def receive(self) -> None:
         """Ends the exchange under way, if any; the next update brings the centre up to date."""
         self._heed(self.synchroniser.receive())
         if self._times is not None:
-            self._times.note(self.learners[: self.replicas.count])
+            self._times.note(self.learners.working)
 
     def settle(self) -> None:
         """As `receive`, and the centre is up to date: to be read, or changed."""
@@ -150,63 +139,8 @@ class Session(Opened):
             self._untold = 0
 
     def check(self, found: Sequence[Result | None], rate: float) -> list[Result]:
-        """The finite results. A learner whose loss or gradient is not is reset, or ends the run (`on_nan`).
-
-        A GPU's are those of the iteration before: what was not finite has made no step.
-        """
-        late = [Result(loss, hits, finite, 0.0) for loss, hits, finite in self.synchroniser.book.late()]
-        results, iteration = [each for each in found if each is not None], self.iteration
-        if late:
-            results, iteration = late, self.iteration - 1
-        if not results:
-            return []
-        rescaled = not all(result.finite for result in results) and self._rescaled()
-        for i, result in enumerate(results):
-            if result.finite or rescaled:
-                continue
-            what = self._not_finite(i, result.loss, iteration)
-            if self.config.on_nan == "stop":
-                raise DivergedError(f"{what}; lower update.lr (now {rate:g}), or set on_nan=reset; {self._kept()}")
-            self.settle()
-            self._check_centre()
-            if self.rule.uniform:  # its weights and momentum are those of all replicas
-                self.replicas.leave_out(i)
-                self._resets.append(f"{what}; it is left out")
-            else:
-                self.replicas.reseed(i, self.rule.centre)
-                self.rule.moved()
-                self._resets.append(f"{what}; it starts again from the centre")
-            self._diverged = True
-        finite = [result for result in results if result.finite]
-        self._barren = 0 if finite or rescaled else self._barren + 1
-        if self._barren == HOPELESS:
-            raise DivergedError(
-                f"iteration {iteration}: no learner of rank {self.rank} had a finite loss "
-                f"in {HOPELESS} iterations; lower update.lr (now {rate:g}); {self._kept()}"
-            )
-        return [] if late else finite  # late ones were entered where they were made
-
-    def _not_finite(self, i: int, loss: float, iteration: int) -> str:
-        where = f"iteration {iteration}: learner {sum(self.counts[: self.rank]) + i} (rank {self.rank})"
-        return f"{where}: loss or gradient is not finite (loss {loss:g})"
-
-    def _rescaled(self) -> bool:
-        """Whether gradients that are not finite are the loss's scale to be blamed for, which is halved then."""
-        return self.gpu is not None and self.gpu.scale is not None and self.gpu.scale_is_large()
-
-    def _check_centre(self) -> None:
-        """A centre that is not finite heals no learner, and is not worth a checkpoint."""
-        if not np.isfinite(self._host(self.rule.centre)).all():
-            rate = self.config.update.lr
-            raise DivergedError(
-                f"iteration {self.iteration}: the centre is not finite; lower update.lr (now {rate:g}); {self._kept()}"
-            )
-
-    def _host(self, array: Array) -> Array:
-        return self.job.kernels.flat.host(array)
-
-    def _kept(self) -> str:
-        return f"the last checkpoint is {self.saved}" if self.saved else "there is no checkpoint yet"
+        """The finite results. A learner whose loss or gradient is not is reset, or ends the run (`on_nan`)."""
+        return self.resets.check(found, rate, self.iteration, sum(self.counts[: self.rank]), self.saved)
 
     def tally(self, results: list[Result], signal: str) -> Tally:
         """What this rank tells the others beside its steps."""
@@ -236,7 +170,11 @@ class Session(Opened):
         with self._laps.aside():
             if self._owed and not stop:
                 best = self.evaluate()
-            if stop.startswith("SIG") or save or self._checkpoint_due(before, best):
+            if (
+                stop.startswith("SIG")
+                or save
+                or config.checkpoint.due(self.iteration, best, partial(self._passed, before))
+            ):
                 self.save(best)
         self.reporter.show(self.where, self._gain)
         return stop
@@ -262,20 +200,20 @@ class Session(Opened):
     def save(self, best: bool = False) -> None:
         """Writes a checkpoint on all ranks, and forgets those that are not to be kept."""
         self._read_centre()
-        self._check_centre()
+        self.resets.check_centre(self.iteration, self.saved)
         self.reporter.clock()
         begin = time.perf_counter()
         folder = self.reporter.folder / "checkpoints"
         self._tell_resets()
-        diverged = any(self.synchroniser.call(lambda comm: comm.share(self._diverged)))
+        diverged = any(self.synchroniser.call(lambda comm: comm.share(self.resets.due)))
         header = {
-            **self._identity(),
-            "started": self._started(),
+            **identity(self.job, self._plan),
+            "started": started(self.config, self._first),
             "counts": self.counts,
             "tuning": self.tuning.state(),
-            "rule_settings": self._rule(),
+            "rule_settings": plain(self.config.rule),
             "config": dump(self.config),
-            "input": self._input(),
+            "input": input_entries(self.job.train, self.job.scaling),
             "ledger": self.ledger.state(),
             "due": [self._asked, diverged, self._owed],
             "untold": self._untold,
@@ -298,14 +236,7 @@ class Session(Opened):
     def finish(self, stop: str) -> Trained:
         """The end of a run that reached a limit, or was told to stop: what it came to, on rank 0 also on disk."""
         self._read_centre()
-        if self.config.on_nan == "stop":
-            self.check([], self.config.update.lr)  # a GPU's last results have come only now
-        elif not self._rescaled():  # who continues the run resets its learner
-            self._resets += [
-                f"{self._not_finite(i, loss, self.iteration - 1)}; its last step was left out"
-                for i, loss in self.synchroniser.book.spoilt().items()
-            ]
-        self._check_centre()
+        self.resets.end(self.iteration, sum(self.counts[: self.rank]), self.saved)
         self.reporter.clock()
         self._tell_resets()
         if not stop.startswith("SIG"):
@@ -315,9 +246,13 @@ class Session(Opened):
             if self.config.checkpoint.interval is not None and (late or not saved):
                 self.save(best)
         self._say(self.trace.end(self.synchroniser.call))
-        summary = self._summary(stop)
+        decided = self.tuning.decision
+        summary = self.reporter.summary(
+            self.job, self.where, stop, gain=self.rule.gain, checkpoint=self.saved,
+            settled=None if decided is None else decided.settled,
+        )  # fmt: skip
         self.reporter.end(self.where, summary)
-        return Trained(summary, named(self._plan, self._host(self.rule.centre).copy(), self.statistics()))
+        return Trained(summary, named(self._plan, self.rule.flat.host(self.rule.centre).copy(), self.statistics()))
 
     def _say(self, text: str) -> None:
         if text:
@@ -331,7 +266,7 @@ class Session(Opened):
             stop = f"stop.minutes {minutes:g}"
         timed = self.rank == 0 and interval is not None and interval.unit == "minute"
         save = timed and interval is not None and now - self._saved_at > 60 * interval.amount
-        return Request(stop, save, self._diverged, self.tuning.asks)
+        return Request(stop, save, self.resets.due, self.tuning.asks)
 
     def _talk(self, signal: str) -> tuple[str, bool]:
         """All ranks say what they want and do the same; (reason to stop, whether to save)."""
@@ -342,7 +277,7 @@ class Session(Opened):
         if outcome.resync:
             self._tell_resets()
             self._agree()
-            self._diverged = False
+            self.resets.due = False
         if outcome.stop:
             who = f" on rank {outcome.rank}" if outcome.stop.startswith("SIG") else ""
             self.reporter.note(f"iteration {self.iteration}: {outcome.stop}{who}")
@@ -361,50 +296,18 @@ class Session(Opened):
             for text in self.synchroniser.call(lambda comm: core_limits(comm, tuned.counts)):
                 self.reporter.note(text)
 
-    def _bound(self, count: int, execution: str) -> str | None:
-        """Why this rank can't have `count` learners that run so; None where they are bound by now."""
-        tried = execution != self.execution
-        if self.gpu is None and (lack := self._host_lack(count)):
-            return lack
-        if tried and execution == FUSED and (lack := self._fused_lack(count)):
-            return lack
-        try:
-            self.bind(count, execution)
-        except MemoryError as error:
-            return str(error)
-        except DeviceError as error:  # no kernel of cuDNN for such a shape
-            if not tried:
-                raise
-            return str(error)
-        return None
-
-    def _tell_no_memory(self, rank: int, count: int, why: str) -> None:
-        self.reporter.no_memory(self.where, rank, count, why)
-
-    def _host_lack(self, count: int) -> str:
-        """What memory is missing for learners that are new, '' where none is: a system grants more than it has."""
-        need = max(count - len(self._apart), 0) * self._learner
-        if need == 0 or need <= (room := int(TAKEN * free_memory(self.comm.local_size))):
-            return ""
-        return f"what is new takes {in_words(need)}, {in_words(room)} of those free may be taken"
-
-    def _fused_lack(self, count: int) -> str:
-        """What memory is missing for so many fused learners, '' where none is. By all ranks."""
-        assert self.gpu is not None
-        room = int(TAKEN * self.synchroniser.call(self.gpu.free))
-        need = 0 if count in self._fused else fused_bytes(self.fused_plan(count))
-        if need <= room:
-            return ""
-        where = self.gpu.machine.found.gpu
-        return f"fused learners take {in_words(need)}, {in_words(room)} of those free on {where} may be taken"
+    def _room(self) -> int:
+        """Bytes that new learners may take; a GPU's, which ranks may share, by all of them."""
+        free = free_memory(self.comm.local_size) if self.gpu is None else self.synchroniser.call(self.gpu.free)
+        return int(TAKEN * free)
 
     def _tell_resets(self) -> None:
         """Every rank enters the resets of all, and the damaged samples."""
-        for texts in self.synchroniser.call(lambda comm: comm.share(self._resets)):
+        own = self.resets.tell()
+        for texts in self.synchroniser.call(lambda comm: comm.share(own)):
             self.ledger.resets += len(texts)
             for text in texts:
                 self.reporter.note(text)
-        self._resets = []
         self._tell_damages()
 
     def _tell_damages(self) -> None:
@@ -421,16 +324,6 @@ class Session(Opened):
     def _passed(self, before: int, epochs: float) -> bool:
         return due(before, self.position, self.job.train.count, epochs)
 
-    def _checkpoint_due(self, before: int, best: bool) -> bool:
-        interval = self.config.checkpoint.interval
-        if interval is None:
-            return False
-        if interval.unit == "iteration" and self.iteration % int(interval.amount) == 0:
-            return True
-        return (best and self.config.checkpoint.best) or (
-            interval.unit == "epoch" and self._passed(before, interval.amount)
-        )
-
     def _restart_due(self) -> bool:
         """Whether `rule.restart` wants averaging to start again before this iteration."""
         rule = self.config.rule
@@ -441,28 +334,3 @@ class Session(Opened):
         if isinstance(rule.restart, tuple):
             return any(before < epoch <= now for epoch in rule.restart)
         return self.config.update.schedule.drops(before, now)
-
-    def _summary(self, stop: str) -> Summary:
-        config, where = self.config, self.where
-        return Summary(
-            run=str(self.reporter.folder),
-            stopped=stop,
-            epochs=where.epoch,
-            iterations=where.iteration,
-            samples=where.position,
-            target=config.stop.accuracy,
-            top_k=config.evaluate.top_k,
-            ranks=self.size,
-            learners=where.learners,
-            execution=where.execution or None,
-            changes=self.ledger.changes,
-            settled=None if self.tuning.decision is None else self.tuning.decision.settled,
-            batch_size=config.batch_size,
-            rule=self._rule(),
-            device=self.job.kernels.name,
-            precision=self.job.precision,
-            seed=config.seed,
-            gain=self.rule.gain,
-            checkpoint=str(self.saved) if self.saved else None,
-            **self.reporter.summary_fields(),
-        )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
@@ -96,6 +96,17 @@ class Stop:
         if self.epochs is self.accuracy is self.minutes is self.iterations is None:
             raise ConfigError("one of epochs, accuracy, minutes, iterations must be set, got null for all")
 
+    def reached(self, iteration: int, position: int, count: int, *, accurate: bool) -> str:
+        """The first limit that is reached at `position`, in samples of which an epoch has `count`; '' if none is.
+
+        Minutes apart, which rank 0's clock tells.
+        """
+        if self.epochs is not None and position >= self.epochs * count:
+            return f"stop.epochs {self.epochs:g}"
+        if self.iterations is not None and iteration >= self.iterations:
+            return f"stop.iterations {self.iterations}"
+        return f"stop.accuracy {self.accuracy:g}" if self.accuracy is not None and accurate else ""
+
 
 @dataclass(frozen=True)
 class Evaluate:
@@ -118,6 +129,17 @@ class Checkpoint:
             return None
         amount, unit = self.every.split()
         return Every(float(amount), cast(Unit, unit.removesuffix("s")))
+
+    def due(self, iteration: int, best: bool, passed: Callable[[float], bool]) -> bool:
+        """Whether one is, of a centre that may be the `best` so far; `passed`: whether so many epochs have.
+
+        Minutes apart, which rank 0's clock tells.
+        """
+        if (every := self.interval) is None:
+            return False
+        if every.unit == "iteration" and iteration % int(every.amount) == 0:
+            return True
+        return (best and self.best) or (every.unit == "epoch" and passed(every.amount))
 
 
 @dataclass(frozen=True)

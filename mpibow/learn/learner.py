@@ -8,17 +8,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from mpibow.data.slots import Slot
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import halves
-from mpibow.graph.plan import BoundPlan, Plan
-from mpibow.learn.on_device import DeviceLearner, Inputs
-from mpibow.learn.replica import Replicas
-from mpibow.learn.settings import Sgd
+from mpibow.graph.plan import BoundPlan
+from mpibow.learn.on_device import DeviceLearner
 
 
 @dataclass(frozen=True)
@@ -85,26 +82,6 @@ class Learner:
 
 AnyLearner = Learner | DeviceLearner
 Task = Callable[[], Result | None]  # None: the result comes later
-
-
-def bind_learners(
-    learners: list[AnyLearner], plan: Plan, replicas: Replicas, update: Sgd, count: int, gpu: Any = None,
-    inputs: Callable[[], Inputs] | None = None,
-) -> None:  # fmt: skip
-    """Learners for `count` replicas; those that were bound once stay bound, so a change of number is cheap.
-
-    Those of a `gpu` are bound to `inputs` that it makes.
-    """
-    while len(learners) < count:
-        i = len(learners)
-        weights, gradient, statistics = replicas.row(i)
-        if gpu is None or inputs is None:
-            bound = plan.bind(weights, gradient, statistics)
-            learners.append(Learner(bound, gradient, update.clip_value, update.clip_norm))
-        else:
-            own = inputs()
-            bound = plan.bind(weights, gradient, statistics, own.arrays)
-            learners.append(DeviceLearner(i, bound, gpu, weights, gradient, statistics, update, own))
 
 
 def first_come(learners: Sequence[AnyLearner], slots: Sequence[Slot]) -> list[Task]:

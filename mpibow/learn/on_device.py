@@ -1,16 +1,15 @@
-"""A learner on a GPU: a stream, a replica, and forward and backward that are launched at once. It never waits."""
+"""Learners on a GPU: a stream, and forward and backward that are launched at once. They never wait."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpibow.data.slots import Slot
 from mpibow.device.driver import Event, Stream
 from mpibow.device.feed import Packing
-from mpibow.graph.plan import BoundPlan
-from mpibow.graph.wide import MARK
-from mpibow.learn.settings import Sgd
+
+STREAMS, FUSED = "streams", "fused"  # executions: every learner is a DeviceLearner, or all are one
 
 
 class Inputs:
@@ -36,86 +35,37 @@ class Inputs:
 
 
 class DeviceLearner:
-    """Learner number `number`. `bound` is bound to a replica's weights, gradient and statistics on `gpu`.
+    """A learner, or all of a rank that are fused: a stream, and the `runs` of a plan that is bound on `gpu`.
 
-    Loss, hits and |gradient|^2 stay there (Gpu.flat.reports); who averages reads them, `done` is when.
+    Each has its own of `inputs` and `statistics`, rows (size,). Loss, hits and |gradient|^2 stay there
+    (Gpu.flat.reports); who averages reads them, `done` is when.
     """
 
     def __init__(
-        self, number: int, bound: BoundPlan, gpu: Any, weights: Any, gradient: Any, statistics: Any, update: Sgd,
-        inputs: Inputs,
-    ) -> None:  # fmt: skip
-        machine = gpu.machine
-        self._machine, self._inputs = machine, inputs
-        inputs.bound(bound.inputs)
-        self.stream = machine.driver.stream()
-        self.done: Event | None = None
-        self.timed = self.dated = False  # whether passes are, and when they are done
-        self.passes: tuple[tuple[Event, Event] | None, ...] = (None, None)  # begins and ends of the last two, if timed
-        runs = [
-            *gpu.before(bound, weights), *bound.runs,
-            *gpu.behind(number, bound, gradient, update.clip_value, update.clip_norm),
-        ]  # fmt: skip
-        self._executor = gpu.executor(f"learner {number}", runs, self.stream)
-        kept = machine.host(statistics)
-        machine.stream.synchronise()  # arrays are as they were made, and the weights' row is written
-        self._executor.prepare()
-        machine.put(statistics, kept)
-
-    def compute(self, slot: Slot) -> None:
-        """Enqueues: the slot copied in and given back, then the gradient of the mean loss of its batch."""
-        stream, machine = self.stream, self._machine
-        if machine.ready is not None:
-            stream.wait(machine.ready)
-        slot.await_on(stream)
-        self._inputs.fill(machine, slot, stream)
-        slot.release_after(stream)
-        begin = stream.record(timed=True) if self.timed else None
-        self._executor.timed = self.timed or self.dated
-        self.done = self._executor.run()
-        self.passes = self.passes[1], None if begin is None else (begin, self.done)
-
-
-class FusedLearners:
-    """All learners of a rank, one stream and one pass: the same gradients as theirs, to rounding. `bound` is the plan
-    of all; the rows of weights, gradients and statistics (k, size) are joined in front of it, and parted behind.
-    """
-
-    def __init__(
-        self, bound: BoundPlan, gpu: Any, replicas: Any, count: int, around: Any, inputs: Sequence[Inputs]
+        self, name: str, runs: Sequence[Any], inputs: Sequence[Inputs], statistics: Sequence[Any], gpu: Any
     ) -> None:
-        """`around` gives what is run before and behind the plan's own runs, `inputs` are the learners' own."""
         self._inputs, self._machine = inputs, gpu.machine
-        for r, own in enumerate(inputs):
-            own.bound(bound.inputs, f"{MARK}{r}")
         self.stream = self._machine.driver.stream()
         self.done: Event | None = None
         self.timed = self.dated = False  # whether passes are, and when they are done
-        self.passes: tuple[tuple[Event, Event] | None, ...] = (None, None)
-        before, behind = around
-        self._executor = gpu.executor("learners", [*before, *bound.runs, *behind], self.stream)
-        rows = [replicas.row(i)[2] for i in range(count)]
-        kept = [self._machine.host(row) for row in rows]
-        self._machine.stream.synchronise()
+        self.passes: tuple[tuple[Event, Event] | None, ...] = (None, None)  # begins and ends of the last two, if timed
+        self._executor = gpu.executor(name, runs, self.stream)
+        kept = [self._machine.host(row) for row in statistics]
+        self._machine.stream.synchronise()  # arrays are as they were made, and the weights' rows are written
         self._executor.prepare()
-        for row, was in zip(rows, kept, strict=True):
+        for row, was in zip(statistics, kept, strict=True):
             self._machine.put(row, was)
 
-    def compute(self, slots: Sequence[Slot]) -> None:
-        """Enqueues: every slot copied in and given back, then all gradients."""
+    def compute(self, *slots: Slot) -> None:
+        """Enqueues: every slot copied in and given back, then the gradients of the mean losses of their batches."""
         stream, machine = self.stream, self._machine
         if machine.ready is not None:
             stream.wait(machine.ready)
-        for r, slot in enumerate(slots):
+        for own, slot in zip(self._inputs, slots, strict=True):
             slot.await_on(stream)
-            self._inputs[r].fill(machine, slot, stream)
+            own.fill(machine, slot, stream)
             slot.release_after(stream)
         begin = stream.record(timed=True) if self.timed else None
         self._executor.timed = self.timed or self.dated
         self.done = self._executor.run()
         self.passes = self.passes[1], None if begin is None else (begin, self.done)
-
-
-def last_events(learners: Sequence[Any], count: Callable[[], int]) -> Callable[[], list[Event]]:
-    """When the last gradients of the first `count` learners are there."""
-    return lambda: [learner.done for learner in learners[: count()] if learner.done is not None]

@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import hypot
 
+from mpibow.learn.on_device import FUSED, STREAMS
 from mpibow.tune import Counts, Decision, Tuner, Window
 from mpibow.tune.meter import mean
 from mpibow.tune.words import as_sum, told
 
-STREAMS, FUSED = "streams", "fused"
 FEWEST, MOST = 2, 3  # windows of each: something else may have held the device in one; more where it is close
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mpibow.errors import ConfigError
 from mpibow.sync.settings import Settings, Sma
 from mpibow.sync.sma import Averaging, alpha_limit
+from mpibow.tune import Cap
 
 MOST = 1 << 10  # learners of a rank that are worth asking for
 
@@ -37,6 +38,14 @@ def most_learners(settings: Settings, ranks: int) -> int:
         except ConfigError:
             return each
     return MOST
+
+
+def caps(settings: Settings, ranks: int) -> tuple[Cap, ...]:
+    """What the rule allows the tuner: learners whose averaging settles."""
+    most = most_learners(settings, ranks)
+    if not isinstance(settings, Sma) or most == MOST:
+        return ()
+    return (Cap(most, f"rule.alpha {settings.alpha} is stable with up to {most} learner(s) a rank"),)
 
 
 def may_spread(settings: Settings) -> bool:

@@ -236,6 +236,32 @@ def test_checkpoint_interval(every, interval):
     assert load_mapping({**RUN, "checkpoint": {"every": every}}).checkpoint.interval == interval
 
 
+def test_limits_that_are_reached():
+    stop = Stop(epochs=2.5, accuracy=0.9, minutes=1e-9, iterations=7)
+    assert stop.reached(6, 24, 10, accurate=False) == ""
+    assert stop.reached(6, 25, 10, accurate=True) == "stop.epochs 2.5"
+    assert stop.reached(7, 24, 10, accurate=True) == "stop.iterations 7"
+    assert stop.reached(6, 24, 10, accurate=True) == "stop.accuracy 0.9"
+    assert Stop(minutes=1.0, epochs=None).reached(10**9, 10**9, 1, accurate=True) == ""
+
+
+def test_checkpoints_that_are_due():
+    asked = []
+
+    def due(every, iteration=8, best=False, passed=False, keep_best=True):
+        return Checkpoint(every=every, best=keep_best).due(iteration, best, lambda e: asked.append(e) or passed)
+
+    assert [i for i in range(1, 13) if due("4 iterations", i)] == [4, 8, 12]
+    assert asked == []
+    assert due("1.5 epochs", passed=True)
+    assert not due("1.5 epochs")
+    assert asked == [1.5, 1.5]
+    assert not due("30 minutes", passed=True)  # rank 0's clock tells
+    assert due("5 iterations", best=True)
+    assert not due("5 iterations", best=True, keep_best=False)
+    assert not due(None, best=True, passed=True)
+
+
 def test_dump_is_whole_and_readable():
     assert (
         dump(load_mapping(RUN, ["model.width=3", "rule.name=ssgd", "learners=[2,1]"]))

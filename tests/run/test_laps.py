@@ -30,8 +30,9 @@ def test_a_rank_that_waits_for_another_knows_what_is_its_own(tmp_path: Path) -> 
 
     def before(session: Session) -> None:
         if session.iteration == 0 and session.rank == 1:
-            compute = session.learners[0].compute
-            session.learners[0].compute = lambda slot: [time.sleep(0.03), compute(slot)][1]
+            learner = session.learners.working[0]
+            compute = learner.compute
+            learner.compute = lambda slot: [time.sleep(0.03), compute(slot)][1]
         if session.iteration == 19 and (reading := session.tuning.reading()) is not None:
             readings[session.rank] = reading
 

@@ -129,12 +129,12 @@ def test_resume_with_any_option(tmp_path: Path, settings: dict[str, Any]) -> Non
 def test_a_checkpoint_that_does_not_know_a_setting_had_its_default(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def older(session: Session) -> dict[str, Any]:
-        return {key: value for key, value in asdict(session.config.rule).items() if key != "common"}
+    def older(rule: Any) -> dict[str, Any]:
+        return {key: value for key, value in asdict(rule).items() if key != "common"}
 
     settings = {"learners": 2, "checkpoint": EVERY}
     with monkeypatch.context() as patched:
-        patched.setattr(Session, "_rule", older)
+        patched.setattr("mpibow.session.plain", older)
         whole = tiny.run(tiny.job(tmp_path, **settings))
     for common, other in (("auto", False), ("orthogonal", True)):
         work = tiny.job(tmp_path / common, rule={"name": "sma", "common": common}, **settings)

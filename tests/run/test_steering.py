@@ -105,7 +105,7 @@ def test_a_run_tells_all_that_a_change_cost(tmp_path: Path, monkeypatch: pytest.
     def slow(session: Session) -> None:
         if session.iteration == 0:
             ranks = Ranks(clock)
-            bind, change = session.bind, session.change_learners
+            bind, change = session.learners.bind, session.change_learners
 
             def bound(count: int, execution: str) -> None:
                 ranks.bind(count, execution)
@@ -115,7 +115,7 @@ def test_a_run_tells_all_that_a_change_cost(tmp_path: Path, monkeypatch: pytest.
                 clock.now += 70.0
                 change(*arguments)
 
-            session.bind, session.change_learners = bound, changed  # type: ignore[method-assign, assignment]
+            session.learners.bind, session.change_learners = bound, changed  # type: ignore[method-assign, assignment]
         if session.iteration == 400:
             faster[0] = lambda k: 2 * TWO(k)
 

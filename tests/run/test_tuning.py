@@ -94,8 +94,8 @@ def on(*curves: Curve, most: dict[int, int] | None = None) -> Before:
     def before(session: Session) -> None:
         if not isinstance(session.tuning, Timed):
             session.tuning = Timed(session.tuning, session.rank, curves)
-        if not isinstance(session._plan, Counted):
-            session._plan = Counted(session._plan, (most or {}).get(session.rank, 64))  # type: ignore[assignment]
+        if not isinstance(session.learners.plan, Counted):
+            session.learners.plan = Counted(session.learners.plan, (most or {}).get(session.rank, 64))  # type: ignore[assignment]
 
     return before
 
@@ -255,7 +255,7 @@ def test_every_change_tells_its_cost_and_binds_only_who_is_new(tmp_path: Path) -
 
     def remember(session: Session) -> None:
         if session.iteration == 299:
-            plans.append(session._plan)
+            plans.append(session.learners.plan)
 
     tiny.replay(auto(tmp_path), before=then(on(TWO), remember))
     assert plans[0].bound == 4  # learners 1 to 4 once each, though the third came twice
@@ -353,7 +353,7 @@ def test_memory_that_runs_short_meanwhile_is_asked_for(
     monkeypatch.setattr("mpibow.session.free_memory", free)
 
     def short(session: Session) -> None:
-        learner.add(session._learner)
+        learner.add(session.learners.size)
 
     tiny.replay(auto(tmp_path, 300), ranks, before=then(on(*[peak(7, SECONDS)] * ranks), short))
     (need,) = map(in_words, learner)
@@ -656,7 +656,7 @@ def test_who_begins_first_takes_the_first_batch_or_its_own(tmp_path: Path, assig
 
     def before(session: Session) -> None:
         session.scheduler.run = backwards  # type: ignore[method-assign, assignment]
-        for i, learner in enumerate(session.learners):
+        for i, learner in enumerate(session.learners.working):
             learner.compute = partial(compute, i=i, own=learner)
 
     work = tiny.job(tmp_path, learners=2, assignment=assignment, stop={"epochs": None, "iterations": 1})

@@ -42,7 +42,7 @@ class Timed:
 
     def measured(self, own: float, whole: float, counts: Counts) -> None:
         blur = 1 + self.spread * (-1) ** self.session.iteration
-        time = self.seconds[self.session.execution] * max(max(counts) / self.most, 1.0) * blur
+        time = self.seconds[self.session.learners.execution] * max(max(counts) / self.most, 1.0) * blur
         self.real.measured(time, time, counts)
 
     def __getattr__(self, name: str) -> Any:

@@ -40,7 +40,7 @@ def on(*curves: Curve, most: dict[int, int] | None = None) -> Before:
     def before(session: Session) -> None:
         if not isinstance(session.tuning, Noisy):
             session.tuning = Noisy(session.tuning, session.rank, curves)  # type: ignore[assignment]
-            session._plan = Counted(session._plan, (most or {}).get(session.rank, 64))  # type: ignore[assignment]
+            session.learners.plan = Counted(session.learners.plan, (most or {}).get(session.rank, 64))  # type: ignore[assignment]
 
     return before
 

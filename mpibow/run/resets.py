@@ -1,0 +1,104 @@
+"""What is not finite: the learner is reset, and told of, or the run ends, as it does where no reset can help."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpibow.errors import DivergedError
+from mpibow.learn.learner import Result
+from mpibow.learn.replica import Replicas
+from mpibow.sync.rule import Rule
+from mpibow.sync.synchroniser import Synchroniser
+
+HOPELESS = 20  # iterations in a row in which every learner of a rank is reset
+
+
+class Resets:
+    """Those of one rank. `due`: one has moved the mean of the replicas, and the ranks are to agree on it again.
+
+    Messages name the `iteration`, the rank's learners from number `first` on, and the last checkpoint, `saved`.
+    """
+
+    def __init__(
+        self, rank: int, on_nan: str, rate: float, synchroniser: Synchroniser, rule: Rule, replicas: Replicas, gpu: Any,
+        due: bool,
+    ) -> None:  # fmt: skip
+        self._rank, self._stops, self._rate, self.due = rank, on_nan == "stop", rate, due
+        self._synchroniser, self._rule, self._replicas, self._gpu = synchroniser, rule, replicas, gpu
+        self._barren, self._untold = 0, list[str]()
+
+    def check(
+        self, found: Sequence[Result | None], rate: float, iteration: int, first: int, saved: Path | None
+    ) -> list[Result]:
+        """The finite results. A learner whose loss or gradient is not is reset, or ends the run (`on_nan`).
+
+        A GPU's are those of the iteration before: what was not finite has made no step. No exchange may be under way.
+        """
+        late = [Result(loss, hits, finite, 0.0) for loss, hits, finite in self._synchroniser.book.late()]
+        results, now = late or [each for each in found if each is not None], iteration - bool(late)
+        if not results:
+            return []
+        rescaled = not all(result.finite for result in results) and self._rescaled()
+        for i, result in enumerate(results):
+            if result.finite or rescaled:
+                continue
+            what = self._what(now, first + i, result.loss)
+            if self._stops:
+                raise DivergedError(f"{what}; lower update.lr (now {rate:g}), or set on_nan=reset; {_kept(saved)}")
+            self._synchroniser.settle()
+            self.check_centre(iteration, saved)
+            if self._rule.uniform:  # its weights and momentum are those of all replicas
+                self._replicas.leave_out(i)
+                self._untold.append(f"{what}; it is left out")
+            else:
+                self._replicas.reseed(i, self._rule.centre)
+                self._rule.moved()
+                self._untold.append(f"{what}; it starts again from the centre")
+            self.due = True
+        finite = [result for result in results if result.finite]
+        self._barren = 0 if finite or rescaled else self._barren + 1
+        if self._barren == HOPELESS:
+            raise DivergedError(
+                f"iteration {now}: no learner of rank {self._rank} had a finite loss "
+                f"in {HOPELESS} iterations; lower update.lr (now {rate:g}); {_kept(saved)}"
+            )
+        return [] if late else finite  # late ones were entered where they were made
+
+    def end(self, iteration: int, first: int, saved: Path | None) -> None:
+        """The run ends: a GPU's last results have come only now, and who continues the run resets its learners."""
+        if self._stops:
+            self.check([], self._rate, iteration, first, saved)
+        elif not self._rescaled():
+            self._untold += [
+                f"{self._what(iteration - 1, first + i, loss)}; its last step was left out"
+                for i, loss in self._synchroniser.book.spoilt().items()
+            ]
+        self.check_centre(iteration, saved)
+
+    def check_centre(self, iteration: int, saved: Path | None) -> None:
+        """A centre that is not finite heals no learner, and is not worth a checkpoint."""
+        if not np.isfinite(self._rule.flat.host(self._rule.centre)).all():
+            raise DivergedError(
+                f"iteration {iteration}: the centre is not finite; lower update.lr (now {self._rate:g}); {_kept(saved)}"
+            )
+
+    def tell(self) -> list[str]:
+        """Those that the other ranks do not know of yet; once."""
+        untold, self._untold = self._untold, []
+        return untold
+
+    def _what(self, iteration: int, learner: int, loss: float) -> str:
+        where = f"iteration {iteration}: learner {learner} (rank {self._rank})"
+        return f"{where}: loss or gradient is not finite (loss {loss:g})"
+
+    def _rescaled(self) -> bool:
+        """Whether gradients that are not finite are the loss's scale to be blamed for, which is halved then."""
+        return self._gpu is not None and bool(self._gpu.scale_is_large())
+
+
+def _kept(saved: Path | None) -> str:
+    return f"the last checkpoint is {saved}" if saved else "there is no checkpoint yet"

@@ -1,0 +1,183 @@
+"""What is not finite, by hand: who is reset, what is said of it, and when a run ends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.comm.communicator import Single
+from mpibow.errors import DivergedError
+from mpibow.kernels.numpy import flat
+from mpibow.kernels.passes import Local
+from mpibow.learn.learner import Result
+from mpibow.learn.replica import Replicas
+from mpibow.run.resets import HOPELESS, Resets
+from mpibow.sync.rules import make_rule
+from mpibow.sync.settings import Sma, Ssgd
+from mpibow.sync.synchroniser import Synchroniser, Tally
+from mpibow.sync.tally import HostBook, Late
+
+GOOD, BAD = Result(1.0, 2.0, True, 0.0), Result(np.nan, 0.0, False, 0.0)
+SIZE = 4
+WHAT = "iteration 7: learner 5 (rank 1): loss or gradient is not finite (loss nan)"
+AT: Any = (7, 4, None)  # iteration, the rank's first learner, the last checkpoint
+
+
+class LateBook(HostBook):
+    """A book whose results come an iteration late, as a GPU's do."""
+
+    def __init__(self, *results: Late) -> None:
+        super().__init__()
+        self._late = list(results)
+
+    def late(self) -> list[Late]:
+        found, self._late = self._late, []
+        return found
+
+    def spoilt(self) -> dict[int, float]:
+        return {i: loss for i, (loss, _, finite) in enumerate(self._late) if not finite}
+
+
+class Rank:
+    """Three learners on rank 1, whose rows are 1, 2 and 3; momenta 9, statistics 8; the centre is 2."""
+
+    def __init__(
+        self, on_nan: str = "reset", settings: Sma | Ssgd = Sma(), book: Any = None, gpu: Any = None  # noqa: B008
+    ) -> None:  # fmt: skip
+        self.replicas = Replicas(3, SIZE, "float64", np.array([0.5]))
+        self.replicas.resize(3)
+        self.rule = make_rule(settings, flat, np.full(SIZE, 2.0))
+        self.rule.begin(self.replicas, 3)
+        self.synchroniser = Synchroniser(
+            Single(), self.rule, self.replicas, lambda tasks: [task() for task in tasks], overlap=False, book=book
+        )
+        self.replicas.weights[...] = [[1.0], [2.0], [3.0]]
+        self.replicas.momenta[...], self.replicas.gradients[...], self.replicas.statistics[...] = 9, np.nan, 8
+        self.resets = Resets(1, on_nan, 0.1, self.synchroniser, self.rule, self.replicas, gpu, False)
+
+    def rows(self) -> list[list[float]]:
+        """Of every learner the first weight, momentum, gradient and statistic; nan is 7."""
+        replicas = self.replicas
+        blocks = (replicas.weights, replicas.momenta, replicas.gradients, replicas.statistics)
+        return np.nan_to_num(np.stack([block[:, 0] for block in blocks], axis=1), nan=7).tolist()
+
+
+UNTOUCHED = [[1, 9, 7, 8], [2, 9, 7, 8], [3, 9, 7, 8]]
+
+
+def test_finite_results_are_given_back() -> None:
+    rank = Rank()
+    assert rank.resets.check([GOOD, GOOD], 0.1, *AT) == [GOOD, GOOD]
+    assert rank.resets.check([], 0.1, *AT) == []
+    assert (rank.rows(), rank.resets.tell(), rank.resets.due) == (UNTOUCHED, [], False)
+
+
+def test_a_learner_starts_again_from_the_centre() -> None:
+    rank = Rank()
+    assert rank.resets.check([GOOD, BAD, GOOD], 0.1, *AT) == [GOOD, GOOD]
+    assert rank.rows() == [UNTOUCHED[0], [2, 0, 0, 0.5], UNTOUCHED[2]]
+    assert rank.resets.due
+    assert rank.resets.tell() == [f"{WHAT}; it starts again from the centre"]
+    assert rank.resets.tell() == []
+    assert rank.resets.due  # until the ranks have agreed
+
+
+def test_the_centre_is_that_of_after_the_last_update() -> None:
+    """Which the rule makes only when it is asked to."""
+    rank, local = Rank(), Local(0.1, 0.0, False, 0.0, 0)
+    rank.replicas.gradients[...] = [[10.0], [20.0], [30.0]]
+    rank.synchroniser.update(local, 1)
+    rank.synchroniser.start(Tally(), local, 1)
+    rank.synchroniser.receive()
+    mean = rank.replicas.weights.mean(axis=0)
+    rank.resets.check([BAD, GOOD, GOOD], 0.1, *AT)
+    np.testing.assert_allclose(rank.replicas.weights[0], mean, rtol=1e-12)
+    assert mean[0] < 0.5
+
+
+def test_where_all_replicas_are_alike_a_learner_is_left_out() -> None:
+    rank = Rank(settings=Ssgd())
+    rank.resets.check([GOOD, BAD, GOOD], 0.1, *AT)
+    assert rank.rows() == [UNTOUCHED[0], [2, 9, 0, 0.5], UNTOUCHED[2]]
+    assert rank.resets.tell() == [f"{WHAT}; it is left out"]
+
+
+@pytest.mark.parametrize(
+    ("saved", "end"), [(None, "there is no checkpoint yet"), (Path("a/b"), "the last checkpoint is a/b")]
+)
+def test_stop(saved: Path | None, end: str) -> None:
+    rank = Rank("stop")
+    with pytest.raises(DivergedError) as caught:
+        rank.resets.check([GOOD, BAD, BAD], 0.05, 7, 4, saved)
+    assert str(caught.value) == f"{WHAT}; lower update.lr (now 0.05), or set on_nan=reset; {end}"
+    assert (rank.rows(), rank.resets.tell()) == (UNTOUCHED, [])
+
+
+def test_late_results_are_of_the_iteration_before_and_entered_already() -> None:
+    rank = Rank(book=LateBook((1.0, 2.0, True), (np.inf, 0.0, False)))
+    assert rank.resets.check([None, None], 0.1, 8, 4, None) == []
+    assert rank.resets.tell() == [f"{WHAT.replace('nan', 'inf')}; it starts again from the centre"]
+
+
+def test_late_results_at_the_end() -> None:
+    """They are told of; their learners are reset by who continues the run. Or they end it."""
+    late = (1.0, 2.0, True), (np.nan, 0.0, False)
+    rank = Rank(book=LateBook(*late))
+    rank.resets.end(8, 4, None)
+    assert (rank.rows(), rank.resets.due) == (UNTOUCHED, False)
+    assert rank.resets.tell() == [f"{WHAT}; its last step was left out"]
+    with pytest.raises(DivergedError) as caught:
+        Rank("stop", book=LateBook(*late)).resets.end(8, 4, None)
+    assert str(caught.value) == (
+        f"{WHAT}; lower update.lr (now 0.1), or set on_nan=reset; there is no checkpoint yet"
+    )  # fmt: skip
+
+
+def test_a_rank_without_a_finite_loss_for_long() -> None:
+    rank = Rank()
+    for _ in range(HOPELESS - 1):
+        assert rank.resets.check([BAD, BAD], 0.05, *AT) == []
+    assert rank.resets.check([BAD, GOOD], 0.05, *AT) == [GOOD]  # counts anew
+    for _ in range(HOPELESS - 1):
+        rank.resets.check([BAD], 0.05, *AT)
+        rank.resets.check([None], 0.05, *AT)  # nothing is known of it yet
+    with pytest.raises(DivergedError) as caught:
+        rank.resets.check([BAD], 0.05, *AT)
+    assert str(caught.value) == (
+        "iteration 7: no learner of rank 1 had a finite loss in 20 iterations; lower update.lr (now 0.05); "
+        "there is no checkpoint yet"
+    )
+
+
+def test_a_scale_that_is_too_large_resets_nobody() -> None:
+    """It is halved; no number of iterations is hopeless meanwhile, and nothing is told at the end."""
+    large = [True]
+    gpu = SimpleNamespace(scale_is_large=lambda: large[0])
+    rank = Rank("stop", gpu=gpu)
+    for _ in range(2 * HOPELESS):
+        assert rank.resets.check([BAD, BAD], 0.1, *AT) == []
+    assert rank.resets.check([BAD, GOOD], 0.1, *AT) == [GOOD]
+    assert (rank.rows(), rank.resets.due) == (UNTOUCHED, False)
+    ending = Rank(book=LateBook((np.nan, 0.0, False)), gpu=gpu)
+    ending.resets.end(8, 4, None)
+    assert ending.resets.tell() == []
+    large[0] = False
+    with pytest.raises(DivergedError):
+        rank.resets.check([BAD, GOOD], 0.1, *AT)
+
+
+def test_a_centre_that_is_not_finite_heals_no_learner() -> None:
+    rank = Rank(settings=Ssgd())
+    rank.resets.check_centre(7, None)
+    rank.rule.centre[2] = np.inf
+    for wrong in (lambda: rank.resets.check([BAD], 0.05, *AT), lambda: rank.resets.end(*AT)):
+        with pytest.raises(DivergedError) as caught:
+            wrong()
+        assert str(caught.value) == (
+            "iteration 7: the centre is not finite; lower update.lr (now 0.1); there is no checkpoint yet"
+        )
+    assert (rank.rows(), rank.resets.tell()) == (UNTOUCHED, [])
