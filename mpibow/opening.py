@@ -44,15 +44,17 @@ from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.origin import (
     Origin,
+    anew,
     check_alike,
     core_warnings,
     find_origin,
     first_timeline,
-    goes_on,
     identity,
+    memory_warnings,
     started,
 )  # fmt: skip
 from mpibow.reporter import Reporter, Where
+from mpibow.run import directory
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.evaluate import Evaluator
 from mpibow.run.ledger import Ledger
@@ -119,7 +121,8 @@ class Opened:
             self.iteration = header["iteration"]
             timeline = timeline_of(header, started(config, self._first), self._first)
             centre, statistics = read_centre(path, self._plan)
-        same = header is not None and goes_on(header, config, self._first)
+        changed = [] if header is None else anew(header, config, self._first)
+        same = header is not None and not changed
         how = lambda recorded: "" if gpu is None else execution_of(config.execution, recorded)  # noqa: E731
         timeline = timeline.executed(how)
         execution = timeline.change(max(self.iteration - 1, timeline.changes[0].iteration)).execution
@@ -135,6 +138,7 @@ class Opened:
         room = room_for(free - ahead.data, learner, MOST)
         if ahead.locked:
             room = min(room, room_for(free_memory(comm.local_size), ahead.locked, MOST))
+        self._room_learners = room
         self.tuning = self._tuning(comm, room, header if same else None, timeline, execution)
         most = max(change.counts[comm.rank] for change in timeline.changes)
         if gpu is None or config.learners == "auto":  # on the host what nobody touches takes no memory
@@ -170,16 +174,14 @@ class Opened:
             self.change_learners(now.counts, now.execution)
             flat.put(self.replicas.statistics, statistics)
             if header is not None:
-                then = as_sum(header["counts"])
-                self._restarted = f"learners were {then} or the rule was another: averaging restarts from the centre"
+                self._restarted = f"{', '.join(changed)}: averaging restarts from the centre"
         self.evaluator = None
         if job.test is not None and evaluation is not None:
             test = job.test if isinstance(job.test, NamedSamples) else Intact(job.test, self._damages[1])
             self.evaluator = Evaluator(evaluation, test, config.loss.ignore, gpu)
         self.ledger = Ledger.of({} if header is None else header["ledger"], config.stop.accuracy)
-        total = None if config.stop.epochs is None else int(config.stop.epochs * job.train.count)
         self.reporter = Reporter(
-            origin.folder, comm.rank, self.ledger, total, header, self._waits,
+            origin.folder, comm.rank, self.ledger, job, header, self._waits,
             classes="accuracy" in self._plan.graph.outputs,
             memory=None if gpu is None else lambda: gpu.machine.memory.peak,
         )  # fmt: skip
@@ -187,14 +189,16 @@ class Opened:
         self.saved = path  # the last checkpoint
 
     def _begin(self, origin: Origin, comm: Communicator, note: str) -> None:
-        """Tells the user what is run, and how."""
+        """Tells the user what is run, and how; from here on the folder is this run's."""
         job, counts = self.job, self.counts
+        if comm.rank == 0 and origin.checkpoint is not None:
+            directory.write(origin.folder / "config.yaml", dump(self.config))
         self.reporter.start(
             self.where,
             job.title,
             [
                 note,
-                *([] if self.gpu else core_warnings(comm, counts)),
+                *([] if self.gpu else self._host_warnings(comm)),
                 *origin.notes,
                 self._restarted,
                 f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {comm.size} rank(s), "
@@ -208,7 +212,14 @@ class Opened:
                 else "",
             ],
             anew=bool(self._restarted),
+            other=origin.other,
         )
+
+    def _host_warnings(self, comm: Communicator) -> list[str]:
+        """Where given learners are more than a rank's cores or its memory; `auto` looks for itself."""
+        if self.config.learners == "auto":
+            return core_warnings(comm, (1,) * comm.size)
+        return [*core_warnings(comm, self.counts), *memory_warnings(comm, self.counts, self._room_learners)]
 
     def _execution_told(self) -> str:
         if self.gpu is None:
@@ -307,7 +318,6 @@ class Opened:
 
     def _waits(self) -> dict[str, float]:
         waited, busy = self.synchroniser.seconds()
-        busy = busy if self.size > 1 else 0.0  # one rank sends nothing
         return {"data_wait": self.pipeline.waited, "sync_wait": waited, "sync_busy": busy}
 
 

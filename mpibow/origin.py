@@ -19,8 +19,8 @@ from mpibow.errors import CommunicationError, ConfigError
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
 from mpibow.run import checkpoint, directory
-from mpibow.run.replay import differing, recorded
-from mpibow.tune import Counts
+from mpibow.run.replay import differing, recorded, resumed_with
+from mpibow.tune import Counts, as_sum
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,7 @@ class Origin:
     checkpoint: Path | None = None
     header: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
+    other: tuple[str, ...] = ()  # settings that its numbers depend on, and that were others before
 
 
 def find_origin(job: Job, comm: Communicator, resume: str | None) -> Origin:
@@ -46,11 +47,15 @@ def _find(job: Job, resume: str | None) -> Origin:
     if start is not None:
         path, header = checkpoint.choose(start, notes.append)
         notes.append(f"continuing {path} at iteration {header['iteration']}")
-        return Origin(path.parent.parent, path, header, tuple(notes))
+        folder, then = path.parent.parent, document.parse(header["config"], str(path))
+        other = tuple(name for name in differing(then, plain(config)) if name != "rule")  # of which more is said
+        if other:
+            notes.append(f"with another {', '.join(other)} than before")
+        return Origin(folder, path, header, tuple(notes), other)
     if resume == "auto":
         notes.append(f"nothing to resume in {out}: a new run")
     if isinstance(config.learners, str) and config.learners != "auto":
-        notes += _replayed(replayed_run(config.learners), config)
+        notes += _replayed(replayed_run(config.learners), job)
     folder = directory.create(out, config.name, job.title, again=resume == "auto")
     directory.write(folder / "config.yaml", dump(config))
     return Origin(folder, notes=tuple(notes))
@@ -80,11 +85,18 @@ def replayed_run(learners: str) -> Path:
     return Path(learners.removeprefix("replay(").removesuffix(")"))
 
 
-def _replayed(run: Path, config: Config) -> list[str]:
+def _replayed(run: Path, job: Job) -> list[str]:
     """Why this will not be the bits of `run`, as far as settings say."""
-    path = run / "config.yaml"
-    other = ", ".join(differing(document.read(path), plain(config))) if path.exists() else "config.yaml, as it has none"
-    return [f"replaying {run} with another {other}: its learners, but not its bits"] if other else []
+    path, why = run / "config.yaml", list[str]()
+    now = plain(job.config)
+    other = ", ".join(differing(document.read(path), now)) if path.exists() else "config.yaml, as it has none"
+    if other:
+        why.append(f"with another {other}")
+    if on_the_way := ", ".join(resumed_with(run)):
+        why.append(f"which was resumed with another {on_the_way}")
+    if job.config.assignment == "first_come" and job.kernels.gpu is None:
+        why.append("with assignment: first_come")
+    return [f"replaying {run}, {', '.join(why)}: its learners, but not its bits"] if why else []
 
 
 def check_alike(comm: Communicator, text: str) -> None:
@@ -101,11 +113,13 @@ def started(config: Config, first: Timeline) -> list[Any]:
     return [config.learners, len(counts)] if isinstance(config.learners, str) else counts
 
 
-def goes_on(header: Mapping[str, Any], config: Config, first: Timeline) -> bool:
-    """Whether a checkpoint's run had the same learners and rule; else averaging begins anew."""
+def anew(header: Mapping[str, Any], config: Config, first: Timeline) -> list[str]:
+    """Why averaging begins anew from a checkpoint: its run's learners or rule were others; [] where it goes on."""
     defaults = plain(type(config.rule)())  # which an older checkpoint's rule had, where it does not say
-    recorded = [header["started"], {**defaults, **header["rule_settings"]}]
-    return recorded == [started(config, first), plain(config.rule)]
+    learners, rule = header["started"] != started(config, first), {**defaults, **header["rule_settings"]}
+    return [f"learners were {as_sum(header['counts'])}"] * learners + ["the rule was another"] * (
+        rule != plain(config.rule)
+    )
 
 
 def identity(job: Job, plan: Plan) -> dict[str, Any]:
@@ -122,6 +136,15 @@ def core_warnings(comm: Communicator, counts: Counts) -> list[str]:
     """What every rank has to say about its cores and learners, once each."""
     own = binding_warning(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, _launcher())
     return list(dict.fromkeys(f"warning: {text}" for text in comm.share(own) if text))
+
+
+def memory_warnings(comm: Communicator, counts: Counts, room: int) -> list[str]:
+    """The ranks that have more learners than there is `room` for: the system grants memory that it does not have."""
+    return [
+        f"warning: rank {rank} has memory for about {fitting} of its {k} learners: use fewer, or learners=auto"
+        for rank, (fitting, k) in enumerate(zip(comm.share(room), counts, strict=True))
+        if fitting < k
+    ]
 
 
 def core_limits(comm: Communicator, counts: Counts) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,25 +52,25 @@ class Reporter:
     """
 
     def __init__(
-        self, folder: Path, rank: int, ledger: Ledger, total: int | None, header: Mapping[str, Any] | None,
+        self, folder: Path, rank: int, ledger: Ledger, job: Job, header: Mapping[str, Any] | None,
         waits: Callable[[], Waits], *, classes: bool = True, memory: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
-        self.folder, self.ledger, self._rank, self._waits = folder, ledger, rank, waits
+        self.folder, self.ledger, self._job, self._rank, self._waits = folder, ledger, job, rank, waits
         self._classes, self._memory = classes, memory
         self._events: Events = Silent()
         self._progress: Progress = Quiet()
         if rank == 0:
             self._events = EventFile(folder / "metrics.jsonl", 0 if header is None else header["metrics_bytes"])
-            self._progress = Line(folder / "log.txt", total, 0 if header is None else header["position"])
+            self._progress = Line(folder / "log.txt", 0 if header is None else header["position"])
         self._mark = self._shown = time.perf_counter()
         self._began = ledger.seconds  # of training, before this process
         self._loss = "loss -"
         self._reason = ""  # of the tuner's last decision
         self._last: Waits = {}  # at the last metrics entry
 
-    def start(self, where: Where, title: str, notes: list[str], *, anew: bool) -> None:
-        """`anew`: the run was resumed, and averaging begins as in a new one."""
-        begun = {"anew": True} if anew else {}
+    def start(self, where: Where, title: str, notes: list[str], *, anew: bool, other: Sequence[str]) -> None:
+        """`anew`: the run was resumed, and averaging begins as in a new one; `other`: these settings have changed."""
+        begun = ({"anew": True} if anew else {}) | ({"other": other} if other else {})
         told = {"elapsed": self.ledger.seconds, **where.running(), **begun, "versions": versions()}
         self._events.add("start", **where.fields(), title=title, **told)
         for note in filter(None, notes):
@@ -174,13 +174,17 @@ class Reporter:
         if now - self._shown < SHOW_EVERY:
             return
         self._shown = now
-        ledger = self.ledger
-        speed = ledger.images / max(ledger.seconds + now - self._mark, 1e-9)
+        ledger, job = self.ledger, self._job
+        seconds = max(ledger.seconds + now - self._mark, 1e-9)
+        speed, samples = ledger.images / seconds, job.config.batch_size * sum(where.learners)
         parts = [f"epoch {where.epoch:.2f}", f"{where.position:,} samples", self._loss]
         parts += [] if ledger.accuracy is None else [f"accuracy {ledger.accuracy:.2%}"]
         parts += [f"{speed:,.0f} images/s", f"learners {'+'.join(map(str, where.learners))} {where.execution}".rstrip()]
         parts += [f"gain {gain:.2f}"] if gain != 1.0 else []
-        self._progress.show(where.position, ", ".join(parts), speed)
+        end = job.config.stop.foreseen(
+            where.iteration, where.position, job.train.count, samples=samples, speed=speed, seconds=seconds
+        )
+        self._progress.show(where.position, ", ".join(parts), speed, end)
 
     def end(self, where: Where, summary: Summary) -> None:
         if self._rank == 0:
@@ -193,10 +197,10 @@ class Reporter:
         self._events.close()
 
     def summary(
-        self, job: Job, where: Where, stopped: str, *, gain: float, checkpoint: Path | None, settled: bool | None
+        self, where: Where, stopped: str, *, gain: float, checkpoint: Path | None, settled: bool | None
     ) -> Summary:
         """What the run has come to: its settings', and as the ledger and the clocks say."""
-        config, ledger, waits = job.config, self.ledger, self._waits()
+        job, config, ledger, waits = self._job, self._job.config, self.ledger, self._waits()
         taken = (
             "accuracy", "best_accuracy", "top_k_accuracy", "test_loss", "seconds", "evaluation_seconds",
             "epochs_to_target", "seconds_to_target", "drift", "mismatches", "resets", "reason",

@@ -50,8 +50,6 @@ class Session(Opened):
                 lambda rank, count, why: self.reporter.no_memory(self.where, rank, count, why),
             )  # fmt: skip
             self._limits = Counts()  # the learners that every rank's binding was last asked about
-            if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
-                self._tune(decided)  # the memory is another machine's
             # What the ranks were about to do when the checkpoint was made: talk, agree after a reset, evaluate.
             due_then: list[bool] = [False] * 3 if origin.header is None else origin.header["due"]
             self._asked, diverged, self._owed = due_then
@@ -61,6 +59,8 @@ class Session(Opened):
             )  # fmt: skip
             self._times = None if self.gpu is None else DeviceTimes(self.gpu.machine, self.trace)
             self._begin(origin, comm, f"{note}\n{more}".strip())
+            if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
+                self._tune(decided)  # the memory, or tuner.most, is another one
             self._read(stack)
             if self._owed and self.evaluate() and self.config.checkpoint.interval and self.config.checkpoint.best:
                 self.save(best=True)
@@ -248,7 +248,7 @@ class Session(Opened):
         self._say(self.trace.end(self.synchroniser.call))
         decided = self.tuning.decision
         summary = self.reporter.summary(
-            self.job, self.where, stop, gain=self.rule.gain, checkpoint=self.saved,
+            self.where, stop, gain=self.rule.gain, checkpoint=self.saved,
             settled=None if decided is None else decided.settled,
         )  # fmt: skip
         self.reporter.end(self.where, summary)

@@ -82,7 +82,8 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
         averaging += gpu.flat.common_step_bytes(matrices_of(layout), layout.size)
     for rank, k in enumerate(counts):
         total = k * (plan.arena_bytes + replica + ahead.learner) + averaging + ahead.data
-        where = "" if gpu is None else f" of {in_words(free[rank])} that are free on {gpu.machine.found.gpu}"
+        place = "for a rank" if gpu is None else f"on {gpu.machine.found.gpu}"
+        where = f" of {in_words(free[rank])} that are free {place}"
         where += f", and {in_words(k * ahead.locked)} of page-locked memory" if ahead.locked else ""
         data = f" + data {ahead.data / 2**20:.1f} MiB" if ahead.data else ""
         room = room_for(free[rank] - ahead.data, learner, most)

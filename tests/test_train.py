@@ -18,6 +18,7 @@ from mpibow import dense, flatten, relu
 from mpibow.comm import on_threads
 from mpibow.config import describe, dump, load
 from mpibow.data.dataset import Array
+from mpibow.device.memory import in_words
 from mpibow.errors import ConfigError, DivergedError, RecordError, ShapeError
 from mpibow.session import Session
 from mpibow.train import describe_job, iterate
@@ -122,20 +123,21 @@ def test_check_with_learners_that_are_looked_for(tmp_path: Path) -> None:
     flat = 8 * work.layout.size
     slots = 4 * 1000 * (36 + 4 + 16)  # pixels, label and counter of a sample; two ahead, one in use, and the inputs
     learner = plan.arena_bytes + 3 * flat + evaluation.arena_bytes + slots
-    lines = describe_job(work, (1, 1), [int(5.01 * learner / 0.8), 10**12]).splitlines()
+    free = int(5.01 * learner / 0.8)
+    lines = describe_job(work, (1, 1), [free, 10**12]).splitlines()
     mib = 2**20
     begin = (
         f"auto, begins with 1 learner(s) x (arena {plan.arena_bytes / mib:.1f} MiB + weights, gradients and momenta "
         f"{3 * flat / mib:.1f} MiB + slots 0.2 MiB) + averaging {5 * flat / mib:.1f} MiB = "
-        f"{(plan.arena_bytes + slots + 8 * flat) / mib:.1f} MiB; up to "
+        f"{(plan.arena_bytes + slots + 8 * flat) / mib:.1f} MiB of "
     )
     assert lines[-2:] == [
-        f"rank 0: {begin}5 learner(s), for memory",
-        f"rank 1: {begin}7 learner(s), no more are tried",
+        f"rank 0: {begin}{in_words(free)} that are free for a rank; up to 5 learner(s), for memory",
+        f"rank 1: {begin}{in_words(10**12)} that are free for a rank; up to 7 learner(s), no more are tried",
     ]
-    fixed = describe_job(tiny.job(tmp_path, learners=2), (2,), [1]).splitlines()[-1]
+    fixed = describe_job(tiny.job(tmp_path, learners=2), (2,), [2**30]).splitlines()[-1]
     assert fixed.startswith("rank 0: 2 learner(s) x (arena ")
-    assert fixed.endswith(" MiB")
+    assert fixed.endswith(" MiB of 1.0 GiB that are free for a rank")
 
 
 def test_help_lists_every_setting() -> None:

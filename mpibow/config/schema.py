@@ -107,6 +107,18 @@ class Stop:
             return f"stop.iterations {self.iterations}"
         return f"stop.accuracy {self.accuracy:g}" if self.accuracy is not None and accurate else ""
 
+    def foreseen(
+        self, iteration: int, position: int, count: int, *, samples: int, speed: float, seconds: float
+    ) -> float | None:
+        """The position at which the run will end as things are: `samples` an iteration, `speed` of them a second, after
+        `seconds` of training. None where only an accuracy ends it."""
+        ends = [
+            None if self.epochs is None else self.epochs * count,
+            None if self.iterations is None else position + (self.iterations - iteration) * samples,
+            None if self.minutes is None else position + (60 * self.minutes - seconds) * speed,
+        ]
+        return min((end for end in ends if end is not None), default=None)
+
 
 @dataclass(frozen=True)
 class Evaluate:

@@ -20,8 +20,8 @@ class Progress(Protocol):
         """A line that stays."""
         ...
 
-    def show(self, samples: int, text: str, speed: float) -> None:
-        """Where the run is: samples consumed, the rest as text, samples/s."""
+    def show(self, samples: int, text: str, speed: float, end: float | None) -> None:
+        """Where the run is: samples consumed, the rest as text, samples/s, samples at its end if that can be told."""
         ...
 
     def close(self) -> None: ...
@@ -33,7 +33,7 @@ class Quiet:
     def note(self, text: str) -> None:
         pass
 
-    def show(self, samples: int, text: str, speed: float) -> None:
+    def show(self, samples: int, text: str, speed: float, end: float | None) -> None:
         pass
 
     def close(self) -> None:
@@ -43,11 +43,11 @@ class Quiet:
 class Line:
     """A tqdm bar on a terminal, else a line every few seconds; notes also go to log.txt."""
 
-    def __init__(self, log: Path | None, total: int | None, position: int) -> None:
+    def __init__(self, log: Path | None, position: int) -> None:
         self._log = log
         self._live = sys.stderr.isatty()
         self._bar: Any = None
-        self._total, self._position = total, position
+        self._position = position
         self._shown = 0.0
 
     def note(self, text: str) -> None:
@@ -60,17 +60,18 @@ class Line:
             except OSError as error:
                 raise cannot_write(self._log, error) from error
 
-    def show(self, samples: int, text: str, speed: float) -> None:
+    def show(self, samples: int, text: str, speed: float, end: float | None) -> None:
         if self._live:
             if self._bar is None:
                 form = "{percentage:3.0f}%|{bar:12}| {postfix} eta {remaining}"
-                self._bar = tqdm(total=self._total, initial=self._position, bar_format=form, dynamic_ncols=True)
+                self._bar = tqdm(initial=self._position, bar_format=form, dynamic_ncols=True)
+            self._bar.total = end
             self._bar.set_postfix_str(text, refresh=False)
             self._bar.update(samples - self._position)
             self._position = samples
         elif time.monotonic() - self._shown > PLAIN_EVERY:
             self._shown = time.monotonic()
-            left = "" if self._total is None else f", eta {_clock((self._total - samples) / max(speed, 1e-9))}"
+            left = "" if end is None else f", eta {_clock((end - samples) / max(speed, 1e-9))}"
             self.note(text + left)
 
     def close(self) -> None:

@@ -49,6 +49,15 @@ def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     return [name for name in OF_NUMBERS if then.get(name) != now.get(name)]
 
 
+def resumed_with(run: Path) -> list[str]:
+    """The settings of OF_NUMBERS that were changed where `run` was resumed, as far as its metrics say."""
+    found: set[str] = set()
+    for line in (run / "metrics.jsonl").read_bytes().split(b"\n")[:-1]:
+        event = json.loads(line)
+        found.update(event.get("other", ()) if event["event"] == "start" else ())
+    return [name for name in OF_NUMBERS if name in found]
+
+
 @dataclass(frozen=True)
 class _Event:
     """Learners from an iteration on, as line `where` says. `resumed`: as the run was started again; `anew`: in which

@@ -245,6 +245,19 @@ def test_limits_that_are_reached():
     assert Stop(minutes=1.0, epochs=None).reached(10**9, 10**9, 1, accurate=True) == ""
 
 
+def test_an_end_that_can_be_foreseen():
+    """At iteration 6, sample 24 of epochs of 10; 4 samples an iteration, 8 a second, 3 seconds so far."""
+
+    def end(**limits):
+        return Stop(**{"epochs": None, **limits}).foreseen(6, 24, 10, samples=4, speed=8.0, seconds=3.0)
+
+    assert end(epochs=2.5) == 25
+    assert end(iterations=8) == 32
+    assert end(minutes=0.1) == 48
+    assert end(epochs=9.0, iterations=8, minutes=0.1) == 32
+    assert end(accuracy=0.5) is None
+
+
 def test_checkpoints_that_are_due():
     asked = []
 

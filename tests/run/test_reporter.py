@@ -8,6 +8,7 @@ import pytest
 
 from mpibow.reporter import Reporter, Where
 from mpibow.run.ledger import Ledger
+from tests.run import tiny
 
 
 class Shown:
@@ -15,12 +16,14 @@ class Shown:
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.ends: list[float | None] = []
 
     def note(self, text: str) -> None:
         pass
 
-    def show(self, samples: int, text: str, speed: float) -> None:
+    def show(self, samples: int, text: str, speed: float, end: float | None) -> None:
         self.lines.append(text)
+        self.ends.append(end)
 
     def close(self) -> None:
         pass
@@ -36,8 +39,9 @@ def test_the_progress_line_has_every_ranks_learners(
     shown = Shown()
     monkeypatch.setattr("mpibow.reporter.SHOW_EVERY", 0.0)
     monkeypatch.setattr("mpibow.reporter.Line", lambda *_: shown)
-    reporter = Reporter(tmp_path, 0, Ledger(), None, None, dict)
+    reporter = Reporter(tmp_path, 0, Ledger(), tiny.job(tmp_path, stop={"epochs": 99, "iterations": 100}), None, dict)
     reporter.show(where, 2.0)
     reporter.close()
     (line,) = shown.lines
+    assert shown.ends == [600 + 60 * 3 * 3]
     assert line == f"epoch 1.50, 600 samples, loss -, 0 images/s, {words}, gain 2.00"

@@ -225,7 +225,7 @@ def test_other_learners_restart_from_the_centre(tmp_path: Path, rule: str, capsy
     seen = tiny.replay(tiny.job(tmp_path, learners=3, **more), 1, resume=tmp_path / "run")
     said = capsys.readouterr().err.splitlines()
     assert f"continuing {point(tmp_path, 20)} at iteration 20" in said
-    assert "learners were 2 + 2 or the rule was another: averaging restarts from the centre" in said
+    assert "learners were 2 + 2: averaging restarts from the centre" in said
     # The stream goes on where it was, so the epoch that was begun is completed.
     stream = np.concatenate([np.concatenate(slots) for slots in seen[0].samples])
     assert len(stream) == 15 * 3 * 3

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from mpibow.comm import Communicator, checksum, on_threads
+from mpibow.config import document
 from mpibow.data.order import samples_at
 from mpibow.data.timeline import fixed
 from mpibow.device.memory import in_words
@@ -469,14 +470,32 @@ def test_resumed_with_given_learners_averaging_restarts(tmp_path: Path) -> None:
     given = tiny.job(tmp_path, learners=3, stop={"epochs": None, "iterations": 90}, checkpoint=every)
     tiny.run(given, resume="auto")
     said = log(tmp_path)
-    assert "learners were 4 or the rule was another: averaging restarts from the centre" in said
+    assert "learners were 4: averaging restarts from the centre" in said
     found = summary(tmp_path)
     assert (found["learners"], found["settled"]) == ([3], None)
     assert found["samples"] == sum_of({20: [2], 40: [3], 60: [4]}, 70) + 20 * 9
     # And back: it looks for the number anew.
     tiny.replay(auto(tmp_path, 400), before=on(TWO), resume="auto")
-    assert "learners were 3 or the rule was another: averaging restarts from the centre" in log(tmp_path)
+    assert "learners were 3: averaging restarts from the centre" in log(tmp_path)
     assert (summary(tmp_path)["learners"], summary(tmp_path)["settled"]) == ([2], True)
+
+
+def test_learners_that_the_tuner_chose_are_not_warned_of(tmp_path: Path) -> None:
+    every = {"every": "10 iterations", "keep": 100, "best": False}
+    killed(auto(tmp_path, checkpoint=every), 100, on(peak(7, SECONDS)))
+    (tmp_path / "run/log.txt").unlink()
+    tiny.replay(auto(tmp_path, 110), before=on(peak(7, SECONDS)), resume="auto")
+    assert any("learners auto, now 5" in line for line in log(tmp_path))
+    assert not [line for line in log(tmp_path) if line.startswith("warning: ")]
+
+
+def test_given_learners_that_there_is_no_memory_for_are_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mpibow.opening.room_for", lambda *_: 2)
+    tiny.run(tiny.job(tmp_path, learners=[2, 3], stop={"epochs": None, "iterations": 2}), 2)
+    warned = [line for line in log(tmp_path) if " memory " in line]
+    assert warned == ["warning: rank 1 has memory for about 2 of its 3 learners: use fewer, or learners=auto"]
 
 
 def test_resumed_where_there_is_less_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -620,7 +639,8 @@ def test_learners_that_change_where_a_run_is_resumed_are_replayed(tmp_path: Path
     ("settings", "said"),
     [
         ({"metrics": {"every": 7}}, None),
-        ({"seed": 2, "batch_size": 4, "rule": {"name": "ssgd"}}, "batch_size, rule, seed"),
+        ({"seed": 2, "batch_size": 4, "rule": {"name": "ssgd"}}, "with another batch_size, rule, seed"),
+        ({"assignment": "first_come"}, "with another assignment, with assignment: first_come"),
     ],
 )
 def test_a_replay_with_other_settings_is_told(tmp_path: Path, settings: dict[str, Any], said: str | None) -> None:
@@ -628,7 +648,34 @@ def test_a_replay_with_other_settings_is_told(tmp_path: Path, settings: dict[str
     run = tmp_path / "first/run"
     tiny.run(tiny.job(tmp_path, learners=f"replay({run})", **settings))
     told = [line for line in log(tmp_path) if line.startswith("replaying ")]
-    assert told == ([f"replaying {run} with another {said}: its learners, but not its bits"] if said else [])
+    assert told == ([f"replaying {run}, {said}: its learners, but not its bits"] if said else [])
+
+
+def test_a_replay_of_a_run_that_was_resumed_with_other_settings_is_told(tmp_path: Path) -> None:
+    """Which are those of its config.yaml from then on; where it is refused, nothing is written."""
+    run, short = tmp_path / "first/run", {"epochs": None, "iterations": 20}
+    job = lambda rate, more: tiny.job(  # noqa: E731
+        tmp_path / "first",
+        learners=2,
+        stop={**short, "iterations": more},
+        update={"lr": rate},
+        checkpoint={"every": "10 iterations"},
+    )
+    tiny.run(job(0.1, 20))
+    tiny.run(job(0.1, 30), resume="auto")
+    assert "than before" not in (run / "log.txt").read_text()
+    again = tiny.job(tmp_path, name="again", learners=f"replay({run})", stop=short, update={"lr": 0.1})
+    tiny.run(again)
+    assert "replaying" not in (tmp_path / "again/log.txt").read_text()
+
+    tiny.run(job(0.05, 40), resume="auto")
+    assert "with another update than before" in log(tmp_path / "first")
+    assert [event.get("other") for event in tiny.events(run, "start")] == [None, None, ["update"]]
+    assert document.read(run / "config.yaml")["update"]["lr"] == 0.05
+    late = tiny.job(tmp_path, learners=f"replay({run})", stop=short, update={"lr": 0.05})
+    tiny.run(late)
+    said = f"replaying {run}, which was resumed with another update: its learners, but not its bits"
+    assert log(tmp_path)[:2].count(said) == 1
 
 
 def test_a_replay_without_the_settings_of_then_is_told(tmp_path: Path) -> None:
@@ -636,7 +683,7 @@ def test_a_replay_without_the_settings_of_then_is_told(tmp_path: Path) -> None:
     run = tmp_path / "first/run"
     (run / "config.yaml").unlink()
     tiny.run(tiny.job(tmp_path, learners=f"replay({run})"))
-    assert f"replaying {run} with another config.yaml, as it has none: its learners, but not its bits" in log(tmp_path)
+    assert f"replaying {run}, with another config.yaml, as it has none: its learners, but not its bits" in log(tmp_path)
 
 
 # Who takes which batch
