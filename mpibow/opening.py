@@ -190,7 +190,8 @@ class Opened:
 
     def _begin(self, origin: Origin, comm: Communicator, note: str) -> None:
         """Tells the user what is run, and how; from here on the folder is this run's."""
-        job, counts = self.job, self.counts
+        job, counts, learners = self.job, self.counts, self.config.learners
+        how = "" if not isinstance(learners, str) else "auto, now " if learners == "auto" else "replayed, now "
         if comm.rank == 0 and origin.checkpoint is not None:
             directory.write(origin.folder / "config.yaml", dump(self.config))
         self.reporter.start(
@@ -202,7 +203,7 @@ class Opened:
                 *origin.notes,
                 self._restarted,
                 f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {comm.size} rank(s), "
-                f"learners {'auto, now ' * (self.config.learners == 'auto')}{as_sum(counts)}, "
+                f"learners {how}{as_sum(counts)}, "
                 f"batch {self.config.batch_size}, {job.kernels.about}; "
                 f"{origin.folder}",
                 described(self._choice, job.train, self._threads),

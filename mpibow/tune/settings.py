@@ -31,7 +31,9 @@ class Tuner:
     watch: Annotated[
         float, Above(0), "seconds from look to look at the speed of what was settled on, or 15 iterations"
     ] = 5.0
-    again: Annotated[float, Above(0), "seconds of nothing new after which it looks again, later ever more"] = 60.0
+    again: Annotated[float, Above(0), "seconds of nothing new after which it looks again, later more; 1e9: never"] = (
+        60.0
+    )
 
     @property
     def precision(self) -> float:
