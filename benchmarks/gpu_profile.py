@@ -58,12 +58,11 @@ def profile(job: Job) -> dict[str, Any]:
     machine = gpu.machine
     weights, gradients = (machine.zeros(plan.layout.size, "float32", "a profile") for _ in range(2))
     machine.put(weights, initial_weights(plan.layout, job.config.seed, "float32"))
-    bound = plan.bind(weights, gradients)
+    bound, before = gpu.bound(plan, weights, gradients)
     host: Mapping[str, Any] = {name: np.zeros(array.shape, array.dtype) for name, array in bound.inputs.items()}
     read_into(job.train, np.arange(job.config.batch_size) % job.train.count, host)
     for name, array in bound.inputs.items():
         machine.put(array, host[name])
-    before = gpu.before(bound, weights)
     for run in [*before, *bound.runs]:
         run(machine.stream)
     seconds = [timed(run, machine.stream) for run in bound.runs]

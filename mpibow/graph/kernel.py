@@ -11,6 +11,7 @@ import numpy as np
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Array, Graph, Shape
 from mpibow.graph.memory import zeros
+from mpibow.graph.mixed import NO_WIDTHS, Widths
 
 Run = Callable[[], None]  # computes; allocates nothing, asks nothing, decides nothing
 Spec = tuple[Shape, str]  # shape and dtype; FLOAT is the plan's precision
@@ -114,7 +115,7 @@ class Kernels:
     """A library's kernels as a plan takes them.
 
     `fuse` replaces nodes of a graph by fused ones that the library has; `join` turns runs into fewer that do the same.
-    Arrays are made by `zeros`, and host arrays copied into them by `put`. In 16 bits outputs of `wide` are float32.
+    Arrays are made by `zeros`, and host arrays copied into them by `put`. `widths` says what 16 bits are used for.
     """
 
     operators: KernelTable
@@ -122,4 +123,4 @@ class Kernels:
     join: Callable[[Sequence[Run]], Sequence[Run]] = one_by_one
     zeros: Callable[..., Any] = zeros
     put: Callable[[Any, Array], None] = np.copyto
-    wide: tuple[type, ...] = ()
+    widths: Widths = NO_WIDTHS

@@ -15,6 +15,7 @@ from mpibow.graph.graph import FLOAT, Array, Graph, Node, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernels, Run, Shapes
 from mpibow.graph.layout import Layout, initial_weights, plan_layout, plan_statistics
 from mpibow.graph.memory import Block, lifetimes, peak, place
+from mpibow.graph.mixed import mixed
 from mpibow.graph.steps import Program, Step, Value, compile_steps, gradient, widened
 from mpibow.graph.wide import plain
 
@@ -82,12 +83,14 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
     Weights are taken as they lie in `layout`, and reordered where the kernels want them otherwise. Raises ShapeError
     where the kernel set lacks an operator or refuses its shapes.
     """
-    statistics = plan_statistics(graph)
+    statistics, narrow = plan_statistics(graph), np.dtype(dtype).itemsize < 4
+    if narrow:
+        graph = mixed(graph, kernels.widths, training)
     arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training)
     graph, shapes = arrangement.graph, _kept_as_factors(arrangement, layout, training)
     program = compile_steps(graph, training, arrangement.formats)
-    if np.dtype(dtype).itemsize < 4:
-        program = widened(program, kernels.wide)
+    if narrow:
+        program = widened(program, kernels.widths)
     program = _reorder_weights(program, layout, shapes)
     buffers: dict[str, Buffers] = {}
     for step in program.steps:
@@ -249,7 +252,7 @@ class BoundPlan:
             return found
         if root not in self.plan.offsets:  # a value that no step of this plan touches
             return np.empty(0)
-        return self._buffer(root, shape, value.dtype)
+        return self._buffer(root, shape, owner.dtype)
 
     def _constant(self, name: str, value: float, shape: Shape, dtype: np.dtype[np.generic]) -> Array:
         if name not in self.constants:

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, OUTPUT, Graph, Node, Op, Shape
+from mpibow.graph.mixed import WIDE, Widths
 
 
 @dataclass(frozen=True)
@@ -183,24 +184,21 @@ def _size(shape: Shape) -> int:
     return size
 
 
-def widened(program: Program, wide: tuple[type, ...]) -> Program:
-    """`program` in 16 bits: float32 stay weights and their gradients, the outputs of `wide` operators, and what is made
-    of such alone; so are the gradients of all that is float32."""
+def widened(program: Program, widths: Widths) -> Program:
+    """`program` in 16 bits: weights and their gradients stay float32, and what `widths` says; so do their gradients."""
     values = dict(program.values)
 
     def widen(*names: str) -> None:
         for name in names:
             if values[name].dtype == FLOAT:
-                values[name] = replace(values[name], dtype="float32")
+                values[name] = replace(values[name], dtype=WIDE)
 
     widen(*(name for name, value in values.items() if value.place))
     for step in program.steps:
-        floats = [values[program.root(name)].dtype for name in step.node.inputs]
-        floats = [dtype for dtype in floats if dtype in (FLOAT, "float32")]
+        dtypes = [values[program.root(name)].dtype for name in step.node.inputs]
         if step.kind == "backward":
-            pairs = zip(step.wanted, step.writes, strict=True)
-            widen(*(name for i, name in pairs if values[program.root(step.node.inputs[i])].dtype == "float32"))
-        elif isinstance(step.node.op, wide) or (floats and set(floats) == {"float32"}):
+            widen(*(name for i, name in zip(step.wanted, step.writes, strict=True) if dtypes[i] == WIDE))
+        elif widths.made(step.node.op, dtypes) == WIDE:
             widen(*step.writes)
             for name in step.writes:
                 widen(*({gradient(name)} & values.keys()))

@@ -63,8 +63,8 @@ def widen(graph: Graph, k: int, operators: Widened, rows: tuple[type, ...], view
                 f"execution: {node.name} ({node.op.kind}) has no form for fused learners; set execution=streams"
             )
         op, inputs = operators[type(node.op)](node.op, k), tuple(map(wide, node.inputs))
-        if isinstance(node.op, rows):
-            n = graph.tensors[node.name].shape[0]
+        n, *more = graph.tensors[node.name].shape
+        if isinstance(node.op, rows) or not more:  # or what is made of losses
             shapes = [graph.tensors[name].shape[1:] for name in node.inputs]
             inputs = tuple(shaped(name, (n * k, *own)) for name, own in zip(inputs, shapes, strict=True))
         x = [out.tensors[name].shape for name in inputs]

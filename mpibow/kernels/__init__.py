@@ -92,7 +92,7 @@ def gpu_set(gpu: Gpu) -> KernelSet:
         fuse=rewrite,
         zeros=table.zeros_of(gpu.machine),
         put=gpu.machine.put,
-        wide=table.WIDE,
+        widths=table.WIDTHS,
         flat=cast(FlatKernels, gpu.flat),
         precisions=("float32", "tf32", "bf16", "fp16"),
         about=gpu.about,

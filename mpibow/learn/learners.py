@@ -105,13 +105,13 @@ class Learners:
         return f"fused learners take {in_words(need)}, {in_words(free)} of those free on {where} may be taken"
 
     def _learner(self, i: int) -> AnyLearner:
-        weights, gradient, statistics = row = self.replicas.row(i)
+        _, gradient, statistics = row = self.replicas.row(i)
         if self._gpu is None:
             return Learner(self.plan.bind(*row), gradient, *self._limits)
         inputs, gpu = self._inputs(), self._gpu
-        bound = self.plan.bind(*row, inputs.arrays)
+        bound, before = gpu.bound(self.plan, *row, inputs.arrays)
         inputs.bound(bound.inputs)
-        runs = [*gpu.before(bound, weights), *bound.runs, *gpu.behind(i, bound, gradient, *self._limits)]
+        runs = [*before, *bound.runs, *gpu.behind(i, bound, gradient, *self._limits)]
         return DeviceLearner(f"learner {i}", runs, [inputs], [statistics], gpu)
 
     def _fuse(self, count: int) -> DeviceLearner:

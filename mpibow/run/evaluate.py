@@ -65,9 +65,11 @@ class Evaluator:
         self._put(self._centre, centre)
         self._put(self._statistics, statistics)
         while len(self._plans) < workers:
-            bound = self._plan.bind(self._centre, statistics=self._statistics)
-            on_host = partial(_compute, bound)
-            self._plans.append(on_host if self._gpu is None else self._gpu.evaluation(bound, self._centre))
+            if self._gpu is None:
+                bound = self._plan.bind(self._centre, statistics=self._statistics)
+                self._plans.append(partial(_compute, bound))
+            else:
+                self._plans.append(self._gpu.evaluation(self._plan, self._centre, self._statistics))
             self._slots.append(arrays_for(self._data, self._batch))
         rank, counts = comm(lambda c: (c.rank, c.share(workers)))  # ranks may differ in workers
         first, numbers = sum(counts[:rank]), sum(counts)

@@ -12,6 +12,7 @@ from mpibow import ops
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Call, Kernel, Run, Shapes
+from mpibow.graph.mixed import Convert
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 from mpibow.ops.wide import (
@@ -213,6 +214,7 @@ def wide_layer_norm_back(call: Call) -> Run:
 REFERENCE: dict[type, Kernel] = {
     **NUMPY,
     AddRelu: Kernel(added, added_back),
+    Convert: Kernel(reordered, reordered_back),
     Beside: NUMPY[ops.Concat],
     ConvNormAddRelu: Kernel(normed),
     ConvRelu: before_relu(ops.Conv2d, lambda op: op.conv),

@@ -174,6 +174,8 @@ class Layers:
     def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace: Any = None) -> DeviceRun:
         assert {o.name for o in spec.operands} == set(arrays), (spec.kind, sorted(arrays))
         assert workspace.nbytes == WORKSPACE
+        for operand in spec.operands:  # which checks what the array holds
+            self.shadows.address(arrays[operand.name], operand.dtype)
         views = {o.name: seen(numpy_of(self.shadows.of(arrays[o.name], o.dtype)), o) for o in spec.operands}
         return lambda stream: stream.enqueue(lambda: _compute(spec, views))  # type: ignore[attr-defined]
 

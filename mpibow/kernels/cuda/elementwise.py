@@ -125,6 +125,16 @@ def cast(x: Array, y: Array, factor: Any = None) -> Launch:
     return Launch(kernel, turns(x.size, lanes(x.dtype, y.dtype)), (x, y, factor, np.int64(x.size)))
 
 
+def convert_forward(call: Call) -> list[Launch]:
+    return [cast(call.x[0], call.y)]
+
+
+def convert_backward(call: Call) -> list[Launch]:
+    (dx,) = call.dx
+    assert dx is not None
+    return [cast(call.dy, dx)]
+
+
 def fill(y: Array, value: float, factor: Any = None) -> Launch:
     """y <- value, times factor (1,) float32 where there is one."""
     return _launch("fill", y, np.float32(value), factor)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array
 
 THREADS = 256  # of a block: each.cuh says the same
@@ -16,12 +17,14 @@ WARP = 32
 BLOCKS = 8192  # of a grid whose threads take several turns: enough to fill any device
 TYPES = {"float32": "float", "float16": "half", "bfloat16": "bfloat16"}  # of activations: dtype and C++ type
 INTEGERS = {"int32": "int", "int64": "long long"}  # of labels and indices
-UNITS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned"}  # what stands for any type of so many bytes
+# What stands for any type of so many bytes; of 8, labels and indices alone are.
+UNITS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long"}
 
 Grid = tuple[int, int, int]
 
-_FLOAT, _INTEGER, _UNIT = tuple(TYPES.values()), tuple(INTEGERS.values()), tuple(UNITS.values())
-_PIXELS = [(pixel, kind) for kind in _FLOAT for pixel in ("unsigned char", kind)]  # stored ones, or activations
+_FLOAT, _INTEGER, _UNIT = tuple(TYPES.values()), tuple(INTEGERS.values()), tuple(UNITS.values())[:3]
+# Images as they are stored, or as something made them before, and what is made of them.
+_PIXELS = [(pixel, kind) for kind in _FLOAT for pixel in dict.fromkeys(("unsigned char", "float", kind))]
 _PACKED = tuple((kind, str(v)) for kind, wide in zip(_FLOAT, (4, 8, 8), strict=True) for v in (1, wide))
 _FUNCTOR = ("Relu", "LeakyRelu", "ClippedRelu", "Sigmoid", "Tanh", "Gelu", "TanhGelu", "Scale")
 
@@ -107,7 +110,7 @@ _FAMILIES: Mapping[str, Mapping[str, Values]] = {  # source -> kernel -> what it
         "mix": _of(_FLOAT),
         "one_hot": _of(_INTEGER),
     },
-    "layout.cu": {"transpose": _of(_UNIT[1:]), "copy_runs": _of((*_UNIT[1:], "Pack<float, 4>"))},
+    "layout.cu": {"transpose": _of(_UNIT[1:]), "copy_runs": _of((*_UNIT[1:], UNITS[8], "Pack<float, 4>"))},
     "gather.cu": {"gather": _of((UNITS[1], "Pack<float, 4>"))},
     "factorise.cu": {"squared_errors": _of(_INTEGER, _INTEGER), "gathered": _of(_INTEGER, _INTEGER)},
 }
@@ -173,5 +176,10 @@ def kind(array: Array) -> str:
 
 
 def integer(array: Array) -> str:
-    """The C++ type of an array of labels or indices."""
+    """The C++ type of an array of labels or indices. Raises ShapeError for what no kernel is made for."""
+    if array.dtype.name not in INTEGERS:
+        raise ShapeError(
+            f"labels and indices are {' or '.join(INTEGERS)} on a GPU, got {array.dtype.name}: convert them, or set "
+            "device=onednn or device=numpy"
+        )
     return INTEGERS[array.dtype.name]

@@ -71,18 +71,24 @@ class Gpu:
         """Whether activations have 16 bits, so that weights are copied for every pass."""
         return self.precision.io != "float32"
 
-    def before(self, bound: BoundPlan, weights: Any) -> list[DeviceRun]:
-        """What a plan's pass begins with: its weights in 16 bits, and the loss's gradient times the scale."""
+    def bound(
+        self, plan: Plan, weights: Any, gradients: Any = None, statistics: Any = None,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> tuple[BoundPlan, list[DeviceRun]]:  # fmt: skip
+        """As `plan.bind`, and what a pass begins with: weights in 16 bits, and the loss's gradient times the scale."""
         launches = list[Launch]()
-        if self.narrow:
-            copy: Any = self.machine.zeros(weights.size, self.precision.io, "weights in 16 bits")
-            self.shadows.add(weights, copy)
+        if self.narrow:  # before layers ask where it is
+            copy: Any = self.shadows.whole(weights)
+            if copy is None:
+                copy = self.machine.zeros(weights.size, self.precision.io, "weights in 16 bits")
+                self.shadows.add(weights, copy)
             launches.append(cast(weights, copy))
+        bound = plan.bind(weights, gradients, statistics, inputs)
         if self.scale is not None:
             scale = self.scale.view("float32")[:1]
             parts = bound.plan.program.values
             launches += [fill(array, parts[name].constant or 0.0, scale) for name, array in bound.constants.items()]
-        return [self.bind(launches)] if launches else []
+        return bound, [self.bind(launches)] if launches else []
 
     def behind(
         self, number: int, bound: BoundPlan, gradient: Any, clip_value: float | None, clip_norm: float | None,
@@ -113,7 +119,7 @@ class Gpu:
         weights: Any = zeros(plan.layout.size, "float32", "weights of fused learners")
         gradients: Any = zeros(plan.layout.size, "float32", "gradients of fused learners")
         statistics: Any = zeros(plan.statistics.size, "float32", "statistics of fused learners")
-        bound = plan.bind(weights, gradients, statistics, inputs)
+        bound, narrowed = self.bound(plan, weights, gradients, statistics, inputs)
         blocks = Constant(blocks_of(own.layout, plan.layout, k))
         rows = replicas.all_rows(k)
         before, behind = [join_rows(rows[0], weights, blocks)], [part_rows(gradients, rows[1], blocks)]
@@ -121,7 +127,7 @@ class Gpu:
             kept = Constant(blocks_of(own.statistics, plan.statistics, k))
             before.append(join_rows(rows[2], statistics, kept))
             behind.append(part_rows(statistics, rows[2], kept))
-        runs = [self.bind(before), *self.before(bound, weights)], [self.bind(behind)]
+        runs = [self.bind(before), *narrowed], [self.bind(behind)]
         for r in range(k):
             runs[1].extend(self.behind(r, bound, rows[1][r], *limits, learners=k))
         return bound, runs
@@ -129,10 +135,13 @@ class Gpu:
     def executor(self, name: str, runs: Sequence[DeviceRun], stream: Stream) -> Executor:
         return Executor(name, runs, stream, graphs=self.graphs, ranges=self.ranges)
 
-    def evaluation(self, bound: BoundPlan, weights: Any) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
+    def evaluation(
+        self, plan: Plan, weights: Any, statistics: Any
+    ) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
         """One batch through an evaluation plan, from the host to the host. Waits."""
         machine = self.machine
-        runs: list[Any] = [*self.before(bound, weights), *bound.runs]
+        bound, before = self.bound(plan, weights, statistics=statistics)
+        runs: list[Any] = [*before, *bound.runs]
         executor = self.executor("evaluate", runs, machine.stream)
         executor.prepare()
 

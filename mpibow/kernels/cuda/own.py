@@ -10,6 +10,7 @@ from mpibow import ops
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Op
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, canonical_formats
+from mpibow.graph.mixed import Convert
 from mpibow.graph.steps import Sum
 from mpibow.kernels.cuda import dropout, elementwise, factorise, image, layout, loss, norm, pool
 from mpibow.kernels.cuda.elementwise import as_given
@@ -62,6 +63,7 @@ _SOFTMAX = _same(loss.softmax_forward, loss.softmax_backward)
 
 OWN: Mapping[type[Op], Own] = {
     AddRelu: _same(elementwise.add_relu_forward, elementwise.add_relu_backward),
+    Convert: _same(elementwise.convert_forward, elementwise.convert_backward),
     Reorder: Own(layout.reorder_forward, layout.reorder_backward, formats=layout.reorder_formats),
     Sum: _same(elementwise.sum_forward),
     ops.Accuracy: Own(loss.accuracy_forward),

@@ -19,6 +19,10 @@ class Shadows:
     def add(self, flat: DeviceArray, copy: DeviceArray) -> None:
         self._pairs.append((flat, copy))
 
+    def whole(self, flat: DeviceArray) -> DeviceArray | None:
+        """The copy of all of `flat`, where it has one."""
+        return next((copy for own, copy in self._pairs if (own.ptr, own.size) == (flat.ptr, flat.size)), None)
+
     def of(self, array: Any, dtype: str) -> Any:
         """What holds `array` as `dtype`: itself, or the part of a copy that stands for it."""
         if dtype in NARROW and array.dtype.name == "float32":

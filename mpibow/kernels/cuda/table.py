@@ -7,16 +7,36 @@ from typing import Any, cast
 
 from mpibow.device.machine import Machine
 from mpibow.graph.kernel import Kernel, KernelTable, Run
+from mpibow.graph.mixed import Widths
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.launcher import Bind
 from mpibow.kernels.cuda.layers import DeviceKernel, layers
 from mpibow.kernels.cuda.operands import Precision
 from mpibow.kernels.cuda.own import OWN
 from mpibow.kernels.cuda.session import Session
-from mpibow.ops import Accuracy, MatrixFactorisation, MixShares, OneHot, SoftCrossEntropy, SoftmaxCrossEntropy
+from mpibow.ops import (
+    Accuracy,
+    BatchNorm,
+    Conv2d,
+    Dense,
+    Jitter,
+    MatrixFactorisation,
+    Mix,
+    MixShares,
+    Normalise,
+    OneHot,
+    SoftCrossEntropy,
+    SoftmaxCrossEntropy,
+)
+from mpibow.ops.wide import WideDense
 
-# What is float32 in every precision: losses, hits, and what targets are mixed of.
-WIDE = (Accuracy, MatrixFactorisation, MixShares, OneHot, SoftCrossEntropy, SoftmaxCrossEntropy)
+# What is float32 in every precision: losses, hits, targets and what they are mixed of. cuDNN's layers never are; own
+# kernels make of stored images, of any type, what goes into these.
+WIDTHS = Widths(
+    wide=(Accuracy, MatrixFactorisation, MixShares, OneHot, SoftCrossEntropy, SoftmaxCrossEntropy),
+    narrow=(BatchNorm, Conv2d, Dense, WideDense, Jitter, Normalise),
+    leading=(Mix,),
+)
 
 
 def operators(bind: Bind, session: Session, precision: Precision) -> KernelTable:

@@ -10,7 +10,7 @@ import pytest
 from mpibow.errors import ShapeError
 from mpibow.kernels.cuda import flat, layout, pool
 from mpibow.kernels.cuda.compile import texts
-from mpibow.kernels.cuda.kernels import BLOCKS, KERNELS, THREADS, WARP, Launch, instance, lanes, turns, warps
+from mpibow.kernels.cuda.kernels import BLOCKS, KERNELS, THREADS, WARP, Launch, instance, integer, lanes, turns, warps
 from mpibow.ops import AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool2d
 
 
@@ -49,6 +49,15 @@ def test_grids_of_warps() -> None:
 
 def test_lanes_are_16_bytes_of_the_widest() -> None:
     assert (lanes("float32"), lanes("float16"), lanes("float16", "float32"), lanes("uint8")) == (4, 8, 4, 16)
+
+
+def test_labels_that_no_kernel_is_made_for() -> None:
+    assert (integer(np.zeros(2, np.int32)), integer(np.zeros(2, np.int64))) == ("int", "long long")
+    with pytest.raises(ShapeError) as caught:
+        integer(np.zeros(2, np.uint8))
+    assert str(caught.value) == (
+        "labels and indices are int32 or int64 on a GPU, got uint8: convert them, or set device=onednn or device=numpy"
+    )
 
 
 def test_names() -> None:

@@ -20,6 +20,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Kernel, Run
+from mpibow.graph.mixed import Convert
 from mpibow.graph.steps import Sum
 from mpibow.kernels.cuda.kernels import KERNELS, Launch
 from mpibow.kernels.cuda.own import OWN
@@ -38,7 +39,7 @@ from tests.kernels.against import results
 from tests.kernels.cases import CASES, INITIAL, Bench, Case, name
 from tests.kernels.cuda.host import needs_compiler, prepared, run_all
 from tests.kernels.reference import REFERENCE
-from tests.kernels.shapes import RANDOM, WIDE, asked, given_in, reorders
+from tests.kernels.shapes import RANDOM, WIDE, asked, given_in, reorders, tensors
 
 pytestmark = needs_compiler
 prepare = prepared(*sorted(set(KERNELS.values())))
@@ -70,6 +71,7 @@ def bench(
     made.x = tuple(x.astype("float32") if i in wide else x for i, x in enumerate(made.x))
     if isinstance(case.op, WIDE_OUTPUTS):
         made.y, made.dy = made.y.astype("float32"), made.dy.astype("float32")
+    made.dy = made.dy.astype(made.y.dtype) if isinstance(case.op, Convert) else made.dy
     made.w = {key: array.astype("float32") for key, array in made.w.items()}
     made.dw = {key: array.astype("float32") for key, array in made.dw.items()}
     return made
@@ -98,16 +100,21 @@ MORE = [
     Case(AddRelu(), ((3, 4), (3, 4))),
     Case(Reorder("abcd", "acdb"), ((2, 3, 4, 5),)),
     Case(Reorder("acdb", "abcd"), ((2, 40, 5, 9),), id="back, more than a tile"),
+    Case(Convert(FLOAT), ((3, 5, 7),), ("float32",)),
+    Case(Convert("float32"), ((3, 5, 7),), id="back"),
     Case(Sum(), ((2, 3),) * 9, (FLOAT,) * 9, id="nine"),
     Case(ops.Add((2.0, 1.0, -0.5, 3.0, 1.0, 0.25)), ((3, 5),) * 6, id="six with coefficients"),
     Case(ops.Maximum(5), ((3, 5),) * 5, id="five"),
     Case(ops.Normalise((0.5,), (2.0,)), ((3, 1, 5),), id="floats"),
+    Case(ops.Normalise((900.0,), (300.0,)), ((3, 1, 5),), ("float32",), 2000, id="stored floats"),
+    Case(ops.Jitter(0.4, 0.3), ((3, 2, 4, 5), (3, 4)), ("float32", "uint32"), 200, id="stored floats"),
     Case(ops.MaxPool2d((3, 3), (2, 2), (1, 1)), ((2, 16, 5, 4),), id="packs"),
     Case(ops.AvgPool2d((3, 2), (2, 1), (1, 1)), ((2, 16, 5, 4),), id="packs"),
     Case(ops.AdaptiveAvgPool2d((2, 3)), ((2, 16, 5, 4),), id="packs"),
     Case(ops.Concat(2, 1), ((2, 8, 2, 2), (2, 24, 2, 2)), id="packs"),
     Case(ops.PadChannels(24), ((2, 16, 3),), id="packs"),
     Case(Beside(3, 1), ((4, 1), (4, 1), (4, 1)), (FLOAT,) * 3),
+    Case(Beside(2, 1), ((4, 1), (4, 1)), ("int64",), id="labels"),
     Case(WideConcat(2, 1, replicas=3), ((2, 6, 2, 3), (2, 9, 2, 3))),
     Case(WideConcat(2, 1, replicas=2), ((3, 4), (3, 16)), id="features"),
     Case(WideDropout(0.3, replicas=3), ((2, 27), (2, 12)), (FLOAT, "uint32"), 1 << 32, id="features"),
@@ -178,10 +185,11 @@ def test_cases(case: Case, dtype: str) -> None:
 
 
 SWAPS = reorders("abcd", "acdb")
+CONVERSIONS = tensors.map(lambda shape: Case(Convert("float32"), (shape,)))
 EXACT = {  # NumPy's bits in float32
-    AddRelu, Beside, Reorder, Sum, WideConcat, WideDropout, WidePadChannels, ops.Accuracy, ops.Add, ops.Augment,
-    ops.CentreCrop, ops.ClippedRelu, ops.Concat, ops.Cutout, ops.Dropout, ops.Jitter, ops.LeakyRelu, ops.Maximum,
-    ops.Mix, ops.MixShares, ops.Multiply, ops.Normalise, ops.OneHot, ops.PadChannels, ops.Relu,
+    AddRelu, Beside, Convert, Reorder, Sum, WideConcat, WideDropout, WidePadChannels, ops.Accuracy, ops.Add,
+    ops.Augment, ops.CentreCrop, ops.ClippedRelu, ops.Concat, ops.Cutout, ops.Dropout, ops.Jitter, ops.LeakyRelu,
+    ops.Maximum, ops.Mix, ops.MixShares, ops.Multiply, ops.Normalise, ops.OneHot, ops.PadChannels, ops.Relu,
 }  # fmt: skip
 
 
@@ -189,7 +197,7 @@ EXACT = {  # NumPy's bits in float32
 @settings(max_examples=10)
 @given(data=st.data(), seed=st.integers(0, 1000), tag=st.sampled_from(["abcd", "acdb"]))
 def test_it_is_numpys(op: type, data: st.DataObject, seed: int, tag: str) -> None:
-    case, wanted = data.draw(asked({**RANDOM, **WIDE, Reorder: SWAPS}[op]))
+    case, wanted = data.draw(asked({**RANDOM, **WIDE, Reorder: SWAPS, Convert: CONVERSIONS}[op]))
     compare(case, "float32", given_in(case, tag), op in EXACT, wanted=wanted, seed=seed)
 
 
