@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from mpibow.bounds import Above, AtLeast, Below, NotEmpty, Rising
 from mpibow.errors import ConfigError
 
-MANY = 8  # learners of which a common step is orthogonal, where nothing else is said
+MANY = 4  # learners of which a common step is orthogonal, where nothing else is said
 
 Epochs = Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty(), Rising()]
 Resync = Annotated[int, AtLeast(1), "iterations between setting W to the replicas' true mean and comparing ranks"]
