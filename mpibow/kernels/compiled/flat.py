@@ -13,6 +13,7 @@ import numpy as np
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.alone import rows_mean, sma_alone
+from mpibow.kernels.compiled.orthogonal import orthogonal
 from mpibow.kernels.compiled.steps import (
     BLOCK,
     TINY,
@@ -28,7 +29,7 @@ from mpibow.kernels.compiled.steps import (
     step,
 )
 from mpibow.kernels.numpy.arrays import common_step, host, meter, put, rows_sum, zeros  # noqa: F401
-from mpibow.kernels.passes import WHOLE, Local
+from mpibow.kernels.passes import WHOLE, Local, Matrix
 
 
 @inlined
@@ -270,3 +271,5 @@ def prepare() -> None:
     centre_update(flat, flat, flat, flat, pull=1, alpha=0, momentum=0, scale=0, chunks=chunks)
     add_scaled(flat, flat, scale=0, chunks=chunks)
     squared_norm(flat)
+    one = np.zeros(1, np.int64)
+    orthogonal([Matrix(one, one)], np.float32)(flat, flat, 0, gain=0, even=0)

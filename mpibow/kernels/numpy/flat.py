@@ -14,6 +14,7 @@ import numpy as np
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import whole
 from mpibow.kernels.numpy.arrays import common_step, host, meter, put, rows_sum, zeros  # noqa: F401
+from mpibow.kernels.numpy.orthogonal import orthogonal  # noqa: F401
 from mpibow.kernels.passes import WHOLE, Local, chunks_of
 
 chunk = 131072  # elements. Smaller ones fit caches better, but threads then spend their time waiting for the GIL
