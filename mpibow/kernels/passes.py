@@ -31,9 +31,9 @@ STILL = Local(0.0, 0.0, False, 0.0, 0)  # of a pass that makes no local step
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """Where a matrix lies in a flat array: element (i, j) at rows[i] + columns[j], each int64; no more rows than columns.
+    """Where a matrix lies in a flat array: element (i, j) at rows[i] + columns[j], both of int64.
 
-    Neither are in any order: what is made of the matrix follows them.
+    There are no more rows than columns. Both may be in any order: what is made orthogonal follows it.
     """
 
     rows: Array
@@ -90,8 +90,9 @@ class FlatKernels(Protocol):
     ) -> None: ...  # fmt: skip
 
     def sma_apply(
-        self, weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, scale: float, chunks: range
-    ) -> None: ...
+        self, weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, scale: float, chunks: range,
+        more: Array | None = None,
+    ) -> None: ...  # fmt: skip
 
     def add_scaled(self, target: Array, source: Array, *, scale: float, chunks: range) -> None: ...
 

@@ -37,7 +37,7 @@ def matrices_of(layout: Layout) -> list[Span]:
     Those whose smaller side a is above LARGEST keep the step that they have: an element takes 4 a to 38 a
     operations here, and in a dense layer 6 an image. LeNet's 1024 x 1024 would take 41 GFLOP, all else of an iteration
     of 128 images 4. With the bound matrices take, beside the gradients of 256 images, in GFLOP: LeNet 0.02 and 7,
-    ResNet-20 0.12 and 62, VGG-16 of 32 x 32 images 3.5 and 480 (512 as the bound: 63), ResNet-50 20 and 6,300.
+    ResNet-20 0.12 and 62, VGG-16 of 32 x 32 images 3.5 and 480 (512 as the bound: 63), ResNet-50 19 and 6,300.
     """
     spans = [span for span in layout.spans if len(span.shape) > 1 and min(matrix_of(span.shape)) <= LARGEST]
     return sorted(spans, key=lambda span: -cost_of(span))
@@ -68,7 +68,7 @@ def spread(step: Array, layout: Layout, gain: float = 1.0, even: float = 1.0) ->
 
     That nowhere longer than `gain` times their strongest direction; see mpibow.kernels.numpy.orthogonal.
     """
-    made = step * step.dtype.type(gain)
+    made: Array = step * step.dtype.type(gain)
     spans = matrices_of(layout)
     make = orthogonal([place_of(span) for span in spans], step.dtype)
     for number in range(len(spans)):
@@ -103,7 +103,7 @@ class CommonStep:
         self._numbers = range(len(matrices))
         # What a thread works in. More threads than cores would only take them, and their caches, from each other.
         self._makers = [flat.orthogonal(matrices, dtype) for _ in os.sched_getaffinity(0)]
-        self._step: Array = flat.zeros(layout.size, dtype)
+        self._step, self._total = (flat.zeros(layout.size, dtype) for _ in range(2))
 
     def works(
         self, weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, even: float, scale: float
@@ -116,7 +116,7 @@ class CommonStep:
         """
         total = sums[0, : self._step.size]
         if len(sums) > 1:
-            total = sums[:, : self._step.size].sum(axis=0)
+            total = np.sum(sums[:, : self._step.size], axis=0, out=self._total)
         for part in self._rest:
             np.multiply(total[part], total.dtype.type(gain), out=self._step[part])
         left, makers = deque(self._numbers), deque(self._makers)
@@ -130,8 +130,6 @@ class CommonStep:
                 return
 
         def add(chunks: range) -> None:
-            self._flat.sma_apply(weights, mean, sums, squares, gain=0.0, scale=scale, chunks=chunks)
-            for target in (weights, mean):
-                self._flat.add_scaled(target, self._step, scale=1.0, chunks=chunks)
+            self._flat.sma_apply(weights, mean, sums, squares, gain=0.0, scale=scale, chunks=chunks, more=self._step)
 
         return make, add

@@ -112,8 +112,9 @@ def _copy(source: Array, target: Array) -> None:
 
 @compiled
 def _sma_apply(
-    weights: Array, mean: Array, sums: Array, squares: Array, gain: float, scale: float, first: int, last: int
-) -> None:
+    weights: Array, mean: Array, sums: Array, squares: Array, gain: float, scale: float, more: Array, first: int,
+    last: int,
+) -> None:  # fmt: skip
     number, total = mean.dtype.type, np.empty(BLOCK, mean.dtype)
     for c in range(first, last):
         square, stop = 0.0, min((c + 1) * chunk, len(mean))
@@ -131,13 +132,26 @@ def _sma_apply(
                 for i in range(len(weights)):
                     scaled_into(weights[i, a:b], part, number(gain))
             scaled_into(mean[a:b], part, number(scale))
+            if len(more):
+                for i in range(len(weights)):
+                    scaled_into(weights[i, a:b], more[a:b], number(1.0))
+                scaled_into(mean[a:b], more[a:b], number(1.0))
         squares[c] = square
 
 
 def sma_apply(
-    weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, scale: float, chunks: range
+    weights: Array,
+    mean: Array,
+    sums: Array,
+    squares: Array,
+    *,
+    gain: float,
+    scale: float,
+    chunks: range,
+    more: Array | None = None,
 ) -> None:
-    _sma_apply(weights, mean, sums, squares, float(gain), float(scale), chunks.start, chunks.stop)
+    more = mean[:0] if more is None else more
+    _sma_apply(weights, mean, sums, squares, float(gain), float(scale), more, chunks.start, chunks.stop)
 
 
 @compiled

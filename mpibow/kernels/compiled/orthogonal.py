@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from llvmlite import binding
+from llvmlite import binding, ir
 from numba.core import cgutils
 from numba.extending import intrinsic
 
@@ -97,6 +97,19 @@ def turn(typing: Any, source: Any, target: Any) -> Any:
 
 
 @intrinsic
+def mirror(typing: Any, block: Any) -> Any:
+    """What is above the diagonal of (16, 16) becomes what is below."""
+
+    def generate(b: Any, block: Any) -> None:
+        lines, kind = [load(b, block, i * LINE) for i in range(ROWS)], ir.VectorType(ir.IntType(1), ROWS)
+        for i, (line, column) in enumerate(zip(lines, columns_of(b, lines), strict=True)):
+            below = ir.Constant(kind, [r >= i for r in range(ROWS)])
+            store(b, b.select(below, line, column), block, i * LINE)
+
+    return emit(1, generate)
+
+
+@intrinsic
 def copy(typing: Any, source: Any, target: Any) -> Any:
     """A line."""
     return emit(2, lambda b, source, target: store(b, load(b, source), target))
@@ -104,7 +117,10 @@ def copy(typing: Any, source: Any, target: Any) -> Any:
 
 @compiled
 def _symmetric(left: int, right: int, out: int, panels: int, blocks: int) -> None:
-    """out, symmetric, <- L R^T; both have so many panels, and blocks of 16 columns."""
+    """out, symmetric, <- L R^T; both have so many panels, and blocks of 16 columns.
+
+    Symmetric to the bit: else products that count on it go their own ways, and weak directions lose a digit.
+    """
     panel, side = blocks * ROWS * LINE, panels * ROWS * LINE
     for p in range(panels):
         for q in range(p + 1):
@@ -113,6 +129,8 @@ def _symmetric(left: int, right: int, out: int, panels: int, blocks: int) -> Non
                 rows_by_rows(left + p * panel, right + q * panel + 4 * j, to, blocks)
             if q < p:
                 turn(out + p * side + ROWS * q * LINE, out + q * side + ROWS * p * LINE)
+            else:
+                mirror(out + p * side + ROWS * p * LINE)
 
 
 @compiled

@@ -155,11 +155,19 @@ def _mean_of(rows: Array, part: slice, mean: Array) -> None:
 
 
 def sma_apply(
-    weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, scale: float, chunks: range
+    weights: Array,
+    mean: Array,
+    sums: Array,
+    squares: Array,
+    *,
+    gain: float,
+    scale: float,
+    chunks: range,
+    more: Array | None = None,
 ) -> None:
     """w_i <- w_i + gain U, for every row i, and mean W <- W + scale U; U is the sum of the rows of `sums`, in order.
 
-    sums (n, size or more); squares[c] <- |U|^2 of chunk c, float64.
+    Then `more` (size,) is added to all of them. sums (n, size or more); squares[c] <- |U|^2 of chunk c, float64.
     """
     number = mean.dtype.type
     total_all, scratch_all = np.empty(chunk, mean.dtype), np.empty(chunk, mean.dtype)
@@ -176,6 +184,9 @@ def sma_apply(
                 np.add(row[part], scratch, out=row[part])
         np.multiply(total, number(scale), out=total)
         np.add(mean[part], total, out=mean[part])
+        if more is not None:
+            for row in (*weights, mean):
+                np.add(row[part], more[part], out=row[part])
 
 
 def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:
