@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from math import prod
 from typing import Any, Protocol
 
@@ -99,10 +99,10 @@ class CommonStep:
 
     def __init__(self, layout: Layout, flat: FlatKernels, dtype: Any) -> None:
         self._flat, self._rest = flat, rest_of(layout)
-        matrices = [place_of(span) for span in matrices_of(layout)]
-        self._numbers = range(len(matrices))
-        # What a thread works in. More threads than cores would only take them, and their caches, from each other.
-        self._makers = [flat.orthogonal(matrices, dtype) for _ in os.sched_getaffinity(0)]
+        self._matrices, self._dtype = [place_of(span) for span in matrices_of(layout)], dtype
+        self._makers = deque[
+            Callable[..., None]
+        ]()  # what threads made matrices with, to be used again: the last one is in a cache
         self._step, self._total = (flat.zeros(layout.size, dtype) for _ in range(2))
 
     def works(
@@ -112,24 +112,34 @@ class CommonStep:
 
         U is the sum of the rows of `sums` (n, size or more), in order, S is `spread`; squares as sma_apply has it.
         Threads share the first by its matrices, of which each takes the next until there are none, the costliest
-        first: no bits depend on who takes it.
+        first, no bits depending on who takes it; all else by chunks.
         """
-        total = sums[0, : self._step.size]
+        chunk, total = self._flat.chunk, sums[0, : self._step.size]
         if len(sums) > 1:
             total = np.sum(sums[:, : self._step.size], axis=0, out=self._total)
-        for part in self._rest:
-            np.multiply(total[part], total.dtype.type(gain), out=self._step[part])
-        left, makers = deque(self._numbers), deque(self._makers)
+        left = deque(range(len(self._matrices)))
 
         def make(chunks: range) -> None:
-            try:
-                maker = makers.pop()
-                while True:
-                    maker(self._step, total, left.popleft(), gain=gain, even=even)
-            except IndexError:  # there is nothing more to make, or nothing to make it with
-                return
+            for part in self._rest:
+                own = slice(max(part.start, chunks.start * chunk), min(part.stop, chunks.stop * chunk))
+                if own.start < own.stop:
+                    np.multiply(total[own], total.dtype.type(gain), out=self._step[own])
+            maker = None
+            with suppress(IndexError):  # there are no more
+                while left:
+                    number = left.popleft()
+                    maker = maker or self._maker()
+                    maker(self._step, total, number, gain=gain, even=even)
+            if maker is not None:
+                self._makers.append(maker)
 
         def add(chunks: range) -> None:
             self._flat.sma_apply(weights, mean, sums, squares, gain=0.0, scale=scale, chunks=chunks, more=self._step)
 
         return make, add
+
+    def _maker(self) -> Callable[..., None]:
+        try:
+            return self._makers.pop()
+        except IndexError:  # all are in use
+            return self._flat.orthogonal(self._matrices, self._dtype)

@@ -190,6 +190,27 @@ def test_of_one_rank_its_own_sums_are_taken_as_they_are(flat: FlatKernels) -> No
     np.testing.assert_array_equal(sums, before)
 
 
+@pytest.mark.parametrize("workers", [1, 3])
+def test_threads_share_what_is_no_matrix_by_chunks(flat: FlatKernels, workers: int) -> None:
+    """A matrix of 512 outputs and inputs keeps its step; it reaches over chunks of every kernel set."""
+    layout = Layout((span("kept", 0, (512, 512)), span("dense", 512**2, (4, 7))), decayed=0, size=512**2 + 32)
+    generator = np.random.default_rng(0)
+    total = layout.packed({each.name: generator.standard_normal(each.shape) for each in layout.spans}, "float32")
+    weights, mean, chunks = (
+        np.zeros((1, layout.size), np.float32),
+        np.zeros_like(total),
+        chunks_of(layout.size, flat.chunk),
+    )
+    for work in CommonStep(layout, flat, np.float32).works(
+        weights, mean, total[np.newaxis], np.zeros(len(chunks)), gain=0.5, even=0.25, scale=0.0
+    ):
+        for i in range(workers):
+            work(share_of(chunks, i, workers))
+    np.testing.assert_array_equal(weights[0, : 512**2], np.float32(0.5) * total[: 512**2])
+    np.testing.assert_allclose(weights[0], spread(total, layout, 0.5, 0.25), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(mean, weights[0])
+
+
 # The setting
 
 
