@@ -31,9 +31,9 @@ STILL = Local(0.0, 0.0, False, 0.0, 0)  # of a pass that makes no local step
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """Where a matrix lies in a flat array: element (i, j) at rows[i] + columns[j], both of int64.
+    """Where a matrix lies in a flat array: element (i, j) at rows[i] + columns[j], int64 and both ascending.
 
-    There are no more rows than columns. Both may be in any order: what is made orthogonal follows it.
+    There are no more rows than columns.
     """
 
     rows: Array

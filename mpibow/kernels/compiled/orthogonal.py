@@ -4,7 +4,7 @@ A matrix lies in panels of 16 rows here, column after column: a line of 16 rows'
 and column. Products take lines of one factor and single elements of the other, and neither in another order: L R^T as
 they are, and L X where L is symmetric. All squares are symmetric, so half of their panels are computed.
 
-Every element of a product is one sum, in order and rounded once a term: no bits depend on vectors' widths.
+Every element of a product is one sum, in order and rounded once a term, whatever the registers' width.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ ROWS = 16  # of a panel: floats of a line
 # Sums of 16 rows that registers hold, enough of them to hide how long an addition takes: AVX-512 has 32 registers of
 # 16 floats, else there are 16 of 8.
 SIDE = 8 if binding.get_host_cpu_features().get("avx512f") else 4
-FIRST, THIRD, FIFTH = (np.float32(each) for each in COEFFICIENTS)
+NUMBERS = tuple(np.float32(each) for each in COEFFICIENTS)  # an argument: numba's cache sees no other file's constants
 
 
 def _product(b: Any, lines: Any, others: Any, out: Any, blocks: Any, step: Any, along: int, across: int) -> None:
@@ -134,15 +134,16 @@ def _symmetric(left: int, right: int, out: int, panels: int, blocks: int) -> Non
 
 
 @compiled
-def _polynomial(square: int, power: int, factor: int, panels: int) -> None:
-    """power <- S^2 and factor <- 3.4445 - 4.7750 S + 2.0315 S^2 of S = square."""
+def _polynomial(square: int, power: int, factor: int, panels: int, numbers: tuple[Any, ...]) -> None:
+    """power <- S^2 and factor <- numbers[0] + numbers[1] S + numbers[2] S^2 of S = square."""
+    first, third, fifth = numbers
     _symmetric(square, square, power, panels, panels)
     side = ROWS * panels
     s, p, f = floats(square, side * side), floats(power, side * side), floats(factor, side * side)
     for i in range(side * side):
-        f[i] = FIFTH * p[i] + THIRD * s[i]
+        f[i] = fifth * p[i] + third * s[i]
     for i in range(side):
-        f[_diagonal(i, side)] += FIRST
+        f[_diagonal(i, side)] += first
 
 
 @inlined
@@ -221,8 +222,10 @@ def _or_1(divisor: float) -> float:
 
 @compiled
 def _orthogonal(
-    step: Array, total: Array, rows: Array, columns: Array, room: Array, gain: float, even: float
+    step: Array, total: Array, rows: Array, columns: Array, room: Array, gain: float, even: float,
+    numbers: tuple[Any, ...], iterations: int,
 ) -> None:  # fmt: skip
+    """step <- the step of the matrix that lies there in `total`; its room is 2 matrices and 4 squares, in panels."""
     a, panels, blocks = len(rows), -(-len(rows) // ROWS), -(-len(columns) // ROWS)
     side, width = ROWS * panels, ROWS * blocks
     size, area = side * width, side * side
@@ -239,15 +242,15 @@ def _orthogonal(
     for i in range(a):
         length += s[_diagonal(i, side)]
     _scale(square, area, 1.0 / _or_1(length))
-    _polynomial(square, power, factor, panels)
+    _polynomial(square, power, factor, panels, numbers)
     reach = _square_sum(power, area) ** 0.125 * a**0.5
     w, f = floats(whole, area), floats(factor, area)
     for i in range(area):
         w[i] = f[i]
-    for _ in range(ITERATIONS - 1):
+    for _ in range(iterations - 1):
         _symmetric(factor, square, power, panels, panels)
         _symmetric(power, factor, square, panels, panels)
-        _polynomial(square, power, factor, panels)
+        _polynomial(square, power, factor, panels, numbers)
         _symmetric(factor, whole, power, panels, panels)
         whole, power = power, whole
     for j in range(0, width, SIDE):
@@ -260,6 +263,7 @@ def _orthogonal(
 
 
 def orthogonal(matrices: Sequence[Matrix], dtype: Any) -> Callable[..., None]:
+    """As NumPy's; of float64, which no training computes in here, it is NumPy's."""
     if dtype != np.float32:
         return reference.orthogonal(matrices, dtype)
     sides = [tuple(-(-len(each) // ROWS) * ROWS for each in (matrix.rows, matrix.columns)) for matrix in matrices]
@@ -267,6 +271,7 @@ def orthogonal(matrices: Sequence[Matrix], dtype: Any) -> Callable[..., None]:
 
     def make(step: Array, total: Array, number: int, *, gain: float, even: float) -> None:
         matrix = matrices[number]
-        _orthogonal(step, total, matrix.rows, matrix.columns, room, float(gain), float(even))
+        place = matrix.rows, matrix.columns
+        _orthogonal(step, total, *place, room, float(gain), float(even), NUMBERS, ITERATIONS)
 
     return make
