@@ -29,6 +29,17 @@ class Local:
 STILL = Local(0.0, 0.0, False, 0.0, 0)  # of a pass that makes no local step
 
 
+@dataclass(frozen=True, eq=False)
+class Matrix:
+    """Where a matrix lies in a flat array: element (i, j) at rows[i] + columns[j], int64 and both ascending.
+
+    There are no more rows than columns.
+    """
+
+    rows: Array
+    columns: Array
+
+
 class FlatKernels(Protocol):
     """One pass each over flat arrays; `mpibow.kernels.numpy.flat` documents and defines them.
 
@@ -36,7 +47,8 @@ class FlatKernels(Protocol):
 
     And where those lie: `zeros` makes one, `put` writes an array, or 0, into one, `host` is what one holds, on the
     host, `rows_sum` the sum of rows there. `meter` makes the keeper of the gain, `common_step` what makes an orthogonal
-    common step (mpibow.sync.orthogonal.Common), where those are not the host's own.
+    common step (mpibow.sync.orthogonal.Common), where those are not the host's own; where they are, `orthogonal` makes
+    what a thread makes its matrices with.
     """
 
     zeros: Callable[..., Any]
@@ -45,6 +57,7 @@ class FlatKernels(Protocol):
     rows_sum: Callable[[Any], Array]
     meter: Callable[[], Any] | None
     common_step: Callable[[Sequence[Span], int, tuple[float, float, float], int], Any] | None
+    orthogonal: Callable[[Sequence[Matrix], Any], Callable[..., None]]
 
     @property
     def chunk(self) -> int:
@@ -77,8 +90,9 @@ class FlatKernels(Protocol):
     ) -> None: ...  # fmt: skip
 
     def sma_apply(
-        self, weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, scale: float, chunks: range
-    ) -> None: ...
+        self, weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, scale: float, chunks: range,
+        more: Array | None = None,
+    ) -> None: ...  # fmt: skip
 
     def add_scaled(self, target: Array, source: Array, *, scale: float, chunks: range) -> None: ...
 

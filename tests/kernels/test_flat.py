@@ -194,6 +194,19 @@ def test_sma_apply(flat: FlatKernels, k: int, n: int, gain: float) -> None:
         assert square == pytest.approx(math.fsum(part**2), rel=1e-12)
 
 
+@pytest.mark.parametrize("gain", [0.0, 1.5])
+def test_sma_apply_adds_a_step_to_all_of_them(flat: FlatKernels, gain: float) -> None:
+    weights, mean, sums, step = arrays((3, SIZE), (SIZE,), (2, SIZE), (SIZE,))
+    total = sums.sum(axis=0)
+    expected_weights, expected_mean = weights + gain * total + step, mean + 0.25 * total + step
+    squares, before = np.full(len(all_chunks(flat)), np.nan), step.copy()
+    flat.sma_apply(weights, mean, sums, squares, gain=gain, scale=0.25, chunks=all_chunks(flat), more=step)
+    close(weights, expected_weights)
+    close(mean, expected_mean)
+    np.testing.assert_array_equal(step, before)
+    assert math.fsum(squares) == pytest.approx(math.fsum(total**2), rel=1e-12)
+
+
 def test_sma_apply_adds_rows_in_order(flat: FlatKernels) -> None:
     sums = np.array([[1e8], [1.0], [-1e8], [1.0]], np.float32)
     weights, mean = np.zeros((1, 1), np.float32), np.zeros(1, np.float32)
@@ -263,7 +276,22 @@ def apply_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
     flat.sma_apply(a[0], a[3], a[2], a[4], gain=0.7, scale=0.3, chunks=chunks)
 
 
-PASSES = [sma_pass, sma_begin_pass, alone_pass, mean_pass, sgd_pass, centre_pass, sum_pass, add_pass, apply_pass]
+def common_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
+    flat.sma_apply(a[0], a[3], a[2], a[4], gain=0.0, scale=0.3, chunks=chunks, more=a[5])
+
+
+PASSES = [
+    sma_pass,
+    sma_begin_pass,
+    alone_pass,
+    mean_pass,
+    sgd_pass,
+    centre_pass,
+    sum_pass,
+    add_pass,
+    apply_pass,
+    common_pass,
+]
 
 
 def everything(flat: FlatKernels, k: int, size: int, dtype: str = "float32") -> list[Array]:
@@ -388,6 +416,7 @@ def test_compiled_once_for_each_precision() -> None:
         flat.sma_alone(w, v, g, np.zeros((1, 2)), local=local, alpha=number, gain=number, chunks=range(1))
         flat.rows_mean(w, total, chunks=range(1))
         flat.sma_apply(w, total, g, squares, gain=number, scale=number, chunks=range(1))
+        flat.sma_apply(w, total, g, squares, gain=number, scale=number, chunks=range(1), more=common)
         flat.gradient_sum(g, total, chunks=range(1))
         flat.sgd_update(w, v, total, local=local, scale=number, chunks=range(1))
         for pull in (0, 1):

@@ -1,12 +1,12 @@
-"""Orthogonal steps: matrices by hand, what they keep, which weights have one, whoever makes them."""
+"""Orthogonal common steps: which weights have one and where they lie, whoever makes them, and the setting."""
 
 from __future__ import annotations
 
 import threading
 from functools import partial
+from importlib import import_module
 from typing import cast
 
-import hypothesis
 import numpy as np
 import pytest
 from hypothesis import given
@@ -16,126 +16,24 @@ from mpibow.errors import ConfigError
 from mpibow.graph.formats import canonical, physical
 from mpibow.graph.graph import Array, Shape, Weight
 from mpibow.graph.layout import Layout, Span, plan_layout
-from mpibow.kernels.numpy import flat
+from mpibow.kernels.numpy.orthogonal import nearest
 from mpibow.kernels.passes import FlatKernels, chunks_of, share_of
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops.initialisers import Constant
-from mpibow.sync.orthogonal import CommonStep, Part, parts_of, spread
-from mpibow.sync.orthogonal import orthogonal as orthogonals
+from mpibow.sync.orthogonal import CommonStep, cost_of, matrices_of, place_of, rest_of, spread
 from mpibow.sync.settings import MANY, Sma
 
-NUMPY = cast(FlatKernels, flat)
-# What five times s <- 3.4445 s - 4.7750 s^3 + 2.0315 s^5 makes of a singular value.
-FIVE = {0.6: 0.7228762, 0.8: 1.1192039}
 
-
-def with_reach(matrix: Array) -> tuple[Array, float]:
-    """Of one matrix, which stays as it is."""
-    before = matrix.copy()
-    (found,), (reach,) = orthogonals(matrix[np.newaxis])
-    np.testing.assert_array_equal(matrix, before)
-    return found, float(reach)
-
-
-def orthogonal(matrix: Array) -> Array:
-    return with_reach(matrix)[0]
-
-
-def values(matrix: Array) -> Array:
-    return np.linalg.svd(matrix.astype(np.float64), compute_uv=False)
+@pytest.fixture(params=["numpy", "compiled"])
+def flat(request: pytest.FixtureRequest) -> FlatKernels:
+    if request.param == "compiled":
+        pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+    return cast(FlatKernels, import_module(f"mpibow.kernels.{request.param}.flat"))
 
 
 def norm(array: Array) -> float:
     return float(np.linalg.norm(array.astype(np.float64)))
-
-
-def matrices() -> st.SearchStrategy[Array]:
-    """Of any shape, size and condition up to 30."""
-
-    def made(rows: int, columns: int, seed: int, size: float, spread: float) -> Array:
-        generator, n = np.random.default_rng(seed), min(rows, columns)
-        left, right = (np.linalg.qr(generator.standard_normal((m, n)))[0] for m in (rows, columns))
-        return size * (left * np.geomspace(1.0, 1.0 / spread, n)) @ right.T
-
-    extents = st.integers(1, 20)
-    return st.builds(made, extents, extents, st.integers(0, 99), st.sampled_from([1e-12, 1.0, 1e9]), st.floats(1, 30))
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_an_orthogonal_matrix_stays(dtype: str) -> None:
-    rotation = np.array([[0.6, -0.8], [0.8, 0.6]], dtype)
-    for matrix in (rotation, -3 * rotation, rotation[:1], rotation[:, :1], np.eye(3, 5, dtype=dtype)):
-        found = orthogonal(matrix)
-        assert found.dtype == dtype
-        np.testing.assert_allclose(found, matrix, rtol=1e-5 if dtype == "float32" else 1e-12, atol=1e-6)
-
-
-def test_of_a_diagonal_matrix_by_hand() -> None:
-    """diag(3, 4) / 5 has singular values 0.6 and 0.8, each of which takes its own way; then 5 again."""
-    found = orthogonal(np.diag([3.0, -4.0]))
-    whole = np.hypot(FIVE[0.6], FIVE[0.8])
-    np.testing.assert_allclose(found, 5 / whole * np.diag([FIVE[0.6], -FIVE[0.8]]), rtol=1e-6)
-
-
-def test_a_weak_direction_is_as_long_as_a_strong_one() -> None:
-    """Of lengths 1 and 0.01."""
-    found = orthogonal(np.diag([1.0, 0.01]))
-    assert 0.6 < found[1, 1] / found[0, 0] < 1.7
-    assert norm(found) == pytest.approx(np.hypot(1.0, 0.01))
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (5, 2)])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_zero_stays(shape: Shape, dtype: str) -> None:
-    found = orthogonal(np.zeros(shape, dtype))
-    assert found.dtype == dtype
-    assert not found.any()
-
-
-def test_what_is_not_finite_is_told() -> None:
-    with np.errstate(invalid="ignore"):
-        assert np.isnan(orthogonal(np.array([[1.0, np.nan], [0.0, 1.0]]))).all()
-
-
-def test_in_float32_no_square_overflows_or_vanishes() -> None:
-    for size in (1e-30, 1e30, 3e38):  # of the last one even the norm is beyond float32
-        found = orthogonal(np.diag(np.array([size, size], np.float32)))
-        assert found.dtype == np.float32
-        np.testing.assert_allclose(found, np.diag([size, size]), rtol=1e-5)
-
-
-@hypothesis.settings(max_examples=100, deadline=None)
-@given(matrices())
-def test_all_directions_are_nearly_as_long_and_the_whole_as_long_as_it_was(matrix: Array) -> None:
-    found = orthogonal(matrix)
-    assert norm(found) == pytest.approx(norm(matrix), rel=1e-12)
-    lengths = values(found)
-    assert lengths.max() / lengths.min() < 1.21 / 0.67  # five iterations take [0.0015, 1] to [0.68, 1.203]
-    # The nearest orthogonal matrix is that of the singular vectors: none of it points the other way.
-    left, _, right = np.linalg.svd(matrix, full_matrices=False)
-    assert (left.T @ found @ right.T).diagonal().min() > 0
-    np.testing.assert_allclose(orthogonal(matrix.T), found.T, rtol=1e-9, atol=1e-9 * norm(matrix))
-    np.testing.assert_allclose(orthogonal(-2 * matrix), -2 * found, rtol=1e-9, atol=1e-9 * norm(matrix))
-    single = orthogonal(matrix.astype(np.float32))
-    np.testing.assert_allclose(single, found, rtol=1e-3, atol=1e-3 * norm(matrix))
-
-
-@hypothesis.settings(max_examples=100, deadline=None)
-@given(matrices())
-def test_the_reach_is_what_the_strongest_direction_allows(matrix: Array) -> None:
-    lengths, n = values(matrix), min(matrix.shape)
-    exact = lengths.max() * n**0.5 / norm(matrix)
-    _, reach = with_reach(matrix)
-    assert exact * (1 - 1e-9) <= reach <= exact * n**0.125 * (1 + 1e-9)
-    assert reach >= 1 - 1e-9
-
-
-def test_the_reach_by_hand() -> None:
-    assert with_reach(np.diag([2.0, 0.0]))[1] == pytest.approx(2**0.5)  # one direction of two
-    assert with_reach(np.diag([5.0, 5.0]))[1] == pytest.approx(2**0.125)  # all that there are
-    assert with_reach(np.diag([3.0, 4.0]))[1] == pytest.approx((0.6**8 + 0.8**8) ** 0.125 * 2**0.5)
-    assert with_reach(np.zeros((2, 2)))[1] == 1.0
 
 
 # Of a replica's flat array
@@ -157,15 +55,43 @@ LAYOUT = Layout(
 )
 
 
-def test_parts_are_all_elements_the_costliest_first() -> None:
-    conv, dense = 4 * 25 * 12 + 36 * 125, 4 * 16 * 7 + 36 * 64  # of 18 products of squares, and 2 with the matrix
-    assert parts_of(LAYOUT) == (
-        Part(0, 0, LAYOUT.spans[:1]),
-        Part(208, 208, LAYOUT.spans[2:]),
-        Part(192, 208),
-        Part(236, 240),
-    )
-    assert [part.cost for part in parts_of(LAYOUT)] == [conv, dense, 16, 4]
+def test_matrices_are_the_costliest_first_and_the_rest_is_all_else() -> None:
+    conv, dense = 4 * 25 * 12 + 34 * 125, 4 * 16 * 7 + 34 * 64  # of 17 products of squares, and 2 with the matrix
+    assert matrices_of(LAYOUT) == [LAYOUT.spans[0], LAYOUT.spans[2]]
+    assert [cost_of(each) for each in matrices_of(LAYOUT)] == [conv, dense]
+    assert rest_of(LAYOUT) == [slice(192, 208), slice(236, 240)]
+
+
+def test_where_matrices_lie_by_hand() -> None:
+    """Outputs innermost in the convolution's layout, and its channels further in than its taps."""
+    conv, dense = (place_of(each) for each in matrices_of(LAYOUT))
+    assert conv.rows.tolist() == [0, 1, 2, 3, 4]
+    assert conv.columns.tolist() == list(range(0, 192, 16))
+    assert dense.rows.tolist() == [208, 215, 222, 229]
+    assert dense.columns.tolist() == [0, 1, 2, 3, 4, 5, 6]
+    turned = place_of(span("tall", 100, (7, 2)))
+    assert turned.rows.tolist() == [100, 101]  # the smaller side
+    assert turned.columns.tolist() == [0, 2, 4, 6, 8, 10, 12]
+
+
+@given(
+    st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 3), st.integers(1, 3)),
+    st.sampled_from(["abcd", "acdb", "cdba", "Acdb16a", "ABcd16b16a", "ABcd16a16b", "ABcd8a16b2a", "cdBA4b8a"]),
+)
+def test_in_every_layout_places_are_those_of_all_elements_without_padding(shape: Shape, tag: str) -> None:
+    each = span("any", 48, shape, tag)
+    layout, place = Layout((each,), decayed=0, size=48 + each.size), place_of(each)
+    matrix = np.random.default_rng(0).permutation(np.arange(1.0, np.prod(shape) + 1)).reshape(shape)
+    flat = layout.packed({"any": matrix}, "float64")
+    found = flat[place.rows[:, np.newaxis] + place.columns]
+    assert len(place.rows) <= len(place.columns)
+    assert np.count_nonzero(flat) == found.size
+    rows = matrix.reshape(len(matrix), -1)
+    rows = rows if rows.shape[0] <= rows.shape[1] else rows.T
+    # Rows and columns may change places among themselves: all of a row's elements stay together, and a column's.
+    if rows.shape[0] < rows.shape[1]:
+        assert {frozenset(row) for row in found.tolist()} == {frozenset(row) for row in rows.tolist()}
+        assert {frozenset(row) for row in found.T.tolist()} == {frozenset(row) for row in rows.T.tolist()}
 
 
 def packed(seed: int) -> Array:
@@ -175,78 +101,114 @@ def packed(seed: int) -> Array:
 
 def test_matrices_are_made_orthogonal_wherever_they_lie_and_padding_stays_0() -> None:
     step = packed(1)
-    before, made = LAYOUT.unpacked(step), spread(step, parts_of(LAYOUT))
+    before, made = LAYOUT.unpacked(step), spread(step, LAYOUT)
     after = LAYOUT.unpacked(made)
     np.testing.assert_array_equal(after["bias"], before["bias"])
-    np.testing.assert_array_equal(after["dense"], orthogonal(before["dense"]))
-    np.testing.assert_array_equal(after["conv"].reshape(5, 12), orthogonal(before["conv"].reshape(5, 12)))
+    for name in ("dense", "conv"):
+        np.testing.assert_allclose(matrix_in(after, name), nearest(matrix_in(before, name))[0], rtol=1e-10)
     np.testing.assert_array_equal(made[step == 0], 0)
     assert (step == 0).sum() == 11 * 12 + 11 + 4
     np.testing.assert_array_equal(step, packed(1))  # nothing in place
 
 
 def test_matrices_have_a_factor_of_their_own_within_their_reach() -> None:
-    parts, step = parts_of(LAYOUT), packed(1)
-    plain = LAYOUT.unpacked(spread(step, parts))
-    reach = {name: with_reach(plain_of(step, name))[1] for name in ("conv", "dense")}
+    step = packed(1)
+    plain = LAYOUT.unpacked(spread(step, LAYOUT))
+    reach = {name: nearest(matrix_in(LAYOUT.unpacked(step), name))[1] for name in ("conv", "dense")}
     for gain, even in ((15.0, 15.0), (20.0, 15.0), (3.0, 15.0), (1.0, 1e9), (0.0, 15.0)):
-        made = LAYOUT.unpacked(spread(step, parts, gain, even))
+        made = LAYOUT.unpacked(spread(step, LAYOUT, gain, even))
         np.testing.assert_array_equal(made["bias"], gain * plain["bias"])
         for name, own in reach.items():
             assert 1.0 < own < 2.0
-            np.testing.assert_allclose(made[name], min(even, gain * own) * plain[name], rtol=1e-15)
+            np.testing.assert_allclose(made[name], min(even, gain * own) * plain[name], rtol=1e-12)
 
 
-def plain_of(step: Array, name: str) -> Array:
-    array = LAYOUT.unpacked(step)[name]
-    return array.reshape(len(array), -1)
+def matrix_in(named: dict[str, Array], name: str) -> Array:
+    return named[name].reshape(len(named[name]), -1)
 
 
 @pytest.mark.parametrize(
     ("model", "shape", "kept", "gigaflop"),
     [
-        ("lenet", (1, 28, 28), {(1024, 1024)}, 0.0236),
-        ("resnet20", (3, 32, 32), set(), 0.124),
-        ("vgg16_cifar", (3, 32, 32), {(512, 256), (512, 512)}, 3.61),
+        ("lenet", (1, 28, 28), {(1024, 1024)}, 0.02307),
+        ("resnet20", (3, 32, 32), set(), 0.1205),
+        ("vgg16_cifar", (3, 32, 32), {(512, 256), (512, 512)}, 3.497),
     ],
 )
 def test_which_matrices_take_part_and_what_they_cost(
     model: str, shape: Shape, kept: set[Shape], gigaflop: float
 ) -> None:
     layout = plan_layout(classifier(partial(MODELS[model], classes=10), shape, "float")(1))
-    parts = parts_of(layout)
-    lengths = [part.stop - part.start + sum(each.size for each in part.matrices) for part in parts]
-    assert sum(lengths) == layout.size
-    taken = {each.name for part in parts for each in part.matrices}
+    matrices = matrices_of(layout)
+    assert sum(each.size for each in matrices) + sum(each.stop - each.start for each in rest_of(layout)) == layout.size
+    taken = {each.name for each in matrices}
     left = {each.shape[:2] for each in layout.spans if len(each.shape) > 1 and each.name not in taken}
     assert left == kept
-    assert sum(part.cost for part in parts if part.matrices) / 1e9 == pytest.approx(gigaflop, rel=0.02)
+    costs = [cost_of(each) for each in matrices]
+    assert costs == sorted(costs, reverse=True)
+    assert sum(costs) / 1e9 == pytest.approx(gigaflop, rel=0.001)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
-def test_any_number_of_threads_makes_the_same_bits(workers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_number_of_threads_makes_the_same_bits(
+    flat: FlatKernels, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of 2 replicas and the rows of 3 ranks, against the formula; 3 elements more are the tail that was sent."""
     sums = np.stack([np.append(packed(seed), [1, 2, 3]) for seed in (1, 2, 3)]).astype(np.float32)
     total = sums[0, :-3] + sums[1, :-3] + sums[2, :-3]
     weights, mean = np.stack([packed(4), packed(5)]).astype(np.float32), packed(6).astype(np.float32)
-    step, squares = spread(total, parts_of(LAYOUT), 0.5, 0.75), np.zeros(1)
-    expected = [row + step for row in weights]
-    centre = mean + np.float32(0.25) * total + step
-    monkeypatch.setattr("mpibow.sync.orthogonal.SHARE", 1)  # so little is one thread's else
-    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(5)))
-    common = CommonStep(LAYOUT, NUMPY, np.float32)
-    for _ in range(2):  # the second overwrites what the first one made
-        got, where = weights.copy(), mean.copy()
-        for work in common.works(got, where, sums, squares, gain=0.5, even=0.75, scale=0.25):
-            chunks = chunks_of(LAYOUT.size, flat.chunk)
-            threads = [threading.Thread(target=work, args=(share_of(chunks, i, workers),)) for i in range(workers)]
-            for thread in threads:
-                thread.start()
-            for thread in threads:
-                thread.join()
-        np.testing.assert_array_equal(got, expected)
-        np.testing.assert_allclose(where, centre, rtol=1e-6)
-        assert squares[0] == pytest.approx(norm(total) ** 2, rel=1e-6)
+    step, chunks = spread(total, LAYOUT, 0.5, 0.75), chunks_of(LAYOUT.size, flat.chunk)
+    bits = list[bytes]()
+    for cores in (1, 2, 5):
+        monkeypatch.setattr("os.sched_getaffinity", lambda _, cores=cores: set(range(cores)))
+        common = CommonStep(LAYOUT, flat, np.float32)
+        for _ in range(2):  # the second overwrites what the first one made
+            got, where, squares = weights.copy(), mean.copy(), np.zeros(len(chunks))
+            for work in common.works(got, where, sums, squares, gain=0.5, even=0.75, scale=0.25):
+                threads = [threading.Thread(target=work, args=(share_of(chunks, i, workers),)) for i in range(workers)]
+                for thread in threads:
+                    thread.start()
+                for thread in threads:
+                    thread.join()
+            np.testing.assert_allclose(got, weights + step, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(where, mean + np.float32(0.25) * total + step, rtol=1e-4, atol=1e-5)
+            assert squares[0] == pytest.approx(norm(total) ** 2, rel=1e-6)
+            bits.append(got.tobytes() + where.tobytes())
+    assert len(set(bits)) == 1
+
+
+def test_of_one_rank_its_own_sums_are_taken_as_they_are(flat: FlatKernels) -> None:
+    sums = np.stack([np.append(packed(1), [1, 2, 3])])
+    weights, mean, before = np.stack([packed(4)]), packed(6), sums.copy()
+    expected = weights[0] + spread(sums[0, :-3], LAYOUT, 0.5, 0.75)
+    chunks = chunks_of(LAYOUT.size, flat.chunk)
+    for work in CommonStep(LAYOUT, flat, np.float64).works(
+        weights, mean, sums, np.zeros(len(chunks)), gain=0.5, even=0.75, scale=0.25
+    ):
+        work(chunks)
+    np.testing.assert_array_equal(weights[0], expected)
+    np.testing.assert_array_equal(sums, before)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_threads_share_what_is_no_matrix_by_chunks(flat: FlatKernels, workers: int) -> None:
+    """A matrix of 512 outputs and inputs keeps its step; it reaches over chunks of every kernel set."""
+    layout = Layout((span("kept", 0, (512, 512)), span("dense", 512**2, (4, 7))), decayed=0, size=512**2 + 32)
+    generator = np.random.default_rng(0)
+    total = layout.packed({each.name: generator.standard_normal(each.shape) for each in layout.spans}, "float32")
+    weights, mean, chunks = (
+        np.zeros((1, layout.size), np.float32),
+        np.zeros_like(total),
+        chunks_of(layout.size, flat.chunk),
+    )
+    for work in CommonStep(layout, flat, np.float32).works(
+        weights, mean, total[np.newaxis], np.zeros(len(chunks)), gain=0.5, even=0.25, scale=0.0
+    ):
+        for i in range(workers):
+            work(share_of(chunks, i, workers))
+    np.testing.assert_array_equal(weights[0, : 512**2], np.float32(0.5) * total[: 512**2])
+    np.testing.assert_allclose(weights[0], spread(total, layout, 0.5, 0.25), rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(mean, weights[0])
 
 
 # The setting

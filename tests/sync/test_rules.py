@@ -33,7 +33,7 @@ from mpibow.ops.initialisers import Constant
 from mpibow.sync import sma
 from mpibow.sync.averaging import averaging
 from mpibow.sync.gain import Averages, carried, noise_gain
-from mpibow.sync.orthogonal import parts_of, spread
+from mpibow.sync.orthogonal import spread
 from mpibow.sync.rules import TAIL, Rule, RuleState, SmaRule, make_rule
 from mpibow.sync.settings import MANY, Sma, Ssgd
 from mpibow.sync.ssgd import SsgdRule
@@ -165,7 +165,7 @@ def known_to(rule: Rule) -> Averages:
 
 def spreading(u: Array, gain: float, even: float) -> Array:
     """How a common step is made of the mean step, where it is not along that."""
-    return spread(u, parts_of(layout_of(u.size)), gain, even)
+    return spread(u, layout_of(u.size), gain, even)
 
 
 def compare(settings: Sma, local: Local, counts: tuple[int, ...], size: int, kernels: FlatKernels) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.alone import rows_mean, sma_alone
+from mpibow.kernels.compiled.orthogonal import orthogonal
 from mpibow.kernels.compiled.steps import (
     BLOCK,
     TINY,
@@ -28,7 +29,7 @@ from mpibow.kernels.compiled.steps import (
     step,
 )
 from mpibow.kernels.numpy.arrays import common_step, host, meter, put, rows_sum, zeros  # noqa: F401
-from mpibow.kernels.passes import WHOLE, Local
+from mpibow.kernels.passes import WHOLE, Local, Matrix
 
 
 @inlined
@@ -111,8 +112,9 @@ def _copy(source: Array, target: Array) -> None:
 
 @compiled
 def _sma_apply(
-    weights: Array, mean: Array, sums: Array, squares: Array, gain: float, scale: float, first: int, last: int
-) -> None:
+    weights: Array, mean: Array, sums: Array, squares: Array, gain: float, scale: float, more: Array, first: int,
+    last: int,
+) -> None:  # fmt: skip
     number, total = mean.dtype.type, np.empty(BLOCK, mean.dtype)
     for c in range(first, last):
         square, stop = 0.0, min((c + 1) * chunk, len(mean))
@@ -130,13 +132,26 @@ def _sma_apply(
                 for i in range(len(weights)):
                     scaled_into(weights[i, a:b], part, number(gain))
             scaled_into(mean[a:b], part, number(scale))
+            if len(more):
+                for i in range(len(weights)):
+                    scaled_into(weights[i, a:b], more[a:b], number(1.0))
+                scaled_into(mean[a:b], more[a:b], number(1.0))
         squares[c] = square
 
 
 def sma_apply(
-    weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, scale: float, chunks: range
+    weights: Array,
+    mean: Array,
+    sums: Array,
+    squares: Array,
+    *,
+    gain: float,
+    scale: float,
+    chunks: range,
+    more: Array | None = None,
 ) -> None:
-    _sma_apply(weights, mean, sums, squares, float(gain), float(scale), chunks.start, chunks.stop)
+    more = mean[:0] if more is None else more
+    _sma_apply(weights, mean, sums, squares, float(gain), float(scale), more, chunks.start, chunks.stop)
 
 
 @compiled
@@ -270,3 +285,5 @@ def prepare() -> None:
     centre_update(flat, flat, flat, flat, pull=1, alpha=0, momentum=0, scale=0, chunks=chunks)
     add_scaled(flat, flat, scale=0, chunks=chunks)
     squared_norm(flat)
+    one = np.zeros(1, np.int64)
+    orthogonal([Matrix(one, one)], np.float32)(flat, flat, 0, gain=0, even=0)

@@ -47,6 +47,17 @@ def multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, "llvm.fma.v16f32"), [x, y, z])
 
 
+def columns_of(builder: Any, lines: list[Any]) -> list[Any]:
+    """16 vectors' columns: four times the halves of lines i and i + 8 are interleaved, as an index's bits go round."""
+    first, second = (
+        ir.Constant(ir.VectorType(I32, 16), [half * 8 + i // 2 + i % 2 * 16 for i in range(16)]) for half in (0, 1)
+    )
+    for _ in range(4):
+        pairs = zip(lines[:8], lines[8:], strict=True)
+        lines = [builder.shuffle_vector(*pair, half) for pair in pairs for half in (first, second)]
+    return lines
+
+
 def emit(count: int, generate: Any) -> Any:
     """An intrinsic of `count` int64 whose code generate(builder, *values) makes; it returns 0."""
 

@@ -14,6 +14,7 @@ import numpy as np
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import whole
 from mpibow.kernels.numpy.arrays import common_step, host, meter, put, rows_sum, zeros  # noqa: F401
+from mpibow.kernels.numpy.orthogonal import orthogonal  # noqa: F401
 from mpibow.kernels.passes import WHOLE, Local, chunks_of
 
 chunk = 131072  # elements. Smaller ones fit caches better, but threads then spend their time waiting for the GIL
@@ -154,11 +155,19 @@ def _mean_of(rows: Array, part: slice, mean: Array) -> None:
 
 
 def sma_apply(
-    weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, scale: float, chunks: range
+    weights: Array,
+    mean: Array,
+    sums: Array,
+    squares: Array,
+    *,
+    gain: float,
+    scale: float,
+    chunks: range,
+    more: Array | None = None,
 ) -> None:
     """w_i <- w_i + gain U, for every row i, and mean W <- W + scale U; U is the sum of the rows of `sums`, in order.
 
-    sums (n, size or more); squares[c] <- |U|^2 of chunk c, float64.
+    Then `more` (size,) is added to all of them. sums (n, size or more); squares[c] <- |U|^2 of chunk c, float64.
     """
     number = mean.dtype.type
     total_all, scratch_all = np.empty(chunk, mean.dtype), np.empty(chunk, mean.dtype)
@@ -175,6 +184,9 @@ def sma_apply(
                 np.add(row[part], scratch, out=row[part])
         np.multiply(total, number(scale), out=total)
         np.add(mean[part], total, out=mean[part])
+        if more is not None:
+            for row in (*weights, mean):
+                np.add(row[part], more[part], out=row[part])
 
 
 def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:

@@ -18,7 +18,7 @@ from mpibow.kernels.cuda import flat
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.orthogonal import PIECE, TILE, Tables, launches
 from mpibow.ops.initialisers import Constant as Initial
-from mpibow.sync.orthogonal import COEFFICIENTS, ITERATIONS, matrices_of, parts_of, spread
+from mpibow.sync.orthogonal import COEFFICIENTS, ITERATIONS, matrices_of, spread
 from tests.kernels.cuda.host import needs_compiler, prepared, run_all
 
 pytestmark = needs_compiler
@@ -278,7 +278,7 @@ def check(found: Bench) -> None:
     step, mean = made(found)
     sums, layout = found.sums[: found.layout.size], found.layout
     with np.errstate(all="ignore"):
-        wanted = spread(sums, parts_of(layout), GAIN, EVEN)
+        wanted = spread(sums, layout, GAIN, EVEN)
         for span in layout.spans:
             place = slice(span.offset, span.offset + span.size)
             np.testing.assert_array_equal(np.isnan(step[place]), np.isnan(wanted[place]))

@@ -24,6 +24,7 @@ from mpibow.kernels.compiled.vectors import (
     VECTOR,
     ZERO,
     at,
+    columns_of,
     emit,
     load,
     load_where,
@@ -199,18 +200,11 @@ def transpose(typing: Any, form: Any, source: Any, target: Any, turned: Any) -> 
 
     def generate(b: Any, f: Transforms, source: Any, target: Any, turned: Any) -> None:
         turn = b.icmp_signed("!=", turned, I64(0))
-        # Four times the halves of lines i and i + 8 are interleaved: an index's bits go round by one.
-        first, second = (
-            ir.Constant(ir.VectorType(I32, 16), [half * 8 + i // 2 + i % 2 * 16 for i in range(16)]) for half in (0, 1)
-        )
         with cgutils.for_range(b, I64(f.taps * f.taps)) as loop:
             place = b.select(turn, b.sub(I64(f.taps * f.taps - 1), loop.index), loop.index)
             here, there = b.add(source, b.mul(loop.index, I64(BLOCK))), b.add(target, b.mul(place, I64(BLOCK)))
             lines = [load(b, here, i * LINE) for i in range(16)]
-            for _ in range(4):
-                pairs = zip(lines[:8], lines[8:], strict=True)
-                lines = [b.shuffle_vector(*pair, half) for pair in pairs for half in (first, second)]
-            for i, line in enumerate(lines):
+            for i, line in enumerate(columns_of(b, lines)):
                 store(b, line, there, i * LINE)
 
     return _emit(3, generate)

@@ -1,0 +1,277 @@
+"""The orthogonal step of a matrix in one call, free of the GIL: `mpibow.kernels.numpy.orthogonal` defines it.
+
+A matrix lies in panels of 16 rows here, column after column: a line of 16 rows' elements each, 0 beyond the last row
+and column. Products take lines of one factor and single elements of the other, and neither in another order: L R^T as
+they are, and L X where L is symmetric. All squares are symmetric, so half of their panels are computed.
+
+Every element of a product is one sum, in order and rounded once a term, whatever the registers' width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from llvmlite import binding, ir
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from mpibow.graph.graph import Array
+from mpibow.graph.memory import zeros
+from mpibow.kernels.compiled.command import floats, integers
+from mpibow.kernels.compiled.numeric import as_float
+from mpibow.kernels.compiled.steps import compiled, inlined, plus_square
+from mpibow.kernels.compiled.vectors import (
+    F32,
+    I64,
+    LINE,
+    VECTOR,
+    ZERO,
+    at,
+    columns_of,
+    emit,
+    load,
+    multiply_add,
+    splat,
+    store,
+)
+from mpibow.kernels.numpy import orthogonal as reference
+from mpibow.kernels.numpy.orthogonal import COEFFICIENTS, ITERATIONS
+from mpibow.kernels.passes import Matrix
+
+ROWS = 16  # of a panel: floats of a line
+# Sums of 16 rows that registers hold, enough of them to hide how long an addition takes: AVX-512 has 32 registers of
+# 16 floats, else there are 16 of 8.
+SIDE = 8 if binding.get_host_cpu_features().get("avx512f") else 4
+NUMBERS = tuple(np.float32(each) for each in COEFFICIENTS)  # an argument: numba's cache sees no other file's constants
+
+
+def _product(b: Any, lines: Any, others: Any, out: Any, blocks: Any, step: Any, along: int, across: int) -> None:
+    """Line j of `out`, j < SIDE, <- the sum over k of lines[k] others[k, j]: 16 k a block, elements of `others` that
+    many bytes from each other along k and j, and `step` from block to block."""
+    sums = [cgutils.alloca_once(b, VECTOR) for _ in range(SIDE)]  # they become registers
+    for each in sums:
+        b.store(ZERO, each)
+    with cgutils.for_range(b, blocks) as loop:
+        here = b.add(lines, b.mul(loop.index, I64(ROWS * LINE)))
+        there = b.add(others, b.mul(loop.index, step))
+        for k in range(ROWS):
+            line = load(b, here, k * LINE)
+            for j, each in enumerate(sums):
+                scalar = b.load(at(b, there, k * along + j * across, F32))
+                b.store(multiply_add(b, splat(b, scalar), line, b.load(each)), each)
+    for j, each in enumerate(sums):
+        store(b, b.load(each), out, j * LINE)
+
+
+@intrinsic
+def rows_by_rows(typing: Any, left: Any, right: Any, out: Any, blocks: Any) -> Any:
+    """SIDE lines of L R^T: of the panel at `left`, and of SIDE rows of one that begin at `right`."""
+
+    def generate(b: Any, left: Any, right: Any, out: Any, blocks: Any) -> None:
+        _product(b, left, right, out, blocks, I64(ROWS * LINE), LINE, 4)
+
+    return emit(4, generate)
+
+
+@intrinsic
+def rows_by_columns(typing: Any, left: Any, right: Any, out: Any, blocks: Any, panel: Any) -> Any:
+    """SIDE lines of L X: of the panel at `left`, and of SIDE columns at `right`; from panel to panel of X: bytes."""
+
+    def generate(b: Any, left: Any, right: Any, out: Any, blocks: Any, panel: Any) -> None:
+        _product(b, left, right, out, blocks, panel, 4, LINE)
+
+    return emit(5, generate)
+
+
+@intrinsic
+def turn(typing: Any, source: Any, target: Any) -> Any:
+    """target (16, 16) <- source^T."""
+
+    def generate(b: Any, source: Any, target: Any) -> None:
+        for i, line in enumerate(columns_of(b, [load(b, source, i * LINE) for i in range(ROWS)])):
+            store(b, line, target, i * LINE)
+
+    return emit(2, generate)
+
+
+@intrinsic
+def mirror(typing: Any, block: Any) -> Any:
+    """What is above the diagonal of (16, 16) becomes what is below."""
+
+    def generate(b: Any, block: Any) -> None:
+        lines, kind = [load(b, block, i * LINE) for i in range(ROWS)], ir.VectorType(ir.IntType(1), ROWS)
+        for i, (line, column) in enumerate(zip(lines, columns_of(b, lines), strict=True)):
+            below = ir.Constant(kind, [r >= i for r in range(ROWS)])
+            store(b, b.select(below, line, column), block, i * LINE)
+
+    return emit(1, generate)
+
+
+@intrinsic
+def copy(typing: Any, source: Any, target: Any) -> Any:
+    """A line."""
+    return emit(2, lambda b, source, target: store(b, load(b, source), target))
+
+
+@compiled
+def _symmetric(left: int, right: int, out: int, panels: int, blocks: int) -> None:
+    """out, symmetric, <- L R^T; both have so many panels, and blocks of 16 columns.
+
+    Symmetric to the bit: else products that count on it go their own ways, and weak directions lose a digit.
+    """
+    panel, side = blocks * ROWS * LINE, panels * ROWS * LINE
+    for p in range(panels):
+        for q in range(p + 1):
+            for j in range(0, ROWS, SIDE):
+                to = out + p * side + (ROWS * q + j) * LINE
+                rows_by_rows(left + p * panel, right + q * panel + 4 * j, to, blocks)
+            if q < p:
+                turn(out + p * side + ROWS * q * LINE, out + q * side + ROWS * p * LINE)
+            else:
+                mirror(out + p * side + ROWS * p * LINE)
+
+
+@compiled
+def _polynomial(square: int, power: int, factor: int, panels: int, numbers: tuple[Any, ...]) -> None:
+    """power <- S^2 and factor <- numbers[0] + numbers[1] S + numbers[2] S^2 of S = square."""
+    first, third, fifth = numbers
+    _symmetric(square, square, power, panels, panels)
+    side = ROWS * panels
+    s, p, f = floats(square, side * side), floats(power, side * side), floats(factor, side * side)
+    for i in range(side * side):
+        f[i] = fifth * p[i] + third * s[i]
+    for i in range(side):
+        f[_diagonal(i, side)] += first
+
+
+@inlined
+def _diagonal(i: int, side: int) -> int:
+    """Where element (i, i) lies."""
+    return (i // ROWS * side + i) * ROWS + i % ROWS
+
+
+@inlined
+def _beside(rows: Array, first: int) -> bool:
+    """Whether the panel's rows lie side by side, so that its lines do."""
+    return first + ROWS <= len(rows) and rows[first + ROWS - 1] - rows[first] == ROWS - 1
+
+
+@inlined
+def _read(total: Array, rows: Array, columns: Array, x: int, width: int) -> None:
+    """x (panels, width, 16) <- V."""
+    source = total.ctypes.data
+    for first in range(0, len(rows), ROWS):
+        panel = floats(x + 4 * first * width, ROWS * width)
+        if _beside(rows, first):
+            for j in range(len(columns)):
+                copy(source + 4 * (rows[first] + columns[j]), panel.ctypes.data + j * LINE)
+        else:
+            for r in range(ROWS):
+                for j in range(len(columns)):
+                    inside = first + r < len(rows)
+                    panel[ROWS * j + r] = total[rows[first + r] + columns[j]] if inside else np.float32(0)
+        panel[ROWS * len(columns) :] = 0
+
+
+@inlined
+def _write(y: int, width: int, rows: Array, columns: Array, step: Array) -> None:
+    """step <- y (panels, width, 16), where V lies."""
+    target = step.ctypes.data
+    for first in range(0, len(rows), ROWS):
+        panel = floats(y + 4 * first * width, ROWS * width)
+        if _beside(rows, first):
+            for j in range(len(columns)):
+                copy(panel.ctypes.data + j * LINE, target + 4 * (rows[first] + columns[j]))
+        else:
+            for r in range(min(ROWS, len(rows) - first)):
+                for j in range(len(columns)):
+                    step[rows[first + r] + columns[j]] = panel[ROWS * j + r]
+
+
+@inlined
+def _largest(address: int, size: int) -> float:
+    """The largest |element|: as integers, which vectors compare in any order, and among which NaN is the largest."""
+    x, bits = integers(address, size), np.int32(0)
+    for i in range(size):
+        bits = max(bits, x[i] & np.int32(0x7FFFFFFF))
+    return np.float64(as_float(bits))
+
+
+@inlined
+def _scale(address: int, size: int, factor: float) -> None:
+    """In float64: of tiny elements the factor, of huge ones its inverse is beyond float32."""
+    x = floats(address, size)
+    for i in range(size):
+        x[i] = np.float32(factor * x[i])
+
+
+@inlined
+def _square_sum(address: int, size: int) -> float:
+    x, total = floats(address, size), 0.0
+    for i in range(size):
+        total = plus_square(total, x[i])
+    return total
+
+
+@inlined
+def _or_1(divisor: float) -> float:
+    return divisor if divisor != 0.0 else 1.0
+
+
+@compiled
+def _orthogonal(
+    step: Array, total: Array, rows: Array, columns: Array, room: Array, gain: float, even: float,
+    numbers: tuple[Any, ...], iterations: int,
+) -> None:  # fmt: skip
+    """step <- the step of the matrix that lies there in `total`; its room is 2 matrices and 4 squares, in panels."""
+    a, panels, blocks = len(rows), -(-len(rows) // ROWS), -(-len(columns) // ROWS)
+    side, width = ROWS * panels, ROWS * blocks
+    size, area = side * width, side * side
+    x = room.ctypes.data
+    y = x + 4 * size
+    square = y + 4 * size
+    factor, power, whole = square + 4 * area, square + 8 * area, square + 12 * area
+
+    _read(total, rows, columns, x, width)
+    largest = _or_1(_largest(x, size))
+    _scale(x, size, 1.0 / largest)  # no square overflows now, or is 0
+    _symmetric(x, x, square, panels, blocks)
+    s, length = floats(square, area), 0.0
+    for i in range(a):
+        length += s[_diagonal(i, side)]
+    _scale(square, area, 1.0 / _or_1(length))
+    _polynomial(square, power, factor, panels, numbers)
+    reach = _square_sum(power, area) ** 0.125 * a**0.5
+    w, f = floats(whole, area), floats(factor, area)
+    for i in range(area):
+        w[i] = f[i]
+    for _ in range(iterations - 1):
+        _symmetric(factor, square, power, panels, panels)
+        _symmetric(power, factor, square, panels, panels)
+        _polynomial(square, power, factor, panels, numbers)
+        _symmetric(factor, whole, power, panels, panels)
+        whole, power = power, whole
+    for j in range(0, width, SIDE):
+        for p in range(panels):
+            place = (p * width + j) * LINE
+            rows_by_columns(whole + p * side * LINE, x + j * LINE, y + place, panels, width * LINE)
+    longer = largest * (length / _or_1(_square_sum(y, size))) ** 0.5
+    _scale(y, size, longer * min(even, gain * (1.0 if reach < 1.0 else reach)))
+    _write(y, width, rows, columns, step)
+
+
+def orthogonal(matrices: Sequence[Matrix], dtype: Any) -> Callable[..., None]:
+    """As NumPy's; of float64, which no training computes in here, it is NumPy's."""
+    if dtype != np.float32:
+        return reference.orthogonal(matrices, dtype)
+    sides = [tuple(-(-len(each) // ROWS) * ROWS for each in (matrix.rows, matrix.columns)) for matrix in matrices]
+    room = zeros(max((2 * a * b + 4 * a * a for a, b in sides), default=0), "float32")
+
+    def make(step: Array, total: Array, number: int, *, gain: float, even: float) -> None:
+        matrix = matrices[number]
+        place = matrix.rows, matrix.columns
+        _orthogonal(step, total, *place, room, float(gain), float(even), NUMBERS, ITERATIONS)
+
+    return make

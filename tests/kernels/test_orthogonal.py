@@ -1,0 +1,234 @@
+"""Orthogonal steps of every kernel set: by hand, against singular values, what they keep, wherever matrices lie."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import cast
+
+import hypothesis
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mpibow.graph.graph import Array, Shape
+from mpibow.kernels.numpy.orthogonal import COEFFICIENTS, ITERATIONS, nearest
+from mpibow.kernels.passes import FlatKernels, Matrix
+
+# What five times s <- 3.4445 s - 4.7750 s^3 + 2.0315 s^5 makes of a singular value.
+FIVE = {0.6: 0.7228762, 0.8: 1.1192039}
+BLOCK = 16  # outputs that lie side by side where weights are packed
+
+
+@pytest.fixture(scope="module", params=["numpy", "compiled"])
+def flat(request: pytest.FixtureRequest) -> FlatKernels:
+    if request.param == "compiled":
+        pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+    return cast(FlatKernels, import_module(f"mpibow.kernels.{request.param}.flat"))
+
+
+def place(shape: Shape, start: int = 0, packed: bool = False, turned: bool = False) -> Matrix:
+    """Row by row; or `packed`: BLOCK rows side by side, column after column. `turned`: its transpose lies so."""
+    high, wide = shape[::-1] if turned else shape
+    rows, columns = np.arange(high), np.arange(wide)
+    if packed:
+        rows, columns = rows // BLOCK * BLOCK * wide + rows % BLOCK, columns * BLOCK
+    else:
+        rows *= wide
+    rows, columns = (columns, rows) if turned else (rows, columns)
+    return Matrix(rows + start, columns)
+
+
+def places(matrix: Matrix) -> Array:
+    found: Array = matrix.rows[:, np.newaxis] + matrix.columns
+    return found
+
+
+def step_of(
+    flat: FlatKernels, matrix: Array, gain: float, even: float, packed: bool = False, turned: bool = False
+) -> Array:
+    """What is made of the matrix, lying anywhere between elements that nobody may touch."""
+    where = place(matrix.shape, 5, packed, turned)
+    total = np.full(int(places(where).max()) + 7, np.nan, matrix.dtype)
+    total[places(where)] = matrix
+    before, step = total.copy(), np.full_like(total, 7)
+    flat.orthogonal([where], matrix.dtype)(step, total, 0, gain=gain, even=even)
+    np.testing.assert_array_equal(total, before)
+    made = step[places(where)]
+    step[places(where)] = 7
+    assert (step == 7).all()
+    return made
+
+
+def orthogonal(flat: FlatKernels, matrix: Array) -> Array:
+    """Of a matrix of any shape. The reach is 1 at least."""
+    return orthogonal(flat, matrix.T).T if matrix.shape[0] > matrix.shape[1] else step_of(flat, matrix, 1.0, 1.0)
+
+
+def norm(array: Array) -> float:
+    return float(np.linalg.norm(array.astype(np.float64)))
+
+
+def reach(flat: FlatKernels, matrix: Array) -> float:
+    return norm(step_of(flat, matrix, 1.0, 1e9)) / norm(matrix)
+
+
+def with_values(rows: int, columns: int, values: Array, seed: int) -> Array:
+    generator = np.random.default_rng(seed)
+    left, right = (np.linalg.qr(generator.standard_normal((m, rows)))[0] for m in (rows, columns))
+    found: Array = (left * values) @ right.T
+    return found
+
+
+def expected(matrix: Array, gain: float, even: float) -> Array:
+    """Of the singular values."""
+    first, third, fifth = COEFFICIENTS
+    left, s, right = np.linalg.svd(matrix.astype(np.float64), full_matrices=False)
+    x = s / np.linalg.norm(s)
+    strongest = (x**8).sum() ** 0.125 * len(s) ** 0.5
+    for _ in range(ITERATIONS):
+        x = first * x + third * x**3 + fifth * x**5
+    found: Array = (left * (x / np.linalg.norm(x))) @ right * np.linalg.norm(s) * min(even, gain * max(strongest, 1.0))
+    return found
+
+
+def matrices() -> st.SearchStrategy[Array]:
+    """Of any shape, size and condition up to 30."""
+
+    def made(extents: tuple[int, int], seed: int, size: float, spread: float) -> Array:
+        n, m = sorted(extents)
+        found = size * with_values(n, m, np.geomspace(1.0, 1.0 / spread, n), seed)
+        return found if extents == (n, m) else found.T
+
+    extents = st.tuples(st.integers(1, 20), st.integers(1, 20))
+    return st.builds(made, extents, st.integers(0, 99), st.sampled_from([1e-12, 1.0, 1e9]), st.floats(1, 30))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_orthogonal_matrix_stays(flat: FlatKernels, dtype: str) -> None:
+    rotation = np.array([[0.6, -0.8], [0.8, 0.6]], dtype)
+    for matrix in (rotation, -3 * rotation, rotation[:1], rotation[:, :1], np.eye(3, 5, dtype=dtype)):
+        found = orthogonal(flat, matrix)
+        np.testing.assert_allclose(found, matrix, rtol=1e-5 if dtype == "float32" else 1e-12, atol=1e-6)
+
+
+def test_of_a_diagonal_matrix_by_hand(flat: FlatKernels) -> None:
+    """diag(3, 4) / 5 has singular values 0.6 and 0.8, each of which takes its own way; then 5 again."""
+    whole = np.hypot(FIVE[0.6], FIVE[0.8])
+    for dtype in ("float32", "float64"):
+        found = orthogonal(flat, np.diag([3.0, -4.0]).astype(dtype))
+        np.testing.assert_allclose(found, 5 / whole * np.diag([FIVE[0.6], -FIVE[0.8]]), rtol=1e-6)
+
+
+def test_a_weak_direction_is_as_long_as_a_strong_one(flat: FlatKernels) -> None:
+    """Of lengths 1 and 0.01."""
+    found = orthogonal(flat, np.diag([1.0, 0.01]).astype(np.float32))
+    assert 0.6 < found[1, 1] / found[0, 0] < 1.7
+    assert norm(found) == pytest.approx(np.hypot(1.0, 0.01), rel=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (2, 3), (5, 2), (17, 33)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_zero_stays(flat: FlatKernels, shape: Shape, dtype: str) -> None:
+    assert not orthogonal(flat, np.zeros(shape, dtype)).any()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_is_told(flat: FlatKernels, bad: float, dtype: str) -> None:
+    for shape in ((2, 2), (17, 40)):
+        matrix = np.eye(*shape, dtype=dtype)
+        matrix[0, 1] = bad
+        with np.errstate(invalid="ignore"):
+            assert np.isnan(step_of(flat, matrix, 0.5, 0.5)).all()
+
+
+@pytest.mark.parametrize("size", [1e-44, 1e-38, 1e-30, 1e30, 1e38])
+def test_in_float32_no_square_overflows_or_vanishes(flat: FlatKernels, size: float) -> None:
+    """Denormal numbers have few digits, and neither more has what is made of them."""
+    for matrix in (np.diag([1.0, 1.0]), np.eye(20)[::-1]):
+        found = orthogonal(flat, (size * matrix).astype(np.float32))
+        np.testing.assert_allclose(found, size * matrix, rtol=1e-5, atol=1.5e-45)
+
+
+def test_even_a_norm_may_be_beyond_float32(flat: FlatKernels) -> None:
+    found = orthogonal(flat, np.diag(np.array([3e38, 3e38], np.float32)))
+    np.testing.assert_allclose(found, np.diag([3e38, 3e38]), rtol=1e-5)
+
+
+SHAPES = (
+    (1, 1), (1, 2), (1, 97), (2, 2), (3, 1024), (7, 13), (10, 64), (15, 16), (16, 16), (16, 27), (16, 144), (17, 17),
+    (31, 289), (32, 288), (47, 113), (48, 100), (64, 576), (128, 131),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_singular_values_alone_change(flat: FlatKernels, shape: tuple[int, int], dtype: str) -> None:
+    """Wherever the matrix lies; in float32 what rounding adds to a weak direction becomes longer with it."""
+    matrix = with_values(*shape, np.geomspace(1.0, 0.01, shape[0]), seed=sum(shape)).astype(dtype)
+    share = 2e-4 if dtype == "float32" else 1e-12
+    for gain, even in ((0.5, 0.25), (0.5, 1e9)):
+        wanted = expected(matrix, gain, even)
+        for packed in (False, True):
+            for turned in (False, True):
+                found = step_of(flat, matrix, gain, even, packed, turned)
+                assert norm(found - wanted) < share * norm(wanted)
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@given(matrix=matrices())
+def test_all_directions_are_nearly_as_long_and_the_whole_as_long_as_it_was(flat: FlatKernels, matrix: Array) -> None:
+    found = orthogonal(flat, matrix)
+    assert norm(found) == pytest.approx(norm(matrix), rel=1e-12)
+    lengths = np.linalg.svd(found, compute_uv=False)
+    assert lengths.max() / lengths.min() < 1.21 / 0.67  # five iterations take [0.0015, 1] to [0.68, 1.203]
+    # The nearest orthogonal matrix is that of the singular vectors: none of it points the other way.
+    left, _, right = np.linalg.svd(matrix, full_matrices=False)
+    assert (left.T @ found @ right.T).diagonal().min() > 0
+    np.testing.assert_allclose(orthogonal(flat, -2 * matrix), -2 * found, rtol=1e-9, atol=1e-9 * norm(matrix))
+    single = orthogonal(flat, matrix.astype(np.float32))
+    np.testing.assert_allclose(single, found, rtol=1e-3, atol=1e-3 * norm(matrix))
+    assert norm(single) == pytest.approx(norm(matrix), rel=1e-6)
+
+
+@hypothesis.settings(max_examples=60, deadline=None)
+@given(matrix=matrices())
+def test_the_reach_is_what_the_strongest_direction_allows(flat: FlatKernels, matrix: Array) -> None:
+    matrix = matrix.T if matrix.shape[0] > matrix.shape[1] else matrix
+    n = len(matrix)
+    exact = np.linalg.norm(matrix, 2) * n**0.5 / norm(matrix)
+    for dtype, off in (("float32", 1e-5), ("float64", 1e-9)):
+        found = reach(flat, matrix.astype(dtype))
+        assert exact * (1 - off) <= found <= exact * n**0.125 * (1 + off)
+        assert found >= 1 - off
+
+
+def test_the_reach_by_hand(flat: FlatKernels) -> None:
+    for values, wanted in (
+        ([2.0, 0.0], 2**0.5),  # one direction of two
+        ([5.0, 5.0], 2**0.125),  # all that there are
+        ([3.0, 4.0], (0.6**8 + 0.8**8) ** 0.125 * 2**0.5),
+    ):
+        assert reach(flat, np.diag(values).astype(np.float32)) == pytest.approx(wanted, rel=1e-5)
+        assert reach(flat, np.diag(values)) == pytest.approx(wanted)
+    assert nearest(np.zeros((2, 2)))[1] == 1.0
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_matrices_know_nothing_of_each_other(flat: FlatKernels, dtype: str) -> None:
+    """Made in any order in the same room, or alone: the same bits."""
+    shapes, start = ((20, 50), (1, 3), (16, 144), (33, 33), (2, 300)), 0
+    found = list[Matrix]()
+    for number, shape in enumerate(shapes):
+        found.append(place(shape, start, packed=number % 2 == 0))
+        start = int(places(found[-1]).max()) + 1
+    total = np.random.default_rng(3).standard_normal(start).astype(dtype)
+    alone, forwards, backwards = (np.zeros_like(total) for _ in range(3))
+    for matrix in found:
+        flat.orthogonal([matrix], dtype)(alone, total, 0, gain=0.5, even=0.75)
+    make = flat.orthogonal(found, dtype)
+    for numbers, step in ((range(5), forwards), (range(4, -1, -1), backwards)):
+        for number in numbers:
+            make(step, total, number, gain=0.5, even=0.75)
+        np.testing.assert_array_equal(step, alone)
