@@ -100,9 +100,8 @@ class CommonStep:
     def __init__(self, layout: Layout, flat: FlatKernels, dtype: Any) -> None:
         self._flat, self._rest = flat, rest_of(layout)
         self._matrices, self._dtype = [place_of(span) for span in matrices_of(layout)], dtype
-        self._makers = deque[
-            Callable[..., None]
-        ]()  # what threads made matrices with, to be used again: the last one is in a cache
+        # What threads made matrices with, to be used again: the last one is in a cache.
+        self._makers = deque[Callable[..., None]]()
         self._step, self._total = (flat.zeros(layout.size, dtype) for _ in range(2))
 
     def works(
