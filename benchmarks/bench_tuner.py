@@ -200,7 +200,7 @@ def tell_slowed(found: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-SYNC = (  # ranks and learners of each; eight learners have an orthogonal common step
+SYNC = (  # ranks and learners of each; MANY have an orthogonal common step
     ("one rank, two learners", 1, 2),
     ("two ranks, one learner each", 2, 1),
     (f"one rank, {MANY} learners", 1, MANY),
