@@ -167,14 +167,14 @@ def test_the_table_of_rules(page: ModuleType) -> None:
         "mnist | SGD | 1 | seed 1": cell([0.5, 1.0, 1.5, 2.0], [0.9, 0.97, 0.99, 0.985]),
         "mnist | SGD | 1 | seed 2": cell([0.5, 1.0, 1.5, 2.0], [0.9, 0.97, 0.98, 0.985]),
         "mnist | S-SGD | 16 | seed 3": cell([0.5, 1.0], [0.8, 0.9]) | {"code": 6},
-        "mnist | SMA, mean step | 4 | seed 1": cell([0.5, 1.0], [0.8, 0.9]),
+        "mnist | SMA, mean step | 2 | seed 1": cell([0.5, 1.0], [0.8, 0.9]),
     })  # fmt: skip
     assert "## LeNet on MNIST, batch 8, to 99%\n\n`the command` and the like\n" in text
     lines = text.splitlines()
     assert "| 1 | SGD | 2 | 1.50, not reached |  | 97.00 98.50 | 1.00 |" in lines
     assert "| 16 | SMA, mean step | 1 | 2.01 | 1.34 | 97.00 99.00 | 15.00 |" in lines
     assert "| 16 | S-SGD | 1 | not reached |  | 90.00 diverged | 1.00 |" in lines
-    assert "| 4 | SMA, mean step, the default | 1 | not reached |  | 90.00 | 1.00 |" in lines
+    assert "| 2 | SMA, mean step, the default | 1 | not reached |  | 90.00 | 1.00 |" in lines
     assert "CIFAR" not in text
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Op
+from mpibow.graph.mixed import Convert
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 from mpibow.ops.wide import (
@@ -55,7 +56,8 @@ def test_gradient(case: Case) -> None:
 
 # NumPy's kernels know one layout, and fuse neither nodes nor learners.
 ELSEWHERE = {Reorder, ConvRelu, ConvNormAddRelu, NormAddRelu, AddRelu} | {
-    Beside, View, WideConcat, WideDense, WideDropout, WideLayerNorm, WideLocalResponseNorm, WidePadChannels, WideSoftmax
+    Beside, Convert, View, WideConcat, WideDense, WideDropout, WideLayerNorm, WideLocalResponseNorm, WidePadChannels,
+    WideSoftmax,
 }  # fmt: skip
 
 

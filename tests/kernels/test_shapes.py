@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Op
+from mpibow.graph.mixed import Convert
 from mpibow.ops import Flatten
 from mpibow.ops.wide import View, WideDense
 from tests.kernels.against import LOOSER
@@ -15,7 +16,7 @@ from tests.kernels.cases import kind_of
 from tests.kernels.shapes import RANDOM, WIDE, asked
 
 # Views run no kernel, a reorder is drawn with the layouts that a set knows, and cuDNN alone has WideDense.
-ELSEWHERE = {Flatten, Reorder, View, WideDense}
+ELSEWHERE = {Convert, Flatten, Reorder, View, WideDense}
 
 
 def operators(parent: type = Op) -> set[type]:

@@ -37,8 +37,8 @@ def test_batch_norm_does_not_depend_on_ranks(tmp_path: Path, rule: str) -> None:
         for learners, ranks in ((4, 1), (2, 2), ([3, 1], 2))
     )
     assert "batch_norm1.variance" in one.weights
-    assert tiny.distance(two.weights, one.weights) < 1e-10
-    assert tiny.distance(uneven.weights, one.weights) < 1e-10
+    assert tiny.distance(two.weights, one.weights) < 1e-9
+    assert tiny.distance(uneven.weights, one.weights) < 1e-9
     assert two.summary.test_loss == pytest.approx(one.summary.test_loss, rel=1e-9)
 
 
@@ -52,7 +52,7 @@ def test_unequal_ranks_give_the_same_centre(tmp_path: Path) -> None:
 
 
 def test_rules_do_differ(tmp_path: Path) -> None:
-    found = [tiny.run(tiny.job(tmp_path / n, rule=rule, learners=4)).weights for n, rule in tiny.RULES.items()]
+    found = [tiny.run(tiny.job(tmp_path / n, rule=rule, learners=MANY - 1)).weights for n, rule in tiny.RULES.items()]
     assert not any(tiny.same_bits(a, b) for i, a in enumerate(found) for b in found[:i])
 
 

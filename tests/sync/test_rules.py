@@ -260,7 +260,9 @@ def test_a_centre_that_is_not_settled_cannot_be_read(
 
 
 @hypothesis.settings(max_examples=40, deadline=None)
-@given(st.sampled_from(list(ALONE.values())), st.integers(1, 6), st.sampled_from(list(LOCALS.values())), st.data())
+@given(
+    st.sampled_from(list(ALONE.values())), st.integers(1, MANY - 1), st.sampled_from(list(LOCALS.values())), st.data()
+)
 def test_settling_is_seen_by_nobody_and_finds_the_pure_functions_mean(
     settings: Sma, k: int, local: Local, data: st.DataObject
 ) -> None:
@@ -287,7 +289,7 @@ def test_settling_is_seen_by_nobody_and_finds_the_pure_functions_mean(
 @pytest.mark.parametrize("settings", ALONE.values(), ids=ALONE.keys())
 def test_other_learners_of_one_rank_go_on_from_their_mean(kernels: FlatKernels, settings: Sma) -> None:
     cluster = Cluster(settings, (3,), start_at("float32"), kernels=kernels)
-    for k in (2, 5, 1, 2):
+    for k in (2, 3, 1, 2):
         for t in range(25):
             cluster.update(gradients_of(cluster.weights, t).astype(np.float32), LOCALS["momentum"])
         first, *others = cluster.weights
@@ -543,7 +545,7 @@ def test_begin_with_an_alpha_that_does_not_settle_changes_nothing() -> None:
 
 
 def test_averaging_of_settings() -> None:
-    assert averaging(Sma(), 4) == sma.Averaging(4, 0.25, 0.9, 1, "auto", 0)
+    assert averaging(Sma(common="mean"), 4) == sma.Averaging(4, 0.25, 0.9, 1, "auto", 0)
     assert averaging(Sma(gain="none", momentum=0.3, period=5), 4) == sma.Averaging(4, 0.25, 0.3, 5, None, 0)
     assert averaging(Sma(gain=2.5, alpha=0.1, delay=1), 4) == sma.Averaging(4, 0.1, 0.9, 1, 2.5, 1)
 
