@@ -29,16 +29,24 @@ def test_four_learners_give_the_same_centre_on_any_number_of_ranks(tmp_path: Pat
     assert tiny.distance(four, one) < 1e-10
 
 
-@pytest.mark.parametrize("rule", ["auto", "none", "ssgd"])
-def test_batch_norm_does_not_depend_on_ranks(tmp_path: Path, rule: str) -> None:
+@pytest.mark.parametrize(
+    ("rule", "apart"),
+    [
+        ({"name": "sma", "common": "mean"}, 1e-10),
+        (tiny.RULES["orthogonal"], 1e-9),  # whose weakest directions grow by up to 485 times, rounding with them
+        (tiny.RULES["none"], 1e-10),
+        (tiny.RULES["ssgd"], 1e-10),
+    ],
+)
+def test_batch_norm_does_not_depend_on_ranks(tmp_path: Path, rule: dict[str, Any], apart: float) -> None:
     """Its running statistics belong to the learners, the centre's are their mean."""
     one, two, uneven = (
-        tiny.run(tiny.job(tmp_path / str(learners), net=tiny.normed, rule=tiny.RULES[rule], learners=learners), ranks)
+        tiny.run(tiny.job(tmp_path / str(learners), net=tiny.normed, rule=rule, learners=learners), ranks)
         for learners, ranks in ((4, 1), (2, 2), ([3, 1], 2))
     )
     assert "batch_norm1.variance" in one.weights
-    assert tiny.distance(two.weights, one.weights) < 1e-9
-    assert tiny.distance(uneven.weights, one.weights) < 1e-9
+    assert tiny.distance(two.weights, one.weights) < apart
+    assert tiny.distance(uneven.weights, one.weights) < apart
     assert two.summary.test_loss == pytest.approx(one.summary.test_loss, rel=1e-9)
 
 

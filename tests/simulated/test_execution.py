@@ -133,7 +133,7 @@ def test_the_tuners_learners_are_tried_once_they_are_settled_on(tmp_path: Path) 
     train(tmp_path, SECONDS, learners="auto", stop=stop, tuner=tuner)
     decided = tiny.events(tmp_path / "run", "tuner")
     first = next(i for i, event in enumerate(decided) if event["settled"])
-    assert "; settled on 2" in decided[first]["reason"]
+    assert (decided[first]["wanted"], "; settled on 2" in decided[first]["reason"]) == ([2], True)
     assert all("execution" not in event for event in decided[: first + 1])
     assert [event["execution"] for event in decided[first + 1 : first + 5]] == ["fused", "streams", "fused", "fused"]
     later = decided[first + 5 :]

@@ -120,7 +120,7 @@ def test_matrices_have_a_factor_of_their_own_within_their_reach() -> None:
         np.testing.assert_array_equal(made["bias"], gain * plain["bias"])
         for name, own in reach.items():
             assert 1.0 < own < 2.0
-            np.testing.assert_allclose(made[name], min(even, gain * own) * plain[name], rtol=1e-12)
+            np.testing.assert_allclose(made[name], min(even, gain * own) * plain[name], rtol=1e-15)
 
 
 def matrix_in(named: dict[str, Array], name: str) -> Array:

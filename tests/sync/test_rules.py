@@ -206,8 +206,8 @@ def test_and_with_more_than_one_chunk(kernels: FlatKernels, settings: Sma) -> No
     compare(settings, Local(0.05, 0.5, False, 0.01, kernels.chunk + 16), (1, 2), size, kernels)
 
 
-ALONE = {
-    name: each
+ALONE = {  # of any number of learners along the mean step
+    name: replace(each, common="mean")
     for name, each in SETTINGS.items()
     if each.gain != "none" and each.delay == 0 and each.common != "orthogonal"
 }
@@ -260,9 +260,7 @@ def test_a_centre_that_is_not_settled_cannot_be_read(
 
 
 @hypothesis.settings(max_examples=40, deadline=None)
-@given(
-    st.sampled_from(list(ALONE.values())), st.integers(1, MANY - 1), st.sampled_from(list(LOCALS.values())), st.data()
-)
+@given(st.sampled_from(list(ALONE.values())), st.integers(1, 6), st.sampled_from(list(LOCALS.values())), st.data())
 def test_settling_is_seen_by_nobody_and_finds_the_pure_functions_mean(
     settings: Sma, k: int, local: Local, data: st.DataObject
 ) -> None:
@@ -289,7 +287,7 @@ def test_settling_is_seen_by_nobody_and_finds_the_pure_functions_mean(
 @pytest.mark.parametrize("settings", ALONE.values(), ids=ALONE.keys())
 def test_other_learners_of_one_rank_go_on_from_their_mean(kernels: FlatKernels, settings: Sma) -> None:
     cluster = Cluster(settings, (3,), start_at("float32"), kernels=kernels)
-    for k in (2, 3, 1, 2):
+    for k in (2, 5, 1, 2):
         for t in range(25):
             cluster.update(gradients_of(cluster.weights, t).astype(np.float32), LOCALS["momentum"])
         first, *others = cluster.weights
