@@ -15,7 +15,10 @@ SILENT = 20  # iterations before the averages are trusted
 
 @dataclass(frozen=True)
 class Averages:
-    """n1, n2: averages over time of mean |v_i|^2 and |mean v|^2, weighted sums not yet divided by `weight`."""
+    """n1, n2: averages over time of mean |v_i|^2 and |mean v|^2, weighted sums not yet divided by `weight`.
+
+    Of as many learners as there are; one has those of two (`carried`).
+    """
 
     n1: float = 0.0
     n2: float = 0.0
