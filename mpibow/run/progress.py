@@ -13,6 +13,7 @@ from tqdm import tqdm
 from mpibow.run.events import cannot_write
 
 PLAIN_EVERY = 10.0  # seconds between lines where the output is no terminal
+FOREVER = 1e9  # seconds; a run that is to take longer has no end that is worth telling
 
 
 class Progress(Protocol):
@@ -61,6 +62,8 @@ class Line:
                 raise cannot_write(self._log, error) from error
 
     def show(self, samples: int, text: str, speed: float, end: float | None) -> None:
+        if end is not None and end - samples > FOREVER * speed:
+            end = None
         if self._live:
             if self._bar is None:
                 self._bar = tqdm(initial=self._position, dynamic_ncols=True)
