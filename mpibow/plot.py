@@ -62,6 +62,7 @@ LOOK: dict[str, Any] = {
     "legend.frameon": False,
     "lines.linewidth": 1.5,
     "svg.hashsalt": "mpibow",  # the same names in every file
+    "text.parse_math": False,  # labels are what they are, dollars too
 }
 NO_DATE = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same bytes
 

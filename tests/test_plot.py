@@ -191,6 +191,14 @@ def test_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == [["run", "c"], [a, b], ["batch 4", "batch 8"]]
 
 
+@pytest.mark.parametrize("names", [["a$_$"], ["$_$", "b$\\frac$"]])
+def test_dollars_are_no_formula(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: list[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in names:
+        write(tmp_path / name, lines())
+    assert plot.main([*names, "--output", "both.svg"]) == 0
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

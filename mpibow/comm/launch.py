@@ -155,6 +155,9 @@ def outcome(main: Callable[[], int | None]) -> tuple[int, str]:
         return EXIT_INTERRUPTED, "interrupted"
     except MpibowError as error:
         return error.code, f"error: {error}"
+    except MemoryError as error:
+        why = f": {error}" if str(error) else ""
+        return 1, f"error: no memory is left{why}; use fewer learners or a smaller batch, or raise ulimit -v"
     except BaseException:
         return 1, traceback.format_exc().rstrip()
 

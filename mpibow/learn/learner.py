@@ -44,7 +44,7 @@ def clip(gradient: Array, value: float | None, norm: float | None, factors: Sequ
         assert not kept
         np.clip(gradient, -value, value, out=gradient)
     square = sum(float(np.dot(part, part)) for part in rest) + sum(_product_square(dy, x) for dy, x in kept)
-    if norm is not None and norm**2 < square < math.inf:
+    if norm is not None and norm * norm < square < math.inf:
         for part in (*rest, *(dy for dy, _ in kept)):
             part *= part.dtype.type(norm / math.sqrt(square))
     return square

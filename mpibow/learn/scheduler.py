@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from typing import Any
 
+from mpibow.errors import DeviceError
 from mpibow.trace import SILENT, Trace
 
 Task = Callable[[], Any]
@@ -72,9 +73,12 @@ class Scheduler:
         inbox: SimpleQueue[Task | None] = SimpleQueue()
         i = len(self._threads) + 1
         thread = threading.Thread(target=self._serve, args=(i, inbox), name=f"learner {i}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # of the system's limits, on memory as well
+            raise DeviceError(f"learner {i}: {error}; use fewer learners, or raise ulimit -v and -u") from error
         self._inboxes.append(inbox)
         self._threads.append(thread)
-        thread.start()
 
     def _serve(self, i: int, inbox: SimpleQueue[Task | None]) -> None:
         row = f"learner {i}"

@@ -6,6 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,8 @@ def write(path: Path, content: str | bytes) -> None:
             os.fsync(file.fileno())
         aside.rename(path)
     except OSError as error:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):  # where no file can be, there is none
+            aside.unlink()
         raise MpibowError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
 
 

@@ -110,4 +110,5 @@ def _compute(plan: BoundPlan, slot: Mapping[str, Array]) -> Mapping[str, Array]:
 
 def due(before: int, after: int, count: int, every: float) -> bool:
     """Whether a multiple of `every` epochs of `count` samples lies in (before, after], positions of the stream."""
-    return int(after / (count * every)) > int(before / (count * every))
+    step = max(count * every, 1.0)
+    return int(after / step) > int(before / step)

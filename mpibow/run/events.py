@@ -33,15 +33,21 @@ class Silent:
 
 
 class EventFile:
-    """Appends to `path`; what lies behind `keep` bytes was written by a run that went on after its last checkpoint."""
+    """Appends to `path`; what lies behind `keep` bytes was written by a run that went on after its last checkpoint.
+
+    A file that lost its end may stop within a line, which goes: nobody could read it or the next one.
+    """
 
     def __init__(self, path: Path, keep: int = 0) -> None:
         self._path = path
         try:
-            self._file: BinaryIO = path.open("ab")
-            if keep < self._file.tell():
-                self._file.truncate(keep)
-                self._file.seek(keep)  # else `mark` would tell where the end was
+            self._file: BinaryIO = path.open("a+b")
+            size = self._file.tell()
+            self._file.seek(0)
+            lines = self._file.read(min(keep, size)).rfind(b"\n") + 1
+            if lines < size:
+                self._file.truncate(lines)
+            self._file.seek(lines)  # else `mark` would tell where the end was
         except OSError as error:
             raise cannot_write(path, error) from error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+
 import numpy as np
 import psutil
 
@@ -26,9 +28,19 @@ def replica_bytes(training: Plan) -> int:
 
 
 def free_memory(ranks: int) -> int:
-    """A rank's share, of `ranks` on its node, of the bytes that are free there and the control group's limit leaves."""
-    available, left = int(psutil.virtual_memory().available), memory_left()
-    return (available if left is None else min(available, left)) // ranks
+    """A rank's share, of `ranks` on its node, of the bytes that are free there and the control group's limit leaves.
+
+    Never more than its own limit (`ulimit -v`, a batch system's) leaves.
+    """
+    available, left, own = int(psutil.virtual_memory().available), memory_left(), addresses_left()
+    share = (available if left is None else min(available, left)) // ranks
+    return share if own is None else min(share, own)
+
+
+def addresses_left() -> int | None:
+    """Bytes of addresses that this process may still take, touched or not, at least 0; None: no limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else max(limit - int(psutil.Process().memory_info().vms), 0)
 
 
 def room_for(free: int, learner: int, most: int) -> int:

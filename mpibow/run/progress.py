@@ -13,6 +13,7 @@ from tqdm import tqdm
 from mpibow.run.events import cannot_write
 
 PLAIN_EVERY = 10.0  # seconds between lines where the output is no terminal
+FOREVER = 1e9  # seconds; a run that is to take longer has no end that is worth telling
 
 
 class Progress(Protocol):
@@ -61,12 +62,14 @@ class Line:
                 raise cannot_write(self._log, error) from error
 
     def show(self, samples: int, text: str, speed: float, end: float | None) -> None:
+        if end is not None and end - samples > FOREVER * speed:
+            end = None
         if self._live:
             if self._bar is None:
-                form = "{percentage:3.0f}%|{bar:12}| {postfix} eta {remaining}"
-                self._bar = tqdm(initial=self._position, bar_format=form, dynamic_ncols=True)
-            self._bar.total = end
-            self._bar.set_postfix_str(text, refresh=False)
+                self._bar = tqdm(initial=self._position, dynamic_ncols=True)
+            self._bar.bar_format = "{desc}" if end is None else "{percentage:3.0f}%|{bar:12}| {desc} eta {remaining}"
+            self._bar.total = None if end is None else max(end, samples)  # beyond its total tqdm knows none
+            self._bar.set_description_str(text, refresh=False)
             self._bar.update(samples - self._position)
             self._position = samples
         elif time.monotonic() - self._shown > PLAIN_EVERY:

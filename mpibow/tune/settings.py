@@ -7,6 +7,8 @@ from typing import Annotated
 
 from mpibow.bounds import Above, AtLeast, Below
 
+NEVER = 1e18  # windows; their number must be an integer
+
 
 @dataclass(frozen=True)
 class Span:
@@ -43,7 +45,7 @@ class Tuner:
     @property
     def pause(self) -> int:
         """Windows of `watching` that last for `again` seconds or longer."""
-        return round(self.again / self.watch)
+        return round(min(self.again / self.watch, NEVER))
 
     @property
     def looking(self) -> Span:

@@ -75,6 +75,9 @@ def test_outcome():
     assert outcome(failing(SystemExit("why"))) == (1, "why")
     assert outcome(failing(KeyboardInterrupt())) == (130, "interrupted")
     assert outcome(failing(DivergedError("loss is nan"))) == (6, "error: loss is nan")
+    remedy = "use fewer learners or a smaller batch, or raise ulimit -v"
+    assert outcome(failing(MemoryError())) == (1, f"error: no memory is left; {remedy}")
+    assert outcome(failing(MemoryError("9 TiB"))) == (1, f"error: no memory is left: 9 TiB; {remedy}")
     code, text = outcome(failing(ValueError("a bug")))
     assert code == 1
     assert text.startswith("Traceback (most recent call last):")

@@ -137,6 +137,13 @@ def test_dropout_gets_the_slots_counter() -> None:
     assert losses[0] == losses[2] != losses[1]
 
 
+def test_a_norm_that_no_gradient_has_clips_none() -> None:
+    """Its square is beyond what a float holds."""
+    gradient = np.array([3.0, 4.0])
+    assert clip(gradient, None, 1e300) == 25.0
+    assert gradient.tolist() == [3.0, 4.0]
+
+
 def test_clip_by_value_then_by_norm() -> None:
     gradient = np.array([3.0, -4.0, 0.5, 0.0])
     assert clip(gradient, None, None) == 25.25

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from mpibow.errors import DeviceError
 from mpibow.learn.scheduler import Scheduler
 
 
@@ -85,6 +86,18 @@ def test_a_closed_one_may_be_used_again() -> None:
     scheduler.close()
     assert scheduler.run([lambda: threading.current_thread().name] * 2)[1] == "learner 1"
     scheduler.close()
+
+
+def test_a_thread_that_the_system_refuses(scheduler: Scheduler, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    scheduler.run([int] * 2)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(DeviceError) as caught:
+        scheduler.run([int] * 3)
+    assert str(caught.value) == "learner 2: can't start new thread; use fewer learners, or raise ulimit -v and -u"
+    scheduler.close()  # waits for none that never began
 
 
 def test_threads_do_not_keep_the_process_alive(scheduler: Scheduler) -> None:

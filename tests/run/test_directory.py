@@ -95,6 +95,16 @@ def test_a_small_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) 
     assert (tmp_path / "a.txt").read_text() == "old"
 
 
+@pytest.mark.parametrize(
+    ("name", "why"), [("file/a.svg", "not a directory"), (250 * "a" + ".svg", "file name too long")]
+)
+def test_a_place_where_no_file_can_be(tmp_path: Path, name: str, why: str) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(MpibowError) as caught:
+        directory.write(tmp_path / name, "new")
+    assert str(caught.value) == f"{tmp_path / name}: cannot be written: {why}"
+
+
 def test_rank_0_works_for_all() -> None:
     calls: list[int] = []
 

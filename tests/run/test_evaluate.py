@@ -137,7 +137,7 @@ def test_it_can_be_repeated() -> None:
 @pytest.mark.parametrize(("before", "after", "every", "expected"), [
     (0, 99, 1, False), (0, 100, 1, True), (90, 110, 1, True), (100, 110, 1, False), (100, 199, 1, False),
     (199, 200, 1, True), (0, 49, 0.5, False), (40, 50, 0.5, True), (100, 200, 2, True), (0, 199, 2, False),
-    (0, 350, 1, True),
+    (0, 350, 1, True), (5, 6, 1e-300, True), (5, 6, 1e-310, True), (0, 200, 1e307, False),
 ])  # fmt: skip
 def test_due(before: int, after: int, every: float, expected: bool) -> None:
     assert due(before, after, 100, every) is expected

@@ -57,6 +57,23 @@ def test_a_file_that_is_shorter_than_its_mark_is_kept(tmp_path: Path) -> None:
     assert [line["event"] for line in read(path)] == ["a"]
 
 
+def test_a_line_without_its_end_is_cut(tmp_path: Path) -> None:
+    """The machine went down before all of the file was on disk; or someone cut it."""
+    path = tmp_path / "metrics.jsonl"
+    events = EventFile(path)
+    events.add("a")
+    whole = events.mark()
+    events.add("b")
+    mark = events.mark()
+    events.close()
+    path.write_bytes(path.read_bytes()[:-5])
+    again = EventFile(path, mark)
+    assert again.mark() == whole
+    again.add("c")
+    again.close()
+    assert [line["event"] for line in read(path)] == ["a", "c"]
+
+
 def test_a_new_run_starts_from_nothing(tmp_path: Path) -> None:
     path = tmp_path / "metrics.jsonl"
     path.write_text("of a run that came to no checkpoint\n")
