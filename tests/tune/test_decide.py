@@ -273,6 +273,12 @@ def test_counts_that_another_has_chosen_are_taken_as_they_are() -> None:
     assert decided(history(window((4,), [0.4]), window((3,), [0.4]), window((2,), [0.4]))) == ((5,), False)
 
 
+def test_where_nothing_that_ran_fits_any_more_the_curves_decide() -> None:
+    """Also where there is no time to look twice."""
+    tried = [window((1, 3), (0.1, 0.3)), window((3, 1), (0.3, 0.1))] * RECHECKS
+    assert decided(history(*tried, room=(2, 2))) == ((2, 2), False)
+
+
 # Whatever was measured
 
 TIMES = st.floats(min_value=1e-9, max_value=1e9)  # a clock tells nothing shorter
