@@ -42,7 +42,7 @@ class Tuner:
 
     @property
     def pause(self) -> int:
-        """Windows of `watching` that last for `again` seconds or longer."""
+        """Windows of `watching` that last for about `again` seconds, or longer."""
         return round(self.again / self.watch)
 
     @property
