@@ -67,6 +67,7 @@ class Reporter:
         self._loss = "loss -"
         self._reason = ""  # of the tuner's last decision
         self._last: Waits = {}  # at the last metrics entry
+        self._damaged = set(ledger.damaged)  # asked for after every iteration
 
     def start(self, where: Where, title: str, notes: list[str], *, anew: bool, other: Sequence[str]) -> None:
         """`anew`: the run was resumed, and averaging begins as in a new one; `other`: these settings have changed."""
@@ -164,7 +165,8 @@ class Reporter:
 
     def damaged(self, found: Mapping[str, str]) -> None:
         """What is wrong with samples, by data set and number; each is told once in a run."""
-        for sample in [sample for sample in found if sample not in self.ledger.damaged]:
+        for sample in [sample for sample in found if sample not in self._damaged]:
+            self._damaged.add(sample)
             self.ledger.damaged.append(sample)
             self.note(f"warning: {found[sample]}: the next intact sample takes its place")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -41,7 +42,7 @@ class Ledger:
         self.evaluation_seconds += found.seconds
         self.accuracy, self.test_loss, self.evaluated_at = found.accuracy, found.loss, position
         self.top_k_accuracy = found.top_k_accuracy
-        lower = self.best_loss is None or found.loss < self.best_loss
+        lower = found.loss < (math.inf if self.best_loss is None else self.best_loss)  # NaN never is
         if lower:
             self.best_loss = found.loss
         if found.accuracy is None:

@@ -35,6 +35,8 @@ class Steering:
                 tuned = tuning.refused(f"rank {short}: {why}")
                 continue
             self._tell(short, tuned.counts[short], why)
+            if tuned.counts[short] <= coordinator.announced[short]:  # fused learners are bound anew, fewer as well
+                return tuning.stay(coordinator.announced, f"rank {short}: {why}")
             tuned = tuning.without(short, tuned.counts[short])
         wanted = tuned.counts, tuned.execution or coordinator.execution
         if wanted != (coordinator.announced, coordinator.execution):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from mpibow.run.compare import Trial, compare
-from mpibow.tune import Counts, Decision, History, Meter, Reading, Tuner, Window, decide, enough
+from mpibow.tune import Counts, Decision, History, Meter, Reading, Tuner, Window, as_sum, decide, enough
 
 
 class Tuning(Protocol):
@@ -39,6 +39,10 @@ class Tuning(Protocol):
 
     def without(self, rank: int, k: int) -> Decision:
         """What follows where `rank` has no memory for k learners."""
+        ...
+
+    def stay(self, counts: Counts, why: str) -> Decision:
+        """What follows where no other learners than `counts`, those that there are, can be had now."""
         ...
 
     def refused(self, why: str) -> Decision:
@@ -74,6 +78,9 @@ class Given:
         return None
 
     def without(self, rank: int, k: int) -> Decision:
+        raise AssertionError("nothing was decided")
+
+    def stay(self, counts: Counts, why: str) -> Decision:
         raise AssertionError("nothing was decided")
 
     def refused(self, why: str) -> Decision:
@@ -115,6 +122,10 @@ class Measured:
         self._history = self._history.out_of_memory(rank, k)
         return self._decide()
 
+    def stay(self, counts: Counts, why: str) -> Decision:
+        """Until it looks again: another time there may be memory."""
+        return self._follow(Decision(counts, True, f"staying with {as_sum(counts)}: {why}", self._tuner.watching))
+
     def anew(self, windows: Sequence[Window]) -> None:
         """What it has settled on takes other times from now on: those of `windows`."""
         self._history = self._history.anew(windows)
@@ -131,9 +142,11 @@ class Measured:
         return self._history.plain()
 
     def _decide(self) -> Decision:
-        self.decision = decide(self._history, self._tuner)
-        self._meter = Meter(self.decision.span)
-        return self.decision
+        return self._follow(decide(self._history, self._tuner))
+
+    def _follow(self, decision: Decision) -> Decision:
+        self.decision, self._meter = decision, Meter(decision.span)
+        return decision
 
 
 class Compared:
@@ -197,6 +210,11 @@ class Compared:
         decision = self._settling(self._inner.without(rank, k))
         assert decision is not None
         return decision
+
+    def stay(self, counts: Counts, why: str) -> Decision:
+        assert self._inner is not None, "learners are given"
+        self._trial = None
+        return self._inner.stay(counts, why)
 
     def refused(self, why: str) -> Decision:
         assert self._trial is not None, "nothing is tried"

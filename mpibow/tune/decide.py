@@ -109,7 +109,8 @@ def _settled(history: History, look: Look) -> str:
     """On which learners; and, where `_told` does not say it, how fast they are beside the best of the others."""
     own, rates = as_sum(look.chosen), {as_sum(k): history.batch * speed.rate for k, speed in look.measured.items()}
     last = as_sum(history.windows[-1].counts)
-    if own in (last, max(rates.keys() - {last}, key=lambda name: rates[name], default=last)):
+    others = [name for name in rates if name != last]
+    if own in (last, max(others, key=lambda name: rates[name], default=last)):
         return f"settled on {own}"
     return "settled on " + told(own, rates.pop(own), rates)
 

@@ -44,7 +44,7 @@ class Tuner:
 
     @property
     def pause(self) -> int:
-        """Windows of `watching` that last for `again` seconds or longer."""
+        """Windows of `watching` that last for about `again` seconds, or longer."""
         return round(min(self.again / self.watch, NEVER))
 
     @property

@@ -20,6 +20,13 @@ def test_the_best_and_the_first_above_the_target() -> None:
     assert ledger.evaluation_seconds == 10.0
 
 
+def test_a_loss_that_is_not_finite_is_never_the_best() -> None:
+    ledger, nan = Ledger.of({}, None), float("nan")
+    found = [ledger.evaluated(Evaluation(loss, None, 100, 1.0), 100, 1.0) for loss in (nan, 2.0, nan, 3.0, 1.0)]
+    assert found == [False, True, False, False, True]
+    assert ledger.best_loss == 1.0
+
+
 def test_without_a_target() -> None:
     ledger = Ledger.of({}, None)
     ledger.evaluated(Evaluation(0.0, 1.0, 100, 2.0), 100, 1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -45,3 +46,22 @@ def test_the_progress_line_has_every_ranks_learners(
     (line,) = shown.lines
     assert shown.ends == [600 + 60 * 3 * 3]
     assert line == f"epoch 1.50, 600 samples, loss -, 0 images/s, {words}, gain 2.00"
+
+
+class Listed(list[str]):
+    """Which nobody searches: that takes longer with every damage, after every iteration."""
+
+    def __contains__(self, _: object) -> bool:
+        raise AssertionError("searched")
+
+
+def test_damages_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also by a run that was resumed."""
+    told = list[str]()
+    monkeypatch.setattr("mpibow.reporter.Line", lambda *_: SimpleNamespace(note=told.append))
+    ledger = Ledger(damaged=Listed(["train 3"]))
+    reporter = Reporter(tmp_path, 0, ledger, tiny.job(tmp_path), None, dict)
+    for found in ({"train 3": "a"}, {"train 3": "a", "test 5": "b"}, {"test 5": "b", "train 4": "c"}):
+        reporter.damaged(found)
+    assert told == [f"warning: {what}: the next intact sample takes its place" for what in "bc"]
+    assert ledger.damaged == ["train 3", "test 5", "train 4"]

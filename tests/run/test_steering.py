@@ -15,11 +15,12 @@ from mpibow.data.timeline import fixed
 from mpibow.errors import CommunicationError
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.steering import Steering
-from mpibow.run.tuning import Given
+from mpibow.run.tuning import Given, Measured
 from mpibow.session import Session
-from mpibow.tune import Decision, Tuner
+from mpibow.tune import Decision, History, Reading, Tuner, decide
 from tests.run import tiny
 from tests.run.test_tuning import TWO, auto, on, then
+from tests.tune.windows import history, window
 
 SPAN = Tuner().looking
 
@@ -73,6 +74,30 @@ def test_a_change_costs_what_its_learners_were_bound_for(monkeypatch: pytest.Mon
     assert steering.seconds() == 6.0
     steering.follow(Given(), decided(2), 2040)
     assert steering.seconds() == 1.0
+
+
+def test_fewer_learners_that_have_no_memory_leave_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fused ones take new memory whatever their number: of six that run a look wants five."""
+    six = window((6,), [0.1], settled=True)
+    ranks, coordinator = Ranks(Clock(monkeypatch)), Coordinator(fixed(4, (6,), execution="fused"), prefetch=2)
+
+    def bind(count: int, execution: str) -> str | None:
+        assert len(ranks.told) < 9, "it asks for ever"
+        return None if count == 6 else "full"
+
+    steering = Steering(coordinator, 0, ranks.talk, bind, lambda *what: ranks.told.append(what))
+    tuning = Measured(replace(history(six), calm=10), Tuner())
+    for pauses in (1, 2, 4):  # ever more rarely, as where a look finds nothing better
+        for _ in range(12 * pauses):
+            if (found := tuning.conclude([Reading(*six.own, six.whole, 60.0)])) is not None and not found.settled:
+                break
+        assert found == decide(History.of(tuning.state()), Tuner())
+        assert found.counts == (5,)
+        assert steering.follow(tuning, found, 10) == tuning.decision
+        assert tuning.decision == Decision((6,), True, "staying with 6: rank 0: full", Tuner().watching)
+    assert ranks.told == [(0, 5, "full")] * 3
+    assert len(coordinator.timeline().changes) == 1
+    assert tuning.state()["room"] == (None,)
 
 
 def test_ranks_that_decide_differently_are_an_error() -> None:

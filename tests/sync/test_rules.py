@@ -112,12 +112,12 @@ class Cluster:
         arrays = [rule.outgoing() for rule in self.rules]
         sent = [array for array in arrays if array is not None]
         assert len(sent) in (0, len(self.rules))
-        total = sum(sent) if sent else None
+        total, every = (sum(sent), np.stack(sent)) if sent else (None, None)
         for rule, rows, array in zip(self.rules, self.rows, arrays, strict=True):
             if array is not None:
                 assert array.shape == (self.size * (not self.alone) + TAIL,)
                 array[:] = total
-                rule.received(local, array[np.newaxis])
+                rule.received(local, every if rule.adds else array[np.newaxis])
             for each in rule.apply(rows, local):
                 for worker in range(workers):
                     each(share_of(chunks, worker, workers))
@@ -324,6 +324,9 @@ def test_a_learner_that_starts_again_moves_the_mean_once_it_is_set_right() -> No
         each.step(np.zeros((2, 4)), still)
         assert of.weights[:, 0].tolist() == [1.9375, 2.3125]
         assert one.centre.tolist() == [2.125] * 4
+        one.moved()
+        one.restart(of)
+        assert one.deferred
 
 
 def test_what_is_sent_ends_with_the_sum_of_squares_and_room_for_three() -> None:

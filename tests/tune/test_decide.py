@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +19,7 @@ from mpibow.tune.decide import REPEATS
 from mpibow.tune.look import RECHECKS
 from tests.tune.windows import decided, history, one_rank, path, walk, window
 
+ROOT = Path(__file__).parents[2]
 TUNER = Tuner()
 TWO = History.begin(2, 4)  # ranks
 
@@ -40,6 +45,15 @@ def test_what_is_settled_on_is_told_beside_the_best_of_the_others() -> None:
     assert found.counts == (1,)
     said = "learners 3: 39 images/s, 0.96 times those of 2; settled on 1: 40 images/s, 0.99 times those of 2"
     assert found.reason == said
+
+
+def test_of_equals_every_process_names_the_same() -> None:
+    """Two learners are as fast as one; strings have another order in every process."""
+    code = "from tests.tune.windows import walk; print(walk([0.125, 0.25, 0.375, 0.5])[-1].reason)"
+    for seed in "0123":
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        said = subprocess.check_output([sys.executable, "-c", code], env=env, cwd=ROOT, text=True)
+        assert said == "learners 2: 32 images/s, 1.00 times those of 1; settled on 1\n"
 
 
 def test_one_that_does_not_is_taken_back_after_another_did_not_either() -> None:
@@ -238,6 +252,7 @@ def test_it_stays_where_it_has_settled() -> None:
     found = history(*one_rank(0.1, 0.1, 0.2, 0.3).windows, *[window((2,), [0.109], settled=True)] * 9)
     decision = decide(found, TUNER)
     assert decision == Decision((2,), True, "learners 2: 73 images/s; staying", TUNER.watching)
+    assert decide(replace(found, why="rank 0 takes longer"), TUNER) == decision  # which was said when it began to look
 
 
 def test_after_a_rank_slowed_down_it_has_less_to_do() -> None:
@@ -256,6 +271,12 @@ def test_counts_that_another_has_chosen_are_taken_as_they_are() -> None:
     assert decided(history(window((4,), [0.4]))) == ((3,), False)
     assert decided(history(window((4,), [0.4]), window((3,), [0.4]))) == ((2,), False)
     assert decided(history(window((4,), [0.4]), window((3,), [0.4]), window((2,), [0.4]))) == ((5,), False)
+
+
+def test_where_nothing_that_ran_fits_any_more_the_curves_decide() -> None:
+    """Also where there is no time to look twice."""
+    tried = [window((1, 3), (0.1, 0.3)), window((3, 1), (0.3, 0.1))] * RECHECKS
+    assert decided(history(*tried, room=(2, 2))) == ((2, 2), False)
 
 
 # Whatever was measured

@@ -83,16 +83,22 @@ def test_what_is_no_reason(later: list[tuple[float, ...]]) -> None:
 
 
 def test_noise_is_no_reason() -> None:
-    """20 % slower is no news where the error is 4 %: less than 10 % and three errors."""
-    times = [(0.1, 0.1), (0.1, 0.12), (0.1, 0.12)]
-    assert grown(history(), *watched(*times, error=0.04)).looks == 1
-    assert grown(history(), *watched(*times, error=0.02)).looks == 2
+    """20 % slower or faster is no news where the error is 4 %: less than 10 % and three errors."""
+    for times in ([(0.1, 0.1), (0.1, 0.12), (0.1, 0.12)], [(0.12, 0.1), (0.1, 0.1), (0.1, 0.1)]):
+        assert grown(history(), *watched(*times, error=0.04)).looks == 1
+        assert grown(history(), *watched(*times, error=0.02)).looks == 2
 
 
 def test_a_slow_drift_adds_up() -> None:
     """2 % more in every window: later ones are compared with the first, not with each other."""
     times = [(0.1 * 1.02**i, 0.1) for i in range(12)]
     assert grown(history(), *watched(*times)).looks == 2
+
+
+def test_a_window_of_other_counts_is_none_of_those_that_must_have_changed() -> None:
+    one, other, slow = (window((k,), [time]) for k, time in ((2, 0.1), (3, 0.2), (2, 0.12)))
+    assert grown(history(one), other, slow).looks == 1
+    assert grown(history(one), other, slow, slow).looks == 2
 
 
 def test_other_counts_are_no_drift() -> None:
