@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -163,10 +164,11 @@ def outcome(main: Callable[[], int | None]) -> tuple[int, str]:
 
 
 def say(text: str, rank: int | None = None) -> None:
-    """Writes to standard error in one piece, each line with the rank in front."""
+    """Writes to standard error in one piece, each line with the rank in front; nothing where nobody reads it."""
     prefix = "" if rank is None else f"rank {rank}: "
-    sys.stderr.write("".join(f"{prefix}{line}\n" for line in text.split("\n")))
-    sys.stderr.flush()
+    with suppress(BrokenPipeError):
+        sys.stderr.write("".join(f"{prefix}{line}\n" for line in text.split("\n")))
+        sys.stderr.flush()
 
 
 def _waiting_threads() -> bool:

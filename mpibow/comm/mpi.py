@@ -36,7 +36,7 @@ class Mpi(InPlace):
     A call first meets the others in a small non-blocking all-reduce that is polled between short sleeps, and only then
     blocks in MPI: MPI itself would spin on a core that a learner wants. The main thread sleeps less: it is a learner's,
     and the core its own. The meeting also carries what each rank calls, so that ranks which call different things raise
-    CommunicationError instead of hanging.
+    CommunicationError instead of hanging. So does a rank whose launcher was killed: MPI itself does not notice that.
     """
 
     def __init__(self, largest: int = LARGEST) -> None:
@@ -56,6 +56,7 @@ class Mpi(InPlace):
         self._largest = largest
         self._windows = weakref.WeakValueDictionary[int, Window]()  # by their arrays' ids
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
+        self._launcher = os.getppid()
         self._meeting: Meeting = ByMessages(self._comm, mpi.MAX)
         board = self._open_window(2, "int64")
         self.shared_memory = board is not None  # whether all ranks see what `zeros` gives
@@ -149,7 +150,8 @@ class Mpi(InPlace):
         # No `finally`: after a call that was cut short the ranks are out of step, and nothing more may be said.
         try:
             said = self._meet(what)
-            assert said is not None
+            if said is None:
+                raise CommunicationError(f"{what}: the process that started this rank, {self._launcher}, has ended")
             if any(call != what for call in said):
                 self._free.release()  # all of them know, so they are in step
                 self._refuse(said)
@@ -166,14 +168,14 @@ class Mpi(InPlace):
         raise CommunicationError(differ(said))
 
     def _meet(self, what: str, seconds: float | None = None) -> list[str] | None:
-        """Sleeps until every rank is here: what each of them calls; None after `seconds`."""
+        """Sleeps until every rank is here: what each of them calls; None after `seconds`, or without a launcher."""
         meeting = self._meeting
         meeting.come(zlib.crc32(what.encode()))
         start = time.monotonic()
         alone = threading.current_thread() is threading.main_thread()
         while not meeting.all_here():
             waited = time.monotonic() - start
-            if seconds is not None and waited > seconds:
+            if (seconds is not None and waited > seconds) or os.getppid() != self._launcher:
                 return None
             if alone and waited < SPIN_ALONE:
                 os.sched_yield()

@@ -80,6 +80,18 @@ def is_killed_between_sums(comm: Communicator) -> None:
         comm.sum(arrays[turn % 2])
 
 
+def loses_its_launcher(comm: Communicator) -> None:
+    """Prints the ranks' process ids, and then goes on for ever."""
+    everyone = comm.share(os.getpid())
+    if comm.rank == 0:
+        print(*everyone, flush=True)
+        time.sleep(0.5)  # until it is passed on
+        os.kill(os.getppid(), signal.SIGKILL)
+    array = comm.zeros(1000, "float32")
+    while True:
+        comm.sum(array)
+
+
 def raises_between_sums(comm: Communicator) -> None:
     arrays = [comm.zeros(1000, "float32") for _ in range(2)]
     for turn in range(200):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+import psutil
 import pytest
 
 from mpibow.comm.launch import Launcher, cannot_start, find_launcher, mismatch, outcome, single_note
@@ -202,6 +203,12 @@ class TestRanks:
     def test_a_killed_rank_ends_all(self):
         assert together("is_killed").returncode != 0
         assert together("is_killed_between_sums").returncode != 0
+
+    def test_no_rank_outlives_its_launcher(self):
+        done = together("loses_its_launcher")
+        left = [psutil.Process(int(pid)) for pid in done.stdout.split() if psutil.pid_exists(int(pid))]
+        assert len(done.stdout.split()) == RANKS
+        assert psutil.wait_procs(left, timeout=15)[1] == []
 
     def test_a_rank_that_fails_between_sums_ends_all(self):
         done = together("raises_between_sums")
