@@ -13,6 +13,7 @@ from sma_cells import (
     CIFAR_EPOCH,
     EPOCHS,
     ONE,
+    RULES,
     SEEDS,
     TARGET,
     Found,
@@ -129,7 +130,8 @@ def _rules(found: Found, part: str, title: str, needed: Callable[[Found | None],
     if not mine:
         return
     yield f"\n## {title}\n\n`{next(iter(mine.values()))['command']}` and the like\n\n"
-    places = sorted({tuple(name.split(" | ")[1:3]) for name in mine}, key=lambda place: int(place[1]))
+    order = (ONE, *RULES)
+    places = sorted({tuple(name.split(" | ")[1:3]) for name in mine}, key=lambda at: (int(at[1]), order.index(at[0])))
     rows = []
     for rule, k in places:
         seeds = [seed for seed in SEEDS if key(part, rule, k, seed) in mine]

@@ -19,7 +19,8 @@ One learner has nothing to be pulled to: it is plain SGD and z = w.
 Measured with no setting changed (benchmarks/results/sma.md), epochs to a target beside one learner's, k = 4 and 16:
 orthogonal 0.90 and 0.99 for LeNet on MNIST (seeds 0.8 to 1.1), 0.83 and 0.89 for ResNet-20 on CIFAR-10; along mean(u)
 0.98 and 1.08 for LeNet, 1.10 and never there for ResNet-20, with delay 1 never there at either; lagging with mu 0.9 1.5
-for LeNet at 4, else never there, as S-SGD at the same rate. With k = 2 the mean step is the better one (0.88, 1.00).
+for LeNet at 4, else never there, as S-SGD at the same rate; S-SGD at k times the rate 1.02 and 1.13 for LeNet, never
+there for ResNet-20. With k = 2 both common steps need 0.9 of one learner's epochs; the mean step costs less.
 """
 
 from __future__ import annotations
