@@ -173,11 +173,11 @@ def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[Config
         try:
             from mpibow.config import load, load_mapping
             from mpibow.job import BUILT_IN, open_job
-            from mpibow.origin import learner_counts
+            from mpibow.origin import first_timeline
 
             path = options.config
             config = load_mapping(BUILT_IN, overrides) if path is None else load(path, overrides)
-            learners = learner_counts(config.learners, comm.size)[comm.rank]
+            learners = first_timeline(config, comm.size).counts(0)[comm.rank]
             if path is not None:
                 open_job(config).training_plan()
         except (MpibowError, ImportError) as error:  # a package that is missing is found below, too

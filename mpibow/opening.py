@@ -3,292 +3,242 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
-from typing import Any
 
-from mpibow.comm.binding import allowed_cores, machine_cores
+from mpibow.comm.binding import allowed_cores, core_warnings, machine_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.nccl import Nccl
 from mpibow.comm.transport import open_transport
 from mpibow.config import dump
 from mpibow.config.schema import Data
-from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import NamedSamples
 from mpibow.data.pipeline import Pipeline
-from mpibow.data.readers import (
-    choose,
-    described,
-    find_facts,
-    held,
-    open_source,
-    prefetch,
-    remedy,
-    sent_of,
-    threads_of,
-)  # fmt: skip
-from mpibow.data.slots import specs_of
-from mpibow.data.timeline import Timeline
+from mpibow.data.readers import Choice, choose, find_facts, prefetch, threads_of
+from mpibow.data.reading import Reading
 from mpibow.data.wait import Watch
-from mpibow.device.driver import Event
-from mpibow.device.feed import Feeder, pack
-from mpibow.gpus import EXECUTIONS, execution_of
+from mpibow.device.feed import Feeder
+from mpibow.gpus import EXECUTIONS
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
-from mpibow.job import Job, on_device
+from mpibow.job import Job
 from mpibow.kernels.cuda.fused import without_form
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
-from mpibow.origin import (
-    Origin,
-    anew,
-    check_alike,
-    core_warnings,
-    find_origin,
-    first_timeline,
-    identity,
-    memory_warnings,
-    started,
-)  # fmt: skip
+from mpibow.origin import Beginning, agreed, beginning, find_origin, first_timeline, lasting
 from mpibow.reporter import Reporter, Where
 from mpibow.run import directory
 from mpibow.run.coordinator import Coordinator
+from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import Evaluator
 from mpibow.run.ledger import Ledger
-from mpibow.run.memory import free_memory, learner_bytes, room_for
-from mpibow.run.state import check_fits, read_centre, restore, timeline_of
-from mpibow.run.tuning import Compared, Given, Measured, Tuning
-from mpibow.sync.averaging import MOST, caps, check_rule
+from mpibow.run.memory import free_memory, learner_bytes, memory_warnings, room_for
+from mpibow.run.resets import Resets
+from mpibow.run.state import restore
+from mpibow.run.tuning import Compared, Tuning, open_tuning
+from mpibow.sync.averaging import MOST, caps
 from mpibow.sync.rules import make_rule
 from mpibow.sync.synchroniser import Synchroniser
-from mpibow.sync.tally import Book, DeviceBook
+from mpibow.sync.tally import DeviceBook
 from mpibow.trace import Trace
-from mpibow.tune import Counts, History, as_sum
+from mpibow.tune import Counts, as_sum
+
+
+def reading_of(job: Job, choice: Choice, ranks: int) -> Reading:
+    """How one of a node's `ranks` reads the data of `job`, by `choice`."""
+    config, data = job.config, job.config.data or Data("given")
+    return Reading(
+        job.train, job.test, choice, config.batch_size, prefetch(config.prefetch, job.train, config.batch_size),
+        threads_of(data.workers, allowed_cores(), machine_cores(), ranks), data.most_damaged,
+        gpu=job.kernels.gpu is not None,
+    )  # fmt: skip
 
 
 class Opened:
-    """Every rank has one, alike; session.py opens it, in the order of these methods, and does something with it."""
+    """Every rank has one, alike; session.py goes through the iterations with its parts."""
 
-    def _plan_run(self, job: Job, comm: Communicator, resume: str | None, trace: Trace) -> tuple[Origin, str]:
-        """Where the run begins, and what is to be said. The ranks make sure that they run the same."""
-        job, note = on_device(job, comm)
-        self.job, self.config, self.rank, self.size, self.trace = job, job.config, comm.rank, comm.size, trace
-        self.gpu = job.kernels.gpu
-        self._unfused = "" if self.gpu is None else without_form(job.build(job.config.batch_size, True))
-        for first in (True, False):  # one rank compiles, the others then find it on disk
-            if first == (comm.rank == 0):
-                job.prepare()
-            comm.barrier()
-        self._plan = job.training_plan()
-        self.layout = self._plan.layout
-        self._first = first_timeline(self.config.learners, comm.size, self.config.batch_size)
-        for change in self._first.changes:
-            check_rule(self.config.rule, sum(change.counts))
-        check_alike(comm, dump(self.config) + self.layout.canonical().digest())
-        if len(set(comm.share(self.layout.digest()))) > 1:
-            note = f"{note}\nranks' kernels want different layouts of the weights: all take the canonical one".strip()
-            self.job = job = replace(job, canonical=True)
-            self._plan = job.training_plan()
-            self.layout = self._plan.layout
-        self._reading = self.config.data or Data("given")
+    def __init__(
+        self, job: Job, comm: Communicator, resume: str | None, note: str, trace: Trace, stack: ExitStack
+    ) -> None:
+        """`stack` closes what holds threads, memory or files. Nothing is read yet."""
+        # What is trained, the same on all ranks; how it is read, and averaged
+        first = first_timeline(job.config, comm.size)
+        job, notes = agreed(job, comm)
+        self.job, self.config, self.gpu, self.rank, self.trace = job, job.config, job.kernels.gpu, comm.rank, trace
+        self.plan = plan = job.training_plan()
+        self.reading = self._choose_reading(comm)
+        self.comm, way = self._open_transport(comm, stack)
+        # The state that it begins with
+        begun = beginning(find_origin(job, comm, resume), job, plan, first)
+        self.iteration, self.saved, self._lasting = begun.iteration, begun.origin.checkpoint, lasting(job, plan, first)
+        self.coordinator = Coordinator(begun.timeline, self.reading.ahead)
+        # Learners: how many there is room for, who decides how many there are, and those that there are now
+        evaluation = None if job.test is None else job.evaluation_plan()
+        learner = learner_bytes(plan, evaluation, self.reading.held.learner)
+        room = self._find_room(comm, learner)
+        unfused = "" if self.gpu is None else without_form(job.build(self.config.batch_size, True))
+        self.tuning = self._open_tuning(begun, comm, room, unfused)
+        self._open_learners(begun, learner, room, stack)
+        self._take_up(begun)
+        # Who looks at them, and tells of it
+        self.evaluator = None
+        if evaluation is not None and (test := self.reading.tested) is not None:
+            self.evaluator = Evaluator(evaluation, test, self.config.loss.ignore, self.gpu)
+        self._times = None if self.gpu is None else DeviceTimes(self.gpu.machine, trace)
+        self._open_reporter(begun, stack)
+        warnings = [] if self.gpu else self._host_warnings(comm, room)
+        self._tell(begun, [note, *notes, way, *warnings], self._execution_told(unfused))
+
+    def _choose_reading(self, comm: Communicator) -> Reading:
+        """The same choice on all ranks, from what each of them has."""
+        wanted = "auto" if self.config.data is None else self.config.data.pipeline
         free = None if self.gpu is None else self.gpu.free(comm)
         facts = comm.share(find_facts(comm.local_size, free))
-        self._choice = choose(self._reading.pipeline, job.train, facts)
-        self.comm: Communicator = comm
-        if self.gpu is not None and comm.size > 1:
-            machine = self.gpu.machine
-            self.comm, more = open_transport(
-                comm, machine.driver, machine.stream, transport=self.config.transport, shared=machine.found.shared
-            )
-            note = f"{note}\n{more}".strip()
-        return find_origin(job, comm, resume), note
+        return reading_of(self.job, choose(wanted, self.job.train, facts), comm.local_size)
 
-    def _open(self, origin: Origin, comm: Communicator, stack: ExitStack) -> None:
-        """Everything that holds threads, memory or files, as a new run has it or as the checkpoint left it."""
-        config, job, header, path = self.config, self.job, origin.header, origin.checkpoint
-        if isinstance(self.comm, Nccl):
-            stack.push(self._part)
-        dtype, gpu, flat = self._plan.weight_dtype, self.gpu, job.kernels.flat
-        first = initial_weights(self._plan.statistics, config.seed, dtype)
-        if header is None or path is None:
-            self.iteration, timeline = 0, self._first
-            centre, statistics = initial_weights(self.layout, config.seed, dtype), first
-        else:
-            check_fits(path, header, identity(job, self._plan))
-            self.iteration = header["iteration"]
-            timeline = timeline_of(header, started(config, self._first), self._first)
-            centre, statistics = read_centre(path, self._plan)
-        changed = [] if header is None else anew(header, config, self._first)
-        same = header is not None and not changed
-        how = lambda recorded: "" if gpu is None else execution_of(config.execution, recorded)  # noqa: E731
-        timeline = timeline.executed(how)
-        execution = timeline.change(max(self.iteration - 1, timeline.changes[0].iteration)).execution
-        self._prefetch = prefetch(config.prefetch, job.train, config.batch_size)
-        self._threads = threads_of(self._reading.workers, allowed_cores(), machine_cores(), comm.local_size)
-        limit = self._reading.most_damaged
-        self._damages = [Damages(data.name, data.count, limit) for data in (job.train, job.test) if data is not None]
-        self.coordinator = Coordinator(timeline, self._prefetch)
-        evaluation = None if job.test is None else job.evaluation_plan()
-        free = free_memory(comm.local_size) if gpu is None else gpu.free(comm)
-        ahead = held(self._choice, job.train, config.batch_size, self._prefetch, gpu is not None)
-        learner = learner_bytes(self._plan, evaluation, ahead.learner)
-        room = room_for(free - ahead.data, learner, MOST)
-        if ahead.locked:
-            room = min(room, room_for(free_memory(comm.local_size), ahead.locked, MOST))
-        self._room_learners = room
-        self.tuning = self._tuning(comm, room, header if same else None, timeline, execution)
-        most = max(change.counts[comm.rank] for change in timeline.changes)
+    def _open_transport(self, comm: Communicator, stack: ExitStack) -> tuple[Communicator, str]:
+        """What averages: another communicator where GPUs have arrays for it; and what is to be said of that."""
+        if self.gpu is None or comm.size == 1:
+            return comm, ""
+        machine = self.gpu.machine
+        found, note = open_transport(
+            comm, machine.driver, machine.stream, transport=self.config.transport, shared=machine.found.shared
+        )
+        if isinstance(found, Nccl):  # it is of this run; where that fails, no peer is waited for
+            nccl = found
+            stack.push(lambda kind, *_: nccl.part(failed=kind is not None))
+        return found, note
+
+    def _find_room(self, comm: Communicator, learner: int) -> int:
+        """Learners of `learner` bytes that this rank has memory for, beside what is read ahead."""
+        held = self.reading.held
+        host = free_memory(comm.local_size)
+        free = host if self.gpu is None else self.gpu.free(comm)
+        return room_for(free - held.data, learner, MOST, host, held.locked)
+
+    def _open_tuning(self, begun: Beginning, comm: Communicator, room: int, unfused: str) -> Tuning:
+        """`unfused` says why learners of a GPU can't be fused, '' where they can."""
+        config, auto = self.config, self.config.learners == "auto"
+        replayed = isinstance(config.learners, str) and not auto
+        return open_tuning(
+            begun.kept.get("tuning") or {}, begun.timeline.counts(self.iteration), config.batch_size,
+            begun.learners[1], config.tuner,
+            rooms=comm.share(room) if auto else None, caps=caps(config.rule, comm.size) if auto else (),
+            compares=self.gpu is not None and config.execution == "auto" and not (replayed or unfused),
+        )  # fmt: skip
+
+    def _open_learners(self, begun: Beginning, learner: int, room: int, stack: ExitStack) -> None:
+        """Rows for as many replicas as there may ever be, what computes on them, and what averages them."""
+        job, config, plan, gpu, flat = self.job, self.config, self.plan, self.gpu, self.job.kernels.flat
+        most = max(change.counts[self.rank] for change in begun.timeline.changes)
         if gpu is None or config.learners == "auto":  # on the host what nobody touches takes no memory
             most = max(min(room, config.tuner.most), most)
-        self.replicas = Replicas(most, self.layout.size, dtype, first, self.layout.factors, flat)
+        statistics = initial_weights(plan.statistics, config.seed, plan.weight_dtype)
+        replicas = Replicas(most, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat)
         if gpu is not None:
-            gpu.flat.learners(self.replicas.all_gradients)
-        specs = specs_of(job.train, config.batch_size)
-        self.learners = Learners(
-            self._plan, self.replicas, config.update, config.assignment, learner, gpu,
-            pack(specs, sent_of(self._choice, specs)), job.fused_plan, dated=self.size > 1,
+            gpu.flat.learners(replicas.all_gradients)
+        learners = Learners(
+            plan, replicas, config.update, config.assignment, learner, gpu, self.reading.packing, job.fused_plan,
+            dated=self.comm.size > 1,
         )  # fmt: skip
+        self.replicas, self.learners = replicas, learners
         self.scheduler = Scheduler(self.trace, apart=gpu is None)
         stack.callback(self.scheduler.close)
-        sent = None if gpu is not None else self.comm.zeros
-        self.rule = make_rule(config.rule, flat, centre.copy(), sent, self.layout)
+        self.rule = make_rule(
+            config.rule, flat, begun.centre.copy(), None if gpu is not None else self.comm.zeros, plan.layout
+        )
+        book = None
+        if gpu is not None:
+            wait = getattr(self.comm, "wait", None)
+            book = DeviceBook(gpu, self.rule, lambda: replicas.count, learners.events, wait)
         self.synchroniser = Synchroniser(
-            self.comm, self.rule, self.replicas, partial(self.scheduler.run, name="update"), overlap=config.overlap,
-            trace=self.trace, book=self._book(),
+            self.comm, self.rule, replicas, partial(self.scheduler.run, name="update"), overlap=config.overlap,
+            trace=self.trace, book=book,
         )  # fmt: skip
         stack.callback(self.synchroniser.close)
-        self._restarted = ""
-        self._untold = 0  # samples whose losses no all-reduce has carried yet
-        if header is not None and path is not None and same:
-            self.change_learners(tuple(header["counts"]), execution, keep=True)
-            tally, scale = restore(path, header, comm.rank, centre, self.replicas, self.rule, self.layout)
-            self.synchroniser.book.load(tally)
-            self._untold = header["untold"]
-            if gpu is not None and scale is not None:
-                gpu.load_scale(scale)
-        else:
-            now = timeline.change(self.iteration)
-            self.change_learners(now.counts, now.execution)
-            flat.put(self.replicas.statistics, statistics)
-            if header is not None:
-                self._restarted = f"{', '.join(changed)}: averaging restarts from the centre"
-        self.evaluator = None
-        if job.test is not None and evaluation is not None:
-            test = job.test if isinstance(job.test, NamedSamples) else Intact(job.test, self._damages[1])
-            self.evaluator = Evaluator(evaluation, test, config.loss.ignore, gpu)
-        self.ledger = Ledger.of({} if header is None else header["ledger"], config.stop.accuracy)
+
+    def _take_up(self, begun: Beginning) -> None:
+        """Learners, replicas and averaging are as the run begins with them."""
+        config, gpu = self.config, self.gpu
+        self._asked, diverged, self._owed = begun.due
+        self._untold: int = begun.kept.get("untold", 0)  # samples whose losses no all-reduce has carried yet
+        self.resets = Resets(
+            self.rank, config.on_nan, config.update.lr, self.synchroniser, self.rule, self.replicas, gpu, diverged
+        )
+        self.change_learners(*begun.learners, keep=begun.exact)
+        if not begun.exact:
+            self.job.kernels.flat.put(self.replicas.statistics, begun.statistics)
+            return
+        assert self.saved is not None
+        tally, scale = restore(
+            self.saved, begun.kept, self.rank, begun.centre, self.replicas, self.rule, self.plan.layout
+        )
+        self.synchroniser.book.load(tally)
+        if gpu is not None and scale is not None:
+            gpu.load_scale(scale)
+
+    def _open_reporter(self, begun: Beginning, stack: ExitStack) -> None:
+        origin, gpu, told = begun.origin, self.gpu, begun.origin.header or {}
+        self.ledger = Ledger.of(told.get("ledger", {}), self.config.stop.accuracy)
         self.reporter = Reporter(
-            origin.folder, comm.rank, self.ledger, job, header, self._waits,
-            classes="accuracy" in self._plan.graph.outputs,
+            origin.folder, self.rank, self.ledger, self.job, origin.header, self._waits,
+            classes="accuracy" in self.plan.graph.outputs,
             memory=None if gpu is None else lambda: gpu.machine.memory.peak,
         )  # fmt: skip
         stack.callback(self.reporter.close)
-        self.saved = path  # the last checkpoint
 
-    def _begin(self, origin: Origin, comm: Communicator, note: str) -> None:
-        """Tells the user what is run, and how; from here on the folder is this run's."""
-        job, counts, learners = self.job, self.counts, self.config.learners
-        how = "" if not isinstance(learners, str) else "auto, now " if learners == "auto" else "replayed, now "
-        if comm.rank == 0 and origin.checkpoint is not None:
-            directory.write(origin.folder / "config.yaml", dump(self.config))
-        self.reporter.start(
-            self.where,
-            job.title,
-            [
-                note,
-                *([] if self.gpu else self._host_warnings(comm)),
-                *origin.notes,
-                self._restarted,
-                f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {comm.size} rank(s), "
-                f"learners {how}{as_sum(counts)}, "
-                f"batch {self.config.batch_size}, {job.kernels.about}; "
-                f"{origin.folder}",
-                described(self._choice, job.train, self._threads),
-                self._execution_told(),
-                "assignment: first_come is fixed on a GPU, where the host enqueues batches in turn"
-                if self.gpu and self.config.assignment == "first_come"
-                else "",
-            ],
-            anew=bool(self._restarted),
-            other=origin.other,
-        )
-
-    def _host_warnings(self, comm: Communicator) -> list[str]:
+    def _host_warnings(self, comm: Communicator, room: int) -> list[str]:
         """Where given learners are more than a rank's cores or its memory; `auto` looks for itself."""
         if self.config.learners == "auto":
             return core_warnings(comm, (1,) * comm.size)
-        return [*core_warnings(comm, self.counts), *memory_warnings(comm, self.counts, self._room_learners)]
+        return [*core_warnings(comm, self.counts), *memory_warnings(comm, self.counts, room)]
 
-    def _execution_told(self) -> str:
+    def _execution_told(self, unfused: str) -> list[str]:
+        """How a GPU's learners run."""
         if self.gpu is None:
-            return ""
+            return []
         text = f"execution: {self.learners.execution}, {EXECUTIONS[self.learners.execution]}"
-        if self.config.execution == "auto" and self._unfused:
-            return f"{text}: {self._unfused}"
-        return f"{text}; what is faster is measured" if isinstance(self.tuning, Compared) else text
+        if self.config.execution == "auto" and unfused:
+            text = f"{text}: {unfused}"
+        elif isinstance(self.tuning, Compared):
+            text = f"{text}; what is faster is measured"
+        turns = "assignment: first_come is fixed on a GPU, where the host enqueues batches in turn"
+        return [text, turns] if self.config.assignment == "first_come" else [text]
 
-    def _tuning(
-        self, comm: Communicator, room: int, header: Mapping[str, Any] | None, timeline: Timeline, execution: str
-    ) -> Tuning:
-        """What decides how many learners there are: the settings, or measured times and `room` for so many; and how
-        those of a GPU run."""
-        config, inner = self.config, None
-        known = {} if header is None else dict(header["tuning"] or {})
-        compared = known.pop("compared", False)
-        if config.learners == "auto":
-            history = History.of(known) if known else History.begin(comm.size, config.batch_size)
-            history = replace(history, room=tuple(comm.share(room)), caps=caps(config.rule, comm.size))
-            inner = Measured(history, config.tuner)
-        given = timeline.counts(max(self.iteration, timeline.changes[0].iteration))
-        replayed = isinstance(config.learners, str) and inner is None
-        open_to_both = self.gpu and config.execution == "auto" and not (compared or replayed or self._unfused)
-        if open_to_both and (inner is not None or max(given) > 1):
-            return Compared(inner, given, config.batch_size, execution, config.tuner)
-        return Given() if inner is None else inner
+    def _tell(self, begun: Beginning, before: list[str], behind: list[str]) -> None:
+        """Tells the user what is run, and how; from here on the folder is this run's."""
+        job, config, origin = self.job, self.config, begun.origin
+        if self.rank == 0 and origin.checkpoint is not None:
+            directory.write(origin.folder / "config.yaml", dump(config))
+        how = {"auto": "auto, now "}.get(config.learners, "replayed, now ") if isinstance(config.learners, str) else ""
+        about = (
+            f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {self.comm.size} rank(s), "
+            f"learners {how}{as_sum(self.counts)}, batch {config.batch_size}, {job.kernels.about}; {origin.folder}"
+        )
+        anew = f"{', '.join(begun.changed)}: averaging restarts from the centre" if begun.changed else ""
+        notes = [*before, *origin.notes, anew, about, self.reading.described, *behind]
+        self.reporter.start(self.where, job.title, notes, anew=bool(anew), other=origin.other)
 
     def _read(self, stack: ExitStack) -> None:
         """Begins to read ahead, once the user has been told how."""
-        train, begin = self.job.train, time.perf_counter()
-        feeder, bind, gpu = None, None, self.gpu
+        train, begin, gpu, feeder = self.job.train, time.perf_counter(), self.gpu, None
         if gpu is not None:
-            machine, bind = gpu.machine, gpu.bind
-            feeder = Feeder(machine.driver, machine.found.gpu.index, machine.memory, timed=True)
-        reader, feed = open_source(self._choice, train, self._damages[0], self._threads, feeder, bind)
-        if self._choice.kind == "resident":
-            where = "the GPU's memory" if self._choice.on_device else "memory"
+            feeder = Feeder(gpu.machine.driver, gpu.machine.found.gpu.index, gpu.machine.memory, timed=True)
+        reader, feed = self.reading.open(feeder, None if gpu is None else gpu.bind)
+        if self.reading.choice.kind == "resident":
+            where = "the GPU's memory" if self.reading.choice.on_device else "memory"
             self.reporter.note(f"{train.name}: read into {where} in {time.perf_counter() - begin:.1f} s")
         self.pipeline = Pipeline(
             train, reader, self.coordinator.timeline,
-            rank=self.rank, iteration=self.iteration, seed=self.config.seed, prefetch=self._prefetch,
+            rank=self.rank, iteration=self.iteration, seed=self.config.seed, prefetch=self.reading.ahead,
             trace=self.trace, feed=feed,
         )  # fmt: skip
         stack.callback(self.pipeline.close)
-        if gpu is not None:
-            stack.callback(self._idle)
-        self._watch = Watch(remedy(self._choice, train, self._threads))
+        if gpu is not None:  # before the pipeline ends nothing is under way there any more
+            stack.callback(gpu.machine.close)
+            stack.callback(self.learners.synchronise)
+        self._watch = Watch(self.reading.remedy)
         self.reporter.pause()
-
-    def _book(self) -> Book | None:
-        """What a GPU's learners report, and how their exchange is awaited."""
-        if self.gpu is None:
-            return None
-        wait = getattr(self.comm, "wait", None) or _synchronise
-        count = lambda: self.replicas.count  # noqa: E731
-        return DeviceBook(self.gpu, self.rule, count, self.learners.events, wait)
-
-    def _part(self, kind: type[BaseException] | None, *_: object) -> None:
-        """NCCL's communicator is of this run; where that fails, no peer is waited for."""
-        assert isinstance(self.comm, Nccl)
-        self.comm.part(failed=kind is not None)
-
-    def _idle(self) -> None:
-        """Nothing is under way on the GPU any more."""
-        assert self.gpu is not None
-        self.learners.synchronise()
-        self.gpu.machine.close()
 
     @property
     def position(self) -> int:
@@ -320,7 +270,3 @@ class Opened:
     def _waits(self) -> dict[str, float]:
         waited, busy = self.synchroniser.seconds()
         return {"data_wait": self.pipeline.waited, "sync_wait": waited, "sync_busy": busy}
-
-
-def _synchronise(event: Event) -> None:
-    event.synchronise()

@@ -1,25 +1,29 @@
-"""Where a run begins: a new run directory, or a checkpoint; what all ranks must agree on first."""
+"""Where a run begins: a new run directory, or a checkpoint; with which state, and what all ranks agree on first."""
 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mpibow.comm.binding import allowed_cores, binding_limit, binding_warning, machine_cores
 from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import find_launcher
 from mpibow.config import Config, document, dump
 from mpibow.config.strict import plain
 from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import CommunicationError, ConfigError
+from mpibow.gpus import execution_of
+from mpibow.graph.graph import Array
+from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
-from mpibow.job import Job
+from mpibow.job import Job, on_device
 from mpibow.run import checkpoint, directory
 from mpibow.run.replay import differing, recorded, resumed_with
+from mpibow.run.state import check_fits, read_centre, timeline_of
+from mpibow.scaling import input_entries
+from mpibow.sync.averaging import check_rule
 from mpibow.tune import Counts, as_sum
 
 
@@ -32,6 +36,63 @@ class Origin:
     header: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
     other: tuple[str, ...] = ()  # settings that its numbers depend on, and that were others before
+
+
+@dataclass(frozen=True)
+class Beginning:
+    """The state that a process begins with: a new run's, or that of the checkpoint of `origin`.
+
+    `changed` says what is other than there, so that averaging starts again from its `centre`.
+    """
+
+    origin: Origin
+    iteration: int
+    timeline: Timeline
+    centre: Array  # (layout.size,)
+    statistics: Array  # (statistics.size,), the centre's
+    changed: tuple[str, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether a checkpoint is continued bit for bit, replicas included."""
+        return self.origin.header is not None and not self.changed
+
+    @property
+    def kept(self) -> Mapping[str, Any]:
+        """The checkpoint's header, what it says of averaging and of the tuner; {} where these begin anew."""
+        return (self.origin.header or {}) if self.exact else {}
+
+    @property
+    def learners(self) -> tuple[Counts, str]:
+        """Learners by rank to begin with, and how a GPU's run: those of the checkpoint, else as the timeline says."""
+        if not self.exact:
+            now = self.timeline.change(self.iteration)
+            return now.counts, now.execution
+        before = self.timeline.change(max(self.iteration - 1, self.timeline.changes[0].iteration))
+        return tuple(self.kept["counts"]), before.execution
+
+    @property
+    def due(self) -> tuple[bool, bool, bool]:
+        """What the ranks were about to do when the checkpoint was made: talk, agree after a reset, evaluate."""
+        talk, agree, evaluate = (self.origin.header or {}).get("due", (False, False, False))
+        return talk, agree, evaluate
+
+
+def agreed(job: Job, comm: Communicator) -> tuple[Job, list[str]]:
+    """The job on this rank's device, its weights laid out as on all ranks; and what is to be said. Collective.
+
+    Raises CommunicationError where a rank has another config or model.
+    """
+    job, note = on_device(job, comm)
+    for first in (True, False):  # one rank compiles, the others then find it on disk
+        if first == (comm.rank == 0):
+            job.prepare()
+        comm.barrier()
+    check_alike(comm, dump(job.config) + job.layout.canonical().digest())
+    if len(set(comm.share(job.layout.digest()))) == 1:
+        return job, [note]
+    more = "ranks' kernels want different layouts of the weights: all take the canonical one"
+    return replace(job, canonical=True), [note, more]
 
 
 def find_origin(job: Job, comm: Communicator, resume: str | None) -> Origin:
@@ -61,23 +122,25 @@ def _find(job: Job, resume: str | None) -> Origin:
     return Origin(folder, notes=tuple(notes))
 
 
-def learner_counts(learners: str | int | tuple[int, ...], ranks: int) -> Counts:
-    """Learners by rank to begin with. Raises ConfigError where they do not fit the ranks, or a run to replay."""
-    return first_timeline(learners, ranks, batch=1).changes[0].counts
+def first_timeline(config: Config, ranks: int) -> Timeline:
+    """What a new run's settings say of its learners. `auto` begins with one a rank.
 
-
-def first_timeline(learners: str | int | tuple[int, ...], ranks: int, batch: int) -> Timeline:
-    """What a new run's settings say of its learners. `auto` begins with one a rank."""
+    Raises ConfigError where they do not fit the ranks, the rule, or a run to replay.
+    """
+    learners, batch = config.learners, config.batch_size
     if isinstance(learners, str) and learners != "auto":
-        return recorded(replayed_run(learners), ranks, batch)
-    counts = (1,) * ranks if learners == "auto" else (learners,) * ranks if isinstance(learners, int) else learners
-    assert not isinstance(counts, str)
-    if len(counts) != ranks:
+        timeline = recorded(replayed_run(learners), ranks, batch)
+    elif isinstance(learners, tuple) and len(learners) != ranks:
         raise ConfigError(
-            f"learners: must have one number for each of {ranks} rank(s), got {list(counts)}; "
-            f"start {len(counts)} ranks or give {ranks} number(s)"
+            f"learners: must have one number for each of {ranks} rank(s), got {list(learners)}; "
+            f"start {len(learners)} ranks or give {ranks} number(s)"
         )
-    return fixed(batch, counts)
+    else:
+        each = 1 if isinstance(learners, str) else learners
+        timeline = fixed(batch, each if isinstance(each, tuple) else (each,) * ranks)
+    for change in timeline.changes:
+        check_rule(config.rule, sum(change.counts))
+    return timeline
 
 
 def replayed_run(learners: str) -> Path:
@@ -107,6 +170,37 @@ def check_alike(comm: Communicator, text: str) -> None:
         raise CommunicationError(f"rank {odd}: has another config or model than rank 0; start all ranks with the same")
 
 
+def beginning(origin: Origin, job: Job, plan: Plan, first: Timeline) -> Beginning:
+    """What `origin` comes to, for the weights of `plan`, and learners that a new run would begin with as `first` says.
+
+    Raises CheckpointError where the checkpoint is another model's.
+    """
+    config, header, path = job.config, origin.header, origin.checkpoint
+
+    def executed(recorded: str) -> str:
+        return "" if job.kernels.gpu is None else execution_of(config.execution, recorded)
+
+    if header is None or path is None:
+        new = partial(initial_weights, seed=config.seed, dtype=plan.weight_dtype)
+        return Beginning(origin, 0, first.executed(executed), new(plan.layout), new(plan.statistics))
+    check_fits(path, header, identity(job, plan))
+    timeline = timeline_of(header, started(config, first), first).executed(executed)
+    return Beginning(
+        origin, header["iteration"], timeline, *read_centre(path, plan), tuple(anew(header, config, first))
+    )
+
+
+def lasting(job: Job, plan: Plan, first: Timeline) -> dict[str, Any]:
+    """What every checkpoint of a run says alike, for whoever continues or evaluates it."""
+    return {
+        **identity(job, plan),
+        "started": started(job.config, first),
+        "rule_settings": plain(job.config.rule),
+        "config": dump(job.config),
+        "input": input_entries(job.train, job.scaling),
+    }
+
+
 def started(config: Config, first: Timeline) -> list[Any]:
     """With which learners a run begins that begins with `first`: a resumed run goes on where this is the same."""
     counts = list(first.changes[0].counts)
@@ -130,31 +224,3 @@ def identity(job: Job, plan: Plan) -> dict[str, Any]:
         "layout": plan.layout.canonical().digest(),
         "train_samples": job.train.count,
     }
-
-
-def core_warnings(comm: Communicator, counts: Counts) -> list[str]:
-    """What every rank has to say about its cores and learners, once each."""
-    own = binding_warning(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, _launcher())
-    return list(dict.fromkeys(f"warning: {text}" for text in comm.share(own) if text))
-
-
-def memory_warnings(comm: Communicator, counts: Counts, room: int) -> list[str]:
-    """The ranks that have more learners than there is `room` for: the system grants memory that it does not have."""
-    return [
-        f"warning: rank {rank} has memory for about {fitting} of its {k} learners: use fewer, or learners=auto"
-        for rank, (fitting, k) in enumerate(zip(comm.share(room), counts, strict=True))
-        if fitting < k
-    ]
-
-
-def core_limits(comm: Communicator, counts: Counts) -> list[str]:
-    """The first rank that its binding keeps from more than the learners which were settled on, and how many do so."""
-    own = binding_limit(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, _launcher())
-    bound = [(rank, text) for rank, text in enumerate(comm.share(own)) if text]
-    more = f" ({len(bound)} ranks are)" if len(bound) > 1 else ""
-    return [f"tuner: rank {rank} has {text}{more}" for rank, text in bound[:1]]
-
-
-def _launcher() -> str:
-    launcher = find_launcher(os.environ)
-    return launcher.name if launcher else ""

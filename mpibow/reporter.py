@@ -74,11 +74,13 @@ class Reporter:
         begun = ({"anew": True} if anew else {}) | ({"other": other} if other else {})
         told = {"elapsed": self.ledger.seconds, **where.running(), **begun, "versions": versions()}
         self._events.add("start", **where.fields(), title=title, **told)
-        for note in filter(None, notes):
+        for note in notes:
             self.note(note)
 
     def note(self, text: str) -> None:
-        self._progress.note(text)
+        """A line of the log, '' for none."""
+        if text:
+            self._progress.note(text)
 
     def clock(self) -> float:
         """Seconds of training so far; they are entered in the ledger."""

@@ -8,26 +8,21 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
+from mpibow.comm.binding import core_limits
 from mpibow.comm.communicator import Communicator
-from mpibow.config import dump
-from mpibow.config.strict import plain
 from mpibow.data.slots import Slot
 from mpibow.job import Job
 from mpibow.kernels.passes import Local
 from mpibow.learn.learner import Result, Task
 from mpibow.learn.schedules import multiplier
 from mpibow.opening import Opened
-from mpibow.origin import core_limits, identity, started
 from mpibow.run import checkpoint
 from mpibow.run.coordinator import Request, settle_requests
-from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import due
 from mpibow.run.laps import Laps
 from mpibow.run.memory import TAKEN, free_memory
-from mpibow.run.resets import Resets
 from mpibow.run.state import named, snapshot
 from mpibow.run.steering import Steering
-from mpibow.scaling import input_entries
 from mpibow.summary import Trained
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Tally
@@ -41,24 +36,14 @@ class Session(Opened):
     def __init__(
         self, job: Job, comm: Communicator, resume: str | None = None, note: str = "", trace: Trace = SILENT
     ) -> None:
-        origin, more = self._plan_run(job, comm, resume, trace)
         with ExitStack() as stack:
-            self._open(origin, comm, stack)
+            super().__init__(job, comm, resume, note, trace, stack)
             self._saved_at = time.perf_counter()
             self.steering = Steering(
                 self.coordinator, self.rank, self.synchroniser.talk, partial(self.learners.bind_within, self._room),
                 lambda rank, count, why: self.reporter.no_memory(self.where, rank, count, why),
             )  # fmt: skip
             self._limits = Counts()  # the learners that every rank's binding was last asked about
-            # What the ranks were about to do when the checkpoint was made: talk, agree after a reset, evaluate.
-            due_then: list[bool] = [False] * 3 if origin.header is None else origin.header["due"]
-            self._asked, diverged, self._owed = due_then
-            self.resets = Resets(
-                self.rank, self.config.on_nan, self.config.update.lr, self.synchroniser, self.rule, self.replicas,
-                self.gpu, diverged,
-            )  # fmt: skip
-            self._times = None if self.gpu is None else DeviceTimes(self.gpu.machine, self.trace)
-            self._begin(origin, comm, f"{note}\n{more}".strip())
             if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
                 self._tune(decided)  # the memory, or tuner.most, is another one
             self._read(stack)
@@ -85,11 +70,11 @@ class Session(Opened):
         if lap is not None and self.learners.execution == self.coordinator.execution:  # a change takes a while to come
             self.tuning.measured(*lap, self.counts)
         with self._laps.aside():
-            self._say(self.trace.begin(self.iteration, self.synchroniser.call))
+            self.reporter.note(self.trace.begin(self.iteration, self.synchroniser.call))
             self._change()
         update = self.config.update
         rate = update.lr * multiplier(update.schedule, update.warmup, self.where.epoch)
-        return Local(rate, update.momentum, update.nesterov, update.weight_decay, self.layout.decayed)
+        return Local(rate, update.momentum, update.nesterov, update.weight_decay, self.plan.layout.decayed)
 
     def _change(self) -> None:
         """What the timeline says of this iteration, and the rate."""
@@ -155,10 +140,8 @@ class Session(Opened):
         self._untold += self.position - before
         stop, save, best = "", False, False
         if self.rank == 0:
-            for damages in self._damages:
-                self.reporter.damaged(damages.found())
-        if warning := self._watch(self.reporter.clock(), self.pipeline.waited):
-            self.reporter.note(warning)
+            self.reporter.damaged(self.reading.damaged())
+        self.reporter.note(self._watch(self.reporter.clock(), self.pipeline.waited))
         if self._asked:  # every rank read this from the same all-reduce
             with self._laps.aside():
                 stop, save = self._talk(signal)
@@ -170,11 +153,8 @@ class Session(Opened):
         with self._laps.aside():
             if self._owed and not stop:
                 best = self.evaluate()
-            if (
-                stop.startswith("SIG")
-                or save
-                or config.checkpoint.due(self.iteration, best, partial(self._passed, before))
-            ):
+            save = save or config.checkpoint.due(self.iteration, best, partial(self._passed, before))
+            if save or stop.startswith("SIG"):
                 self.save(best)
         self.reporter.show(self.where, self._gain)
         return stop
@@ -207,23 +187,19 @@ class Session(Opened):
         self._tell_resets()
         diverged = any(self.synchroniser.call(lambda comm: comm.share(self.resets.due)))
         header = {
-            **identity(self.job, self._plan),
-            "started": started(self.config, self._first),
+            **self._lasting,
             "counts": self.counts,
             "tuning": self.tuning.state(),
-            "rule_settings": plain(self.config.rule),
-            "config": dump(self.config),
-            "input": input_entries(self.job.train, self.job.scaling),
             "ledger": self.ledger.state(),
             "due": [self._asked, diverged, self._owed],
             "untold": self._untold,
             "metrics_bytes": self.synchroniser.call(lambda comm: comm.share(self.reporter.mark()))[0],
         }
-        timeline = self.coordinator.timeline()
         with self.trace.span("checkpoint", "save"):
             state = snapshot(
-                header, self._plan, timeline, self.iteration, self.replicas, self.rule, self.statistics(),
-                self.synchroniser.book.state(), {} if self.job.scaling is None else self.job.scaling.arrays(),
+                header, self.plan, self.coordinator.timeline(), self.iteration, self.replicas, self.rule,
+                self.statistics(), self.synchroniser.book.state(),
+                {} if self.job.scaling is None else self.job.scaling.arrays(),
                 None if self.gpu is None else self.gpu.scale_state(),
             )  # fmt: skip
             self.saved = checkpoint.save(folder, state, self.synchroniser.call)
@@ -245,33 +221,26 @@ class Session(Opened):
             saved = self.saved is not None and self.saved.name == checkpoint.name_of(self.iteration)
             if self.config.checkpoint.interval is not None and (late or not saved):
                 self.save(best)
-        self._say(self.trace.end(self.synchroniser.call))
+        self.reporter.note(self.trace.end(self.synchroniser.call))
         decided = self.tuning.decision
         summary = self.reporter.summary(
             self.where, stop, gain=self.rule.gain, checkpoint=self.saved,
             settled=None if decided is None else decided.settled,
         )  # fmt: skip
         self.reporter.end(self.where, summary)
-        return Trained(summary, named(self._plan, self.rule.flat.host(self.rule.centre).copy(), self.statistics()))
-
-    def _say(self, text: str) -> None:
-        if text:
-            self.reporter.note(text)
+        return Trained(summary, named(self.plan, self.rule.flat.host(self.rule.centre).copy(), self.statistics()))
 
     def _request(self, signal: str) -> Request:
-        """What this rank wants now."""
-        config, stop, now = self.config, signal, time.perf_counter()
-        interval, minutes = config.checkpoint.interval, config.stop.minutes
-        if self.rank == 0 and not stop and minutes is not None and self.reporter.clock() > 60 * minutes:
-            stop = f"stop.minutes {minutes:g}"
-        timed = self.rank == 0 and interval is not None and interval.unit == "minute"
-        save = timed and interval is not None and now - self._saved_at > 60 * interval.amount
+        """What this rank wants now, and what rank 0's clock says."""
+        stop, save = signal, False
+        if self.rank == 0:
+            stop = signal or self.config.stop.overdue(self.reporter.clock())
+            save = self.config.checkpoint.overdue(time.perf_counter() - self._saved_at)
         return Request(stop, save, self.resets.due, self.tuning.asks)
 
     def _talk(self, signal: str) -> tuple[str, bool]:
         """All ranks say what they want and do the same; (reason to stop, whether to save)."""
-        own = replace(self._request(signal), reading=self.tuning.reading())
-        requests = self.synchroniser.talk(own)
+        requests = self.synchroniser.talk(replace(self._request(signal), reading=self.tuning.reading()))
         outcome = settle_requests(requests)
         self._asked = False
         if outcome.resync:
@@ -311,9 +280,8 @@ class Session(Opened):
         self._tell_damages()
 
     def _tell_damages(self) -> None:
-        for found in self.synchroniser.call(lambda comm: comm.share([each.found() for each in self._damages])):
-            for damaged in found:
-                self.reporter.damaged(damaged)
+        for damaged in self.synchroniser.call(lambda comm: comm.share(self.reading.damaged())):
+            self.reporter.damaged(damaged)
 
     def _agree(self) -> None:
         self.settle()
@@ -326,11 +294,6 @@ class Session(Opened):
 
     def _restart_due(self) -> bool:
         """Whether `rule.restart` wants averaging to start again before this iteration."""
-        rule = self.config.rule
-        if not isinstance(rule, Sma) or rule.restart == "never":
-            return False
-        timeline, count = self.coordinator.timeline(), self.job.train.count
+        rule, timeline, count = self.config.rule, self.coordinator.timeline(), self.job.train.count
         before, now = timeline.position(self.iteration - 1) / count, self.position / count
-        if isinstance(rule.restart, tuple):
-            return any(before < epoch <= now for epoch in rule.restart)
-        return self.config.update.schedule.drops(before, now)
+        return isinstance(rule, Sma) and rule.restarts(before, now, self.config.update.schedule.drops(before, now))

@@ -17,12 +17,13 @@ from mpibow.checks import described
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
 from mpibow.config import describe, dump, load, load_mapping
-from mpibow.data.readers import Choice, choose, find_facts, held, prefetch
+from mpibow.data.readers import Choice, choose, find_facts
 from mpibow.device.memory import in_words
 from mpibow.errors import EXIT_REQUEUE
 from mpibow.job import BUILT_IN, Job, on_device, open_job
 from mpibow.models import MODELS, OBJECTIVES
-from mpibow.origin import learner_counts
+from mpibow.opening import reading_of
+from mpibow.origin import first_timeline
 from mpibow.run.chrome import WINDOW, check_path, open_trace
 from mpibow.run.directory import on_rank_0
 from mpibow.run.memory import free_memory, learner_bytes, replica_bytes, room_for
@@ -30,7 +31,7 @@ from mpibow.run.signals import Signals
 from mpibow.scaling import Scaling
 from mpibow.session import Session
 from mpibow.summary import Trained
-from mpibow.sync.averaging import check_rule, may_spread, most_learners
+from mpibow.sync.averaging import may_spread, most_learners
 from mpibow.sync.orthogonal import matrices_of
 from mpibow.trace import SILENT, Trace
 from mpibow.tune import Counts
@@ -74,8 +75,7 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
     flat = layout.size * (8 if job.config.precision == "float64" else 4)
     auto, gpu = job.config.learners == "auto", job.kernels.gpu
     most = min(job.config.tuner.most, most_learners(job.config.rule, len(counts)))
-    batch, replica = job.config.batch_size, replica_bytes(plan)
-    ahead = held(choice, job.train, batch, prefetch(job.config.prefetch, job.train, batch), gpu is not None)
+    replica, ahead = replica_bytes(plan), reading_of(job, choice, 1).held
     learner = learner_bytes(plan, None if job.test is None else job.evaluation_plan(), ahead.learner)
     averaging = 5 * flat
     if gpu is not None and may_spread(job.config.rule):  # on the host what nobody touches takes no memory
@@ -127,8 +127,7 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
         config = load_mapping(BUILT_IN, arguments.overrides)
     else:
         config = load(arguments.config, arguments.overrides)
-    counts = learner_counts(config.learners, comm.size)
-    check_rule(config.rule, sum(counts))
+    counts = first_timeline(config, comm.size).counts(0)
     trace = open_trace(arguments.timeline, arguments.timeline_iterations)
 
     def look() -> Scaling | None:  # one rank converts and reads for data.normalise; what it can't open no rank can

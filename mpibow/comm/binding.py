@@ -6,6 +6,9 @@ import math
 import os
 
 from mpibow.comm.cgroups import cpu_quota
+from mpibow.comm.communicator import Communicator
+from mpibow.comm.launch import find_launcher
+from mpibow.tune import Counts
 
 
 def allowed_cores() -> int:
@@ -51,6 +54,25 @@ def binding_limit(allowed: int, machine: int, learners: int, ranks: int, launche
         f"{_learners(learners)} on the {allowed} of {machine} cores that it is bound to: binding sets the limit, "
         f"not the model; {_remedy(launcher, ranks, share)}"
     )
+
+
+def core_warnings(comm: Communicator, counts: Counts) -> list[str]:
+    """What every rank has to say about its cores and learners, once each."""
+    own = binding_warning(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, _launcher())
+    return list(dict.fromkeys(f"warning: {text}" for text in comm.share(own) if text))
+
+
+def core_limits(comm: Communicator, counts: Counts) -> list[str]:
+    """The first rank that its binding keeps from more than the learners which were settled on, and how many do so."""
+    own = binding_limit(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, _launcher())
+    bound = [(rank, text) for rank, text in enumerate(comm.share(own)) if text]
+    more = f" ({len(bound)} ranks are)" if len(bound) > 1 else ""
+    return [f"tuner: rank {rank} has {text}{more}" for rank, text in bound[:1]]
+
+
+def _launcher() -> str:
+    launcher = find_launcher(os.environ)
+    return launcher.name if launcher else ""
 
 
 def _remedy(launcher: str, ranks: int, cores: int) -> str:

@@ -97,15 +97,16 @@ class Stop:
             raise ConfigError("one of epochs, accuracy, minutes, iterations must be set, got null for all")
 
     def reached(self, iteration: int, position: int, count: int, *, accurate: bool) -> str:
-        """The first limit that is reached at `position`, in samples of which an epoch has `count`; '' if none is.
-
-        Minutes apart, which rank 0's clock tells.
-        """
+        """The first limit that is reached at `position`, in samples of which an epoch has `count`; '' if none is."""
         if self.epochs is not None and position >= self.epochs * count:
             return f"stop.epochs {self.epochs:g}"
         if self.iterations is not None and iteration >= self.iterations:
             return f"stop.iterations {self.iterations}"
         return f"stop.accuracy {self.accuracy:g}" if self.accuracy is not None and accurate else ""
+
+    def overdue(self, seconds: float) -> str:
+        """The limit of time if so many `seconds` of training pass it, as rank 0's clock tells; '' if not."""
+        return "" if self.minutes is None or seconds <= 60 * self.minutes else f"stop.minutes {self.minutes:g}"
 
     def foreseen(
         self, iteration: int, position: int, count: int, *, samples: int, speed: float, seconds: float
@@ -143,15 +144,17 @@ class Checkpoint:
         return Every(float(amount), cast(Unit, unit.removesuffix("s")))
 
     def due(self, iteration: int, best: bool, passed: Callable[[float], bool]) -> bool:
-        """Whether one is, of a centre that may be the `best` so far; `passed`: whether so many epochs have.
-
-        Minutes apart, which rank 0's clock tells.
-        """
+        """Whether one is, of a centre that may be the `best` so far; `passed`: whether so many epochs have."""
         if (every := self.interval) is None:
             return False
         if every.unit == "iteration" and iteration % int(every.amount) == 0:
             return True
         return (best and self.best) or (every.unit == "epoch" and passed(every.amount))
+
+    def overdue(self, seconds: float) -> bool:
+        """Whether one is by the time since the last, as rank 0's clock tells."""
+        every = self.interval
+        return every is not None and every.unit == "minute" and seconds > 60 * every.amount
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ import psutil
 
 from mpibow.data import dali
 from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import NamedArrays, NamedSamples, Samples, inputs_of
+from mpibow.data.dataset import NamedArrays, NamedSamples, Samples
 from mpibow.data.decoded import Decode, Decoded
 from mpibow.data.deviceset import Bind, DeviceSet, row_bytes
 from mpibow.data.feeds import ALL_BUT_IMAGES, ONLY_COUNTERS, AtOnce, Feed, ToGpu
@@ -19,8 +19,7 @@ from mpibow.data.pipeline import Direct, Idle, Reader
 from mpibow.data.recordset import RecordSet
 from mpibow.data.resident import Resident
 from mpibow.data.settings import Auto, Kind, Wanted
-from mpibow.data.slots import specs_of
-from mpibow.device.feed import Feeder, pack
+from mpibow.device.feed import Feeder
 from mpibow.errors import ConfigError
 
 AHEAD = 3 * 64  # samples that prefetch: auto makes ready of data read in runs: two runs under way, one being used
@@ -159,34 +158,6 @@ def open_source(
     return ON_DEVICE[_form(data), choice.kind](data, damages, threads, feeder, bind)
 
 
-def sent_of(choice: Choice, names: Collection[str]) -> Collection[str]:
-    """Of a slot's arrays `names` those that the host sends to a GPU."""
-    if not choice.on_device:
-        return names
-    return ONLY_COUNTERS if choice.kind == "resident" else ALL_BUT_IMAGES
-
-
-@dataclass(frozen=True)
-class Held:
-    """Bytes that reading ahead takes of a rank: for each learner where it computes, and page-locked on a GPU's host;
-    and on the GPU for a data set that lies there."""
-
-    learner: int
-    locked: int = 0
-    data: int = 0
-
-
-def held(choice: Choice, data: Samples, batch: int, ahead: int, gpu: bool) -> Held:
-    """Of slots for `ahead` iterations: the ring has one more for each learner, whose inputs take as much as a slot."""
-    specs = specs_of(data, batch)
-    if not gpu:
-        return Held((ahead + 2) * sum(row_bytes(specs).values()))
-    packing = pack(specs, sent_of(choice, specs))
-    resident = choice.on_device and choice.kind == "resident"
-    whole = data.count * sum(row_bytes(inputs_of(data)).values()) if resident else 0
-    return Held((ahead + 2) * packing.size, (ahead + 1) * packing.sent, whole)
-
-
 def _form(data: Samples) -> str:
     return "encoded" if isinstance(data, Decoded) else "raw"
 
@@ -218,22 +189,3 @@ def _dali(data: Decoded, damages: Damages, threads: int, feeder: Feeder | None =
     return dali.Dali(
         data.records, data.windows, data.image.size, threads=threads, feeder=feeder, damaged=damages.replaced
     )
-
-
-def described(choice: Choice, data: Samples, threads: int) -> str:
-    """What the log says of it, nothing where there was no choice."""
-    used = f" with {threads} thread{'s' * (threads > 1)}" * isinstance(data, Decoded)
-    where = " on the GPU" * choice.on_device
-    return f"pipeline: {choice.kind}{where}{used}: {choice.why}" if choice.why else ""
-
-
-def remedy(choice: Choice, data: Samples, threads: int) -> str:
-    """What makes samples come faster."""
-    if isinstance(data, Decoded):
-        other = "" if choice.kind == "dali" else f", or data.pipeline=dali ({dali.INSTALL})"
-        return f"set data.workers above {threads} where cores are free, bind more cores to a rank{other}"
-    if choice.kind == "resident" and choice.on_device:
-        return "set prefetch higher"
-    if choice.kind == "resident" or not isinstance(data, RecordSet):
-        return "set prefetch higher, or leave learners' threads a core less"
-    return "set data.pipeline=resident where memory allows, prefetch higher, or copy the data to a faster disk"

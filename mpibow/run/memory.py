@@ -1,4 +1,4 @@
-"""The memory of a rank's host: what one more learner takes of it, and how much is free."""
+"""The memory of a rank: what one more learner takes of it, how much is free, and for how many learners that is."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ import numpy as np
 import psutil
 
 from mpibow.comm.cgroups import memory_left
+from mpibow.comm.communicator import Communicator
 from mpibow.graph.plan import Plan
+from mpibow.tune import Counts
 
 TAKEN = 0.8  # of the memory that is free
 
@@ -16,7 +18,7 @@ TAKEN = 0.8  # of the memory that is free
 def learner_bytes(training: Plan, evaluation: Plan | None = None, slots: int = 0) -> int:
     """Memory that one more learner takes: its replica, its thread's part of training and of evaluations, its slots.
 
-    `slots` is what slots_of says.
+    `slots` is what reading ahead holds for it.
     """
     return training.arena_bytes + replica_bytes(training) + (evaluation.arena_bytes if evaluation else 0) + slots
 
@@ -43,9 +45,20 @@ def addresses_left() -> int | None:
     return None if limit == resource.RLIM_INFINITY else max(limit - int(psutil.Process().memory_info().vms), 0)
 
 
-def room_for(free: int, learner: int, most: int) -> int:
-    """Learners that there is memory for, `learner` bytes each of `free` ones: at least 1, at most `most`.
+def room_for(free: int, learner: int, most: int, lockable: int = 0, locked: int = 0) -> int:
+    """Learners that there is memory for, at least 1, at most `most`: each takes `learner` of the `free` bytes where it
+    computes, and, of a GPU, `locked` of the host's `lockable` ones.
 
     A fifth stays free: what a process takes beside its learners is not known before.
     """
-    return min(max(1, int(TAKEN * free / learner)), most)
+    fitting = min(TAKEN * free / learner, TAKEN * lockable / locked if locked else most)
+    return min(max(1, int(fitting)), most)
+
+
+def memory_warnings(comm: Communicator, counts: Counts, room: int) -> list[str]:
+    """The ranks that have more learners than there is `room` for: the system grants memory that it does not have."""
+    return [
+        f"warning: rank {rank} has memory for about {fitting} of its {k} learners: use fewer, or learners=auto"
+        for rank, (fitting, k) in enumerate(zip(comm.share(room), counts, strict=True))
+        if fitting < k
+    ]

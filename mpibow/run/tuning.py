@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from mpibow.run.compare import Trial, compare
-from mpibow.tune import Counts, Decision, History, Meter, Reading, Tuner, Window, as_sum, decide, enough
+from mpibow.tune import Cap, Counts, Decision, History, Meter, Reading, Tuner, Window, as_sum, decide, enough
 
 
 class Tuning(Protocol):
@@ -241,6 +242,24 @@ class Compared:
     def _follow(self, trial: Trial) -> None:
         self._turn = compare(trial, self._tuner)
         self._meter = Meter(self._turn.span)
+
+
+def open_tuning(
+    known: Mapping[str, Any], given: Counts, batch: int, execution: str, tuner: Tuner, *,
+    rooms: Sequence[int] | None, caps: Sequence[Cap], compares: bool,
+) -> Tuning:  # fmt: skip
+    """What goes on from `known`, the state that a checkpoint has, {} for none. Learners are `given`, and run in
+    `execution` now, or they are looked for where there is memory, as `rooms` by rank say, and `caps` allow. `compares`:
+    a GPU's executions take turns, once in a run.
+    """
+    state, inner = dict(known), None
+    compared = state.pop("compared", False)
+    if rooms is not None:
+        history = History.of(state) if state else History.begin(len(rooms), batch)
+        inner = Measured(replace(history, room=tuple(rooms), caps=tuple(caps)), tuner)
+    if compares and not compared and (inner is not None or max(given) > 1):
+        return Compared(inner, given, batch, execution, tuner)
+    return inner or Given()
 
 
 def _told(windows: Sequence[Window]) -> dict[str, Any]:

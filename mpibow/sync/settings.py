@@ -51,6 +51,12 @@ class Sma:
             self.common == "auto" and self.gain == "auto" and self.delay == 0 and k >= MANY
         )
 
+    def restarts(self, before: float, now: float, dropped: bool) -> bool:
+        """Whether replicas do at epoch `now`, the iteration before being at `before`; `dropped`: the rate has since."""
+        if isinstance(self.restart, tuple):
+            return any(before < epoch <= now for epoch in self.restart)
+        return self.restart == "auto" and dropped
+
     def __post_init__(self) -> None:
         if self.momentum != "auto" and self.gain != "none":
             raise ConfigError(

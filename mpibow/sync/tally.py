@@ -143,17 +143,19 @@ class HostBook:
 class DeviceBook:
     """Learners report in device memory; the host reads an iteration's reports when its exchange has ended.
 
-    `count` says how many learners there are, `done` the events of their last gradients, `wait` waits for an event.
+    `count` says how many learners there are, `done` the events of their last gradients, `wait` waits for an event where
+    ranks may be late.
     """
 
     enqueues = True
 
     def __init__(
         self, gpu: Any, rule: Rule, count: Callable[[], int], done: Callable[[], Sequence[Event]],
-        wait: Callable[[Event], None],
+        wait: Callable[[Event], None] | None = None,
     ) -> None:  # fmt: skip
         self._gpu, self._flat, self._machine = gpu, gpu.flat, gpu.machine
-        self._rule, self._count, self._done, self._wait = rule, count, done, wait
+        self._rule, self._count, self._done = rule, count, done
+        self._wait = wait or (lambda event: event.synchronise())
         self.stream: Stream = self._machine.stream
         capacity = len(self._flat.reports)
         self._unsent = self._machine.zeros(3, "float64")

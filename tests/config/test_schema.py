@@ -243,6 +243,8 @@ def test_limits_that_are_reached():
     assert stop.reached(7, 24, 10, accurate=True) == "stop.iterations 7"
     assert stop.reached(6, 24, 10, accurate=True) == "stop.accuracy 0.9"
     assert Stop(minutes=1.0, epochs=None).reached(10**9, 10**9, 1, accurate=True) == ""
+    assert [Stop(minutes=1.5).overdue(seconds) for seconds in (90.0, 90.1)] == ["", "stop.minutes 1.5"]
+    assert Stop().overdue(1e9) == ""
 
 
 def test_an_end_that_can_be_foreseen():
@@ -270,6 +272,8 @@ def test_checkpoints_that_are_due():
     assert not due("1.5 epochs")
     assert asked == [1.5, 1.5]
     assert not due("30 minutes", passed=True)  # rank 0's clock tells
+    assert [Checkpoint(every="1.5 minutes").overdue(seconds) for seconds in (90.0, 90.1)] == [False, True]
+    assert not any(Checkpoint(every=every).overdue(1e9) for every in (None, "1 epoch", "7 iterations"))
     assert due("5 iterations", best=True)
     assert not due("5 iterations", best=True, keep_best=False)
     assert not due(None, best=True, passed=True)

@@ -9,46 +9,30 @@ import pytest
 
 from mpibow.data import dali
 from mpibow.data.damage import Damages
-from mpibow.data.dataset import ArrayData, NamedArrays, Samples
-from mpibow.data.decoded import Decode, Decoded
+from mpibow.data.dataset import NamedArrays, Samples
+from mpibow.data.decoded import Decode
 from mpibow.data.pipeline import Direct
 from mpibow.data.readers import (
     ON_DEVICE,
     READERS,
     Choice,
     Facts,
-    Held,
     choose,
-    described,
     find_facts,
-    held,
     open_reader,
     prefetch,
-    remedy,
     size_of,
     threads_of,
 )
 from mpibow.data.recordset import open_records, write_records
-from mpibow.data.settings import Image, Wanted
+from mpibow.data.settings import Wanted
 from mpibow.errors import ConfigError
-from tests.data.photos import bars, records
 
 MISSING = "NVIDIA DALI is not installed: pip install 'mpibow[dali]'"
 NUMBA = "numba is not installed: pip install 'mpibow[dali]'"
 BARE = Facts(MISSING, 8000, 1)
 FULL = Facts("", 8000, 1)
 FASTER = "dali gives the same images faster, but "
-ARRAYS = ArrayData(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, int))
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Samples]:
-    """Of raw images 1,000 bytes."""
-    folder = tmp_path_factory.mktemp("data")
-    write_records(folder / "raw", [(np.full((1, 10, 10), n, np.uint8), n % 3) for n in range(10)], classes=3)
-    encoded = Decoded(records(folder / "encoded", bars(9)), Image(8))
-    named = NamedArrays({"user": np.zeros(4, int)})
-    return {"raw": open_records(folder / "raw"), "encoded": encoded, "arrays": ARRAYS, "named": named}
 
 
 @pytest.mark.parametrize(
@@ -127,16 +111,6 @@ def test_what_is_said_on_a_gpu(
     assert choose(wanted, data[name], [on_gpu(device)]) == choice
     form = "encoded" if name == "encoded" else "raw"
     assert ((form, choice.kind) in ON_DEVICE) or not choice.on_device
-
-
-def test_what_reading_ahead_takes(data: dict[str, Samples]) -> None:
-    """Batches of 3 images of 100 bytes, their labels and counters, 300, 12 and 48 bytes; two iterations ahead."""
-    assert held(Choice("host", ""), data["raw"], 3, 2, False) == Held(4 * 360)
-    assert held(Choice("resident", ""), data["raw"], 3, 2, True) == Held(4 * (512 + 256 + 256), 3 * 1024)
-    on_device = Choice("resident", "", on_device=True)
-    assert held(on_device, data["raw"], 3, 2, True) == Held(4 * 1024, 3 * 256, 10 * (100 + 4))
-    decoded = Choice("dali", "", on_device=True)
-    assert held(decoded, data["raw"], 3, 1, True) == Held(3 * 1024, 2 * 512)
 
 
 def test_size(data: dict[str, Samples]) -> None:
@@ -221,45 +195,6 @@ def test_prefetch(data: dict[str, Samples], wanted: int | str, name: str, batch:
 )
 def test_threads(wanted: int | str, allowed: int, machine: int, ranks: int, threads: int) -> None:
     assert threads_of(wanted, allowed, machine, ranks) == threads  # type: ignore[arg-type]
-
-
-def test_what_the_log_says(data: dict[str, Samples]) -> None:
-    assert described(Choice("host", MISSING), data["encoded"], 4) == f"pipeline: host with 4 threads: {MISSING}"
-    assert described(Choice("host", "x"), data["encoded"], 1) == "pipeline: host with 1 thread: x"
-    assert described(Choice("resident", "x"), data["raw"], 4) == "pipeline: resident: x"
-    assert described(Choice("host", ""), data["arrays"], 4) == ""
-    assert described(Choice("resident", "x", on_device=True), data["raw"], 4) == "pipeline: resident on the GPU: x"
-    dali = Choice("dali", "x", on_device=True)
-    assert described(dali, data["encoded"], 4) == "pipeline: dali on the GPU with 4 threads: x"
-
-
-@pytest.mark.parametrize(
-    ("kind", "name", "text"),
-    [
-        (
-            "host",
-            "encoded",
-            "set data.workers above 4 where cores are free, bind more cores to a rank, "
-            "or data.pipeline=dali (pip install 'mpibow[dali]')",
-        ),
-        ("dali", "encoded", "set data.workers above 4 where cores are free, bind more cores to a rank"),
-        (
-            "host",
-            "raw",
-            "set data.pipeline=resident where memory allows, prefetch higher, or copy the data to a faster disk",
-        ),
-        ("resident", "raw", "set prefetch higher, or leave learners' threads a core less"),
-        ("host", "arrays", "set prefetch higher, or leave learners' threads a core less"),
-    ],
-)
-def test_remedies(data: dict[str, Samples], kind: str, name: str, text: str) -> None:
-    assert remedy(Choice(kind, ""), data[name], 4) == text  # type: ignore[arg-type]
-
-
-def test_remedies_on_a_gpu(data: dict[str, Samples]) -> None:
-    assert remedy(Choice("resident", "", on_device=True), data["raw"], 4) == "set prefetch higher"
-    on_device = Choice("dali", "", on_device=True)
-    assert remedy(on_device, data["encoded"], 4) == remedy(Choice("dali", ""), data["encoded"], 4)
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def test_ranks_that_want_different_layouts_take_the_canonical_one(tmp_path: Path
     def rank(comm: Any) -> Any:
         mine = replace(work, canonical=True) if comm.rank else work  # as a rank on another processor may
         with Session(mine, comm, None, "") as session:
-            digests.append(session.layout.digest())
+            digests.append(session.plan.layout.digest())
             assert session.job.canonical
         return None
 

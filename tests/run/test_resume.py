@@ -134,7 +134,7 @@ def test_a_checkpoint_that_does_not_know_a_setting_had_its_default(
 
     settings = {"learners": 2, "checkpoint": EVERY}
     with monkeypatch.context() as patched:
-        patched.setattr("mpibow.session.plain", older)
+        patched.setattr("mpibow.origin.plain", older)
         whole = tiny.run(tiny.job(tmp_path, **settings))
     for common, other in (("auto", False), ("orthogonal", True)):
         work = tiny.job(tmp_path / common, rule={"name": "sma", "common": common}, **settings)

@@ -26,10 +26,10 @@ from mpibow.graph.plan import BoundPlan
 from mpibow.run.memory import free_memory, learner_bytes, room_for
 from mpibow.run.replay import recorded
 from mpibow.run.signals import Signals
-from mpibow.run.tuning import Given, Measured, Tuning
+from mpibow.run.tuning import Compared, Given, Measured, Tuning, open_tuning
 from mpibow.session import Session
 from mpibow.train import iterate
-from mpibow.tune import Counts, Decision, History, Reading, Tuner
+from mpibow.tune import Cap, Counts, Decision, History, Reading, Tuner
 from mpibow.tune.meter import Estimate
 from tests.launching import RANKS, mpirun, needs_mpi
 from tests.run import tiny
@@ -212,6 +212,42 @@ def test_what_has_no_memory_is_not_tried_again() -> None:
 )
 def test_room(free: int, learner: int, most: int, room: int) -> None:
     assert room_for(free, learner, most) == room
+
+
+@pytest.mark.parametrize(("lockable", "locked", "room"), [(0, 0, 8), (500, 50, 8), (500, 100, 4), (0, 1, 1)])
+def test_room_of_a_gpu_is_page_locked_memory_too(lockable: int, locked: int, room: int) -> None:
+    assert room_for(1000, 100, 64, lockable, locked) == room
+
+
+def opened(known: Any, given: Counts, rooms: Counts | None, compares: bool = False) -> Tuning:
+    return open_tuning(
+        known, given, 4, "streams", Tuner(most=9), rooms=rooms, caps=(Cap(5, "so it is"),), compares=compares
+    )
+
+
+@pytest.mark.parametrize(("known", "rooms", "compares", "given", "kind"), [
+    ({}, None, False, (3, 1), Given),
+    ({}, (8, 8), False, (1, 1), Measured),
+    ({}, None, True, (1, 1), Given),  # of one learner a rank all executions are one
+    ({}, None, True, (1, 2), Compared),
+    ({"compared": True}, None, True, (1, 2), Given),
+    ({}, (8, 8), True, (1, 1), Compared),
+])  # fmt: skip
+def test_what_decides_on_learners(known: Any, rooms: Counts | None, compares: bool, given: Counts, kind: type) -> None:
+    tuning = opened(known, given, rooms, compares)
+    assert type(tuning) is kind
+    assert tuning.comparing == (kind is Compared and rooms is None)
+
+
+def test_a_tuner_goes_on_where_there_is_other_memory() -> None:
+    before = opened({}, (1, 1), (8, 8))
+    before.conclude([reading(SECONDS), reading(SECONDS)])
+    state: Any = json.loads(json.dumps(before.state()))
+    after = opened({**state, "compared": True}, (2, 2), (1, 8), compares=True)
+    assert isinstance(after, Measured)
+    assert before.decision is not None
+    assert (before.decision.counts, after.decision.counts) == ((2, 2), (1, 2))
+    assert after.basis()["room"] == (1, 8)
 
 
 def test_what_a_learner_costs(tmp_path: Path) -> None:
@@ -400,9 +436,9 @@ def test_what_tuner_most_allows(tmp_path: Path) -> None:
 def test_the_log_says_where_binding_sets_the_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, allowed: int, said: list[str]
 ) -> None:
-    monkeypatch.setattr("mpibow.origin.allowed_cores", lambda: allowed)
-    monkeypatch.setattr("mpibow.origin.machine_cores", lambda: 2 if allowed == 1 else 16)
-    monkeypatch.setattr("mpibow.origin.find_launcher", lambda _: None)
+    monkeypatch.setattr("mpibow.comm.binding.allowed_cores", lambda: allowed)
+    monkeypatch.setattr("mpibow.comm.binding.machine_cores", lambda: 2 if allowed == 1 else 16)
+    monkeypatch.setattr("mpibow.comm.binding.find_launcher", lambda _: None)
     curve = plateau(1, SECONDS) if allowed == 1 else plateau(2, SECONDS)
     tiny.replay(auto(tmp_path, 500, tuner={"watch": 0.5}), 2, before=on(curve, curve))
     assert summary(tmp_path)["settled"]

@@ -13,6 +13,7 @@ from mpibow.graph.graph import Array
 from mpibow.kernels.passes import Local
 from mpibow.learn.local import sgd
 from mpibow.sync.gain import Averages
+from mpibow.sync.settings import Sma
 from mpibow.sync.sma import Averaging, State, alpha_limit, apply, restart, send, start
 
 LAGGING = Averaging(k=2, alpha=0.5, mu=0.5, period=1, gain=None, delay=1)
@@ -153,6 +154,15 @@ def test_restart_by_hand() -> None:
     assert (state.pending.tolist(), state.common.tolist(), state.turn) == ([0], [0], 0)
     state = step(rule, state, [1, -1])  # off, as the first iteration is
     assert numbers(state) == ([z + 1, z - 1], z, z, z)
+
+
+@pytest.mark.parametrize(("restart", "dropped", "at"), [
+    ("auto", False, False), ("auto", True, True), ("never", True, False),
+    ((2.0, 3.0), False, True), ((2.5,), True, False), ((1.9, 2.1), False, False),
+])  # fmt: skip
+def test_when_replicas_restart(restart: Any, dropped: bool, at: bool) -> None:
+    """At epoch 2, of which the iteration before has reached 1.9."""
+    assert Sma(restart=restart).restarts(1.9, 2.0, dropped) == at
 
 
 def test_restart_keeps_the_gain_but_nothing_in_common() -> None:

@@ -1,0 +1,103 @@
+"""Reading: how a run's samples come to one rank, what that takes, and what is damaged in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from mpibow.data import dali
+from mpibow.data.damage import Damages, Intact
+from mpibow.data.dataset import NamedSamples, Samples, inputs_of
+from mpibow.data.decoded import Decoded
+from mpibow.data.deviceset import Bind, row_bytes
+from mpibow.data.feeds import ALL_BUT_IMAGES, ONLY_COUNTERS, Feed
+from mpibow.data.pipeline import Reader
+from mpibow.data.readers import Choice, open_source
+from mpibow.data.recordset import RecordSet
+from mpibow.data.slots import specs_of
+from mpibow.device.feed import Feeder, Packing, pack
+
+
+@dataclass(frozen=True)
+class Held:
+    """Bytes that reading ahead takes of a rank: for each learner where it computes, and page-locked on a GPU's host;
+    and on the GPU for a data set that lies there."""
+
+    learner: int
+    locked: int = 0
+    data: int = 0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """`train` comes by `choice` in slots of `batch` samples, `ahead` iterations before learners want it, with `threads`
+    that decode; to a GPU where learners are on one (`gpu`). `test` is what is evaluated, on the host.
+
+    Of each at most `most_damaged` samples are replaced, one more ends the run.
+    """
+
+    train: Samples
+    test: Samples | None
+    choice: Choice
+    batch: int
+    ahead: int
+    threads: int = 1
+    most_damaged: int = 0
+    gpu: bool = False
+
+    @cached_property
+    def _damages(self) -> list[Damages]:
+        sets = [self.train] if self.test is None else [self.train, self.test]
+        return [Damages(data.name, data.count, self.most_damaged) for data in sets]
+
+    def damaged(self) -> dict[str, str]:
+        """What is wrong with every damaged sample that was met so far, by data set and number."""
+        return {sample: why for damages in self._damages for sample, why in damages.found().items()}
+
+    @property
+    def tested(self) -> Samples | None:
+        """`test` with damaged samples replaced; what is in memory is never damaged."""
+        if self.test is None or isinstance(self.test, NamedSamples):
+            return self.test
+        return Intact(self.test, self._damages[1])
+
+    @property
+    def packing(self) -> Packing:
+        """How a slot lies on a GPU, and what of it the host sends."""
+        specs = specs_of(self.train, self.batch)
+        if not self.choice.on_device:
+            return pack(specs, specs)
+        return pack(specs, ONLY_COUNTERS if self.choice.kind == "resident" else ALL_BUT_IMAGES)
+
+    @property
+    def held(self) -> Held:
+        """The ring has a slot more for each learner than iterations `ahead`, whose inputs take as much as a slot."""
+        if not self.gpu:
+            return Held((self.ahead + 2) * sum(row_bytes(specs_of(self.train, self.batch)).values()))
+        packing, resident = self.packing, self.choice.on_device and self.choice.kind == "resident"
+        whole = self.train.count * sum(row_bytes(inputs_of(self.train)).values()) if resident else 0
+        return Held((self.ahead + 2) * packing.size, (self.ahead + 1) * packing.sent, whole)
+
+    @property
+    def described(self) -> str:
+        """What the log says of it, nothing where there was no choice."""
+        used = f" with {self.threads} thread{'s' * (self.threads > 1)}" * isinstance(self.train, Decoded)
+        where = " on the GPU" * self.choice.on_device
+        return f"pipeline: {self.choice.kind}{where}{used}: {self.choice.why}" if self.choice.why else ""
+
+    @property
+    def remedy(self) -> str:
+        """What makes samples come faster."""
+        kind = self.choice.kind
+        if isinstance(self.train, Decoded):
+            other = "" if kind == "dali" else f", or data.pipeline=dali ({dali.INSTALL})"
+            return f"set data.workers above {self.threads} where cores are free, bind more cores to a rank{other}"
+        if kind == "resident" and self.choice.on_device:
+            return "set prefetch higher"
+        if kind == "resident" or not isinstance(self.train, RecordSet):
+            return "set prefetch higher, or leave learners' threads a core less"
+        return "set data.pipeline=resident where memory allows, prefetch higher, or copy the data to a faster disk"
+
+    def open(self, feeder: Feeder | None, bind: Bind | None) -> tuple[Reader, Feed]:
+        """As `open_source`, which reads now what is to be resident."""
+        return open_source(self.choice, self.train, self._damages[0], self.threads, feeder, bind)

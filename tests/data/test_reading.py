@@ -1,0 +1,104 @@
+"""What follows from how a rank reads: what that takes, what is said of it, and what is damaged."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mpibow.data.damage import Intact
+from mpibow.data.dataset import NamedArrays, Samples
+from mpibow.data.feeds import AtOnce
+from mpibow.data.pipeline import Direct
+from mpibow.data.readers import Choice
+from mpibow.data.reading import Held, Reading
+from mpibow.data.slots import Slot, arrays_for
+from mpibow.errors import DamagedRecord
+from tests.data.test_readers import MISSING
+from tests.data.test_skip import COUNT, Broken, read
+
+
+def reading(
+    train: Samples, kind: str = "host", *, why: str = "", threads: int = 4, gpu: bool = False, on_device: bool = False,
+    ahead: int = 2,
+) -> Reading:  # fmt: skip
+    choice = Choice(kind, why, on_device)  # type: ignore[arg-type]
+    return Reading(train, None, choice, 3, ahead, threads, gpu=gpu)
+
+
+def test_what_reading_ahead_takes(data: dict[str, Samples]) -> None:
+    """Batches of 3 images of 100 bytes, their labels and counters, 300, 12 and 48 bytes; two iterations ahead."""
+    assert reading(data["raw"]).held == Held(4 * 360)
+    assert reading(data["raw"], "resident", gpu=True).held == Held(4 * (512 + 256 + 256), 3 * 1024)
+    on_device = reading(data["raw"], "resident", gpu=True, on_device=True)
+    assert on_device.held == Held(4 * 1024, 3 * 256, 10 * (100 + 4))
+    assert reading(data["raw"], "dali", gpu=True, on_device=True, ahead=1).held == Held(3 * 1024, 2 * 512)
+
+
+def test_what_the_log_says(data: dict[str, Samples]) -> None:
+    encoded, raw = data["encoded"], data["raw"]
+    assert reading(encoded, why=MISSING).described == f"pipeline: host with 4 threads: {MISSING}"
+    assert reading(encoded, why="x", threads=1).described == "pipeline: host with 1 thread: x"
+    assert reading(raw, "resident", why="x").described == "pipeline: resident: x"
+    assert reading(data["arrays"]).described == ""
+    assert reading(raw, "resident", why="x", on_device=True).described == "pipeline: resident on the GPU: x"
+    dali = reading(encoded, "dali", why="x", on_device=True)
+    assert dali.described == "pipeline: dali on the GPU with 4 threads: x"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "text"),
+    [
+        (
+            "host",
+            "encoded",
+            "set data.workers above 4 where cores are free, bind more cores to a rank, "
+            "or data.pipeline=dali (pip install 'mpibow[dali]')",
+        ),
+        ("dali", "encoded", "set data.workers above 4 where cores are free, bind more cores to a rank"),
+        (
+            "host",
+            "raw",
+            "set data.pipeline=resident where memory allows, prefetch higher, or copy the data to a faster disk",
+        ),
+        ("resident", "raw", "set prefetch higher, or leave learners' threads a core less"),
+        ("host", "arrays", "set prefetch higher, or leave learners' threads a core less"),
+    ],
+)
+def test_remedies(data: dict[str, Samples], kind: str, name: str, text: str) -> None:
+    assert reading(data[name], kind).remedy == text
+
+
+def test_remedies_on_a_gpu(data: dict[str, Samples]) -> None:
+    assert reading(data["raw"], "resident", on_device=True).remedy == "set prefetch higher"
+    on_device = reading(data["encoded"], "dali", on_device=True)
+    assert on_device.remedy == reading(data["encoded"], "dali").remedy
+
+
+def test_damages_of_both_data_sets_are_told() -> None:
+    train, test = Broken(3), Broken(5, 6)
+    train.name, test.name = "train", "test"
+    both = Reading(train, test, Choice("host", ""), 2, 2, most_damaged=2)
+    assert both.damaged() == {}
+    assert isinstance(both.tested, Intact)
+    assert read(both.tested, 5) == [7]
+    reader, feed = both.open(None, None)
+    assert (type(reader), type(feed)) == (Direct, AtOnce)
+    slot = Slot(arrays_for(train, 2), lambda: None, np.array([2, 3]))
+    reader.begin([slot])
+    reader.end()
+    assert slot.arrays["label"].tolist() == [2, 4]
+    told = {"train 3": "record 3 is damaged", "test 5": "record 5 is damaged", "test 6": "record 6 is damaged"}
+    assert list(both.damaged().items()) == list(told.items())
+
+
+def test_without_damage_allowed_the_first_is_raised() -> None:
+    alone = Reading(Broken(), Broken(COUNT - 1), Choice("host", ""), 2, 2)
+    assert isinstance(alone.tested, Intact)
+    with pytest.raises(DamagedRecord):
+        read(alone.tested, COUNT - 1)
+
+
+def test_what_is_in_memory_is_tested_as_it_is() -> None:
+    named = NamedArrays({"user": np.zeros(4, int)})
+    assert Reading(named, named, Choice("host", ""), 2, 2).tested is named
+    assert Reading(named, None, Choice("host", ""), 2, 2).tested is None
