@@ -80,7 +80,7 @@ class Session(Opened):
         """What the timeline says of this iteration, and the rate."""
         change, begin = self.coordinator.timeline().change(self.iteration), time.perf_counter()
         if change.counts != self.counts:
-            self.settle()
+            self._read_centre()  # with which new learners begin
             self.check([], self.config.update.lr)  # what came late is of learners that may go now
             self.change_learners(change.counts, change.execution)
             self.ledger.changes += 1

@@ -42,7 +42,7 @@ class IndependentRule:
         return self.mean
 
     def begin(self, rows: Rows, k: int, keep: bool = False) -> None:
-        """New learners start from the centre, as it was last made; the others go on."""
+        """New learners start from the centre, as it was last made (a session makes it first); the others go on."""
         if not keep:
             self.flat.put(rows.weights[self._had :], self.mean)
         self._had = len(rows.weights)

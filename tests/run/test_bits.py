@@ -208,3 +208,16 @@ def test_a_change_of_learners_does_not_depend_on_ranks(tmp_path: Path) -> None:
     one = tiny.replay(tiny.job(tmp_path / "1", rule=rule, learners=4), before=lambda s: change((6,), s))
     two = tiny.replay(tiny.job(tmp_path / "2", rule=rule, learners=2), 2, before=lambda s: change((1, 5), s))
     assert tiny.distance(two[0].weights, one[0].weights) < 1e-10
+
+
+@pytest.mark.parametrize("rule", ["auto", "independent"])
+def test_looking_changes_no_bit_of_learners_that_come_later(tmp_path: Path, rule: str) -> None:
+    def change(session: Session) -> None:
+        if session.iteration == 10:
+            session.coordinator.announce(10, (3,))
+
+    seen, unseen = (
+        tiny.replay(tiny.job(tmp_path / str(every), rule=tiny.RULES[rule], evaluate={"every": every}), before=change)
+        for every in (0.1, 1000)
+    )
+    assert tiny.same_bits(seen[0].weights, unseen[0].weights)
