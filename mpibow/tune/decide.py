@@ -69,10 +69,16 @@ def _doubtful(look: Look) -> Counts | None:
 
 
 def _rival(look: Look) -> Counts | None:
-    """The best with more learners, once more in any case: something else may have held the device the first time."""
-    more = [counts for counts in look.speeds if sum(counts) > sum(look.chosen)]
-    rival = max(more, key=lambda counts: look.speeds[counts].rate, default=None)
-    return None if rival is None or look.tried.count(rival) > 1 else rival
+    """The best with more learners than `chosen`, then those with fewer that are nearly as fast: once more in any case,
+    as something else may have held the device the first time.
+    """
+    total, rates = sum(look.chosen), {counts: speed.rate for counts, speed in look.speeds.items()}
+    nearly = (1 - 2 * look.tuner.drift) * rates[look.chosen]
+    more = max((k for k in rates if sum(k) > total), key=lambda k: rates[k], default=None)
+    if more is not None and look.tried.count(more) < 2:
+        return more
+    fewer = [k for k in rates if sum(k) < total and rates[k] > nearly and look.tried.count(k) == 1]
+    return max(fewer, key=lambda k: rates[k], default=None)
 
 
 def _close(look: Look) -> Counts | None:
