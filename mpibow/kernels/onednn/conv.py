@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from ctypes import c_int
 from typing import Any
 
@@ -12,16 +13,17 @@ from mpibow.graph.graph import FLOAT, Array, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
 from mpibow.kernels.compiled.command import Command, command, floats, native, number, together, words
 from mpibow.kernels.compiled.elementwise import masked
+from mpibow.kernels.onednn import depthwise, winograd
 from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn import winograd
-from mpibow.kernels.onednn.library import Library, Primitive, Trio, behind, dims
+from mpibow.kernels.onednn.library import Library, Primitive, Trio, Unimplemented, behind, dims
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu
 
 
 class Convolution:
     """Weights of a convolution in groups have one axis more in oneDNN, (g, o / g, c / g, h, w): they stay canonical in
-    the replica, and are reordered into scratch memory here. Where Winograd's is faster it is not oneDNN that convolves.
+    the replica, and are reordered into scratch memory here. Where Winograd's is faster it is not oneDNN that convolves,
+    nor where it has only its reference code, a hundred times slower, for a gradient of a depthwise convolution.
     """
 
     def __init__(self, library: Library, fewer_products: bool) -> None:
@@ -30,7 +32,7 @@ class Convolution:
         self._made: dict[tuple[ConvRelu | Conv2d, Shape, bool, bool], Trio] = {}
 
     def _winograd(self, op: ConvRelu | Conv2d, shapes: Shapes) -> bool:
-        return self._fewer and winograd.fits(op.conv if isinstance(op, ConvRelu) else op, shapes)
+        return self._fewer and winograd.fits(_plain(op), shapes)
 
     def _trio(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Trio:
         key = (op, shapes.x[0], shapes.training, bool(shapes.wanted))
@@ -39,12 +41,34 @@ class Convolution:
         return self._made[key]
 
     def _make(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Trio:
-        conv, relu = (op.conv, True) if isinstance(op, ConvRelu) else (op, False)
+        trio = self._primitives(op, shapes)
+        if self._slow(op, shapes, trio):
+            # As a matrix product, of images row by row, the library has every convolution.
+            with suppress(Unimplemented):
+                plain = self._primitives(op, shapes, "abcd")
+                return trio if self._slow(op, shapes, plain) else plain
+        return trio
+
+    def _slow(self, op: ConvRelu | Conv2d, shapes: Shapes, trio: Trio) -> tuple[str, ...]:
+        """What is computed by the library's reference code."""
+        parts = {"output": trio.forward, "gradient of its input": trio.data, "gradient of its weights": trio.weights}
+        return tuple(
+            name for name, part in parts.items() if part and part.slow and not self._lanes(op, shapes, trio, part)
+        )
+
+    def _lanes(self, op: ConvRelu | Conv2d, shapes: Shapes, trio: Trio, part: Primitive | None) -> int:
+        """The channels of a block where a gradient, `part` of the trio, is computed by our own kernel; else 0."""
+        if part is None or part is trio.forward or not part.slow:
+            return 0
+        return depthwise.lanes_of(_plain(op), shapes, *(trio.forward.layout(each).tag for each in (dnn.SRC, dnn.DST)))
+
+    def _primitives(self, op: ConvRelu | Conv2d, shapes: Shapes, tag: str = "any") -> Trio:
+        conv, relu = _plain(op), isinstance(op, ConvRelu)
         any_layout, make = self.library.descriptor, self.library.primitive
         weight, bias = any_layout(_grouped(conv, shapes)), any_layout((conv.channels,), "a") if conv.bias else None
         window = _window(conv, shapes)
         kind, direct = c_int(dnn.TRAINING if shapes.training else dnn.INFERENCE), c_int(dnn.DIRECT)
-        x, y = any_layout(shapes.x[0]), any_layout(shapes.y)
+        x, y = any_layout(shapes.x[0], tag), any_layout(shapes.y, tag)
         forward = make("convolution_forward", kind, direct, x, weight, bias, y, *window, relu=relu)
         if not shapes.training:
             return Trio(forward, None, None)
@@ -61,7 +85,7 @@ class Convolution:
             return winograd.FORMATS
         trio = self._trio(op, shapes)
         x, y = trio.forward.layout(dnn.SRC).tag, trio.forward.layout(dnn.DST).tag
-        if _groups(op) > 1:
+        if _plain(op).groups > 1:
             return Formats((x,), y)
         return trio.formats(x, y)
 
@@ -70,17 +94,20 @@ class Convolution:
             return winograd.buffers(op, shapes)
         trio = self._trio(op, shapes)
         forward = {"scratch": ((trio.forward.scratch,), "uint8")}
-        backward = (
+        backward: dict[str, Spec] = (
             {"scratch": ((max(p.scratch for p in (trio.data, trio.weights) if p),), "uint8")} if trio.weights else {}
         )
         if isinstance(op, ConvRelu):
             backward["dz"] = ((trio.forward.layout(dnn.DST).bytes // 4,), FLOAT)
-        if _groups(op) > 1:
+        if _plain(op).groups > 1:
             forward["weight"] = ((trio.forward.layout(dnn.WEIGHTS).bytes // 4,), FLOAT)
-            if trio.data:
+            own = [self._lanes(op, shapes, trio, part) for part in (trio.data, trio.weights)]
+            if trio.data and not own[0]:
                 backward["weight"] = ((trio.data.layout(dnn.WEIGHTS).bytes // 4,), FLOAT)
-            if trio.weights:
+            if trio.weights and not own[1]:
                 backward["dweight"] = ((trio.weights.layout(dnn.DIFF_WEIGHTS).bytes // 4,), FLOAT)
+            if any(own):
+                backward["taps"] = depthwise.scratch(_plain(op), max(own))
         return Buffers(forward=forward, backward=backward)
 
     def forward(self, call: Call) -> Run:
@@ -104,25 +131,30 @@ class Convolution:
         if "dz" in call.scratch:
             dy = call.scratch["dz"]
             runs.append(command(masked, call.dy, call.y, dy, call.y.size))
-        dweight = call.scratch.get("dweight", call.dw["weight"])
-        arrays = {dnn.SRC: call.x[0], dnn.DIFF_DST: dy, dnn.DIFF_WEIGHTS: dweight, dnn.SCRATCHPAD: scratch}
-        if "bias" in call.dw:
-            arrays[dnn.DIFF_BIAS] = call.dw["bias"]
-        runs.append(trio.weights.command(arrays))
+        if lanes := self._lanes(call.op, call.shapes, trio, trio.weights):
+            runs.append(depthwise.command_of(call, _plain(call.op), lanes, dy, back=False))
+        else:
+            dweight = call.scratch.get("dweight", call.dw["weight"])
+            arrays = {dnn.SRC: call.x[0], dnn.DIFF_DST: dy, dnn.DIFF_WEIGHTS: dweight, dnn.SCRATCHPAD: scratch}
+            if "bias" in call.dw:
+                arrays[dnn.DIFF_BIAS] = call.dw["bias"]
+            runs.append(trio.weights.command(arrays))
         if "dweight" in call.scratch:
             runs.append(self._regroup(call, trio.gradient, inward=False))
-        if dx is not None and trio.data is not None:
-            weight = call.w["weight"]
-            if "weight" in call.scratch:
-                runs.append(self._regroup(call, trio.back, inward=True))
-                weight = call.scratch["weight"]
-            arrays = {dnn.DIFF_DST: dy, dnn.WEIGHTS: weight, dnn.DIFF_SRC: dx, dnn.SCRATCHPAD: scratch}
-            runs.append(trio.data.command(arrays))
-        return together(runs)
+        if dx is None or trio.data is None:
+            return together(runs)
+        if lanes := self._lanes(call.op, call.shapes, trio, trio.data):
+            return together([*runs, depthwise.command_of(call, _plain(call.op), lanes, dy, back=True)])
+        weight = call.w["weight"]
+        if "weight" in call.scratch:
+            runs.append(self._regroup(call, trio.back, inward=True))
+            weight = call.scratch["weight"]
+        arrays = {dnn.DIFF_DST: dy, dnn.WEIGHTS: weight, dnn.DIFF_SRC: dx, dnn.SCRATCHPAD: scratch}
+        return together([*runs, trio.data.command(arrays)])
 
     def _regroup(self, call: Call, tag: str, *, inward: bool) -> Command:
         """Weights in groups to the layout that a primitive wants, or a gradient back."""
-        shape = _grouped(call.op.conv if isinstance(call.op, ConvRelu) else call.op, call.shapes)
+        shape = _grouped(_plain(call.op), call.shapes)
         plain = canonical(shape)
         if inward:
             copy = self.library.reorder(shape, plain, tag)
@@ -218,8 +250,8 @@ def _none(primitive: Primitive) -> Array:
     return np.zeros(max(primitive.scratch, 64), np.uint8)
 
 
-def _groups(op: ConvRelu | Conv2d) -> int:
-    return op.conv.groups if isinstance(op, ConvRelu) else op.groups
+def _plain(op: ConvRelu | Conv2d) -> Conv2d:
+    return op.conv if isinstance(op, ConvRelu) else op
 
 
 def _grouped(op: Conv2d, shapes: Shapes) -> Shape:

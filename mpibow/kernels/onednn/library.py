@@ -117,6 +117,11 @@ class Primitive(Handle):
         return (text.value or b"").decode()
 
     @property
+    def slow(self) -> bool:
+        """Whether it is the library's reference code: one number after the other."""
+        return "ref" in self.implementation
+
+    @property
     def scratch(self) -> int:
         """Bytes that it needs during a call."""
         return self.layout(SCRATCHPAD).bytes

@@ -1,0 +1,181 @@
+"""Gradients of depthwise convolutions, where oneDNN has only its reference code: windows of 4x4 and more, or dilated.
+
+Images lie in blocks of `lanes` channels: x (n, C, h, w, lanes), dy (n, C, h', w', lanes). Of one row of outputs and one
+column of taps, the taps that lie in the image follow each other, and so do the outputs that see it: the inner loop,
+over outputs, has neither edges nor padding to look at. It keeps the sums of up to TAPS taps in registers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from math import prod
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.kernel import Call, Shapes, Spec
+from mpibow.kernels.compiled.command import Command, command, floats, native, words
+from mpibow.kernels.compiled.vectors import F32, I64, emit, load, store
+from mpibow.ops import Conv2d
+
+LANES = (8, 16)  # channels of a block, by the width of the machine's vectors
+TAPS = 8  # of one column, in registers at once
+_layout = re.compile(r"aBcd(\d+)b")
+
+
+def _each(count: int, generate: Callable[..., None], most: int = TAPS) -> Any:
+    """An intrinsic (lanes, taps and `count` more of int64) with code for each number of lanes and of taps."""
+
+    def code(b: Any, lanes: Any, taps: Any, *values: Any) -> None:
+        for wide in LANES:
+            with b.if_then(b.icmp_signed("==", lanes, I64(wide))):
+                for some in range(1, most + 1):
+                    with b.if_then(b.icmp_signed("==", taps, I64(some))):
+                        generate(b, ir.VectorType(F32, wide), some, *values)
+
+    return emit(count + 2, code)
+
+
+def _multiply_add(b: Any, x: Any, y: Any, z: Any) -> Any:
+    return b.fadd(z, b.fmul(x, y, flags=("contract",)), flags=("contract",))
+
+
+def _places(b: Any, address: Any, pitch: Any, taps: int) -> list[Any]:
+    return [b.add(address, b.mul(pitch, I64(t))) for t in range(taps)]
+
+
+@intrinsic
+def _add_products(
+    typing: Any, lanes: Any, taps: Any, x: Any, dy: Any, sums: Any, step: Any, pitch: Any, row: Any, count: Any
+) -> Any:
+    """sums[t] += the sum of x[t] dy over `count` outputs. Bytes in x: `step` from output to output, `pitch` from tap to
+    tap; in sums `row` from tap to tap."""
+
+    def generate(b: Any, kind: Any, taps: int, *values: Any) -> None:
+        x, dy, sums, step, pitch, row, count = values
+        registers = [cgutils.alloca_once(b, kind) for _ in range(taps)]
+        for register in registers:
+            b.store(ir.Constant(kind, None), register)
+        with cgutils.for_range(b, count) as loop:
+            gradient = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
+            seen = _places(b, b.add(x, b.mul(loop.index, step)), pitch, taps)
+            for register, place in zip(registers, seen, strict=True):
+                b.store(_multiply_add(b, load(b, place, 0, kind), gradient, b.load(register)), register)
+        for register, place in zip(registers, _places(b, sums, row, taps), strict=True):
+            store(b, b.fadd(load(b, place, 0, kind), b.load(register)), place)
+
+    return _each(7, generate)
+
+
+@intrinsic
+def _scatter(
+    typing: Any, lanes: Any, taps: Any, dx: Any, dy: Any, weights: Any, step: Any, pitch: Any, row: Any, count: Any
+) -> Any:
+    """dx[t] += weights[t] dy for each of `count` outputs; steps as in `_add_products`."""
+
+    def generate(b: Any, kind: Any, taps: int, *values: Any) -> None:
+        dx, dy, weights, step, pitch, row, count = values
+        factors = [load(b, place, 0, kind) for place in _places(b, weights, row, taps)]
+        with cgutils.for_range(b, count) as loop:
+            gradient = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
+            seen = _places(b, b.add(dx, b.mul(loop.index, step)), pitch, taps)
+            for factor, place in zip(factors, seen, strict=True):
+                store(b, _multiply_add(b, factor, gradient, load(b, place, 0, kind)), place)
+
+    return _each(7, generate)
+
+
+@intrinsic
+def _add_lines(typing: Any, lanes: Any, taps: Any, dy: Any, total: Any, count: Any) -> Any:
+    """total += the sum of `count` lines at dy."""
+
+    def generate(b: Any, kind: Any, taps: int, dy: Any, total: Any, count: Any) -> None:
+        register = cgutils.alloca_once(b, kind)
+        b.store(ir.Constant(kind, None), register)
+        with cgutils.for_range(b, count) as loop:
+            line = load(b, b.add(dy, b.mul(loop.index, I64(4 * kind.count))), 0, kind)
+            b.store(b.fadd(b.load(register), line), register)
+        store(b, b.fadd(load(b, total, 0, kind), b.load(register)), total)
+
+    return _each(3, generate, most=1)
+
+
+@numba.njit(inline="always")
+def _inside(start: int, step: int, extent: int, count: int) -> tuple[int, int]:
+    """The range of those k < count for which start + k step is in an image of this extent."""
+    return max(0, -(start // step)), min(count, -((start - extent) // step))
+
+
+@native
+def differentiate(arguments: int, _: int, count: int, __: int) -> int:
+    """(back, x, dy, weight, bias, lines, lanes, n, c, h, w, h', w', then rows and columns of kernel, stride, padding
+    and dilation): the gradients of weight (c, taps) and bias (c,); bias may be 0, for none. Back, x is the gradient of
+    the inputs, made of dy and the weight. lines (taps + 1, lanes) is scratch."""
+    a = words(arguments, count)
+    back, x, dy, bias, lines, lanes, images, channels = a[0], a[1], a[2], a[4], a[5], a[6], a[7], a[8]
+    h, w, high, wide, rows, columns = a[9], a[10], a[11], a[12], a[13], a[14]
+    down, across, above, before, tall, broad = a[15], a[16], a[17], a[18], a[19], a[20]
+    line, area, blocks = 4 * lanes, rows * columns, -(-channels // lanes)
+    taps, weight = floats(lines, (area + 1) * lanes), floats(a[3], channels * area)
+    for block in range(blocks):
+        mine = min(lanes, channels - block * lanes)
+        taps[:] = 0
+        for lane in range(mine if back else 0):
+            for tap in range(area):
+                taps[tap * lanes + lane] = weight[(block * lanes + lane) * area + tap]
+        for image in range(images):
+            plane = x + (image * blocks + block) * h * w * line
+            outputs = dy + (image * blocks + block) * high * wide * line
+            if back:
+                floats(plane, h * w * lanes)[:] = 0
+            for i in range(high):
+                top = i * down - above
+                first, last = _inside(top, tall, h, rows)
+                for j in range(columns):
+                    left = j * broad - before
+                    begin, end = _inside(left, across, w, wide)
+                    for t in range(first, last, TAPS):
+                        here = plane + ((top + t * tall) * w + left + begin * across) * line
+                        there, to = outputs + (i * wide + begin) * line, lines + (t * columns + j) * line
+                        some, step, pitch = min(TAPS, last - t), across * line, tall * w * line
+                        if back:
+                            _scatter(lanes, some, here, there, to, step, pitch, columns * line, end - begin)
+                        else:
+                            _add_products(lanes, some, here, there, to, step, pitch, columns * line, end - begin)
+            if bias:
+                _add_lines(lanes, 1, outputs, lines + area * line, high * wide)
+        for lane in range(0 if back else mine):
+            channel = block * lanes + lane
+            for tap in range(area):
+                weight[channel * area + tap] = taps[tap * lanes + lane]
+            if bias:
+                floats(bias, channels)[channel] = taps[area * lanes + lane]
+    return 0
+
+
+def lanes_of(op: Conv2d, shapes: Shapes, x: str, y: str) -> int:
+    """The channels of a block, where these are the layouts of its image and outputs; 0 where this is not for it."""
+    found = _layout.fullmatch(x)
+    lanes = int(found[1]) if found and x == y else 0
+    return lanes if op.groups == op.channels == shapes.x[0][1] and lanes in LANES else 0
+
+
+def scratch(op: Conv2d, lanes: int) -> Spec:
+    return ((prod(op.kernel) + 1) * lanes,), FLOAT
+
+
+def command_of(call: Call, op: Conv2d, lanes: int, dy: Array, *, back: bool) -> Command:
+    """Of the gradient of the inputs, or of those of the weights."""
+    (n, c, h, w), (high, wide) = call.shapes.x[0], call.shapes.y[2:]
+    x = call.dx[0] if back else call.x[0]
+    assert x is not None
+    weight, bias = (call.w["weight"], 0) if back else (call.dw["weight"], call.dw.get("bias", 0))
+    window = (*op.kernel, *op.stride, *op.padding, *op.dilation)
+    return command(
+        differentiate, back, x, dy, weight, bias, call.scratch["taps"], lanes, n, c, h, w, high, wide, *window
+    )

@@ -1,0 +1,153 @@
+"""Gradients of depthwise convolutions that oneDNN would compute by its reference code."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpibow import ops
+from mpibow.errors import ShapeError
+from mpibow.graph.kernel import Shapes
+from tests.kernels.against import compare
+from tests.kernels.cases import INITIAL, Bench, Case
+
+pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+from mpibow.kernels.onednn import library as dnn
+from mpibow.kernels.onednn import operators
+from mpibow.kernels.onednn.conv import Convolution
+from mpibow.kernels.onednn.depthwise import TAPS
+from mpibow.ops.fused import ConvRelu
+
+FOUND = dnn.find_library()
+pytestmark = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+
+ROOT = Path(__file__).parents[2]
+Pair = tuple[int, int]
+
+
+def depthwise(
+    channels: int,
+    kernel: Pair,
+    stride: Pair = (1, 1),
+    padding: Pair = (0, 0),
+    dilation: Pair = (1, 1),
+    bias: bool = True,
+) -> ops.Conv2d:
+    return ops.Conv2d(channels, kernel, stride, padding, bias, INITIAL, channels, dilation)
+
+
+def bench(op: ops.Conv2d, n: int = 3, side: int = 9) -> Bench:
+    assert FOUND is not None
+    case = Case(op, ((n, op.channels, side, side + 2),))
+    return Bench(case, operators(dnn.load(FOUND))[ops.Conv2d], "float32", given=("aBcd16b",))
+
+
+def ours(made: Bench) -> bool:
+    return "taps" in made.buffers.backward
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(1, 40),
+    st.tuples(*[st.integers(1, TAPS + 3)] * 2),
+    *[st.tuples(*[st.integers(1, 3)] * 2)] * 2,
+    st.tuples(*[st.integers(1, 12)] * 2),
+    *[st.booleans()] * 2,
+    st.sampled_from([(), (0,)]),
+    st.integers(0, 1000),
+    st.data(),
+)
+@settings(deadline=None, max_examples=150)
+def test_it_is_numpys(
+    n: int, channels: int, kernel: Pair, stride: Pair, dilation: Pair, side: Pair, bias: bool, relu: bool,
+    wanted: tuple[int, ...], seed: int, data: st.DataObject,
+) -> None:  # fmt: skip
+    """Padding up to the window's reach: whole rows and columns of taps see nothing but padding."""
+    assert FOUND is not None
+    reach = [d * (k - 1) for k, d in zip(kernel, dilation, strict=True)]
+    padding = data.draw(st.tuples(*[st.integers(0, each) for each in reach]))
+    op, shape = depthwise(channels, kernel, stride, padding, dilation, bias), (n, channels, *side)
+    try:
+        op.infer(shape)
+    except ShapeError:
+        return  # windows larger than the image
+    case = Case(ConvRelu(op) if relu else op, (shape,))
+    compare(operators(dnn.load(FOUND))[type(case.op)], case, seed, wanted, "aBcd16b")
+
+
+@pytest.mark.parametrize(
+    ("kernel", "dilation"), [((5, 5), (1, 1)), ((2, 4), (1, 1)), ((3, 3), (2, 2)), ((TAPS + 1, 4), (1, 1))]
+)
+@pytest.mark.parametrize("channels", [2, 16, 20, 48])
+def test_windows_that_onednn_leaves_to_its_reference_code(kernel: Pair, dilation: Pair, channels: int) -> None:
+    padding = tuple(d * (k - 1) // 2 for k, d in zip(kernel, dilation, strict=True))
+    made = bench(depthwise(channels, kernel, padding=(padding[0], padding[1]), dilation=dilation))
+    assert ours(made)
+    assert "dweight" not in made.buffers.backward
+
+
+def test_onednn_has_code_of_its_own_for_3x3() -> None:
+    assert not ours(bench(depthwise(32, (3, 3), padding=(1, 1))))
+
+
+@pytest.mark.parametrize("dilation", [(1, 1), (2, 2)])
+def test_gradients_are_the_adjoints(dilation: Pair) -> None:
+    """<dy, y> = <dx, x> = <dw, w>: convolution is linear in both. Off by less than one rounding of all its products."""
+    made = bench(depthwise(33, (5, 5), (1, 2), (4, 2), dilation, bias=False), side=14)
+    made.forward()
+    made.backward()
+    products = made.dy.astype(float) * made.y
+    off = 6e-8 * float(np.abs(products).sum())
+    for gradient, of in ((made.dx[0], made.x[0]), (made.dw["weight"], made.w["weight"])):
+        assert gradient is not None
+        assert abs(float((gradient.astype(float) * of).sum() - products.sum())) < off
+
+
+def test_the_same_bits_every_time() -> None:
+    op = depthwise(20, (7, 7), (1, 1), (6, 6), (2, 2))
+    first, second = bench(op), bench(op)
+    for made in (first, second):
+        made.forward()
+        made.backward()
+    np.testing.assert_array_equal(first.dx[0], second.dx[0])
+    for key, gradient in first.dw.items():
+        np.testing.assert_array_equal(gradient, second.dw[key])
+
+
+EIGHT_LANES = """
+from tests.kernels.test_depthwise import *
+for case in (depthwise(20, (5, 5), padding=(2, 2)), depthwise(8, (3, 3), padding=(2, 2), dilation=(2, 2))):
+    made = bench(case)
+    assert made.shapes.formats.x == ("aBcd8b",) and ours(made)
+    compare(made.kernel, made.case, tag="aBcd8b")
+"""
+
+
+def test_a_machine_with_vectors_of_eight() -> None:
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    subprocess.run([sys.executable, "-c", EIGHT_LANES], cwd=ROOT, env=environment, check=True)
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        ops.Conv2d(16, (3, 3), (1, 1), (2, 2), True, INITIAL),  # its weights' gradient
+        ops.Conv2d(16, (3, 3), (2, 2), (2, 2), True, INITIAL, 1, (2, 2)),  # both
+        ops.Conv2d(32, (5, 5), (1, 1), (4, 4), True, INITIAL, 4),
+        ops.Conv2d(48, (3, 3), (1, 1), (6, 6), False, INITIAL, 16, (3, 3)),
+    ],
+)
+def test_other_convolutions_are_matrix_products_instead(op: ops.Conv2d) -> None:
+    assert FOUND is not None
+    channels = 16 if op.groups in (1, 16) else 32
+    case = Case(op, ((2, channels, 12, 11),))
+    compare(operators(dnn.load(FOUND))[ops.Conv2d], case, tag="aBcd16b")
+    trio = Convolution(dnn.load(FOUND), True)._trio(op, Shapes(case.shapes, op.infer(*case.shapes), True, (0,)))
+    assert not any(part.slow for part in (trio.forward, trio.data, trio.weights) if part)
