@@ -74,17 +74,22 @@ class SoftMax:
 
 
 class LocalResponse:
-    """In the layout that is given. numba computes what oneDNN does not."""
+    """In the layout that is given. numba computes what oneDNN does not, or by its reference code only."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
 
     def formats(self, op: LocalResponseNorm, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-        tag = canonical(shapes.y) if _elsewhere(op) else given[0]
+        tag = canonical(shapes.y) if self._elsewhere(op, shapes, given[0]) else given[0]
         return Formats((tag,), tag)
 
-    def _pair(self, op: LocalResponseNorm, shapes: Shapes) -> tuple[Primitive, Primitive | None]:
-        x, make = self.library.descriptor(shapes.y, shapes.formats.y), self.library.primitive
+    def _elsewhere(self, op: LocalResponseNorm, shapes: Shapes, tag: str) -> bool:
+        """Even windows lie elsewhere in oneDNN; of one channel its backward half reads where there is nothing (3.2
+        crashes); for some layouts it has its reference code only."""
+        return op.size % 2 == 0 or op.size == 1 or any(each and each.slow for each in self._pair(op, shapes, tag))
+
+    def _pair(self, op: LocalResponseNorm, shapes: Shapes, tag: str) -> tuple[Primitive, Primitive | None]:
+        x, make = self.library.descriptor(shapes.y, tag), self.library.primitive
         across = c_int(dnn.LRN_ACROSS)
         settings = c_int64(op.size), c_float(op.alpha), c_float(op.beta), c_float(op.k)
         kind = c_int(dnn.TRAINING if shapes.training else dnn.INFERENCE)
@@ -93,9 +98,9 @@ class LocalResponse:
         return forward, backward
 
     def buffers(self, op: LocalResponseNorm, shapes: Shapes) -> Buffers:
-        if _elsewhere(op):
+        if self._elsewhere(op, shapes, shapes.formats.y):
             return local_response.buffers(op, shapes)
-        forward, backward = self._pair(op, shapes)
+        forward, backward = self._pair(op, shapes, shapes.formats.y)
         scratch: dict[str, Spec] = {"scratch": ((forward.scratch,), "uint8")}
         if backward is None:
             return Buffers(forward=scratch)
@@ -107,15 +112,15 @@ class LocalResponse:
         )
 
     def forward(self, call: Call) -> Run:
-        if _elsewhere(call.op):
+        if self._elsewhere(call.op, call.shapes, call.shapes.formats.y):
             return local_response.forward(call)
         arrays = {dnn.SRC: call.x[0], dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"], **_powers(call)}
-        return self._pair(call.op, call.shapes)[0].command(arrays)
+        return self._pair(call.op, call.shapes, call.shapes.formats.y)[0].command(arrays)
 
     def backward(self, call: Call) -> Run:
-        if _elsewhere(call.op):
+        if self._elsewhere(call.op, call.shapes, call.shapes.formats.y):
             return local_response.backward(call)
-        backward, dx = self._pair(call.op, call.shapes)[1], call.dx[0]
+        backward, dx = self._pair(call.op, call.shapes, call.shapes.formats.y)[1], call.dx[0]
         assert backward is not None
         assert dx is not None
         arrays = {
@@ -123,11 +128,6 @@ class LocalResponse:
             **_powers(call),
         }  # fmt: skip
         return backward.command(arrays)
-
-
-def _elsewhere(op: LocalResponseNorm) -> bool:
-    """Even windows lie elsewhere in oneDNN; of one channel it reads, backward, where there is nothing (3.2 crashes)."""
-    return op.size % 2 == 0 or op.size == 1
 
 
 def _powers(call: Call) -> dict[int, Array]:
