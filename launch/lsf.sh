@@ -23,6 +23,7 @@ set -u
 arguments=(launch/digits.yaml)   # EDIT: the file, and key=value ...
 
 # module load openmpi            # EDIT: the site's MPI, the same one that mpi4py uses
+# export PRTE_MCA_plm_ssh_agent=blaunch # EDIT: where nodes take no ssh; Open MPI 4: OMPI_MCA_plm_rsh_agent
 export PATH="$PWD/.venv/bin:$PATH" # EDIT: where python finds mpibow
 
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 # a learner is one thread
@@ -41,8 +42,19 @@ forward() { # $1: the signal
 trap 'forward USR1' USR1
 trap 'forward TERM' TERM
 
+# A line for each rank. PyPI's Open MPI has no support for LSF: without the file all ranks would be on the first node.
+hosts=${LSB_DJOB_HOSTFILE:-}
+if [ ! -s "$hosts" ]; then
+    hosts=$(mktemp)
+    trap 'rm -f "$hosts"' EXIT
+    read -ra nodes <<< "${LSB_MCPU_HOSTS:?LSF names no hosts: run this by bsub < launch/lsf.sh}" # node1 2 node2 2
+    for ((i = 0; i < ${#nodes[@]}; i += 2)); do
+        for ((rank = 0; rank < nodes[i + 1]; rank++)); do echo "${nodes[i]}"; done
+    done > "$hosts"
+fi
+
 # --bind-to none: Open MPI would put all learners of a rank on one core.
-mpirun -np "$LSB_DJOB_NUMPROC" --bind-to none "${train[@]}" &
+mpirun -np "$LSB_DJOB_NUMPROC" --hostfile "$hosts" --bind-to none "${train[@]}" &
 step=$!
 if [ -n "$first" ]; then kill -USR1 "$step" 2>/dev/null; fi # it came before there was a step
 

@@ -12,8 +12,8 @@
 #PBS -r y
 #PBS -j oe
 # EDIT the two -l lines. select: chunks; ncpus: at least as many as a rank has learners; mpiprocs: ranks in a chunk, one
-# for each GPU (add :ngpus=1), without GPUs one for each node or socket.
-seconds=14280                    # EDIT: the walltime less two minutes, when SIGUSR1 asks the ranks to save
+# for each GPU (add :ngpus=1), without GPUs one for each node or socket. Two minutes before the walltime is over SIGUSR1
+# asks the ranks to save.
 
 set -u
 cd "$PBS_O_WORKDIR" || exit 1
@@ -40,6 +40,16 @@ forward() { # $1: the signal
 }
 trap 'forward USR1' USR1
 trap 'forward TERM' TERM
+
+# The walltime that the job really has, as PBS prints it: 04:00:00.
+IFS=: read -r h m s < <(qstat -f "$PBS_JOBID" 2>/dev/null | sed -n 's/^ *Resource_List.walltime = //p')
+if [ -n "${s:-}" ]; then
+    walltime=$((10#$h * 3600 + 10#$m * 60 + 10#$s))
+    seconds=$((walltime > 240 ? walltime - 120 : walltime / 2))
+else
+    seconds=999999999
+    echo "no walltime found by qstat -f $PBS_JOBID: nothing asks the ranks to save before the time is up" >&2
+fi
 
 # The list has a line for each rank; an mpirun that was built for PBS would not need it. `timeout` sends SIGUSR1 when
 # the time is nearly up. --bind-to none: Open MPI would put all learners of a rank on one core.

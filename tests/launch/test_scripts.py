@@ -18,7 +18,7 @@ SCRIPTS = ["launch/slurm.sbatch", "launch/pbs.sh", "launch/lsf.sh", ".ci/run"]
 JOBS = {  # script: the scheduler's variables; {node} is a file with a line for each rank
     "slurm.sbatch": {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "4", "SLURM_CPUS_PER_TASK": "8"},
     "pbs.sh": {"PBS_JOBID": "77[3].head.site", "PBS_O_WORKDIR": str(ROOT), "PBS_NODEFILE": "{nodes}"},
-    "lsf.sh": {"LSB_JOBID": "77", "LSB_DJOB_NUMPROC": "4"},
+    "lsf.sh": {"LSB_JOBID": "77", "LSB_DJOB_NUMPROC": "4", "LSB_DJOB_HOSTFILE": "{nodes}"},
 }
 LAUNCHER = {"slurm.sbatch": "srun", "pbs.sh": "mpirun", "lsf.sh": "mpirun"}
 QUEUE_AGAIN = {
@@ -48,6 +48,12 @@ class Site:
         self.nodes.write_text("node1\nnode1\nnode2\nnode2\n")
         for name in ("srun", "mpirun", "scontrol", "qrerun", "qsub"):
             self.fake(name, "exit 0")
+        self.walltime("04:00:00")
+
+    def walltime(self, text: str) -> None:
+        """What PBS says of the job; asking is not written down."""
+        (self.bin / "qstat").write_text(f"#!/bin/sh\necho '    Resource_List.walltime = {text}'\n" * bool(text))
+        (self.bin / "qstat").chmod(0o755)
 
     def fake(self, name: str, body: str) -> None:
         path = self.bin / name
@@ -166,7 +172,23 @@ def test_slurm_refuses_another_launcher(site: Site) -> None:
 def test_the_command_of_lsf(site: Site) -> None:
     assert site.run("lsf.sh")[0] == 0
     train = "python -m mpibow.train launch/digits.yaml name=job-77 --resume auto"
-    assert site.calls() == [f"mpirun -np 4 --bind-to none {train}"]
+    assert site.calls() == [f"mpirun -np 4 --hostfile {site.nodes} --bind-to none {train}"]
+
+
+def test_lsf_without_a_list_of_hosts_has_one_made(site: Site) -> None:
+    """One line for each rank, as LSF counts them by node; it is removed in the end."""
+    site.fake("mpirun", 'while [ "$1" != --hostfile ]; do shift; done; cat "$2" >> "{log}"')
+    hosts = {"LSB_DJOB_HOSTFILE": str(site.nodes.parent / "none"), "LSB_MCPU_HOSTS": "node1 3 node2 1"}
+    assert site.run("lsf.sh", **hosts, TMPDIR=str(site.nodes.parent))[0] == 0
+    assert site.calls()[1:] == ["node1", "node1", "node1", "node2"]
+    assert not list(site.nodes.parent.glob("tmp.*"))
+
+
+def test_lsf_without_any_hosts_is_refused(site: Site) -> None:
+    code, output = site.run("lsf.sh", LSB_DJOB_HOSTFILE="")
+    assert code == 1
+    assert output.endswith("LSB_MCPU_HOSTS: LSF names no hosts: run this by bsub < launch/lsf.sh\n")
+    assert site.calls() == []
 
 
 def test_the_command_of_pbs(site: Site) -> None:
@@ -175,10 +197,16 @@ def test_the_command_of_pbs(site: Site) -> None:
     assert site.calls() == [f"mpirun -np 4 --hostfile {site.nodes} --bind-to none {train}"]
 
 
-def test_pbs_sends_the_early_signal_itself(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("walltime", "seconds"), [("04:00:00", 14280), ("96:08:09", 345969), ("00:03:00", 90), ("", 999999999)]
+)
+def test_pbs_sends_the_early_signal_itself_by_the_walltime(site: Site, walltime: str, seconds: int) -> None:
     site.fake("timeout", 'while [ "${{1#--}}" != "$1" ]; do shift; done; shift; exec "$@"')
-    assert site.run("pbs.sh")[0] == 0
-    assert site.calls()[0].startswith("timeout --foreground --preserve-status --signal=USR1 14280 mpirun ")
+    site.walltime(walltime)
+    code, output = site.run("pbs.sh")
+    assert code == 0
+    assert site.calls()[0].startswith(f"timeout --foreground --preserve-status --signal=USR1 {seconds} mpirun ")
+    assert ("no walltime found by qstat -f 77[3].head.site" in output) == (not walltime)
 
 
 def test_pbs_gives_the_run_to_a_new_job_where_qrerun_is_not_allowed(site: Site) -> None:
