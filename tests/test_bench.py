@@ -5,11 +5,16 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from mpibow.bench import _memory_text, _profile_text
+from mpibow.bench import _memory_text, _over, _profile_text
+from mpibow.comm.communicator import Communicator, Single
+from mpibow.comm.threads import on_threads
 from mpibow.kernels import choose
 from tests.launching import mpirun, needs_mpi
 
@@ -41,6 +46,33 @@ def test_train_is_for_all_ranks_together(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.strip())
     assert (found["learners"], found["ranks"]) == ([1, 1], 2)
+
+
+def test_one_rank_asks_nobody_whether_the_time_is_up() -> None:
+    """It would wait for the iteration that it has just enqueued on a GPU."""
+    session: Any = SimpleNamespace(synchroniser=SimpleNamespace(call=lambda _: pytest.fail("it waits")))
+    now = time.perf_counter()
+    assert [_over(session, Single(), now + 1000, done) for done in range(21)] == [False] * 21
+    assert [_over(session, Single(), now - 1, done) for done in range(21)] == [False] + [True] * 20  # one at least
+
+
+def test_several_ranks_go_by_the_clock_of_rank_0_every_tenth_iteration() -> None:
+    now = time.perf_counter()
+
+    def body(comm: Communicator) -> tuple[list[int], list[int]]:
+        asked, over = list[int](), list[int]()
+        for done in range(31):
+
+            def call(function: Any, done: int = done) -> None:
+                asked.append(done)
+                function(comm)
+
+            session: Any = SimpleNamespace(synchroniser=SimpleNamespace(call=call))
+            if _over(session, comm, now + (1000 if done < 20 or comm.rank else -1), done):
+                over.append(done)
+        return asked, over
+
+    assert on_threads(2, body) == [([10, 20, 30], [20, 30])] * 2
 
 
 def test_other_settings_and_shapes(tmp_path: Path) -> None:
