@@ -39,9 +39,12 @@ before=${LD_LIBRARY_PATH:-} path_before=${PYTHONPATH:-}
 site=$prefix/lib/$("$python" -c 'import sys; print("python%d.%d" % sys.version_info[:2])')/site-packages
 export PYTHONPATH=$PWD:$site${path_before:+:$path_before}
 export PATH=$prefix/bin:$PATH
-libraries=$prefix/lib
-for folder in "$site"/nvidia/*/lib; do [ -d "$folder" ] && libraries=$libraries:$folder; done
-export LD_LIBRARY_PATH=$libraries${before:+:$before}
+libraries() { # of the packages that are installed by now
+    local found=$prefix/lib folder
+    for folder in "$site"/nvidia/*/lib; do [ -d "$folder" ] && found=$found:$folder; done
+    export LD_LIBRARY_PATH=$found${before:+:$before}
+}
+libraries
 export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 PYTHONUNBUFFERED=1
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
@@ -67,6 +70,7 @@ install() {
     is_done install && return 0
     "$python" -m pip install --quiet --no-index --find-links "$wheels" --no-deps --ignore-installed --no-compile \
         --disable-pip-version-check --prefix "$prefix" "$wheels"/*.whl || return 1
+    libraries
     mark install
 }
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mpibow.device import libraries
 from mpibow.device.driver import Driver, Gpu, OutOfMemory, Refused, Stream
 from mpibow.errors import DeviceError
 
@@ -19,9 +20,12 @@ COMPUTE_MODE = 20  # cudaDevAttrComputeMode
 
 
 def load_cupy() -> Any:
-    """The module cupy. Raises DeviceError with what to install."""
+    """The module cupy, with the libraries of its CUDA loaded. Raises DeviceError with what to install."""
+    libraries.before_cuda()
     try:
         import cupy
+
+        libraries.open_libraries(int(cupy.cuda.runtime.runtimeGetVersion()) // 1000)
     except ModuleNotFoundError as error:
         missing = "CuPy" if error.name == "cupy" else f"{error.name}, which CuPy needs,"
         raise DeviceError(f"device cuda: {missing} is not installed: {INSTALL}") from None

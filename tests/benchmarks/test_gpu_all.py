@@ -64,6 +64,28 @@ def test_about_says_what_is_missing(tmp_path: Path) -> None:
     assert "numpy: " in said
 
 
+def test_what_was_just_installed_finds_its_libraries(tmp_path: Path) -> None:
+    """The folders are there after the installation, not before."""
+    site = "lib/python{}.{}/site-packages".format(*sys.version_info)
+    folder = tmp_path / f"prefix/{site}/nvidia/cu13/lib"
+    python = tmp_path / "python"
+    python.write_text(
+        f"""#!/bin/sh
+case "$*" in
+*"pip install"*) mkdir -p {folder} ;;
+*gpu_about.py*) echo "about sees $LD_LIBRARY_PATH" ;;
+*) exec {sys.executable} "$@" ;;
+esac
+"""
+    )
+    python.chmod(0o755)
+    told = {"PYTHON": str(python), "LD_LIBRARY_PATH": "/before"}
+    places = ("--wheels", str(tmp_path), "--prefix", str(tmp_path / "prefix"))
+    first, again = launched(tmp_path, *places, "install", "about", **told), launched(tmp_path, *places, "about", **told)
+    for done in (first, again):
+        assert f"about sees {tmp_path}/prefix/lib:{folder}:/before\n" in done.stdout, done.stderr
+
+
 def test_a_part_that_is_cut_goes_on(tmp_path: Path) -> None:
     """What has passed is not run again; 75 says that there is more."""
     python = stub(tmp_path)

@@ -139,6 +139,9 @@ class SimDriver:
         self.free, self.lockable = free, lockable
         self.copied = 0  # bytes
 
+    def runtime(self) -> int:
+        return 13020
+
     def use(self, index: int) -> None:
         self.machine.used.add((threading.get_ident(), index))
 

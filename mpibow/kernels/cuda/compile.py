@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import hashlib
-import importlib.util
 import json
 import os
 import re
@@ -16,6 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from mpibow.device import libraries
 from mpibow.errors import DeviceError
 from mpibow.kernels.cuda.kernels import KERNELS
 
@@ -48,20 +47,6 @@ class Module:
 def texts() -> Mapping[str, str]:
     """All CUDA sources and headers by file name."""
     return {path.name: path.read_text() for path in sorted(SOURCES.iterdir()) if path.suffix in (".cu", ".cuh")}
-
-
-def find_nvrtc(major: int | None = None) -> str | None:
-    """The NVRTC of the PyPI package, else the system's; of CUDA `major` where that is given, as CuPy's must be."""
-    spec = importlib.util.find_spec("nvidia")
-    folders = list(spec.submodule_search_locations or []) if spec else []
-    found = {
-        int(path.name.rsplit(".", 1)[1]): path
-        for folder in folders
-        for path in Path(folder).glob("*/lib/libnvrtc.so.*")
-        if re.fullmatch(r"libnvrtc\.so\.\d+", path.name)
-    }
-    wanted = found.get(major or max(found, default=0))
-    return str(wanted) if wanted else ctypes.util.find_library("nvrtc")
 
 
 class Nvrtc:
@@ -131,12 +116,12 @@ def nvrtc(path: str) -> Nvrtc:
     return Nvrtc(path)
 
 
-def compiled(source: str, architecture: str, folder: Path | None = None, path: str | None = None) -> Module:
+def compiled(source: str, architecture: str, folder: Path | None = None, major: int | None = None) -> Module:
     """All kernels of the file `source` for `architecture`, out of `folder` if they are there, else put there.
 
-    Raises DeviceError where there is no NVRTC.
+    By the NVRTC of CUDA `major`, or by the newest. Raises DeviceError where there is none.
     """
-    found = path or find_nvrtc()
+    found = libraries.load("nvrtc", major)
     if found is None:
         raise DeviceError(f"no libnvrtc found: {INSTALL}")
     compiler, files = nvrtc(found), texts()

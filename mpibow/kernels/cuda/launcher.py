@@ -16,7 +16,7 @@ from mpibow.kernels.cuda.compile import compiled
 from mpibow.kernels.cuda.kernels import KERNELS, Constant, Launch
 from mpibow.kernels.cuda.session import DeviceRun
 
-Compile = Callable[[str, str, Path | None], Any]  # source, architecture, folder of kept modules -> Module
+Compile = Callable[[str, str, Path | None, int], Any]  # source, architecture, folder of kept modules, CUDA -> Module
 
 
 class Bind(Protocol):
@@ -31,7 +31,7 @@ class Launcher:
     def __init__(self, machine: Machine, folder: Path | None, compile_: Compile = compiled) -> None:
         major, minor = machine.found.gpu.capability
         self._machine, self._driver, self._folder, self._compile = machine, machine.driver, folder, compile_
-        self.architecture = f"sm_{major}{minor}"
+        self.architecture, self._cuda = f"sm_{major}{minor}", machine.driver.runtime() // 1000
         self._modules: dict[str, tuple[Any, Any]] = {}
         self._functions: dict[str, Any] = {}
         self._constants: dict[tuple[str, bytes], Any] = {}
@@ -49,7 +49,7 @@ class Launcher:
         if kernel not in self._functions:
             source = KERNELS[kernel]
             if source not in self._modules:
-                module = self._compile(source, self.architecture, self._folder)
+                module = self._compile(source, self.architecture, self._folder, self._cuda)
                 self._modules[source] = self._driver.load(module.code), module.names
             loaded, names = self._modules[source]
             self._functions[kernel] = self._driver.function(loaded, names[kernel])

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.bench import SHAPES
+from mpibow.device.libraries import open_libraries
 from mpibow.errors import DeviceError
 from mpibow.kernels.cuda.graphs import load_cudnn
 from mpibow.kernels.cuda.kept import Folder
@@ -209,6 +210,7 @@ def report(
 
 
 def main() -> None:
+    open_libraries()
     if "--few" in sys.argv:
         return try_few(Path(sys.argv[-1].removeprefix("folder=")))
     models = [argument for argument in sys.argv[1:] if "=" not in argument] or list(MODELS)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from mpibow.device import libraries
 from mpibow.errors import DeviceError
 from mpibow.kernels.cuda import compile as own
-from mpibow.kernels.cuda.compile import ARCHITECTURES, Module, Usage, compiled, find_nvrtc, nvrtc
+from mpibow.kernels.cuda.compile import ARCHITECTURES, Module, Usage, compiled, nvrtc
 from mpibow.kernels.cuda.kernels import KERNELS
 
-FOUND = find_nvrtc()
+FOUND = libraries.load("nvrtc")
 KEPT = Path(__file__).parents[3] / "build" / "cuda-cubins"
 # sm_90's tell most by hand; CI runs all.
 ALL = [pytest.param(each, marks=() if each == "sm_90" else pytest.mark.slow) for each in ARCHITECTURES]
@@ -73,22 +74,9 @@ def test_a_source_that_is_wrong_is_said_in_the_compilers_words() -> None:
 
 
 def test_without_nvrtc_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own, "find_nvrtc", lambda: None)
+    monkeypatch.setattr(libraries, "load", lambda name, major: None)
     with pytest.raises(DeviceError, match=r"^no libnvrtc found: pip install 'mpibow\[cuda-check\]'$"):
         compiled("flat.cu", "sm_90")
-
-
-def test_which_nvrtc_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("cuda_nvrtc/lib/libnvrtc.so.12", "cu13/lib/libnvrtc.so.13", "cu13/lib/libnvrtc.alt.so.13"):
-        path = tmp_path / "nvidia" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.touch()
-    spec = type("Spec", (), {"submodule_search_locations": [str(tmp_path / "nvidia")]})()
-    monkeypatch.setattr(own.importlib.util, "find_spec", lambda name: spec)
-    monkeypatch.setattr(own.ctypes.util, "find_library", lambda name: f"the system's {name}")
-    assert find_nvrtc(12) == str(tmp_path / "nvidia/cuda_nvrtc/lib/libnvrtc.so.12")
-    assert find_nvrtc(13) == find_nvrtc() == str(tmp_path / "nvidia/cu13/lib/libnvrtc.so.13")
-    assert find_nvrtc(14) == "the system's nvrtc"
 
 
 def test_what_ptxas_says() -> None:

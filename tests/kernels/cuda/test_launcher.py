@@ -42,8 +42,8 @@ class Loading(Simulation):
 
 
 def launcher(driver: Loading, seen: list[Any]) -> Launcher:
-    def compile_(source: str, architecture: str, folder: Path | None) -> Any:
-        seen.append((source, architecture, folder))
+    def compile_(source: str, architecture: str, folder: Path | None, cuda: int) -> Any:
+        seen.append((source, architecture, folder, cuda))
         return SimpleNamespace(code=source.encode(), names={kernel: f"_{kernel}" for kernel in KERNELS})
 
     machine = Machine(driver, Found(gpu(0), (0,), False))  # type: ignore[arg-type]
@@ -56,7 +56,7 @@ def test_parameters_are_laid_out_once_and_modules_loaded_once() -> None:
     machine = bind._machine
     row, norm = machine.zeros(6, "float32"), machine.zeros(1, "float64")
     run = bind([flat.clamp(row, 0.5), flat.shorten(row, norm, 2.0)])
-    assert seen == [("flat.cu", "sm_90", Path("kept"))]
+    assert seen == [("flat.cu", "sm_90", Path("kept"), 13)]
     assert driver.log == [
         ("load", b"flat.cu"), ("function", "flat.cu", "_clamp"), ("function", "flat.cu", "_shorten"),
     ]  # fmt: skip
