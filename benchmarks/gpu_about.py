@@ -38,7 +38,6 @@ def told(modules: Mapping[str, str], load: Callable[[str], object] = importlib.i
 def opened() -> str:
     """The GPU as mpibow sees it, or why not."""
     from mpibow.device.cupy_driver import CupyDriver
-    from mpibow.device.driver import Refused
     from mpibow.errors import MpibowError
     from mpibow.kernels.cuda.graphs import load_cudnn
 
@@ -46,7 +45,7 @@ def opened() -> str:
         driver = CupyDriver()
         found = [str(driver.describe(i)) for i in range(driver.count())]
         versions = f"driver {driver.version()}, CuPy for {driver.runtime()}, cuDNN {load_cudnn().backend_version()}"
-    except (MpibowError, Refused) as error:
+    except MpibowError as error:
         return f"no GPU: {error}"
     return "; ".join([*found, versions])
 

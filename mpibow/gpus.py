@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.device.cuda import find_device
-from mpibow.device.driver import Refused
 from mpibow.errors import CommunicationError, DeviceError
 from mpibow.learn.on_device import FUSED, STREAMS
 
@@ -107,7 +106,7 @@ def seen() -> dict[str, str]:
         found["gpu"] = "; ".join(str(driver.describe(i)) for i in range(driver.count())) or "none is visible"
         found["cudnn"] = str(load_cudnn().backend_version_string())
         found["nccl"] = _nccl()
-    except (DeviceError, Refused) as error:
+    except DeviceError as error:
         found["problem"] = str(error)
     return {"gpu": "none", **found}
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
 from mpibow.comm.communicator import Communicator, InPlace, describe, differ
 from mpibow.device.driver import Event, Stream
-from mpibow.errors import CommunicationError
+from mpibow.errors import CommunicationError, DeviceError
 
 LATE = 600.0  # seconds after which a call that has not ended is given up: a peer is gone
 SHORTEST_SLEEP, LONGEST_SLEEP = 20e-6, 1e-3  # seconds
@@ -89,16 +89,22 @@ class Nccl(InPlace):
         return self.stream.record()
 
     def wait(self, event: Event, what: str = "all-reduce") -> None:
-        """Sleeps until `event` has come. Raises CommunicationError where NCCL reports an error, or nothing for too
-        long; then all that is under way is aborted, so that no rank is left in a kernel that never ends."""
+        """Sleeps until `event` has come. Raises CommunicationError where NCCL or the GPU reports an error, or nothing
+        for too long; then all that is under way is aborted, so that no rank is left in a kernel that never ends."""
         start = time.monotonic()
-        while not event.done:
+        while not self._come(event, what):
             waited = time.monotonic() - start
             if problem := self._ring.problem():
                 self._give_up(f"{what}: NCCL says {problem}")
             if waited > self._seconds:
                 self._give_up(f"{what}: not every rank came within {self._seconds:g} seconds")
             time.sleep(min(max(waited / 16, SHORTEST_SLEEP), LONGEST_SLEEP))
+
+    def _come(self, event: Event, what: str) -> bool:
+        try:
+            return event.done
+        except DeviceError as error:
+            self._give_up(f"{what}: {error}")
 
     def barrier(self) -> None:
         self._host.barrier()
@@ -137,7 +143,7 @@ class Nccl(InPlace):
                 raise CommunicationError(differ(calls))
             self._agreed.add(what)
 
-    def _give_up(self, why: str) -> None:
+    def _give_up(self, why: str) -> NoReturn:
         self._failed = why
         self._ring.abort()
         raise CommunicationError(why)

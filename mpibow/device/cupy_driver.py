@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from mpibow.errors import DeviceError
 INSTALL = "pip install 'mpibow[cuda]'"
 MODES = {0: "default", 2: "prohibited", 3: "exclusive"}  # cudaComputeMode
 COMPUTE_MODE = 20  # cudaDevAttrComputeMode
+SUCCESS, NOT_READY = 0, 600  # cudaError_t
 
 
 def load_cupy() -> Any:
@@ -48,24 +50,54 @@ def _refusals(cupy: Any) -> Iterator[None]:
         raise Refused(str(error)) from None
 
 
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Without Python's garbage collection on any thread: what it gives back to CUDA on this one ends a capture."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
+
+
+def _come(cupy: Any, status: int) -> bool:
+    """Whether work is over, by what CUDA answers: CuPy hands on any status, and raises nothing."""
+    if status not in (SUCCESS, NOT_READY):
+        raise _failed(cupy.cuda.runtime.CUDARuntimeError(status))
+    return status == SUCCESS
+
+
+def _failed(error: Exception) -> Refused:
+    """What is asked of a stream is refused where work on the device has gone wrong, whatever is asked."""
+    return Refused(f"the GPU has failed: {error}")
+
+
 class CupyEvent:
-    def __init__(self, event: Any) -> None:
-        self.event = event
+    def __init__(self, cupy: Any, event: Any) -> None:
+        self._cupy, self.event = cupy, event
 
     @property
     def done(self) -> bool:
-        return bool(self.event.done)
+        return _come(self._cupy, self._cupy.cuda.runtime.eventQuery(self.event.ptr))
 
     def synchronise(self) -> None:
-        self.event.synchronize()
+        try:
+            self.event.synchronize()
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise _failed(error) from None
 
 
 class CupyGraph:
-    def __init__(self, graph: Any) -> None:
-        self._graph = graph
+    def __init__(self, cupy: Any, graph: Any) -> None:
+        self._cupy, self._graph = cupy, graph
 
     def launch(self, stream: Any) -> None:
-        self._graph.launch(stream.stream)
+        try:
+            self._graph.launch(stream.stream)
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise _failed(error) from None
 
 
 class CupyStream:
@@ -81,25 +113,32 @@ class CupyStream:
 
     @property
     def done(self) -> bool:
-        with _refusals(self._cupy):
-            return bool(self.stream.done)
+        return _come(self._cupy, self._cupy.cuda.runtime.streamQuery(self.stream.ptr))
 
     def record(self, *, timed: bool = False) -> CupyEvent:
-        event = self._cupy.cuda.Event(block=True, disable_timing=not timed)  # who waits for it sleeps
-        event.record(self.stream)
-        return CupyEvent(event)
+        try:
+            event = self._cupy.cuda.Event(block=True, disable_timing=not timed)  # who waits for it sleeps
+            event.record(self.stream)
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise _failed(error) from None
+        return CupyEvent(self._cupy, event)
 
     def wait(self, event: Any) -> None:
-        self.stream.wait_event(event.event)
+        try:
+            self.stream.wait_event(event.event)
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise _failed(error) from None
 
     def synchronise(self) -> None:
-        with _refusals(self._cupy):
+        try:
             self.stream.synchronize()
+        except self._cupy.cuda.runtime.CUDARuntimeError as error:
+            raise _failed(error) from None
 
     def capture(self, enqueue: Callable[[], None]) -> CupyGraph:
         # Thread-local: other learners may allocate and launch on their streams meanwhile.
         mode = self._cupy.cuda.runtime.streamCaptureModeThreadLocal
-        with _refusals(self._cupy), self.stream:
+        with _refusals(self._cupy), self.stream, _no_collection():
             self.stream.begin_capture(mode)
             try:
                 enqueue()
@@ -109,7 +148,7 @@ class CupyStream:
                 raise
             graph = self.stream.end_capture()
             graph.upload(self.stream)
-        return CupyGraph(graph)
+        return CupyGraph(self._cupy, graph)
 
     def milliseconds(self, begin: Any, end: Any) -> float:
         return float(self._cupy.cuda.get_elapsed_time(begin.event, end.event))

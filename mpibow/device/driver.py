@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from mpibow.errors import DeviceError
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -42,12 +44,12 @@ class OutOfMemory(Exception):
     """The device, or the host for pinned memory, has not enough left."""
 
 
-class Refused(Exception):
+class Refused(DeviceError):
     """CUDA's own error, in its words."""
 
 
 class Event(Protocol):
-    """A point in a stream's work."""
+    """A point in a stream's work. Methods raise Refused where the work before it has failed."""
 
     @property
     def done(self) -> bool: ...
@@ -61,7 +63,7 @@ class Graph(Protocol):
 
 
 class Stream(Protocol):
-    """Work that runs in order on the device."""
+    """Work that runs in order on the device. Methods raise Refused where some of it has failed."""
 
     @property
     def pointer(self) -> int: ...
@@ -83,7 +85,10 @@ class Stream(Protocol):
     def synchronise(self) -> None: ...
 
     def capture(self, enqueue: Callable[[], None]) -> Graph:
-        """What `enqueue` enqueues, as a graph; nothing of it runs. Ends the capture as well where it fails."""
+        """What `enqueue` enqueues, as a graph; nothing of it runs. Ends the capture as well where it fails.
+
+        Python's garbage collection rests meanwhile: memory that it gave back would end the capture.
+        """
         ...
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from mpibow.comm import Communicator, Single, on_threads
 from mpibow.comm.nccl import CupyRing, Nccl, open_nccl
+from mpibow.device.driver import Refused
 from mpibow.errors import CommunicationError
 from tests.device.fakes import FakeEvent, FakeStream, HostArray, Log
 
@@ -156,6 +157,24 @@ def test_an_error_of_nccl_while_it_is_waited_for() -> None:
     assert str(again.value) == f"all-reduce of 5 float32: an earlier call has failed: {why}"
     nccl.close()
     assert log[-1] == ("abort",)  # what was aborted is not closed
+
+
+def test_a_gpu_that_has_failed_is_no_hang() -> None:
+    """After an illegal access CUDA answers every question with it; the event never comes."""
+
+    class Failed:
+        @property
+        def done(self) -> bool:
+            raise Refused("the GPU has failed: cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+    log: Log = []
+    nccl = Nccl(Single(), FakeRing(log), FakeStream("sync", log))
+    with pytest.raises(CommunicationError) as caught:
+        nccl.wait(Failed(), "the sum of iteration 7")  # type: ignore[arg-type]
+    assert str(caught.value) == (
+        "the sum of iteration 7: the GPU has failed: cudaErrorIllegalAddress: an illegal memory access was encountered"
+    )
+    assert log == [("abort",)]
 
 
 def test_a_rank_that_never_comes_is_no_hang() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib.util
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -109,9 +111,19 @@ class Runtime:
     """cupy.cuda.runtime as far as errors and streams go."""
 
     class CUDARuntimeError(RuntimeError):
-        pass
+        def __init__(self, status: object) -> None:
+            super().__init__(f"error {status}" if isinstance(status, int) else status)
 
     streamCaptureModeThreadLocal = 1
+    status = 0
+
+    def eventQuery(self, event: int) -> int:
+        assert event == 6
+        return self.status
+
+    def streamQuery(self, stream: int) -> int:
+        assert stream == 5
+        return self.status
 
     def memGetInfo(self) -> tuple[int, int]:
         raise self.CUDARuntimeError("cudaErrorMemoryAllocation: out of memory")
@@ -148,6 +160,87 @@ def stream_on(log: list[Any], lost: Exception | None = None) -> cupy_driver.Cupy
         driver=SimpleNamespace(CUDADriverError=DriverError),
     )  # fmt: skip
     return cupy_driver.CupyStream(SimpleNamespace(cuda=cuda), 0)
+
+
+@pytest.mark.parametrize("what", ["event", "stream"])
+def test_work_is_over_under_way_or_has_failed(what: str) -> None:
+    """After an illegal access CUDA answers 700 for ever: that is no work under way."""
+    stream: Any = stream_on([])
+    runtime = stream._cupy.cuda.runtime
+    asked = stream if what == "stream" else cupy_driver.CupyEvent(stream._cupy, SimpleNamespace(ptr=6))
+    for runtime.status, done in ((0, True), (600, False)):
+        assert asked.done is done
+    for runtime.status in (700, 1, -1):
+        with pytest.raises(Refused, match=f"^the GPU has failed: error {runtime.status}$"):
+            _ = asked.done
+
+
+@needs_cupy
+def test_the_installed_cupys_words_for_a_status() -> None:
+    with pytest.raises(Refused) as caught:
+        cupy_driver._come(load_cupy(), 700)
+    assert str(caught.value) == (
+        "the GPU has failed: cudaErrorIllegalAddress: an illegal memory access was encountered"
+    )
+
+
+@pytest.mark.parametrize("call", ["event", "graph", "record", "wait", "synchronise"])
+def test_a_failed_gpu_ends_in_words_whatever_is_called(call: str) -> None:
+    def fail(*_: object) -> None:
+        raise Runtime.CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+
+    stream: Any = stream_on([])
+    cupy = stream._cupy
+    cupy.cuda.Event = lambda **flags: SimpleNamespace(record=fail)
+    stream.stream = SimpleNamespace(wait_event=fail, synchronize=fail)
+    event = cupy_driver.CupyEvent(cupy, SimpleNamespace(synchronize=fail))
+    calls = {
+        "event": event.synchronise, "record": stream.record, "wait": lambda: stream.wait(event),
+        "graph": lambda: cupy_driver.CupyGraph(cupy, SimpleNamespace(launch=fail)).launch(stream),
+        "synchronise": stream.synchronise,
+    }  # fmt: skip
+    with pytest.raises(DeviceError, match=r"^the GPU has failed: cudaErrorIllegalAddress: an illegal memory access "):
+        calls[call]()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_garbage_is_collected_in_a_capture(fails: bool) -> None:
+    """It may hold device memory, and giving that back ends the capture."""
+    collected = list[int]()
+
+    class Garbage:
+        def __init__(self) -> None:
+            self.own = self
+
+        def __del__(self) -> None:
+            collected.append(1)
+
+    def kernels() -> None:
+        for _ in range(50):
+            Garbage()
+        assert not collected
+        if fails:
+            raise ValueError
+
+    limits = gc.get_threshold()
+    gc.set_threshold(1)
+    try:
+        with nullcontext() if not fails else pytest.raises(ValueError):  # noqa: PT011
+            stream_on([]).capture(kernels)
+        assert gc.isenabled()
+    finally:
+        gc.set_threshold(*limits)
+    gc.collect()
+    assert len(collected) == 50
+
+
+def test_garbage_is_left_alone_where_the_user_collects_none() -> None:
+    gc.disable()
+    try:
+        stream_on([]).capture(lambda: None)
+        assert not gc.isenabled()
+    finally:
+        gc.enable()
 
 
 def test_a_capture() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from mpibow.device.driver import Event, Graph, Stream
+from mpibow.device.driver import Event, Graph, Refused, Stream
+from mpibow.errors import DeviceError
 from mpibow.kernels.cuda.session import DeviceRun
 
 Range = Callable[[str], AbstractContextManager[object]]  # a named range in a profiler's timeline: NVTX
@@ -33,11 +34,17 @@ class Executor:
     def prepare(self) -> None:
         """Runs everything once and captures it. Before the first iteration, on inputs of any kind: libraries load
         kernels and take memory on their first call, which no capture allows. What it writes is written again, except
-        statistics: put those back."""
+        statistics: put those back. Raises DeviceError where it cannot be captured."""
         self._enqueue()
         self.stream.synchronise()
-        if self._graphs:
+        if not self._graphs:
+            return
+        try:
             self._graph = self.stream.capture(self._enqueue)
+        except Refused as error:
+            raise DeviceError(
+                f"{self.name}: CUDA does not capture its work in a graph ({error}): graphs=false goes without"
+            ) from None
 
     def run(self, after: Event | None = None) -> Event:
         """Enqueues one forward and backward, after the event `after`; the event that it is over. Never waits."""
