@@ -1,4 +1,4 @@
-"""Where a learner's pass goes on a GPU: every step of its plan by itself, between two events of the device.
+"""Where a learner's pass goes on a GPU: every step of its plan by itself, in replays of a CUDA graph.
 
 python benchmarks/gpu_profile.py resnet32 --batch-size 16 device=cuda precision=tf32     # one line of JSON
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,23 +19,7 @@ from mpibow.comm.communicator import Single
 from mpibow.data.dataset import read_into
 from mpibow.graph.layout import initial_weights
 from mpibow.job import Job, on_device
-
-WARM_UP, ROUNDS, RUNS = 2, 5, 10
-
-
-def timed(run: Callable[[Any], None], stream: Any, runs: int = RUNS) -> float:
-    """Seconds of one run, the median of rounds; what is smaller than a launch takes as long as one."""
-    for _ in range(WARM_UP):
-        run(stream)
-    rounds = []
-    for _ in range(ROUNDS):
-        begin = stream.record(timed=True)
-        for _ in range(runs):
-            run(stream)
-        end = stream.record(timed=True)
-        end.synchronise()
-        rounds.append(stream.milliseconds(begin, end) / 1e3 / runs)
-    return statistics.median(rounds)
+from mpibow.kernels.cuda.timing import seconds_of
 
 
 def kinds(steps: Sequence[Any], seconds: Sequence[float]) -> dict[str, dict[str, float]]:
@@ -65,10 +49,10 @@ def profile(job: Job) -> dict[str, Any]:
         machine.put(array, host[name])
     for run in [*before, *bound.runs]:
         run(machine.stream)
-    seconds = [timed(run, machine.stream) for run in bound.runs]
+    seconds = [seconds_of(partial(run, machine.stream), machine.stream) for run in bound.runs]
     parts = kinds(plan.program.steps, seconds)
     if before:
-        took = sum(timed(run, machine.stream) for run in before)
+        took = sum(seconds_of(partial(run, machine.stream), machine.stream) for run in before)
         parts["weights in 16 bits"] = {"count": len(before), "seconds": took}
         seconds.append(took)
     return {"parts": parts, "plan": sum(seconds), "kernels": job.kernels.about}

@@ -220,19 +220,6 @@ def test_steps_are_counted_by_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
-def test_a_step_is_timed_between_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The median of five rounds of two runs each, after two to warm up."""
-    monkeypatch.syspath_prepend(FOLDER)
-    import gpu_profile
-
-    from tests.device.fakes import FakeStream
-
-    log: list[Any] = []
-    stream = FakeStream("s", log, milliseconds_of_rounds=[50.0, 20.0, 10.0, 30.0, 40.0])
-    assert gpu_profile.timed(lambda s: s.enqueue("step"), stream, runs=2) == pytest.approx(0.015)
-    assert [entry[0] for entry in log].count("step") == 2 + 5 * 2
-
-
 # What is measured, and when
 
 

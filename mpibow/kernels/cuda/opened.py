@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.device.array import DeviceArray
+from mpibow.device.driver import Gpu as Device
 from mpibow.device.driver import Stream
 from mpibow.device.machine import Machine
 from mpibow.errors import DeviceError
@@ -35,7 +36,7 @@ from mpibow.kernels.passes import chunks_of
 
 # Of a config's precision, where cuDNN's is called otherwise.
 NAMES: Mapping[str, str] = {"auto": "tf32", "float32": "fp32"}
-TRIES = 4  # plans of cuDNN that are timed, of those that it ranks first
+TRIES = 12  # plans of cuDNN that are timed, of those that it ranks first and need not compile
 FIRST_SCALE, INTERVAL = 65536.0, 2000  # of the loss in 16 bits, and good iterations until it is doubled
 
 
@@ -187,15 +188,21 @@ def open_gpu(
     """CUDA's own parts, of a GPU that is opened. Raises DeviceError where cuDNN is missing or does not start."""
     chosen, shadows, handles = PRECISIONS[NAMES.get(precision, precision)], Shadows(), Handles()
     cudnn, found = load_cudnn(), machine.found.gpu
-    folder = cache or cache_folder()
-    name = f"{found.name} {found.capability[0]}.{found.capability[1]}"
-    choice = Choice(deterministic=deterministic, tries=TRIES)
-    kept = Folder(folder / "plans", (name, cudnn.backend_version_string(), *choice.words()))
-    target = Target(name, handles.of(machine.stream))
+    folder, choice = cache or cache_folder(), Choice(deterministic=deterministic, tries=TRIES)
+    kept = plan_folder(folder, found, choice)
+    target = Target(kept.about[0], handles.of(machine.stream))
     timer = DeviceTimer(machine.driver, machine.stream, handles.of)
     session = Session(Planner(target, choice, kept, timer), handles, shadows.address)
     about = f"{found}, cuDNN {cudnn.backend_version_string()}, {chosen.name}"
     return Gpu(machine, Launcher(machine, folder / "kernels"), session, shadows, chosen, graphs, about)
+
+
+def plan_folder(folder: Path, gpu: Device, choice: Choice) -> Folder:
+    """Where plans are kept for a kind of GPU, both parts of cuDNN and a way of choosing; the kind is named first."""
+    cudnn = load_cudnn()
+    name = f"{gpu.name} {gpu.capability[0]}.{gpu.capability[1]}"
+    versions = cudnn.backend_version_string(), f"frontend {cudnn.__version__}"
+    return Folder(folder / "plans", (name, *versions, *choice.words()))
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:

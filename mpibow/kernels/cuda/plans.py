@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mpibow.device.memory import DeviceFull
 from mpibow.errors import DeviceError
-from mpibow.kernels.cuda.graphs import build_graph, first_line, load_cudnn
+from mpibow.kernels.cuda.graphs import build_graph, first_line, load_cudnn, refusals
 from mpibow.kernels.cuda.kept import Folder, Made
 from mpibow.kernels.cuda.operands import numbered
 from mpibow.kernels.cuda.specs import Spec, has_products
@@ -20,17 +20,23 @@ WORKSPACE = 1 << 30  # bytes at most of one plan
 
 @dataclass(frozen=True)
 class Choice:
-    """How plans are chosen. `tries` of those that heuristics rank first are timed; with 1 the first is taken.
+    """How plans are chosen: of those that heuristics rank first so many are timed, and the fastest is taken.
 
-    What is timed may come out otherwise another time: then bits repeat only where the plans are kept.
+    `tries` are of engines that cuDNN brings as machine code: such a plan is built in no time. `compiled` are of engines
+    that it compiles for each plan, for a second or more. What is timed may come out otherwise another time: then bits
+    repeat only where the plans are kept.
     """
 
     deterministic: bool = True
     tries: int = 1
+    compiled: int = 1
     workspace: int = WORKSPACE
 
     def words(self) -> tuple[str, ...]:
-        return (f"deterministic={self.deterministic}", f"tries={self.tries}", f"workspace={self.workspace}")
+        return (
+            f"deterministic={self.deterministic}", f"tries={self.tries}", f"compiled={self.compiled}",
+            f"workspace={self.workspace}",
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,11 +68,14 @@ class Executable:
     def run(self, addresses: Mapping[str, int], workspace: int, handle: Any) -> None:
         """Enqueues it on the handle's stream; addresses by operand. Waits for nothing, allocates nothing on the device.
 
-        Never run on a device yet.
+        Raises DeviceError where cuDNN refuses. Never run on a device yet.
         """
         numbers = numbered(self.spec.operands)
-        with self._turn:  # the frontend keeps one array of addresses a graph
-            self.graph.execute({numbers[name]: at for name, at in addresses.items()}, workspace, handle=handle)
+        try:
+            with self._turn:  # the frontend keeps one array of addresses a graph
+                self.graph.execute({numbers[name]: at for name, at in addresses.items()}, workspace, handle=handle)
+        except refusals() as error:
+            raise DeviceError(f"cuDNN does not run {self.made.engine} for {self.spec}: {first_line(error)}") from None
 
 
 Timer = Callable[[Executable], float]  # seconds of one run
@@ -96,65 +105,78 @@ class Planner:
             return None
         try:
             return self._load(spec, made)
-        except RuntimeError:  # of another build of the same version: cuDNN says so itself
+        except DeviceError:  # of another build of the same version, say: it is made anew
             return None
 
     def _load(self, spec: Spec, made: Made) -> Executable:
-        cudnn = load_cudnn()
-        graph = cudnn.pygraph(handle=self._target.handle, device_property=self._target.properties)
-        blob = list(made.blob)
-        if self._target.handle is None:
-            graph.deserialize(blob)
-        else:
-            graph.deserialize(self._target.handle, blob)
+        cudnn, handle = load_cudnn(), self._target.handle
+        graph = cudnn.pygraph(handle=handle, device_property=self._target.properties)
+        try:
+            graph.deserialize(*([] if handle is None else [handle]), list(made.blob))
+        except refusals() as error:
+            raise DeviceError(
+                f"cuDNN {cudnn.backend_version_string()} does not read the plan {made.engine} of {spec}: "
+                f"{first_line(error)}"
+            ) from None
         return Executable(spec, made, graph)
 
     def _make(self, spec: Spec) -> Executable:
-        """The first plan that can be built, or the fastest of `tries`; kept for the next run."""
-        best: Executable | None = None
-        tries = self._choice.tries if self._timer else 1
-        for found in islice(candidates(spec, self._target, self._choice), tries):
-            if self._timer:
-                found = Executable(spec, _timed(found.made, self._timer(found)), found.graph)
-            if best is None or (found.made.seconds or 0.0) < (best.made.seconds or 0.0):
-                best = found
-        assert best is not None  # `candidates` raises where there is none
+        """The first plan that can be built, or the fastest of those that are tried; kept for the next run."""
+        found = candidates(spec, self._target, self._choice)
+        best = self._fastest(spec, found, self._timer) if self._timer else next(found)
         best = self._load(spec, best.made)  # alone, without the graph that its rivals were built in
         if self._folder:
             self._folder.write(spec, best.made)
         return best
 
-
-def _timed(made: Made, seconds: float) -> Made:
-    return Made(made.blob, made.engine, made.workspace, seconds)
+    def _fastest(self, spec: Spec, found: Iterator[Executable], timer: Timer) -> Executable:
+        timed, refused = list[tuple[float, Executable]](), DeviceError()
+        for one in found:
+            try:
+                seconds = timer(one)
+            except DeviceFull:
+                raise
+            except DeviceError as error:  # this engine cannot be run, or captured: another may
+                refused = error
+                continue
+            timed.append((seconds, Executable(spec, replace(one.made, seconds=seconds), one.graph)))
+        if not timed:
+            raise refused
+        return min(timed, key=lambda pair: pair[0])[1]
 
 
 def candidates(spec: Spec, target: Target, choice: Choice) -> Iterator[Executable]:
-    """Plans of `spec` that keep the rules, in cuDNN's order; each is built when it is asked for.
+    """As many plans of `spec` as `choice` wants, in cuDNN's order; each is built when it is asked for.
 
     Raises DeviceError where there is none, with the spec and cuDNN's own words.
     """
     cudnn = load_cudnn()
     graph = build_graph(spec, handle=target.handle, properties=target.properties)
     why, any_built = "", False
+    left = {False: choice.tries, True: choice.compiled}  # by whether the engine is compiled for the plan
     try:
         graph.build_operation_graph()
         graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
         graph.deselect_numeric_notes(forbidden(cudnn.numerical_note, spec, choice.deterministic))
         graph.deselect_workspace_greater_than(choice.workspace)
         indices = range(graph.get_execution_plan_count())
-    except (cudnn.cudnnGraphNotSupportedError, RuntimeError) as error:
+    except refusals() as error:
         why, indices = first_line(error), range(0)
     for index in indices:
         try:
             engine, _ = graph.get_engine_and_knobs_at_index(index)
             if engine not in BACKEND_ENGINES:
                 continue
+            notes = graph.get_behavior_notes_for_plan_at_index(index)
+            compiled = cudnn.behavior_note.RUNTIME_COMPILATION in notes
+            if not left[compiled]:
+                continue
             graph.build_plan_at_index(index)
-        except (cudnn.cudnnGraphNotSupportedError, NotImplementedError, RuntimeError, ValueError) as error:
+        except refusals() as error:
             why = first_line(error)
             continue
         any_built = True
+        left[compiled] -= 1
         made = Made(bytes(graph.serialize()), graph.get_plan_name_at_index(index), graph.get_workspace_size())
         yield Executable(spec, made, graph)
     if not any_built:

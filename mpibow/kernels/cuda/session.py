@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from mpibow.errors import DeviceError
-from mpibow.kernels.cuda.graphs import first_line, load_cudnn
+from mpibow.kernels.cuda.graphs import first_line, load_cudnn, refusals
 from mpibow.kernels.cuda.plans import Planner
 from mpibow.kernels.cuda.specs import Spec
 
@@ -41,7 +41,7 @@ class Handles:
         try:
             handle = cudnn.create_handle()
             cudnn.set_stream(handle, stream.pointer)
-        except RuntimeError as error:
+        except refusals() as error:
             raise DeviceError(
                 f"device cuda: cuDNN {cudnn.backend_version_string()} cannot start: {first_line(error)}"
             ) from None

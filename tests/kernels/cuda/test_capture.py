@@ -10,7 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpibow.device.driver import Refused
+from mpibow.device.memory import DeviceFull
 from mpibow.errors import DeviceError
+from mpibow.kernels.cuda import graphs
 from mpibow.kernels.cuda import session as sessions
 from mpibow.kernels.cuda.capture import Executor
 from mpibow.kernels.cuda.kept import Made
@@ -18,7 +21,7 @@ from mpibow.kernels.cuda.operands import PRECISIONS
 from mpibow.kernels.cuda.plans import Executable
 from mpibow.kernels.cuda.session import DeviceRun, Handles, Session, together
 from mpibow.kernels.cuda.specs import Cast, NormBackward
-from mpibow.kernels.cuda.timing import DeviceTimer, random_bytes
+from mpibow.kernels.cuda.timing import DeviceTimer, random_bytes, seconds_of
 from tests.device.fakes import FakeDriver, FakeEvent, FakeStream, HostArray, Log
 
 TF32 = PRECISIONS["tf32"]
@@ -105,12 +108,14 @@ def cudnn(monkeypatch: pytest.MonkeyPatch) -> Log:
         return name
 
     fake = SimpleNamespace(
+        cudnnGraphNotSupportedError=KeyError,
         create_handle=create,
         set_stream=lambda handle, pointer: log.append(("stream", handle, pointer)),
         destroy_handle=lambda handle: log.append(("destroy", handle)),
         backend_version_string=lambda: "9.28.0",
     )
-    monkeypatch.setattr(sessions, "load_cudnn", lambda: fake)
+    for module in (sessions, graphs):
+        monkeypatch.setattr(module, "load_cudnn", lambda: fake)
     return log
 
 
@@ -171,14 +176,44 @@ def test_what_is_bound_wrongly() -> None:
         session.bind(SPEC, {"x": x, "y": y}, HostArray(np.zeros(63, np.uint8)))
 
 
-def test_a_plan_is_timed_between_events() -> None:
+def test_what_cuda_does_not_capture_ends_in_words() -> None:
+    class Stream(FakeStream):
+        def capture(self, enqueue: Any) -> Any:
+            raise Refused("cudaErrorStreamCaptureUnsupported: operation not permitted")
+
+    learner = Executor("learner 0", [kernel("forward")], Stream("s0", []))
+    with pytest.raises(DeviceError) as caught:
+        learner.prepare()
+    assert str(caught.value) == (
+        "learner 0: CUDA does not capture its work in a graph (cudaErrorStreamCaptureUnsupported: operation not "
+        "permitted): graphs=false goes without"
+    )
+
+
+def test_replays_are_timed() -> None:
+    """Python enqueues a run once to warm up and twenty times into a graph; only launches lie between the events."""
+    log: Log = []
+    stream = FakeStream("s", log, milliseconds_of_rounds=[900.0, 50.0, 20.0, 10.0, 30.0, 40.0])
+    assert seconds_of(lambda: stream.enqueue("kernel"), stream) == pytest.approx(30.0 / 20 / 1e3)
+    assert log[:3] == [("kernel", "s"), ("synchronise", "s"), ("captured", "s", 20)]
+    assert log[3:] == [
+        entry
+        for i in range(1, 13, 2)
+        for entry in (
+            ("record", f"s {i}", "timed"), ("launch", "s", 20), ("record", f"s {i + 1}", "timed"),
+            ("synchronise", f"s {i + 1}"),
+        )
+    ]  # fmt: skip
+
+
+def test_a_plan_is_timed_on_arrays_of_its_own() -> None:
     driver = FakeDriver()
-    stream = FakeStream("s", driver.log, milliseconds_of_rounds=[50.0, 20.0, 10.0, 30.0, 40.0])
+    stream = FakeStream("s", driver.log, milliseconds_of_rounds=[9.0, 50.0, 20.0, 10.0, 30.0, 40.0])
     planner = FakePlanner(workspace=100)
     timer = DeviceTimer(driver, stream, lambda stream: "handle")
     spec = NormBackward((2, 8, 3, 3), TF32, relu=True)
-    assert timer(planner.plan(spec)) == pytest.approx(30.0 / 10 / 1e3)  # the median, of ten runs
-    assert len(planner.calls) == 3 + 5 * 10
+    assert timer(planner.plan(spec)) == pytest.approx(30.0 / 20 / 1e3)
+    assert len(planner.calls) == 1 + 20
     operands = 3 * [144 * 4] + [144] + 5 * [8 * 4]  # dy, x, dx; the mask; weight, mean, inverse, dweight, dbias
     assert driver.log[0] == ("allocate", sum(-(-size // 256) * 256 for size in operands) + 256)
     (_, addresses, workspace, handle) = planner.calls[0]
@@ -187,8 +222,16 @@ def test_a_plan_is_timed_between_events() -> None:
     assert all((at - places[0]) % 256 == 0 for at in places)
     assert workspace > places[-1]
     assert handle == "handle"
-    marks = [entry[0] for entry in driver.log if entry[0] in ("record", "synchronise")]
-    assert marks[-15:] == ["record", "record", "synchronise"] * 5
+
+
+def test_what_there_is_no_memory_to_time() -> None:
+    driver = FakeDriver(free=1000)
+    timer = DeviceTimer(driver, FakeStream("s", driver.log), lambda stream: "handle")
+    with pytest.raises(DeviceFull) as caught:
+        timer(FakePlanner(workspace=1 << 20).plan(SPEC))
+    assert str(caught.value) == (
+        "1.0 MiB to time eng0 of cast do not fit on the GPU: take fewer learners, or a smaller batch_size"
+    )
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "bool"])
