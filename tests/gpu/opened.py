@@ -16,16 +16,16 @@ import pytest
 
 from mpibow import add, batch_norm, conv2d, dense, dropout, flatten, max_pool2d, relu
 from mpibow.device.cuda import Found
-from mpibow.device.driver import Gpu, Refused
+from mpibow.device.driver import Gpu
 from mpibow.device.machine import Machine
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array, Tensor
 from mpibow.graph.kernel import Call, Kernel, Kernels, Run
-from mpibow.kernels.cuda.kept import Folder
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.launcher import Launcher
 from mpibow.kernels.cuda.layers import DeviceKernel, layers
 from mpibow.kernels.cuda.listing import rewrite
+from mpibow.kernels.cuda.opened import cache_folder, plan_folder
 from mpibow.kernels.cuda.operands import PRECISIONS, Precision
 from mpibow.kernels.cuda.own import OWN
 from mpibow.kernels.cuda.plans import Choice, Planner, Target
@@ -62,7 +62,7 @@ def why_not() -> str:
         if not driver.count():
             return "no GPU is visible"
         driver.use(0)
-    except (DeviceError, Refused) as error:
+    except DeviceError as error:
         return str(error).splitlines()[0]
     return ""
 
@@ -91,7 +91,7 @@ class Device:
         self.driver.use(0)
         self.gpu: Gpu = self.driver.describe(0)
         machine = Machine(self.driver, Found(self.gpu, (0,), shared=False))
-        self.stream, self.handles, self.bind = machine.stream, Handles(), Launcher(machine, None)
+        self.stream, self.handles, self.bind = machine.stream, Handles(), Launcher(machine, cache_folder() / "kernels")
         self._runtime = runtime
 
     def allocate(self, size: int) -> tuple[Any, int]:
@@ -101,6 +101,7 @@ class Device:
 
     def upload(self, address: int, source: Array) -> None:
         self._runtime.memcpy(address, source.ctypes.data, source.nbytes, self._runtime.memcpyHostToDevice)
+        self._runtime.streamSynchronize(0)  # of what is not page-locked the last part may still be on its way
 
     def download(self, target: Array, address: int) -> None:
         self._runtime.memcpy(target.ctypes.data, address, target.nbytes, self._runtime.memcpyDeviceToHost)
@@ -109,9 +110,10 @@ class Device:
         self.stream.synchronise()
 
     def planner(self, choice: Choice | None = None, folder: Path | None = None) -> Planner:
-        name = "sm_{}{}".format(*self.gpu.capability)
-        target = Target(name, handle=self.handles.of(self.stream))
-        return Planner(target, choice, Folder(folder, (name,)) if folder else None)
+        """Plans are kept as a run's are, in the user's cache or in `folder`."""
+        kept = plan_folder(folder or cache_folder(), self.gpu, choice or Choice())
+        target = Target(kept.about[0], handle=self.handles.of(self.stream))
+        return Planner(target, choice, kept)
 
 
 @cache

@@ -47,6 +47,7 @@ def overlapped(way: Any, cupy: Any) -> None:
     """Behind an event of another stream, and before that stream reads it."""
     driver = CupyDriver()
     compute, total = driver.stream(), cupy.zeros(COUNT, cupy.float32)
+    cupy.cuda.runtime.deviceSynchronize()  # zeros come by CuPy's own stream, which `compute` does not wait for
     for step in range(1, 4):
         with compute.stream:
             total[...] = step * (way.rank + 1)
