@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
@@ -21,6 +21,7 @@ from mpibow.data.dataset import Array, ArrayData, NamedArrays, NamedSamples, Sam
 from mpibow.data.settings import Image
 from mpibow.data.slots import slot_arrays
 from mpibow.errors import ConfigError
+from mpibow.evaluate import on_host
 from mpibow.job import Job, make_job
 from mpibow.models.classifier import Net
 from mpibow.models.objective import LossNet
@@ -33,14 +34,18 @@ Source = Samples | tuple[Array, Array] | Mapping[str, Array]
 
 @dataclass(frozen=True)
 class Fitted:
-    """A trained net: what the run came to, the centre's weights by name, and predictions."""
+    """A trained net: what the run came to, the centre's weights by name, and predictions.
+
+    Every rank has one. `rank` is this process's, so that a script prints once: `if fitted.rank == 0`.
+    """
 
     summary: Summary
-    weights: dict[str, Array]
-    _job: Job
+    weights: dict[str, Array] = field(repr=False)
+    rank: int
+    _job: Job = field(repr=False)  # of the host, whatever the run computed on
 
     def predict(self, images: Array, batch_size: int = 100) -> Array:
-        """Logits (n, classes) of images (n, ...) in the form that the net was trained on."""
+        """Logits (n, classes) of images (n, ...) in the form that the net was trained on; the host computes them."""
         data, images = self._job.train, np.asarray(images)
         if isinstance(data, NamedSamples):
             raise ConfigError("predict: gives the logits of a classifier, this net gives losses; use its weights")
@@ -102,7 +107,7 @@ def fit(
             image=None if image is None else build(Image, image, path="data.image"),
         )  # fmt: skip
         trained = run(job, comm, resume=resume, note=note)
-        done.append(Fitted(trained.summary, trained.weights, job))
+        done.append(Fitted(trained.summary, trained.weights, comm.rank, replace(job, config=on_host(config))))
         return 0
 
     if comm.size == 1:

@@ -39,9 +39,8 @@ def test_the_program_runs_on_two_ranks(tmp_path: Path) -> None:
     program.write_text(block("python"))
     done = mpirun(2, str(program), cwd=tmp_path, timeout=120)
     assert done.returncode == 0, done.stderr
-    first, second = done.stdout.strip().splitlines()
-    assert first == second  # every rank has the same centre
-    assert float(first.split()[0]) > 0.9
+    (told,) = done.stdout.splitlines()  # by rank 0 alone
+    assert float(told.split()[0]) > 0.9
 
 
 def test_the_export_lines_are_those_of_the_makefile() -> None:
