@@ -84,3 +84,8 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'mpibow' has no attribute '{name}'")
     return getattr(import_module(_ELSEWHERE.get(name, "mpibow.ops")), name)
+
+
+def __dir__() -> list[str]:
+    """Also what is not imported yet, so that an editor or a prompt offers it."""
+    return sorted({*globals(), *__all__})

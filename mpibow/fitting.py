@@ -18,18 +18,19 @@ from mpibow.comm.mpi import Mpi
 from mpibow.config import load_mapping
 from mpibow.config.strict import build
 from mpibow.data.dataset import Array, ArrayData, NamedArrays, NamedSamples, Samples
+from mpibow.data.ratings import FORM, ratings
 from mpibow.data.settings import Image
 from mpibow.data.slots import slot_arrays
 from mpibow.errors import ConfigError
 from mpibow.evaluate import on_host
-from mpibow.job import Job, make_job
+from mpibow.job import Job, make_job, open_data
 from mpibow.models.classifier import Net
 from mpibow.models.objective import LossNet
 from mpibow.models.settings import Augmentation
 from mpibow.run.state import from_named
 from mpibow.summary import Summary
 
-Source = Samples | tuple[Array, Array] | Mapping[str, Array]
+Source = Samples | tuple[Array, Array] | Mapping[str, Array] | str | os.PathLike[str]
 
 
 @dataclass(frozen=True)
@@ -82,9 +83,10 @@ def fit(
 ) -> Fitted:
     """Trains `net`, a function from an image tensor (n, ...) to logits (n, classes), and gives it back trained.
 
-    `train` and `test` are (images, labels) or data sets: images (n, channels, height, width) or (n, features), uint8
-    or float, labels (n,) integers. They may be anything else as arrays (n, ...) by name, {"user": ..., "rating": ...};
-    then `net` takes tensors of these names and gives one loss a sample (n,), whose mean is trained and evaluated.
+    `train` and `test` are (images, labels), folders of records, as "data/mnist/train", or data sets: images
+    (n, channels, height, width) or (n, features), uint8 or float, labels (n,) integers. They may be anything else as
+    arrays (n, ...) by name, {"user": ..., "rating": ...}, or records of ratings; then `net` takes tensors of these
+    names and gives one loss a sample (n,), whose mean is trained and evaluated.
 
     `normalise`, `augment`, as {"pad": 4, "flip": True}, and `image`, as {"size": 224}, are a config file's of `data`,
     `settings` all the others: batch_size=8, learners=2, update={"lr": 0.1}, ... Under mpirun every rank of the script
@@ -134,6 +136,14 @@ def _again(error: BaseException) -> NoReturn:
 
 
 def _samples(source: Source, name: str, classes: int | None = None) -> Samples:
-    if isinstance(source, tuple):
+    if isinstance(source, tuple) and len(source) == 2:
         return ArrayData(*source, classes=classes, name=name)
-    return NamedArrays(source, name=name) if isinstance(source, Mapping) else source
+    if isinstance(source, Mapping):
+        return NamedArrays(source, name=name)
+    if isinstance(source, str | os.PathLike):
+        records = open_data(os.fspath(source))
+        return ratings(records) if records.manifest.form == FORM and records.classes == 1 else records
+    if not hasattr(source, "read"):
+        kinds = "(images, labels), arrays by name, a folder of records or a data set"
+        raise ConfigError(f"{name}: must be {kinds}, got {type(source).__name__}")
+    return source

@@ -8,6 +8,7 @@ import sys
 import time
 from itertools import pairwise
 from pathlib import Path
+from rlcompleter import Completer
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import mpibow
 from mpibow import dense, flatten, relu
 from mpibow.comm import on_threads
 from mpibow.config import describe, dump, load
-from mpibow.data.dataset import Array
+from mpibow.data.dataset import Array, channels_last
 from mpibow.device.memory import in_words
 from mpibow.errors import ConfigError, DivergedError, RecordError, ShapeError
 from mpibow.session import Session
@@ -255,6 +256,15 @@ def test_the_loop_can_be_written_out(tmp_path: Path) -> None:
 # mpibow.fit
 
 
+def test_a_prompt_offers_all_names() -> None:
+    assert set(mpibow.__all__) <= set(dir(mpibow))
+    offered = Completer({"mb": mpibow}).attr_matches("mb.batch_")
+    assert [name.rstrip("(") for name in offered] == ["mb.batch_norm"]
+    assert {"mb.fit", "mb.Fitted", "mb.He"} <= {
+        name.rstrip("()") for name in Completer({"mb": mpibow}).attr_matches("mb.")
+    }
+
+
 def small(image: Any) -> Any:
     return dense(relu(dense(flatten(image), 12)), 3)
 
@@ -322,6 +332,28 @@ def test_a_data_set_of_ones_own(here: Path) -> None:
     assert found.summary.samples >= 6 * 64
 
 
+@pytest.mark.parametrize("kind", [str, Path])
+def test_folders_of_records(here: Path, kind: Any) -> None:
+    write_run(here)
+    found = mpibow.fit(small, kind("data/train"), kind("data/test"), **SETTINGS)
+    images, labels = tiny.images(20, seed=1)
+    assert found.summary.accuracy is not None
+    assert found.summary.accuracy > 0.9
+    assert (found.predict(images).argmax(axis=1) == labels).mean() == found.summary.accuracy
+
+
+@pytest.mark.parametrize(
+    ("shape", "last"),
+    [
+        ((28, 28, 1), True), ((5, 480, 3), True), ((8, 8, 4), True), ((1, 28, 1), False), ((1, 28, 28), False),
+        ((3, 3, 3), False), ((3, 32, 3), False), ((512, 4, 4), False), ((512, 1, 1), False), ((2, 5, 2), False),
+        ((36,), False), ((28, 1), False),
+    ],
+)  # fmt: skip
+def test_which_images_have_their_channels_last(shape: tuple[int, ...], last: bool) -> None:
+    assert channels_last(shape) == last
+
+
 def test_fit_resumes(here: Path) -> None:
     settings = {**SETTINGS, "checkpoint": {"every": "1 epoch"}}
     whole = mpibow.fit(small, tiny.images(), name="whole", **settings)
@@ -342,6 +374,23 @@ def test_fit_resumes(here: Path) -> None:
             "train: images (3, 1, 6, 6) and labels (2,)",
         ),
         ({"train": (np.zeros((3, 1, 6, 6)), np.array([0.5, 1, 2]))}, RecordError, "train: labels must be integers"),
+        (
+            {"train": (np.zeros((3, 28, 30, 1)), np.array([0, 1, 2]))},
+            RecordError,
+            "train: images (n, channels, height, width) are meant, (3, 28, 30, 1) has its channels last: give "
+            "images.transpose(0, 3, 1, 2), or images.swapaxes(2, 3) if 28 are the channels",
+        ),
+        ({"test": (np.zeros((3, 8, 8, 3)), np.array([0, 1, 2]))}, RecordError, "test: images (n, channels, height"),
+        (
+            {"train": "no/where"},
+            RecordError,
+            "no/where: there is no such folder; convert the data to it first",
+        ),
+        (
+            {"train": np.zeros((3, 1, 6, 6))},
+            ConfigError,
+            "train: must be (images, labels), arrays by name, a folder of records or a data set, got ndarray",
+        ),
         (
             {"test": (np.zeros((3, 1, 6, 6), np.uint8), np.array([0, 1, 3]))},
             RecordError,

@@ -76,6 +76,14 @@ def read_into(data: Samples, samples: Array, arrays: Mapping[str, Array]) -> Non
     data.read(samples, *(arrays[name] for name in inputs_of(data)))
 
 
+def channels_last(shape: tuple[int, ...]) -> bool:
+    """Whether images of this shape look like (height, width, channels): grey, colour or colour and alpha come last.
+
+    Feature maps, as (512, 4, 4) or (512, 1, 1), do not: an image is larger than its number of channels.
+    """
+    return len(shape) == 3 and shape[2] in (1, 3, 4) and shape[0] not in (1, 3, 4) and min(shape[:2]) > shape[2]
+
+
 class ArrayData:
     """A data set of NumPy arrays in memory: images (n, c, h, w) or (n, features), labels (n,) integers."""
 
@@ -87,6 +95,11 @@ class ArrayData:
             )
         if not np.issubdtype(labels.dtype, np.integer):
             raise RecordError(f"{name}: labels must be integers, got {labels.dtype}")
+        if channels_last(images.shape[1:]):
+            raise RecordError(
+                f"{name}: images (n, channels, height, width) are meant, {images.shape} has its channels last: give "
+                f"images.transpose(0, 3, 1, 2), or images.swapaxes(2, 3) if {images.shape[1]} are the channels"
+            )
         if images.dtype != np.uint8:
             images = images.astype(np.float32, copy=False)
         self.images = np.ascontiguousarray(images)

@@ -300,7 +300,8 @@ def test_the_command_refuses_other_data(data: Path, tmp_path: Path) -> None:
     )
 
 
-def test_fit(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("given", [open_records, str, Path])
+def test_fit(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: Any) -> None:
     monkeypatch.chdir(tmp_path)
 
     def net(image: Any) -> Any:
@@ -308,7 +309,7 @@ def test_fit(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         return mpibow.dense(mpibow.flatten(image), 3)
 
     found = mpibow.fit(
-        net, open_records(data / "train"), open_records(data / "test"), image={"size": 8},
+        net, given(data / "train"), given(data / "test"), image={"size": 8},
         augment={"area": [0.5, 1.0]}, stop={"epochs": 2}, batch_size=3,
     )  # fmt: skip
     assert found.summary.accuracy is not None

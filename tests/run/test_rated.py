@@ -17,11 +17,12 @@ from mpibow.data.ratings import FORM, ratings, record_of
 from mpibow.data.recordset import open_records, write_records
 from mpibow.errors import ConfigError, MpibowError, RecordError
 from mpibow.evaluate import evaluate, main
+from mpibow.fitting import fit
 from mpibow.job import open_job
 from mpibow.summary import Trained
 from mpibow.train import train
 from tests.run import tiny
-from tests.run.test_ratings import FACTORS, ITEMS, USERS, error_of
+from tests.run.test_ratings import FACTORS, ITEMS, USERS, error_of, net
 from tests.run.test_ratings import ratings as arrays
 
 SETTINGS: dict[str, Any] = {
@@ -72,6 +73,13 @@ def test_they_are_learnt_and_evaluated(data: dict[str, NamedArrays], capsys: pyt
             assert answer == {"accuracy": None, "loss": loss, "samples": data["train"].count}
         else:
             assert said.startswith(f"loss {found.summary.test_loss:.6f}, {data['test'].count:,} samples, ")
+
+
+def test_a_net_of_ones_own_takes_their_folders(data: dict[str, NamedArrays]) -> None:
+    settings = {name: value for name, value in SETTINGS.items() if name not in ("name", "model", "data")}
+    found = fit(net, "data/train", Path("data/test"), **settings)
+    assert found.summary.test_loss == pytest.approx(error_of(found.weights, data["test"].arrays), rel=1e-5)
+    assert found.summary.test_loss < 0.1 * data["test"].arrays["rating"].var()
 
 
 REFUSED: dict[str, tuple[dict[str, Any], type[MpibowError], str]] = {
