@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -88,6 +89,70 @@ class Tensor:
     name: str
     shape: Shape
     dtype: str = FLOAT
+
+    def __add__(self, other: Tensor) -> Tensor:
+        return self._and("+", other, Add((1.0, 1.0)))
+
+    def __sub__(self, other: Tensor) -> Tensor:
+        return self._and("-", other, Add((1.0, -1.0)))
+
+    def __mul__(self, other: Tensor) -> Tensor:
+        return self._and("*", other, Multiply(2))
+
+    __radd__, __rsub__, __rmul__ = __add__, __sub__, __mul__  # of what is no tensor, which they refuse
+
+    def _and(self, sign: str, other: object, op: Operator) -> Tensor:
+        if not isinstance(other, Tensor):
+            raise TypeError(
+                f"{self.name} {sign} {type(other).__name__}: +, - and * are of two tensors of one shape; "
+                "mpibow.add(x, y, coefficients=(a, b)) is a * x + b * y"
+            )
+        return self.graph.add(op, self, other)
+
+
+def one_shape(shapes: tuple[Shape, ...], inputs: int) -> Shape:
+    """The shape of all of an operator's `inputs`. Raises ShapeError where they differ."""
+    if inputs < 2 or len(shapes) != inputs:
+        raise ShapeError(f"there must be {inputs} inputs as the operator says, and at least 2, got {len(shapes)}")
+    if any(shape != shapes[0] for shape in shapes):
+        raise ShapeError("all inputs must have one shape")
+    return shapes[0]
+
+
+@dataclass(frozen=True)
+class Add(Op):
+    """y = sum over i of coefficients[i] x_i; `a + b` and `a - b` of tensors."""
+
+    coefficients: tuple[float, ...]
+    kind: ClassVar[str] = "add"
+
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        return tuple(range(len(self.coefficients)))
+
+    def shares(self, i: int) -> int | None:
+        return OUTPUT if self.coefficients[i] == 1.0 else None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        if len(self.coefficients) != len(shapes) or not all(isfinite(c) for c in self.coefficients):
+            raise ShapeError(f"coefficients must be one finite number an input, got {self.coefficients}")
+        return one_shape(shapes, len(shapes))
+
+
+@dataclass(frozen=True)
+class Multiply(Op):
+    """y = the product of all x_i; `a * b` of tensors."""
+
+    inputs: int
+    kind: ClassVar[str] = "multiply"
+    reads: ClassVar[frozenset[str]] = frozenset("x")
+
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        return tuple(range(self.inputs))
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return one_shape(shapes, self.inputs)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Operators: frozen records of tensor functions, and the functions that add them to a graph."""
 
+from mpibow.graph.graph import Add, Multiply
 from mpibow.ops.activation import (
     ClippedRelu,
     Gelu,
@@ -17,7 +18,7 @@ from mpibow.ops.activation import (
 from mpibow.ops.augment import Augment, CentreCrop, Cutout, augment, centre_crop, cutout
 from mpibow.ops.batch_norm import BatchNorm, batch_norm
 from mpibow.ops.colour import Jitter, jitter
-from mpibow.ops.combine import Add, Concat, Maximum, Multiply, add, concat, maximum, multiply
+from mpibow.ops.combine import Concat, Maximum, add, concat, maximum, multiply
 from mpibow.ops.conv import Conv2d, conv2d
 from mpibow.ops.dense import Dense, dense
 from mpibow.ops.dropout import COUNTER, Dropout, dropout

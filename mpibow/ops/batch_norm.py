@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Tensor, Weight
-from mpibow.ops.initialisers import Constant
+from mpibow.graph.graph import Initialiser, Op, Shape, Tensor, Weight
+from mpibow.ops.initialisers import ONE, ZERO
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class BatchNorm(Op):
 
     epsilon: float
     momentum: float
+    initial: Initialiser = ONE
+    initial_bias: Initialiser = ZERO
     kind: ClassVar[str] = "batch_norm"
     reads: ClassVar[frozenset[str]] = frozenset("xw")
 
@@ -33,22 +35,33 @@ class BatchNorm(Op):
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
         channels = (shapes[0][1],)
         return {
-            "weight": Weight(channels, Constant(1.0), channels[0], channels[0], decay=False),
-            "bias": Weight(channels, Constant(0.0), channels[0], channels[0], decay=False),
+            "weight": Weight(channels, self.initial, channels[0], channels[0], decay=False),
+            "bias": Weight(channels, self.initial_bias, channels[0], channels[0], decay=False),
         }
 
     def statistics(self, *shapes: Shape) -> Mapping[str, Weight]:
         channels = (shapes[0][1],)
         return {
-            "mean": Weight(channels, Constant(0.0), channels[0], channels[0], decay=False),
-            "variance": Weight(channels, Constant(1.0), channels[0], channels[0], decay=False),
+            "mean": Weight(channels, ZERO, channels[0], channels[0], decay=False),
+            "variance": Weight(channels, ONE, channels[0], channels[0], decay=False),
         }
 
 
-def batch_norm(x: Tensor, *, epsilon: float = 1e-5, momentum: float = 0.1, name: str | None = None) -> Tensor:
-    """x (n, c, ...) normalised per channel; `momentum` is the share of the new batch in the running statistics."""
+def batch_norm(
+    x: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.1,
+    initial: Initialiser = ONE,
+    initial_bias: Initialiser = ZERO,
+    name: str | None = None,
+) -> Tensor:
+    """x (n, c, ...) normalised per channel; `momentum` is the share of the new batch in the running statistics.
+
+    The weight starts as `initial`, the bias as `initial_bias`.
+    """
     if epsilon <= 0 or not 0 < momentum <= 1:
         raise ShapeError(
             f"batch_norm of {x.name}: epsilon must be above 0 and momentum in (0, 1], got {epsilon} and {momentum}"
         )
-    return x.graph.add(BatchNorm(epsilon, momentum), x, name=name)
+    return x.graph.add(BatchNorm(epsilon, momentum, initial, initial_bias), x, name=name)

@@ -4,55 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 from typing import ClassVar
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import OUTPUT, Op, Shape, Tensor
-
-
-def _one_shape(shapes: tuple[Shape, ...], inputs: int) -> Shape:
-    if inputs < 2 or len(shapes) != inputs:
-        raise ShapeError(f"there must be {inputs} inputs as the operator says, and at least 2, got {len(shapes)}")
-    if any(shape != shapes[0] for shape in shapes):
-        raise ShapeError("all inputs must have one shape")
-    return shapes[0]
-
-
-@dataclass(frozen=True)
-class Add(Op):
-    """y = sum over i of coefficients[i] x_i."""
-
-    coefficients: tuple[float, ...]
-    kind: ClassVar[str] = "add"
-
-    @property
-    def differentiable(self) -> tuple[int, ...]:
-        return tuple(range(len(self.coefficients)))
-
-    def shares(self, i: int) -> int | None:
-        return OUTPUT if self.coefficients[i] == 1.0 else None
-
-    def infer(self, *shapes: Shape) -> Shape:
-        if len(self.coefficients) != len(shapes) or not all(isfinite(c) for c in self.coefficients):
-            raise ShapeError(f"coefficients must be one finite number an input, got {self.coefficients}")
-        return _one_shape(shapes, len(shapes))
-
-
-@dataclass(frozen=True)
-class Multiply(Op):
-    """y = the product of all x_i."""
-
-    inputs: int
-    kind: ClassVar[str] = "multiply"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
-
-    @property
-    def differentiable(self) -> tuple[int, ...]:
-        return tuple(range(self.inputs))
-
-    def infer(self, *shapes: Shape) -> Shape:
-        return _one_shape(shapes, self.inputs)
+from mpibow.graph.graph import Add, Multiply, Op, Shape, Tensor, one_shape
 
 
 @dataclass(frozen=True)
@@ -67,7 +22,7 @@ class Maximum(Op):
         return tuple(range(self.inputs))
 
     def infer(self, *shapes: Shape) -> Shape:
-        return _one_shape(shapes, self.inputs)
+        return one_shape(shapes, self.inputs)
 
 
 @dataclass(frozen=True)

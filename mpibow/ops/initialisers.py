@@ -19,6 +19,9 @@ class Constant:
         return np.full(shape, self.value)
 
 
+ZERO, ONE = Constant(0.0), Constant(1.0)
+
+
 @dataclass(frozen=True)
 class Uniform:
     """Uniform in [low, high)."""

@@ -8,8 +8,8 @@ from math import inf, prod
 from typing import ClassVar
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Tensor, Weight
-from mpibow.ops.initialisers import Constant
+from mpibow.graph.graph import Initialiser, Op, Shape, Tensor, Weight
+from mpibow.ops.initialisers import ONE, ZERO
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,8 @@ class LayerNorm(Op):
 
     axes: int
     epsilon: float
+    initial: Initialiser = ONE
+    initial_bias: Initialiser = ZERO
     kind: ClassVar[str] = "layer_norm"
     reads: ClassVar[frozenset[str]] = frozenset("xw")
 
@@ -36,11 +38,22 @@ class LayerNorm(Op):
         shape = shapes[0][-self.axes :]
         features = prod(shape)
         return {
-            "weight": Weight(shape, Constant(1.0), features, features, decay=False),
-            "bias": Weight(shape, Constant(0.0), features, features, decay=False),
+            "weight": Weight(shape, self.initial, features, features, decay=False),
+            "bias": Weight(shape, self.initial_bias, features, features, decay=False),
         }
 
 
-def layer_norm(x: Tensor, axes: int = 1, *, epsilon: float = 1e-5, name: str | None = None) -> Tensor:
-    """x (n, ...) -> the same shape, normalised over its last `axes` axes; weight starts at 1, bias at 0."""
-    return x.graph.add(LayerNorm(axes, epsilon), x, name=name)
+def layer_norm(
+    x: Tensor,
+    axes: int = 1,
+    *,
+    epsilon: float = 1e-5,
+    initial: Initialiser = ONE,
+    initial_bias: Initialiser = ZERO,
+    name: str | None = None,
+) -> Tensor:
+    """x (n, ...) -> the same shape, normalised over its last `axes` axes.
+
+    The weight starts as `initial`, the bias as `initial_bias`.
+    """
+    return x.graph.add(LayerNorm(axes, epsilon, initial, initial_bias), x, name=name)

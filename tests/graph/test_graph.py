@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Graph, Tensor
+from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.steps import Sum, compile_steps
 
 Make = Callable[[Graph, Tensor], object]
@@ -247,3 +249,58 @@ def test_outputs() -> None:
     x = graph.output("y", ops.relu(vector(graph)))
     assert x.name == "relu1"
     assert graph.outputs == {"y": "relu1"}
+
+
+def test_signs_between_tensors_are_operators() -> None:
+    graph, named = Graph(), Graph()
+    x, y = vector(graph), graph.input("y", (2, 3))
+    (x + y) * x - y
+    u, v = vector(named), named.input("y", (2, 3))
+    ops.add(ops.multiply(ops.add(u, v), u), v, coefficients=(1, -1))
+    assert graph.nodes == named.nodes
+    assert graph.tensors == named.tensors
+
+
+@pytest.mark.parametrize(
+    ("apply", "what"),
+    [
+        (lambda x: x + 1, "x + int"),
+        (lambda x: 1 + x, "x + int"),
+        (lambda x: x * 2.0, "x * float"),
+        (lambda x: 2.0 * x, "x * float"),
+        (lambda x: 1 - x, "x - int"),
+        (lambda x: np.float32(2) * x, "x * float"),
+        (lambda x: sum([x, x]), "x + int"),
+    ],
+)
+def test_signs_are_between_tensors_only(apply: Callable[[Tensor], Tensor], what: str) -> None:
+    graph = Graph()
+    with pytest.raises(TypeError) as error:
+        apply(vector(graph))
+    assert str(error.value) == (
+        f"{what}: +, - and * are of two tensors of one shape; mpibow.add(x, y, coefficients=(a, b)) is a * x + b * y"
+    )
+    assert graph.nodes == []
+
+
+def test_signs_want_one_shape() -> None:
+    graph = Graph()
+    with pytest.raises(ShapeError) as error:
+        vector(graph) * image(graph)
+    assert str(error.value) == "multiply1 (multiply of x (2, 3), image (2, 3, 8, 8)): all inputs must have one shape"
+
+
+@pytest.mark.parametrize("norm", [ops.batch_norm, ops.layer_norm])
+def test_norms_start_as_they_are_told(norm: Callable[..., Tensor]) -> None:
+    graph = Graph()
+    x = norm(vector(graph), name="plain")
+    norm(x, initial=ops.Constant(0.0), name="zero")
+    norm(x, initial=ops.Uniform(2, 3), initial_bias=ops.Constant(5.0), name="own")
+    layout = plan_layout(graph)
+    found = layout.unpacked(initial_weights(layout, 1, "float32"))
+    assert {key: found[key].tolist() for key in found if key != "own.weight"} == {
+        "plain.weight": [1.0] * 3, "plain.bias": [0.0] * 3, "zero.weight": [0.0] * 3, "zero.bias": [0.0] * 3,
+        "own.bias": [5.0] * 3,
+    }  # fmt: skip
+    assert 2 <= found["own.weight"].min() < found["own.weight"].max() < 3
+    assert layout.decayed == 0
