@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -92,14 +93,21 @@ class Job:
         kernels = self.kernels
         return fused_plan(self.build(self.config.batch_size, True), kernels, kernels.dtype(self.config.precision), k)
 
-    def prepare(self) -> None:
-        """Compiles what would be compiled on first use, where anything is: other processes find it on disk."""
+    def prepare(self, *, told: bool = False) -> str:
+        """Compiles what would be compiled on first use, where anything is: other processes find it on disk.
+
+        With `told` standard error shows it meanwhile. Returns a line for the log, '' where nothing was compiled.
+        """
         if self.kernels.prepare is None:
-            return
-        self.kernels.prepare()
-        for plan in [self.training_plan()] + [self.evaluation_plan()] * (self.test is not None):
-            weights = zeros(plan.layout.size, plan.weight_dtype)
-            plan.bind(weights, weights)
+            return ""
+        from mpibow.kernels.compiled.told import compiling
+
+        with compiling() if told else nullcontext() as watch:
+            self.kernels.prepare()
+            for plan in [self.training_plan()] + [self.evaluation_plan()] * (self.test is not None):
+                weights = zeros(plan.layout.size, plan.weight_dtype)
+                plan.bind(weights, weights)
+        return watch.note if watch else ""
 
     def _plan(self, batch: int, *, training: bool) -> Plan:
         graph = self.build(batch, training)

@@ -84,15 +84,16 @@ def agreed(job: Job, comm: Communicator) -> tuple[Job, list[str]]:
     Raises CommunicationError where a rank has another config or model.
     """
     job, note = on_device(job, comm)
+    notes = [note]
     for first in (True, False):  # one rank compiles, the others then find it on disk
         if first == (comm.rank == 0):
-            job.prepare()
+            notes.append(job.prepare(told=first))
         comm.barrier()
     check_alike(comm, dump(job.config) + job.layout.canonical().digest())
     if len(set(comm.share(job.layout.digest()))) == 1:
-        return job, [note]
+        return job, notes
     more = "ranks' kernels want different layouts of the weights: all take the canonical one"
-    return replace(job, canonical=True), [note, more]
+    return replace(job, canonical=True), [*notes, more]
 
 
 def find_origin(job: Job, comm: Communicator, resume: str | None) -> Origin:

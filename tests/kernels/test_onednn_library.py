@@ -62,6 +62,27 @@ def test_a_library_that_cannot_be_loaded(tmp_path: Any) -> None:
     assert str(caught.value) == f"onednn.library: {path} cannot be loaded: {reason.value}"
 
 
+@pytest.mark.parametrize(
+    ("lacks", "remedy"),
+    [
+        ("libgomp.so.1", "apt-get install libgomp1, or dnf install libgomp"),
+        ("libstdc++.so.6", "apt-get install libstdc++6, or dnf install libstdc++"),
+    ],
+)
+def test_a_library_whose_own_libraries_the_system_lacks(
+    monkeypatch: pytest.MonkeyPatch, lacks: str, remedy: str
+) -> None:
+    reason = f"{lacks}: cannot open shared object file: No such file or directory"
+
+    def refuse(path: str) -> None:
+        raise OSError(reason)
+
+    monkeypatch.setattr(dnn.ctypes, "CDLL", refuse)
+    with pytest.raises(DeviceError) as caught:
+        dnn.Library("/opt/libdnnl.so.3")
+    assert str(caught.value) == (f"onednn.library: /opt/libdnnl.so.3 cannot be loaded: {reason}; as root: {remedy}")
+
+
 def test_a_library_that_is_another() -> None:
     other = ctypes.util.find_library("m") or "libm.so.6"
     with pytest.raises(DeviceError) as caught:

@@ -48,6 +48,12 @@ DIFF_SCALE, DIFF_SHIFT, THEN = 255, 256, 32768
 IMPLEMENTATION, STRIDES, EXEC_ARG_MD, NDIMS, PADDED_DIMS = 8, 14, 255, 256, 260
 FORMAT_KIND, INNER_COUNT, INNER_SIZES, INNER_AXES = 262, 263, 264, 265
 
+# What it needs of the system, which slim images lack
+INSTALL = {
+    "libgomp.so.1": "apt-get install libgomp1, or dnf install libgomp",
+    "libstdc++.so.6": "apt-get install libstdc++6, or dnf install libstdc++",
+}
+
 NEEDED = (
     "dnnl_version", "dnnl_get_effective_cpu_isa", "dnnl_engine_create", "dnnl_engine_destroy", "dnnl_stream_create",
     "dnnl_stream_destroy", "dnnl_memory_desc_create_with_tag", "dnnl_memory_desc_query", "dnnl_memory_desc_get_size",
@@ -180,7 +186,8 @@ class Library:
         try:
             self.c = c = ctypes.CDLL(path)
         except OSError as error:
-            raise DeviceError(f"onednn.library: {path} cannot be loaded: {error}") from None
+            remedy = next((f"; as root: {what}" for name, what in INSTALL.items() if name in str(error)), "")
+            raise DeviceError(f"onednn.library: {path} cannot be loaded: {error}{remedy}") from None
         missing = [name for name in NEEDED if not hasattr(c, name)]
         if "dnnl_version" not in missing:
             c.dnnl_version.restype = POINTER(_Version)

@@ -1,0 +1,60 @@
+"""Says that numba compiles, which takes half a minute and happens once on a machine."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, TextIO
+
+from numba.core import event
+
+PASS = "numba:run_pass"  # of numba's compiler; what it finds on disk goes through none
+LAST = "native_lowering"  # the pass that makes a function's code
+TITLE = "compiling kernels for this machine, once"
+
+
+class Compiling(event.Listener):  # type: ignore[misc]
+    """A line that counts on a terminal, else one line when the first function is compiled; `note` is for the log."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out, self._began, self.functions = out, 0.0, 0
+
+    def on_start(self, event: Any) -> None:
+        if not self._began:
+            self._began = time.perf_counter()
+            self._write("" if self._out.isatty() else f"{TITLE}: about half a minute\n")
+
+    def on_end(self, event: Any) -> None:
+        if event.data["name"].startswith(LAST):
+            self.functions += 1
+            self._write(f"\r{TITLE}: {self.functions} functions" if self._out.isatty() else "")
+
+    def end(self) -> None:
+        """The live line goes."""
+        self._write("\r\x1b[K" if self._began and self._out.isatty() else "")
+
+    @property
+    def note(self) -> str:
+        """What was compiled, '' where all was on disk."""
+        if not self._began:
+            return ""
+        seconds = time.perf_counter() - self._began
+        return f"compiled {self.functions} functions for this machine in {seconds:.0f} s; the next run finds them"
+
+    def _write(self, text: str) -> None:
+        if text:
+            self._out.write(text)
+            self._out.flush()
+
+
+@contextmanager
+def compiling(out: TextIO | None = None) -> Iterator[Compiling]:
+    """Watches what is compiled meanwhile."""
+    watch = Compiling(out or sys.stderr)
+    with event.install_listener(PASS, watch):
+        try:
+            yield watch
+        finally:
+            watch.end()

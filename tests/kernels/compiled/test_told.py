@@ -1,0 +1,95 @@
+"""That numba's first compilation is said, and only that."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from importlib import import_module
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+import numba
+
+from mpibow.kernels.compiled.told import TITLE, compiling
+
+ROOT = Path(__file__).parents[3]
+JOB = """
+from mpibow.config import load_mapping
+from mpibow.job import BUILT_IN, open_job
+settings = {**BUILT_IN, "model": {"name": "logistic"}, "device": "onednn"}
+print(open_job(load_mapping(settings, [])).prepare(told=True))
+"""
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def compile_two() -> None:
+    """A function, and one that it calls."""
+    inner = numba.njit(lambda x: x + 1)
+    numba.njit("int64(int64)")(lambda x: inner(x))
+
+
+def test_a_log_has_a_line_at_the_beginning() -> None:
+    out = StringIO()
+    with compiling(out) as watch:
+        assert out.getvalue() == ""
+        compile_two()
+    assert out.getvalue() == f"{TITLE}: about half a minute\n"
+    assert re.fullmatch(r"compiled 2 functions for this machine in \d+ s; the next run finds them", watch.note)
+
+
+def test_a_terminal_shows_a_line_that_counts_and_goes() -> None:
+    out = Terminal()
+    with compiling(out):
+        compile_two()
+    assert out.getvalue() == f"\r{TITLE}: 1 functions\r{TITLE}: 2 functions\r\x1b[K"
+
+
+def test_nothing_is_said_where_nothing_is_compiled() -> None:
+    for out in (StringIO(), Terminal()):
+        with compiling(out) as watch:
+            pass
+        assert (out.getvalue(), watch.note) == ("", "")
+
+
+@pytest.mark.slow
+def test_a_job_says_it_in_its_first_process_only(tmp_path: Path) -> None:
+    """With a cache of its own, empty at first."""
+    from mpibow.kernels import NUMPY, choose
+
+    if choose("auto", "float32", None)[0] is NUMPY:
+        pytest.skip("oneDNN is not there: pip install 'mpibow[cpu]'")
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    for first in (True, False):
+        told = subprocess.run(
+            [sys.executable, "-c", JOB], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+        )
+        assert (told.stderr == f"{TITLE}: about half a minute\n") == first
+        assert told.stdout.startswith("compiled ") == first
+        assert first or (told.stderr, told.stdout) == ("", "\n")
+
+
+def test_the_command_finds_every_compiled_function() -> None:
+    from mpibow.kernels.__main__ import modules
+
+    sources = {Path(str(import_module(name).__file__)) for name in modules()}
+    kernels = ROOT / "mpibow" / "kernels"
+    decorated = {path for path in kernels.rglob("*.py") if re.search(r"^@native", path.read_text(), re.MULTILINE)}
+    assert decorated <= sources
+    assert kernels / "onednn" / "winograd" / "loops.py" in decorated
+
+
+def test_a_container_has_what_onednn_needs_and_its_kernels() -> None:
+    for recipe in ("Dockerfile", "apptainer.def"):
+        text = (ROOT / "launch" / recipe).read_text()
+        assert text.index("apt-get install -y --no-install-recommends libgomp1") < text.index(
+            "python -m mpibow.kernels"
+        )
