@@ -1,0 +1,42 @@
+"""python -m mpibow.kernels: compiles all kernels for this machine now, instead of when a run first needs them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pkgutil import walk_packages
+
+from mpibow import kernels
+from mpibow.errors import DeviceError
+
+
+def modules() -> Iterator[str]:
+    """Those that may have functions for numba."""
+    for package in ("compiled", "onednn"):
+        folder = import_module(f"{kernels.__name__}.{package}")
+        yield from (found.name for found in walk_packages(folder.__path__, f"{folder.__name__}."))
+
+
+def main() -> int:
+    try:
+        chosen = kernels.onednn_set()
+    except DeviceError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    from mpibow.kernels.compiled.command import Native
+    from mpibow.kernels.compiled.told import compiling
+
+    with compiling() as watch:
+        assert chosen.prepare is not None
+        chosen.prepare()
+        for name in modules():
+            for found in vars(import_module(name)).values():
+                if isinstance(found, Native):
+                    assert found.address
+    print(watch.note or "all kernels are compiled")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
