@@ -10,6 +10,8 @@
     |- DivergedError       6   a loss or gradient that is not finite
     `- DeviceError         7   a device or a library of kernels that is not there or not fit
 
+A run that makes no progress for longer than `limits` allow is ended by its watchdog, with 8.
+
 Messages are lower case, name the thing, the rule and the value, and the remedy where there is one.
 """
 
@@ -19,6 +21,7 @@ from typing import ClassVar
 
 # sysexits.h EX_TEMPFAIL: "saved, start me again". Batch systems requeue on it.
 EXIT_REQUEUE = 75
+EXIT_STALLED = 8
 
 
 class MpibowError(Exception):

@@ -15,7 +15,7 @@ import numpy as np
 from mpibow.comm.communicator import Single
 from mpibow.comm.launch import guarded, open_communicator
 from mpibow.comm.mpi import Mpi
-from mpibow.config import load_mapping
+from mpibow.config import limits_of, load_mapping
 from mpibow.config.strict import build
 from mpibow.data.dataset import Array, ArrayData, NamedArrays, NamedSamples, Samples
 from mpibow.data.ratings import FORM, ratings
@@ -94,12 +94,13 @@ def fit(
     """
     from mpibow.train import train as run  # late: `python -m mpibow.train` must not find it imported already
 
-    comm, note = open_communicator()
+    find = partial(load_mapping, settings, model_given=True, data_given=True)
+    comm, note = open_communicator(limits_of(find))
 
     done: list[Fitted] = []
 
     def work() -> int:
-        config = load_mapping(settings, model_given=True, data_given=True)
+        config = find()
         augmentation = build(Augmentation, augment or {}, path="data.augment")
         training = _samples(train, "train")
         classes = None if isinstance(training, NamedSamples) else training.classes
@@ -113,13 +114,17 @@ def fit(
         return 0
 
     if comm.size == 1:
-        work()
+        try:
+            work()
+        finally:
+            comm.close()
     else:
         sys.excepthook = partial(_end_all, comm)  # what the script does after this must not leave the others waiting
         try:
             work()
         except BaseException as error:
             guarded(comm, partial(_again, error))
+        comm.close()  # what the script does now takes as long as it takes
     return done[0]
 
 

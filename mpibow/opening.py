@@ -65,6 +65,8 @@ class Opened:
         first = first_timeline(job.config, comm.size)
         job, notes = agreed(job, comm)
         self.job, self.config, self.gpu, self.rank, self.trace = job, job.config, job.kernels.gpu, comm.rank, trace
+        self.pulse, self.pulse.limits = comm.pulse, job.config.limits
+        stack.callback(self.pulse.beat, "start")  # the last iteration is over
         self.plan = plan = job.training_plan()
         self.reading = self._choose_reading(comm)
         self.comm, way = self._open_transport(comm, stack)
@@ -179,6 +181,7 @@ class Opened:
 
     def _open_reporter(self, begun: Beginning, stack: ExitStack) -> None:
         origin, gpu, told = begun.origin, self.gpu, begun.origin.header or {}
+        self.pulse.folder = origin.folder
         self.ledger = Ledger.of(told.get("ledger", {}), self.config.stop.accuracy)
         self.reporter = Reporter(
             origin.folder, self.rank, self.ledger, self.job, origin.header, self._waits,

@@ -136,6 +136,7 @@ class Session(Opened):
         """Ends an iteration: requests, metrics, evaluation, checkpoint where due. The reason to stop now, if any."""
         config, before = self.config, self.position
         self.iteration += 1
+        self.pulse.beat("iteration")
         self.ledger.images += self.position - before
         self._untold += self.position - before
         stop, save, best = "", False, False

@@ -16,10 +16,10 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from mpibow.checks import described
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
-from mpibow.config import describe, dump, load, load_mapping
+from mpibow.config import Config, describe, dump, limits_of, load, load_mapping
 from mpibow.data.readers import Choice, choose, find_facts
 from mpibow.device.memory import in_words
-from mpibow.errors import EXIT_REQUEUE
+from mpibow.errors import EXIT_REQUEUE, EXIT_STALLED
 from mpibow.job import BUILT_IN, Job, on_device, open_job
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.opening import reading_of
@@ -102,7 +102,8 @@ def main(argv: list[str] | None = None) -> None:
         description="Trains a model with small batches on all ranks. Without CONFIG: a small net on real digits.",
         epilog=f"models: {', '.join(sorted([*MODELS, *OBJECTIVES]))}\n\n"
         f"settings (key.path=value):\n\n{describe()}\n\n"
-        "exit code 75: a signal came, the state is saved, start again with --resume auto",
+        "exit code 75: a signal came, the state is saved, start again with --resume auto\n"
+        f"exit code {EXIT_STALLED}: no progress for longer than limits allow; standard error shows which rank hangs",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", nargs="?", help="YAML file of settings")
@@ -119,14 +120,17 @@ def main(argv: list[str] | None = None) -> None:
     arguments = parser.parse_intermixed_args(argv)
     if arguments.config is not None and "=" in arguments.config:
         arguments.config, arguments.overrides = None, [arguments.config, *arguments.overrides]
-    run_ranks(partial(_run, arguments))
+    run_ranks(partial(_run, arguments), limits_of(partial(_config, arguments)))
+
+
+def _config(arguments: argparse.Namespace) -> Config:
+    if arguments.config is None:
+        return load_mapping(BUILT_IN, arguments.overrides)
+    return load(arguments.config, arguments.overrides)
 
 
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
-    if arguments.config is None:
-        config = load_mapping(BUILT_IN, arguments.overrides)
-    else:
-        config = load(arguments.config, arguments.overrides)
+    config = _config(arguments)
     counts = first_timeline(config, comm.size).counts(0)
     trace = open_trace(arguments.timeline, arguments.timeline_iterations)
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from mpibow.comm.pulse import Pulse
 from mpibow.graph.memory import zeros
 
 Array = npt.NDArray[Any]
@@ -32,6 +33,11 @@ class Communicator(Protocol):
 
     @property
     def local_size(self) -> int: ...
+
+    @property
+    def pulse(self) -> Pulse:
+        """To which whoever works tells what it is at; a watchdog may look at it."""
+        ...
 
     @property
     def any_thread(self) -> bool:
@@ -67,7 +73,7 @@ class Communicator(Protocol):
         ...
 
     def close(self, code: int = 0) -> None:
-        """Ends the communicator; a non-zero code ends every rank of the job with it, at once."""
+        """Ends the communicator, and its watchdog; a non-zero code ends every rank of the job with it, at once."""
         ...
 
 
@@ -94,6 +100,9 @@ class Single(InPlace):
     local_size = 1
     any_thread = True
 
+    def __init__(self, pulse: Pulse | None = None) -> None:
+        self.pulse = pulse or Pulse()
+
     def allreduce(self, array: Array, stream: Any = None) -> None:
         pass
 
@@ -107,10 +116,11 @@ class Single(InPlace):
         return [obj]
 
     def leave(self, code: int = 0, text: str = "") -> list[str]:
+        self.pulse.stop()
         return [text]
 
     def close(self, code: int = 0) -> None:
-        pass
+        self.pulse.stop()
 
 
 def flat(array: Array) -> Array:

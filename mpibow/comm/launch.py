@@ -12,10 +12,15 @@ import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import NoReturn
 
 from mpibow.comm.communicator import Single
 from mpibow.comm.mpi import Mpi, load, short
+from mpibow.comm.pulse import Pulse
+from mpibow.comm.settings import Limits
+from mpibow.comm.signs import Signs, job_of
+from mpibow.comm.watchdog import Watchdog
 from mpibow.errors import CommunicationError, MpibowError
 
 EXIT_INTERRUPTED = 130  # as a shell gives for SIGINT
@@ -52,15 +57,15 @@ def find_launcher(environment: Mapping[str, str]) -> Launcher | None:
     return None
 
 
-def open_communicator() -> tuple[Single | Mpi, str]:
+def open_communicator(limits: Limits | None = None) -> tuple[Single | Mpi, str]:
     """The communicator that the launcher's environment asks for, and a note for the user, which may be empty.
 
-    Without a launcher MPI is not even loaded. Raises CommunicationError where a launcher started several processes that
-    cannot find each other.
+    Without a launcher MPI is not even loaded. A watchdog guards it by `limits` from here on, until it is closed. Raises
+    CommunicationError where a launcher started several processes that cannot find each other.
     """
     launcher = find_launcher(os.environ)
     if launcher is None or launcher.size == 1:
-        return Single(), single_note(os.environ)
+        return Single(watched(limits)), single_note(os.environ)
     start = f"{launcher.name} started {launcher.size or 'several'} processes, but "
     try:
         version = load().Get_library_version()
@@ -68,10 +73,30 @@ def open_communicator() -> tuple[Single | Mpi, str]:
         raise CommunicationError(start + str(error)) from error
     if cannot_start(launcher, version):
         raise CommunicationError(start + mismatch(launcher, short(version)))
-    communicator = Mpi()
+    signs = signs_of(launcher)
+    communicator = Mpi(pulse=watched(limits, launcher, signs))
+    if signs is not None and communicator.local_rank == 0:
+        signs.forget()
     if communicator.size == 1 and launcher.size > 1:
         raise CommunicationError(f"{start}MPI says that this one is rank 0 of 1: {mismatch(launcher, short(version))}")
     return communicator, "" if communicator.size > 1 else single_note(os.environ)
+
+
+def watched(limits: Limits | None, launcher: Launcher | None = None, signs: Signs | None = None) -> Pulse:
+    """A pulse that a watchdog looks at."""
+    pulse = Pulse(limits)
+    if launcher is None:
+        Watchdog(pulse, say=say)
+    else:
+        Watchdog(pulse, launcher.rank, launcher.size, signs, partial(say, rank=launcher.rank))
+    return pulse
+
+
+def signs_of(launcher: Launcher) -> Signs | None:
+    """Where the ranks of this node see each other; None where there is no place for it."""
+    with suppress(OSError):
+        return Signs(job_of(os.environ), launcher.rank)
+    return None
 
 
 def single_note(environment: Mapping[str, str]) -> str:
@@ -114,10 +139,10 @@ def mismatch(launcher: Launcher, found: str) -> str:
     )
 
 
-def run_ranks(main: Callable[[Single | Mpi, str], int | None]) -> NoReturn:
+def run_ranks(main: Callable[[Single | Mpi, str], int | None], limits: Limits | None = None) -> NoReturn:
     """Opens the communicator and runs main(communicator, note) under `guarded`. Call it once, last, after --help."""
     try:
-        communicator, note = open_communicator()
+        communicator, note = open_communicator(limits)
     except CommunicationError as error:
         launcher = find_launcher(os.environ)
         say(f"error: {error}", launcher.rank if launcher else None)

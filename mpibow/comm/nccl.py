@@ -42,6 +42,7 @@ class Nccl(InPlace):
 
     def __init__(self, host: Communicator, ring: Ring, stream: Stream, seconds: float = LATE) -> None:
         self._host, self._ring, self.stream, self._seconds = host, ring, stream, seconds
+        self.pulse = host.pulse
         self._agreed: set[str] = set()
         self._failed = ""
 
@@ -91,14 +92,17 @@ class Nccl(InPlace):
     def wait(self, event: Event, what: str = "all-reduce") -> None:
         """Sleeps until `event` has come. Raises CommunicationError where NCCL or the GPU reports an error, or nothing
         for too long; then all that is under way is aborted, so that no rank is left in a kernel that never ends."""
-        start = time.monotonic()
+        waited = 0.0  # what a job that is suspended whole does not
+        self.pulse.waiting = what
         while not self._come(event, what):
-            waited = time.monotonic() - start
             if problem := self._ring.problem():
                 self._give_up(f"{what}: NCCL says {problem}")
             if waited > self._seconds:
                 self._give_up(f"{what}: not every rank came within {self._seconds:g} seconds")
-            time.sleep(min(max(waited / 16, SHORTEST_SLEEP), LONGEST_SLEEP))
+            pause = min(max(waited / 16, SHORTEST_SLEEP), LONGEST_SLEEP)
+            time.sleep(pause)
+            waited += pause
+        self.pulse.waiting = ""
 
     def _come(self, event: Event, what: str) -> bool:
         try:

@@ -23,6 +23,7 @@ class Staged(InPlace):
     ) -> None:
         """`pinned` gives page-locked bytes (size,), `copy` enqueues a copy between device and host."""
         self._host, self.stream, self._pinned, self._copy = host, stream, pinned, copy
+        self.pulse = host.pulse
         self._buffer = np.zeros(0, np.uint8)
         self.rank, self.size = host.rank, host.size
         self.local_rank, self.local_size, self.any_thread = host.local_rank, host.local_size, host.any_thread

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from mpibow.comm.communicator import Array, Communicator, InPlace, describe, differ, flat
+from mpibow.comm.pulse import Pulse
 from mpibow.errors import CommunicationError
 
 T = TypeVar("T")
@@ -35,6 +36,7 @@ class Threads(InPlace):
     def __init__(self, rank: int, table: _Table) -> None:
         self.rank = self.local_rank = rank
         self.size = self.local_size = len(table.items)
+        self.pulse = Pulse()
         self._table = table
 
     def allreduce(self, array: Array, stream: Any = None) -> None:

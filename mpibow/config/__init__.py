@@ -1,5 +1,5 @@
 """One YAML file and its overrides to frozen dataclasses."""
 
-from mpibow.config.schema import Config, describe, dump, load, load_mapping
+from mpibow.config.schema import Config, describe, dump, limits_of, load, load_mapping
 
-__all__ = ["Config", "describe", "dump", "load", "load_mapping"]
+__all__ = ["Config", "describe", "dump", "limits_of", "load", "load_mapping"]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
 from mpibow.bounds import Above, AtLeast, AtMost, Below, Matches, NotEmpty
+from mpibow.comm.settings import Limits
 from mpibow.config import document
 from mpibow.config.listing import listing
 from mpibow.config.overrides import override
@@ -212,6 +214,7 @@ class Config:
     evaluate: Annotated[Evaluate, "the centre on the test data"] = field(default_factory=Evaluate)
     checkpoint: Annotated[Checkpoint, "the state on disk"] = field(default_factory=Checkpoint)
     metrics: Annotated[Metrics, "metrics.jsonl"] = field(default_factory=Metrics)
+    limits: Annotated[Limits, "how long all may stand still before the run ends"] = field(default_factory=Limits)
     seed: Annotated[int, AtLeast(0), Below(2**32), "of weights, order and augmentation"] = 1
     out: Annotated[Text, "directory of the run directories"] = "runs"
 
@@ -254,6 +257,13 @@ def load_mapping(
 ) -> Config:
     """The config of nested settings with `key.path=value` overrides laid over them. Raises ConfigError."""
     return Config.from_mapping(override(Config, mapping, overrides), model_given=model_given, data_given=data_given)
+
+
+def limits_of(find: Callable[[], Config]) -> Limits:
+    """The limits of the config that `find` gives, to begin with; all ranks raise its error later, together."""
+    with suppress(ConfigError):
+        return find().limits
+    return Limits()
 
 
 def describe() -> str:

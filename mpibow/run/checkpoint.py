@@ -26,6 +26,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from mpibow.comm.communicator import Communicator
+from mpibow.comm.pulse import Pulse
 from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array
 
@@ -57,15 +58,20 @@ def save(folder: Path, snapshot: Snapshot, call: Call) -> Path:
 
     Raises CheckpointError on every rank where one can't write; nothing half-written stays.
     """
+    rank, pulse = call(lambda comm: (comm.rank, comm.pulse))
+    with pulse.during("checkpoint"):
+        return _save(folder, snapshot, call, rank, pulse)
+
+
+def _save(folder: Path, snapshot: Snapshot, call: Call, rank: int, pulse: Pulse) -> Path:
     name = name_of(snapshot.header["iteration"])
     aside, final = folder / f".{name}.part", folder / name
-    rank = call(lambda comm: comm.rank)
     _together(call, lambda: _prepare(aside) if rank == 0 else None, aside)
     files = {f"rank-{rank}.safetensors": snapshot.own}
     if rank == 0:
         files |= {"centre.safetensors": snapshot.centre, "common.safetensors": snapshot.common}
         files |= {"input.safetensors": snapshot.inputs} if snapshot.inputs else {}
-    written = _together(call, lambda: {name: _write(aside / name, arrays) for name, arrays in files.items()}, aside)
+    written = _together(call, lambda: {name: _write(aside / name, files[name], pulse) for name in files}, aside)
     header = {**snapshot.header, "format": FORMAT, "files": {k: v for part in written for k, v in part.items()}}
     _together(call, lambda: _finish(aside, final, header) if rank == 0 else None, aside)
     return final
@@ -95,11 +101,13 @@ def _prepare(aside: Path) -> None:
     aside.mkdir(parents=True)
 
 
-def _write(path: Path, arrays: Mapping[str, Array]) -> list[int]:
+def _write(path: Path, arrays: Mapping[str, Array], pulse: Pulse) -> list[int]:
     """Size and CRC32C of the file, as they are on disk."""
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
+    pulse.beat()
     with path.open("rb+") as file:
         os.fsync(file.fileno())
+    pulse.beat()
     return list(_measure(path))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.comm.communicator import Communicator
+from mpibow.comm.pulse import Pulse
 from mpibow.data.dataset import Array, Samples, read_into
 from mpibow.data.slots import arrays_for
 from mpibow.graph.plan import BoundPlan, Plan
@@ -71,17 +72,18 @@ class Evaluator:
             else:
                 self._plans.append(self._gpu.evaluation(self._plan, self._centre, self._statistics))
             self._slots.append(arrays_for(self._data, self._batch))
-        rank, counts = comm(lambda c: (c.rank, c.share(workers)))  # ranks may differ in workers
+        rank, counts, pulse = comm(lambda c: (c.rank, c.share(workers), c.pulse))  # ranks may differ in workers
         first, numbers = sum(counts[:rank]), sum(counts)
-        parts = run([partial(self._part, w, first + w, numbers, each) for w in range(workers)])
-        totals = np.sum(np.array(parts, np.float64), axis=0)
-        comm(lambda c: c.allreduce(totals))
+        with pulse.during("evaluation"):
+            parts = run([partial(self._part, w, first + w, numbers, each, pulse) for w in range(workers)])
+            totals = np.sum(np.array(parts, np.float64), axis=0)
+            comm(lambda c: c.allreduce(totals))
         count, *sums = totals.tolist()
         means = {name: total / max(count, 1) for name, total in zip(self._summed, sums, strict=True)}
         seconds = time.perf_counter() - begin
         return Evaluation(means["loss"], means.get("accuracy"), int(count), seconds, means.get("top_k"))
 
-    def _part(self, worker: int, number: int, numbers: int, each: Each | None) -> list[float]:
+    def _part(self, worker: int, number: int, numbers: int, each: Each | None, pulse: Pulse) -> list[float]:
         """The number of samples, and the sums over them."""
         plan, slot = self._plans[worker], self._slots[worker]
         totals = [0.0] * (1 + len(self._summed))
@@ -90,6 +92,7 @@ class Evaluator:
             samples = np.minimum(np.arange(start, start + self._batch), self._data.count - 1)  # the last one fills up
             read_into(self._data, samples, slot)
             outputs = plan(slot)
+            pulse.beat()
             counted = np.ones(n, bool) if self._ignore is None else slot["label"][:n] != self._ignore
             totals[0] += float(counted.sum())
             for i, name in enumerate(self._summed, 1):

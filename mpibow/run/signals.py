@@ -1,4 +1,4 @@
-"""Signals of a batch system: the first asks for a checkpoint and an end, a second SIGTERM ends the process at once."""
+"""Signals of a batch system, or a hangup: the first asks for a checkpoint and an end, a second SIGTERM ends at once."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ import signal
 import threading
 from types import FrameType
 
-ASKING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+ASKING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
 
 
 class Signals:
-    """Catches SIGTERM, SIGUSR1 and SIGUSR2 while it is entered; `received` names the first, '' before."""
+    """Catches SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP while it is entered; `received` names the first, '' before.
+
+    A SIGHUP that the process was started to ignore, as by nohup, stays ignored.
+    """
 
     def __init__(self) -> None:
         self.received = ""
@@ -19,7 +22,8 @@ class Signals:
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
-            self._before = {number: signal.signal(number, self._catch) for number in ASKING}
+            asking = [n for n in ASKING if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
+            self._before = {number: signal.signal(number, self._catch) for number in asking}
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -45,9 +45,12 @@ def write_run(folder: Path, **settings: Any) -> Path:
 
 
 @contextmanager
-def started(ranks: int, *arguments: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
-    """`python arguments...` as `ranks` ranks (1: without a launcher); whatever of it is left at the end is killed."""
-    program = [] if ranks == 1 else [str(launcher()), "-n", str(ranks)]
+def started(ranks: int, *arguments: str, cwd: Path, options: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
+    """`python arguments...` as `ranks` ranks (1: without a launcher); whatever of it is left at the end is killed.
+
+    `options` are the launcher's.
+    """
+    program = [] if ranks == 1 else [str(launcher()), *options, "-n", str(ranks)]
     child = subprocess.Popen(
         [*program, sys.executable, *arguments],
         env={**os.environ, **OPEN_MPI, "PYTHONPATH": str(ROOT)},

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,15 @@ from tests.launching import RANKS, needs_mpi
 from tests.run import processes, tiny
 from tests.run.processes import ended, pids, reached, started, wait_for, write_run
 
+
+@pytest.fixture(autouse=True)
+def _no_nohup() -> Iterator[None]:
+    """SIGHUP is as a terminal's child has it, however these tests were started."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 SIGNALS = pytest.mark.parametrize("number", ASKING, ids=lambda number: number.name)
 
 
@@ -32,6 +42,13 @@ def test_the_first_is_remembered(number: signal.Signals) -> None:
         signal.raise_signal(signal.SIGUSR1)
         assert signals.received == number.name
     assert [signal.getsignal(each) for each in ASKING] == before
+
+
+def test_what_nohup_ignores_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with Signals() as signals:
+        signal.raise_signal(signal.SIGHUP)
+        assert signals.received == ""
 
 
 def test_elsewhere_than_on_the_main_thread_nothing_is_caught() -> None:
@@ -104,7 +121,8 @@ def test_one_process(tmp_path: Path, number: signal.Signals) -> None:
 
 @needs_mpi
 @pytest.mark.parametrize(
-    ("number", "rank"), [(signal.SIGTERM, 0), (signal.SIGUSR1, 1), (signal.SIGUSR2, 1), (signal.SIGTERM, RANKS - 1)]
+    ("number", "rank"),
+    [(signal.SIGTERM, 0), (signal.SIGUSR1, 1), (signal.SIGUSR2, 1), (signal.SIGHUP, 1), (signal.SIGTERM, RANKS - 1)],
 )
 def test_any_rank(tmp_path: Path, number: signal.Signals, rank: int) -> None:
     config = write_run(tmp_path)

@@ -1,0 +1,98 @@
+"""No silent hang: whichever rank stands still, all end and it is named; a job that was suspended whole goes on."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from mpibow.errors import EXIT_STALLED, CommunicationError
+from tests.launching import RANKS, launcher, needs_mpi
+from tests.run.processes import ended, pids, reached, started, wait_for, write_run
+
+LIMIT = 6  # seconds: a busy machine makes some progress in them
+OFTEN = {"evaluate": {"every": 10**6}, "checkpoint": {"every": None}, "limits": {"iteration": LIMIT}}
+
+SCRIPT = """
+import os, sys, time
+import numpy as np
+import mpibow as mb
+from mpibow.comm.launch import find_launcher
+
+if find_launcher(os.environ).rank == 1:
+    time.sleep(1000)
+images = np.random.default_rng(1).normal(size=(60, 4)).astype(np.float32)
+mb.fit(lambda x: mb.dense(x, 3), (images, np.arange(60, dtype=np.int32) % 3), batch_size=3, limits={"start": 4})
+"""
+
+
+@needs_mpi
+@pytest.mark.parametrize("rank", [0, RANKS - 1])
+def test_a_stopped_rank_ends_all_and_is_named(tmp_path: Path, rank: int) -> None:
+    config = write_run(tmp_path, **OFTEN)
+    with started(RANKS, "-m", "mpibow.train", str(config), cwd=tmp_path) as child:
+        wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))
+        pid = pids(child, RANKS)[rank]
+        os.kill(pid, signal.SIGSTOP)
+        code, said = ended(child)
+    assert code == EXIT_STALLED, said
+    speaker = int(rank == 0)
+    assert f"rank {speaker}: error: no progress for" in said
+    named = rf"rank {speaker}:   rank {rank}, process {pid}: in an iteration for \d+ s, was stopped by a signal"
+    assert re.search(named, said), said
+    assert re.search(rf"rank {speaker}:   rank {speaker}, .*, waits for the others in: ", said), said
+    assert "in _meet" in said  # where the speaker's threads stand
+    assert "in _meet" in (tmp_path / f"runs/run/stacks-rank-{speaker}.txt").read_text()
+
+
+@needs_mpi
+def test_a_rank_that_never_calls_fit_ends_all_and_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(SCRIPT)
+    with started(RANKS, "mine.py", cwd=tmp_path) as child:
+        code, said = ended(child)
+    assert code == EXIT_STALLED, said
+    assert "rank 0:   rank 1: not seen here, it has not called mpibow (fit?) yet, or is on another node" in said
+    assert re.search(r"rank 0:   rank 0, .* waits for the others in: the start of MPI", said), said
+
+
+@needs_mpi
+def test_a_job_that_was_suspended_whole_goes_on(tmp_path: Path) -> None:
+    config = write_run(tmp_path, **OFTEN, stop={"epochs": None, "iterations": 3000})
+    with started(RANKS, "-m", "mpibow.train", str(config), cwd=tmp_path) as child:
+        wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))
+        ranks = pids(child, RANKS)
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in ranks:
+                os.kill(pid, number)
+            if number == signal.SIGSTOP:
+                time.sleep(1.5 * LIMIT)
+        code, said = ended(child)
+    assert code == 0, said
+    assert "no progress" not in said
+
+
+def has_ulfm() -> bool:
+    """Whether the launcher is an Open MPI that lets the others be when a rank is killed."""
+    if launcher() is None:
+        return False
+    done = subprocess.run([str(launcher()), "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"Open MPI\) (\d+)", done.stdout)
+    return found is not None and int(found[1]) >= 5
+
+
+@needs_mpi
+@pytest.mark.skipif(not has_ulfm(), reason="the launcher is no Open MPI 5")
+def test_a_killed_rank_ends_all_where_the_launcher_does_not(tmp_path: Path) -> None:
+    config = write_run(tmp_path, **OFTEN)
+    with started(RANKS, "-m", "mpibow.train", str(config), cwd=tmp_path, options=("--with-ft", "ulfm")) as child:
+        wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))
+        pid = pids(child, RANKS)[1]
+        os.kill(pid, signal.SIGKILL)
+        code, said = ended(child)
+    assert code == CommunicationError.code, said
+    assert f"error: rank 1, process {pid}, has ended without a word" in said or "MPI says" in said
