@@ -65,6 +65,7 @@ class Mpi(InPlace):
         self.shared_memory = board is not None  # whether all ranks see what `zeros` gives
         if board is not None and ordered():
             self._meeting = ByBoard(board, self.rank)
+        self.pulse.waiting = ""
 
     @property
     def any_thread(self) -> bool:
@@ -216,7 +217,9 @@ def load() -> Any:
 def initialise(mpi: Any) -> None:
     """Starts MPI, which waits for all ranks: mpi4py would hold Python's lock meanwhile, and no watchdog could look."""
     level = ctypes.c_int()
-    ctypes.CDLL(mpi.__file__).MPI_Init_thread(None, None, mpi.THREAD_MULTIPLE, ctypes.byref(level))
+    code = ctypes.CDLL(mpi.__file__).MPI_Init_thread(None, None, mpi.THREAD_MULTIPLE, ctypes.byref(level))
+    if code != mpi.SUCCESS:
+        raise CommunicationError(f"MPI cannot start: MPI_Init_thread gave code {code}")
     atexit.register(lambda: None if mpi.Is_finalized() else mpi.Finalize())  # as mpi4py has it; and errors are raised
     for comm in (mpi.COMM_WORLD, mpi.COMM_SELF):
         comm.Set_errhandler(mpi.ERRORS_RETURN)

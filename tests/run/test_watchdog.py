@@ -7,12 +7,16 @@ import re
 import signal
 import subprocess
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from mpibow.comm import Single
 from mpibow.errors import EXIT_STALLED, CommunicationError
+from mpibow.train import train
 from tests.launching import RANKS, launcher, needs_mpi
+from tests.run import tiny
 from tests.run.processes import ended, pids, reached, started, wait_for, write_run
 
 LIMIT = 6  # seconds: a busy machine makes some progress in them
@@ -29,6 +33,20 @@ if find_launcher(os.environ).rank == 1:
 images = np.random.default_rng(1).normal(size=(60, 4)).astype(np.float32)
 mb.fit(lambda x: mb.dense(x, 3), (images, np.arange(60, dtype=np.int32) % 3), batch_size=3, limits={"start": 4})
 """
+
+
+def test_batches_that_are_evaluated_and_files_that_are_written_are_progress(tmp_path: Path) -> None:
+    comm, seen = Single(), list[tuple[str, int]]()
+    comm.pulse.show = lambda: seen.append((comm.pulse.phase, comm.pulse.beats))
+    work = tiny.job(tmp_path, evaluate={"batch_size": 4}, checkpoint={"every": "1 epoch"}, stop={"epochs": 2})
+    train(work, comm)
+    phases = [phase for phase, _ in seen]
+    assert phases[0] == "iteration"
+    assert phases[-1] == "start"  # what comes after the run
+    beats = {phase: end - begin for (phase, begin), (_, end) in pairwise(seen)}
+    assert beats["evaluation"] >= 20 // 4
+    assert beats["checkpoint"] >= 3  # files
+    assert comm.pulse.limits == work.config.limits
 
 
 @needs_mpi
