@@ -109,6 +109,18 @@ class Job:
                 plan.bind(weights, weights)
         return watch.note if watch else ""
 
+    def slow(self) -> str:
+        """A line that names what the kernels' library has only reference code for in training; '' for nothing."""
+        if self.kernels.prepare is None:  # not the host's library
+            return ""
+        found = [f"{name} ({', '.join(parts)})" for name, parts in self.training_plan().slow.items()]
+        if not found:
+            return ""
+        return (
+            f"{self.kernels.about} has only reference code, which may be hundreds of times slower, for "
+            f"{', '.join(found)}: device=numpy may be faster; compare by python -m mpibow.bench train"
+        )
+
     def _plan(self, batch: int, *, training: bool) -> Plan:
         graph = self.build(batch, training)
         return compile_plan(

@@ -89,6 +89,7 @@ def agreed(job: Job, comm: Communicator) -> tuple[Job, list[str]]:
         if first == (comm.rank == 0):
             notes.append(job.prepare(told=first))
         comm.barrier()
+    notes.append(job.slow())
     check_alike(comm, dump(job.config) + job.layout.canonical().digest())
     if len(set(comm.share(job.layout.digest()))) == 1:
         return job, notes

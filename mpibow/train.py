@@ -71,7 +71,7 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
     sets = [(name, found) for name, found in (("train", job.train), ("test", job.test)) if found is not None]
     lines = [dump(job.config).rstrip(), ""]
     lines += [f"{name}: {found.count:,} samples {described(found)}" for name, found in sets]
-    lines += ["", str(plan), ""]
+    lines += ["", str(plan), *filter(None, [job.slow()]), ""]
     flat = layout.size * (8 if job.config.precision == "float64" else 4)
     auto, gpu = job.config.learners == "auto", job.kernels.gpu
     most = min(job.config.tuner.most, most_learners(job.config.rule, len(counts)))

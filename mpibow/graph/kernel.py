@@ -90,13 +90,14 @@ class Kernel:
     """How one operator is computed by one library: binds arrays to runs.
 
     `backward` overwrites dx and dw, it never adds; None for an operator without gradients. `formats` says the layouts
-    that it wants where its inputs come in the layouts `given`.
+    that it wants where its inputs come in the layouts `given`. `slow` names what a library has only reference code for.
     """
 
     forward: Callable[[Call], Run]
     backward: Callable[[Call], Run] | None = None
     buffers: Callable[[Any, Shapes], Buffers] = lambda op, shapes: Buffers()
     formats: Callable[[Any, Shapes, tuple[str, ...]], Formats] = canonical_formats
+    slow: Callable[[Any, Shapes], Sequence[str]] = lambda op, shapes: ()
 
 
 KernelTable = Mapping[type, Kernel]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,6 +61,13 @@ class Plan:
     def reorders(self) -> list[Step]:
         """The steps that only change a layout."""
         return [step for step in self.program.steps if isinstance(step.node.op, Reorder)]
+
+    @property
+    def slow(self) -> dict[str, Sequence[str]]:
+        """By node, what the kernels' library has only reference code for."""
+        nodes = {step.node.name: step.node.op for step in self.program.steps}
+        found = {name: self.kernels.operators[type(op)].slow(op, self.shapes[name]) for name, op in nodes.items()}
+        return {name: parts for name, parts in found.items() if parts}
 
     def __str__(self) -> str:
         return describe(self)

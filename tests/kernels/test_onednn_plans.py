@@ -23,8 +23,13 @@ from tests.kernels.cases import CASES, Bench, Case, name
 from tests.run import tiny
 
 pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+from mpibow.comm.communicator import Single
+from mpibow.config import load_mapping
+from mpibow.job import BUILT_IN, Job, open_job
 from mpibow.kernels.compiled.command import Command
-from mpibow.kernels.onednn.library import Library, find_library, load
+from mpibow.kernels.onednn.library import Library, Primitive, find_library, load
+from mpibow.origin import agreed
+from mpibow.train import describe_job
 
 FAST = choose("auto", "float32", None)[0]
 pytestmark = pytest.mark.skipif(FAST is NUMPY, reason="oneDNN or numba is not there: pip install 'mpibow[cpu]'")
@@ -207,3 +212,23 @@ def test_a_model_runs_as_one_call(model: str, training: bool) -> None:
     plan = plan_of(model, shape, training, **options)
     weights = np.zeros(plan.layout.size, np.float32)
     assert len(plan.bind(weights, np.zeros_like(weights)).runs) == 1
+
+
+def test_what_only_reference_code_computes_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log and `train --check` have the line; softmax and reorders are small, and left out."""
+    config = {**BUILT_IN, "device": "onednn"}
+    job = open_job(load_mapping(config, []))
+    assert (job.training_plan().slow, job.slow()) == ({}, "")
+    monkeypatch.setattr(Primitive, "slow", True)
+    found = job.training_plan().slow
+    ops_named = {step.node.op.kind for step in job.training_plan().program.steps if step.node.name in found}
+    assert ops_named == {"conv+relu", "dense", "max_pool"}
+    half = ("output", "gradient of its input")
+    assert {parts for parts in found.values()} >= {half, (*half, "gradient of its weights")}
+    line = job.slow()
+    assert line.startswith(f"{job.kernels.about} has only reference code, which may be hundreds of times slower, for ")
+    assert line.endswith(": device=numpy may be faster; compare by python -m mpibow.bench train")
+    assert all(name in line for name in found)
+    assert f"\n{line}\n" in describe_job(job, (2,), [1 << 30])
+    monkeypatch.setattr(Job, "prepare", lambda self, *, told: "")  # which compiles
+    assert agreed(job, Single())[1] == ["", "", line]

@@ -7,6 +7,7 @@ memory. Its matmul is not needed either: a dense layer is an inner product.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from mpibow.graph.formats import Reorder
@@ -43,15 +44,15 @@ def operators(library: Library, winograd: bool = True) -> KernelTable:
     return {
         **COMPILED,
         AdaptiveAvgPool2d: Kernel(means.forward, means.backward),
-        AvgPool2d: _kernel(pooling),
-        BatchNorm: _kernel(norm),
-        Conv2d: _kernel(convolution),
-        ConvNormAddRelu: Kernel(normalised.forward, None, normalised.buffers, normalised.formats),
-        ConvRelu: _kernel(convolution),
-        Dense: _kernel(InnerProduct(library)),
+        AvgPool2d: _layer(pooling),
+        BatchNorm: _layer(norm),
+        Conv2d: _layer(convolution),
+        ConvNormAddRelu: Kernel(normalised.forward, None, normalised.buffers, normalised.formats, normalised.slow),
+        ConvRelu: _layer(convolution),
+        Dense: _layer(InnerProduct(library)),
         LocalResponseNorm: _kernel(LocalResponse(library)),
-        MaxPool2d: _kernel(pooling),
-        NormAddRelu: _kernel(norm),
+        MaxPool2d: _layer(pooling),
+        NormAddRelu: _layer(norm),
         Reorder: _kernel(Reordering(library)),
         Softmax: _kernel(SoftMax(library)),
     }
@@ -59,6 +60,11 @@ def operators(library: Library, winograd: bool = True) -> KernelTable:
 
 def _kernel(kernels: Any) -> Kernel:
     return Kernel(kernels.forward, kernels.backward, kernels.buffers, kernels.formats)
+
+
+def _layer(kernels: Any) -> Kernel:
+    """One whose reference code would be worth a word: of small operators it is as fast as any."""
+    return replace(_kernel(kernels), slow=kernels.slow)
 
 
 def conv_relu(chain: tuple[Operator, ...]) -> Operator | None:

@@ -67,6 +67,9 @@ class BatchNormalisation:
             return forward, None
         return forward, make("batch_normalization_backward", c_int(dnn.BACKWARD), x, x, x, *settings, forward)
 
+    def slow(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> tuple[str, ...]:
+        return () if self._blocks(shapes) else dnn.slow(*self._pair(op, shapes))
+
     def formats(self, op: BatchNorm | NormAddRelu, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         return Formats((given[0],) * len(shapes.x), given[0])
 

@@ -50,11 +50,12 @@ class Convolution:
         return trio
 
     def _slow(self, op: ConvRelu | Conv2d, shapes: Shapes, trio: Trio) -> tuple[str, ...]:
-        """What is computed by the library's reference code."""
-        parts = {"output": trio.forward, "gradient of its input": trio.data, "gradient of its weights": trio.weights}
-        return tuple(
-            name for name, part in parts.items() if part and part.slow and not self._lanes(op, shapes, trio, part)
-        )
+        """What nothing but the library's reference code computes."""
+        data, weights = (None if self._lanes(op, shapes, trio, p) else p for p in (trio.data, trio.weights))
+        return dnn.slow(trio.forward, data, weights)
+
+    def slow(self, op: ConvRelu | Conv2d, shapes: Shapes) -> tuple[str, ...]:
+        return () if self._winograd(op, shapes) else self._slow(op, shapes, self._trio(op, shapes))
 
     def _lanes(self, op: ConvRelu | Conv2d, shapes: Shapes, trio: Trio, part: Primitive | None) -> int:
         """The channels of a block where a gradient, `part` of the trio, is computed by our own kernel; else 0."""
@@ -199,6 +200,9 @@ class ConvolutionNormalised:
         # With all that behind it the library may like another layout of y: what is added comes in y's, so it is told.
         chosen = found.layout(dnn.DST).tag
         return found if chosen == tag or not op.added else fused(chosen, chosen)
+
+    def slow(self, op: ConvNormAddRelu, shapes: Shapes) -> tuple[str, ...]:
+        return dnn.slow(self._primitive(op, shapes))
 
     def formats(self, op: ConvNormAddRelu, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         made = self._primitive(op, shapes)

@@ -51,6 +51,10 @@ class InnerProduct:
         data = make("inner_product_backward_data", x, weight, y, forward) if shapes.wanted else None
         return Trio(forward, data, make("inner_product_backward_weights", x, weight, bias, y, forward))
 
+    def slow(self, op: Dense, shapes: Shapes) -> tuple[str, ...]:
+        trio = self._trio(op, shapes)
+        return dnn.slow(trio.forward, trio.data, None if shapes.formats.factors else trio.weights)
+
     def formats(self, op: Dense, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         found, rank = self._trio(op, shapes).formats("ab", "ab"), _rank(op, shapes)
         return replace(found, factors={"weight": rank}) if rank and found.w["weight"] == TILES else found

@@ -154,6 +154,12 @@ class Primitive(Handle):
         return Command([*library.one_thread, row], kept, block)
 
 
+def slow(forward: Primitive, data: Primitive | None = None, weights: Primitive | None = None) -> tuple[str, ...]:
+    """Those of an operator's halves that are the library's reference code."""
+    parts = {"output": forward, "gradient of its input": data, "gradient of its weights": weights}
+    return tuple(name for name, part in parts.items() if part is not None and part.slow)
+
+
 @dataclass(frozen=True)
 class Trio:
     """The primitives of an operator with weights; those of its backward half only where they are needed."""

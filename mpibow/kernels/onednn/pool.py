@@ -42,6 +42,9 @@ class Pooling:
             return forward, None
         return forward, make("pooling_backward", c_int(kind), x, y, *window, forward)
 
+    def slow(self, op: Pool, shapes: Shapes) -> tuple[str, ...]:
+        return () if _hangs(op, shapes) else dnn.slow(*self._pair(op, shapes))
+
     def formats(self, op: Pool, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         tag = canonical(shapes.y) if _hangs(op, shapes) else given[0]
         return Formats((tag,), tag)
