@@ -18,6 +18,7 @@ from mpibow.bench import made_up_job
 from mpibow.comm.communicator import Single
 from mpibow.data.dataset import read_into
 from mpibow.graph.layout import initial_weights
+from mpibow.graph.steps import kind_of
 from mpibow.job import Job, on_device
 from mpibow.kernels.cuda.timing import seconds_of
 
@@ -26,10 +27,7 @@ def kinds(steps: Sequence[Any], seconds: Sequence[float]) -> dict[str, dict[str,
     """How many steps of each kind there are, and their seconds, as `mpibow.bench profile` has it."""
     found: dict[str, dict[str, float]] = {}
     for step, took in zip(steps, seconds, strict=True):
-        kind = step.node.op.kind
-        part = found.setdefault(
-            kind if step.kind in ("sum", "reorder") else f"{step.kind} {kind}", {"count": 0, "seconds": 0.0}
-        )
+        part = found.setdefault(kind_of(step), {"count": 0, "seconds": 0.0})
         part["count"] += 1
         part["seconds"] += took
     return found

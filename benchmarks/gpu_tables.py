@@ -189,8 +189,8 @@ def floor(found: Found, nets: Sequence[Net]) -> str:
         rows.append(row)
     parts = "".join(profile(found, net) for net in nets)
     return (
-        "".join(said) + "\nBytes are those of every fused operator's inputs and outputs, once, and of the update: what "
-        f"does not stay in a cache.\n\n{table(heads, rows)}{parts}"
+        "".join(said) + "\nBytes are those of every kernel's operands, once: what does not stay in a cache.\n\n"
+        f"{table(heads, rows)}{parts}"
     )
 
 

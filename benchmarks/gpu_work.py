@@ -1,21 +1,13 @@
-"""What a training step must do at least, counted from the net's graph: operations of its products, bytes it moves."""
+"""What a training step must do at least: operations of its products, bytes it moves."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+import argparse
+import tempfile
 from dataclasses import dataclass
-from functools import partial
 
-from mpibow.bench import SHAPES
-from mpibow.graph.graph import FLOAT
-from mpibow.graph.steps import Step, compile_steps
-from mpibow.kernels.cuda.listing import rewrite
-from mpibow.models import MODELS
-from mpibow.models.classifier import classifier
-
-SIZES = {"float32": 4, "tf32": 4, "bf16": 2, "fp16": 2}  # bytes of an activation
-UPDATE = 5  # arrays of the weights' size: weights and momenta read and written, the gradient read
+from mpibow.bench import made_up_job
+from mpibow.forecast import on_paper
 
 
 @dataclass(frozen=True)
@@ -23,7 +15,7 @@ class Work:
     """Of one learner's iteration."""
 
     operations: float  # multiplications and additions of convolutions and dense layers
-    bytes: float  # every step reads what it needs and writes what it makes, once
+    bytes: float  # of every kernel's operands, each read or written once
 
     def times(self, flops: float, bandwidth: float) -> tuple[float, float]:
         """Seconds that they take at these rates."""
@@ -42,28 +34,14 @@ class Reached:
 
 
 def work(model: str, batch: int, precision: str) -> Work:
-    """With relu, sums and norms fused as cuDNN can; weights and gradients are float32 in every precision."""
-    classes, shape = SHAPES[model]
-    graph = rewrite(classifier(partial(MODELS[model], classes=classes), shape, "uint8")(batch, True), True)
-    program = compile_steps(graph, True)
-    outputs = {node.name: graph.tensors[node.name].shape for node in graph.nodes}
-    sizes = {
-        name: math.prod(value.shape)
-        * (4 if value.place else SIZES[precision] if value.dtype == FLOAT else {"uint8": 1}.get(value.dtype, 4))
-        for name, value in program.values.items()
-        if value.constant is None
-    }
-    operations = sum(_operations(step, outputs) for step in program.steps)
-    moved = sum(sizes.get(program.root(name), 0) for step in program.steps for name in set(step.touches))
-    return Work(operations, moved + UPDATE * 4 * graph.weight_count)
-
-
-def _operations(step: Step, outputs: Mapping[str, tuple[int, ...]]) -> float:
-    weight = step.node.weights.get("weight")
-    if weight is None or len(weight.shape) < 2:
-        return 0.0
-    once = 2.0 * math.prod(outputs[step.node.name]) * math.prod(weight.shape[1:])
-    return once * (1 + len(step.wanted)) if step.kind == "backward" else once
+    """What mpibow.forecast lists: every kernel's products, and its operands once."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = argparse.Namespace(
+            model=model, batch_size=batch, shape=None, classes=None, device="cuda", overrides=[f"precision={precision}"]
+        )
+        _, parts = on_paper(made_up_job(asked, folder))
+    kernels = [kernel for part in parts for kernel in part.kernels]
+    return Work(sum(kernel.operations for kernel in kernels), sum(kernel.bytes for kernel in kernels))
 
 
 def reached(found: Work, batch: int, images_per_second: float, flops: float, bandwidth: float) -> Reached:

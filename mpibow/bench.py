@@ -2,6 +2,7 @@
 
 python -m mpibow.bench train MODEL --device D --batch-size B --learners K --seconds S --json
 python -m mpibow.bench profile MODEL --batch-size B --seconds S --json
+python -m mpibow.bench profile MODEL --device cuda --paper --batch-size B --json
 python -m mpibow.bench memory MODEL --batch-size B --json
 """
 
@@ -24,6 +25,7 @@ from mpibow.comm.launch import run_ranks, say
 from mpibow.config import Config, load_mapping
 from mpibow.data.dataset import ArrayData, NamedArrays
 from mpibow.errors import ConfigError
+from mpibow.forecast import forecast, forecast_text
 from mpibow.graph.formats import Reorder
 from mpibow.graph.memory import peak
 from mpibow.job import Job, make_job, named_net, named_objective, on_device
@@ -114,7 +116,7 @@ def _over(session: Session, comm: Communicator, end: float, iterations: int) -> 
 def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
     """One learner's iteration, the time of every kind of operator in it, and its convolutions measured alone."""
     if job.kernels.gpu is not None:
-        raise ConfigError("profile: times steps on the host; a GPU's are in --timeline, or ask for --device onednn")
+        raise ConfigError("profile: times steps on the host; on a GPU take --timeline or --paper, or --device onednn")
     whole, found = bench_train(job, comm, seconds), profile(job, seconds)
     iteration = whole["seconds_per_iteration"]["median"]
     in_turn, alone = found["convolutions_in_turn"], found["convolutions_alone"]
@@ -170,6 +172,8 @@ def main(argv: list[str] | None = None) -> None:
     train.add_argument("--learners", type=int, default=1, help="learners of a rank (1)")
     for command in (train, profiled):
         command.add_argument("--seconds", type=float, default=10.0, help="how long to measure (10)")
+    paper = "with --device cuda: every kernel's least time by arithmetic; needs no GPU"
+    profiled.add_argument("--paper", action="store_true", help=paper)
     arguments, rest = parser.parse_known_args(argv)  # settings that stand behind options
     if any(text.startswith("-") or "=" not in text for text in rest):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
@@ -179,11 +183,15 @@ def main(argv: list[str] | None = None) -> None:
 
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     with tempfile.TemporaryDirectory() as folder:
-        job, told = on_device(made_up_job(arguments, comm.share(folder)[0]), comm)
+        job = made_up_job(arguments, comm.share(folder)[0])
+        paper = getattr(arguments, "paper", False)
+        job, told = (job, "") if paper else on_device(job, comm)
         if arguments.command == "memory":
             if told and comm.rank == 0:  # the others train, which says it
                 say(told)
             found, text = bench_memory(job), _memory_text
+        elif paper:
+            found, text = forecast(job), forecast_text
         elif arguments.seconds <= 0:
             raise ConfigError(f"--seconds: must be above 0, got {arguments.seconds:g}")
         else:

@@ -14,7 +14,7 @@ from mpibow.data.dataset import read_into
 from mpibow.graph.kernel import Run, Shapes, one_by_one
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import compile_plan
-from mpibow.graph.steps import Step
+from mpibow.graph.steps import Step, kind_of
 from mpibow.job import Job
 
 REPEATS = 4  # of a step by itself between two looks at the clock: few, as a pause in one of them spoils all
@@ -40,8 +40,7 @@ def profile(job: Job, seconds: float) -> dict[str, Any]:
     alone = timed_alone(bound.runs, convolutions, job.kernels.join, seconds) if convolutions else {}
     parts: dict[str, list[float]] = {}
     for step, turn in zip(steps, turns, strict=True):
-        kind = step.node.op.kind
-        parts.setdefault(kind if step.kind in ("sum", "reorder") else f"{step.kind} {kind}", []).append(turn)
+        parts.setdefault(kind_of(step), []).append(turn)
     return {
         "plan": sum(turns),
         "convolutions_in_turn": sum(turns[i] for i in convolutions),

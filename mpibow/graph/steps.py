@@ -60,6 +60,12 @@ class Step:
         return (*self.reads, *self.writes, *self.weights.values(), *self.gradients.values())
 
 
+def kind_of(step: Step) -> str:
+    """What a step's time is counted under: its operator, and whether it is that one's forward or backward half."""
+    kind = step.node.op.kind
+    return kind if step.kind in ("sum", "reorder") else f"{step.kind} {kind}"
+
+
 @dataclass(frozen=True)
 class Program:
     """The steps of a graph in order, and every value that they name."""

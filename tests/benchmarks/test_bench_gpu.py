@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from mpibow.kernels.cuda.roofline import H200
+
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -247,7 +249,7 @@ def test_every_wish_of_a_net_is_measured(gpu: Any) -> None:
     for net in gpu.items.NETS:
         assert set(net.targets) <= {"eager", "graphs", "best"}
         assert net.batch in gpu.items.SEARCH[net.model]
-        assert net.precision in gpu.work.SIZES
+        assert net.precision in H200.flops
 
 
 def test_the_learners_are_the_tuners(gpu: Any) -> None:
