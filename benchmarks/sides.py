@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -106,14 +107,14 @@ def processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
-def heading(title: str, about: Mapping[str, Any]) -> str:
-    """The top of a results file: `about` is that of `machine` with the versions of both sides."""
+def heading(title: str, about: Mapping[str, Any], level: int = 1) -> str:
+    """The top of a results file, or of a part: `about` is that of `machine` with the versions of both sides."""
     ours, theirs = (
         ", ".join(f"{name} {version}" for name, version in about.get(side, {}).items()) or "not there"
         for side in ("mpibow", "torch")
     )
     return (
-        f"# {title}\n\n    {about['command']}\n\n"
+        f"{'#' * level} {title}\n\n    {about['command']}\n\n"
         f"{about['date']}, {about['processor']}, {about['cores']} cores, load average "
         f"{' before and '.join(f'{load:.2f}' for load in about['load'])}"
         f"{' after (its own)' if len(about['load']) > 1 else ''}; commit {about['commit'] or 'unknown'}.\n"
@@ -122,16 +123,24 @@ def heading(title: str, about: Mapping[str, Any]) -> str:
 
 
 def write(folder: Path, name: str, text: str, found: Mapping[str, Any]) -> None:
-    """folder/NAME.md and folder/NAME.json."""
+    """folder/NAME.md and folder/NAME.json, written aside and renamed: stopping a benchmark harms neither."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.md").write_text(text)
-    (folder / f"{name}.json").write_text(json.dumps(found, indent=1) + "\n")
+    for kind, content in (("md", text), ("json", json.dumps(found, indent=1) + "\n")):
+        aside = folder / f"{name}.{kind}.new"
+        aside.write_text(content)
+        aside.replace(folder / f"{name}.{kind}")
     note(f"written: {folder / name}.md and .json")
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [heads, ["---"] * len(heads), *rows]
     return "".join("| " + " | ".join(cells) + " |\n" for cells in lines)
+
+
+def with_error(values: Sequence[float], digits: int = 2) -> str:
+    """Their mean and its standard error; of one alone the value."""
+    error = f" ± {stdev(values) / len(values) ** 0.5:.{digits}f}" if len(values) > 1 else ""
+    return f"{mean(values):.{digits}f}{error}"
 
 
 def verdict(ratio: float | None, target: float | None, *, most: bool = False) -> str:
