@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from sides import table
+from sides import table, with_error
 from sma_cells import (
     BATCHES,
     CIFAR_EPOCH,
@@ -25,7 +25,7 @@ from sma_cells import (
     speed_key,
 )
 
-from mpibow.sync.settings import Sma
+from mpibow.sync.settings import MANY, Sma
 
 DEFAULTS = ("SMA, mean step", "SMA, orthogonal step")  # one of them, for every number of learners
 IMAGES = 60_000  # of an epoch of MNIST
@@ -82,8 +82,9 @@ def tables(found: Found) -> str:
     lines = [
         "# Epochs over learners, rules and batch sizes\n\n",
         "Made by `python benchmarks/bench_sma.py`; within a table nothing differs but what its first columns say. "
-        "Epochs to a target are read off the line between the last evaluation below it and the first that is not; "
-        "a mean over seeds is given where all of them got there.\n",
+        "Epochs to a target are read off the line between the last evaluation below it and the first that is not. "
+        "±: the mean over seeds and its standard error; epochs have a mean where all seeds reached the target. A row "
+        "of one seed is one run: how far another seed would differ is not known.\n",
     ]
     for part in (_batches, _mnist, _cifar):
         lines += part(found)
@@ -98,8 +99,10 @@ def _batches(found: Found) -> Iterator[str]:
         f"\n## LeNet on MNIST to {TARGET:.0%}: batch sizes\n\nMomentum 0.9, a cosine over {EPOCHS} epochs, the rate "
         "0.003 for batch 8 and in proportion to the batch, for all sides; from batch 32 on with a warm-up over the "
         "first epoch, and also in proportion to the root of the batch without one: given is what needs fewer epochs. "
-        "Evaluated every 0.25 epochs. Images/s are of runs side by side on a quiet machine (`--only speed`), seconds "
-        "epochs x 60,000 / images/s, without those in which the tuner settled.\n\n"
+        "Evaluated every 0.25 epochs. Images/s are of runs side by side on a quiet machine (`--only speed`; PyTorch's "
+        "is eager), seconds epochs x 60,000 / images/s, without those in which the tuner settled. Epochs, and so "
+        "seconds, are of one seed where the table says so, and differ by chance: the seeds of the next table show how "
+        "much.\n\n"
     )
     heads = ["batch", "", "learners", "rate", "seeds", "epochs to target", "images/s", "seconds to target"]
     rows = []
@@ -115,24 +118,44 @@ def _batches(found: Found) -> Iterator[str]:
 
 def _mnist(found: Found) -> Iterator[str]:
     title = f"LeNet on MNIST, batch 8, to {TARGET:.0%}"
-    yield from _rules(found, "mnist", title, lambda cell: epochs_to(TARGET, cell))
+    about = (
+        "One learner is SGD under every rule. The default changes its optimiser at learner number "
+        f"{MANY}: with fewer it adds the mean step, from there on every matrix of that step is made orthogonal by "
+        "Newton-Schulz iterations, the step of Muon (Jordan et al., 2024). The orthogonal step and the number "
+        f"{MANY} were chosen on the runs of this table and the next, so these do not test them, and the default with "
+        f"{MANY} or more learners beside one learner compares two optimisers. As published: Crossbow's rule with both "
+        "momenta 0.9, of the learners and of the centre, as its release's scripts for ResNets and VGG set them (its "
+        "script for LeNet sets 0 for the learners). "
+    )
+    short = f"Epochs to {TARGET:.0%}; in their place, where a seed did not get there, the accuracy at the end, in %"
+    yield from _rules(found, "mnist", title, about, short, lambda cell: epochs_to(TARGET, cell), short_epochs=True)
 
 
 def _cifar(found: Found) -> Iterator[str]:
     target = cifar_target(found)
-    to = "" if target is None else f", to {target:.2%}, which one learner knows after {CIFAR_EPOCH} epochs"
-    yield from _rules(found, "cifar", f"ResNet-20 on CIFAR-10, batch 16{to}", lambda cell: epochs_to(target, cell))
+    about = (
+        ""
+        if target is None
+        else f"The target, {target:.2%}, is one learner's accuracy after {CIFAR_EPOCH} epochs: one point of one run. A "
+        "run that ends just below it is hardly worse than one that just reaches it, so compare the accuracies. "
+    )
+    short = "Accuracy at the end, in %"
+    title = "ResNet-20 on CIFAR-10, batch 16"
+    yield from _rules(found, "cifar", title, about, short, lambda cell: epochs_to(target, cell), short_epochs=False)
 
 
-def _rules(found: Found, part: str, title: str, needed: Callable[[Found | None], float | None]) -> Iterator[str]:
-    """A table of rules over numbers of learners."""
+def _rules(
+    found: Found, part: str, title: str, about: str, short: str, needed: Callable[[Found | None], float | None],
+    *, short_epochs: bool,
+) -> Iterator[str]:  # fmt: skip
+    """Two tables of rules over numbers of learners: the short one, which is the README's, and all figures."""
     mine = {name: cell for name, cell in found.items() if name.startswith(f"{part} |")}
     if not mine:
         return
-    yield f"\n## {title}\n\n`{next(iter(mine.values()))['command']}` and the like\n\n"
+    yield f"\n## {title}\n\n{about}`{next(iter(mine.values()))['command']}` and the like.\n\n"
     order = (ONE, *RULES)
     places = sorted({tuple(name.split(" | ")[1:3]) for name in mine}, key=lambda at: (int(at[1]), order.index(at[0])))
-    rows = []
+    rows, brief, counts = [], {}, set()
     for rule, k in places:
         seeds = [seed for seed in SEEDS if key(part, rule, k, seed) in mine]
         group = [mine[key(part, rule, k, seed)] for seed in seeds]
@@ -143,9 +166,24 @@ def _rules(found: Found, part: str, title: str, needed: Callable[[Found | None],
         gains = [cell["gains"][-1] for cell in group if cell["gains"]]
         gain = f"{statistics.mean(gains):.2f}" if gains else ""
         default = Sma().orthogonal(int(k)) == ("orthogonal" in rule) and rule in DEFAULTS
-        rows.append([k, rule + ", the default" * default, str(len(seeds)), _each(epochs), ratio, _curve(group), gain])
-    heads = ["learners", "rule", "seeds", "epochs to target", "ratio to one learner's"]
-    yield table([*heads, "accuracy in % after each epoch, mean", "gain at the end"], rows)
+        last = "diverged" if any(cell.get("code") for cell in group) else _last(group)
+        rows.append(
+            [k, rule + ", the default" * default, str(len(seeds)), _each(epochs), ratio, last, _curve(group), gain]
+        )
+        reached = _each(epochs, each=False) if short_epochs and mean is not None else ""
+        cell = reached or last + " %" * (short_epochs and last != "diverged")
+        brief[rule, k] = f"**{cell}**" if default else cell
+        counts.add(len(seeds))
+    learners = list(dict.fromkeys(k for _, k in places))
+    rules = [rule for rule in order if any(each == rule for each, _ in places)]
+    of = "one seed" if counts == {1} else f"{' to '.join(map(str, sorted({min(counts), max(counts)})))} seeds"
+    yield f"{short}; {of}; bold: the default.\n\n"
+    yield table(
+        ["rule", "1 learner", *learners[1:]] if learners[0] == "1" else ["rule", *learners],
+        [[rule, *(brief.get((rule, k), "") for k in learners)] for rule in rules],
+    )
+    heads = ["learners", "rule", "seeds", "epochs to target", "ratio to one learner's", "accuracy at the end, in %"]
+    yield f"\n{table([*heads, 'after each epoch, mean', 'gain at the end'], rows)}"
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
@@ -153,11 +191,17 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return statistics.mean(known) if known and len(known) == len(values) else None
 
 
-def _each(epochs: Sequence[float | None]) -> str:
-    """Their mean and, of several seeds, each."""
-    each = ", ".join("not reached" if value is None else f"{value:.2f}" for value in epochs)
-    mean = _mean(epochs)
-    return f"{mean:.2f} ({each})" if mean is not None and len(epochs) > 1 else each
+def _each(epochs: Sequence[float | None], *, each: bool = True) -> str:
+    """Their mean and its error and, of several seeds, each."""
+    known = [value for value in epochs if value is not None]
+    single = ", ".join("not reached" if value is None else f"{value:.2f}" for value in epochs)
+    if not known or len(known) < len(epochs):
+        return single
+    return with_error(known) + f" ({single})" * (each and len(known) > 1)
+
+
+def _last(group: Sequence[Found]) -> str:
+    return with_error([100 * cell["accuracies"][-1] for cell in group])
 
 
 def _curve(group: Sequence[Found]) -> str:
@@ -169,5 +213,4 @@ def _curve(group: Sequence[Found]) -> str:
             if epoch >= 1:
                 at.setdefault(int(epoch), accuracy)
         curves.append(list(at.values()))
-    means = [f"{100 * statistics.mean(each):.2f}" for each in zip(*curves, strict=False)]
-    return " ".join(means + ["diverged"] * any(cell.get("code") for cell in group))
+    return " ".join(f"{100 * statistics.mean(each):.2f}" for each in zip(*curves, strict=False))

@@ -155,7 +155,7 @@ def test_a_mean_is_of_seeds_that_all_got_there(page: ModuleType) -> None:
 
 def test_the_table_of_batches(page: ModuleType) -> None:
     lines = page.tables(found()).splitlines()
-    assert "| 8 | one learner | 1 | 0.003 | 2 | 1.75 (2.00, 1.50) | 1,000 | 105.0 |" in lines
+    assert "| 8 | one learner | 1 | 0.003 | 2 | 1.75 ± 0.25 (2.00, 1.50) | 1,000 | 105.0 |" in lines
     assert "| 8 | auto | 2 | 0.003 | 1 | 2.50 | 2,000 | 75.0 |" in lines
     assert "| 8 | PyTorch |  | 0.003 | 1 | not reached | 1,500 |  |" in lines
     assert "| 64 | PyTorch |  | 0.024 | 0 |  | 4,000 |  |" in lines
@@ -169,12 +169,22 @@ def test_the_table_of_rules(page: ModuleType) -> None:
         "mnist | S-SGD | 16 | seed 3": cell([0.5, 1.0], [0.8, 0.9]) | {"code": 6},
         "mnist | SMA, mean step | 2 | seed 1": cell([0.5, 1.0], [0.8, 0.9]),
     })  # fmt: skip
-    assert "## LeNet on MNIST, batch 8, to 99%\n\n`the command` and the like\n" in text
+    assert "## LeNet on MNIST, batch 8, to 99%\n\n" in text
+    assert "`the command` and the like.\n" in text
     lines = text.splitlines()
-    assert "| 1 | SGD | 2 | 1.50, not reached |  | 97.00 98.50 | 1.00 |" in lines
-    assert "| 16 | SMA, mean step | 1 | 2.01 | 1.34 | 97.00 99.00 | 15.00 |" in lines
-    assert "| 16 | S-SGD | 1 | not reached |  | 90.00 diverged | 1.00 |" in lines
-    assert "| 2 | SMA, mean step, the default | 1 | not reached |  | 90.00 | 1.00 |" in lines
+    assert "| 1 | SGD | 2 | 1.50, not reached |  | 98.50 ± 0.00 | 97.00 98.50 | 1.00 |" in lines
+    assert "| 16 | SMA, mean step | 1 | 2.01 | 1.34 | 99.00 | 97.00 99.00 | 15.00 |" in lines
+    assert "| 16 | S-SGD | 1 | not reached |  | diverged | 90.00 | 1.00 |" in lines
+    assert "| 2 | SMA, mean step, the default | 1 | not reached |  | 90.00 | 90.00 | 1.00 |" in lines
+    assert "did not get there, the accuracy at the end, in %; 1 to 2 seeds; bold: the default." in text
+    first = lines.index("| rule | 1 learner | 2 | 16 |")
+    assert lines[first + 2 : first + 5] == [
+        "| SGD | 98.50 ± 0.00 % |  |  |",
+        "| SMA, mean step |  | **90.00 %** | 2.01 |",
+        "| S-SGD |  |  | diverged |",
+    ]
+    for said in ("Muon (Jordan et al., 2024)", "at learner number 4", "both momenta 0.9"):
+        assert said in text
     assert "CIFAR" not in text
 
 
@@ -187,8 +197,16 @@ def test_cifars_target_is_one_learners(sma_cells: ModuleType, page: ModuleType) 
     }
     assert sma_cells.cifar_target(cells) == 0.75
     assert sma_cells.cifar_target({}) is None
-    assert "| 16 | SMA, mean step | 1 | 9.38 | 1.17 |" in page.tables(cells)
-    assert "## ResNet-20 on CIFAR-10, batch 16, to 75.00%, which one learner knows after 8 epochs" in page.tables(cells)
+    text = page.tables(cells)
+    assert "| 16 | SMA, mean step | 1 | 9.38 | 1.17 | 80.00 |" in text
+    assert "The target, 75.00%, is one learner's accuracy after 8 epochs: one point of one run." in text
+    assert "Accuracy at the end, in %; one seed; bold: the default.\n" in text
+    assert "| SMA, mean step |  | 80.00 |" in text.splitlines()
+
+
+def test_the_page_is_made_of_what_is_kept(page: ModuleType) -> None:
+    results = FOLDER / "results"
+    assert page.tables(json.loads((results / "sma.json").read_text())) == (results / "sma.md").read_text()
 
 
 def test_a_second_seed_of_what_the_first_cannot_tell_apart(sma_cells: ModuleType) -> None:
