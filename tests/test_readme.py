@@ -6,10 +6,14 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+from mpibow import errors
+from mpibow.comm.launch import EXIT_INTERRUPTED
 from mpibow.config import load_mapping
 from mpibow.config.document import parse
+from mpibow.errors import EXIT_REQUEUE, MpibowError
 from tests.launching import mpirun, needs_mpi
 
 ROOT = Path(__file__).parents[1]
@@ -57,9 +61,39 @@ def test_the_yaml_is_a_config() -> None:
 
 def test_every_file_that_it_names_is_there() -> None:
     names = set(re.findall(r"`((?:mpibow|launch|benchmarks|datasets)/[\w./-]+)`", README))
-    assert names
+    names |= set(re.findall(r"mpibow\.train (?!CONFIG)([\w/.-]+\.yaml)", README))
+    assert {"launch/digits.yaml", "launch/resnet50-imagenet.yaml"} <= names
     missing = [name for name in names if not os.path.exists(ROOT / name)]
     assert not missing
+
+
+def test_its_tables_of_measurements_are_those_of_the_pages() -> None:
+    """Whoever measures again copies the page's table."""
+    measured = README.partition("\n## Measured\n")[2].partition("\n## ")[0]
+    tables = re.findall(r"(?:^\|.*\n)+", measured, re.MULTILINE)
+    pages = [(ROOT / "benchmarks/results" / name).read_text() for name in ("sma.md", "cpu.md")]
+    assert len(tables) == 3
+    assert [table for table in tables if not any(table in page for page in pages)] == []
+
+
+def test_extras_are_installed_from_the_folder() -> None:
+    """No index has mpibow, so that only a path brings it."""
+    extras = {extra for line in re.findall(r"pip install(?: -e)? '([^'\n]+)'", README) for extra in parts(line)}
+    known = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
+    assert {"demo", "cpu", "cuda", "dali", "plot"} <= extras <= known
+
+
+def parts(line: str) -> list[str]:
+    place, _, names = line.rstrip("]").partition("[")
+    assert place == ".", line
+    return names.split(",")
+
+
+def test_every_exit_code_has_its_word() -> None:
+    said = {int(code) for code in re.findall(r"\d+", README.partition("Other exit codes: ")[2].partition(".\n")[0])}
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MpibowError)]
+    assert said == {kind.code for kind in kinds} | {EXIT_INTERRUPTED}
+    assert f"exit with {EXIT_REQUEUE}" in README
 
 
 def test_every_command_that_it_names_is_there() -> None:

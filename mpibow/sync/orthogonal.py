@@ -1,4 +1,4 @@
-"""Steps whose matrices go equally far in every direction: each replaced by an orthogonal one that is as long."""
+"""Muon's step (Jordan et al., 2024): every matrix of a step is replaced by an orthogonal one that is as long."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def place_of(span: Span) -> Matrix:
 def spread(step: Array, layout: Layout, gain: float = 1.0, even: float = 1.0) -> Array:
     """The step (size,) `gain` times; but its matrices are orthogonal, as long as they are, and `even` times.
 
-    That nowhere longer than `gain` times their strongest direction; see mpibow.kernels.numpy.orthogonal.
+    That is bounded by `gain` times their strongest direction, roughly; see mpibow.kernels.numpy.orthogonal.
     """
     made: Array = step * step.dtype.type(gain)
     spans = matrices_of(layout)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from mpibow.bounds import Above, AtLeast, Below, NotEmpty, Rising
 from mpibow.errors import ConfigError
 
-MANY = 4  # learners of which a common step is orthogonal, where nothing else is said
+MANY = 4  # from so many learners on the common step is orthogonal by default; chosen on the cells of results/sma.md
 
 Epochs = Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty(), Rising()]
 Resync = Annotated[int, AtLeast(1), "iterations between setting W to the replicas' true mean and comparing ranks"]
@@ -21,15 +21,15 @@ class Sma:
     name: Literal["sma"] = field(default="sma", kw_only=True)
     gain: Annotated[
         Literal["auto", "none"] | Annotated[float, AtLeast(1)],
-        "how far the common step goes; auto measures it, none is the published rule",
+        "how far the common step goes; auto measures it, none is the published rule, which has no such step",
     ] = "auto"
     delay: Annotated[
         Literal[0, 1], "iterations that the common step comes late; 1 hides the all-reduce and is less stable"
     ] = 0
     common: Annotated[
         Literal["auto", "mean", "orthogonal"],
-        "the common step: along the mean step, or of its matrices equally far in every direction; "
-        f"auto takes that with gain auto and delay 0, from {MANY} learners on",
+        "the common step: the mean step, or that with its matrices orthogonalised, as in Muon; auto is orthogonal "
+        f"from {MANY} learners on, with gain auto and delay 0, and mean otherwise",
     ] = "auto"
     alpha: Annotated[
         Literal["auto"] | Annotated[float, Above(0)], "how much of w - z is corrected; auto is 1 / learners"

@@ -61,7 +61,8 @@ def orthogonal(matrices: Sequence[Matrix], dtype: Any) -> Callable[..., None]:
     """What makes orthogonal steps of matrices, on one thread: its room is its own.
 
     (step, total, number, gain=, even=): step (size,) <- of total (size,), where the matrix of that number lies, its
-    `nearest`, `even` times; but nowhere longer than `gain` times its strongest direction.
+    `nearest`, `even` times, or so often that it goes `gain` times as far as its strongest direction, whichever is less.
+    That is rough, as `nearest` is: where the second bound held, 1.2 to 1.9 times as far was measured.
     """
     places = [matrix.rows[:, np.newaxis] + matrix.columns for matrix in matrices]
 
