@@ -141,7 +141,8 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
     test = None if config.data.test is None else open_data(config.data.test)
     if config.model.classes not in (None, train.classes):
         raise ConfigError(
-            f"data.train: {config.data.train} has {train.classes} classes, model.classes is {config.model.classes}"
+            f"data.train: {config.data.train} has {train.classes} classes, model.classes is {config.model.classes}: "
+            f"type model.classes={train.classes}, or leave it out"
         )
     net = named_net(config, train.classes)
     return make_job(

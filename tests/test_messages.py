@@ -66,7 +66,10 @@ REFUSED = {
     ),
     "wrong model option": ("model.hidden=12", 2, "model.hidden: must be a list of integers or null, got 12"),
     "unknown model option": ("model.hiden=[3]", 2, "model.hiden: is not a setting of mlp; did you mean 'hidden'?"),
-    "other classes": ("model.classes=100", 2, "data.train: data/train has 3 classes, model.classes is 100"),
+    "other classes": (
+        "model.classes=100", 2,
+        "data.train: data/train has 3 classes, model.classes is 100: type model.classes=3, or leave it out",
+    ),
     "no data": ("data.train=nowhere", 3, "nowhere: there is no such folder; convert the data to it first"),
     "no test data": ("data.test=nowhere", 3, "nowhere: there is no such folder; convert the data to it first"),
     "no limit": (
