@@ -17,14 +17,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
-from sides import ROOT, Failed, Peer, heading, machine, note, ours, table, verdict, write
+from sides import ROOT, Failed, Peer, heading, machine, note, ours, table, verdict, with_error, write
 
 from mpibow.data.recordset import open_records
 from mpibow.errors import DivergedError
@@ -83,8 +83,10 @@ def paired(mine: Sequence[Reached], peer: Sequence[Reached]) -> float | None:
 def cells(name: str, choice: Choice, runs: Sequence[Reached]) -> list[str]:
     each = [f"{run.seconds:.1f} ({run.epochs:.2f})" if run.seconds else "not reached" for run in runs]
     middle = median(run.cost for run in runs)
+    known = [run.seconds for run in runs if run.seconds]
+    mean = with_error(known, 1) if len(known) == len(runs) else ""
     last = "not reached" if math.isinf(middle) else f"{middle:.1f}"
-    return [name, str(choice.batch_size), f"{choice.lr:g}", ", ".join(each), last]
+    return [name, str(choice.batch_size), f"{choice.lr:g}", ", ".join(each), mean, last]
 
 
 def mpibow(data: Path, options: argparse.Namespace) -> Side:
@@ -144,21 +146,43 @@ def unpack(data: Path, path: Path) -> Path:
     return path
 
 
-def compare(title: str, mine: Side, peer: Side, pick: Sequence[Choice], seeds: Sequence[int]) -> tuple[str, Any]:
-    """Both sides with every seed, in turn: Markdown and JSON."""
-    note(title)
+def compare(mine: Side, peer: Side, pick: Sequence[Choice], seeds: Sequence[int]) -> dict[str, Any]:
+    """Both sides with every seed, in turn."""
     runs: tuple[list[Reached], list[Reached]] = ([], [])
     for seed in seeds:
         for found, side, choice in zip(runs, (mine, peer), pick, strict=True):
             found.append(side(choice, seed, math.inf))
-    ratio = paired(*runs)
-    target = TARGET if pick[0] == pick[1] else None
-    heads = ["", "batch", "rate", "seconds (epochs) to the target, by seed", "median", "ratio", "target, at most", ""]
+    kept = [[{**asdict(choice), **asdict(run)} for run in found] for choice, found in zip(pick, runs, strict=True)]
+    return {"mpibow": kept[0], "torch": kept[1], "ratio": paired(*runs)}
+
+
+TITLES = {"same": f"Both at batch {BATCH}", "best": "Each at its best batch"}
+
+
+def page(found: Mapping[str, Any]) -> str:
+    """accuracy.md from accuracy.json."""
+    title = f"LeNet on MNIST to {100 * found['accuracy']:g} %, beside PyTorch"
+    about = "±: the mean over seeds and its standard error. The ratio is the median of the pairs' of one seed.\n"
+    parts = [f"## {name}\n\n{_table(found[part])}" for part, name in TITLES.items() if part in found]
+    return "\n".join([heading(title, found["about"]), about, *parts])
+
+
+def _table(found: Mapping[str, Any]) -> str:
+    sides = {side: [_run(each) for each in found[side]] for side in ("mpibow", "torch")}
+    picked = [sides[side][0][0] for side in sides]
+    target = TARGET if picked[0] == picked[1] else None
+    ratio = found["ratio"]
     end = ["" if number is None else f"{number:.2f}" for number in (ratio, target)]
     end.append(verdict(math.inf if ratio is None else ratio, target, most=True))
-    rows = [[*cells("mpibow", pick[0], runs[0]), *end], [*cells("PyTorch", pick[1], runs[1]), "", "", ""]]
-    kept = [[{**asdict(choice), **asdict(run)} for run in found] for choice, found in zip(pick, runs, strict=True)]
-    return f"## {title}\n\n{table(heads, rows)}", {"mpibow": kept[0], "torch": kept[1], "ratio": ratio}
+    mine, theirs = ([run for _, run in runs] for runs in sides.values())
+    heads = ["", "batch", "rate", "seconds (epochs) to the target, by seed", "mean", "median", "ratio"]
+    rows = [[*cells("mpibow", picked[0], mine), *end], [*cells("PyTorch", picked[1], theirs), "", "", ""]]
+    return table([*heads, "target, at most", ""], rows)
+
+
+def _run(found: Mapping[str, Any]) -> tuple[Choice, Reached]:
+    given = dict(found)
+    return Choice(given.pop("batch_size"), given.pop("lr")), Reached(**given)
 
 
 def main() -> None:
@@ -187,25 +211,22 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = options.data.resolve() if options.data else records(Path(folder, "mnist"))
         mine, peer = mpibow(data, options), pytorch(unpack(data, Path(folder, "mnist.npz")), options)
-        found: dict[str, Any] = {"about": about}
-        texts = []
+        found: dict[str, Any] = {"about": about, "accuracy": options.accuracy}
         if options.only != "best":
+            note(TITLES["same"])
             same = Choice(BATCH, LR)
-            text, found["same"] = compare(f"Both at batch {BATCH}", mine, peer, (same, same), options.seeds)
-            texts.append(text)
+            found["same"] = compare(mine, peer, (same, same), options.seeds)
         if options.only != "same":
             note("the best batch for each: one run a choice")
             pick = (best_choice(mine, options.batches), best_choice(peer, options.batches))
-            text, found["best"] = compare("Each at its best batch", mine, peer, pick, options.seeds)
-            texts.append(text)
-    part = next(part for name, part in found.items() if name != "about")
+            note(TITLES["best"])
+            found["best"] = compare(mine, peer, pick, options.seeds)
+    part = next(found[part] for part in TITLES if part in found)
     about["mpibow"], about["torch"] = part["mpibow"][-1]["versions"], part["torch"][-1]["versions"]
     about["load"].append(round(os.getloadavg()[0], 2))
-    title = f"LeNet on MNIST to {100 * options.accuracy:g} %, beside PyTorch"
-    page = "\n".join([heading(title, about), *texts])
-    print(page, end="")
+    print(page(found), end="")
     if options.output:
-        write(options.output, "accuracy", page, found)
+        write(options.output, "accuracy", page(found), found)
 
 
 if __name__ == "__main__":

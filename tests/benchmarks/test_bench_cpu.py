@@ -263,5 +263,11 @@ def test_a_run_that_does_not_get_there_is_no_number(accuracy: ModuleType) -> Non
     assert accuracy.paired(runs(5, None, None), runs(10, 10, 10)) is None
     assert accuracy.paired(runs(5, 6, 7), runs(10, None, None)) == 0.0
     cells = accuracy.cells("mpibow", accuracy.Choice(8, 0.02), runs(5, None, 7))
-    assert cells == ["mpibow", "8", "0.02", "5.0 (2.50), not reached, 7.0 (2.50)", "7.0"]
+    assert cells == ["mpibow", "8", "0.02", "5.0 (2.50), not reached, 7.0 (2.50)", "", "7.0"]
     assert accuracy.cells("mpibow", accuracy.Choice(8, 0.02), runs(5, None, None))[-1] == "not reached"
+    assert accuracy.cells("mpibow", accuracy.Choice(8, 0.02), runs(4, 6))[-2:] == ["5.0 ± 1.0", "5.0"]
+
+
+def test_the_page_of_seconds_is_made_of_what_is_kept(accuracy: ModuleType) -> None:
+    results = FOLDER / "results"
+    assert accuracy.page(json.loads((results / "accuracy.json").read_text())) == (results / "accuracy.md").read_text()
