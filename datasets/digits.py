@@ -8,10 +8,11 @@ import sys
 from mpibow.convert import arguments
 from mpibow.convert.conversion import exit_code
 from mpibow.data.digits import write_digits
+from mpibow.errors import install
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0] + ". Needs pip install 'mpibow[demo]'.")
+    parser = argparse.ArgumentParser(description=f"{__doc__.partition(':')[0]}. Needs {install('demo')}.")
     arguments.add_output(parser, "data/digits")
     arguments.add_overwrite(parser)
     options = parser.parse_args(argv)

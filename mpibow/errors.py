@@ -17,11 +17,20 @@ Messages are lower case, name the thing, the rule and the value, and the remedy 
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 # sysexits.h EX_TEMPFAIL: "saved, start me again". Batch systems requeue on it.
 EXIT_REQUEUE = 75
 EXIT_STALLED = 8
+
+
+def install(extra: str) -> str:
+    """What to type for an extra of mpibow: a path brings it where mpibow runs from its folder, as no index has it."""
+    folder = Path(__file__).resolve().parents[1]
+    if not (folder / "pyproject.toml").exists():  # a copy that pip installed, and finds again by its name
+        return f"pip install 'mpibow[{extra}]'"
+    return f"pip install -e '{'.' if folder.samefile('.') else folder}[{extra}]'"
 
 
 class MpibowError(Exception):

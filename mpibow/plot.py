@@ -13,7 +13,7 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpibow.errors import ConfigError, MpibowError
+from mpibow.errors import ConfigError, MpibowError, install
 from mpibow.run import directory
 from mpibow.run.series import PANELS, Curve, Run, curves, read_run
 
@@ -173,7 +173,7 @@ def _matplotlib() -> tuple[Any, Any, Any]:
         from matplotlib import style, ticker
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise MpibowError("matplotlib is not installed: pip install 'mpibow[plot]'") from error
+        raise MpibowError(f"matplotlib is not installed: {install('plot')}") from error
     return style, Figure, ticker
 
 

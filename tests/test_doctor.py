@@ -20,7 +20,7 @@ try:
 except ImportError:
     library = None
 needs_library = pytest.mark.skipif(
-    library is None or library.find_library() is None, reason="no libdnnl found: pip install 'mpibow[cpu]'"
+    library is None or library.find_library() is None, reason="no libdnnl found: pip install -e '.[cpu]'"
 )
 
 HEALTHY = Facts(packages={"numpy": "2.1.0"}, required={"numpy": "2.0"}, allowed=8, machine=16, learners=4)
@@ -321,7 +321,7 @@ def test_no_library(monkeypatch):
         kernels.onednn_set.cache_clear()
     assert found == {
         "kernels": "NumPy",
-        "slow": "computing with NumPy, which is slow: no libdnnl found: pip install 'mpibow[cpu]', or say where one "
+        "slow": "computing with NumPy, which is slow: no libdnnl found: pip install -e '.[cpu]', or say where one "
         "is: onednn.library=PATH",
     }
 

@@ -235,7 +235,7 @@ def test_without_matplotlib(
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert plot.main([str(write(tmp_path / "run", lines()))]) == 1
-    assert capsys.readouterr().err == "error: matplotlib is not installed: pip install 'mpibow[plot]'\n"
+    assert capsys.readouterr().err == "error: matplotlib is not installed: pip install -e '.[plot]'\n"
 
 
 def test_a_run_under_way_from_the_shell(tmp_path: Path) -> None:

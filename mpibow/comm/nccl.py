@@ -10,7 +10,7 @@ import numpy as np
 
 from mpibow.comm.communicator import Communicator, InPlace, describe, differ
 from mpibow.device.driver import Event, Stream
-from mpibow.errors import CommunicationError, DeviceError
+from mpibow.errors import CommunicationError, DeviceError, install
 
 LATE = 600.0  # seconds after which a call that has not ended is given up: a peer is gone
 SHORTEST_SLEEP, LONGEST_SLEEP = 20e-6, 1e-3  # seconds
@@ -207,9 +207,9 @@ def load_nccl() -> Any:
     try:
         from cupy.cuda import nccl
     except (ImportError, OSError) as error:
-        raise CommunicationError(f"NCCL: CuPy cannot be loaded ({error}): pip install 'mpibow[cuda]'") from None
+        raise CommunicationError(f"NCCL: CuPy cannot be loaded ({error}): {install('cuda')}") from None
     if not nccl.available:
-        raise CommunicationError("NCCL is not installed: pip install 'mpibow[cuda]', or load the site's module")
+        raise CommunicationError(f"NCCL is not installed: {install('cuda')}, or load the site's module")
     return nccl
 
 

@@ -14,9 +14,7 @@ from mpibow.data.photo import alike
 from mpibow.data.recordset import RecordSet
 from mpibow.data.slots import Slot
 from mpibow.device.feed import Feeder
-from mpibow.errors import DamagedRecord, DeviceError, MpibowError
-
-INSTALL = "pip install 'mpibow[dali]'"
+from mpibow.errors import DamagedRecord, DeviceError, MpibowError, install
 
 
 def available() -> str:
@@ -27,7 +25,7 @@ def available() -> str:
         except ModuleNotFoundError:  # not even the package that it is a part of
             missing = True
         if missing:
-            return f"{name} is not installed: {INSTALL}"
+            return f"{name} is not installed: {install('dali')}"
     return ""
 
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from mpibow.data import manifest
 from mpibow.data.aside import folder_aside
 from mpibow.data.recordset import write_records
-from mpibow.errors import RecordError
+from mpibow.errors import RecordError, install
 
 Array = npt.NDArray[Any]
 SOURCE = (
@@ -57,6 +57,6 @@ def _load(directory: Path) -> tuple[Array, Array]:
         digits = importlib.import_module("sklearn.datasets").load_digits()
     except ImportError:
         raise RecordError(
-            f"{directory}: the digits are part of scikit-learn, which is not installed; pip install 'mpibow[demo]'"
+            f"{directory}: the digits are part of scikit-learn, which is not installed; {install('demo')}"
         ) from None
     return digits.images.astype(np.uint8)[:, None], digits.target  # (n, 1, 8, 8), (n,)

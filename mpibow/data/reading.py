@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from mpibow.data import dali
 from mpibow.data.damage import Damages, Intact
 from mpibow.data.dataset import NamedSamples, Samples, inputs_of
 from mpibow.data.decoded import Decoded
@@ -16,6 +15,7 @@ from mpibow.data.readers import Choice, open_source
 from mpibow.data.recordset import RecordSet
 from mpibow.data.slots import specs_of
 from mpibow.device.feed import Feeder, Packing, pack
+from mpibow.errors import install
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Reading:
         """What makes samples come faster."""
         kind = self.choice.kind
         if isinstance(self.train, Decoded):
-            other = "" if kind == "dali" else f", or data.pipeline=dali ({dali.INSTALL})"
+            other = "" if kind == "dali" else f", or data.pipeline=dali ({install('dali')})"
             return f"set data.workers above {self.threads} where cores are free, bind more cores to a rank{other}"
         if kind == "resident" and self.choice.on_device:
             return "set prefetch higher"

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from mpibow.device.driver import Driver, Gpu, Refused
 from mpibow.device.near import near_cores, share_of_cores
-from mpibow.errors import DeviceError
+from mpibow.errors import DeviceError, install
 
 OLDEST = (7, 5)  # compute capability: what CUDA 13 and cuDNN 9 still serve
 CPU = "or compute without one: device=onednn"
@@ -84,7 +84,7 @@ def _open(driver: Driver, local_rank: int, local_size: int, share_gpu: bool, env
     if version // 1000 < runtime // 1000:
         raise DeviceError(
             f"device cuda: the NVIDIA driver serves CUDA up to {_version(version)}, CuPy was built for "
-            f"{_version(runtime)}: install a newer driver, or pip install 'mpibow[cuda{version // 1000}]'"
+            f"{_version(runtime)}: install a newer driver, or {install(f'cuda{version // 1000}')}"
         )
     try:
         count = driver.count()

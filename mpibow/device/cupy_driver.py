@@ -13,9 +13,8 @@ import numpy as np
 
 from mpibow.device import libraries
 from mpibow.device.driver import Driver, Gpu, OutOfMemory, Refused, Stream
-from mpibow.errors import DeviceError
+from mpibow.errors import DeviceError, install
 
-INSTALL = "pip install 'mpibow[cuda]'"
 MODES = {0: "default", 2: "prohibited", 3: "exclusive"}  # cudaComputeMode
 COMPUTE_MODE = 20  # cudaDevAttrComputeMode
 SUCCESS, NOT_READY = 0, 600  # cudaError_t
@@ -30,9 +29,10 @@ def load_cupy() -> Any:
         libraries.open_libraries(int(cupy.cuda.runtime.runtimeGetVersion()) // 1000)
     except ModuleNotFoundError as error:
         missing = "CuPy" if error.name == "cupy" else f"{error.name}, which CuPy needs,"
-        raise DeviceError(f"device cuda: {missing} is not installed: {INSTALL}") from None
+        raise DeviceError(f"device cuda: {missing} is not installed: {install('cuda')}") from None
     except (ImportError, OSError) as error:
-        raise DeviceError(f"device cuda: CuPy cannot be loaded ({str(error).splitlines()[0]}): {INSTALL}") from None
+        why = str(error).splitlines()[0]
+        raise DeviceError(f"device cuda: CuPy cannot be loaded ({why}): {install('cuda')}") from None
     return cupy
 
 

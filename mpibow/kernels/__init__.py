@@ -8,7 +8,7 @@ from functools import cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
 
-from mpibow.errors import DeviceError
+from mpibow.errors import DeviceError, install
 from mpibow.graph.kernel import Kernels
 from mpibow.kernels import numpy as reference
 from mpibow.kernels.numpy import flat
@@ -16,8 +16,6 @@ from mpibow.kernels.passes import FlatKernels
 
 if TYPE_CHECKING:
     from mpibow.kernels.cuda.opened import Gpu
-
-INSTALL = "pip install 'mpibow[cpu]'"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +57,7 @@ NUMPY = KernelSet(
 def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
     """oneDNN's and numba's kernels, of the library at `path` or of the one that is installed. Raises DeviceError."""
     if find_spec("numba") is None:
-        raise DeviceError(f"device onednn: numba is not installed: {INSTALL}")
+        raise DeviceError(f"device onednn: numba is not installed: {install('cpu')}")
     from mpibow.kernels import onednn as fast
     from mpibow.kernels.compiled import flat as compiled
     from mpibow.kernels.compiled.command import join
@@ -67,7 +65,8 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
 
     found = path or find_library()
     if found is None:
-        raise DeviceError(f"device onednn: no libdnnl found: {INSTALL}, or say where one is: onednn.library=PATH")
+        hint = f"{install('cpu')}, or say where one is: onednn.library=PATH"
+        raise DeviceError(f"device onednn: no libdnnl found: {hint}")
     library = load(found)
     return KernelSet(
         name="onednn",

@@ -274,7 +274,7 @@ def test_a_rank_without_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
 
     def missing() -> None:
-        raise CommunicationError("NCCL is not installed: pip install 'mpibow[cuda]', or load the site's module")
+        raise CommunicationError("NCCL is not installed: pip install -e '.[cuda]', or load the site's module")
 
     monkeypatch.setattr("mpibow.comm.nccl.load_nccl", missing)
 
@@ -285,7 +285,7 @@ def test_a_rank_without_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
             said.append(str(error))
 
     on_threads(2, body)
-    why = "NCCL is not installed: pip install 'mpibow[cuda]', or load the site's module"
+    why = "NCCL is not installed: pip install -e '.[cuda]', or load the site's module"
     assert said == [f"rank 1: {why}"] * 2
 
 

@@ -27,7 +27,7 @@ from mpibow.kernels.numpy.resize import resize
 from tests.device.simulated import SimDriver
 from tests.device.test_feed import feeder_on
 
-pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install mpibow[dev]")
+pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[dev]'")
 needs_dali = pytest.mark.skipif(bool(available()), reason=available())
 pytestmark = pytest.mark.timeout(60)
 
@@ -150,16 +150,16 @@ def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
         return find
 
     monkeypatch.setattr(dali, "find_spec", only("numba"))
-    assert available() == "NVIDIA DALI is not installed: pip install 'mpibow[dali]'"
+    assert available() == "NVIDIA DALI is not installed: pip install -e '.[dali]'"
     with pytest.raises(DeviceError) as caught:
         Dali(written(tmp_path, [encoded(0)]), windows, SIZE, threads=1)
     assert str(caught.value) == (
-        "data.pipeline: dali can't be taken: NVIDIA DALI is not installed: pip install 'mpibow[dali]'"
+        "data.pipeline: dali can't be taken: NVIDIA DALI is not installed: pip install -e '.[dali]'"
     )
     monkeypatch.setattr(dali, "find_spec", only("numba", "nvidia"))  # another package of NVIDIA's
-    assert available() == "NVIDIA DALI is not installed: pip install 'mpibow[dali]'"
+    assert available() == "NVIDIA DALI is not installed: pip install -e '.[dali]'"
     monkeypatch.setattr(dali, "find_spec", only("nvidia", "nvidia.dali"))
-    assert available() == "numba is not installed: pip install 'mpibow[dali]'"
+    assert available() == "numba is not installed: pip install -e '.[dali]'"
     monkeypatch.setattr(dali, "find_spec", only("nvidia", "nvidia.dali", "numba"))
     assert available() == ""
 

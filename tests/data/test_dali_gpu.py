@@ -30,7 +30,7 @@ from tests.data.photos import bars, records
 from tests.device.simulated import SimDriver
 from tests.device.test_feed import feeder_on
 
-pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install mpibow[dev]")
+pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[dev]'")
 needs_dali = pytest.mark.skipif(bool(available()), reason=available())
 pytestmark = pytest.mark.timeout(60)
 SIZE, SEED, COUNT, BATCH = 8, 5, 20, 3
@@ -182,7 +182,7 @@ def test_memory_that_is_given_back_too_early_shows(
 
 @pytest.mark.usefixtures("made_up")
 def test_on_cpus_the_decoder_is_another_and_slots_are_copied(tmp_path: Path) -> None:
-    pytest.importorskip("numba", reason="numba is not installed: pip install mpibow[cpu]")
+    pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     data, feeder = set_of(tmp_path), feeder_on(SimDriver())
     reader, feed = open_source(Choice("dali", ""), data, Damages("set", COUNT, 0), 1, feeder)
     assert isinstance(reader, Dali)

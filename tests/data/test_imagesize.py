@@ -93,7 +93,7 @@ def test_a_changed_byte_and_an_early_end(at: int, value: int, end: int) -> None:
 
 @given(st.integers(1, 90), st.integers(1, 90), st.sampled_from(["JPEG", "PNG"]), st.booleans())
 def test_pillow_writes_what_is_read(height: int, width: int, form: str, grey: bool) -> None:
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install mpibow[dev]")
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[dev]'")
     file = io.BytesIO()
     image.new("L" if grey else "RGB", (width, height)).save(file, form)
     assert size_of(file.getvalue()) == (height, width)

@@ -28,8 +28,8 @@ from mpibow.data.recordset import open_records, write_records
 from mpibow.data.settings import Wanted
 from mpibow.errors import ConfigError
 
-MISSING = "NVIDIA DALI is not installed: pip install 'mpibow[dali]'"
-NUMBA = "numba is not installed: pip install 'mpibow[dali]'"
+MISSING = "NVIDIA DALI is not installed: pip install -e '.[dali]'"
+NUMBA = "numba is not installed: pip install -e '.[dali]'"
 BARE = Facts(MISSING, 8000, 1)
 FULL = Facts("", 8000, 1)
 FASTER = "dali gives the same images faster, but "

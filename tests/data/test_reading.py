@@ -52,7 +52,7 @@ def test_what_the_log_says(data: dict[str, Samples]) -> None:
             "host",
             "encoded",
             "set data.workers above 4 where cores are free, bind more cores to a rank, "
-            "or data.pipeline=dali (pip install 'mpibow[dali]')",
+            "or data.pipeline=dali (pip install -e '.[dali]')",
         ),
         ("dali", "encoded", "set data.workers above 4 where cores are free, bind more cores to a rank"),
         (

@@ -72,7 +72,7 @@ def test_without_scikit_learn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(RecordError) as caught:
         ensure_digits(tmp_path / "digits")
     assert str(caught.value) == (
-        f"{tmp_path}/digits: the digits are part of scikit-learn, which is not installed; pip install 'mpibow[demo]'"
+        f"{tmp_path}/digits: the digits are part of scikit-learn, which is not installed; pip install -e '.[demo]'"
     )
     assert list(tmp_path.iterdir()) == []
 

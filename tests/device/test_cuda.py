@@ -106,7 +106,7 @@ def test_one_rank_that_fails_fails_all() -> None:
         (
             FakeDriver(driver=12040), {},
             "device cuda: the NVIDIA driver serves CUDA up to 12.4, CuPy was built for 13.2: install a newer driver, "
-            "or pip install 'mpibow[cuda12]'",
+            "or pip install -e '.[cuda12]'",
         ),
         (
             FakeDriver([]), {"CUDA_VISIBLE_DEVICES": ""},

@@ -22,7 +22,7 @@ from mpibow.errors import CommunicationError, DeviceError
 from tests.device.fakes import FakeStream
 
 needs_cupy = pytest.mark.skipif(
-    importlib.util.find_spec("cupy") is None, reason="CuPy is not installed: pip install mpibow[cuda]"
+    importlib.util.find_spec("cupy") is None, reason="CuPy is not installed: pip install -e '.[cuda]'"
 )
 
 
@@ -77,7 +77,7 @@ def test_without_cupy(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(DeviceError) as caught:
         load_cupy()
-    assert str(caught.value) == "device cuda: CuPy is not installed: pip install 'mpibow[cuda]'"
+    assert str(caught.value) == "device cuda: CuPy is not installed: pip install -e '.[cuda]'"
     with pytest.raises(CommunicationError) as refused:
         load_nccl()
     assert str(refused.value).startswith("NCCL: CuPy cannot be loaded (")

@@ -36,7 +36,7 @@ def test_numpy_by_name() -> None:
 def test_auto_is_onednn_where_it_is_there() -> None:
     pytest.importorskip("numba")
     if pytest.importorskip("mpibow.kernels.onednn.library").find_library() is None:
-        pytest.skip("no libdnnl found: pip install 'mpibow[cpu]'")
+        pytest.skip("no libdnnl found: pip install -e '.[cpu]'")
     chosen, hint = choose("auto", "float32", None)
     assert (chosen.name, hint) == ("onednn", "")
     assert chosen.about.startswith("oneDNN 3.")
@@ -52,14 +52,14 @@ def test_auto_without_the_library_says_what_to_install() -> None:
     chosen, hint = choose("auto", "float32", None)
     assert chosen is NUMPY
     assert hint == (
-        "computing with NumPy, which is slow: no libdnnl found: pip install 'mpibow[cpu]', or say where one is: "
+        "computing with NumPy, which is slow: no libdnnl found: pip install -e '.[cpu]', or say where one is: "
         "onednn.library=PATH"
     )
 
 
 @pytest.mark.usefixtures("without_numba")
 def test_auto_without_numba_says_what_to_install() -> None:
-    hint = "computing with NumPy, which is slow: numba is not installed: pip install 'mpibow[cpu]'"
+    hint = "computing with NumPy, which is slow: numba is not installed: pip install -e '.[cpu]'"
     assert choose("auto", "float32", None) == (NUMPY, hint)
 
 
@@ -72,7 +72,7 @@ def test_onednn_by_name_without_the_library() -> None:
 def test_onednn_in_float64() -> None:
     pytest.importorskip("numba")
     if pytest.importorskip("mpibow.kernels.onednn.library").find_library() is None:
-        pytest.skip("no libdnnl found: pip install 'mpibow[cpu]'")
+        pytest.skip("no libdnnl found: pip install -e '.[cpu]'")
     with pytest.raises(DeviceError, match=r"^device: onednn computes in float32, precision is float64$"):
         choose("onednn", "float64", None)
 

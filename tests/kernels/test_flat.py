@@ -39,7 +39,7 @@ LOCALS = {
 @pytest.fixture(scope="module", params=["numpy", "compiled"])
 def flat(request: pytest.FixtureRequest) -> FlatKernels:
     if request.param == "compiled":
-        pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+        pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     return cast(FlatKernels, import_module(f"mpibow.kernels.{request.param}.flat"))
 
 
@@ -371,7 +371,7 @@ def test_what_is_not_finite_stays_so(flat: FlatKernels, pass_: Pass, value: floa
 
 
 def test_compiled_squares_do_not_overflow() -> None:
-    pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+    pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     from mpibow.kernels.compiled import flat
 
     assert flat.squared_norm(np.full(3, 1e30, np.float32)) == pytest.approx(3e60)
@@ -379,7 +379,7 @@ def test_compiled_squares_do_not_overflow() -> None:
 
 def test_compiled_momenta_of_dead_units_become_0() -> None:
     """0.9^1000 is 1e-46: NumPy's are denormal by then."""
-    pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+    pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     from mpibow.kernels.compiled import flat
 
     local, size = Local(0.1, 0.9, False, 0.0, 0), 70
@@ -403,7 +403,7 @@ def test_compiled_momenta_of_dead_units_become_0() -> None:
 
 def test_compiled_once_for_each_precision() -> None:
     """Whatever Python numbers the settings are."""
-    pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+    pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     from mpibow.kernels.compiled import flat
 
     for number, dtype in ((0, "float32"), (0.5, "float64"), (np.float64(0.5), "float32")):

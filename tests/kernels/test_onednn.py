@@ -16,13 +16,13 @@ from tests.kernels.against import compare
 from tests.kernels.cases import CASES, INITIAL, Alone, Bench, Case, name
 from tests.kernels.shapes import LAYOUTS, RANDOM, asked, given_in, images
 
-pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.compiled.table import OPERATORS as COMPILED
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn import operators, winograd
 
 FOUND = dnn.find_library()
-pytestmark = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+pytestmark = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
 
 # What is its own, nearly all by the library; the rest of the table is of the compiled set, and tested with that.
 OWN = (

@@ -16,12 +16,12 @@ from mpibow.errors import DeviceError, ShapeError
 from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Case
 
-pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn import operators
 
 FOUND = dnn.find_library()
-pytestmark = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+pytestmark = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
 
 BUILD = (
     "(oneDNN {}) computes by RUNTIME, mpibow's learner threads need a library built for OpenMP or sequential: "

@@ -22,7 +22,7 @@ from mpibow.ops.fused import ConvNormAddRelu, NormAddRelu
 from tests.kernels.cases import CASES, Bench, Case, name
 from tests.run import tiny
 
-pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.comm.communicator import Single
 from mpibow.config import load_mapping
 from mpibow.job import BUILT_IN, Job, open_job
@@ -32,7 +32,7 @@ from mpibow.origin import agreed
 from mpibow.train import describe_job
 
 FAST = choose("auto", "float32", None)[0]
-pytestmark = pytest.mark.skipif(FAST is NUMPY, reason="oneDNN or numba is not there: pip install 'mpibow[cpu]'")
+pytestmark = pytest.mark.skipif(FAST is NUMPY, reason="oneDNN or numba is not there: pip install -e '.[cpu]'")
 
 BATCH = 4
 HIDDEN = {"hidden": 24}

@@ -23,7 +23,7 @@ BLOCK = 16  # outputs that lie side by side where weights are packed
 @pytest.fixture(scope="module", params=["numpy", "compiled"])
 def flat(request: pytest.FixtureRequest) -> FlatKernels:
     if request.param == "compiled":
-        pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+        pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     return cast(FlatKernels, import_module(f"mpibow.kernels.{request.param}.flat"))
 
 

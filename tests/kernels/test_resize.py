@@ -58,7 +58,7 @@ def test_one_colour_stays() -> None:
 @given(images(), TARGETS)
 def test_pillow_agrees(case: tuple[Array, Array], size: int) -> None:
     """To a bit, as it rounds a box to float32 and takes rows first for some shapes."""
-    pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install mpibow[dev]")
+    pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[dev]'")
     image, window = case
     top, left, height, width = window.astype(np.float32).tolist()
     box = (left, top, min(left + width, image.shape[1]), min(top + height, image.shape[0]))
@@ -70,7 +70,7 @@ def test_pillow_agrees(case: tuple[Array, Array], size: int) -> None:
 @settings(deadline=None)
 @given(st.lists(images(), min_size=1, max_size=3), TARGETS)
 def test_the_compiled_kernel_reads_a_part_and_gives_the_same_bits(cases: list[tuple[Array, Array]], size: int) -> None:
-    pytest.importorskip("numba", reason="numba is not installed: pip install mpibow[cpu]")
+    pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     from mpibow.kernels.compiled.resize import resize as compiled
 
     sides = np.array([image.shape[:2] for image, _ in cases])
@@ -93,7 +93,7 @@ def test_the_compiled_kernel_reads_a_part_and_gives_the_same_bits(cases: list[tu
 @given(images(), TARGETS)
 def test_a_part_is_enough(case: tuple[Array, Array], size: int) -> None:
     """To the reference and to the compiled one, of one image."""
-    pytest.importorskip("numba", reason="numba is not installed: pip install mpibow[cpu]")
+    pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     from mpibow.kernels.compiled.resize import scale
 
     image, window = case
@@ -110,7 +110,7 @@ def test_a_part_is_enough(case: tuple[Array, Array], size: int) -> None:
 @given(st.lists(images(), min_size=1, max_size=3), TARGETS)
 def test_the_compiled_kernel_reads_nothing_but_that_part(cases: list[tuple[Array, Array]], size: int) -> None:
     """Pixels of weight 0 as well: they are read, so they must be there."""
-    pytest.importorskip("numba", reason="numba is not installed: pip install mpibow[cpu]")
+    pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     from mpibow.kernels.compiled.resize import _taps
 
     for image, window in cases:

@@ -15,7 +15,7 @@ from mpibow import ops
 from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Bench, Case
 
-pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn import operators
 from mpibow.kernels.onednn.winograd.transforms import TRANSFORMS, Matrix, multiply, transposed
@@ -116,7 +116,7 @@ def computed(made: Bench) -> list[Any]:
     return [made.y, made.dx[0], made.dw["weight"]]
 
 
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
 @pytest.mark.parametrize(("taps", "padding", "high"), WINDOWS)
 def test_gradients_are_the_adjoints(taps: int, padding: int, high: int) -> None:
     """<dy, y> = <dx, x> = <dw, w>: convolution is linear in both. Off by less than one rounding of all its products."""
@@ -128,7 +128,7 @@ def test_gradients_are_the_adjoints(taps: int, padding: int, high: int) -> None:
         assert abs(float((gradient.astype(float) * of).sum() - products.sum())) < off
 
 
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
 @pytest.mark.parametrize(("taps", "padding", "high"), WINDOWS)
 def test_the_same_bits_every_time_whatever_the_batch(taps: int, padding: int, high: int) -> None:
     whole, alone = bench(taps, padding, high), bench(taps, padding, high, 1)
@@ -141,7 +141,7 @@ def test_the_same_bits_every_time_whatever_the_batch(taps: int, padding: int, hi
     np.testing.assert_array_equal(dx, first[1][1:2])
 
 
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
 @pytest.mark.parametrize(("taps", "padding", "high"), WINDOWS)
 def test_it_can_be_left_to_onednn(taps: int, padding: int, high: int) -> None:
     assert FOUND is not None
@@ -151,7 +151,7 @@ def test_it_can_be_left_to_onednn(taps: int, padding: int, high: int) -> None:
     assert set(plain.buffers.forward) == {"scratch"}
 
 
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
 @given(
     st.integers(1, 9),
     *[st.sampled_from([16, 32, 48])] * 2,

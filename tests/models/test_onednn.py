@@ -15,7 +15,7 @@ from mpibow.models import MODELS
 from mpibow.models.classifier import Build, classifier
 
 FAST = choose("auto", "float32", None)[0]
-pytestmark = pytest.mark.skipif(FAST is NUMPY, reason="oneDNN or numba is not there: pip install 'mpibow[cpu]'")
+pytestmark = pytest.mark.skipif(FAST is NUMPY, reason="oneDNN or numba is not there: pip install -e '.[cpu]'")
 
 BATCH = 4
 SMALL, CIFAR, HIDDEN = (1, 28, 28), (3, 32, 32), {"hidden": 24}

@@ -340,5 +340,5 @@ def test_waiting_for_data_is_told(
     assert said
     assert said[0].endswith(
         "% of the time; set data.workers above 1 where cores are free, bind more cores to a rank, "
-        "or data.pipeline=dali (pip install 'mpibow[dali]')"
+        "or data.pipeline=dali (pip install -e '.[dali]')"
     )

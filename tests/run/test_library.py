@@ -10,12 +10,12 @@ import pytest
 from mpibow import bench, evaluate, kernels, train
 from tests.run.processes import write_run
 
-pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.onednn import library
 
 FOUND = library.find_library()
 HINT = (
-    "computing with NumPy, which is slow: no libdnnl found: pip install 'mpibow[cpu]', or say where one is: "
+    "computing with NumPy, which is slow: no libdnnl found: pip install -e '.[cpu]', or say where one is: "
     "onednn.library=PATH"
 )
 
@@ -74,7 +74,7 @@ def test_numpy_by_name_is_not_commented(capsys: pytest.CaptureFixture[str]) -> N
     assert "computing with NumPy" not in capsys.readouterr().err
 
 
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
 def test_a_library_that_is_named_computes(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert FOUND is not None
     named = folder / "mine.so"  # a name that nobody looks for

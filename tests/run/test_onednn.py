@@ -23,7 +23,7 @@ from tests.run import tiny
 
 pytestmark = pytest.mark.skipif(
     choose("auto", "float32", None)[0].name != "onednn",
-    reason="oneDNN or numba is not there: pip install 'mpibow[cpu]'",
+    reason="oneDNN or numba is not there: pip install -e '.[cpu]'",
 )
 
 

@@ -16,7 +16,7 @@ MEGABYTE = 1 << 20
 @needs_mpi
 @pytest.mark.skipif(
     choose("auto", "float32", None)[0].name != "onednn",
-    reason="oneDNN or numba is not there: pip install 'mpibow[cpu]'",
+    reason="oneDNN or numba is not there: pip install -e '.[cpu]'",
 )
 @pytest.mark.parametrize("delay", [0, 1])
 def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path, delay: int) -> None:

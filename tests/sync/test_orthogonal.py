@@ -28,7 +28,7 @@ from mpibow.sync.settings import MANY, Sma
 @pytest.fixture(params=["numpy", "compiled"])
 def flat(request: pytest.FixtureRequest) -> FlatKernels:
     if request.param == "compiled":
-        pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+        pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     return cast(FlatKernels, import_module(f"mpibow.kernels.{request.param}.flat"))
 
 

@@ -51,7 +51,7 @@ RANKS = {"one rank": (3,), "two ranks": (1, 2), "three ranks": (2, 1, 3)}
 @pytest.fixture(scope="module", params=["numpy", "compiled"])
 def kernels(request: pytest.FixtureRequest) -> FlatKernels:
     if request.param == "compiled":
-        pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+        pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     return cast(FlatKernels, import_module(f"mpibow.kernels.{request.param}.flat"))
 
 

@@ -424,7 +424,7 @@ def test_a_mean_that_has_drifted_is_set_right() -> None:
 def test_what_overflows_goes_on_without_a_warning(settings: Sma | Ssgd, name: str) -> None:
     """The learners' next losses tell. Of 1e25 the square is infinite in float32, and not in float64."""
     if name == "compiled":
-        pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+        pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
     kernels = import_module(f"mpibow.kernels.{name}.flat")
     rank = Rank(Single(), settings, 2, 2, overlap=False, kernels=kernels)
     with warnings.catch_warnings():

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.device import libraries
-from mpibow.errors import DeviceError
+from mpibow.errors import DeviceError, install
 from mpibow.kernels.cuda.kernels import KERNELS
 
 ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # what is compiled for in CI: A100, H100 and H200, B200
 # Without fused multiply-adds every operation rounds as NumPy's does: the same bits, and memory is what bounds them all.
 OPTIONS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v")
 SOURCES = Path(__file__).parent / "source"
-INSTALL = "pip install 'mpibow[cuda-check]'"
 
 
 @dataclass(frozen=True)
@@ -123,7 +122,7 @@ def compiled(source: str, architecture: str, folder: Path | None = None, major: 
     """
     found = libraries.load("nvrtc", major)
     if found is None:
-        raise DeviceError(f"no libnvrtc found: {INSTALL}")
+        raise DeviceError(f"no libnvrtc found: {install('cuda-check')}")
     compiler, files = nvrtc(found), texts()
     headers = {name: text for name, text in files.items() if name.endswith(".cuh")}
     kernels = [kernel for kernel, file in KERNELS.items() if file == source]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from mpibow.errors import DeviceError
+from mpibow.errors import DeviceError, install
 from mpibow.kernels.cuda.operands import check_sizes, numbered
 from mpibow.kernels.cuda.specs import (
     NORM,
@@ -22,7 +22,6 @@ from mpibow.kernels.cuda.specs import (
     scalars,
 )
 
-INSTALL = "pip install 'mpibow[cuda]'"
 OLDEST = 91500  # cuDNN 9.15
 TYPES = {"float32": "FLOAT", "bfloat16": "BFLOAT16", "float16": "HALF", "bool": "BOOLEAN"}
 
@@ -34,15 +33,15 @@ def load_cudnn() -> Any:
 
         version = cudnn.backend_version()  # the frontend loads without a library behind it
     except ModuleNotFoundError:
-        raise DeviceError(f"device cuda: nvidia-cudnn-frontend is not installed: {INSTALL}") from None
+        raise DeviceError(f"device cuda: nvidia-cudnn-frontend is not installed: {install('cuda')}") from None
     except (ImportError, RuntimeError, OSError) as error:
         why = str(error).split("\n")[0]
         raise DeviceError(
-            f"device cuda: cuDNN cannot be loaded ({why}): {INSTALL}, or load the site's module"
+            f"device cuda: cuDNN cannot be loaded ({why}): {install('cuda')}, or load the site's module"
         ) from None
     if version < OLDEST:
         raise DeviceError(
-            f"device cuda: cuDNN is {_dotted(version)}, mpibow needs {_dotted(OLDEST)} or newer: {INSTALL}, "
+            f"device cuda: cuDNN is {_dotted(version)}, mpibow needs {_dotted(OLDEST)} or newer: {install('cuda')}, "
             "or load a newer module of the site's"
         )
     return cudnn

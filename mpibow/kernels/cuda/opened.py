@@ -15,14 +15,14 @@ from mpibow.device.array import DeviceArray
 from mpibow.device.driver import Gpu as Device
 from mpibow.device.driver import Stream
 from mpibow.device.machine import Machine
-from mpibow.errors import DeviceError
+from mpibow.errors import DeviceError, install
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import BoundPlan, Plan
 from mpibow.kernels.cuda.capture import Executor, Range, no_range
 from mpibow.kernels.cuda.elementwise import cast, fill
 from mpibow.kernels.cuda.flat import CHUNK, LOSS_SCALE, join_rows, part_rows, report_batch
 from mpibow.kernels.cuda.fused import blocks_of
-from mpibow.kernels.cuda.graphs import INSTALL, load_cudnn
+from mpibow.kernels.cuda.graphs import load_cudnn
 from mpibow.kernels.cuda.kept import Folder
 from mpibow.kernels.cuda.kernels import Constant, Launch
 from mpibow.kernels.cuda.launcher import Bind, Launcher
@@ -220,4 +220,4 @@ def _name_bfloat16() -> None:
     try:
         importlib.import_module("ml_dtypes")
     except ImportError:
-        raise DeviceError(f"precision bf16: ml_dtypes is not installed: {INSTALL}") from None
+        raise DeviceError(f"precision bf16: ml_dtypes is not installed: {install('cuda')}") from None

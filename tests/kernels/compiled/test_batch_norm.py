@@ -17,7 +17,7 @@ from mpibow.ops.fused import NormAddRelu
 from tests.kernels.against import check, twin
 from tests.kernels.cases import Bench, Case
 
-pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.compiled import batch_norm
 from mpibow.kernels.compiled.elementwise import as_given
 

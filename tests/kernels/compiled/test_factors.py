@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 
 from mpibow import ops
 from mpibow.graph.formats import unpack
@@ -52,7 +52,7 @@ def test_the_product_is_the_gradient(batch: int, blocks: int, tiles: int, more: 
     np.testing.assert_allclose(bias, expected, rtol=0, atol=1e-6 * batch**0.5 * np.abs(expected).max())
 
 
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
 @pytest.mark.parametrize("bias", [False, True])
 @pytest.mark.parametrize("batch", [3, 4])
 def test_a_dense_layer_writes_them_where_its_plan_wants_them(batch: int, bias: bool) -> None:

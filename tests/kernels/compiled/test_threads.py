@@ -14,7 +14,7 @@ from mpibow import ops
 from mpibow.graph.graph import Array
 from tests.kernels.cases import INITIAL, Bench, Case
 
-pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.compiled.command import _call, command, native, together, words
 from mpibow.kernels.compiled.numeric import inlined
 from mpibow.kernels.compiled.steps import compiled
@@ -74,7 +74,7 @@ def test_passes_over_flat_arrays_run_without_the_gil() -> None:
     assert side_by_side(*runs) == [True, True]
 
 
-@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+@pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
 def test_a_learner_takes_one_thread_of_openmp() -> None:
     """Its number of threads is the calling thread's: a new one has as many as there are processors."""
     assert FOUND is not None

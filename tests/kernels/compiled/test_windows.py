@@ -11,7 +11,7 @@ from mpibow.graph.kernel import Kernel
 from tests.kernels.against import compare
 from tests.kernels.shapes import RANDOM, asked
 
-pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.compiled import local_response, means
 
 KERNELS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mpibow.device import libraries
-from mpibow.errors import DeviceError
+from mpibow.errors import DeviceError, install
 from mpibow.kernels.cuda import compile as own
 from mpibow.kernels.cuda.compile import ARCHITECTURES, Module, Usage, compiled, nvrtc
 from mpibow.kernels.cuda.kernels import KERNELS
@@ -17,7 +17,7 @@ FOUND = libraries.load("nvrtc")
 KEPT = Path(__file__).parents[3] / "build" / "cuda-cubins"
 # sm_90's tell most by hand; CI runs all.
 ALL = [pytest.param(each, marks=() if each == "sm_90" else pytest.mark.slow) for each in ARCHITECTURES]
-needs_nvrtc = pytest.mark.skipif(FOUND is None, reason=f"no libnvrtc found: {own.INSTALL}")
+needs_nvrtc = pytest.mark.skipif(FOUND is None, reason=f"no libnvrtc found: {install('cuda-check')}")
 
 
 @needs_nvrtc

@@ -22,7 +22,7 @@ from tests.kernels.cuda import devices
 def absent() -> str:
     """Why cuDNN's frontend cannot be used here, '' where it can."""
     if importlib.util.find_spec("cudnn") is None:
-        return "nvidia-cudnn-frontend is not installed: pip install mpibow[cuda]"
+        return "nvidia-cudnn-frontend is not installed: pip install -e '.[cuda]'"
     try:
         load_cudnn()
     except DeviceError as error:
@@ -84,11 +84,11 @@ def refuse(error: Exception) -> Callable[[], int]:
         (
             refuse(RuntimeError("Unable to find symbol cudnnGetVersion")),
             "device cuda: cuDNN cannot be loaded (Unable to find symbol cudnnGetVersion): "
-            "pip install 'mpibow[cuda]', or load the site's module",
+            "pip install -e '.[cuda]', or load the site's module",
         ),
         (
             lambda: 91002,
-            "device cuda: cuDNN is 9.10.2, mpibow needs 9.15.0 or newer: pip install 'mpibow[cuda]', "
+            "device cuda: cuDNN is 9.10.2, mpibow needs 9.15.0 or newer: pip install -e '.[cuda]', "
             "or load a newer module of the site's",
         ),
     ],
@@ -106,7 +106,7 @@ def test_a_frontend_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cudnn", None)  # as where there is none
     with pytest.raises(DeviceError) as caught:
         load_cudnn()
-    assert str(caught.value) == "device cuda: nvidia-cudnn-frontend is not installed: pip install 'mpibow[cuda]'"
+    assert str(caught.value) == "device cuda: nvidia-cudnn-frontend is not installed: pip install -e '.[cuda]'"
 
 
 def test_every_spec_has_a_builder() -> None:
