@@ -233,6 +233,36 @@ def test_parts_that_are_not_measured_again_are_kept(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cpu.json", "cpu.md"]
 
 
+@pytest.mark.parametrize(
+    ("gain", "wanted", "setting", "rate"),
+    [(1.25, True, "2 threads, channels last, compiled", 50.0), (0.5, True, "2 threads, channels last", 40.0),
+     (1.25, False, "2 threads, channels last", 40.0)],
+)  # fmt: skip
+def test_pytorch_takes_the_best_of_eager_and_compiled(
+    monkeypatch: pytest.MonkeyPatch, gain: float, wanted: bool, setting: str, rate: float
+) -> None:
+    """Compiled is tried with the best of the eager settings alone; steps that take no time, rates by hand."""
+    pytest.importorskip("torch")
+    monkeypatch.syspath_prepend(FOLDER)
+    import torch_peer
+
+    speeds, tried = {(1, "first"): 3.0, (1, "last"): 4.0, (2, "first"): 6.0, (2, "last"): 10.0}, []
+
+    def trainer(model: str, batch: int, threads: int, layout: str, compiled: bool) -> Any:
+        tried.append((threads, layout, compiled))
+        reached = speeds[threads, layout] * (gain if compiled else 1)
+        return type("Step", (), {"__call__": lambda self: None, "reached": reached})()
+
+    names = {f"{k} thread{'s' * (k > 1)}, channels {layout}": (k, layout) for k, layout in speeds}
+    monkeypatch.setattr(torch_peer, "settings", lambda: names)
+    monkeypatch.setattr(torch_peer, "trainer", trainer)
+    monkeypatch.setattr(torch_peer, "rate", lambda step, seconds: step.reached)
+    found = torch_peer.speed("lenet", 4, 1.0, wanted)
+    assert (found["setting"], found["images_per_second"]) == (setting, rate)
+    assert found["compiled"] == (gain if wanted else None)
+    assert [each for each in tried if each[2]] == [(2, "last", True)] * wanted
+
+
 def test_nets_of_another_size_are_refused(cpu: ModuleType) -> None:
     cpu.check_weights({"resnet32": 464_154, "lenet": 1_111_946})
     with pytest.raises(SystemExit, match="lenet: ours has 1,111,946 weights, PyTorch's has 7: not the same net"):
