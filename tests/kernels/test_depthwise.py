@@ -18,7 +18,7 @@ from mpibow.graph.kernel import Shapes
 from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Bench, Case
 
-pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn import operators
 from mpibow.kernels.onednn.conv import Convolution
@@ -26,7 +26,7 @@ from mpibow.kernels.onednn.depthwise import TAPS
 from mpibow.ops.fused import ConvRelu
 
 FOUND = dnn.find_library()
-pytestmark = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install 'mpibow[cpu]'")
+pytestmark = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
 
 ROOT = Path(__file__).parents[2]
 Pair = tuple[int, int]

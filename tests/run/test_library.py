@@ -15,8 +15,8 @@ from mpibow.kernels.onednn import library
 
 FOUND = library.find_library()
 HINT = (
-    "computing with NumPy, which is slow: no libdnnl found: pip install -e '.[cpu]', or say where one is: "
-    "onednn.library=PATH"
+    "computing with NumPy, which is slow: no libdnnl found: "
+    f"pip install -e '{Path(__file__).parents[2]}[cpu]', or say where one is: onednn.library=PATH"
 )
 
 
