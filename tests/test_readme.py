@@ -13,7 +13,7 @@ from mpibow import errors
 from mpibow.comm.launch import EXIT_INTERRUPTED
 from mpibow.config import load_mapping
 from mpibow.config.document import parse
-from mpibow.errors import EXIT_REQUEUE, MpibowError
+from mpibow.errors import EXIT_REQUEUE, EXIT_STALLED, MpibowError
 from tests.launching import mpirun, needs_mpi
 
 ROOT = Path(__file__).parents[1]
@@ -92,7 +92,7 @@ def parts(line: str) -> list[str]:
 def test_every_exit_code_has_its_word() -> None:
     said = {int(code) for code in re.findall(r"\d+", README.partition("Other exit codes: ")[2].partition(".\n")[0])}
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MpibowError)]
-    assert said == {kind.code for kind in kinds} | {EXIT_INTERRUPTED}
+    assert said == {kind.code for kind in kinds} | {EXIT_STALLED, EXIT_INTERRUPTED}
     assert f"exit with {EXIT_REQUEUE}" in README
 
 

@@ -65,7 +65,7 @@ def test_auto_without_numba_says_what_to_install() -> None:
 
 @pytest.mark.usefixtures("without_library")
 def test_onednn_by_name_without_the_library() -> None:
-    with pytest.raises(DeviceError, match=r"^device onednn: no libdnnl found: pip install 'mpibow\[cpu\]'"):
+    with pytest.raises(DeviceError, match=r"^device onednn: no libdnnl found: pip install -e '\.\[cpu\]'"):
         choose("onednn", "float32", None)
 
 

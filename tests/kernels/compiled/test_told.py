@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 import numba
 
 from mpibow.kernels.compiled.told import TITLE, compiling
@@ -66,7 +66,7 @@ def test_a_job_says_it_in_its_first_process_only(tmp_path: Path) -> None:
     from mpibow.kernels import NUMPY, choose
 
     if choose("auto", "float32", None)[0] is NUMPY:
-        pytest.skip("oneDNN is not there: pip install 'mpibow[cpu]'")
+        pytest.skip("oneDNN is not there: pip install -e '.[cpu]'")
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     for first in (True, False):
         told = subprocess.run(

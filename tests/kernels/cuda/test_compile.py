@@ -75,7 +75,7 @@ def test_a_source_that_is_wrong_is_said_in_the_compilers_words() -> None:
 
 def test_without_nvrtc_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(libraries, "load", lambda name, major: None)
-    with pytest.raises(DeviceError, match=r"^no libnvrtc found: pip install 'mpibow\[cuda-check\]'$"):
+    with pytest.raises(DeviceError, match=r"^no libnvrtc found: pip install -e '\.\[cuda-check\]'$"):
         compiled("flat.cu", "sm_90")
 
 
