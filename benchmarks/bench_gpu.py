@@ -24,7 +24,7 @@ from typing import Any
 import gpu_accuracy
 from asked import Asked, Refused
 from bench_cpu import check_weights
-from gpu_items import COMPILED, NETS, PLAIN, Bench, Item, items, measure_all
+from gpu_items import COMPILED, NETS, PLAIN, Bench, Item, items, measure_all, named
 from gpu_tables import page
 from sides import ROOT, Peer, machine, note
 
@@ -82,6 +82,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=PARTS, default=QUICK, help="parts (all but accuracy)")
     parser.add_argument("--models", nargs="+", default=["resnet32", "lenet", "resnet50"], help="(%(default)s)")
     parser.add_argument("--budget", type=float, default=570.0, metavar="SECONDS", help="for all of it (570)")
+    parser.add_argument("--item", nargs="+", default=[], metavar="KEY", help="these entries of gpu.json alone")
     parser.add_argument("--rounds", type=int, default=3, help="of what is compared in pairs (3)")
     parser.add_argument("--seconds", type=float, default=2.0, help="of measuring a figure (2)")
     parser.add_argument("--wait", type=float, default=45.0, help="for the tuner to settle, at most (45)")
@@ -114,7 +115,7 @@ def main() -> int:
     bench = Bench(
         process if theirs else None, left, options.device, options.seconds, options.wait, options.set, settings
     )
-    wanted = list(items(nets, options.only, options.rounds))
+    wanted = named(options.item, nets, QUICK) if options.item else list(items(nets, options.only, options.rounds))
     if "accuracy" in options.only:
         peer = Peer(options.torch) if theirs else None
         wanted += gpu_accuracy.items(options.tasks, options.seeds, peer, options.output.resolve(), options.data)

@@ -227,6 +227,15 @@ def items(nets: Sequence[Net], parts: Sequence[str], rounds: int) -> Iterator[It
         yield from map(search_compiled, models.values())
 
 
+def named(keys: Sequence[str], nets: Sequence[Net], parts: Sequence[str]) -> list[Item]:
+    """The items of these keys, in this order; curves of every net are among them. Raises SystemExit for another."""
+    curves = [curve(net, execution, k) for net in nets for k in KS for execution in EXECUTIONS]
+    every = {item.key: item for item in [*items(nets, parts, 1), *curves]}
+    if unknown := [key for key in keys if key not in every]:
+        raise SystemExit(f"--item: no entry is called '{unknown[0]}', but {', '.join(every)}")
+    return [every[key] for key in keys]
+
+
 def measure_all(
     wanted: Sequence[Item], bench: Bench, found: Found, keep: Callable[[Item, bool], None]
 ) -> tuple[list[str], list[str]]:

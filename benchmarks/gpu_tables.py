@@ -73,7 +73,9 @@ def speed(found: Found, nets: Sequence[Net]) -> str:
     for net in nets:
         entries = whole(found, f"pair {net.name} ")
         if not entries:
-            rows.append([net.model, str(net.batch), net.precision, "", "not measured", *[""] * 5])
+            top = best(found, net)
+            theirs = [f"its best: {top[2]} at {top[1]}", show(top[0])] if top else ["", ""]
+            rows.append([net.model, str(net.batch), net.precision, "", "not measured", *theirs, *[""] * 3])
             continue
         mine = median(entry["ours"][RATE] for entry in entries)
         learners = f"{sum(entries[-1]['ours']['learners'])} {entries[-1]['ours'].get('execution', '')}".strip()
@@ -137,6 +139,11 @@ def learners(found: Found, net: Net) -> str:
         f"{net.model}, batch {net.batch}, images/s; the tuner ended at {k} learners, execution {execution} (*): "
         f"{show(tuned)}, {ratio:.2f} of the best (at least {NEAR}: {verdict(ratio, NEAR)}).\n\n{text}"
     )
+
+
+def _with_curves(found: Found, nets: Sequence[Net]) -> list[Net]:
+    """The first net, and others that were measured with several numbers of learners."""
+    return [net for net in nets if net == nets[0] or any(key.startswith(f"learners {net.name} ") for key in found)]
 
 
 def sync(found: Found, net: Net) -> str:
@@ -230,14 +237,14 @@ def page(title: str, found: Found, nets: Sequence[Net], tasks: Mapping[str, str]
     """All sections; those without an entry are left out."""
     sections: Mapping[str, tuple[str, Callable[[], str]]] = {
         "pair ": ("Images/s beside PyTorch", lambda: speed(found, nets)),
-        "learners ": ("Learners", lambda: learners(found, nets[0])),
+        "learners ": ("Learners", lambda: "\n".join(learners(found, net) for net in _with_curves(found, nets))),
         "sync ": ("What averaging costs, and Python", lambda: sync(found, nets[0])),
         "rates ": ("The floor", lambda: floor(found, nets)),
         **{f"accuracy {task} ": (about, lambda task=task: accuracy(found, task)) for task, about in tasks.items()},
     }  # type: ignore[dict-item]
     texts = [title]
     for start, (about, tell) in sections.items():
-        if any(key.startswith(start) for key in found):
+        if any(key.startswith((start, "search ") if start == "pair " else start) for key in found):
             texts.append(f"## {about}\n\n{tell()}")
     failed = [f"- {key}: {entry['error']}\n" for key, entry in found.items() if "error" in entry]
     if failed:
