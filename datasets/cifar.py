@@ -11,7 +11,6 @@ also as .gz or .xz. Pickles are read as data, nothing in them is executed.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from mpibow.convert import arguments
 from mpibow.convert.cifar import Batch, Cifar, read_cifar, wanted
 from mpibow.convert.cifar_files import PAGE, TITLES, VERSIONS
 from mpibow.convert.conversion import Part, exit_code, fetch, write_parts
+from mpibow.streams import as_command
 
 
 def convert(
@@ -106,4 +106,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

@@ -10,7 +10,6 @@ all, because all would have to be decoded. The files hold no names of classes, s
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from mpibow.convert import arguments, crossbow
 from mpibow.convert.conversion import Part, exit_code, progress, spreader, write_parts
 from mpibow.convert.encoded import evenly, moments_of
 from mpibow.errors import RecordError
+from mpibow.streams import as_command
 
 
 def convert(
@@ -85,4 +85,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from mpibow.convert import arguments
 from mpibow.convert.conversion import exit_code
 from mpibow.data.digits import write_digits
 from mpibow.errors import install
+from mpibow.streams import as_command
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -25,4 +25,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

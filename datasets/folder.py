@@ -11,12 +11,12 @@ in the sorted order of the folders' names, or as --classes lists them.
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
 from mpibow.convert import arguments, tree
 from mpibow.convert.conversion import exit_code, spreader, write_parts
 from mpibow.convert.entries import Reader, file_bytes, part_of, split
+from mpibow.streams import as_command
 
 
 def convert(
@@ -123,4 +123,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

@@ -12,7 +12,6 @@ they are; the few CMYK images and the PNG are encoded again, as RGB of quality 9
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from mpibow.convert.examples import Image, Wanted, merged, missing, pieces, surv
 from mpibow.convert.imagenet import Found
 from mpibow.convert.recode import Keep
 from mpibow.errors import RecordError
+from mpibow.streams import as_command
 
 EXAMPLES = Wanted(name="image/class/synset", first_label=1)
 COUNTS = {"train": 1_281_167, "validation": 50_000}  # ILSVRC 2012
@@ -150,4 +150,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

@@ -6,7 +6,6 @@ python datasets/mnist.py --source DIR [--download] --output data/mnist
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ import numpy as np
 from mpibow.convert import arguments, idx
 from mpibow.convert.conversion import Part, exit_code, fetch, file_checksum, write_parts
 from mpibow.errors import RecordError
+from mpibow.streams import as_command
 
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 MNIST = {  # file: bytes, MD5
@@ -137,4 +137,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

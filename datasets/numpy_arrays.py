@@ -12,7 +12,6 @@ of .npy files of these names; the others are for other names.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +23,7 @@ from mpibow.convert.arrays import Stored, keys, stored
 from mpibow.convert.conversion import Part, exit_code, file_checksum, write_parts
 from mpibow.convert.labels import numbered, remapped, set_aside
 from mpibow.errors import RecordError
+from mpibow.streams import as_command
 
 LAYOUTS = ("nhwc", "nchw", "nhw")
 AXES = {"nhwc": (2, 0, 1), "nchw": (0, 1, 2)}  # of an image, in the order channel, height, width
@@ -233,4 +233,4 @@ def _fault(options: argparse.Namespace) -> str | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

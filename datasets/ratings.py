@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from mpibow.convert.conversion import Part, exit_code, file_checksum, write_part
 from mpibow.convert.labels import set_aside
 from mpibow.data.ratings import MOST, record_of
 from mpibow.errors import RecordError
+from mpibow.streams import as_command
 
 NAMES = ("u.data", "ratings.dat", "ratings.csv")  # MovieLens' of 100 thousand, of 1 and 10 million, and since
 SEPARATORS = ("\t", "::", ",")
@@ -108,4 +108,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

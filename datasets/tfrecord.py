@@ -10,7 +10,6 @@ python datasets/tfrecord.py --source data/source/mnist.tfrecord --test-fraction 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from mpibow.convert.entries import Entries, Reader, part_of, split, watched
 from mpibow.convert.examples import Image, Pixels, Wanted, first, merged, missing, pieces, survey
 from mpibow.convert.recode import Keep
 from mpibow.errors import RecordError
+from mpibow.streams import as_command
 
 FEW = 8  # files that get a checksum each, if they are not large
 LARGE = 4 << 30
@@ -225,4 +225,4 @@ def main(argv: list[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

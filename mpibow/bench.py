@@ -33,6 +33,7 @@ from mpibow.models import MODELS, OBJECTIVES
 from mpibow.profile import profile
 from mpibow.run.signals import Signals
 from mpibow.session import Session
+from mpibow.streams import as_command
 from mpibow.summary import versions
 from mpibow.train import iterate
 
@@ -294,4 +295,4 @@ def _memory_text(found: Mapping[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -22,6 +22,7 @@ from mpibow.comm.launch import find_launcher, guarded, open_communicator
 from mpibow.comm.mpi import Mpi, load, short
 from mpibow.errors import CommunicationError, MpibowError
 from mpibow.findings import Facts, check_all, exit_code, in_bytes, in_ranks
+from mpibow.streams import as_command
 
 if TYPE_CHECKING:
     from mpibow.config import Config
@@ -247,4 +248,4 @@ def _free(folder: Path) -> int | None:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -38,6 +38,7 @@ from mpibow.run import checkpoint, directory
 from mpibow.run.evaluate import Evaluation, Evaluator
 from mpibow.run.state import read_centre
 from mpibow.scaling import Scaling
+from mpibow.streams import as_command
 
 THREADS = 8  # of one rank, at the most
 DEVICES = ("cuda", "onednn", "numpy")
@@ -231,4 +232,4 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -28,6 +28,7 @@ from mpibow.models.classifier import Net
 from mpibow.models.objective import LossNet
 from mpibow.models.settings import Augmentation
 from mpibow.run.state import from_named
+from mpibow.streams import until_nobody_reads
 from mpibow.summary import Summary
 
 Source = Samples | tuple[Array, Array] | Mapping[str, Array] | str | os.PathLike[str]
@@ -113,18 +114,19 @@ def fit(
         done.append(Fitted(trained.summary, trained.weights, comm.rank, replace(job, config=on_host(config))))
         return 0
 
-    if comm.size == 1:
-        try:
-            work()
-        finally:
-            comm.close()
-    else:
-        sys.excepthook = partial(_end_all, comm)  # what the script does after this must not leave the others waiting
-        try:
-            work()
-        except BaseException as error:
-            guarded(comm, partial(_again, error))
-        comm.close()  # what the script does now takes as long as it takes
+    with until_nobody_reads():
+        if comm.size == 1:
+            try:
+                work()
+            finally:
+                comm.close()
+        else:
+            sys.excepthook = partial(_end_all, comm)  # what the script does after this must not leave others waiting
+            try:
+                work()
+            except BaseException as error:
+                guarded(comm, partial(_again, error))
+            comm.close()  # what the script does now takes as long as it takes
     return done[0]
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mpibow.errors import ConfigError, MpibowError, install
 from mpibow.run import directory
 from mpibow.run.series import PANELS, Curve, Run, curves, read_run
+from mpibow.streams import as_command
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -250,4 +251,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

@@ -21,6 +21,7 @@ from mpibow.data.contents import choose, contents, summary
 from mpibow.data.pictures import sheet
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.errors import ConfigError, MpibowError, RecordError
+from mpibow.streams import as_command
 
 SHOWN = 20  # damages listed for one data set; a broken disk can have millions
 SHEET = 64  # images on a sheet
@@ -204,4 +205,4 @@ def _parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    as_command(main)

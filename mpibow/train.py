@@ -30,6 +30,7 @@ from mpibow.run.memory import free_memory, learner_bytes, replica_bytes, room_fo
 from mpibow.run.signals import Signals
 from mpibow.scaling import Scaling
 from mpibow.session import Session
+from mpibow.streams import as_command
 from mpibow.summary import Trained
 from mpibow.sync.averaging import may_spread, most_learners
 from mpibow.sync.orthogonal import matrices_of
@@ -156,4 +157,4 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
 
 
 if __name__ == "__main__":
-    main()
+    as_command(main)

@@ -1,0 +1,49 @@
+"""Output that its reader may stop reading, as `| head` does: the rest goes nowhere, and the program to its end."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NoReturn, TextIO
+
+
+class _Unread(io.FileIO):
+    """Takes what nobody reads any more as if it were written."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            return memoryview(data).nbytes
+
+
+@contextmanager
+def until_nobody_reads() -> Iterator[None]:
+    """Within it the process's standard output and error never break; what stands in for them is left alone."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (_unbroken(*pair) for pair in zip(before, (sys.__stdout__, sys.__stderr__), strict=True))
+    try:
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        sys.stdout, sys.stderr = before
+
+
+def as_command(main: Callable[[], int | None]) -> NoReturn:
+    """Runs main() as a command of its own and ends the process with its code."""
+    with until_nobody_reads():
+        sys.exit(main())
+
+
+def _unbroken(stream: TextIO, own: TextIO | None) -> TextIO:
+    if stream is not own or not isinstance(stream, io.TextIOWrapper):
+        return stream
+    stream.flush()
+    raw = _Unread(stream.fileno(), "w", closefd=False)
+    return io.TextIOWrapper(
+        raw if stream.write_through else io.BufferedWriter(raw),
+        stream.encoding, stream.errors, line_buffering=stream.line_buffering, write_through=stream.write_through,
+    )  # fmt: skip
