@@ -91,7 +91,8 @@ def fit(
 
     `normalise`, `augment`, as {"pad": 4, "flip": True}, and `image`, as {"size": 224}, are a config file's of `data`,
     `settings` all the others: batch_size=8, learners=2, update={"lr": 0.1}, ... Under mpirun every rank of the script
-    calls it; an error on one ends all.
+    calls it; an error on one ends all. Ctrl-C saves the state and raises KeyboardInterrupt; `resume` goes on from the
+    run directory or checkpoint that it names, "auto" from the newest.
     """
     from mpibow.train import train as run  # late: `python -m mpibow.train` must not find it imported already
 
@@ -111,6 +112,8 @@ def fit(
             image=None if image is None else build(Image, image, path="data.image"),
         )  # fmt: skip
         trained = run(job, comm, resume=resume, note=note)
+        if trained.summary.stopped == "SIGINT":  # the program ends as well, or a notebook's cell
+            raise KeyboardInterrupt(f"the state is saved: fit(..., resume={trained.summary.run!r}) goes on")
         done.append(Fitted(trained.summary, trained.weights, comm.rank, replace(job, config=on_host(config))))
         return 0
 

@@ -55,6 +55,11 @@ class Summary:
     versions: dict[str, str]
     checkpoint: str | None
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether a signal ended it, which saves the state."""
+        return self.stopped.startswith("SIG")
+
     def json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -80,6 +85,8 @@ class Summary:
         learners += f" {self.execution}" if self.execution else ""
         lines.append(f"{self.ranks} rank(s), learners {learners}, batch {self.batch_size}, rule {self.rule['name']}")
         lines.append(f"run directory {self.run}")
+        if self.interrupted:
+            lines.append(f"the state is saved: --resume {self.run} goes on, in a program fit(..., resume={self.run!r})")
         return "\n".join(lines)
 
 

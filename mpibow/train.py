@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from mpibow.checks import described
 from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import run_ranks, say
+from mpibow.comm.launch import EXIT_INTERRUPTED, run_ranks, say
 from mpibow.config import Config, describe, dump, limits_of, load, load_mapping
 from mpibow.data.readers import Choice, choose, find_facts
 from mpibow.device.memory import in_words
@@ -103,7 +103,7 @@ def main(argv: list[str] | None = None) -> None:
         description="Trains a model with small batches on all ranks. Without CONFIG: a small net on real digits.",
         epilog=f"models: {', '.join(sorted([*MODELS, *OBJECTIVES]))}\n\n"
         f"settings (key.path=value):\n\n{describe()}\n\n"
-        "exit code 75: a signal came, the state is saved, start again with --resume auto\n"
+        "exit codes 75 (a signal came) and 130 (Ctrl-C): the state is saved, start again with --resume auto\n"
         f"exit code {EXIT_STALLED}: no progress for longer than limits allow; standard error shows which rank hangs",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -153,7 +153,8 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
             print(describe_job(job, counts, free, choose(job.config.data.pipeline, job.train, facts)))
         return 0
     trained = train(job, comm, resume=arguments.resume, note=note, trace=trace)
-    return EXIT_REQUEUE if trained.summary.stopped.startswith("SIG") else 0
+    stopped = trained.summary.stopped
+    return EXIT_INTERRUPTED if stopped == "SIGINT" else EXIT_REQUEUE if trained.summary.interrupted else 0
 
 
 if __name__ == "__main__":

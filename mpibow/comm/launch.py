@@ -177,8 +177,8 @@ def outcome(main: Callable[[], int | None]) -> tuple[int, str]:
         if end.code is None or isinstance(end.code, int):
             return end.code or 0, ""
         return 1, str(end.code)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED, "interrupted"
+    except KeyboardInterrupt as interrupt:
+        return EXIT_INTERRUPTED, str(interrupt) or "interrupted"
     except MpibowError as error:
         return error.code, f"error: {error}"
     except MemoryError as error:

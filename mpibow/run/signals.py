@@ -1,28 +1,35 @@
-"""Signals of a batch system, or a hangup: the first asks for a checkpoint and an end, a second SIGTERM ends at once."""
+"""Signals that ask for a checkpoint and an end: a batch system's, a hangup, Ctrl-C. A second one ends at once."""
 
 from __future__ import annotations
 
 import os
 import signal
 import threading
+import time
 from types import FrameType
 
-ASKING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP)
+ASKING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
+URGENT = (signal.SIGTERM, signal.SIGINT)
+IGNORABLE = (signal.SIGHUP, signal.SIGINT)  # by nohup, and of a script's background processes
+ONCE = 0.1  # seconds: a launcher, and the terminal beside it, may send the same signal twice
 
 
 class Signals:
-    """Catches SIGTERM, SIGUSR1, SIGUSR2 and SIGHUP while it is entered; `received` names the first, '' before.
+    """Catches ASKING while it is entered; `received` names the first, '' before.
 
-    A SIGHUP that the process was started to ignore, as by nohup, stays ignored.
+    Another one of URGENT ends at once: SIGINT as Python has it, so that a prompt or a notebook is left alive. One of
+    IGNORABLE that the process was started to ignore stays ignored.
     """
 
     def __init__(self) -> None:
         self.received = ""
+        self._at = 0.0
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Signals:
         if threading.current_thread() is threading.main_thread():  # elsewhere Python allows no handlers
-            asking = [n for n in ASKING if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
+            ignored = [number for number in IGNORABLE if signal.getsignal(number) is signal.SIG_IGN]
+            asking = [number for number in ASKING if number not in ignored]
             self._before = {number: signal.signal(number, self._catch) for number in asking}
         return self
 
@@ -32,7 +39,11 @@ class Signals:
         self._before = {}
 
     def _catch(self, number: int, frame: FrameType | None) -> None:
-        if self.received and number == signal.SIGTERM:
+        now = time.monotonic()
+        if not self.received:
+            self.received, self._at = signal.Signals(number).name, now
+        elif number in URGENT and now - self._at > ONCE:
+            if number == signal.SIGINT:
+                raise KeyboardInterrupt
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        self.received = self.received or signal.Signals(number).name

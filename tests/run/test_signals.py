@@ -1,4 +1,4 @@
-"""What a batch system sends: the first signal saves and ends all ranks with code 75, a second SIGTERM ends at once."""
+"""The first signal saves and ends all ranks, with code 75 or, Ctrl-C, 130; another SIGTERM or SIGINT ends at once."""
 
 from __future__ import annotations
 
@@ -6,31 +6,37 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import mpibow
 from mpibow.comm import Single
+from mpibow.comm.launch import EXIT_INTERRUPTED
 from mpibow.data.dataset import Array
 from mpibow.errors import EXIT_REQUEUE
-from mpibow.run.signals import ASKING, Signals
+from mpibow.run.signals import ASKING, IGNORABLE, ONCE, Signals
 from mpibow.train import train
 from tests.launching import RANKS, needs_mpi
 from tests.run import processes, tiny
 from tests.run.processes import ended, pids, reached, started, wait_for, write_run
 
+CODES = {number.name: EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_REQUEUE for number in ASKING}
+SIGNALS = pytest.mark.parametrize("number", ASKING, ids=lambda number: number.name)
+
 
 @pytest.fixture(autouse=True)
-def _no_nohup() -> Iterator[None]:
-    """SIGHUP is as a terminal's child has it, however these tests were started."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+def at_a_terminal() -> Iterator[None]:
+    """No signal is ignored, however these tests were started: by nohup, or in a script's background."""
+    handlers = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     yield
-    signal.signal(signal.SIGHUP, before)
-
-
-SIGNALS = pytest.mark.parametrize("number", ASKING, ids=lambda number: number.name)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @SIGNALS
@@ -44,11 +50,26 @@ def test_the_first_is_remembered(number: signal.Signals) -> None:
     assert [signal.getsignal(each) for each in ASKING] == before
 
 
-def test_what_nohup_ignores_stays_ignored() -> None:
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+def test_what_comes_twice_at_once_is_one_signal_and_later_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mpibow.run.signals.ONCE", 3600)
     with Signals() as signals:
-        signal.raise_signal(signal.SIGHUP)
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGTERM)  # else this process ended
+        signal.raise_signal(signal.SIGINT)
+        monkeypatch.setattr("mpibow.run.signals.ONCE", -1)
+        signal.raise_signal(signal.SIGUSR1)
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        assert signals.received == "SIGTERM"
+
+
+@pytest.mark.parametrize("number", IGNORABLE)
+def test_what_is_ignored_stays_ignored(number: signal.Signals) -> None:
+    signal.signal(number, signal.SIG_IGN)
+    with Signals() as signals:
+        signal.raise_signal(number)
         assert signals.received == ""
+    assert signal.getsignal(number) == signal.SIG_IGN
 
 
 def test_elsewhere_than_on_the_main_thread_nothing_is_caught() -> None:
@@ -93,14 +114,31 @@ def test_train_stops_where_it_is(tmp_path: Path, number: signal.Signals) -> None
     assert tiny.same_bits(train(work, Single(), resume="auto").weights, whole.weights)
 
 
+def test_fit_saves_and_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings: dict[str, Any] = {"batch_size": 3, "learners": 2, "stop": {"epochs": 2}}
+    with pytest.raises(KeyboardInterrupt) as caught:
+        mpibow.fit(tiny.plain, Signalling(signal.SIGINT, 5), **settings)  # type: ignore[arg-type]
+    (folder,) = Path("runs").iterdir()
+    assert str(caught.value) == f"the state is saved: fit(..., resume='{folder}') goes on"
+    assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
+    assert json.loads((folder / "summary.json").read_text())["stopped"] == "SIGINT"
+    told = f"the state is saved: --resume {folder} goes on, in a program fit(..., resume='{folder}')\n"
+    assert told in (folder / "log.txt").read_text()
+    again = mpibow.fit(tiny.plain, tiny.TRAIN, resume=str(folder), **settings)
+    whole = mpibow.fit(tiny.plain, tiny.TRAIN, **settings)
+    assert tiny.same_bits(again.weights, whole.weights)
+
+
 def check_end(folder: Path, code: int, said: str, name: str, rank: str = "") -> None:
     """All ranks stopped at one iteration and saved it; nothing half-written is left."""
-    assert code == EXIT_REQUEUE, said
+    assert code == CODES[name], said
     assert "Traceback" not in said
     summary = json.loads((folder / "runs/run/summary.json").read_text())
     assert summary["stopped"] == name
     iteration = summary["iterations"]
     assert f"iteration {iteration}: {name}{rank}" in said.splitlines()
+    assert "the state is saved: --resume runs/run goes on, " in said
     last = folder / f"runs/run/checkpoints/iteration-{iteration:010d}"
     assert summary["checkpoint"] == str(last.relative_to(folder))
     files = sorted(path.name for path in last.iterdir())
@@ -122,7 +160,14 @@ def test_one_process(tmp_path: Path, number: signal.Signals) -> None:
 @needs_mpi
 @pytest.mark.parametrize(
     ("number", "rank"),
-    [(signal.SIGTERM, 0), (signal.SIGUSR1, 1), (signal.SIGUSR2, 1), (signal.SIGHUP, 1), (signal.SIGTERM, RANKS - 1)],
+    [
+        (signal.SIGTERM, 0),
+        (signal.SIGUSR1, 1),
+        (signal.SIGUSR2, 1),
+        (signal.SIGHUP, 1),
+        (signal.SIGTERM, RANKS - 1),
+        (signal.SIGINT, 1),
+    ],
 )
 def test_any_rank(tmp_path: Path, number: signal.Signals, rank: int) -> None:
     config = write_run(tmp_path)
@@ -130,6 +175,21 @@ def test_any_rank(tmp_path: Path, number: signal.Signals, rank: int) -> None:
         wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))
         os.kill(pids(child, RANKS)[rank], number)
         check_end(tmp_path, *ended(child), number.name, f" on rank {rank}")
+
+
+@needs_mpi
+def test_ctrl_c_at_mpirun_leaves_what_can_be_resumed(tmp_path: Path) -> None:
+    """Open MPI's kills its ranks a quarter of a second after SIGTERM, soon enough or not; MPICH's passes SIGINT on."""
+    config = write_run(tmp_path)
+    with started(RANKS, "-m", "mpibow.train", str(config), cwd=tmp_path) as child:
+        wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))
+        os.killpg(child.pid, signal.SIGINT)
+        assert ended(child)[0] not in (0, None)
+    last = processes.last_iteration(tmp_path / "runs/run/metrics.jsonl")
+    again = [str(config), "--resume", "auto", f"stop.iterations={last + 20}"]
+    with started(RANKS, "-m", "mpibow.train", *again, cwd=tmp_path) as child:
+        code, said = ended(child)
+    assert code == 0, said
 
 
 @needs_mpi
@@ -147,27 +207,31 @@ def test_all_ranks_at_once_and_again(tmp_path: Path) -> None:
 SILENT = {"rule": {"name": "sma", "gain": "none", "period": 10**6}}
 
 
-def test_a_second_sigterm_ends_one_process_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, EXIT_INTERRUPTED)])
+def test_a_second_one_ends_one_process_at_once(tmp_path: Path, number: signal.Signals, expected: int) -> None:
     config = write_run(tmp_path, **SILENT)
     with started(1, "-m", "mpibow.train", str(config), cwd=tmp_path) as child:
         wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))
-        os.kill(child.pid, signal.SIGTERM)
+        os.kill(child.pid, number)
+        time.sleep(2 * ONCE)
         before = processes.last_iteration(tmp_path / "runs/run/metrics.jsonl")
         wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", before + 20))  # it is still at it
-        os.kill(child.pid, signal.SIGTERM)
-        assert ended(child)[0] == -signal.SIGTERM
+        os.kill(child.pid, number)
+        assert ended(child)[0] == expected
     assert not (tmp_path / "runs/run/checkpoints").exists()
 
 
 @needs_mpi
-def test_a_second_sigterm_ends_all_ranks_at_once(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_second_one_ends_all_ranks_at_once(tmp_path: Path, number: signal.Signals) -> None:
     config = write_run(tmp_path, **SILENT)
     with started(RANKS, "-m", "mpibow.train", str(config), cwd=tmp_path) as child:
         wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", 20))
         last = pids(child, RANKS)[-1]
-        os.kill(last, signal.SIGTERM)
+        os.kill(last, number)
+        time.sleep(2 * ONCE)
         before = processes.last_iteration(tmp_path / "runs/run/metrics.jsonl")
         wait_for(child, lambda: reached(tmp_path / "runs/run/metrics.jsonl", before + 20))
-        os.kill(last, signal.SIGTERM)
+        os.kill(last, number)
         code, _ = ended(child)
     assert code not in (0, EXIT_REQUEUE)
