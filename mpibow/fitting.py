@@ -15,7 +15,7 @@ import numpy as np
 from mpibow.comm.communicator import Single
 from mpibow.comm.launch import guarded, open_communicator
 from mpibow.comm.mpi import Mpi
-from mpibow.config import limits_of, load_mapping
+from mpibow.config import Config, limits_of, load_mapping
 from mpibow.config.strict import build
 from mpibow.data.dataset import Array, ArrayData, NamedArrays, NamedSamples, Samples
 from mpibow.data.ratings import FORM, ratings
@@ -104,9 +104,9 @@ def fit(
     def work() -> int:
         config = find()
         augmentation = build(Augmentation, augment or {}, path="data.augment")
-        training = _samples(train, "train")
+        training = _samples(train, "train", config)
         classes = None if isinstance(training, NamedSamples) else training.classes
-        testing = None if test is None else _samples(test, "test", classes)
+        testing = None if test is None else _samples(test, "test", config, classes)
         job = make_job(
             name, config, net, training, testing, normalise=normalise, augmentation=augmentation,
             image=None if image is None else build(Image, image, path="data.image"),
@@ -145,9 +145,9 @@ def _again(error: BaseException) -> NoReturn:
     raise error
 
 
-def _samples(source: Source, name: str, classes: int | None = None) -> Samples:
+def _samples(source: Source, name: str, config: Config, classes: int | None = None) -> Samples:
     if isinstance(source, tuple) and len(source) == 2:
-        return ArrayData(*source, classes=classes, name=name)
+        return ArrayData(*source, classes=classes, ignore=config.loss.ignore, name=name)
     if isinstance(source, Mapping):
         return NamedArrays(source, name=name)
     if isinstance(source, str | os.PathLike):

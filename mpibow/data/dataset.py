@@ -85,9 +85,15 @@ def channels_last(shape: tuple[int, ...]) -> bool:
 
 
 class ArrayData:
-    """A data set of NumPy arrays in memory: images (n, c, h, w) or (n, features), labels (n,) integers."""
+    """A data set of NumPy arrays in memory: images (n, c, h, w) or (n, features), labels (n,) integers.
 
-    def __init__(self, images: Array, labels: Array, *, classes: int | None = None, name: str = "arrays") -> None:
+    Labels lie in [0, classes), but for those that are `ignore`.
+    """
+
+    def __init__(
+        self, images: Array, labels: Array, *, classes: int | None = None, ignore: int | None = None,
+        name: str = "arrays",
+    ) -> None:  # fmt: skip
         images, labels = np.asarray(images), np.asarray(labels)
         if images.ndim < 2 or len(images) == 0 or len(images) != len(labels) or labels.ndim != 1:
             raise RecordError(
@@ -108,9 +114,12 @@ class ArrayData:
         self.count = len(images)
         self.shape: tuple[int, ...] = images.shape[1:]
         self.dtype: np.dtype[Any] = self.images.dtype
-        self.classes = int(labels.max()) + 1 if classes is None else classes
-        if labels.min() < 0 or labels.max() >= self.classes:
-            raise RecordError(f"{name}: labels must lie in [0, {self.classes}), got {labels.min()} to {labels.max()}")
+        named = labels if ignore is None or ignore >= 0 else labels[labels != ignore]
+        least, most = (int(named.min()), int(named.max())) if len(named) else (0, 0)
+        self.classes = most + 1 if classes is None else classes
+        if least < 0 or most >= self.classes:
+            remedy = f"; loss={{'ignore': {least}}} leaves samples out" if least < 0 else ""
+            raise RecordError(f"{name}: labels must lie in [0, {self.classes}), got {least} to {most}{remedy}")
         axes = (0, *range(2, images.ndim))
         self.mean: tuple[float, ...] = tuple(map(float, images.mean(axis=axes, dtype=np.float64)))
         spread = images.std(axis=axes, dtype=np.float64)

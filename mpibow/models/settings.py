@@ -77,5 +77,7 @@ class Loss:
 
     smoothing: Annotated[float, AtLeast(0), Below(1), "share of the target spread evenly over all classes"] = 0.0
     ignore: Annotated[
-        Annotated[int, AtLeast(0)] | None, "a label whose samples teach nothing, and are left out of an evaluation"
+        Annotated[int, AtLeast(-(2**31))] | None,
+        "a label whose samples teach nothing, and are left out of an evaluation: a class, or in arrays -100 or another "
+        "number below 0",
     ] = None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from mpibow.data.dataset import Array, ArrayData
-from mpibow.errors import ConfigError
+from mpibow.errors import ConfigError, RecordError
 from mpibow.models.settings import Augmentation
 from tests.run import tiny
 
@@ -65,6 +65,37 @@ def test_ignored_samples_are_left_out_of_an_evaluation(tmp_path: Path) -> None:
     kept = labels != 1
     assert found.summary.accuracy == pytest.approx((guesses == labels)[kept].mean())
     assert (guesses[kept] != 1).all()  # that class was never learnt
+
+
+@pytest.mark.parametrize(("device", "precision"), [("numpy", "float64"), ("onednn", "float32")])
+def test_a_label_below_0_is_as_a_class_that_is_ignored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, precision: str
+) -> None:
+    if device == "onednn":
+        pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
+    how: dict[str, Any] = {"device": device, "precision": precision, "evaluate": {"batch_size": 7, "top_k": 2}}
+    named = tiny.run(tiny.job(tmp_path / "named", loss={"ignore": 1}, **how))
+    for name, data in (("TRAIN", tiny.TRAIN), ("TEST", tiny.TEST)):
+        labels = np.where(data.labels == 1, -100, data.labels)
+        monkeypatch.setattr(tiny, name, ArrayData(data.images, labels, classes=3, ignore=-100, name=data.name))
+    below = tiny.run(tiny.job(tmp_path / "below", loss={"ignore": -100}, **how))
+    assert tiny.same_bits(below.weights, named.weights)
+    assert below.summary.accuracy == named.summary.accuracy
+    assert below.summary.top_k_accuracy == named.summary.top_k_accuracy
+    assert below.summary.test_loss == named.summary.test_loss > 0
+
+
+def test_labels_below_0_only_where_they_are_ignored() -> None:
+    images = np.zeros((4, 2), np.float32)
+    assert ArrayData(images, np.array([0, -100, 1, -100]), ignore=-100).classes == 2
+    assert ArrayData(images, np.full(4, -100), ignore=-100).classes == 1
+    for labels, given, message in (
+        ([0, -100, 1, 2], None, "[0, 3), got -100 to 2; loss={'ignore': -100} leaves samples out"),
+        ([0, -1, 1, -100], -100, "[0, 2), got -1 to 1; loss={'ignore': -1} leaves samples out"),
+    ):
+        with pytest.raises(RecordError) as caught:
+            ArrayData(images, np.array(labels), ignore=given, name="train")
+        assert str(caught.value) == f"train: labels must lie in {message}"
 
 
 def test_nothing_but_ignored_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
