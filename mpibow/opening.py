@@ -25,7 +25,7 @@ from mpibow.kernels.cuda.fused import without_form
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
-from mpibow.origin import Beginning, agreed, beginning, find_origin, first_timeline, lasting
+from mpibow.origin import Beginning, agreed, beginning, find_origin, first_timeline, lasting, replayed_run
 from mpibow.reporter import Reporter, Where
 from mpibow.run import directory
 from mpibow.run.coordinator import Coordinator
@@ -73,7 +73,9 @@ class Opened:
         # The state that it begins with
         begun = beginning(find_origin(job, comm, resume), job, plan, first)
         self.iteration, self.saved, self._lasting = begun.iteration, begun.origin.checkpoint, lasting(job, plan, first)
-        self.coordinator = Coordinator(begun.timeline, self.reading.ahead)
+        self.coordinator = Coordinator(
+            begun.timeline, self.reading.ahead, recorded=replayed_run(job.config) is not None
+        )
         # Learners: how many there is room for, who decides how many there are, and those that there are now
         evaluation = None if job.test is None else job.evaluation_plan()
         learner = learner_bytes(plan, evaluation, self.reading.held.learner)
@@ -121,12 +123,11 @@ class Opened:
     def _open_tuning(self, begun: Beginning, comm: Communicator, room: int, unfused: str) -> Tuning:
         """`unfused` says why learners of a GPU can't be fused, '' where they can."""
         config, auto = self.config, self.config.learners == "auto"
-        replayed = isinstance(config.learners, str) and not auto
         return open_tuning(
             begun.kept.get("tuning") or {}, begun.timeline.counts(self.iteration), config.batch_size,
             begun.learners[1], config.tuner,
             rooms=comm.share(room) if auto else None, caps=caps(config.rule, comm.size) if auto else (),
-            compares=self.gpu is not None and config.execution == "auto" and not (replayed or unfused),
+            compares=self.gpu is not None and config.execution == "auto" and not (replayed_run(config) or unfused),
         )  # fmt: skip
 
     def _open_learners(self, begun: Beginning, learner: int, room: int, stack: ExitStack) -> None:

@@ -117,8 +117,8 @@ def _find(job: Job, resume: str | None) -> Origin:
         return Origin(folder, path, header, tuple(notes), other)
     if resume == "auto":
         notes.append(f"nothing to resume in {out}: a new run")
-    if isinstance(config.learners, str) and config.learners != "auto":
-        notes += _replayed(replayed_run(config.learners), job)
+    if run := replayed_run(config):
+        notes += _replayed(run, job)
     folder = directory.create(out, config.name, job.title, again=resume == "auto")
     directory.write(folder / "config.yaml", dump(config))
     return Origin(folder, notes=tuple(notes))
@@ -130,8 +130,8 @@ def first_timeline(config: Config, ranks: int) -> Timeline:
     Raises ConfigError where they do not fit the ranks, the rule, or a run to replay.
     """
     learners, batch = config.learners, config.batch_size
-    if isinstance(learners, str) and learners != "auto":
-        timeline = recorded(replayed_run(learners), ranks, batch)
+    if run := replayed_run(config):
+        timeline = recorded(run, ranks, batch)
     elif isinstance(learners, tuple) and len(learners) != ranks:
         raise ConfigError(
             f"learners: must have one number for each of {ranks} rank(s), got {list(learners)}; "
@@ -145,9 +145,11 @@ def first_timeline(config: Config, ranks: int) -> Timeline:
     return timeline
 
 
-def replayed_run(learners: str) -> Path:
-    """RUN of replay(RUN)."""
-    return Path(learners.removeprefix("replay(").removesuffix(")"))
+def replayed_run(config: Config) -> Path | None:
+    """RUN where `learners` is replay(RUN)."""
+    if not isinstance(config.learners, str) or config.learners == "auto":
+        return None
+    return Path(config.learners.removeprefix("replay(").removesuffix(")"))
 
 
 def _replayed(run: Path, job: Job) -> list[str]:

@@ -198,7 +198,7 @@ class Session(Opened):
         }
         with self.trace.span("checkpoint", "save"):
             state = snapshot(
-                header, self.plan, self.coordinator.timeline(), self.iteration, self.replicas, self.rule,
+                header, self.plan, self.coordinator.kept(self.iteration), self.iteration, self.replicas, self.rule,
                 self.statistics(), self.synchroniser.book.state(),
                 {} if self.job.scaling is None else self.job.scaling.arrays(),
                 None if self.gpu is None else self.gpu.scale_state(),

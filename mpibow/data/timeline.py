@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -23,7 +24,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Changes in order; the first is at iteration 0 or where a run was resumed with other counts."""
+    """Changes in order. The first holds at the earliest iteration that can still be asked for."""
 
     batch: int
     changes: tuple[Change, ...]
@@ -62,7 +63,28 @@ class Timeline:
         last = self.changes[-1]
         if last.iteration <= iteration:  # nearly always, and this is asked for every slot
             return last
-        return next(change for change in reversed(self.changes) if change.iteration <= iteration)
+        place = self._place(iteration)
+        assert place >= 0, f"iteration {iteration} lies before the timeline"
+        return self.changes[place]
+
+    def since(self, iteration: int) -> Timeline:
+        """The timeline without the changes that nobody needs who asks for `iteration` and later ones."""
+        return replace(self, changes=self.changes[max(self._place(iteration), 0) :])
+
+    def until(self, iteration: int) -> Timeline:
+        """The timeline without the changes behind `iteration`."""
+        return replace(self, changes=self.changes[: self._place(iteration) + 1])
+
+    def followed(self, by: Timeline) -> Timeline:
+        """The timeline, then the changes of `by` that lie behind its last one."""
+        timeline = self
+        for change in by.changes[by._place(self.changes[-1].iteration) + 1 :]:
+            timeline = timeline.announce(change.iteration, change.counts, change.execution)
+        return timeline
+
+    def _place(self, iteration: int) -> int:
+        """Where in `changes` the one is that holds at `iteration`, -1 where that lies before all."""
+        return bisect_right(self.changes, iteration, key=lambda change: change.iteration) - 1
 
 
 def fixed(batch: int, counts: Counts, iteration: int = 0, position: int = 0, execution: str = "") -> Timeline:

@@ -53,16 +53,25 @@ def settle_requests(requests: Sequence[Request]) -> Outcome:
 
 
 class Coordinator:
-    """Holds the timeline that the pipeline reads ahead; a change is announced so that nothing prefetched is lost."""
+    """Holds the timeline that the pipeline reads ahead; a change is announced so that nothing prefetched is lost.
 
-    def __init__(self, timeline: Timeline, prefetch: int) -> None:
-        self._timeline, self._prefetch = timeline, prefetch
+    Changes that have passed are forgotten, so it holds few in a run of any length. In a replay all changes are
+    `recorded` from the start.
+    """
+
+    def __init__(self, timeline: Timeline, prefetch: int, *, recorded: bool = False) -> None:
+        self._timeline, self._prefetch, self._recorded = timeline, prefetch, recorded
         self._lock = threading.Lock()
 
     def timeline(self) -> Timeline:
         """The timeline as announced so far; called on the pipeline's thread as well."""
         with self._lock:
             return self._timeline
+
+    def kept(self, iteration: int) -> Timeline:
+        """The part of the timeline that a checkpoint before `iteration` needs; recorded changes are read again."""
+        timeline = self.timeline().since(iteration - 1)  # averaging may start again by where that one lay
+        return timeline.until(iteration) if self._recorded else timeline
 
     @property
     def announced(self) -> Counts:
@@ -81,5 +90,5 @@ class Coordinator:
         """
         begin = max(iteration + self._prefetch + 1, self.timeline().changes[-1].iteration + 1)
         with self._lock:
-            self._timeline = self._timeline.announce(begin, counts, execution)
+            self._timeline = self._timeline.since(iteration - 1).announce(begin, counts, execution)
         return begin

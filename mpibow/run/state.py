@@ -76,15 +76,18 @@ def check_fits(path: Path, header: Mapping[str, Any], expected: Mapping[str, Any
 
 
 def timeline_of(header: Mapping[str, Any], started: list[Any], first: Timeline) -> Timeline:
-    """The timeline to go on with: the checkpoint's own where the run was `started` alike, else `first` from here on."""
+    """The timeline to go on with: the checkpoint's own where the run was `started` alike, else `first` from here on.
+
+    A replay's checkpoint has no changes to come: `first` has them.
+    """
     if header["started"] == started and header["batch_size"] == first.batch:
         changes = (
             Change(c["iteration"], c["position"], tuple(c["counts"]), c.get("execution", ""))
             for c in header["timeline"]
         )
-        return Timeline(first.batch, tuple(changes))
+        return Timeline(first.batch, tuple(changes)).followed(first)
     now = first.change(header["iteration"])
-    return fixed(first.batch, now.counts, header["iteration"], header["position"], now.execution)
+    return fixed(first.batch, now.counts, header["iteration"], header["position"], now.execution).followed(first)
 
 
 def read_centre(path: Path, plan: Plan) -> tuple[Array, Array]:

@@ -73,6 +73,34 @@ def test_what_was_before_an_announcement_stays() -> None:
     assert [after.position(t) for t in range(11)] == [before.position(t) for t in range(11)]
 
 
+@pytest.mark.parametrize(("begin", "first"), [(-1, 0), (0, 0), (9, 0), (10, 1), (11, 2), (12, 2)])
+def test_what_has_passed_is_left_out(begin: int, first: int) -> None:
+    """It begins with the change that holds at `begin`, and nothing that is asked for from there on is another."""
+    whole, part = example(), example().since(begin)
+    assert part.changes == whole.changes[first:]
+    assert [part.change(t) for t in range(max(begin, 0), 20)] == [whole.change(t) for t in range(max(begin, 0), 20)]
+    assert [part.position(t) for t in range(max(begin, 0), 20)] == [whole.position(t) for t in range(max(begin, 0), 20)]
+
+
+def test_what_was_left_out_is_not_asked_for() -> None:
+    with pytest.raises(AssertionError, match="iteration 9 lies before the timeline"):
+        example().since(10).change(9)
+
+
+@pytest.mark.parametrize("cut", range(-1, 14))
+def test_what_is_to_come_is_left_out_and_follows_again(cut: int) -> None:
+    if cut >= 0:
+        assert all(change.iteration <= cut for change in example().until(cut).changes)
+        assert example().until(cut).followed(example()) == example()
+    assert example().followed(example()) == example()
+
+
+def test_what_follows_has_positions_of_its_own() -> None:
+    """Another run's learners from iteration 10 on, in a stream that this run has come further in."""
+    timeline = fixed(8, (3, 3), 10, 5000).followed(example())
+    assert timeline.changes == (Change(10, 5000, (3, 3)), Change(11, 5048, (1, 1)))
+
+
 @pytest.mark.parametrize(
     ("iteration", "counts"), [(11, (2, 2)), (5, (2, 2)), (12, (2,)), (12, (2, 2, 2)), (12, (2, 0)), (12, (0, 2))]
 )

@@ -67,3 +67,26 @@ def test_changes_keep_their_order() -> None:
     coordinator = Coordinator(fixed(4, (2, 2)), prefetch=3)
     assert [coordinator.announce(10, (k, 1)) for k in (1, 2, 3)] == [14, 15, 16]
     assert coordinator.announce(40, (1, 1)) == 44
+
+
+def test_after_20000_changes_it_holds_those_that_can_be_asked_for() -> None:
+    """Every iteration announces a change, as no tuner does; the pipeline reads three iterations ahead."""
+    coordinator, whole = Coordinator(fixed(4, (1, 2)), prefetch=3), fixed(4, (1, 2))
+    for t in range(20_000):
+        counts = (1 + t % 3, 1 + t % 2)
+        assert coordinator.announce(t, counts) == t + 4
+        whole = whole.since(t - 9).announce(t + 4, counts)
+        asked = range(max(t - 1, 0), t + 5)
+        assert [coordinator.timeline().change(i) for i in asked] == [whole.change(i) for i in asked]
+        assert len(coordinator.timeline().changes) <= 3 + 3
+    assert coordinator.kept(20_000).changes == coordinator.timeline().changes[1:]
+
+
+def test_a_checkpoint_leaves_out_recorded_changes_to_come() -> None:
+    recorded = fixed(4, (1,))
+    for t in range(1, 50):
+        recorded = recorded.announce(t, (1 + t % 2,))
+    kept = Coordinator(recorded, prefetch=3, recorded=True).kept(20)
+    assert kept == recorded.since(19).until(20)
+    assert len(kept.changes) == 2
+    assert Coordinator(recorded, prefetch=3).kept(20) == recorded.since(19)
