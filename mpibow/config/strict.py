@@ -14,6 +14,7 @@ import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache, partial
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from mpibow.config.words import is_record, is_sequence, members, show, unwrap, words
@@ -21,6 +22,8 @@ from mpibow.errors import ConfigError
 
 T = TypeVar("T")
 MISFIT = object()
+# The hints of a dataclass's fields. To evaluate them is most of what a config costs, so it is done once.
+hints_of = cast(Callable[[type[Any]], Mapping[str, Any]], cache(partial(get_type_hints, include_extras=True)))
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def plain(value: Any) -> Any:
 
 def settings_of(kind: type[Any]) -> tuple[Setting, ...]:
     """The fields of a dataclass, but for the one that takes the rest."""
-    hints = get_type_hints(kind, include_extras=True)
+    hints = hints_of(kind)
     defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(kind)}
     rest = rest_of(kind)
     return tuple(Setting(name, hints[name], default) for name, default in defaults.items() if name != rest)
@@ -85,13 +88,13 @@ def settings_of(kind: type[Any]) -> tuple[Setting, ...]:
 
 def rest_of(kind: type[Any]) -> str | None:
     """The name of the field that takes the rest, if there is one."""
-    hints = get_type_hints(kind, include_extras=True).items()
+    hints = hints_of(kind).items()
     return next((name for name, hint in hints if get_origin(hint) is Annotated and Rest() in get_args(hint)), None)
 
 
 def tag_of(kind: type[Any]) -> str | None:
     """The dataclass's `name` where that can only be one text."""
-    hint = unwrap(get_type_hints(kind, include_extras=True).get("name"))[0]
+    hint = unwrap(hints_of(kind).get("name"))[0]
     return str(get_args(hint)[0]) if get_origin(hint) is Literal and len(get_args(hint)) == 1 else None
 
 
