@@ -55,11 +55,12 @@ endef
 RUN_READY := $(VENV)/.ready-$(MPI)
 DEV_READY := $(VENV)/.ready-$(MPI)-dev
 TORCH_READY := $(VENV)/.ready-$(MPI)-torch
+DALI_READY := $(VENV)/.ready-$(MPI)-dali$(CUDA)
 GPU_READY := $(VENV)/.ready-$(MPI)-cuda$(CUDA)
 SCRIPTS := .ci/run benchmarks/gpu_all.sh launch/slurm.sbatch launch/pbs.sh launch/lsf.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch check bench test-gpu bench-gpu sanitize settings clean distclean
+.PHONY: help demo test test-torch test-dali check bench test-gpu bench-gpu sanitize settings clean distclean
 .DELETE_ON_ERROR:
 
 help:
@@ -67,6 +68,7 @@ help:
 	@echo 'make test      all tests, two at a time; without the slow ones with ARGS="-m '"'not slow'"'"'
 	@echo 'make test-4    the MPI tests on 4 ranks'
 	@echo 'make test-torch  the tests beside PyTorch; its CPU build where the index has one'
+	@echo 'make test-dali the tests of decoding with NVIDIA DALI, on CPUs'
 	@echo 'make check     format, lint, types, imports between layers, shell scripts'
 	@echo 'make bench     images/s beside PyTorch, where it is installed, and the targets: half an hour'
 	@echo 'make test-gpu  the tests that need a GPU; make sanitize runs a few of them under compute-sanitizer'
@@ -92,6 +94,9 @@ test-%: $(DEV_READY)
 
 test-torch: $(TORCH_READY)
 	$(call run,python -m pytest -m torch -rs $(ARGS))
+
+test-dali: $(DALI_READY)
+	$(call run,python -m pytest -m "dali and not gpu" -rs $(ARGS))
 
 check: $(DEV_READY)
 	ruff format --check .
@@ -141,6 +146,12 @@ $(TORCH_READY): pyproject.toml | $(VENV)/bin/python
 	@echo 'Fetching mpibow[dev,torch,$(RUN_EXTRAS)]: what make test fetches, and PyTorch, its CPU build where the index has one.'
 	@echo 'About 440 MB to fetch so, 1.8 GB on disk, in $(VENV) only; without a CPU build some GB: CUDA comes with it.'
 	$(call install,dev$(comma)torch$(comma)$(RUN_EXTRAS))
+	@touch $(RUN_READY) $(DEV_READY)
+
+$(DALI_READY): pyproject.toml | $(VENV)/bin/python
+	@echo 'Fetching mpibow[dev,dali$(CUDA),$(RUN_EXTRAS)]: what make test fetches, and NVIDIA DALI for CUDA $(CUDA), which decodes on CPUs too.'
+	@echo 'About 505 MB to fetch, 1.6 GB on disk, in $(VENV) only.'
+	$(call install,dev$(comma)dali$(CUDA)$(comma)$(RUN_EXTRAS))
 	@touch $(RUN_READY) $(DEV_READY)
 
 $(GPU_READY): pyproject.toml | $(VENV)/bin/python

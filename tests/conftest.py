@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 from hypothesis import settings
 
-from tests.oracle import MISSING, asked_for
+from tests.oracle import MISSING, asked_for, without_dali
 
 # A slow or busy machine must not fail a test: nothing here asserts a time.
 settings.register_profile("mpibow", deadline=None, print_blob=True)
@@ -17,6 +17,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Asked for by -m, the tests beside PyTorch are not passed over in silence."""
-    if asked_for(config.option.markexpr) and find_spec("torch") is None:
+    """Asked for by -m, the tests beside PyTorch and with DALI are not passed over in silence."""
+    wanted = config.option.markexpr
+    if asked_for("torch", wanted) and find_spec("torch") is None:
         raise pytest.UsageError(MISSING)
+    if asked_for("dali", wanted) and (missing := without_dali()):
+        raise pytest.UsageError(missing)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if missing := without_dali():
+        for item in items:
+            if item.get_closest_marker("dali"):
+                item.add_marker(pytest.mark.skip(reason=missing))

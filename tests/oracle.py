@@ -1,4 +1,4 @@
-"""PyTorch, where tests compare with it: an oracle, no part of mpibow."""
+"""What some tests need and `make test` does not install: PyTorch, to compare with, and NVIDIA DALI."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import re
 from types import ModuleType
 
 import pytest
+
+from mpibow.data import dali
+from mpibow.errors import install
 
 MISSING = "PyTorch is not installed: make test-torch"
 
@@ -21,6 +24,12 @@ def pytorch() -> ModuleType:
     return torch
 
 
-def asked_for(expression: str) -> bool:
-    """Whether pytest's -m wants these tests, not just any or all others."""
-    return re.search(r"(?<!not )\btorch\b", expression) is not None
+def without_dali() -> str:
+    """Why the tests that are marked `dali` are skipped, '' where they are not."""
+    missing = dali.available()
+    return missing and missing.replace(install("dali"), "make test-dali")
+
+
+def asked_for(mark: str, expression: str) -> bool:
+    """Whether pytest's -m wants the tests that are marked so, not just any or all others."""
+    return re.search(rf"(?<!not )\b{mark}\b", expression) is not None

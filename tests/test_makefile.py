@@ -34,7 +34,19 @@ def test_make_alone_lists_the_targets() -> None:
     listed = make()
     assert listed.returncode == 0
     for target in (
-        *("demo", "test", "test-4", "test-torch", "check", "bench", "test-gpu", "bench-gpu", "settings", "clean"),
+        *(
+            "demo",
+            "test",
+            "test-4",
+            "test-torch",
+            "test-dali",
+            "check",
+            "bench",
+            "test-gpu",
+            "bench-gpu",
+            "settings",
+            "clean",
+        ),
     ):
         assert f"\nmake {target} " in "\n" + listed.stdout
 
@@ -85,11 +97,21 @@ def test_pytorch_is_fetched_for_the_tests_beside_it(nowhere: str) -> None:
         assert ",torch" not in make("-n", target, nowhere).stdout
 
 
+def test_dali_is_fetched_for_its_tests(nowhere: str) -> None:
+    steps = make("-n", "test-dali", nowhere).stdout
+    assert "-e '.[dev,dali13,demo]'" in steps
+    assert "-e '.[dev,dali12,demo]'" in make("-n", "test-dali", nowhere, "CUDA=12").stdout
+    assert steps.index("MB to fetch") < steps.index("pip install")
+    assert steps.endswith('\npython -m pytest -m "dali and not gpu" -rs\n')
+    for target in ("demo", "test", "check"):
+        assert ",dali" not in make("-n", target, nowhere).stdout
+
+
 def test_continuous_integration_runs_them_as_well() -> None:
     targets = re.findall(
         r"^make --no-print-directory (\S+) \|\| code=\$\?$", (ROOT / ".ci/run").read_text(), re.MULTILINE
     )
-    assert targets == ["check", "test", "test-torch"]
+    assert targets == ["check", "test", "test-torch", "test-dali"]
 
 
 @pytest.mark.parametrize(("choice", "cuda"), [("CUDA=13", "cuda13"), ("CUDA=12", "cuda12")])

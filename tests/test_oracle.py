@@ -1,4 +1,4 @@
-"""The tests beside PyTorch: without it they are skipped and say how to have them, but not where they are asked for."""
+"""Tests beside PyTorch and with DALI: without it they are skipped and say how to have them, unless asked for."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ import pytest
 from tests.oracle import asked_for
 
 TESTS = Path(__file__).parent
-WITHOUT = "import sys; sys.modules['torch'] = None; import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+WITHOUT = (
+    "import sys; sys.modules['torch'] = sys.modules['nvidia.dali'] = None; "
+    "import pytest; sys.exit(pytest.main(sys.argv[1:]))"
+)
 MODULES = sorted(
     path for path in TESTS.rglob("test_*.py") if re.search(r"^torch\b.* = pytorch\(\)$", path.read_text(), re.M)
 )
 
 
 def run(*words: str) -> subprocess.CompletedProcess[str]:
-    """pytest where torch cannot be imported."""
+    """pytest where neither can be imported."""
     command = [sys.executable, "-c", WITHOUT, "-p", "no:cacheprovider", *words]
-    return subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_they_are_skipped_with_the_remedy() -> None:
@@ -37,6 +40,15 @@ def test_they_are_not_skipped_where_they_are_asked_for() -> None:
     assert (done.returncode, done.stderr) == (4, "ERROR: PyTorch is not installed: make test-torch\n\n")
 
 
+def test_those_with_dali_are_skipped_or_refused_likewise() -> None:
+    one = "tests/data/test_dali.py::test_png"
+    done = run("-rs", one)
+    assert done.returncode == pytest.ExitCode.OK
+    assert "NVIDIA DALI is not installed: make test-dali\n1 skipped" in done.stdout
+    done = run("-m", "dali", one)
+    assert (done.returncode, done.stderr) == (4, "ERROR: NVIDIA DALI is not installed: make test-dali\n\n")
+
+
 @pytest.mark.parametrize(
     ("expression", "asked"),
     [
@@ -45,7 +57,8 @@ def test_they_are_not_skipped_where_they_are_asked_for() -> None:
     ],
 )
 def test_what_asks_for_them(expression: str, asked: bool) -> None:
-    assert asked_for(expression) == asked
+    assert asked_for("torch", expression) == asked
+    assert asked_for("dali", expression.replace("torch", "dali")) == asked
 
 
 def test_every_module_that_takes_pytorch_is_marked() -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mpibow.data.dali import available
 from mpibow.data.damage import Damages
 from mpibow.data.dataset import Samples
 from mpibow.data.decoded import Decoded
@@ -24,8 +23,6 @@ from tests.data.photos import SAMPLE, bars, encode, picture, records, sample
 from tests.data.test_photo import png
 
 SEED, AREA = 5, (0.08, 1.0)
-needs_dali = pytest.mark.skipif(bool(available()), reason=available())
-pytestmark = pytest.mark.timeout(120)
 Slots = list[dict[str, bytes]]
 
 
@@ -58,14 +55,14 @@ def check(kinds: Sequence[Kind], data: Samples, *, batch: int, iterations: int, 
 
 
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
-@pytest.mark.parametrize("other", ["resident", pytest.param("dali", marks=needs_dali)])
+@pytest.mark.parametrize("other", ["resident", pytest.param("dali", marks=pytest.mark.dali)])
 def test_raw_images(tmp_path: Path, dtype: str, other: Kind) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (41, 3, 5, 4)).astype(dtype)
     write_records(tmp_path / "raw", zip(pixels, np.arange(41) % 3, strict=True), classes=3, shard_size=500)
     check(("host", other), open_records(tmp_path / "raw"), batch=4, iterations=12)
 
 
-@needs_dali
+@pytest.mark.dali
 @pytest.mark.skipif(not SAMPLE.exists(), reason=f"{SAMPLE} is not there")
 @pytest.mark.parametrize("area", [AREA, None], ids=["windows", "centres"])
 def test_photographs(tmp_path: Path, area: tuple[float, float] | None) -> None:
@@ -92,7 +89,7 @@ def of_every_kind(kind: str) -> list[bytes]:
     return made
 
 
-@needs_dali
+@pytest.mark.dali
 @pytest.mark.parametrize("kind", ["jpeg", "png"])
 def test_images_of_every_kind(tmp_path: Path, kind: str) -> None:
     images = [(data, number % 3) for number, data in enumerate(of_every_kind(kind))]
@@ -100,7 +97,7 @@ def test_images_of_every_kind(tmp_path: Path, kind: str) -> None:
     check(("host", "dali"), data, batch=3, iterations=10)
 
 
-@needs_dali
+@pytest.mark.dali
 def test_damaged_images_are_replaced_alike(tmp_path: Path) -> None:
     images = bars(20)
     broken = {4: b"no image", 5: images[5][0][:400], 11: images[11][0][:-40], 19: b"\xff\xd8\xff"}

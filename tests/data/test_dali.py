@@ -28,8 +28,6 @@ from tests.device.simulated import SimDriver
 from tests.device.test_feed import feeder_on
 
 pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[dev]'")
-needs_dali = pytest.mark.skipif(bool(available()), reason=available())
-pytestmark = pytest.mark.timeout(60)
 
 SIZE, SEED, COUNT = 24, 5, 20
 SAMPLE = Path(__file__).parents[3] / "shared/data/imagenet-sample/imagenet-1000class-400smallest.tar"
@@ -164,7 +162,7 @@ def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     assert available() == ""
 
 
-@needs_dali
+@pytest.mark.dali
 @pytest.mark.parametrize(("samples", "depth", "threads"), [(1, 1, 1), (8, 2, 2), (13, 3, 1), (64, 2, 3)])
 def test_runs_threads_and_changes_do_not_matter(jpegs: RecordSet, samples: int, depth: int, threads: int) -> None:
     """Learners come and go, epochs end in the middle of a slot, and every sample is Pillow's."""
@@ -182,7 +180,7 @@ def test_runs_threads_and_changes_do_not_matter(jpegs: RecordSet, samples: int, 
                 timelines.append(timelines[-1].announce(t + 9, (3,)))
 
 
-@needs_dali
+@pytest.mark.dali
 def test_a_run_that_is_resumed(jpegs: RecordSet) -> None:
     """From the middle of an epoch on, under another number of learners."""
     timeline = fixed(3, (3,), iteration=4, position=31)
@@ -193,7 +191,7 @@ def test_a_run_that_is_resumed(jpegs: RecordSet) -> None:
             check(jpegs, made.next(), timeline, t)
 
 
-@needs_dali
+@pytest.mark.dali
 def test_a_slot_larger_than_a_run_should_be(jpegs: RecordSet) -> None:
     reader = Dali(jpegs, windows, SIZE, threads=1, samples=2, depth=3)
     slots = [slot_of(each) for each in ([1], [2, 3, 4, 5, 6], [7, 8], [*range(9)])]
@@ -209,7 +207,7 @@ def test_a_slot_larger_than_a_run_should_be(jpegs: RecordSet) -> None:
         check_slot(jpegs, slot)
 
 
-@needs_dali
+@pytest.mark.dali
 def test_windows_of_parts_of_pixels(jpegs: RecordSet) -> None:
     reader = Dali(jpegs, lambda sides, counter: centres(sides), SIZE, threads=1)
     (slot,) = read(reader, [*range(COUNT)])
@@ -219,7 +217,7 @@ def test_windows_of_parts_of_pixels(jpegs: RecordSet) -> None:
         np.testing.assert_array_equal(slot.arrays["image"][row], centre)
 
 
-@needs_dali
+@pytest.mark.dali
 def test_png(tmp_path: Path) -> None:
     data = written(tmp_path, [encoded(n, "PNG") for n in range(6)], "png")
     reader = Dali(data, windows, SIZE, threads=1)
@@ -228,7 +226,7 @@ def test_png(tmp_path: Path) -> None:
     check_slot(data, slot)
 
 
-@needs_dali
+@pytest.mark.dali
 @pytest.mark.skipif(not SAMPLE.exists(), reason=f"{SAMPLE} is not there")
 def test_photographs(tmp_path: Path) -> None:
     """Every tenth of 400 of ImageNet, as they are; Pillow's own resize differs by one of 255 levels at most."""
@@ -251,7 +249,7 @@ def test_photographs(tmp_path: Path) -> None:
         assert abs(slot.arrays["image"][row].astype(int) - theirs).max() <= 1
 
 
-@needs_dali
+@pytest.mark.dali
 @pytest.mark.parametrize("dtype", ["uint8", "float32"])
 def test_raw_images_pass_as_they_are(tmp_path: Path, dtype: str) -> None:
     images = np.random.default_rng(0).integers(0, 256, (COUNT, 3, 4, 5)).astype(dtype)
@@ -286,7 +284,7 @@ def cut(number: int) -> bytes:
 HUGE = b"\xff\xd8\xff\xc0\x00\x11\x08\xff\xff\xff\xff\x03\x01\x22\x00\x02\x11\x01\x03\x11\x01"
 
 
-@needs_dali
+@pytest.mark.dali
 @pytest.mark.parametrize(
     ("image", "why"),
     [
@@ -322,7 +320,7 @@ def test_a_damaged_image_is_named(tmp_path: Path, image: bytes, why: str) -> Non
     reader.close()
 
 
-@needs_dali
+@pytest.mark.dali
 def test_a_changed_byte_is_named(tmp_path: Path) -> None:
     data = break_record(written(tmp_path, [encoded(n) for n in range(4)], shard_size=1 << 20), 2)
     with (
@@ -332,7 +330,7 @@ def test_a_changed_byte_is_named(tmp_path: Path) -> None:
         made.next()
 
 
-@needs_dali
+@pytest.mark.dali
 def test_damaged_images_are_replaced(tmp_path: Path) -> None:
     """3, 4 and 9 by DALI's word, 10 by its header, 7 by its checksum: by the next one that is whole."""
     broken = {3: cut(3), 4: cut(4), 9: cut(9), 10: b"no image"}
@@ -358,7 +356,7 @@ def test_damaged_images_are_replaced(tmp_path: Path) -> None:
     assert seen == [7, 3, 4, 4, 9, 10, 3, 4]
 
 
-@needs_dali
+@pytest.mark.dali
 def test_one_damaged_image_in_place_of_another_may_be_refused(tmp_path: Path) -> None:
     data = written(tmp_path, [cut(0), encoded(1)])
 
@@ -371,7 +369,7 @@ def test_one_damaged_image_in_place_of_another_may_be_refused(tmp_path: Path) ->
     reader.close()
 
 
-@needs_dali
+@pytest.mark.dali
 def test_what_is_no_samples_fault(jpegs: RecordSet) -> None:
     reader = Dali(jpegs, windows, SIZE, threads=1)
     reader.begin([slot_of([1, 2])])
@@ -388,7 +386,7 @@ def test_what_is_no_samples_fault(jpegs: RecordSet) -> None:
     check_slot(jpegs, slot)
 
 
-@needs_dali
+@pytest.mark.dali
 @pytest.mark.parametrize(
     ("device", "where", "error"), [(None, "CPUs", ImportError("no gast")), (3, "GPU 3", RuntimeError("no driver"))]
 )
@@ -404,7 +402,7 @@ def test_where_it_cannot_begin(
         Dali(jpegs, windows, SIZE, threads=1, feeder=None if device is None else feeder_on(SimDriver(device=device)))
 
 
-@needs_dali
+@pytest.mark.dali
 @pytest.mark.parametrize("under_way", [0, 1, 3])
 def test_close(jpegs: RecordSet, under_way: int) -> None:
     """Nothing is written afterwards, whatever was under way."""

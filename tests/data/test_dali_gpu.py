@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from mpibow.data import dali, decoders
-from mpibow.data.dali import Dali, available
+from mpibow.data.dali import Dali
 from mpibow.data.damage import Damages
 from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
@@ -31,8 +31,6 @@ from tests.device.simulated import SimDriver
 from tests.device.test_feed import feeder_on
 
 pillow = pytest.importorskip("PIL.Image", reason="Pillow is not installed: pip install -e '.[dev]'")
-needs_dali = pytest.mark.skipif(bool(available()), reason=available())
-pytestmark = pytest.mark.timeout(60)
 SIZE, SEED, COUNT, BATCH = 8, 5, 20, 3
 Batches = dict[tuple[int, int], dict[str, list[Any]]]  # by iteration and learner
 
@@ -206,7 +204,7 @@ def test_what_lies_in_a_row_is_copied_at_once(addresses: list[int], expected: li
     assert decoders._in_a_row(addresses, 10) == expected
 
 
-@needs_dali
+@pytest.mark.dali
 def test_the_graph_is_one_that_dali_knows() -> None:
     """Its operators and their arguments, and that what comes out is on the device; without a GPU it can't be built."""
     from nvidia.dali import Pipeline as Graph

@@ -18,7 +18,6 @@ from tests.gpu import opened
 from tests.run import tiny
 
 pytestmark = opened.needs_gpu(pytest.mark.timeout(250))
-needs_dali = pytest.mark.skipif(bool(available()), reason=available())
 RAW = ("host", "resident")
 
 
@@ -78,7 +77,7 @@ def test_a_way_that_is_resumed(raw: Path) -> None:
     assert tiny.same_bits(resumed.weights, whole.weights)
 
 
-@needs_dali
+@pytest.mark.dali
 def test_dali_decodes_on_the_device(photographs: Path) -> None:
     """The same bits another time; about what the host decodes: nvJPEG rounds otherwise."""
     data = {"augment": {"area": [0.5, 1.0], "flip": True}, "image": {"size": 24}}
