@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
@@ -38,7 +38,8 @@ from mpibow.sync.rules import TAIL, Rule, RuleState, SmaRule, make_rule
 from mpibow.sync.settings import MANY, Sma, Ssgd
 from mpibow.sync.ssgd import SsgdRule
 
-SIZE, LARGE = 48, flat.chunk + 40  # one chunk, and two
+CHUNK = 4096  # of NumPy's here, for short arrays
+SIZE, LARGE = 48, CHUNK + 40  # one chunk, and two
 NUMPY = cast(FlatKernels, flat)
 LOCALS = {
     "plain": Local(0.1, 0.0, False, 0.0, SIZE),
@@ -46,6 +47,13 @@ LOCALS = {
     "nesterov and decay": Local(0.05, 0.9, True, 0.01, 32),
 }
 RANKS = {"one rank": (3,), "two ranks": (1, 2), "three ranks": (2, 1, 3)}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_chunks() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flat, "chunk", CHUNK)
+        yield
 
 
 @pytest.fixture(scope="module", params=["numpy", "compiled"])
