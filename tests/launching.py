@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 ROOT = Path(__file__).parents[1]
+LIMIT = 240.0  # seconds for what takes a few: a busy machine must not fail a test; pytest's own limit is 300
 RANKS = int(os.environ.get("MPIBOW_TEST_RANKS", "2"))  # `make test-4` sets 4
 
 # Root and more ranks than cores are refused by default; ranks bound to one core each would starve on a small machine.
@@ -53,7 +54,7 @@ def needs_mpi(test):  # type: ignore[no-untyped-def]
 
 
 def mpirun(
-    ranks: int, *arguments: str, timeout: float = 60.0, env: Mapping[str, str] | None = None, cwd: Path = ROOT
+    ranks: int, *arguments: str, timeout: float = LIMIT, env: Mapping[str, str] | None = None, cwd: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
     """Runs `python arguments...` as `ranks` ranks; at `timeout` seconds all is killed and the test fails."""
     program = launcher()
@@ -62,7 +63,7 @@ def mpirun(
 
 
 def run(
-    command: list[str], *, timeout: float = 60.0, env: Mapping[str, str] | None = None, cwd: Path = ROOT
+    command: list[str], *, timeout: float = LIMIT, env: Mapping[str, str] | None = None, cwd: Path = ROOT
 ) -> subprocess.CompletedProcess[str]:
     """Runs a command with this package on the path; at `timeout` seconds all is killed and the test fails."""
     search = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])

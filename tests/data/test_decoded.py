@@ -26,7 +26,6 @@ from mpibow.errors import DamagedRecord
 from tests.data.photos import bars, encode, picture, records, scaled
 
 COUNT, SIZE, SEED, AREA, ASPECT = 41, 8, 5, (0.2, 0.9), (0.75, 4 / 3)
-pytestmark = pytest.mark.timeout(60)
 
 
 @pytest.fixture(scope="module")

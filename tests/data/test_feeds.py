@@ -26,7 +26,6 @@ from tests.device.test_feed import feeder_on
 from tests.kernels.cuda.host import needs_compiler, run_all
 
 SEED, BATCH, COUNT = 5, 3, 40
-pytestmark = pytest.mark.timeout(60)
 Batches = dict[tuple[int, int], dict[str, list[Any]]]  # by iteration and learner
 HOST, GPU = Choice("host", ""), Choice("resident", "", on_device=True)
 

@@ -18,7 +18,6 @@ from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import RecordError
 
 COUNT, BATCH, SEED = 23, 4, 5
-pytestmark = pytest.mark.timeout(30)
 
 
 def digits() -> ArrayData:

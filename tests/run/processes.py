@@ -17,10 +17,8 @@ import yaml
 
 from mpibow.comm.launch import find_launcher
 from mpibow.data.recordset import write_records
-from tests.launching import OPEN_MPI, ROOT, launcher
+from tests.launching import LIMIT, OPEN_MPI, ROOT, launcher
 from tests.run import tiny
-
-LIMIT = 60.0  # seconds for anything to happen: other tests may run beside
 
 
 def write_run(folder: Path, **settings: Any) -> Path:
