@@ -16,6 +16,7 @@ from functools import partial
 from typing import NoReturn
 
 from mpibow.comm.communicator import Single
+from mpibow.comm.leftovers import sweep
 from mpibow.comm.mpi import Mpi, load, short
 from mpibow.comm.pulse import Pulse
 from mpibow.comm.settings import Limits
@@ -79,7 +80,8 @@ def open_communicator(limits: Limits | None = None) -> tuple[Single | Mpi, str]:
         signs.forget()
     if communicator.size == 1 and launcher.size > 1:
         raise CommunicationError(f"{start}MPI says that this one is rank 0 of 1: {mismatch(launcher, short(version))}")
-    return communicator, "" if communicator.size > 1 else single_note(os.environ)
+    left = sweep() if communicator.local_rank == 0 else ""
+    return communicator, left if communicator.size > 1 else single_note(os.environ)
 
 
 def watched(limits: Limits | None, launcher: Launcher | None = None, signs: Signs | None = None) -> Pulse:

@@ -1,0 +1,98 @@
+"""What a job leaves on its node when its launcher is killed: shared memory, and Open MPI's folder of the session.
+
+Nobody else removes it: 16 MiB of memory for every rank. Only what is this user's goes, is older than a minute, and has
+no living process that maps it, has it open, or gave it its name.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import stat
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+AGE = 60.0  # seconds: a job that begins makes a file before it maps it
+MEMORY = re.compile(r"sm_segment\..+\.(\d+)\.[0-9a-f]+\.\d+|mpibow-\w+")  # of Open MPI, and of comm.window
+SESSION = re.compile(r"ompi\.(\d+)")  # .PID of mpirun
+ALL_PROCESSES = "pid:[4026531836]"  # Linux's first PID namespace: in another one processes are hidden
+
+
+def sweep(memory: Path = Path("/dev/shm"), folders: Path | None = None, age: float = AGE) -> str:
+    """Removes what dead jobs left in `memory` and `folders`, and says so; '' where there is nothing."""
+    folders = Path(os.environ.get("PMIX_SYSTEM_TMPDIR", tempfile.gettempdir())) if folders is None else folders
+    found = [path for path in _named(memory, MEMORY, age) if path.is_file()]
+    found += [path for path in _named(folders, SESSION, age) if path.is_dir() and _is_dead(path)]
+    if not found:
+        return ""
+    used = _used()
+    if used is None:
+        return ""
+    gone, size = 0, 0
+    for path in found:
+        if any(name == str(path) or name.startswith(f"{path}/") for name in used):
+            continue
+        with suppress(OSError):
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                size += 512 * path.lstat().st_blocks
+                path.unlink()
+            gone += 1
+    if not gone:
+        return ""
+    return f"removed {gone} file(s) or folder(s) of killed jobs in {memory} and {folders}, {size >> 20} MiB"
+
+
+def _named(place: Path, pattern: re.Pattern[str], age: float) -> Iterator[Path]:
+    """This user's files and folders in `place` with such names that are old enough, but no links."""
+    with suppress(OSError):
+        for entry in os.scandir(place):
+            if not pattern.fullmatch(entry.name):
+                continue
+            with suppress(OSError):
+                found = entry.stat(follow_symlinks=False)
+                old = time.time() - max(found.st_mtime, found.st_ctime) >= age
+                if old and found.st_uid == os.getuid() and not stat.S_ISLNK(found.st_mode):
+                    yield Path(entry.path)
+
+
+def _is_dead(session: Path) -> bool:
+    """Whether the mpirun of this folder was one of this node, and is no more."""
+    pid = session.name.removeprefix("ompi.")
+    return (session / f"pmix.{socket.gethostname()}.tool.{pid}").exists() and not Path(f"/proc/{pid}").exists()
+
+
+def _used() -> set[str] | None:
+    """The files that living processes map or have open; None where that cannot be told for all of this user's."""
+    try:
+        if os.readlink("/proc/self/ns/pid") != ALL_PROCESSES:
+            return None
+        used = set[str]()
+        for process in Path("/proc").iterdir():
+            if process.name.isdigit() and process.name != "1":  # init, which may hide itself
+                used |= _used_by(process)
+        return used
+    except OSError:
+        return None
+
+
+def _used_by(process: Path) -> set[str]:
+    """None of another user's. Raises PermissionError where it is this user's and cannot be seen."""
+    used = set[str]()
+    with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+        owner = re.search(r"^Uid:\s+(\d+)", (process / "status").read_text(), re.MULTILINE)
+        if owner and os.getuid() not in (0, int(owner[1])):
+            return used
+        for line in (process / "maps").read_text(errors="surrogateescape").splitlines():
+            if "/" in line:
+                used.add(line[line.index("/") :])
+        for handle in (process / "fd").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                used.add(os.readlink(handle))
+    return used
