@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpibow.errors import RecordError
+from mpibow.files import open_file
 
 Array = npt.NDArray[Any]
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -97,7 +98,7 @@ def _size(path: Path, key: str) -> int:
 
 def keys(path: Path) -> list[str]:
     """The names of the arrays in an .npz file."""
-    with _reading(str(path)), zipfile.ZipFile(path) as archive:
+    with _reading(str(path)), open_file(path) as raw, zipfile.ZipFile(raw) as archive:
         return [name.removesuffix(".npy") for name in archive.namelist()]
 
 
@@ -117,10 +118,10 @@ def _end(file: IO[bytes]) -> None:
 def _opened(path: Path, key: str) -> Iterator[IO[bytes]]:
     with _reading(f"{path}: {key}" if key else str(path)):
         if not key:
-            with path.open("rb") as file:
+            with open_file(path) as file:
                 yield file
         else:
-            with zipfile.ZipFile(path) as archive, archive.open(f"{key}.npy") as file:
+            with open_file(path) as raw, zipfile.ZipFile(raw) as archive, archive.open(f"{key}.npy") as file:
                 yield file
 
 

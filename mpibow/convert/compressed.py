@@ -11,6 +11,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from mpibow.errors import RecordError
+from mpibow.files import open_file
 
 Source = gzip.GzipFile | lzma.LZMAFile | BufferedReader
 ENDS = {".gz": "gzip", ".tgz": "gzip", ".xz": "xz", ".txz": "xz"}
@@ -21,9 +22,13 @@ def opened(path: Path) -> Iterator[Source]:
     """The file's bytes, unpacked. What is wrong with it, also where that shows inside the block, is a RecordError."""
     form = ENDS.get(path.suffix)
     try:
-        with gzip.open(path) if form == "gzip" else lzma.open(path) if form == "xz" else path.open("rb") as file:
+        with open_file(path) as raw, _unpacked(form, raw) as file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
         raise RecordError(f"{path}: is no whole {form} file: {str(error).lower()}; get the file again") from error
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+
+
+def _unpacked(form: str | None, raw: BufferedReader) -> Source:
+    return gzip.open(raw) if form == "gzip" else lzma.open(raw) if form == "xz" else raw

@@ -29,6 +29,7 @@ from mpibow.data import verify
 from mpibow.data.aside import file_aside, folder_aside
 from mpibow.data.recordset import SHARD_SIZE, write_records
 from mpibow.errors import MpibowError, RecordError
+from mpibow.files import open_file
 
 Array = npt.NDArray[Any]
 Item = TypeVar("Item")
@@ -200,7 +201,7 @@ def cores() -> int:
 def file_checksum(path: Path, algorithm: str = "md5") -> str:
     """As it stands in a manifest: 'md5 f68b3c2d...'."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error

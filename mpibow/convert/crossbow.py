@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from mpibow.convert.conversion import file_checksum
 from mpibow.errors import RecordError
+from mpibow.files import open_file
 
 Array = npt.NDArray[Any]
 CLASSES = 1000
@@ -138,7 +139,7 @@ def _unpack(path: Path, file: BinaryIO, form: struct.Struct, what: str) -> tuple
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             yield file
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error

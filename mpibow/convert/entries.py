@@ -22,6 +22,7 @@ from mpibow.convert.conversion import Part, progress
 from mpibow.convert.encoded import evenly, moments_of
 from mpibow.convert.labels import ranks, set_aside
 from mpibow.errors import RecordError
+from mpibow.files import open_file
 
 Array = npt.NDArray[Any]
 Item = TypeVar("Item")
@@ -135,7 +136,7 @@ class Reader:
 def file_bytes(entry: Entry) -> tuple[bytes, int]:
     """An entry's bytes and their CRC32C. Raises RecordError where they are not there any more."""
     try:
-        with open(entry.file, "rb") as file:
+        with open_file(entry.file) as file:
             file.seek(entry.start)
             data = file.read(entry.size)
     except OSError as error:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpibow.errors import RecordError
+from mpibow.files import read_file
 
 SYNSET = re.compile(r"n\d{8}", re.ASCII)
 KNOWN = "imagenet_2012_validation_synset_labels.txt"  # a synset a line, as TensorFlow's scripts have it
@@ -84,7 +85,7 @@ def _is_label(text: str) -> bool:
 def _lines(path: Path) -> list[str]:
     """Those that are not blank."""
     try:
-        text = path.read_text("utf-8")
+        text = read_file(path).decode()
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:

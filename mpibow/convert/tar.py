@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mpibow.errors import RecordError
+from mpibow.files import open_file
 
 BLOCK = 512  # a header, and what contents are padded to
 USTAR = b"ustar\0"
@@ -30,7 +31,7 @@ class Member(NamedTuple):
 def opened(path: Path) -> memoryview:
     """The tar's bytes, mapped. Raises RecordError where it cannot be read."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (OSError, ValueError) as error:  # ValueError: it is empty
         raise RecordError(f"{path}: cannot be read: {str(getattr(error, 'strerror', '') or error).lower()}") from error

@@ -14,6 +14,7 @@ from google_crc32c import value as crc32c
 
 from mpibow.data.aside import cannot_write, file_aside
 from mpibow.errors import RecordError
+from mpibow.files import open_file, read_file
 
 LENGTH = struct.Struct("<QI")
 CHECKSUM = struct.Struct("<I")
@@ -90,7 +91,7 @@ def read(path: str | Path, number: int, start: int, size: int) -> bytes:
     """The data of a record that lies where `records` has found it; both checksums are compared."""
     where = f"{path}: record {number}"
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             file.seek(start - LENGTH.size)
             frame = file.read(size + FRAME)
     except OSError as error:
@@ -132,7 +133,7 @@ def write_tfrecord(path: Path, *, shown: Path | None = None) -> Iterator[TFRecor
 def _map(path: Path) -> mmap.mmap:
     """Not read: of ImageNet's 150 GB only lengths, labels and names are looked at before the images' turn comes."""
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
@@ -147,7 +148,7 @@ def _size(path: Path) -> int:
 
 def _lines(index: Path) -> list[str]:
     try:
-        return index.read_text("ascii").splitlines()
+        return read_file(index).decode("ascii").splitlines()
     except OSError as error:
         raise RecordError(f"{index}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except ValueError as error:

@@ -14,6 +14,7 @@ from PIL import Image
 from mpibow.convert.entries import Each, Entries, Entry, Group, lots, refuse_empty_and_twice, watched
 from mpibow.convert.recode import FORMATS, GREY, Decode, Header, Keep, header
 from mpibow.errors import RecordError
+from mpibow.files import read_file
 
 TESTS = ("test", "val", "validation")
 SHOWN = 5
@@ -55,7 +56,7 @@ def folders(part: Path) -> list[str]:
 def mapping(path: Path) -> dict[str, str]:
     """Class by folder: lines of folder, tab, class. Several folders may be one class."""
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = read_file(path).decode().splitlines()
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:

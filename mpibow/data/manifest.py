@@ -14,6 +14,7 @@ from google_crc32c import value as crc32c
 from mpibow.data.aside import file_aside
 from mpibow.data.records import Form
 from mpibow.errors import RecordError
+from mpibow.files import read_file
 
 FILE = "manifest.json"
 FORMAT = 1
@@ -81,7 +82,7 @@ def load(folder: Path) -> Manifest:
     """The manifest in `folder`. Raises RecordError where there is none, or one that is damaged."""
     path = folder / FILE
     try:
-        fields = json.loads(path.read_bytes())
+        fields = json.loads(read_file(path))
     except FileNotFoundError:
         what = f"has no {FILE}, so that it is no data set" if folder.is_dir() else "there is no such folder"
         raise RecordError(f"{folder}: {what}; convert the data to it first") from None

@@ -10,6 +10,7 @@ from typing import Any
 
 from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import ConfigError
+from mpibow.files import read_file
 from mpibow.tune import Counts, as_sum
 
 # Settings that a run's numbers depend on.
@@ -27,7 +28,7 @@ def recorded(run: Path, ranks: int, batch: int) -> Timeline:
     """
     path = run / "metrics.jsonl"
     try:
-        *lines, _ = path.read_bytes().split(b"\n")  # a run that was killed may end within a line
+        *lines, _ = read_file(path).split(b"\n")  # a run that was killed may end within a line
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
         raise ConfigError(f"learners: {path}: cannot be read: {reason}; replay(RUN) takes a run directory") from None
@@ -52,7 +53,7 @@ def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 def resumed_with(run: Path) -> list[str]:
     """The settings of OF_NUMBERS that were changed where `run` was resumed, as far as its metrics say."""
     found: set[str] = set()
-    for line in (run / "metrics.jsonl").read_bytes().split(b"\n")[:-1]:
+    for line in read_file(run / "metrics.jsonl").split(b"\n")[:-1]:
         event = json.loads(line)
         found.update(event.get("other", ()) if event["event"] == "start" else ())
     return [name for name in OF_NUMBERS if name in found]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.errors import ConfigError, RecordError
+from mpibow.files import read_file
 
 Event = Mapping[str, Any]
 # What is a number or null; `position` always is one, and a list of them is `learners`.
@@ -50,7 +51,7 @@ def read_run(path: Path, label: str | None = None) -> Run:
         raise ConfigError(f"{path}: there is no such run directory; give one of those in `out`, as runs/NAME")
     if not file.is_file():
         raise ConfigError(f"{path}: is no run directory, it has no metrics.jsonl")
-    events = tuple(kept(parse(file.read_bytes(), file)))
+    events = tuple(kept(parse(read_file(file), file)))
     summary = path / "summary.json"
     return Run(label or path.resolve().name, events, tuple(clock(events, _summary(summary))))
 
@@ -76,7 +77,7 @@ def parse(content: bytes, name: Path) -> list[Event]:
 def _summary(summary: Path) -> Mapping[str, Any]:
     """What a finished run came to; {} of one under way, or of a summary that an older run left."""
     try:
-        found = json.loads(summary.read_bytes())
+        found = json.loads(read_file(summary))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

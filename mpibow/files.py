@@ -1,0 +1,29 @@
+"""Files to be read: regular ones only. Who reads a FIFO or a device may wait for ever, or never come to an end."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from io import BufferedReader
+
+
+def open_file(path: str | os.PathLike[str]) -> BufferedReader:
+    """The regular file `path` for reading. Raises OSError, also where it is another kind of file."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        mode = os.fstat(handle).st_mode
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        if not stat.S_ISREG(mode):
+            raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+        return open(handle, "rb")
+    except OSError:
+        os.close(handle)
+        raise
+
+
+def read_file(path: str | os.PathLike[str]) -> bytes:
+    """The bytes of the regular file `path`. Raises OSError."""
+    with open_file(path) as file:
+        return file.read()
