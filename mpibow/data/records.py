@@ -43,6 +43,7 @@ from google_crc32c import value as crc32c
 
 from mpibow.data.aside import cannot_write, file_aside, refused
 from mpibow.errors import RecordError
+from mpibow.files import open_file
 
 Array = npt.NDArray[Any]
 
@@ -99,8 +100,8 @@ class RecordFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _readable(path), open(path, "rb") as file:
-            memory = _map(file)
+        with _readable(path), open_file(path) as file:
+            memory, self._opened = _map(file), os.fstat(file.fileno())
             self.size = len(memory)
             self._take_header(file.read(HEADER.size))
             file.seek(self._end)
@@ -111,6 +112,19 @@ class RecordFile:
         if self.form.encoding == "raw":
             shape = self.count, *self.form.shape
             self._images = np.ndarray(shape, DTYPES[self.form.dtype], memory, HEADER.size)
+
+    def check_size(self) -> None:
+        """Raises RecordError where someone has cut the file short: reading a page that is gone kills the process.
+
+        Asked before every batch, this leaves only the time of one batch for a bus error without a name. A file that
+        was replaced or removed stays as it was opened.
+        """
+        try:
+            now = self.path.stat()
+        except OSError:
+            return
+        if os.path.samestat(now, self._opened) and now.st_size < self.size:
+            raise self._damage(f"was cut short while it was read: it has {now.st_size:,} bytes, had {self.size:,}")
 
     @property
     def labels(self) -> Array:

@@ -55,16 +55,19 @@ class RecordSet:
             raise RecordError(f"{self.folder}: these records hold {kind} images, give them to data.decoded.Decoded")
         assert images.shape == (len(samples), *self.shape)
         assert images.dtype == self.dtype
-        for row, sample in enumerate(samples.tolist()):
-            images[row], labels[row] = self._stored(sample)
+        found = [self._find(sample) for sample in samples.tolist()]
+        for shard in {shard for shard, _ in found}:
+            shard.check_size()
+        for row, (shard, record) in enumerate(found):
+            images[row], labels[row] = self._stored(shard, record, samples[row])
 
     def encoded(self, sample: int) -> Array:
         """The image's bytes (n,) uint8 as they are stored, a view of the file. Raises DamagedRecord as `read` does."""
-        return self._stored(sample)[0].reshape(-1).view(np.uint8)
+        return self._checked(sample)[0].reshape(-1).view(np.uint8)
 
     def record(self, sample: int) -> tuple[bytes, int]:
         """A copy of what `encoded` gives, and the label."""
-        image, label = self._stored(sample)
+        image, label = self._checked(sample)
         return image.tobytes(), label
 
     def label(self, sample: int) -> int:
@@ -86,12 +89,16 @@ class RecordSet:
         names = self.manifest.class_names
         return names[label] if names else str(label)
 
-    def _stored(self, sample: int) -> tuple[Array, int]:
+    def _checked(self, sample: int) -> tuple[Array, int]:
         shard, record = self._find(sample)
+        shard.check_size()
+        return self._stored(shard, record, sample)
+
+    def _stored(self, shard: RecordFile, record: int, sample: int) -> tuple[Array, int]:
         try:
             return shard.stored(record)
         except RecordError as error:
-            raise DamagedRecord(str(error), sample) from error
+            raise DamagedRecord(str(error), int(sample)) from error
 
     def _find(self, sample: int) -> tuple[RecordFile, int]:
         if not 0 <= sample < self.count:

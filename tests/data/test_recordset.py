@@ -557,3 +557,49 @@ def test_reading_checks_every_time(folder: Path) -> None:
     for attempt in (lambda: read(data, [4, 5]), lambda: data.record(5)):
         with pytest.raises(RecordError, match=r"set-00001\.mpr: record 1: checksum is 0x"):
             attempt()
+
+
+CUT = """
+import os, sys
+import numpy as np
+from mpibow.data.recordset import open_records
+from mpibow.errors import DamagedRecord, RecordError
+
+data = open_records(sys.argv[1])
+path = data.shards[0].path
+size = path.stat().st_size
+os.truncate(path, size // 2)
+images, labels = np.zeros((1, *data.shape), data.dtype), np.zeros(1, np.int32)
+for attempt in (lambda: data.read(np.array([data.count - 1]), images, labels), lambda: data.record(0)):
+    try:
+        attempt()
+    except DamagedRecord:
+        sys.exit("a sample that may be replaced")
+    except RecordError as error:
+        print(error)
+"""
+
+
+def test_a_file_that_is_cut_short_is_named(tmp_path: Path) -> None:
+    """In a process of its own: what it reads would be a bus error."""
+    pixels = np.random.default_rng(0).integers(0, 255, (40, 3, 32, 32)).astype(np.uint8)
+    write_records(tmp_path / "set", [(image, 0) for image in pixels], classes=1)
+    size = (tmp_path / "set/set-00000.mpr").stat().st_size
+    done = subprocess.run(
+        [sys.executable, "-c", CUT, str(tmp_path / "set")], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done
+    assert done.stdout.splitlines() == [
+        f"{tmp_path / 'set/set-00000.mpr'}: was cut short while it was read: it has {size // 2:,} bytes, had {size:,}; "
+        "copy the file or convert the data again"
+    ] * 2  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced"])
+def test_a_file_that_was_replaced_stays_as_it_was(folder: Path, how: str) -> None:
+    data = open_records(folder)
+    path = data.shards[0].path
+    path.unlink()
+    if how == "replaced":
+        path.write_bytes(b"short")
+    assert np.array_equal(read(data, [0])[0], IMAGES[:1])
