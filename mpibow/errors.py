@@ -8,7 +8,8 @@
     |- CheckpointError     4   a checkpoint that is damaged or belongs to another run
     |- CommunicationError  5   ranks that cannot work together: launcher, MPI, a lost peer
     |- DivergedError       6   a loss or gradient that is not finite
-    `- DeviceError         7   a device or a library of kernels that is not there or not fit
+    |- DeviceError         7   a device or a library of kernels that is not there or not fit
+    `- OutputError         9   a file of the run that cannot be written, or is gone
 
 A run that makes no progress for longer than `limits` allow is ended by its watchdog, with 8.
 
@@ -90,3 +91,9 @@ class DeviceError(MpibowError):
     """A device, or a library that computes on it, cannot be used; the message says what to install or to change."""
 
     code = 7
+
+
+class OutputError(MpibowError):
+    """A file that a run writes is refused by the system, or gone; the message names it, and says what to do."""
+
+    code = 9

@@ -10,7 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mpibow.errors import MpibowError
+from mpibow.errors import MpibowError, OutputError
+
+ELSEWHERE = "choose another place with out=DIR"
 
 
 def create(out: Path, name: str, title: str, *, again: bool = False) -> Path:
@@ -32,9 +34,8 @@ def create(out: Path, name: str, title: str, *, again: bool = False) -> Path:
             if name != "auto":
                 return path
         except OSError as error:
-            raise MpibowError(
-                f"out: {path} cannot be made: {(error.strerror or str(error)).lower()}; set out= to another place"
-            ) from error
+            reason = (error.strerror or str(error)).lower()
+            raise OutputError(f"out: {path} cannot be made: {reason}; {ELSEWHERE}") from error
     raise MpibowError(f"out: {out} is full of runs named {stem}; set name= to another name")
 
 
@@ -49,8 +50,8 @@ def _points(folder: Path) -> list[Path]:
     return [p / "checkpoint.json" for p in folder.glob("checkpoints/iteration-*") if (p / "checkpoint.json").exists()]
 
 
-def write(path: Path, content: str | bytes) -> None:
-    """Writes a small file whole or not at all."""
+def write(path: Path, content: str | bytes, remedy: str = "") -> None:
+    """Writes a small file whole or not at all. Raises OutputError, which ends with `remedy`."""
     aside = path.with_name(f".{path.name}.part")
     try:
         with aside.open("wb") as file:
@@ -61,7 +62,8 @@ def write(path: Path, content: str | bytes) -> None:
     except OSError as error:
         with suppress(OSError):  # where no file can be, there is none
             aside.unlink()
-        raise MpibowError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+        reason = (error.strerror or str(error)).lower()
+        raise OutputError("; ".join(filter(None, (f"{path}: cannot be written: {reason}", remedy)))) from error
 
 
 def write_summary(path: Path, summary: Mapping[str, Any]) -> None:

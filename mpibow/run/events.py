@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import time
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
-from mpibow.errors import MpibowError
+from mpibow.errors import OutputError
+from mpibow.run.directory import ELSEWHERE
 
 
 class Events(Protocol):
@@ -35,13 +38,15 @@ class Silent:
 class EventFile:
     """Appends to `path`; what lies behind `keep` bytes was written by a run that went on after its last checkpoint.
 
-    A file that lost its end may stop within a line, which goes: nobody could read it or the next one.
+    A file that lost its end may stop within a line, which goes: nobody could read it or the next one. A full disk ends
+    no run (`Lines`, whose warnings go to `warn`). Raises OutputError where the file cannot be opened, and where it is
+    gone later: a run without its directory would come to nothing.
     """
 
-    def __init__(self, path: Path, keep: int = 0) -> None:
+    def __init__(self, path: Path, keep: int = 0, warn: Callable[[str], None] = print) -> None:
         self._path = path
         try:
-            self._file: BinaryIO = path.open("a+b")
+            self._file = path.open("a+b", buffering=0)
             size = self._file.tell()
             self._file.seek(0)
             lines = self._file.read(min(keep, size)).rfind(b"\n") + 1
@@ -50,25 +55,84 @@ class EventFile:
             self._file.seek(lines)  # else `mark` would tell where the end was
         except OSError as error:
             raise cannot_write(path, error) from error
+        self._lines = Lines(path, lambda: nullcontext(self._file), warn)
 
     def add(self, event: str, **fields: Any) -> None:
-        line = json.dumps({"event": event, "time": round(time.time(), 3), **fields}) + "\n"
-        try:
-            self._file.write(line.encode())
-            self._file.flush()
-        except OSError as error:
-            raise cannot_write(self._path, error) from error
+        self._check()
+        self._lines.add(json.dumps({"event": event, "time": round(time.time(), 3), **fields}))
 
     def mark(self) -> int:
-        return self._file.tell()
+        """Lines that wait for the disk included."""
+        self._check()
+        return self._file.tell() + self._lines.waiting
 
     def close(self) -> None:
-        with suppress(OSError):  # of a line that `add` has complained of
+        self._lines.close()
+        with suppress(OSError):
             self._file.close()
 
+    def _check(self) -> None:
+        try:
+            gone = not os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
+        except (FileNotFoundError, NotADirectoryError):
+            gone = True
+        except OSError:  # a file system that does not answer: writing shows what is wrong
+            gone = False
+        if gone:
+            raise OutputError(
+                f"{self._path}: is gone: the run directory was removed or moved while the run wrote to it; "
+                "start the run again, or move the directory back and use --resume"
+            )
 
-def cannot_write(path: Path, error: OSError) -> MpibowError:
+
+class Lines:
+    """Appends lines to the file `path`, which `opened` gives unbuffered, also where its disk is full for a while.
+
+    Bytes that the system refuses wait for the next line, and are tried again with it; `warn` is called when that
+    begins and when it ends.
+    """
+
+    def __init__(
+        self, path: Path, opened: Callable[[], AbstractContextManager[Any]], warn: Callable[[str], None]
+    ) -> None:
+        self._path, self._opened, self._warn = path, opened, warn
+        self._bytes, self._refused = bytearray(), ""
+
+    @property
+    def waiting(self) -> int:
+        """Bytes that are not written yet."""
+        return len(self._bytes)
+
+    def add(self, line: str) -> None:
+        self._bytes += f"{line}\n".encode()
+        before = self._refused
+        self._write()
+        if self._refused and not before:
+            self._warn(
+                f"warning: {self._path}: cannot be written: {self._refused}; the run goes on and keeps the lines in "
+                "memory, free some space"
+            )
+        elif before and not self._refused:
+            self._warn(f"{self._path}: is written again, no line is lost")
+
+    def close(self) -> None:
+        """Tries once more."""
+        if self._bytes:
+            self._write()
+        if self._bytes:
+            lost = self._bytes.count(b"\n")
+            self._warn(f"warning: {self._path}: its last {lost} line(s) are lost: {self._refused}")
+
+    def _write(self) -> None:
+        try:
+            with self._opened() as file:
+                while self._bytes:
+                    del self._bytes[: file.write(self._bytes)]
+            self._refused = ""
+        except OSError as error:
+            self._refused = (error.strerror or str(error)).lower()
+
+
+def cannot_write(path: Path, error: OSError) -> OutputError:
     """What to say of a file of the run directory that the system refuses."""
-    return MpibowError(
-        f"{path}: cannot be written: {(error.strerror or str(error)).lower()}; set out= to another place"
-    )
+    return OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}; {ELSEWHERE}")

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from tqdm import tqdm
 
-from mpibow.run.events import cannot_write
+from mpibow.run.events import Lines, cannot_write
 
 PLAIN_EVERY = 10.0  # seconds between lines where the output is no terminal
 FOREVER = 1e9  # seconds; a run that is to take longer has no end that is worth telling
@@ -45,21 +45,26 @@ class Line:
     """A tqdm bar on a terminal, else a line every few seconds; notes also go to log.txt."""
 
     def __init__(self, log: Path | None, position: int) -> None:
-        self._log = log
+        self._log = None
+        if log is not None:
+            try:
+                log.open("ab").close()
+            except OSError as error:
+                raise cannot_write(log, error) from error
+            self._log = Lines(log, lambda: log.open("ab", buffering=0), self._say)
         self._live = sys.stderr.isatty()
         self._bar: Any = None
         self._position = position
         self._shown = 0.0
 
     def note(self, text: str) -> None:
+        self._say(text)
+        if self._log is not None:
+            self._log.add(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
+
+    def _say(self, text: str) -> None:
         tqdm.write(text, file=sys.stderr)
         sys.stderr.flush()
-        if self._log is not None:
-            try:
-                with self._log.open("a") as file:
-                    file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-            except OSError as error:
-                raise cannot_write(self._log, error) from error
 
     def show(self, samples: int, text: str, speed: float, end: float | None) -> None:
         if end is not None and end - samples > FOREVER * speed:
@@ -78,6 +83,8 @@ class Line:
             self.note(text + left)
 
     def close(self) -> None:
+        if self._log is not None:
+            self._log.close()
         if self._bar is not None:
             self._bar.close()
 

@@ -49,7 +49,7 @@ def test_no_place(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(MpibowError) as caught:
         directory.create(tmp_path / "file", "mine", "x")
-    expected = f"out: {tmp_path / 'file/mine'} cannot be made: not a directory; set out= to another place"
+    expected = f"out: {tmp_path / 'file/mine'} cannot be made: not a directory; choose another place with out=DIR"
     assert str(caught.value) == expected
 
 

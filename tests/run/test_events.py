@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mpibow.errors import MpibowError
-from mpibow.run.events import EventFile, Silent
+from mpibow.errors import OutputError
+from mpibow.run.events import EventFile, Lines, Silent
 
 
 def read(path: Path) -> list[dict[str, object]]:
@@ -83,17 +83,93 @@ def test_a_new_run_starts_from_nothing(tmp_path: Path) -> None:
 
 
 def test_where_it_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(MpibowError) as caught:
+    with pytest.raises(OutputError) as caught:
         EventFile(tmp_path)
-    assert str(caught.value) == f"{tmp_path}: cannot be written: is a directory; set out= to another place"
+    assert str(caught.value) == f"{tmp_path}: cannot be written: is a directory; choose another place with out=DIR"
+
+
+class Disk:
+    """A file on a disk with room for so many bytes."""
+
+    def __init__(self, room: int) -> None:
+        self.room, self.data = room, b""
+
+    def __enter__(self) -> Disk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def write(self, data: bytearray) -> int:
+        if not self.room:
+            raise OSError(28, "No space left on device")
+        part = bytes(data[: self.room])
+        self.room -= len(part)
+        self.data += part
+        return len(part)
+
+
+def test_lines_wait_for_a_full_disk() -> None:
+    disk, said = Disk(8), list[str]()
+    lines = Lines(Path("log.txt"), lambda: disk, said.append)
+    for number in range(4):
+        lines.add(f"line {number}")
+    assert disk.data == b"line 0\nl"
+    assert lines.waiting == 20
+    disk.room = 3
+    lines.add("line 4")
+    disk.room = 1000
+    lines.add("line 5")
+    assert disk.data == b"".join(b"line %d\n" % number for number in range(6))
+    assert lines.waiting == 0
+    lines.close()
+    assert said == [
+        "warning: log.txt: cannot be written: no space left on device; the run goes on and keeps the lines in memory, "
+        "free some space",
+        "log.txt: is written again, no line is lost",
+    ]
+
+
+def test_lines_that_the_disk_never_took_are_counted() -> None:
+    disk, said = Disk(8), list[str]()
+    lines = Lines(Path("log.txt"), lambda: disk, said.append)
+    for number in range(4):
+        lines.add(f"line {number}")
+    lines.close()
+    assert said[1:] == ["warning: log.txt: its last 3 line(s) are lost: no space left on device"]
 
 
 def test_a_full_disk(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
+    path, said = tmp_path / "metrics.jsonl", list[str]()
     path.symlink_to("/dev/full")
-    with pytest.raises(MpibowError) as caught:
-        EventFile(path).add("a")
-    assert str(caught.value) == f"{path}: cannot be written: no space left on device; set out= to another place"
+    events = EventFile(path, warn=said.append)
+    events.add("a")
+    assert events.mark() > 20
+    events.add("b")
+    events.close()
+    assert [line.partition("metrics.jsonl: ")[2][:28] for line in said] == [
+        "cannot be written: no space ", "its last 2 line(s) are lost:",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["removed", "moved", "replaced"])
+def test_a_run_directory_that_is_gone(tmp_path: Path, how: str) -> None:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    events = EventFile(folder / "metrics.jsonl")
+    events.add("a")
+    if how == "moved":
+        folder.rename(tmp_path / "other")
+    else:
+        (folder / "metrics.jsonl").unlink()
+        folder.rmdir()
+    if how == "replaced":
+        folder.mkdir()
+        (folder / "metrics.jsonl").write_text("")
+    for attempt in (lambda: events.add("b"), events.mark):
+        with pytest.raises(OutputError, match=r"metrics.jsonl: is gone: the run directory was removed or moved while"):
+            attempt()
+    events.close()
 
 
 def test_silence() -> None:
