@@ -6,6 +6,8 @@ import argparse
 import csv
 import io
 import json
+import math
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,10 +27,10 @@ from mpibow.data.dataset import Array, Dataset, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.ratings import ratings
 from mpibow.data.recordset import open_records
-from mpibow.data.settings import Image
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.gpus import ON_GPUS, FindGpu, find_gpu
 from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.header import Header, Seen, checked, header_of
 from mpibow.job import kernels_of, named_net, named_objective, open_kernels
 from mpibow.kernels import KernelSet
 from mpibow.learn.scheduler import Scheduler
@@ -65,14 +67,14 @@ def evaluate(
     threadpool_limits(1)
     folder, header = _open(path)
     config = _config(folder, header)
-    if "inputs" in header["input"]:
+    if "inputs" in header.input:
         if top_k is not None or predictions is not None:
             raise ConfigError(
                 f"--top-k, --predictions: are of classes, {folder} was trained on ratings; leave them out"
             )
         records, build = _ratings(config, data)
     else:
-        records, build = _classified(config, folder, header["input"], data, top_k)
+        records, build = _classified(config, folder, header.input, data, top_k)
     graph = build(batch_size or config.evaluate.batch_size)
     kernels, told = _kernels(config, device, comm, find)
     if told and comm.rank == 0:
@@ -107,24 +109,24 @@ def _ratings(config: Config, data: str) -> tuple[Samples, Build]:
 
 
 def _classified(
-    config: Config, folder: Path, expected: dict[str, Any], data: str, top_k: int | None
+    config: Config, folder: Path, entries: Mapping[str, Any], data: str, top_k: int | None
 ) -> tuple[Samples, Build]:
     """The records in folder `data`, if they are as those that were trained on, and the graphs that classify them."""
+    expected = checked(Seen, entries, folder, "input")
     records = _samples(data, folder, expected)
-    found = {"shape": list(records.shape), "dtype": str(records.dtype)}
-    if found != {"shape": expected["shape"], "dtype": expected["dtype"]}:
+    if (records.shape, str(records.dtype)) != (expected.shape, expected.dtype):
         raise ConfigError(
-            f"{data}: has images {tuple(found['shape'])} {found['dtype']}, {folder} was trained on "
-            f"{tuple(expected['shape'])} {expected['dtype']}"
+            f"{data}: has images {records.shape} {records.dtype}, {folder} was trained on "
+            f"{expected.shape} {expected.dtype}"
         )
-    if records.classes > expected["classes"]:
-        raise ConfigError(f"{data}: has {records.classes} classes, {folder} tells {expected['classes']} apart")
-    net = named_net(config, expected["classes"])
+    if records.classes > expected.classes:
+        raise ConfigError(f"{data}: has {records.classes} classes, {folder} tells {expected.classes} apart")
+    net = named_net(config, expected.classes)
     augmentation = None if config.data is None else config.data.augment
     top_k = top_k or config.evaluate.top_k
-    if top_k is not None and top_k > expected["classes"]:
-        raise ConfigError(f"--top-k: must be at most the {expected['classes']} classes of {folder}, got {top_k}")
-    scaling = Scaling.of(expected, partial(checkpoint.read_arrays, folder, "input"))
+    if top_k is not None and top_k > expected.classes:
+        raise ConfigError(f"--top-k: must be at most the {expected.classes} classes of {folder}, got {top_k}")
+    scaling = Scaling.of(entries, partial(_mean_image, folder, expected))
     build = classifier(
         net,
         records.shape,
@@ -150,33 +152,44 @@ def _kernels(config: Config, device: Device | None, comm: Communicator, find: Fi
     return kernels_of(on_host(asked)) if opened is None else (opened, note)
 
 
-def _samples(data: str, folder: Path, expected: dict[str, Any]) -> Dataset:
+def _samples(data: str, folder: Path, expected: Seen) -> Dataset:
     """The records in folder `data`, decoded as in the run's own evaluations where they are encoded."""
     records = open_records(data)
     if records.shape:
         return records
-    if "image" not in expected:
+    if expected.image is None:
         raise ConfigError(f"{data}: has encoded images, {folder} was trained on raw ones; convert them alike")
-    return Decoded(records, Image(**expected["image"]))
+    return Decoded(records, expected.image)
 
 
-def _open(path: Path) -> tuple[Path, dict[str, Any]]:
+def _open(path: Path) -> tuple[Path, Header]:
     """The checkpoint itself, or the newest of a run directory. A damaged one is an error: no other is meant."""
     if not path.exists():
         raise CheckpointError(f"{path}: does not exist; give a run directory or one of its checkpoints/iteration-*")
     folder = next(checkpoint.find(path), None)
     if folder is None:
         raise CheckpointError(f"{path}: holds no checkpoint")
-    return folder, checkpoint.read_header(folder)
+    return folder, header_of(folder, checkpoint.read_header(folder))
 
 
-def _config(folder: Path, header: dict[str, Any]) -> Config:
-    settings = parse(header["config"], str(folder))
+def _mean_image(folder: Path, expected: Seen) -> dict[str, Array]:
+    """As Scaling stores it. Raises CheckpointError where it is not one of these images."""
+    arrays, size = checkpoint.read_arrays(folder, "input"), math.prod(expected.shape)
+    if "mean" not in arrays or arrays["mean"].shape != (size,) or arrays["mean"].dtype != np.float64:
+        raise CheckpointError(f"{folder / 'input.safetensors'}: mean: must be {size} numbers of float64")
+    return arrays
+
+
+def _config(folder: Path, header: Header) -> Config:
+    settings = parse(header.config, str(folder))
     if settings.get("model") is None:
         raise CheckpointError(
             f"{folder}: holds a net of a program's own, which only that program can build; use fit(...).predict there"
         )
-    return load_mapping(settings)
+    try:
+        return load_mapping(settings)
+    except ConfigError as error:
+        raise CheckpointError(f"{folder / 'checkpoint.json'}: config: {error}") from None
 
 
 def _table(rows: list[tuple[Array, Array, Array]]) -> str:

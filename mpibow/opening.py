@@ -124,7 +124,7 @@ class Opened:
         """`unfused` says why learners of a GPU can't be fused, '' where they can."""
         config, auto = self.config, self.config.learners == "auto"
         return open_tuning(
-            begun.kept.get("tuning") or {}, begun.timeline.counts(self.iteration), config.batch_size,
+            (begun.kept and begun.kept.tuning) or {}, begun.timeline.counts(self.iteration), config.batch_size,
             begun.learners[1], config.tuner,
             rooms=comm.share(room) if auto else None, caps=caps(config.rule, comm.size) if auto else (),
             compares=self.gpu is not None and config.execution == "auto" and not (replayed_run(config) or unfused),
@@ -164,28 +164,28 @@ class Opened:
         """Learners, replicas and averaging are as the run begins with them."""
         config, gpu = self.config, self.gpu
         self._asked, diverged, self._owed = begun.due
-        self._untold: int = begun.kept.get("untold", 0)  # samples whose losses no all-reduce has carried yet
+        self._untold = begun.kept.untold if begun.kept else 0  # samples whose losses no all-reduce has carried yet
         self.resets = Resets(
             self.rank, config.on_nan, config.update.lr, self.synchroniser, self.rule, self.replicas, gpu, diverged
         )
         self.change_learners(*begun.learners, keep=begun.exact)
-        if not begun.exact:
+        if begun.kept is None:
             self.job.kernels.flat.put(self.replicas.statistics, begun.statistics)
             return
         assert self.saved is not None
         tally, scale = restore(
-            self.saved, begun.kept, self.rank, begun.centre, self.replicas, self.rule, self.plan.layout
+            self.saved, begun.kept.rule, self.rank, begun.centre, self.replicas, self.rule, self.plan.layout
         )
         self.synchroniser.book.load(tally)
         if gpu is not None and scale is not None:
             gpu.load_scale(scale)
 
     def _open_reporter(self, begun: Beginning, stack: ExitStack) -> None:
-        origin, gpu, told = begun.origin, self.gpu, begun.origin.header or {}
+        origin, gpu, header = begun.origin, self.gpu, begun.origin.header
         self.pulse.folder = origin.folder
-        self.ledger = Ledger.of(told.get("ledger", {}), self.config.stop.accuracy)
+        self.ledger = Ledger.of(header.ledger.state() if header else {}, self.config.stop.accuracy)
         self.reporter = Reporter(
-            origin.folder, self.rank, self.ledger, self.job, origin.header, self._waits,
+            origin.folder, self.rank, self.ledger, self.job, header, self._waits,
             classes="accuracy" in self.plan.graph.outputs,
             memory=None if gpu is None else lambda: gpu.machine.memory.peak,
         )  # fmt: skip

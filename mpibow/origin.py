@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -18,10 +17,11 @@ from mpibow.gpus import execution_of
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
+from mpibow.header import NUMBERS, Header, check_fits, checked, choose, timeline_of
 from mpibow.job import Job, on_device
-from mpibow.run import checkpoint, directory
+from mpibow.run import directory
 from mpibow.run.replay import differing, recorded, resumed_with
-from mpibow.run.state import check_fits, read_centre, timeline_of
+from mpibow.run.state import read_centre
 from mpibow.scaling import input_entries
 from mpibow.sync.averaging import check_rule
 from mpibow.tune import Counts, as_sum
@@ -33,7 +33,7 @@ class Origin:
 
     folder: Path
     checkpoint: Path | None = None
-    header: dict[str, Any] | None = None
+    header: Header | None = None
     notes: tuple[str, ...] = ()
     other: tuple[str, ...] = ()  # settings that its numbers depend on, and that were others before
 
@@ -58,24 +58,23 @@ class Beginning:
         return self.origin.header is not None and not self.changed
 
     @property
-    def kept(self) -> Mapping[str, Any]:
-        """The checkpoint's header, what it says of averaging and of the tuner; {} where these begin anew."""
-        return (self.origin.header or {}) if self.exact else {}
+    def kept(self) -> Header | None:
+        """The checkpoint's header, for what it says of averaging and of the tuner; None where these begin anew."""
+        return self.origin.header if self.exact else None
 
     @property
     def learners(self) -> tuple[Counts, str]:
         """Learners by rank to begin with, and how a GPU's run: those of the checkpoint, else as the timeline says."""
-        if not self.exact:
+        if self.kept is None:
             now = self.timeline.change(self.iteration)
             return now.counts, now.execution
         before = self.timeline.change(max(self.iteration - 1, self.timeline.changes[0].iteration))
-        return tuple(self.kept["counts"]), before.execution
+        return self.kept.counts, before.execution
 
     @property
     def due(self) -> tuple[bool, bool, bool]:
         """What the ranks were about to do when the checkpoint was made: talk, agree after a reset, evaluate."""
-        talk, agree, evaluate = (self.origin.header or {}).get("due", (False, False, False))
-        return talk, agree, evaluate
+        return (False, False, False) if self.origin.header is None else self.origin.header.due
 
 
 def agreed(job: Job, comm: Communicator) -> tuple[Job, list[str]]:
@@ -108,9 +107,9 @@ def _find(job: Job, resume: str | None) -> Origin:
     out = Path(config.out)
     start = directory.latest(out, config.name) if resume == "auto" else Path(resume) if resume else None
     if start is not None:
-        path, header = checkpoint.choose(start, notes.append)
-        notes.append(f"continuing {path} at iteration {header['iteration']}")
-        folder, then = path.parent.parent, document.parse(header["config"], str(path))
+        path, header = choose(start, notes.append)
+        notes.append(f"continuing {path} at iteration {header.iteration}")
+        folder, then = path.parent.parent, document.parse(header.config, str(path))
         other = tuple(name for name in differing(then, plain(config)) if name != "rule")  # of which more is said
         if other:
             notes.append(f"with another {', '.join(other)} than before")
@@ -120,7 +119,7 @@ def _find(job: Job, resume: str | None) -> Origin:
     if run := replayed_run(config):
         notes += _replayed(run, job)
     folder = directory.create(out, config.name, job.title, again=resume == "auto")
-    directory.write(folder / "config.yaml", dump(config))
+    directory.write(folder / "config.yaml", dump(config), directory.ELSEWHERE)
     return Origin(folder, notes=tuple(notes))
 
 
@@ -189,9 +188,10 @@ def beginning(origin: Origin, job: Job, plan: Plan, first: Timeline) -> Beginnin
         return Beginning(origin, 0, first.executed(executed), new(plan.layout), new(plan.statistics))
     check_fits(path, header, identity(job, plan))
     timeline = timeline_of(header, started(config, first), first).executed(executed)
-    return Beginning(
-        origin, header["iteration"], timeline, *read_centre(path, plan), tuple(anew(header, config, first))
-    )
+    changed = tuple(anew(header, config, first))
+    if not changed:
+        checked(NUMBERS[type(config.rule)], header.rule, path, "rule")
+    return Beginning(origin, header.iteration, timeline, *read_centre(path, plan), changed)
 
 
 def lasting(job: Job, plan: Plan, first: Timeline) -> dict[str, Any]:
@@ -211,11 +211,11 @@ def started(config: Config, first: Timeline) -> list[Any]:
     return [config.learners, len(counts)] if isinstance(config.learners, str) else counts
 
 
-def anew(header: Mapping[str, Any], config: Config, first: Timeline) -> list[str]:
+def anew(header: Header, config: Config, first: Timeline) -> list[str]:
     """Why averaging begins anew from a checkpoint: its run's learners or rule were others; [] where it goes on."""
     defaults = plain(type(config.rule)())  # which an older checkpoint's rule had, where it does not say
-    learners, rule = header["started"] != started(config, first), {**defaults, **header["rule_settings"]}
-    return [f"learners were {as_sum(header['counts'])}"] * learners + ["the rule was another"] * (
+    learners, rule = list(header.started) != started(config, first), {**defaults, **header.rule_settings}
+    return [f"learners were {as_sum(header.counts)}"] * learners + ["the rule was another"] * (
         rule != plain(config.rule)
     )
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.config.strict import plain
+from mpibow.header import Header
 from mpibow.job import Job
 from mpibow.run import directory
 from mpibow.run.evaluate import Evaluation
@@ -52,7 +53,7 @@ class Reporter:
     """
 
     def __init__(
-        self, folder: Path, rank: int, ledger: Ledger, job: Job, header: Mapping[str, Any] | None,
+        self, folder: Path, rank: int, ledger: Ledger, job: Job, header: Header | None,
         waits: Callable[[], Waits], *, classes: bool = True, memory: Callable[[], int] | None = None,
     ) -> None:  # fmt: skip
         self.folder, self.ledger, self._job, self._rank, self._waits = folder, ledger, job, rank, waits
@@ -60,8 +61,9 @@ class Reporter:
         self._events: Events = Silent()
         self._progress: Progress = Quiet()
         if rank == 0:
-            self._events = EventFile(folder / "metrics.jsonl", 0 if header is None else header["metrics_bytes"])
-            self._progress = Line(folder / "log.txt", 0 if header is None else header["position"])
+            self._progress = Line(folder / "log.txt", 0 if header is None else header.position)
+            mark = 0 if header is None else header.metrics_bytes
+            self._events = EventFile(folder / "metrics.jsonl", mark, self._progress.note)
         self._mark = self._shown = time.perf_counter()
         self._began = ledger.seconds  # of training, before this process
         self._loss = "loss -"
@@ -197,8 +199,8 @@ class Reporter:
         self.note(str(summary))
 
     def close(self) -> None:
-        self._progress.close()
         self._events.close()
+        self._progress.close()
 
     def summary(
         self, where: Where, stopped: str, *, gain: float, checkpoint: Path | None, settled: bool | None

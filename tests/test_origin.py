@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 from mpibow.data.timeline import Change, Timeline, fixed
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.layout import initial_weights
+from mpibow.header import header_of
 from mpibow.origin import Beginning, Origin, beginning, first_timeline, lasting
 from mpibow.run.checkpoint import read_header
 from mpibow.run.state import named
@@ -32,7 +35,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Origin, dict[str,
     folder = tmp_path_factory.mktemp("origin")
     weights = tiny.run(tiny.job(folder, **SETTINGS)).weights
     path = folder / "run/checkpoints/iteration-0000000012"
-    return Origin(folder / "run", path, read_header(path)), weights
+    return Origin(folder / "run", path, header_of(path, read_header(path))), weights
 
 
 def test_a_new_run(tmp_path: Path) -> None:
@@ -40,7 +43,7 @@ def test_a_new_run(tmp_path: Path) -> None:
     assert (new.iteration, new.timeline, new.learners) == (0, fixed(3, (2,)), ((2,), ""))
     assert np.array_equal(new.centre, initial_weights(plan.layout, 1, "float64"))
     assert np.array_equal(new.statistics, initial_weights(plan.statistics, 1, "float64"))
-    assert (new.exact, new.changed, new.kept, new.due) == (False, (), {}, (False, False, False))
+    assert (new.exact, new.changed, new.kept, new.due) == (False, (), None, (False, False, False))
 
 
 def test_a_checkpoint_is_continued(trained: tuple[Origin, dict[str, Any]]) -> None:
@@ -49,7 +52,7 @@ def test_a_checkpoint_is_continued(trained: tuple[Origin, dict[str, Any]]) -> No
     found, plan = begun(origin), tiny.job(origin.folder, **SETTINGS).training_plan()
     assert (found.iteration, found.timeline, found.learners) == (12, fixed(3, (2,)), ((2,), ""))
     assert tiny.same_bits(named(plan, found.centre, found.statistics), weights)
-    assert (found.exact, found.kept, found.due) == (True, origin.header, tuple(origin.header["due"]))
+    assert (found.exact, found.kept, found.due) == (True, origin.header, origin.header.due)
 
 
 @pytest.mark.parametrize(("settings", "changed"), [
@@ -64,12 +67,12 @@ def test_of_another_run_the_centre_is_taken(
     """And what the ranks owe each other: the evaluation of that centre."""
     origin, _ = trained
     assert origin.header is not None
-    due = {**origin.header, "due": [True, False, True]}
+    due = replace(origin.header, due=(True, False, True))
     found, same = begun(Origin(origin.folder, origin.checkpoint, due), **settings), begun(origin)
     count = {"auto": 1}.get(settings.get("learners", 2), settings.get("learners", 2))
-    assert (list(found.changed), found.exact, found.kept) == (changed, False, {})
+    assert (list(found.changed), found.exact, found.kept) == (changed, False, None)
     assert (found.iteration, found.learners, found.due) == (12, ((count,), ""), (True, False, True))
-    assert found.timeline.position(12) == origin.header["position"] == 72
+    assert found.timeline.position(12) == origin.header.position == 72
     assert np.array_equal(found.centre, same.centre)
 
 
@@ -89,7 +92,7 @@ def test_another_seed_is_refused(trained: tuple[Origin, dict[str, Any]]) -> None
 def test_a_change_that_was_due_has_not_come_yet(iteration: int, learners: Any) -> None:
     """A checkpoint made right before a change has the learners of before; who begins anew has those of after."""
     timeline = Timeline(3, (Change(0, 0, (1,), "streams"), Change(4, 12, (2,), "fused")))
-    header = {"counts": list(learners[0])}
+    header: Any = SimpleNamespace(counts=learners[0])
     state = iteration, timeline, np.zeros(0), np.zeros(0)
     assert Beginning(Origin(Path(), Path(), header), *state).learners == learners
     now = timeline.change(iteration)
@@ -103,7 +106,7 @@ def test_every_checkpoint_says_what_lasts(trained: tuple[Origin, dict[str, Any]]
     work = tiny.job(origin.folder.parent, **SETTINGS)
     said = lasting(work, work.training_plan(), first_timeline(work.config, 1))
     assert set(said) == {"seed", "precision", "layout", "train_samples", "started", "rule_settings", "config", "input"}
-    assert {key: origin.header[key] for key in said} == json.loads(json.dumps(said))
+    assert json.loads(json.dumps({key: getattr(origin.header, key) for key in said})) == json.loads(json.dumps(said))
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,22 @@ iteration-00001234/
     input.safetensors      where data.normalise is pixel: the mean image, as an evaluation wants it
     rank-0.safetensors     that rank's replicas: weights and momenta (learners, size), its unsent steps
     checkpoint.json        everything else, and the size and CRC32C of each file; written last
+
+checkpoint.json is a JSON object: {"format": 2, "crc32c": "89abcdef", "files": {name: [size, crc32c]}, ...}, in this
+order. Its crc32c is that of all its bytes with the eight digits taken as 0. Format 1, in which a line with the checksum
+stands in front, is read as well.
+
+An entry may be added at any time without another format: a reader ignores an entry that it has not heard of, and a
+checkpoint without one reads as the entry's default (header.py). An entry without which a run would go on wrongly is
+also named in the list "needs": a version that has not heard of it refuses the checkpoint.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -28,9 +38,12 @@ from safetensors.numpy import load_file, save_file
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.pulse import Pulse
 from mpibow.errors import CheckpointError
+from mpibow.files import open_file, read_file
 from mpibow.graph.graph import Array
 
-FORMAT = 1
+FORMAT = 2
+SEAL = re.compile(rb'\{\s*"format": \d+,\s*"crc32c": "([0-9a-f]{8})"')
+FILE = re.compile(r"(centre|common|input|rank-\d+)\.safetensors")
 Call = Callable[[Callable[[Communicator], Any]], Any]
 
 
@@ -72,7 +85,8 @@ def _save(folder: Path, snapshot: Snapshot, call: Call, rank: int, pulse: Pulse)
         files |= {"centre.safetensors": snapshot.centre, "common.safetensors": snapshot.common}
         files |= {"input.safetensors": snapshot.inputs} if snapshot.inputs else {}
     written = _together(call, lambda: {name: _write(aside / name, files[name], pulse) for name in files}, aside)
-    header = {**snapshot.header, "format": FORMAT, "files": {k: v for part in written for k, v in part.items()}}
+    measured = {name: measure for part in written for name, measure in part.items()}
+    header = {"format": FORMAT, "crc32c": "00000000", "files": measured, **finite(snapshot.header)}
     _together(call, lambda: _finish(aside, final, header) if rank == 0 else None, aside)
     return final
 
@@ -113,7 +127,7 @@ def _write(path: Path, arrays: Mapping[str, Array], pulse: Pulse) -> list[int]:
 
 def _measure(path: Path) -> tuple[int, int]:
     checksum = size = 0
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while block := file.read(1 << 22):
             checksum = extend(checksum, block)
             size += len(block)
@@ -121,9 +135,10 @@ def _measure(path: Path) -> tuple[int, int]:
 
 
 def _finish(aside: Path, final: Path, header: Mapping[str, Any]) -> None:
-    text = json.dumps(header, indent=1)
-    with (aside / "checkpoint.json").open("w") as file:
-        file.write(json.dumps({"crc32c": crc32c(text.encode())}) + "\n" + text + "\n")
+    data = (json.dumps(header, indent=1, allow_nan=False) + "\n").encode()
+    data = data.replace(b"00000000", f"{crc32c(data):08x}".encode(), 1)
+    with (aside / "checkpoint.json").open("wb") as file:
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
     _sync(aside)
@@ -144,21 +159,30 @@ def _sync(folder: Path) -> None:
         os.close(handle)
 
 
+def finite(entry: Any) -> Any:
+    """Without the numbers in mappings that are not finite, which JSON does not have: their defaults stand for them."""
+    if isinstance(entry, Mapping):
+        return {
+            key: finite(value) for key, value in entry.items() if not isinstance(value, float) or math.isfinite(value)
+        }
+    return [finite(value) for value in entry] if isinstance(entry, list | tuple) else entry
+
+
 def read_header(path: Path) -> dict[str, Any]:
     """The JSON of the checkpoint `path`, every file of it verified. Raises CheckpointError naming what is damaged."""
+    file = path / "checkpoint.json"
     try:
-        first, text = (path / "checkpoint.json").read_text().split("\n", 1)
-        sealed = json.loads(first)["crc32c"] == crc32c(text.removesuffix("\n").encode())
-        header = json.loads(text) if sealed else {}
+        header = _unsealed(read_file(file))
     except OSError as error:
-        raise CheckpointError(f"{path / 'checkpoint.json'}: cannot be read: {_reason(error)}") from None
-    except (ValueError, KeyError, TypeError):
-        sealed = False
-    if not sealed:
-        raise CheckpointError(f"{path / 'checkpoint.json'}: is damaged: its checksum does not match")
-    if header.get("format") != FORMAT:
-        raise CheckpointError(f"{path}: has format {header.get('format')}, this version reads {FORMAT}")
-    for name, expected in header["files"].items():
+        raise CheckpointError(f"{file}: cannot be read: {_reason(error)}") from None
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise CheckpointError(f"{file}: is damaged: its checksum does not match") from None
+    if header.get("format") not in (1, FORMAT):
+        raise CheckpointError(f"{path}: has format {header.get('format')}, this version reads 1 and {FORMAT}")
+    files = header.get("files")
+    if not isinstance(files, dict) or not all(FILE.fullmatch(name) and _is_measure(files[name]) for name in files):
+        raise CheckpointError(f"{file}: files: must be a mapping of rank-0.safetensors and so on to [size, CRC32C]")
+    for name, expected in files.items():
         try:
             found = list(_measure(path / name))
         except OSError as error:
@@ -171,11 +195,36 @@ def read_header(path: Path) -> dict[str, Any]:
     return header
 
 
+def _unsealed(data: bytes) -> dict[str, Any]:
+    """What checkpoint.json holds. Raises ValueError and such where its checksum is not that of its bytes."""
+    if seal := SEAL.match(data):
+        stored, sealed = int(seal[1], 16), data[: seal.start(1)] + b"00000000" + data[seal.end(1) :]
+    else:  # format 1
+        first, data = data.split(b"\n", 1)
+        stored, sealed = json.loads(first)["crc32c"], data.removesuffix(b"\n")
+    if stored != crc32c(sealed):
+        raise ValueError(stored)
+    # An integer of more than 64 bits is none of ours: as a float it fits no entry that counts.
+    header = finite(json.loads(data, parse_int=lambda digits: int(digits) if len(digits) < 20 else float(digits)))
+    return header if isinstance(header, dict) else {}
+
+
+def _is_measure(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(type(number) is int for number in value)
+
+
 def read_arrays(path: Path, name: str) -> dict[str, Array]:
     """The arrays of one file of a checkpoint that `read_header` has verified."""
     try:
         return dict(load_file(path / f"{name}.safetensors"))
-    except (OSError, SafetensorError) as error:
+    except (
+        OSError,
+        SafetensorError,
+        AttributeError,
+        KeyError,
+        TypeError,
+        ValueError,
+    ) as error:  # of a type that NumPy lacks
         raise CheckpointError(f"{path / name}.safetensors: cannot be read: {error}") from None
 
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from mpibow.data.timeline import Change, Timeline, fixed
+import numpy as np
+
+from mpibow.data.timeline import Timeline
 from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, repack
 from mpibow.graph.plan import Plan
 from mpibow.learn.replica import Replicas
 from mpibow.run.checkpoint import Snapshot, read_arrays
-from mpibow.sync.rule import Rule, RuleState
+from mpibow.sync.rule import TAIL, Rule, RuleState
 
 # What is stored in the canonical layout, so that a run may go on with kernels that want another.
 FLAT = {"weights", "momenta", "mean", "previous", "common", "pending"}
@@ -60,36 +62,6 @@ def named(plan: Plan, centre: Array, statistics: Array) -> dict[str, Array]:
     return plan.layout.unpacked(centre) | plan.statistics.unpacked(statistics)
 
 
-def check_fits(path: Path, header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
-    """Raises CheckpointError naming the first thing in which the checkpoint and this run differ."""
-    for key, value in expected.items():
-        if key == "layout" and header.get(key) != value:
-            raise CheckpointError(
-                f"{path}: was made with another model, its weights have other names or shapes; "
-                "resume with the same config, or start anew without --resume"
-            )
-        if header.get(key) != value:
-            raise CheckpointError(
-                f"{path}: was made with {key} {header.get(key)}, this run has {value}; "
-                "resume with the same config, or start anew without --resume"
-            )
-
-
-def timeline_of(header: Mapping[str, Any], started: list[Any], first: Timeline) -> Timeline:
-    """The timeline to go on with: the checkpoint's own where the run was `started` alike, else `first` from here on.
-
-    A replay's checkpoint has no changes to come: `first` has them.
-    """
-    if header["started"] == started and header["batch_size"] == first.batch:
-        changes = (
-            Change(c["iteration"], c["position"], tuple(c["counts"]), c.get("execution", ""))
-            for c in header["timeline"]
-        )
-        return Timeline(first.batch, tuple(changes)).followed(first)
-    now = first.change(header["iteration"])
-    return fixed(first.batch, now.counts, header["iteration"], header["position"], now.execution).followed(first)
-
-
 def read_centre(path: Path, plan: Plan) -> tuple[Array, Array]:
     """The centre of a checkpoint as two flat arrays: weights (layout.size,) and statistics (statistics.size,)."""
     return from_named(read_arrays(path, "centre"), plan, str(path))
@@ -100,25 +72,68 @@ def from_named(stored: Mapping[str, Array], plan: Plan, path: str) -> tuple[Arra
     shapes = {span.name: span.shape for layout in (plan.layout, plan.statistics) for span in layout.spans}
     if {name: array.shape for name, array in stored.items()} != shapes:
         raise CheckpointError(f"{path}: holds the weights of another model")
+    for name, array in stored.items():
+        if array.dtype.kind != "f":
+            raise CheckpointError(f"{path}: {name}: must be floating point, got {array.dtype}")
     dtype = plan.weight_dtype
     return plan.layout.packed(stored, dtype), plan.statistics.packed(stored, dtype)
 
 
 def restore(
-    path: Path, header: Mapping[str, Any], rank: int, centre: Array, replicas: Replicas, rule: Rule, layout: Layout
+    path: Path, numbers: Mapping[str, Any], rank: int, centre: Array, replicas: Replicas, rule: Rule, layout: Layout
 ) -> tuple[Array, Array | None]:
     """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were.
 
-    What was not sent, as the synchroniser's book wrote it, and the loss's scale, if any.
+    `numbers` are the rule's, which has begun with these replicas. What was not sent, as the synchroniser's book wrote
+    it, and the loss's scale, if any. Raises CheckpointError where arrays are not those of such a run.
     """
+    k, size, dtype = replicas.count, layout.canonical().size, centre.dtype
+    flat, each = Form((size,), dtype), Form((k, size), dtype)
+    sent, double = Form((size + TAIL,), dtype), np.dtype(np.float64)
+    own = _read(
+        path, f"rank-{rank}",
+        {"weights": each, "momenta": each, "statistics": Form(replicas.statistics.shape, dtype),
+         "tally": Form((None,), double)},
+        {"pending": sent, "squares": Form((None,), double), "scale": Form((2,), double)},
+    )  # fmt: skip
+    common = _read(path, "common", dict.fromkeys(rule.state().common, flat), {"common": sent})
+    if len(own["tally"]) not in (3, 3 + 3 * k) or ("pending" in own) != ("squares" in own):
+        raise CheckpointError(f"{path / f'rank-{rank}.safetensors'}: tally, pending and squares do not fit each other")
     own, common = (
         {key: repack(array, layout.canonical(), layout) if key in FLAT else array for key, array in arrays.items()}
-        for arrays in (read_arrays(path, f"rank-{rank}"), read_arrays(path, "common"))
+        for arrays in (own, common)
     )
     put = rule.flat.put
     put(replicas.weights, own.pop("weights"))
     put(replicas.momenta, own.pop("momenta"))
     put(replicas.statistics, own.pop("statistics"))
     tally, scale = own.pop("tally"), own.pop("scale", None)
-    rule.load(centre, RuleState(common, own, header["rule"]))
+    rule.load(centre, RuleState(common, own, numbers))
     return tally, scale
+
+
+class Form(NamedTuple):
+    """What an array must be; None is any length but 0."""
+
+    shape: tuple[int | None, ...]
+    dtype: np.dtype[Any]
+
+
+def _read(path: Path, name: str, needed: Mapping[str, Form], optional: Mapping[str, Form]) -> dict[str, Array]:
+    """The arrays of these forms in one file of a checkpoint; others that are in it are a newer version's."""
+    stored = read_arrays(path, name)
+    found = dict[str, Array]()
+    for key, (shape, dtype) in {**needed, **optional}.items():
+        if key not in stored and key in optional:
+            continue
+        array = stored.get(key)
+        if array is None or array.dtype != dtype or not _is_of(array.shape, shape):
+            got = "nothing" if array is None else f"{array.dtype} {list(array.shape)}"
+            wanted = ", ".join("any" if n is None else str(n) for n in shape)
+            raise CheckpointError(f"{path / name}.safetensors: {key}: must be {dtype} [{wanted}], got {got}")
+        found[key] = array
+    return found
+
+
+def _is_of(found: tuple[int, ...], shape: tuple[int | None, ...]) -> bool:
+    return len(found) == len(shape) and all(n == m or (m is None and n > 0) for n, m in zip(found, shape, strict=True))

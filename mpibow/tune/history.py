@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Annotated, Any
 
+from mpibow.bounds import AtLeast
 from mpibow.tune.meter import Estimate, Reading, mean
 from mpibow.tune.settings import Span, Tuner
 
@@ -70,13 +71,13 @@ class History:
     """
 
     room: tuple[int | None, ...]
-    batch: int
+    batch: Annotated[int, AtLeast(1)]
     windows: tuple[Window, ...] = ()
-    looks: int = 1
+    looks: Annotated[int, AtLeast(1)] = 1
     why: str = ""
     caps: tuple[Cap, ...] = ()
-    calm: int = 0
-    vain: int = 0
+    calm: Annotated[int, AtLeast(0)] = 0
+    vain: Annotated[int, AtLeast(0)] = 0
 
     @classmethod
     def begin(cls, ranks: int, batch: int, room: Sequence[int | None] | None = None) -> History:
@@ -122,7 +123,7 @@ class History:
 
     @classmethod
     def of(cls, plain: Mapping[str, Any]) -> History:
-        windows = tuple(_window(window) for window in plain["windows"])
+        windows = tuple(_window(window) for window in plain.get("windows", ()))
         caps = tuple(Cap(**cap) for cap in plain.get("caps", ()))  # older checkpoints lack them, `calm` and `vain`
         return cls(**{**plain, "room": tuple(plain["room"]), "windows": windows, "caps": caps})
 

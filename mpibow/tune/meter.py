@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
+from mpibow.bounds import Above, AtLeast
 from mpibow.tune.settings import Span
 
 WARM_UP = 3  # iterations after a change: caches, memory that is touched for the first time
@@ -20,8 +22,8 @@ STRAY = 8  # at most one time in so many is left out
 class Estimate:
     """Seconds, and their standard error."""
 
-    seconds: float
-    error: float
+    seconds: Annotated[float, Above(0)]
+    error: Annotated[float, AtLeast(0)]
 
     @property
     def relative(self) -> float:

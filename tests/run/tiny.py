@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from google_crc32c import value as crc32c
 
 from mpibow import batch_norm, dense, dropout, flatten, relu
 from mpibow.comm import Communicator, checksum, on_threads
@@ -175,6 +176,13 @@ def replay(
         return seen
 
     return on_threads(ranks, body)
+
+
+def seal(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+    """Changes the header of checkpoint `path`, and makes its checksum that of what it says now."""
+    header = {**change(json.loads((path / "checkpoint.json").read_bytes())), "crc32c": "00000000"}
+    data = json.dumps({"format": header.pop("format"), "crc32c": header.pop("crc32c"), **header}).encode()
+    (path / "checkpoint.json").write_bytes(data.replace(b"00000000", f"{crc32c(data):08x}".encode(), 1))
 
 
 @contextmanager

@@ -1,0 +1,197 @@
+"""A checkpoint's header: every entry of checkpoint.json that a run reads, checked before anything is made of it.
+
+Another entry is another field, with a default for the checkpoints that lack it (run/checkpoint.py has the rules).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+from mpibow.bounds import Above, AtLeast, NotEmpty
+from mpibow.config import document
+from mpibow.config.strict import Rest, build
+from mpibow.config.words import show
+from mpibow.data.settings import Image
+from mpibow.data.timeline import Change, Timeline, fixed
+from mpibow.errors import CheckpointError, ConfigError
+from mpibow.run import checkpoint
+from mpibow.run.ledger import Ledger
+from mpibow.sync.gain import Averages
+from mpibow.sync.settings import Independent, Sma, Ssgd
+from mpibow.tune import History
+
+T = TypeVar("T")
+Natural = Annotated[int, AtLeast(0)]
+Count = Annotated[int, AtLeast(1)]
+
+
+@dataclass(frozen=True)
+class Header:
+    """A run before `iteration`; what it had in common with whoever may continue it, and what its parts had reached.
+
+    `counts` are learners by rank, `started` those that the run began with, `due` what the ranks were about to do: talk,
+    agree after a reset, evaluate. `rule` are the rule's numbers, `tuning` is the tuner's history, `input` what a net
+    sees of the data. `others` are entries of newer versions.
+    """
+
+    files: Mapping[str, Any]  # verified already
+    iteration: Natural
+    position: Natural
+    batch_size: Count
+    timeline: Annotated[tuple[Change, ...], NotEmpty()]
+    counts: Annotated[tuple[Count, ...], NotEmpty()]
+    seed: int
+    precision: str
+    layout: str
+    train_samples: Count
+    started: Annotated[tuple[Any, ...], NotEmpty()]
+    config: str
+    rule_settings: Mapping[str, Any]
+    rule: Mapping[str, Any]
+    input: Mapping[str, Any]
+    ledger: Ledger
+    due: tuple[bool, bool, bool]
+    metrics_bytes: Natural
+    tuning: Mapping[str, Any] | None = None
+    untold: Natural = 0
+    needs: tuple[str, ...] = ()
+    others: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raises ConfigError where entries contradict each other."""
+        ranks, known = len(self.counts), {each.name for each in fields(self)}
+        if unknown := [name for name in self.needs if name not in known]:
+            raise ConfigError(f"needs: names {', '.join(unknown)}, which only a newer mpibow reads; resume with that")
+        for name in ("centre", "common", *(f"rank-{rank}" for rank in range(ranks))):
+            if f"{name}.safetensors" not in self.files:
+                raise ConfigError(f"files: must have {name}.safetensors, got {show(list(self.files))}")
+        for n, change in enumerate(self.timeline):
+            if len(change.counts) != ranks or min(change.counts) < 1:
+                got = list(change.counts)
+                raise ConfigError(f"timeline[{n}].counts: must be {ranks} number(s) of at least 1, got {got}")
+            _check_order(self, n)
+        timeline = Timeline(self.batch_size, self.timeline)
+        if self.position != (position := timeline.position(self.iteration)):
+            raise ConfigError(f"position: must be {position}, as timeline and batch_size have it, got {self.position}")
+        begun = self.timeline[0].iteration  # a run may be resumed with other learners, and saved before these come
+        if self.counts != (now := timeline.counts(max(self.iteration - 1, begun))) and begun < self.iteration:
+            raise ConfigError(f"counts: must be {list(now)}, as timeline has it, got {list(self.counts)}")
+        if not isinstance(document.parse(self.config, "config"), Mapping):
+            raise ConfigError(f"config: must be a mapping of settings as YAML, got {show(self.config)}")
+        if self.tuning is not None:
+            _check_tuning(self.tuning, ranks)
+
+
+def _check_order(header: Header, n: int) -> None:
+    """Raises ConfigError where change `n` is not behind those before it, or begins at another sample than they end."""
+    change, before = header.timeline[n], Timeline(header.batch_size, header.timeline[:n])
+    if n == 0 and not 0 <= change.iteration <= header.iteration:
+        raise ConfigError(f"timeline[0].iteration: must be within 0 and {header.iteration}, got {change.iteration}")
+    if n > 0 and change.iteration <= before.changes[-1].iteration:
+        last = before.changes[-1].iteration
+        raise ConfigError(f"timeline[{n}].iteration: must be above {last}, got {change.iteration}")
+    if n > 0 and change.position != (position := before.position(change.iteration)):
+        raise ConfigError(f"timeline[{n}].position: must be {position}, got {change.position}")
+    if change.position < 0:
+        raise ConfigError(f"timeline[{n}].position: must be at least 0, got {change.position}")
+
+
+def _check_tuning(state: Mapping[str, Any], ranks: int) -> None:
+    """Raises ConfigError where it is no tuner's state, or one of other ranks."""
+    history = {key: value for key, value in state.items() if key != "compared"}
+    if not isinstance(state.get("compared", False), bool):
+        raise ConfigError(f"tuning.compared: must be true or false, got {show(state['compared'])}")
+    windows = build(History, history, path="tuning").windows if history else ()
+    for n, window in enumerate(windows):
+        if len(window.counts) != ranks or len(window.own) != ranks or min(window.counts) < 1:
+            raise ConfigError(f"tuning.windows[{n}]: must have counts of at least 1 and own of {ranks} rank(s)")
+
+
+@dataclass(frozen=True)
+class SmaNumbers:
+    turn: Natural
+    gain: Annotated[float, AtLeast(1)]
+    averages: Averages
+    apart: bool = False  # older checkpoints lack it
+
+
+@dataclass(frozen=True)
+class SsgdNumbers:
+    """None: every iteration is alike."""
+
+
+@dataclass(frozen=True)
+class IndependentNumbers:
+    turn: Natural
+
+
+# What `Rule.state` gives beside arrays.
+NUMBERS: Mapping[type, type] = {Sma: SmaNumbers, Ssgd: SsgdNumbers, Independent: IndependentNumbers}
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The images that a net was trained on, and how it sees them (scaling.py); `image` where they are encoded."""
+
+    shape: Annotated[tuple[Count, ...], NotEmpty()]
+    dtype: str
+    classes: Count
+    mean: Literal["mean"] | Annotated[tuple[float, ...], NotEmpty()]
+    std: Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty()]
+    image: Image | None = None
+
+    def __post_init__(self) -> None:
+        for name, values in (("mean", self.mean), ("std", self.std)):
+            if values != "mean" and len(values) != self.shape[0]:
+                got = len(values)
+                raise ConfigError(f"{name}: must have one number for each of {self.shape[0]} channel(s), got {got}")
+
+
+def checked(kind: type[T], entries: Mapping[str, Any], path: Path, name: str = "") -> T:
+    """`entries`, of that `name` in the header of checkpoint `path`, as a dataclass. Raises CheckpointError."""
+    try:
+        return build(kind, entries, path=name)
+    except ConfigError as error:
+        lines = str(error).replace("is not a setting", "is no entry that this version reads").splitlines()
+        raise CheckpointError("\n".join(f"{path / 'checkpoint.json'}: {line}" for line in lines)) from None
+
+
+def header_of(path: Path, entries: Mapping[str, Any]) -> Header:
+    """What `read_header` found in checkpoint `path`. Raises CheckpointError naming entry, rule and value."""
+    return checked(Header, {key: value for key, value in entries.items() if key not in ("format", "crc32c")}, path)
+
+
+def choose(path: Path, note: Any) -> tuple[Path, Header]:
+    """As checkpoint.choose."""
+    found, entries = checkpoint.choose(path, note)
+    return found, header_of(found, entries)
+
+
+def check_fits(path: Path, header: Header, expected: Mapping[str, Any]) -> None:
+    """Raises CheckpointError naming the first thing in which the checkpoint and this run differ."""
+    for key, value in expected.items():
+        found = getattr(header, key)
+        if key == "layout" and found != value:
+            raise CheckpointError(
+                f"{path}: was made with another model, its weights have other names or shapes; "
+                "resume with the same config, or start anew without --resume"
+            )
+        if found != value:
+            raise CheckpointError(
+                f"{path}: was made with {key} {found}, this run has {value}; "
+                "resume with the same config, or start anew without --resume"
+            )
+
+
+def timeline_of(header: Header, started: list[Any], first: Timeline) -> Timeline:
+    """The timeline to go on with: the checkpoint's own where the run was `started` alike, else `first` from here on.
+
+    A replay's checkpoint has no changes to come: `first` has them.
+    """
+    if list(header.started) == started and header.batch_size == first.batch:
+        return Timeline(first.batch, header.timeline).followed(first)
+    now = first.change(header.iteration)
+    return fixed(first.batch, now.counts, header.iteration, header.position, now.execution).followed(first)
