@@ -95,10 +95,13 @@ def arithmetic(found: Mapping[str, Any]) -> str:
 
 
 def whole_page(folder: Path) -> str:
-    kept = folder / "gpu.json"
-    whole = json.loads(kept.read_text()) if kept.exists() else {"found": {}}
+    kept = [json.loads(path.read_text()) for path in (folder / "first/gpu.json", folder / "gpu.json") if path.exists()]
+    whole = {**(kept[-1] if kept else {}), "found": {key: entry for one in kept for key, entry in one["found"].items()}}
     tasks = {name: task.about for name, task in gpu_accuracy.TASKS.items()}
     head = title(whole["about"]) if "about" in whole else "# Training on a GPU\n\nNo figure is measured yet.\n"
+    whole_run = kept[-1]["found"] if (folder / "gpu.json").exists() else {}
+    if early := [key for key in whole["found"] if key not in whole_run]:
+        head += f"\nMeasured before cuDNN's plans were timed: {'; '.join(early)}.\n"
     parts = [page(head, whole["found"], NETS, tasks, []), steps(folder)]
     about = folder / "versions.log"
     if about.exists():

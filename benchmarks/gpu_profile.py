@@ -20,6 +20,8 @@ from mpibow.data.dataset import read_into
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.steps import kind_of
 from mpibow.job import Job, on_device
+from mpibow.kernels.cuda.opened import Gpu
+from mpibow.kernels.cuda.session import DeviceRun
 from mpibow.kernels.cuda.timing import seconds_of
 
 
@@ -33,8 +35,16 @@ def kinds(steps: Sequence[Any], seconds: Sequence[float]) -> dict[str, dict[str,
     return found
 
 
-def profile(job: Job) -> dict[str, Any]:
-    """`job` has its GPU opened."""
+def once(gpu: Gpu, runs: Sequence[DeviceRun]) -> None:
+    """One pass by itself and one as a CUDA graph, for a profiler that lists kernels."""
+    executor = gpu.executor("a pass", runs, gpu.machine.stream)
+    executor.prepare()
+    executor.run()
+    gpu.machine.close()
+
+
+def profile(job: Job, alone: bool = False) -> dict[str, Any]:
+    """`job` has its GPU opened. `alone`: nothing is timed, a pass is run for a profiler."""
     gpu, plan = job.kernels.gpu, job.training_plan()
     assert gpu is not None, "device=cuda is what is profiled here"
     machine = gpu.machine
@@ -45,7 +55,11 @@ def profile(job: Job) -> dict[str, Any]:
     read_into(job.train, np.arange(job.config.batch_size) % job.train.count, host)
     for name, array in bound.inputs.items():
         machine.put(array, host[name])
-    for run in [*before, *bound.runs]:
+    runs: list[Any] = [*before, *bound.runs]
+    if alone:
+        once(gpu, runs)
+        return {"steps": len(runs), "kernels": job.kernels.about}
+    for run in runs:
         run(machine.stream)
     seconds = [seconds_of(partial(run, machine.stream), machine.stream) for run in bound.runs]
     parts = kinds(plan.program.steps, seconds)
@@ -60,12 +74,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--once", action="store_true", help="one pass for a profiler, as ncu; nothing is timed")
     parser.add_argument("overrides", nargs="*", metavar="key.path=value")
     arguments = parser.parse_intermixed_args()
     arguments.shape = arguments.classes = arguments.device = None
     with tempfile.TemporaryDirectory() as folder:
         job, _ = on_device(made_up_job(arguments, folder), Single())
-        print(json.dumps(profile(job)))
+        print(json.dumps(profile(job, arguments.once)))
 
 
 if __name__ == "__main__":
