@@ -93,6 +93,36 @@ def changed(header: dict[str, Any], at: tuple[Any, ...], change: Callable[[Any, 
     return copy
 
 
+@pytest.mark.parametrize(
+    ("ranks", "learners", "rule"),
+    [(1, "auto", "auto"), (2, [1, 2], "none"), (1, 2, "independent")],
+)
+def test_every_mutation_is_refused_or_resumed(tmp_path: Path, ranks: int, learners: Any, rule: str) -> None:
+    """One that is let through is resumed; the rest end with code 4, and name the file."""
+    settings: Any = {"rule": tiny.RULES[rule], "tuner": {"window": 1e-3, "watch": 1e-3}}
+    work = job(tmp_path, learners, **settings)
+    tiny.run(work, ranks)
+    path = tmp_path / "run/checkpoints/iteration-0000000008"
+    shutil.rmtree(path.with_name("iteration-0000000004"))
+    quick = {"stop": {"epochs": None, "iterations": 9}, "checkpoint": {"every": None}, "evaluate": {"every": 1000}}
+    longer = job(tmp_path, learners, **{**settings, **quick})
+    header = {**read_header(path), "config": "{learners: 1}"}  # all of a config takes long to read
+    refused, resumed = 0, set[Any]()
+    for at, change in mutations({key: header[key] for key in header if key not in ("format", "crc32c")}):
+        tiny.seal(path, lambda _, at=at, change=change: changed(header, at, change))  # type: ignore[misc]
+        try:
+            header_of(path, read_header(path))
+            if at not in resumed:  # with the first value that is let through
+                resumed.add(at)
+                tiny.run(longer, ranks, resume=path)
+        except CheckpointError as error:
+            assert str(path) in str(error), at  # noqa: PT017
+            refused += 1
+        except Exception as error:
+            raise AssertionError(f"{at}: {(path / 'checkpoint.json').read_text()}") from error
+    assert refused > 300
+
+
 def replaced(path: Path, name: str, data: bytes) -> None:
     """File `name` of a checkpoint holds `data`, and the header has its checksum."""
     (path / name).write_bytes(data)
