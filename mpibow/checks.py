@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from mpibow.config import Config
-from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples
+from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples, inputs_of
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Graph
-from mpibow.models.settings import Augmentation
+from mpibow.models.settings import Augmentation, Loss
 from mpibow.ops import MatrixFactorisation
 
 
-def check_rows(graph: Graph, data: NamedSamples | None) -> None:
+def check_rows(graph: Graph, data: Samples) -> None:
     """Numbers that a table's rows are looked up by must be there: the kernels do not ask. Raises ConfigError."""
     if not isinstance(data, NamedArrays):
         return
@@ -60,3 +60,29 @@ def check_augmentation(settings: Augmentation, data: Dataset, config: Config) ->
         raise ConfigError(
             f"data.augment.jitter.saturation: is of images of 3 channels, {data.name} has {data.shape}; leave it out"
         )
+
+
+def check_sets_alike(key: str, data: Samples, train: Samples) -> None:
+    """Raises ConfigError where the data of setting `key` can't be evaluated by a net that is trained on `train`."""
+    if isinstance(data, NamedSamples) or isinstance(train, NamedSamples):
+        if inputs_of(data) != inputs_of(train) or isinstance(data, NamedSamples) != isinstance(train, NamedSamples):
+            raise ConfigError(f"{key}: {data.name} has {described(data)}, data.train has {described(train)}")
+        return
+    if (data.shape, data.dtype) != (train.shape, train.dtype):
+        raise ConfigError(
+            f"{key}: {data.name} has images {data.shape} {data.dtype}, data.train has {train.shape} {train.dtype}"
+        )
+    if data.classes > train.classes:
+        raise ConfigError(f"{key}: {data.name} has {data.classes} classes, data.train has {train.classes}")
+
+
+def check_losses(config: Config, train: NamedSamples, augmentation: Augmentation) -> None:
+    """Raises ConfigError where settings are of classes: a net of `NamedSamples` gives losses."""
+    for key, given in (
+        ("data.augment", augmentation != Augmentation()),
+        ("loss", config.loss != Loss()),
+        ("evaluate.top_k", config.evaluate.top_k is not None),
+        ("stop.accuracy", config.stop.accuracy is not None),
+    ):
+        if given:
+            raise ConfigError(f"{key}: is for data with classes, {train.name} has {described(train)}; leave it out")

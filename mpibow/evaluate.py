@@ -1,4 +1,7 @@
-"""Evaluates a checkpoint's centre on a data set: python -m mpibow.evaluate CHECKPOINT DATA."""
+"""Evaluates a checkpoint's centre: python -m mpibow.evaluate CHECKPOINT DATA.
+
+DATA is a folder of records, or the run's own train, validation or test data by that name.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,11 @@ import csv
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -26,7 +29,8 @@ from mpibow.config.schema import Device
 from mpibow.data.dataset import Array, Dataset, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.ratings import ratings
-from mpibow.data.recordset import open_records
+from mpibow.data.recordset import RecordSet, open_records
+from mpibow.data.split import split
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.gpus import ON_GPUS, FindGpu, find_gpu
 from mpibow.graph.plan import choose_layout, compile_plan
@@ -42,7 +46,9 @@ from mpibow.run.state import read_centre
 from mpibow.scaling import Scaling
 from mpibow.streams import as_command
 
+T = TypeVar("T", bound=Samples)
 THREADS = 8  # of one rank, at the most
+OWN = ("train", "validation", "test")
 DEVICES = ("cuda", "onednn", "numpy")
 
 
@@ -57,12 +63,13 @@ def evaluate(
     device: Device | None = None,
     find: FindGpu = find_gpu,
 ) -> Evaluation:
-    """Loss and accuracy of the centre in checkpoint (or run directory) `path` over the records in folder `data`.
+    """Loss and accuracy of the centre in checkpoint (or run directory) `path` over `data`.
 
-    Of a model of ratings the loss, the mean squared error, and no accuracy. Every rank calls it and takes its share.
-    Labels among the `top_k` likeliest classes are counted too, the run's own evaluate.top_k unless given.
-    `predictions` is a CSV file: sample, label, predicted, probability. `device` is the run's own unless given, but for
-    a GPU's run the host: on cuda it is computed in the run's precision.
+    `data` is a folder of records, or one of OWN: the run's own data of that name (./test is a folder). A model of
+    ratings has the loss, the mean squared error, and no accuracy. Every rank calls it and takes its share. Labels among
+    the `top_k` likeliest classes are counted too, the run's own evaluate.top_k unless given. `predictions` is a CSV
+    file: sample, label, predicted, probability. `device` is the run's own unless given, but for a GPU's run the host:
+    on cuda it is computed in the run's precision.
     """
     threadpool_limits(1)
     folder, header = _open(path)
@@ -72,7 +79,7 @@ def evaluate(
             raise ConfigError(
                 f"--top-k, --predictions: are of classes, {folder} was trained on ratings; leave them out"
             )
-        records, build = _ratings(config, data)
+        records, build = _ratings(config, folder, data)
     else:
         records, build = _classified(config, folder, header.input, data, top_k)
     graph = build(batch_size or config.evaluate.batch_size)
@@ -86,8 +93,8 @@ def evaluate(
     try:
         workers = 1 if gpu else max(1, min(allowed_cores() // comm.local_size, THREADS))
         each = None if predictions is None else lambda *row: rows.append(row)
-        result = Evaluator(plan, records, config.loss.ignore, gpu)(
-            centre, statistics, scheduler.run, lambda function: function(comm), each, workers=workers
+        result = Evaluator(plan, config.loss.ignore, gpu)(
+            records, centre, statistics, scheduler.run, lambda function: function(comm), each, workers=workers
         )
     finally:
         scheduler.close()
@@ -95,14 +102,28 @@ def evaluate(
             gpu.machine.close()
     if predictions is not None:
         parts = comm.share(rows)
-        text = _table([row for part in parts for row in part])
+        number = records.number if isinstance(records, RecordSet | Decoded) else int
+        text = _table([row for part in parts for row in part], number)
         directory.on_rank_0(lambda function: function(comm), comm.rank, partial(directory.write, predictions, text))
     return result
 
 
-def _ratings(config: Config, data: str) -> tuple[Samples, Build]:
-    """The ratings in folder `data`, and the graphs that give their losses. Raises ConfigError, RecordError."""
-    records = ratings(open_records(data))
+def _own(config: Config, folder: Path, name: str, read: Callable[[str], T]) -> T:
+    """The run's own data of that name, as `read` from their folder; any other name is a folder. Raises ConfigError."""
+    given = None if name not in OWN or config.data is None else getattr(config.data, name)
+    if name in OWN and given is None:
+        raise ConfigError(
+            f"{name}: {folder} has no {name} data; give a folder of records, ./{name} if that is its name"
+        )
+    if config.data is None or not isinstance(config.data.validation, float) or name not in ("train", "validation"):
+        return read(name if given is None else given)
+    parts = split(read(config.data.train), config.data.validation, config.seed)
+    return parts[name == "validation"]
+
+
+def _ratings(config: Config, folder: Path, data: str) -> tuple[Samples, Build]:
+    """The ratings `data`, and the graphs that give their losses. Raises ConfigError, RecordError."""
+    records = _own(config, folder, data, lambda path: ratings(open_records(path)))
     build = objective(named_objective(config), records.inputs)
     check_rows(build(1), records)
     return records, build
@@ -111,9 +132,9 @@ def _ratings(config: Config, data: str) -> tuple[Samples, Build]:
 def _classified(
     config: Config, folder: Path, entries: Mapping[str, Any], data: str, top_k: int | None
 ) -> tuple[Samples, Build]:
-    """The records in folder `data`, if they are as those that were trained on, and the graphs that classify them."""
+    """The records `data`, if they are as those that were trained on, and the graphs that classify them."""
     expected = checked(Seen, entries, folder, "input")
-    records = _samples(data, folder, expected)
+    records = _samples(_own(config, folder, data, open_records), data, folder, expected)
     if (records.shape, str(records.dtype)) != (expected.shape, expected.dtype):
         raise ConfigError(
             f"{data}: has images {records.shape} {records.dtype}, {folder} was trained on "
@@ -152,9 +173,8 @@ def _kernels(config: Config, device: Device | None, comm: Communicator, find: Fi
     return kernels_of(on_host(asked)) if opened is None else (opened, note)
 
 
-def _samples(data: str, folder: Path, expected: Seen) -> Dataset:
-    """The records in folder `data`, decoded as in the run's own evaluations where they are encoded."""
-    records = open_records(data)
+def _samples(records: RecordSet, data: str, folder: Path, expected: Seen) -> Dataset:
+    """The records, decoded as in the run's own evaluations where they are encoded."""
     if records.shape:
         return records
     if expected.image is None:
@@ -192,8 +212,8 @@ def _config(folder: Path, header: Header) -> Config:
         raise CheckpointError(f"{folder / 'checkpoint.json'}: config: {error}") from None
 
 
-def _table(rows: list[tuple[Array, Array, Array]]) -> str:
-    """CSV of all predictions in the order of the samples."""
+def _table(rows: list[tuple[Array, Array, Array]], number: Callable[[int], int]) -> str:
+    """CSV of all predictions in the order of the samples, which are named by their `number` in the whole data set."""
     samples, labels = (np.concatenate([row[i] for row in rows]) for i in (0, 1))
     logits = np.concatenate([row[2] for row in rows]).astype(np.float64)
     likely = np.exp(logits - logits.max(axis=1, keepdims=True))
@@ -203,14 +223,14 @@ def _table(rows: list[tuple[Array, Array, Array]]) -> str:
     writer.writerow(["sample", "label", "predicted", "probability"])
     for i in np.argsort(samples):
         predicted = int(likely[i].argmax())
-        writer.writerow([int(samples[i]), int(labels[i]), predicted, f"{likely[i, predicted]:.6f}"])
+        writer.writerow([number(int(samples[i])), int(labels[i]), predicted, f"{likely[i, predicted]:.6f}"])
     return out.getvalue()
 
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m mpibow.evaluate", description=__doc__)
     parser.add_argument("checkpoint", type=Path, help="a checkpoint, checkpoints/best, or a run directory: its newest")
-    parser.add_argument("data", help="folder of records, as data/mnist/test")
+    parser.add_argument("data", help="folder of records, as data/mnist/test; or train, validation, test: the run's own")
     parser.add_argument("--batch-size", type=int, help="samples at once; the run's own unless given")
     parser.add_argument("--top-k", type=int, metavar="K", help="count labels among the K likeliest too; the run's own")
     parser.add_argument("--device", choices=DEVICES, help="what computes: a GPU only if it is asked for; the run's own")

@@ -75,6 +75,7 @@ def fit(
     train: Source,
     test: Source | None = None,
     *,
+    validation: Source | float | None = None,
     name: str = "net",
     normalise: str = "channel",
     augment: Mapping[str, Any] | None = None,
@@ -87,7 +88,8 @@ def fit(
     `train` and `test` are (images, labels), folders of records, as "data/mnist/train", or data sets: images
     (n, channels, height, width) or (n, features), uint8 or float, labels (n,) integers. They may be anything else as
     arrays (n, ...) by name, {"user": ..., "rating": ...}, or records of ratings; then `net` takes tensors of these
-    names and gives one loss a sample (n,), whose mean is trained and evaluated.
+    names and gives one loss a sample (n,), whose mean is trained and evaluated. `validation`, the same or the fraction
+    of `train` that is split off for it, chooses when to stop, and the best checkpoint; without it `test` does.
 
     `normalise`, `augment`, as {"pad": 4, "flip": True}, and `image`, as {"size": 224}, are a config file's of `data`,
     `settings` all the others: batch_size=8, learners=2, update={"lr": 0.1}, ... Under mpirun every rank of the script
@@ -107,8 +109,11 @@ def fit(
         training = _samples(train, "train", config)
         classes = None if isinstance(training, NamedSamples) else training.classes
         testing = None if test is None else _samples(test, "test", config, classes)
+        validating = validation
+        if not isinstance(validation, float | None):
+            validating = _samples(validation, "validation", config, classes)
         job = make_job(
-            name, config, net, training, testing, normalise=normalise, augmentation=augmentation,
+            name, config, net, training, testing, validation=validating, normalise=normalise, augmentation=augmentation,
             image=None if image is None else build(Image, image, path="data.image"),
         )  # fmt: skip
         trained = run(job, comm, resume=resume, note=note)

@@ -57,6 +57,7 @@ class Header:
     metrics_bytes: Natural
     tuning: Mapping[str, Any] | None = None
     untold: Natural = 0
+    validation_fraction: float | None = None
     needs: tuple[str, ...] = ()
     others: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
-from mpibow.checks import check_augmentation, check_rows, described
+from mpibow.checks import check_augmentation, check_losses, check_rows, check_sets_alike, described
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
+from mpibow.config.schema import Data
 from mpibow.config.strict import check_options
 from mpibow.data.dataset import NamedSamples, Samples
 from mpibow.data.decoded import Decoded
@@ -19,6 +22,7 @@ from mpibow.data.ratings import ratings
 from mpibow.data.readers import refuse
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.settings import Image
+from mpibow.data.split import split
 from mpibow.errors import ConfigError, DeviceError, ShapeError
 from mpibow.gpus import ON_GPUS, FindGpu, find_gpu
 from mpibow.graph.layout import Layout, plan_layout
@@ -29,7 +33,7 @@ from mpibow.kernels.cuda.fused import fused_plan
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import Build, Net, classifier
 from mpibow.models.objective import LossNet, objective
-from mpibow.models.settings import Augmentation, Loss
+from mpibow.models.settings import Augmentation
 from mpibow.scaling import Scaling, scaling_of
 
 # What `python -m mpibow.train` does without a file: real digits, a small convolutional net, under a minute.
@@ -47,7 +51,8 @@ BUILT_IN = {
 class Job:
     """`build` gives the graph for a batch size: inputs named as a slot's arrays, outputs loss, accuracy and logits.
 
-    The net of `NamedSamples` has its loss as its only output, and no scaling.
+    The net of `NamedSamples` has its loss as its only output, and no scaling. `held_out` is the fraction of the
+    training data that `validation` was split off as, if it was.
     """
 
     title: str
@@ -56,6 +61,8 @@ class Job:
     train: Samples
     test: Samples | None
     scaling: Scaling | None = None
+    validation: Samples | None = None
+    held_out: float | None = None
     canonical: bool = False  # weights lie as they are saved, whatever the kernels want
     opened: KernelSet | None = None  # of a GPU: `on_device` opens it
 
@@ -76,6 +83,25 @@ class Job:
             return plan_layout(graph, update.decay_biases)
         whole = update.clip_value is not None  # which looks at a gradient's elements
         return choose_layout(graph, self.kernels, update.decay_biases, factors=not whole)
+
+    @property
+    def evaluated(self) -> dict[str, Samples]:
+        """What the centre is evaluated on, by name. The first chooses: when to stop, which centre is the best."""
+        found = {"validation": self.validation, "test": self.test}
+        return {name: data for name, data in found.items() if data is not None}
+
+    @property
+    def chooser(self) -> str | None:
+        return next(iter(self.evaluated), None)
+
+    @property
+    def told(self) -> list[str]:
+        """What the log says of the data sets, as "train: 54,000 samples, validation: 6,000 of it, test: 10,000"."""
+        sets = [f"train: {self.train.count:,} samples"]
+        for name, data in self.evaluated.items():
+            sets.append(f"{name}: {data.count:,}" + " of it" * (name == "validation" and self.held_out is not None))
+        warned = "no validation data: test data choose the best checkpoint, and when to stop; set data.validation=0.1"
+        return [", ".join(sets)] + [warned] * (self.chooser == "test")
 
     @property
     def weights(self) -> int:
@@ -104,7 +130,7 @@ class Job:
 
         with compiling() if told else nullcontext() as watch:
             self.kernels.prepare()
-            for plan in [self.training_plan()] + [self.evaluation_plan()] * (self.test is not None):
+            for plan in [self.training_plan()] + [self.evaluation_plan()] * bool(self.evaluated):
                 weights = zeros(plan.layout.size, plan.weight_dtype)
                 plan.bind(weights, weights)
         return watch.note if watch else ""
@@ -135,31 +161,30 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
     """
     assert config.model is not None
     assert config.data is not None
+    net: Net | LossNet
     if config.model.name in OBJECTIVES:
-        return _ratings_job(config)
-    train = open_data(config.data.train)
-    test = None if config.data.test is None else open_data(config.data.test)
-    if config.model.classes not in (None, train.classes):
-        raise ConfigError(
-            f"data.train: {config.data.train} has {train.classes} classes, model.classes is {config.model.classes}: "
-            f"type model.classes={train.classes}, or leave it out"
-        )
-    net = named_net(config, train.classes)
+        train, test, validation = _sets(config.data, lambda path: ratings(open_records(path)))
+        net = named_objective(config)
+    else:
+        train, test, validation = _sets(config.data, open_data)
+        if config.model.classes not in (None, train.classes):
+            raise ConfigError(
+                f"data.train: {config.data.train} has {train.classes} classes, model.classes is {config.model.classes}: "
+                f"type model.classes={train.classes}, or leave it out"
+            )
+        net = named_net(config, train.classes)
     return make_job(
-        _title(config), config, net, train, test, normalise=config.data.normalise, augmentation=config.data.augment,
-        image=config.data.image, scaling=scaling,
+        _title(config), config, net, train, test, validation=validation, normalise=config.data.normalise,
+        augmentation=config.data.augment, image=config.data.image, scaling=scaling,
     )  # fmt: skip
 
 
-def _ratings_job(config: Config) -> Job:
-    """The job of a model that is trained on ratings."""
-    assert config.data is not None
-    train = ratings(open_records(config.data.train))
-    test = None if config.data.test is None else ratings(open_records(config.data.test))
-    return make_job(
-        _title(config), config, named_objective(config), train, test, normalise=config.data.normalise,
-        augmentation=config.data.augment, image=config.data.image,
-    )  # fmt: skip
+def _sets(data: Data, read: Callable[[str], Any]) -> tuple[Any, Any, Any]:
+    """Training, test and validation data, as `read` from their folders; a fraction stays one, and None is none."""
+    train, test, validation = (
+        read(given) if isinstance(given, str) else given for given in (data.train, data.test, data.validation)
+    )
+    return train, test, validation
 
 
 def _title(config: Config) -> str:
@@ -230,30 +255,32 @@ def make_job(
     test: Samples | None,
     *,
     normalise: str,
+    validation: Samples | float | None = None,
     augmentation: Augmentation | None = None,
     scaling: Scaling | None = None,
     image: Image | None = None,
 ) -> Job:
     """The job of a net given as a function, on data given as objects. Raises ConfigError where they don't fit.
 
-    `normalise` is as data.normalise; `scaling` what it comes to, where that is known already.
+    `validation` is data, or the fraction of `train` that is to be split off. `normalise` is as data.normalise;
+    `scaling` what it comes to, where that is known already.
     """
-    augmentation = augmentation or Augmentation()
-    if test is not None:
-        test = _decoded(test, Augmentation(), image)
+    augmentation, held_out = augmentation or Augmentation(), None
+    if isinstance(validation, float):
+        held_out = validation
+        train, validation = split(train, held_out, config.seed)
     train = _decoded(train, augmentation, image)
+    test, validation = (None if data is None else _decoded(data, Augmentation(), image) for data in (test, validation))
     refuse("auto" if config.data is None else config.data.pipeline, train)
-    if isinstance(train, NamedSamples) and (test is None or isinstance(test, NamedSamples)):
-        return _loss_job(title, config, net, train, test, augmentation)
-    if isinstance(train, NamedSamples) or isinstance(test, NamedSamples):
-        assert test is not None
-        raise ConfigError(f"data.test: {test.name} has {described(test)}, data.train has {described(train)}")
-    if test is not None and (test.shape, test.dtype) != (train.shape, train.dtype):
-        raise ConfigError(
-            f"data.test: {test.name} has images {test.shape} {test.dtype}, data.train has {train.shape} {train.dtype}"
-        )
-    if test is not None and test.classes > train.classes:
-        raise ConfigError(f"data.test: {test.name} has {test.classes} classes, data.train has {train.classes}")
+    for key, data in (("data.test", test), ("data.validation", validation)):
+        if data is not None:
+            check_sets_alike(key, data, train)
+    if isinstance(train, NamedSamples):
+        check_losses(config, train, augmentation)
+        job = Job(title, config, objective(net, train.inputs), train, test, validation=validation, held_out=held_out)
+        for found in (train, *job.evaluated.values()):
+            check_rows(job.build(config.batch_size), found)
+        return job
     loss, top_k = config.loss, config.evaluate.top_k
     check_augmentation(augmentation, train, config)
     if loss.ignore is not None and loss.ignore >= train.classes:
@@ -265,7 +292,7 @@ def make_job(
         net, train.shape, str(train.dtype), scaling.mean, scaling.std, augmentation=augmentation, loss=loss,
         top_k=top_k,
     )  # fmt: skip
-    job = Job(title, config, build, train, test, scaling)
+    job = Job(title, config, build, train, test, scaling, validation, held_out)
     graph = job.build(config.batch_size)
     logits = graph.tensors[graph.outputs["logits"]]
     if logits.shape[1] < train.classes:
@@ -273,31 +300,6 @@ def make_job(
             f"{logits.name}: the net's output must be (batch, classes) with at least the {train.classes} classes of "
             f"{train.name}, got {logits.shape}"
         )
-    return job
-
-
-def _loss_job(
-    title: str,
-    config: Config,
-    net: LossNet,
-    train: NamedSamples,
-    test: NamedSamples | None,
-    augmentation: Augmentation,
-) -> Job:
-    """The job of a net that gives losses, on data by name."""
-    if test is not None and dict(test.inputs) != dict(train.inputs):
-        raise ConfigError(f"data.test: {test.name} has {described(test)}, data.train has {described(train)}")
-    for key, given in (
-        ("data.augment", augmentation != Augmentation()),
-        ("loss", config.loss != Loss()),
-        ("evaluate.top_k", config.evaluate.top_k is not None),
-        ("stop.accuracy", config.stop.accuracy is not None),
-    ):
-        if given:
-            raise ConfigError(f"{key}: is for data with classes, {train.name} has {described(train)}; leave it out")
-    job = Job(title, config, objective(net, train.inputs), train, test)
-    for data in (train, test):
-        check_rows(job.build(config.batch_size), data)
     return job
 
 

@@ -21,6 +21,7 @@ from mpibow.gpus import EXECUTIONS
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.job import Job
+from mpibow.judge import Judge
 from mpibow.kernels.cuda.fused import without_form
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
@@ -30,7 +31,6 @@ from mpibow.reporter import Reporter, Where
 from mpibow.run import directory
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.device_times import DeviceTimes
-from mpibow.run.evaluate import Evaluator
 from mpibow.run.ledger import Ledger
 from mpibow.run.memory import free_memory, learner_bytes, memory_warnings, room_for
 from mpibow.run.resets import Resets
@@ -48,10 +48,17 @@ def reading_of(job: Job, choice: Choice, ranks: int) -> Reading:
     """How one of a node's `ranks` reads the data of `job`, by `choice`."""
     config, data = job.config, job.config.data or Data("given")
     return Reading(
-        job.train, job.test, choice, config.batch_size, prefetch(config.prefetch, job.train, config.batch_size),
+        job.train, job.evaluated, choice, config.batch_size, prefetch(config.prefetch, job.train, config.batch_size),
         threads_of(data.workers, allowed_cores(), machine_cores(), ranks), data.most_damaged,
         gpu=job.kernels.gpu is not None,
     )  # fmt: skip
+
+
+def chooser_of(job: Job) -> str:
+    """The data that choose, as a checkpoint names them: is the best so far still that, where a run is continued?"""
+    if job.chooser == "validation" and job.config.data is not None:
+        return f"validation {job.config.data.validation}"
+    return job.chooser or "test"
 
 
 class Opened:
@@ -77,7 +84,7 @@ class Opened:
             begun.timeline, self.reading.ahead, recorded=replayed_run(job.config) is not None
         )
         # Learners: how many there is room for, who decides how many there are, and those that there are now
-        evaluation = None if job.test is None else job.evaluation_plan()
+        evaluation = job.evaluation_plan() if job.evaluated else None
         learner = learner_bytes(plan, evaluation, self.reading.held.learner)
         room = self._find_room(comm, learner)
         unfused = "" if self.gpu is None else without_form(job.build(self.config.batch_size, True))
@@ -85,11 +92,14 @@ class Opened:
         self._open_learners(begun, learner, room, stack)
         self._take_up(begun)
         # Who looks at them, and tells of it
-        self.evaluator = None
-        if evaluation is not None and (test := self.reading.tested) is not None:
-            self.evaluator = Evaluator(evaluation, test, self.config.loss.ignore, self.gpu)
         self._times = None if self.gpu is None else DeviceTimes(self.gpu.machine, trace)
         self._open_reporter(begun, stack)
+        self.judge = None
+        if evaluation is not None:
+            self.judge = Judge(
+                job, evaluation, self.reading, self.scheduler, self.synchroniser, self.reporter, trace,
+                lambda: self.counts[self.rank] if self.gpu is None else 1,
+            )  # fmt: skip
         warnings = [] if self.gpu else self._host_warnings(comm, room)
         self._tell(begun, [note, *notes, way, *warnings], self._execution_told(unfused))
 
@@ -183,7 +193,8 @@ class Opened:
     def _open_reporter(self, begun: Beginning, stack: ExitStack) -> None:
         origin, gpu, header = begun.origin, self.gpu, begun.origin.header
         self.pulse.folder = origin.folder
-        self.ledger = Ledger.of(header.ledger.state() if header else {}, self.config.stop.accuracy)
+        known = header.ledger.state() if header else {}
+        self.ledger = Ledger.of(known, self.config.stop.accuracy, chooser_of(self.job))
         self.reporter = Reporter(
             origin.folder, self.rank, self.ledger, self.job, header, self._waits,
             classes="accuracy" in self.plan.graph.outputs,
@@ -216,11 +227,13 @@ class Opened:
             directory.write(origin.folder / "config.yaml", dump(config))
         how = {"auto": "auto, now "}.get(config.learners, "replayed, now ") if isinstance(config.learners, str) else ""
         about = (
-            f"{job.title}: {job.weights:,} weights, {job.train.count:,} samples, {self.comm.size} rank(s), "
+            f"{job.title}: {job.weights:,} weights, {self.comm.size} rank(s), "
             f"learners {how}{as_sum(self.counts)}, batch {config.batch_size}, {job.kernels.about}; {origin.folder}"
         )
         anew = f"{', '.join(begun.changed)}: averaging restarts from the centre" if begun.changed else ""
-        notes = [*before, *origin.notes, anew, about, self.reading.described, *behind]
+        chose = origin.header.ledger.chooser if origin.header else self.ledger.chooser
+        other = f"{chose} data chose the best so far: it is chosen anew" if chose != self.ledger.chooser else ""
+        notes = [*before, *origin.notes, anew, other, about, *job.told, self.reading.described, *behind]
         self.reporter.start(self.where, job.title, notes, anew=bool(anew), other=origin.other)
 
     def _read(self, stack: ExitStack) -> None:

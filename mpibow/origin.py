@@ -226,5 +226,6 @@ def identity(job: Job, plan: Plan) -> dict[str, Any]:
         "seed": job.config.seed,
         "precision": plan.weight_dtype,  # any device goes on in its own, of weights that are these
         "layout": plan.layout.canonical().digest(),
+        "validation_fraction": job.held_out,
         "train_samples": job.train.count,
     }

@@ -42,6 +42,8 @@ UNITS = (
 # Okabe and Ito's, which the colour-blind tell apart, without yellow; a run keeps its colour in every panel.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 STYLES: dict[str, dict[str, Any]] = {  # by curve; those of ranks are `DASHES`, in order
+    "validation": {"marker": "s", "markersize": 3.5, "linewidth": 1.8},
+    "validation, top k": {"marker": "v", "markersize": 3.5, "linewidth": 1.0, "linestyle": "--"},
     "test": {"marker": "o", "markersize": 3.5, "linewidth": 1.8},
     "test, top k": {"marker": "^", "markersize": 3.5, "linewidth": 1.0, "linestyle": "--"},
     "training": {"linewidth": 1.0, "alpha": 0.75},

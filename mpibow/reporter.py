@@ -146,16 +146,33 @@ class Reporter:
             ledger.reason = decision.reason
         self._reason, ledger.settled = decision.reason, decision.settled
 
-    def evaluated(self, where: Where, found: Evaluation, best: bool) -> None:
-        """An evaluation's entry: `seconds` is how long it took, `elapsed` the seconds of training before it."""
+    def evaluated(self, where: Where, data: str, found: Evaluation) -> bool:
+        """The centre was evaluated on the `data` that choose; whether it is the best so far."""
+        best = self.ledger.evaluated(data, found, where.iteration, where.position, where.epoch)
+        self._evaluated(where, data, found, best=best)
+        return best
+
+    def tested(self, where: Where, found: Evaluation, checkpoint: Path | None = None) -> None:
+        """The last centre, or that of the best `checkpoint`, was evaluated on test data that chose nothing."""
+        self.ledger.tested(found, best=checkpoint is not None)
+        of = "the last centre" if checkpoint is None else f"the best checkpoint, {checkpoint.name}"
+        self._evaluated(
+            where, "test", found, f", {of}", **({} if checkpoint is None else {"checkpoint": str(checkpoint)})
+        )
+
+    def _evaluated(self, where: Where, data: str, found: Evaluation, of: str = "", **more: Any) -> None:
+        """An evaluation's entry: `seconds` is how long it took, `elapsed` the seconds of training before it.
+
+        `data` is validation or test; `checkpoint` is there where that was evaluated, and not the centre.
+        """
         times = {"seconds": found.seconds, "elapsed": self.ledger.seconds}
-        entry = {"accuracy": found.accuracy, "loss": found.loss, **times, "best": best}
+        entry = {"data": data, "accuracy": found.accuracy, "loss": found.loss, **times, **more}
         top_k = found.top_k_accuracy
-        more = {} if top_k is None else {"top_k_accuracy": top_k}
-        self._events.add("evaluate", **where.fields(), **where.running(), **entry, **more)
-        shown = "" if found.accuracy is None else f"test accuracy {found.accuracy:.2%}, "
+        entry |= {} if top_k is None else {"top_k_accuracy": top_k}
+        self._events.add("evaluate", **where.fields(), **where.running(), **entry)
+        shown = "" if found.accuracy is None else f"{data} accuracy {found.accuracy:.2%}, "
         shown += "" if top_k is None else f"top-k {top_k:.2%}, "
-        self.note(f"epoch {where.epoch:.2f}: {shown}test loss {found.loss:.4f}")
+        self.note(f"epoch {where.epoch:.2f}: {shown}{data} loss {found.loss:.4f}{of}")
 
     def saved(self, where: Where, path: Path, seconds: float) -> None:
         self._events.add("checkpoint", **where.fields(), path=str(path), seconds=seconds)
@@ -184,7 +201,8 @@ class Reporter:
         seconds = max(ledger.seconds + now - self._mark, 1e-9)
         speed, samples = ledger.images / seconds, job.config.batch_size * sum(where.learners)
         parts = [f"epoch {where.epoch:.2f}", f"{where.position:,} samples", self._loss]
-        parts += [] if ledger.accuracy is None else [f"accuracy {ledger.accuracy:.2%}"]
+        accuracy, chooser = ledger.chosen_accuracy, job.chooser
+        parts += [] if accuracy is None else [f"{chooser} accuracy {accuracy:.2%}"]
         parts += [f"{speed:,.0f} images/s", f"learners {'+'.join(map(str, where.learners))} {where.execution}".rstrip()]
         parts += [f"gain {gain:.2f}"] if gain != 1.0 else []
         end = job.config.stop.foreseen(
@@ -208,12 +226,14 @@ class Reporter:
         """What the run has come to: its settings', and as the ledger and the clocks say."""
         job, config, ledger, waits = self._job, self._job.config, self.ledger, self._waits()
         taken = (
-            "accuracy", "best_accuracy", "top_k_accuracy", "test_loss", "seconds", "evaluation_seconds",
+            "validation_accuracy", "validation_top_k_accuracy", "validation_loss", "accuracy", "top_k_accuracy",
+            "test_loss", "best_accuracy", "best_test_accuracy", "best_test_loss", "seconds", "evaluation_seconds",
             "epochs_to_target", "seconds_to_target", "drift", "mismatches", "resets", "reason",
         )  # fmt: skip
         shares = self._shares(waits)
         return Summary(
             run=str(self.folder), stopped=stopped, checkpoint=str(checkpoint) if checkpoint else None,
+            chosen_by=job.chooser,
             epochs=where.epoch, iterations=where.iteration, samples=where.position, ranks=len(where.learners),
             learners=where.learners, execution=where.execution or None, changes=ledger.changes, settled=settled,
             gain=gain, corrupt=len(ledger.damaged), target=config.stop.accuracy,

@@ -54,7 +54,7 @@ def scaling_of(normalise: str, data: Dataset, note: Callable[[str], None]) -> Sc
 
     Raises ConfigError where it doesn't fit the data, RecordError where they are damaged.
     """
-    channels = len(data.mean)
+    channels = data.shape[0]
     match normalise:
         case "channel":
             return Scaling(data.mean, data.std)

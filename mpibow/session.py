@@ -150,7 +150,7 @@ class Session(Opened):
             self.reporter.trained(self.where, rate, self._gain)
         if self.iteration % config.rule.resync == 0:
             self._agree()
-        self._owed = self.evaluator is not None and self._passed(before, config.evaluate.every)
+        self._owed = self.judge is not None and self._passed(before, config.evaluate.every)
         with self._laps.aside():
             if self._owed and not stop:
                 best = self.evaluate()
@@ -163,19 +163,13 @@ class Session(Opened):
     # What happens between iterations
 
     def evaluate(self) -> bool:
-        """Evaluates the centre; whether it is the best so far."""
-        assert self.evaluator is not None
+        """Evaluates the centre on the data that choose; whether it is the best so far."""
+        assert self.judge is not None
         self._owed = False
         self._read_centre()
         self.reporter.clock()
-        with self.trace.span("evaluation", "evaluate"):
-            run = partial(self.scheduler.run, name="evaluate")
-            call, workers = self.synchroniser.call, self.counts[self.rank] if self.gpu is None else 1
-            found = self.evaluator(self.rule.centre, self.statistics(), run, call, workers=workers)
-        self.reporter.pause()
+        best = self.judge.choose(self.where, self.rule.centre, self.statistics())
         self._tell_damages()
-        best = self.ledger.evaluated(found, self.position, self.where.epoch)
-        self.reporter.evaluated(self.where, found, best)
         return best
 
     def save(self, best: bool = False) -> None:
@@ -217,11 +211,15 @@ class Session(Opened):
         self.reporter.clock()
         self._tell_resets()
         if not stop.startswith("SIG"):
-            late = self.evaluator is not None and self.ledger.evaluated_at != self.position
+            late = self.judge is not None and self.ledger.evaluated_at != self.position
             best = self.evaluate() if late else False
             saved = self.saved is not None and self.saved.name == checkpoint.name_of(self.iteration)
             if self.config.checkpoint.interval is not None and (late or not saved):
                 self.save(best)
+            if self.judge is not None:
+                self.reporter.clock()
+                self.judge.test(self.where, self.rule.centre, self.statistics())
+                self._tell_damages()
         self.reporter.note(self.trace.end(self.synchroniser.call))
         decided = self.tuning.decision
         summary = self.reporter.summary(

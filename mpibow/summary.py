@@ -15,15 +15,22 @@ PACKAGES = ("mpibow", "numpy", "mpi4py", "safetensors")
 
 @dataclass(frozen=True)
 class Summary:
-    """Accuracies are fractions of the test samples (null without a test set); seconds are of training alone."""
+    """Accuracies are fractions of the samples (null without these), all of the last centre but where `best` says other;
+    seconds are of training alone."""
 
     run: str
     stopped: str  # the limit or signal that ended it
-    accuracy: float | None
-    best_accuracy: float | None
+    chosen_by: str | None  # the data that target and best are of, and a stop by accuracy: validation, or else test
+    validation_accuracy: float | None
+    validation_top_k_accuracy: float | None
+    validation_loss: float | None
+    accuracy: float | None  # on test data, as the next ones
     top_k: int | None
     top_k_accuracy: float | None
     test_loss: float | None
+    best_accuracy: float | None  # the highest on the data that chose
+    best_test_accuracy: float | None  # of the checkpoint that validation data chose as the best
+    best_test_loss: float | None
     epochs: float
     iterations: int
     samples: int
@@ -66,11 +73,23 @@ class Summary:
     def __str__(self) -> str:
         learners = as_sum(self.learners)
         lines = [f"stopped by {self.stopped} after {self.epochs:.2f} epochs ({self.samples:,} samples)"]
-        if self.accuracy is not None and self.best_accuracy is not None:
-            top = "" if self.top_k_accuracy is None else f", top-{self.top_k} {self.top_k_accuracy:.2%}"
-            lines.append(f"test accuracy {self.accuracy:.2%} (best {self.best_accuracy:.2%}){top}")
-        elif self.test_loss is not None:
-            lines.append(f"test loss {self.test_loss:.4f}")
+        for data, accuracy, top_k_accuracy, loss in (
+            ("validation", self.validation_accuracy, self.validation_top_k_accuracy, self.validation_loss),
+            ("test", self.accuracy, self.top_k_accuracy, self.test_loss),
+        ):
+            best = self.best_accuracy if data == self.chosen_by else None
+            if accuracy is not None:
+                line = f"{data} accuracy {accuracy:.2%}" + ("" if best is None else f" (best {best:.2%})")
+                line += "" if top_k_accuracy is None else f", top-{self.top_k} {top_k_accuracy:.2%}"
+            elif loss is not None:
+                line = f"{data} loss {loss:.4f}"
+            else:
+                continue
+            lines.append(line)
+        if self.best_test_loss is not None:
+            found = f"loss {self.best_test_loss:.4f}"
+            found = found if self.best_test_accuracy is None else f"accuracy {self.best_test_accuracy:.2%}"
+            lines[-1] += f", of the best checkpoint {found}"
         if self.target is not None:
             reached = (
                 f"reached in {self.epochs_to_target:g} epochs, {self.seconds_to_target:.1f} s"

@@ -69,15 +69,15 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
     `choice` is how data are read.
     """
     plan, layout = job.training_plan(), job.layout
-    sets = [(name, found) for name, found in (("train", job.train), ("test", job.test)) if found is not None]
+    sets = {"train": job.train, **job.evaluated}
     lines = [dump(job.config).rstrip(), ""]
-    lines += [f"{name}: {found.count:,} samples {described(found)}" for name, found in sets]
+    lines += [f"{name}: {found.count:,} samples {described(found)}" for name, found in sets.items()] + job.told[1:]
     lines += ["", str(plan), *filter(None, [job.slow()]), ""]
     flat = layout.size * (8 if job.config.precision == "float64" else 4)
     auto, gpu = job.config.learners == "auto", job.kernels.gpu
     most = min(job.config.tuner.most, most_learners(job.config.rule, len(counts)))
     replica, ahead = replica_bytes(plan), reading_of(job, choice, 1).held
-    learner = learner_bytes(plan, None if job.test is None else job.evaluation_plan(), ahead.learner)
+    learner = learner_bytes(plan, job.evaluation_plan() if job.evaluated else None, ahead.learner)
     averaging = 5 * flat
     if gpu is not None and may_spread(job.config.rule):  # on the host what nobody touches takes no memory
         averaging += gpu.flat.common_step_bytes(matrices_of(layout), layout.size)

@@ -28,7 +28,9 @@ from tests.run.processes import write_run
 
 NUMBER, MAYBE = (int, float), (int, float, type(None))
 SUMMARY: dict[str, Any] = {
-    "run": str, "stopped": str, "accuracy": MAYBE, "best_accuracy": MAYBE, "test_loss": MAYBE, "epochs": NUMBER,
+    "run": str, "stopped": str, "chosen_by": (str, type(None)), "validation_accuracy": MAYBE, "validation_loss": MAYBE,
+    "best_test_accuracy": MAYBE, "best_test_loss": MAYBE, "accuracy": MAYBE,
+    "best_accuracy": MAYBE, "test_loss": MAYBE, "epochs": NUMBER,
     "iterations": int, "samples": int, "seconds": NUMBER, "evaluation_seconds": NUMBER, "target": MAYBE,
     "epochs_to_target": MAYBE, "seconds_to_target": MAYBE, "images_per_second": NUMBER, "ranks": int, "learners": list,
     "changes": int, "settled": (bool, type(None)),

@@ -62,7 +62,14 @@ class Model:
 @dataclass(frozen=True)
 class Data:
     train: Annotated[Text, "data set to learn from"]
-    test: Annotated[Text | None, "data set to evaluate the centre on"] = None
+    test: Annotated[Text | None, "data set to evaluate the centre on, at the end where there are validation data"] = (
+        None
+    )
+    validation: Annotated[
+        Text | Annotated[float, Above(0), Below(1)] | None,
+        "data set that stop.accuracy and the best checkpoint go by, or the fraction of each class of the training data "
+        "that is split off for it by seed; null: they go by the test data",
+    ] = None
     image: Annotated[Image | None, "how encoded images become arrays"] = None
     normalise: Annotated[
         Normalisation,
@@ -88,9 +95,10 @@ class Stop:
     """The run ends with the first that is reached."""
 
     epochs: Annotated[Positive | None, "epochs"] = 10.0
-    accuracy: Annotated[Annotated[float, Above(0), AtMost(1)] | None, "test accuracy of the centre, as a fraction"] = (
-        None
-    )
+    accuracy: Annotated[
+        Annotated[float, Above(0), AtMost(1)] | None,
+        "accuracy of the centre on the validation data, else the test data",
+    ] = None
     minutes: Annotated[Positive | None, "minutes"] = None
     iterations: Annotated[Count | None, "iterations"] = None
 
@@ -211,7 +219,9 @@ class Config:
         Auto | Count, "iterations that data is made ready ahead; auto is 2, or more of images that are decoded"
     ] = "auto"
     on_nan: Annotated[Literal["stop", "reset"], "at a loss that is not finite: stop, or reset the replica"] = "stop"
-    evaluate: Annotated[Evaluate, "the centre on the test data"] = field(default_factory=Evaluate)
+    evaluate: Annotated[Evaluate, "the centre on the validation data, or without these on the test data"] = field(
+        default_factory=Evaluate
+    )
     checkpoint: Annotated[Checkpoint, "the state on disk"] = field(default_factory=Checkpoint)
     metrics: Annotated[Metrics, "metrics.jsonl"] = field(default_factory=Metrics)
     limits: Annotated[Limits, "how long all may stand still before the run ends"] = field(default_factory=Limits)

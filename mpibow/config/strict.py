@@ -236,7 +236,7 @@ def _must(hint: Any, value: Any) -> str:
     remedy = ""
     if float in cores and isinstance(value, float) and not _finite(value):
         remedy = "; it must be finite"
-    elif isinstance(value, int | float) and _fit(hint, str(value)) is not MISFIT:
+    elif isinstance(value, int | float) and float not in cores and _fit(hint, str(value)) is not MISFIT:
         remedy = "; put it in quotes"
     elif len(names := sorted(str(tag_of(core)) for core in cores if is_record(core))) > 1:
         remedy = f"; give {{name: ...}}, one of {', '.join(names)}"

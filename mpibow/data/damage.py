@@ -40,11 +40,12 @@ class Damages:
     """The damaged samples of one data set, met by any number of threads; more than `limit` of them are an error.
 
     A damaged sample is replaced by the next intact one by number, the first following the last: a function of the data
-    alone, so that every rank, epoch and resumed run reads the same.
+    alone, so that every rank, epoch and resumed run reads the same. `number` gives the number that a sample is named
+    by, which is another where these are a part of a data set.
     """
 
-    def __init__(self, data: str, count: int, limit: int) -> None:
-        self._data, self._count, self._limit = data, count, limit
+    def __init__(self, data: str, count: int, limit: int, number: Callable[[int], int] = int) -> None:
+        self._data, self._count, self._limit, self._number = data, count, limit, number
         self._lock = threading.Lock()
         self._found: dict[int, str] = {}
 
@@ -64,7 +65,7 @@ class Damages:
             self._found.setdefault(error.sample, str(error))
             if len(self._found) <= self._limit and len(self._found) < self._count:
                 return (error.sample + 1) % self._count
-            samples = ", ".join(map(str, sorted(self._found)[:NAMED]))
+            samples = ", ".join(str(self._number(sample)) for sample in sorted(self._found)[:NAMED])
         raise RecordError(
             f"data.corrupt_limit: {len(self._found)} of {self._count} samples of {self._data} are damaged, at most "
             f"{min(self._limit, self._count - 1)} are skipped: {samples}{', ...' * (len(self._found) > NAMED)}; "
@@ -74,7 +75,7 @@ class Damages:
     def found(self) -> dict[str, str]:
         """What is wrong with every damaged sample that was met so far, by data set and number."""
         with self._lock:
-            return {f"{self._data} {sample}": text for sample, text in self._found.items()}
+            return {f"{self._data} {self._number(sample)}": text for sample, text in self._found.items()}
 
 
 class Intact:
@@ -83,7 +84,15 @@ class Intact:
     def __init__(self, data: Dataset, damages: Damages) -> None:
         self._data, self._damages = data, damages
         self.name, self.count, self.classes = data.name, data.count, data.classes
-        self.shape, self.dtype, self.mean, self.std = data.shape, data.dtype, data.mean, data.std
+        self.shape, self.dtype = data.shape, data.dtype
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        return self._data.mean
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        return self._data.std
 
     def read(self, samples: Array, images: Array, labels: Array, *more: Array) -> None:
         """As the data set's own, of which `more` are further arrays (n, ...)."""

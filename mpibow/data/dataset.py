@@ -129,6 +129,14 @@ class ArrayData:
         self.images.take(samples, axis=0, out=images, mode="clip")
         self.labels.take(samples, out=labels, mode="clip")
 
+    def strata(self) -> Array:
+        """As in `data.split`."""
+        return self.labels
+
+    def part(self, rows: Array) -> ArrayData:
+        """A copy of samples `rows` (n,), with moments of their own."""
+        return ArrayData(self.images[rows], self.labels[rows], classes=self.classes, name=self.name)
+
 
 class NamedArrays:
     """A data set of NumPy arrays by name, each (n, ...): integers become int32, but uint8 stays, floats float32."""
@@ -148,6 +156,14 @@ class NamedArrays:
     def read(self, samples: Array, *arrays: Array) -> None:
         for stored, array in zip(self.arrays.values(), arrays, strict=True):
             np.take(stored, samples, axis=0, out=array, mode="clip")
+
+    def strata(self) -> Array:
+        """As in `data.split`: there are no classes."""
+        return np.zeros(self.count, np.int32)
+
+    def part(self, rows: Array) -> NamedArrays:
+        """A copy of samples `rows` (n,)."""
+        return NamedArrays({key: array[rows] for key, array in self.arrays.items()}, name=self.name)
 
 
 def _stored(name: str, array: Array) -> Array:

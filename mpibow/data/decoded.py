@@ -50,6 +50,18 @@ class Decoded:
                 take(stored[row], sides[row], windows[row], images[row])
             labels[row] = self.records.label(number)
 
+    def strata(self) -> Array:
+        """As in `data.split`."""
+        return self.records.labels()
+
+    def part(self, rows: Array) -> Decoded:
+        """Samples `rows` (n,) as a data set; mean and std stay those of all, whose images were looked at to convert."""
+        return Decoded(self.records.part(rows), self.image, self.area, self.aspect)
+
+    def number(self, sample: int) -> int:
+        """The sample's number in the whole data set."""
+        return self.records.number(sample)
+
     def _stored(self, sample: int) -> tuple[Array, tuple[int, int]]:
         """A sample's bytes (n,), and the sides of its image."""
         with decoding(self.records, sample):

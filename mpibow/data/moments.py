@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mpibow.data.dataset import Dataset
+from mpibow.errors import DamagedRecord
 
 Array = npt.NDArray[Any]
 PART = 4 << 20  # bytes that are read at once
@@ -54,6 +56,18 @@ class Moments:
         self._mean = self._mean + delta * (values.shape[1] / total)
         self._squares += np.einsum("cp,cp->c", values, values) + delta**2 * (self._count * values.shape[1] / total)
         self._count = total
+
+
+def channel_moments(data: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of each channel over all images of `data` that are not damaged, each read once."""
+    images, labels = np.empty((1, *data.shape), data.dtype), np.empty(1, np.int32)
+    moments = Moments(data.shape[0])
+    for sample in range(data.count):
+        with suppress(DamagedRecord):  # when it is read to train on, data.on_corrupt decides
+            data.read(np.array([sample]), images, labels)
+            moments.add(images[0])
+    mean, std = moments.found()
+    return tuple(mean.tolist()), tuple(std.tolist())
 
 
 def mean_image(data: Dataset, note: Callable[[str], None] = lambda text: None, patience: float = 5.0) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -31,13 +32,13 @@ class Held:
 @dataclass(frozen=True)
 class Reading:
     """`train` comes by `choice` in slots of `batch` samples, `ahead` iterations before learners want it, with `threads`
-    that decode; to a GPU where learners are on one (`gpu`). `test` is what is evaluated, on the host.
+    that decode; to a GPU where learners are on one (`gpu`). `evaluated` are read on the host, by name.
 
     Of each at most `most_damaged` samples are replaced, one more ends the run.
     """
 
     train: Samples
-    test: Samples | None
+    evaluated: Mapping[str, Samples]
     choice: Choice
     batch: int
     ahead: int
@@ -46,20 +47,21 @@ class Reading:
     gpu: bool = False
 
     @cached_property
-    def _damages(self) -> list[Damages]:
-        sets = [self.train] if self.test is None else [self.train, self.test]
-        return [Damages(data.name, data.count, self.most_damaged) for data in sets]
+    def _damages(self) -> dict[str, Damages]:
+        return {name: self._damages_of(data) for name, data in {"train": self.train, **self.evaluated}.items()}
+
+    def _damages_of(self, data: Samples) -> Damages:
+        number = data.number if isinstance(data, RecordSet | Decoded) else int
+        return Damages(data.name, data.count, self.most_damaged, number)
 
     def damaged(self) -> dict[str, str]:
         """What is wrong with every damaged sample that was met so far, by data set and number."""
-        return {sample: why for damages in self._damages for sample, why in damages.found().items()}
+        return {sample: why for damages in self._damages.values() for sample, why in damages.found().items()}
 
-    @property
-    def tested(self) -> Samples | None:
-        """`test` with damaged samples replaced; what is in memory is never damaged."""
-        if self.test is None or isinstance(self.test, NamedSamples):
-            return self.test
-        return Intact(self.test, self._damages[1])
+    def intact(self, name: str) -> Samples:
+        """What is evaluated, with damaged samples replaced; arrays in memory are never damaged."""
+        data = self.evaluated[name]
+        return data if isinstance(data, NamedSamples) else Intact(data, self._damages[name])
 
     @property
     def packing(self) -> Packing:
@@ -100,4 +102,4 @@ class Reading:
 
     def open(self, feeder: Feeder | None, bind: Bind | None) -> tuple[Reader, Feed]:
         """As `open_source`, which reads now what is to be resident."""
-        return open_source(self.choice, self.train, self._damages[0], self.threads, feeder, bind)
+        return open_source(self.choice, self.train, self._damages["train"], self.threads, feeder, bind)

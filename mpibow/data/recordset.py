@@ -8,6 +8,7 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cached_property
 from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from mpibow.data.aside import folder_aside
 from mpibow.data.manifest import AGAIN, Manifest, Shard, load, save
-from mpibow.data.moments import Moments
+from mpibow.data.moments import Moments, channel_moments
 from mpibow.data.records import DTYPES, Form, RecordFile, write_file
 from mpibow.errors import DamagedRecord, RecordError
 
@@ -29,20 +30,42 @@ class RecordSet:
     """An open data set of records, a `Dataset`; any number of threads may read it.
 
     `shape` is () where the images are encoded: they may differ, and `encoded` gives their bytes. What is open stays
-    readable when the data set is replaced.
+    readable when the data set is replaced. `rows` are the records of a part (`part`), None of the whole.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        self.folder, self.manifest = folder, manifest
+    def __init__(
+        self, folder: Path, manifest: Manifest, shards: tuple[RecordFile, ...], rows: Array | None = None
+    ) -> None:
+        self.folder, self.manifest, self.shards, self.rows = folder, manifest, shards, rows
         self.name = manifest.name
-        self.count = manifest.count
+        self.count = manifest.count if rows is None else len(rows)
         self.shape = manifest.form.shape
         self.dtype: np.dtype[Any] = DTYPES[manifest.form.dtype]
         self.classes = manifest.classes
-        self.mean, self.std = manifest.mean, manifest.std
-        _allow_open_files(len(manifest.shards))
-        self.shards = tuple(open_shard(folder, manifest, shard) for shard in manifest.shards)
         self._firsts = [0, *accumulate(shard.count for shard in self.shards)]
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        return self._moments[0]
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        return self._moments[1]
+
+    @cached_property
+    def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The manifest's, of all records. A part of raw images is read for its own, at the first use."""
+        if self.rows is None or self.manifest.form.encoding != "raw":
+            return self.manifest.mean, self.manifest.std
+        return channel_moments(self)
+
+    def part(self, rows: Array) -> RecordSet:
+        """Samples `rows` (n,) int64 as a data set, of the same files."""
+        return RecordSet(self.folder, self.manifest, self.shards, rows if self.rows is None else self.rows[rows])
+
+    def number(self, sample: int) -> int:
+        """The sample's number in the whole data set."""
+        return sample if self.rows is None else int(self.rows[sample])
 
     def read(self, samples: Array, images: Array, labels: Array) -> None:
         """Copies samples (n,) int64 into images (n, *shape) of `dtype` and labels (n,) int32; checks every checksum.
@@ -77,7 +100,12 @@ class RecordSet:
 
     def labels(self) -> Array:
         """All labels (count,) int32, in the order of the samples; reads no image."""
-        return np.concatenate([shard.labels for shard in self.shards])
+        labels = np.concatenate([shard.labels for shard in self.shards])
+        return labels if self.rows is None else labels[self.rows]
+
+    def strata(self) -> Array:
+        """As in `data.split`."""
+        return self.labels()
 
     def where(self, sample: int) -> str:
         """File and record number, as messages name them."""
@@ -103,13 +131,17 @@ class RecordSet:
     def _find(self, sample: int) -> tuple[RecordFile, int]:
         if not 0 <= sample < self.count:
             raise RecordError(f"{self.folder}: samples lie in [0, {self.count}), got {sample}")
-        number = bisect_right(self._firsts, sample) - 1
-        return self.shards[number], sample - self._firsts[number]
+        record = self.number(sample)
+        shard = bisect_right(self._firsts, record) - 1
+        return self.shards[shard], record - self._firsts[shard]
 
 
 def open_records(directory: str | os.PathLike[str]) -> RecordSet:
     """The data set in `directory`. Raises RecordError where it is missing, not whole, or damaged in its structure."""
-    return RecordSet(Path(directory), load(Path(directory)))
+    folder = Path(directory)
+    manifest = load(folder)
+    _allow_open_files(len(manifest.shards))
+    return RecordSet(folder, manifest, tuple(open_shard(folder, manifest, shard) for shard in manifest.shards))
 
 
 def open_shard(folder: Path, manifest: Manifest, shard: Shard) -> RecordFile:

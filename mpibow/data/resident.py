@@ -16,7 +16,7 @@ class Resident:
 
     def __init__(self, data: Dataset, threads: int) -> None:
         self.name, self.count, self.classes = data.name, data.count, data.classes
-        self.shape, self.dtype, self.mean, self.std = data.shape, data.dtype, data.mean, data.std
+        self.shape, self.dtype, self._data = data.shape, data.dtype, data
         self._images = np.empty((data.count, *data.shape), data.dtype)
         self._labels = np.empty(data.count, np.int32)
 
@@ -27,6 +27,14 @@ class Resident:
         with ThreadPoolExecutor(threads, "load") as pool:
             for _ in pool.map(load, range(0, data.count, CHUNK)):
                 pass
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        return self._data.mean
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        return self._data.std
 
     def read(self, samples: Array, images: Array, labels: Array) -> None:
         np.take(self._images, samples, axis=0, out=images, mode="clip")

@@ -37,8 +37,8 @@ class Evaluator:
     Samples whose label is `ignore` are left out.
     """
 
-    def __init__(self, plan: Plan, data: Samples, ignore: int | None = None, gpu: Any = None) -> None:
-        self._data, self._ignore = data, ignore
+    def __init__(self, plan: Plan, ignore: int | None = None, gpu: Any = None) -> None:
+        self._ignore = ignore
         self._summed = [name for name in ("loss", "accuracy", "top_k") if name in plan.graph.outputs]
         self._gpu, self._put = gpu, plan.kernels.put
         self._centre: Array = plan.kernels.zeros(plan.layout.size, plan.weight_dtype)
@@ -50,6 +50,7 @@ class Evaluator:
 
     def __call__(
         self,
+        data: Samples,
         centre: Array,
         statistics: Array,
         run: Run,
@@ -58,8 +59,9 @@ class Evaluator:
         *,
         workers: int = 1,
     ) -> Evaluation:
-        """Batches go round robin to the `workers` of all ranks; `run` is the scheduler's, `comm` the synchroniser's.
+        """Means over `data`, whose samples are as the plan's inputs.
 
+        Batches go round robin to the `workers` of all ranks; `run` is the scheduler's, `comm` the synchroniser's.
         `each` is called with this rank's samples, labels and logits, on the workers' threads.
         """
         begin = time.perf_counter()
@@ -71,11 +73,11 @@ class Evaluator:
                 self._plans.append(partial(_compute, bound))
             else:
                 self._plans.append(self._gpu.evaluation(self._plan, self._centre, self._statistics))
-            self._slots.append(arrays_for(self._data, self._batch))
+            self._slots.append(arrays_for(data, self._batch))
         rank, counts, pulse = comm(lambda c: (c.rank, c.share(workers), c.pulse))  # ranks may differ in workers
         first, numbers = sum(counts[:rank]), sum(counts)
         with pulse.during("evaluation"):
-            parts = run([partial(self._part, w, first + w, numbers, each, pulse) for w in range(workers)])
+            parts = run([partial(self._part, data, w, first + w, numbers, each, pulse) for w in range(workers)])
             totals = np.sum(np.array(parts, np.float64), axis=0)
             comm(lambda c: c.allreduce(totals))
         count, *sums = totals.tolist()
@@ -83,14 +85,16 @@ class Evaluator:
         seconds = time.perf_counter() - begin
         return Evaluation(means["loss"], means.get("accuracy"), int(count), seconds, means.get("top_k"))
 
-    def _part(self, worker: int, number: int, numbers: int, each: Each | None, pulse: Pulse) -> list[float]:
+    def _part(
+        self, data: Samples, worker: int, number: int, numbers: int, each: Each | None, pulse: Pulse
+    ) -> list[float]:
         """The number of samples, and the sums over them."""
         plan, slot = self._plans[worker], self._slots[worker]
         totals = [0.0] * (1 + len(self._summed))
-        for start in range(number * self._batch, self._data.count, numbers * self._batch):
-            n = min(self._batch, self._data.count - start)
-            samples = np.minimum(np.arange(start, start + self._batch), self._data.count - 1)  # the last one fills up
-            read_into(self._data, samples, slot)
+        for start in range(number * self._batch, data.count, numbers * self._batch):
+            n = min(self._batch, data.count - start)
+            samples = np.minimum(np.arange(start, start + self._batch), data.count - 1)  # the last one fills up
+            read_into(data, samples, slot)
             outputs = plan(slot)
             pulse.beat()
             counted = np.ones(n, bool) if self._ignore is None else slot["label"][:n] != self._ignore

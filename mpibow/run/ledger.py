@@ -20,11 +20,18 @@ class Ledger:
     loss: float = 0.0
     hits: float = 0.0
     samples: int = 0
-    accuracy: float | None = None
+    chooser: str = "test"  # the data that best, target and `evaluated_at` are of
+    validation_accuracy: float | None = None
+    validation_top_k_accuracy: float | None = None
+    validation_loss: float | None = None
+    accuracy: float | None = None  # on test data, as the next two
     top_k_accuracy: float | None = None
     test_loss: float | None = None
     best_accuracy: float | None = None
     best_loss: float | None = None
+    best_at: int | None = None  # iteration
+    best_test_accuracy: float | None = None  # of the best checkpoint, on test data that did not choose it
+    best_test_loss: float | None = None
     target: float | None = None  # the accuracy to be reached
     epochs_to_target: float | None = None
     seconds_to_target: float | None = None
@@ -37,11 +44,40 @@ class Ledger:
     settled: bool = False  # whether its last decision, be it new or not, was to stay
     damaged: list[str] = field(default_factory=list)  # samples that others replaced, by data set and number
 
-    def evaluated(self, found: Evaluation, position: int, epoch: float) -> bool:
-        """Enters an evaluation; whether it is the best so far: by its accuracy, by its loss where there is none."""
+    def evaluated(self, data: str, found: Evaluation, iteration: int, position: int, epoch: float) -> bool:
+        """Enters an evaluation on the `data` that choose, "validation" or "test"; whether it is the best so far.
+
+        That goes by accuracy, by the loss where there is none.
+        """
+        self._enter(data, found)
+        self.evaluated_at = position
+        best = self._best(found, epoch)
+        if best:
+            self.best_at = iteration
+        return best
+
+    def tested(self, found: Evaluation, *, best: bool) -> None:
+        """Enters an evaluation on test data that chose nothing, of the last centre or of the `best` checkpoint."""
+        if best:
+            self.evaluation_seconds += found.seconds
+            self.best_test_accuracy, self.best_test_loss = found.accuracy, found.loss
+        else:
+            self._enter("test", found)
+
+    @property
+    def chosen_accuracy(self) -> float | None:
+        """The last accuracy on the data that choose."""
+        return self.accuracy if self.chooser == "test" else self.validation_accuracy
+
+    def _enter(self, data: str, found: Evaluation) -> None:
         self.evaluation_seconds += found.seconds
-        self.accuracy, self.test_loss, self.evaluated_at = found.accuracy, found.loss, position
-        self.top_k_accuracy = found.top_k_accuracy
+        if data == "test":
+            self.accuracy, self.test_loss, self.top_k_accuracy = found.accuracy, found.loss, found.top_k_accuracy
+        else:
+            self.validation_accuracy, self.validation_loss = found.accuracy, found.loss
+            self.validation_top_k_accuracy = found.top_k_accuracy
+
+    def _best(self, found: Evaluation, epoch: float) -> bool:
         lower = found.loss < (math.inf if self.best_loss is None else self.best_loss)  # NaN never is
         if lower:
             self.best_loss = found.loss
@@ -58,9 +94,17 @@ class Ledger:
         return asdict(self)
 
     @classmethod
-    def of(cls, state: Mapping[str, Any], target: float | None) -> Ledger:
-        """The ledger that `state` gave, {} for a new one; another target than it had is still to be reached."""
+    def of(cls, state: Mapping[str, Any], target: float | None, chooser: str = "test") -> Ledger:
+        """The ledger that `state` gave, {} for a new one; another target than it had is still to be reached.
+
+        Where other data choose now there is no best yet.
+        """
         ledger = cls(**state)
-        if ledger.target != target:
+        other = ledger.chooser != chooser
+        if other:
+            ledger.chooser, ledger.evaluated_at = chooser, -1
+            ledger.best_accuracy = ledger.best_loss = ledger.best_at = None
+            ledger.best_test_accuracy = ledger.best_test_loss = None
+        if other or ledger.target != target:
             ledger.target, ledger.epochs_to_target, ledger.seconds_to_target = target, None, None
         return ledger

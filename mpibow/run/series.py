@@ -136,17 +136,24 @@ def x_of(run: Run, axis: str) -> Callable[[Event], float | None]:
 
 def accuracy(run: Run, axis: str, smooth: int | None) -> list[Curve]:
     return [
-        _curve("test", _points(run, axis, run.of("evaluate"), "accuracy")),
-        _curve("test, top k", _points(run, axis, run.of("evaluate"), "top_k_accuracy")),
+        *_evaluated(run, axis, "accuracy"),
+        *_evaluated(run, axis, "top_k_accuracy", ", top k"),
         _curve("training", _points(run, axis, run.of("train"), "accuracy"), smooth),
     ]
 
 
 def loss(run: Run, axis: str, smooth: int | None) -> list[Curve]:
     return [
-        _curve("test", _points(run, axis, run.of("evaluate"), "loss")),
+        *_evaluated(run, axis, "loss"),
         _curve("training", _points(run, axis, run.of("train"), "loss"), smooth),
     ]
+
+
+def _evaluated(run: Run, axis: str, key: str, more: str = "") -> list[Curve]:
+    """Of the centre on each data set; runs before there were validation data do not name theirs."""
+    found = [event for event in run.of("evaluate") if "checkpoint" not in event]
+    sets = {name: [event for event in found if event.get("data", "test") == name] for name in ("validation", "test")}
+    return [_curve(name + more, _points(run, axis, events, key)) for name, events in sets.items()]
 
 
 def speed(run: Run, axis: str, smooth: int | None) -> list[Curve]:

@@ -90,6 +90,10 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
             ["update.schedule.name=cos"],
             "update.schedule.name: must be one of constant, cosine, exponential, inverse, multistep, step, got 'cos'",
         ),
+        (
+            ["data.validation=1"],
+            "data.validation: must be a text that is not empty, a number above 0 and below 1 or null, got 1",
+        ),
         (["update.schedule.name=cosine"], "update.schedule.epochs: is required, a number above 0"),
         (
             ["update.schedule={name: cosine, epochs: 5, floor: 1}"],

@@ -22,7 +22,7 @@ def reading(
     ahead: int = 2,
 ) -> Reading:  # fmt: skip
     choice = Choice(kind, why, on_device)  # type: ignore[arg-type]
-    return Reading(train, None, choice, 3, ahead, threads, gpu=gpu)
+    return Reading(train, {}, choice, 3, ahead, threads, gpu=gpu)
 
 
 def test_what_reading_ahead_takes(data: dict[str, Samples]) -> None:
@@ -77,10 +77,10 @@ def test_remedies_on_a_gpu(data: dict[str, Samples]) -> None:
 def test_damages_of_both_data_sets_are_told() -> None:
     train, test = Broken(3), Broken(5, 6)
     train.name, test.name = "train", "test"
-    both = Reading(train, test, Choice("host", ""), 2, 2, most_damaged=2)
+    both = Reading(train, {"test": test}, Choice("host", ""), 2, 2, most_damaged=2)
     assert both.damaged() == {}
-    assert isinstance(both.tested, Intact)
-    assert read(both.tested, 5) == [7]
+    assert isinstance(both.intact("test"), Intact)
+    assert read(both.intact("test"), 5) == [7]
     reader, feed = both.open(None, None)
     assert (type(reader), type(feed)) == (Direct, AtOnce)
     slot = Slot(arrays_for(train, 2), lambda: None, np.array([2, 3]))
@@ -92,13 +92,12 @@ def test_damages_of_both_data_sets_are_told() -> None:
 
 
 def test_without_damage_allowed_the_first_is_raised() -> None:
-    alone = Reading(Broken(), Broken(COUNT - 1), Choice("host", ""), 2, 2)
-    assert isinstance(alone.tested, Intact)
+    alone = Reading(Broken(), {"test": Broken(COUNT - 1)}, Choice("host", ""), 2, 2)
+    assert isinstance(alone.intact("test"), Intact)
     with pytest.raises(DamagedRecord):
-        read(alone.tested, COUNT - 1)
+        read(alone.intact("test"), COUNT - 1)
 
 
 def test_what_is_in_memory_is_tested_as_it_is() -> None:
     named = NamedArrays({"user": np.zeros(4, int)})
-    assert Reading(named, named, Choice("host", ""), 2, 2).tested is named
-    assert Reading(named, None, Choice("host", ""), 2, 2).tested is None
+    assert Reading(named, {"test": named}, Choice("host", ""), 2, 2).intact("test") is named

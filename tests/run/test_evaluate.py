@@ -45,8 +45,9 @@ def evaluate(
         centre = initial_weights(plan.layout, 3, "float64")
         before = centre.copy()
         try:
-            evaluator = Evaluator(plan, data)
+            evaluator = Evaluator(plan)
             found = evaluator(
+                data,
                 centre,
                 statistics_of(plan),
                 scheduler.run,
@@ -124,11 +125,11 @@ def test_the_running_statistics_are_taken() -> None:
 
 def test_it_can_be_repeated() -> None:
     plan, scheduler = built(6)[0], Scheduler()
-    evaluator = Evaluator(plan, ArrayData(*tiny.images(20), classes=3))
+    evaluator, data = Evaluator(plan), ArrayData(*tiny.images(20), classes=3)
     call: Any = lambda function: function(Single())  # noqa: E731
     centres = [initial_weights(plan.layout, seed, "float64") for seed in (1, 2, 1)]
     first, second, third = (
-        evaluator(centre, statistics_of(plan), scheduler.run, call, workers=2).loss for centre in centres
+        evaluator(data, centre, statistics_of(plan), scheduler.run, call, workers=2).loss for centre in centres
     )
     scheduler.close()
     assert first == third != second

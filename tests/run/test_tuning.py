@@ -279,7 +279,7 @@ def test_it_settles_on_the_peak_and_says_why(tmp_path: Path) -> None:
     told = [line for line in log(tmp_path) if "learners" in line and "images/s, learners" not in line]
     pairs = zip(reasons, changes.items(), strict=True)
     assert told == [
-        f"tiny: 483 weights, 57 samples, 1 rank(s), learners auto, now 1, batch 3, NumPy; {tmp_path}/run",
+        f"tiny: 483 weights, 1 rank(s), learners auto, now 1, batch 3, NumPy; {tmp_path}/run",
         *(text for why, (at, k) in pairs for text in (f"tuner: {why[2]}", f"iteration {at}: learners {k[0]}")),
     ]
     found = summary(tmp_path)

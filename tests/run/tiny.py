@@ -16,7 +16,7 @@ from google_crc32c import value as crc32c
 from mpibow import batch_norm, dense, dropout, flatten, relu
 from mpibow.comm import Communicator, checksum, on_threads
 from mpibow.config import load_mapping
-from mpibow.data.dataset import Array, ArrayData
+from mpibow.data.dataset import Array, ArrayData, Samples
 from mpibow.data.slots import Slot
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job, make_job
@@ -80,6 +80,8 @@ def job(
     net: Net = plain,
     augmentation: Augmentation | None = None,
     normalise: str = "channel",
+    test: Samples | None = TEST,
+    validation: Samples | float | None = None,
     **settings: Any,
 ) -> Job:
     """A run of 40 iterations in `out`/run, enough for a measured gain, which needs 20, unless told otherwise."""
@@ -96,7 +98,9 @@ def job(
         "metrics": {"every": 5},
     }
     config = load_mapping({**defaults, **settings}, model_given=True, data_given=True)
-    return make_job("tiny", config, net, TRAIN, TEST, normalise=normalise, augmentation=augmentation)
+    return make_job(
+        "tiny", config, net, TRAIN, test, normalise=normalise, validation=validation, augmentation=augmentation
+    )
 
 
 def run(work: Job, ranks: int = 1, resume: str | Path | None = None) -> Trained:

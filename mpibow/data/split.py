@@ -1,0 +1,56 @@
+"""Validation data that are split off the training data: a fraction of every class, by seed."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from mpibow.data.dataset import Array, Samples
+from mpibow.errors import ConfigError
+
+T = TypeVar("T", bound=Samples)
+
+
+@runtime_checkable
+class Divisible(Protocol):
+    """Samples that can be parted by number."""
+
+    def strata(self) -> Array:
+        """Each sample's class (count,), all the same where there are none."""
+        ...
+
+    def part(self, rows: Array) -> Any:
+        """Samples `rows` (n,) int64 as a data set of their own, numbered from 0."""
+        ...
+
+
+def split(data: T, fraction: float, seed: int) -> tuple[T, T]:
+    """The samples to train on and those to validate on, both in the order of `data`. Raises ConfigError."""
+    if not 0 < fraction < 1:
+        raise ConfigError(f"data.validation: a fraction must be above 0 and below 1, got {fraction:g}")
+    if not isinstance(data, Divisible):
+        raise ConfigError(
+            f"data.validation: a fraction is split off records or arrays, {data.name} is neither; "
+            "give validation data of their own"
+        )
+    held = held_out(data.strata(), fraction, seed)
+    if held.all() or not held.any():
+        raise ConfigError(
+            f"data.validation: must leave samples on both sides, {fraction:g} of {data.name}'s {data.count:,} is "
+            f"{np.count_nonzero(held):,}"
+        )
+    return data.part(np.flatnonzero(~held)), data.part(np.flatnonzero(held))
+
+
+def held_out(strata: Array, fraction: float, seed: int) -> Array:
+    """Which samples (n,) are validation data: `fraction` of every class, to the nearest sample or the next to it.
+
+    Classes lie in a row, each in random order, and every 1/fraction-th sample of the row is taken.
+    """
+    random = np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, len(strata)])))
+    row = np.lexsort((random.random(len(strata)), strata))
+    passed = np.floor(np.arange(len(row) + 1) * fraction + 0.5)
+    held = np.zeros(len(row), bool)
+    held[row[np.diff(passed) > 0]] = True
+    return held

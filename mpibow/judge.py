@@ -1,0 +1,75 @@
+"""The judge: evaluates a run's centre, on the data that choose while it trains, and on test data at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from mpibow.data.reading import Reading
+from mpibow.errors import CheckpointError
+from mpibow.graph.graph import Array
+from mpibow.graph.plan import Plan
+from mpibow.job import Job
+from mpibow.learn.scheduler import Scheduler
+from mpibow.reporter import Reporter, Where
+from mpibow.run import checkpoint
+from mpibow.run.evaluate import Evaluation, Evaluator
+from mpibow.run.state import read_centre
+from mpibow.sync.synchroniser import Synchroniser
+from mpibow.trace import Trace
+
+
+class Judge:
+    """Every rank has one and calls it alike. It only reads. `plan` is one of evaluation."""
+
+    def __init__(
+        self, job: Job, plan: Plan, reading: Reading, scheduler: Scheduler, synchroniser: Synchroniser,
+        reporter: Reporter, trace: Trace, workers: Callable[[], int],
+    ) -> None:  # fmt: skip
+        """`workers` is how many of this rank's threads evaluate."""
+        assert job.chooser is not None
+        self._workers = workers
+        self._job, self._reading, self._scheduler = job, reading, scheduler
+        self._synchroniser, self._reporter, self._trace = synchroniser, reporter, trace
+        self._chooser, self._plan = job.chooser, plan
+        self._evaluator = Evaluator(plan, job.config.loss.ignore, job.kernels.gpu)
+
+    def choose(self, where: Where, centre: Array, statistics: Array) -> bool:
+        """Evaluates on the data that choose; whether it is the best centre so far."""
+        found = self._look(self._chooser, centre, statistics)
+        return self._reporter.evaluated(where, self._chooser, found)
+
+    def test(self, where: Where, centre: Array, statistics: Array) -> None:
+        """Evaluates the last centre on test data that have chosen nothing, and the best checkpoint's."""
+        if self._job.test is None or self._chooser == "test":
+            return
+        self._reporter.tested(where, self._look("test", centre, statistics))
+        kept, best = self._job.config.checkpoint, self._reporter.ledger.best_at
+        if kept.interval is None or not kept.best or best in (None, where.iteration):
+            return
+        path = self._reporter.folder / "checkpoints" / checkpoint.name_of(best)
+        stored = self._read(path)
+        if stored is not None:
+            self._reporter.tested(where, self._look("test", *stored), path)
+
+    def _look(self, name: str, centre: Array, statistics: Array) -> Evaluation:
+        with self._trace.span("evaluation", "evaluate"):
+            run = partial(self._scheduler.run, name="evaluate")
+            found = self._evaluator(
+                self._reading.intact(name), centre, statistics, run, self._synchroniser.call, workers=self._workers()
+            )
+        self._reporter.pause()
+        return found
+
+    def _read(self, path: Path) -> tuple[Array, Array] | None:
+        """The centre of a checkpoint, and its statistics; None on all ranks where one can't read it."""
+        stored, problem = None, ""
+        try:
+            stored = read_centre(path, self._plan)
+        except CheckpointError as error:
+            problem = str(error)
+        if problem := next(filter(None, self._synchroniser.call(lambda comm: comm.share(problem))), ""):
+            self._reporter.note(f"warning: {problem}; the best checkpoint is not tested")
+            return None
+        return stored
