@@ -42,7 +42,7 @@ BUILT_IN = {
     "data": {"train": "data/digits/train", "test": "data/digits/test"},
     "batch_size": 8,
     "learners": 2,
-    "update": {"lr": 0.02, "momentum": 0.9, "schedule": {"name": "cosine", "epochs": 20}},
+    "update": {"lr": 0.02, "momentum": 0.9, "schedule": {"name": "cosine"}},
     "stop": {"epochs": 20},
 }
 

@@ -26,6 +26,7 @@ from mpibow.kernels.cuda.fused import without_form
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
+from mpibow.learn.schedules import ended_early
 from mpibow.origin import Beginning, agreed, beginning, find_origin, first_timeline, lasting, replayed_run
 from mpibow.reporter import Reporter, Where
 from mpibow.run import directory
@@ -231,9 +232,10 @@ class Opened:
             f"learners {how}{as_sum(self.counts)}, batch {config.batch_size}, {job.kernels.about}; {origin.folder}"
         )
         anew = f"{', '.join(begun.changed)}: averaging restarts from the centre" if begun.changed else ""
+        early = ended_early(config.schedule, config.update.lr, config.stop.epochs)
         chose = origin.header.ledger.chooser if origin.header else self.ledger.chooser
         other = f"{chose} data chose the best so far: it is chosen anew" if chose != self.ledger.chooser else ""
-        notes = [*before, *origin.notes, anew, other, about, *job.told, self.reading.described, *behind]
+        notes = [*before, *origin.notes, anew, other, about, *job.told, early, self.reading.described, *behind]
         self.reporter.start(self.where, job.title, notes, anew=bool(anew), other=origin.other)
 
     def _read(self, stack: ExitStack) -> None:

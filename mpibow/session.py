@@ -73,7 +73,7 @@ class Session(Opened):
             self.reporter.note(self.trace.begin(self.iteration, self.synchroniser.call))
             self._change()
         update = self.config.update
-        rate = update.lr * multiplier(update.schedule, update.warmup, self.where.epoch)
+        rate = update.lr * multiplier(self.config.schedule, update.warmup, self.where.epoch)
         return Local(rate, update.momentum, update.nesterov, update.weight_decay, self.plan.layout.decayed)
 
     def _change(self) -> None:
@@ -295,4 +295,4 @@ class Session(Opened):
         """Whether `rule.restart` wants averaging to start again before this iteration."""
         rule, timeline, count = self.config.rule, self.coordinator.timeline(), self.job.train.count
         before, now = timeline.position(self.iteration - 1) / count, self.position / count
-        return isinstance(rule, Sma) and rule.restarts(before, now, self.config.update.schedule.drops(before, now))
+        return isinstance(rule, Sma) and rule.restarts(before, now, self.config.schedule.drops(before, now))

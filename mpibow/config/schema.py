@@ -17,6 +17,7 @@ from mpibow.config.strict import Rest, build, plain
 from mpibow.config.words import show
 from mpibow.data.settings import Auto, Image, Wanted
 from mpibow.errors import ConfigError
+from mpibow.learn.schedules import Schedule, over
 from mpibow.learn.settings import Sgd
 from mpibow.models.settings import Augmentation, Loss, Normalisation
 from mpibow.sync.settings import Independent, Sma, Ssgd
@@ -227,6 +228,14 @@ class Config:
     limits: Annotated[Limits, "how long all may stand still before the run ends"] = field(default_factory=Limits)
     seed: Annotated[int, AtLeast(0), Below(2**32), "of weights, order and augmentation"] = 1
     out: Annotated[Text, "directory of the run directories"] = "runs"
+
+    def __post_init__(self) -> None:
+        over(self.update.schedule, self.stop.epochs)  # which refuses what does not go together
+
+    @property
+    def schedule(self) -> Schedule:
+        """That of the rate, over the epochs of the run."""
+        return over(self.update.schedule, self.stop.epochs)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, model_given: bool = False, data_given: bool = False) -> Config:

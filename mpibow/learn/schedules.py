@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from mpibow.bounds import Above, AtLeast, AtMost, Below, NotEmpty, Rising
+from mpibow.errors import ConfigError
 
 
 class Smooth:
@@ -88,17 +89,37 @@ class Inverse(Smooth):
 
 @dataclass(frozen=True)
 class Cosine(Smooth):
-    """floor + (1 - floor) * (1 + cos(pi * epoch / epochs)) / 2, and floor after `epochs`."""
+    """floor + (1 - floor) * (1 + cos(pi * epoch / epochs)) / 2, and floor after `epochs`; see `over` for auto."""
 
     name: Literal["cosine"] = field(default="cosine", kw_only=True)
-    epochs: Annotated[float, Above(0), "epochs until the rate is at its floor"]
+    epochs: Annotated[
+        Literal["auto"] | Annotated[float, Above(0)], "epochs until the rate is at its floor; auto is stop.epochs"
+    ] = "auto"
     floor: Annotated[float, AtLeast(0), Below(1), "the last rate, as a fraction of the first"] = 0.0
 
     def rate(self, epoch: float) -> float:
+        assert self.epochs != "auto"
         return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * min(epoch / self.epochs, 1.0))) / 2
 
 
 Schedule = Constant | Step | MultiStep | Exponential | Inverse | Cosine
+
+
+def over(schedule: Schedule, epochs: float | None) -> Schedule:
+    """The schedule of a run of so many epochs, None where it has no such limit. Raises ConfigError."""
+    if not isinstance(schedule, Cosine) or schedule.epochs != "auto":
+        return schedule
+    if epochs is None:
+        raise ConfigError("update.schedule.epochs: auto is stop.epochs, which is null; give a number")
+    return replace(schedule, epochs=epochs)
+
+
+def ended_early(schedule: Schedule, rate: float, epochs: float | None) -> str:
+    """What to say of a schedule that ends before a run of `epochs` at `rate` does, '' of others."""
+    if not isinstance(schedule, Cosine) or schedule.epochs == "auto" or epochs is None or schedule.epochs >= epochs:
+        return ""
+    last = f"from epoch {schedule.epochs:g} to {epochs:g} the rate is {schedule.floor * rate:g}"
+    return f"warning: update.schedule ends before the run: {last}; set update.schedule.epochs=auto"
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,11 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
             ["data.validation=1"],
             "data.validation: must be a text that is not empty, a number above 0 and below 1 or null, got 1",
         ),
-        (["update.schedule.name=cosine"], "update.schedule.epochs: is required, a number above 0"),
+        (["update.schedule.name=step"], "update.schedule.every: is required, a number above 0"),
+        (
+            ["update.schedule.name=cosine", "stop={epochs: null, minutes: 1}"],
+            "update.schedule.epochs: auto is stop.epochs, which is null; give a number",
+        ),
         (
             ["update.schedule={name: cosine, epochs: 5, floor: 1}"],
             "update.schedule.floor: must be a number of at least 0 and below 1, got 1",

@@ -17,7 +17,7 @@ from mpibow.data.ratings import record_of
 from mpibow.data.recordset import write_records
 from mpibow.data.settings import Image
 from mpibow.job import named_net
-from mpibow.learn.schedules import MultiStep, Step
+from mpibow.learn.schedules import Cosine, MultiStep, Step
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import classifier
 from mpibow.models.settings import Augmentation
@@ -75,6 +75,15 @@ def test_check_passes(path: Path, records: Callable[[Config], Path], capsys: pyt
     assert said.out.splitlines()[-1].startswith(f"rank 0: {begin} learner(s) x (arena ")
     assert config.data is not None
     assert ("forward  augment " in said.out) == config.data.augment.of_places
+
+
+@pytest.mark.parametrize(
+    ("path", "epochs"), {"lenet-mnist": 5, "digits": 20, "matrix-factorisation-ratings": 20}.items()
+)
+def test_a_cosine_lasts_as_long_as_the_run(path: str, epochs: float) -> None:
+    """The rates are those that these files had when they said it twice; and of a longer run they are its own."""
+    for overrides, expected in (([], epochs), (["stop.epochs=100"], 100)):
+        assert load(LAUNCH / f"{path}.yaml", overrides).schedule == Cosine(expected)
 
 
 @of(RATINGS)

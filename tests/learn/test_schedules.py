@@ -6,7 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.learn.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, Step, Warmup, multiplier
+from mpibow.errors import ConfigError
+from mpibow.learn.schedules import (
+    Constant,
+    Cosine,
+    Exponential,
+    Inverse,
+    MultiStep,
+    Step,
+    Warmup,
+    ended_early,
+    multiplier,
+    over,
+)
 
 
 @pytest.mark.parametrize(
@@ -105,3 +117,19 @@ def test_names():
         "inverse",
         "cosine",
     ]
+
+
+def test_auto_is_the_runs_epochs() -> None:
+    assert over(Cosine(floor=0.1), 30) == Cosine(30, floor=0.1)
+    for schedule in (Cosine(20), Step(2, factor=0.5), Constant()):
+        assert over(schedule, 30) is over(schedule, None) is schedule
+    with pytest.raises(ConfigError):
+        over(Cosine(), None)
+
+
+def test_what_ends_before_the_run_is_said() -> None:
+    said = "warning: update.schedule ends before the run: from epoch 20 to 100 the rate is 0"
+    assert ended_early(Cosine(20), 0.02, 100) == f"{said}; set update.schedule.epochs=auto"
+    assert "the rate is 0.002; " in ended_early(Cosine(20, floor=0.1), 0.02, 100)
+    for schedule, epochs in ((Cosine(20), 20), (Cosine(20), None), (over(Cosine(), 7), 7), (Constant(), 100)):
+        assert ended_early(schedule, 0.02, epochs) == ""
