@@ -71,8 +71,13 @@ def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def trained(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the tables are made of, from a run's metrics."""
-    evaluations = [event for event in events if event["event"] == "evaluate"]
+    """What the tables are made of, from a run's metrics: accuracies are those on the data that chose.
+
+    Where these are validation data `test_accuracy` is the last centre's.
+    """
+    found = [event for event in events if event["event"] == "evaluate" and "checkpoint" not in event]
+    evaluations = [event for event in found if event.get("data") == "validation"] or found
+    tested = [event["accuracy"] for event in found if event not in evaluations]
     training = [event for event in events if event["event"] == "train"]
     speeds = [event["images_per_second"] for event in training]
     gains = [round(event["gain"], 3) for event in training]
@@ -82,7 +87,7 @@ def trained(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "images_per_second": statistics.median(speeds) if speeds else None,  # however busy the machine was
         "gains": gains[:: max(1, len(gains) // 10)],
         "learners": training[-1]["learners"] if training else [],
-    }
+    } | ({"test_accuracy": tested[-1]} if tested else {})
 
 
 def pytorch(task: str, data: Path, peer: Peer) -> dict[str, Any]:
@@ -153,9 +158,19 @@ def main() -> None:
         metavar="key.path=value",
         help="any other setting; with --results of its own",
     )
+    parser.add_argument(
+        "--validation",
+        metavar="FRACTION",
+        help="have such a part of the training data choose in place of the test data, and test at the end; "
+        "without --torch, with --results of its own",
+    )
     options = parser.parse_args()
+    if options.validation is not None:
+        if options.torch is not None:
+            parser.error("--validation: PyTorch's side has no validation data; leave --torch out")
+        options.set.append(f"data.validation={options.validation}")
     if options.set and options.results == RESULTS:
-        parser.error("--set: what has other settings is kept apart: give --results FILE.json as well")
+        parser.error("--set, --validation: what has other settings is kept apart: give --results FILE.json as well")
     os.environ["PYTHONPATH"] = str(ROOT)  # of the processes that are started
     parts, found = options.only or PARTS, kept(options.results)
     for cell in cells(parts, found):

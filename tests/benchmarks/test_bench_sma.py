@@ -253,6 +253,17 @@ def test_what_a_cell_keeps_of_a_run(bench: ModuleType) -> None:
     }  # fmt: skip
 
 
+def test_a_cell_of_a_run_with_validation_data(bench: ModuleType) -> None:
+    events = [
+        {"event": "evaluate", "data": "validation", "accuracy": 0.5, "epoch": 1.0},
+        {"event": "evaluate", "data": "validation", "accuracy": 0.4, "epoch": 2.0},
+        {"event": "evaluate", "data": "test", "accuracy": 0.3, "epoch": 2.0},
+        {"event": "evaluate", "data": "test", "accuracy": 0.6, "epoch": 2.0, "checkpoint": "of epoch 1"},
+    ]
+    kept = bench.trained(events)
+    assert (kept["accuracies"], kept["epochs"], kept["test_accuracy"]) == ([0.5, 0.4], [1.0, 2.0], 0.3)
+
+
 def test_what_is_missing(bench: ModuleType) -> None:
     options = argparse.Namespace(torch=None, seeds=[1])
     assert not any(each.torch or each.seed != 1 for each in bench.missing(("batches",), found(), options))
