@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from mpibow.run.events import EventFile, Events, Silent
 from mpibow.run.ledger import Ledger
 from mpibow.run.progress import Line, Progress, Quiet
 from mpibow.summary import Summary, versions
+from mpibow.sync.distance import summed_up
+from mpibow.sync.synchroniser import Agreement
 from mpibow.tune import Counts, Decision, as_sum
 
 Waits = dict[str, float]  # by name: data_wait, sync_wait, sync_busy
@@ -99,8 +102,14 @@ class Reporter:
         """Bytes of metrics.jsonl so far."""
         return self._events.mark()
 
-    def trained(self, where: Where, rate: float, gain: float) -> None:
+    def trained(
+        self, where: Where, rate: float, gain: float, losses: Sequence[float], distances: Sequence[float]
+    ) -> None:
         """A metrics entry: means since the last one.
+
+        `losses` are rank 0's learners' own, each the mean of its last batch (on a GPU of the one before that);
+        `distance` and `distance_max` the mean and the largest |w - W| / |W| of rank 0's replicas w from the mean W of
+        all, null on a GPU and where W comes with an all-reduce under way: then `agree` entries have them.
 
         Of the whole run so far are `elapsed`, seconds of training without evaluations, and images_per_second, samples
         by these; data_wait, sync_wait and sync_busy are fractions of those since this process started. On a GPU
@@ -114,7 +123,9 @@ class Reporter:
         speed = {"elapsed": seconds, "images_per_second": ledger.images / seconds, **where.running()}
         shares = {**self._shares(waits), "sync_hidden": hidden(waits, self._last), "corrupt": len(ledger.damaged)}
         held = {} if self._memory is None else {"device_memory": self._memory()}
-        self._events.add("train", **where.fields(), **entry, **speed, **shares, **held)
+        batch = self._job.config.batch_size
+        own = {"losses": [each / batch if math.isfinite(each) else None for each in losses], **_distance(distances)}
+        self._events.add("train", **where.fields(), **entry, **own, **speed, **shares, **held)
         self._last = waits
         self._loss = "loss -" if loss is None else f"loss {loss:.4f}"
         ledger.loss = ledger.hits = 0.0
@@ -177,12 +188,15 @@ class Reporter:
     def saved(self, where: Where, path: Path, seconds: float) -> None:
         self._events.add("checkpoint", **where.fields(), path=str(path), seconds=seconds)
 
-    def agreed(self, where: Where, drift: float, mismatches: int) -> None:
-        self.ledger.drift = drift
-        self.ledger.mismatches += mismatches
-        self._events.add("agree", **where.fields(), drift=drift, mismatches=mismatches)
-        if mismatches:
-            self.note(f"iteration {where.iteration}: {mismatches} array(s) differed between ranks, rank 0's were taken")
+    def agreed(self, where: Where, found: Agreement) -> None:
+        """The ranks have compared their means; `distance` and `distance_max` are of the replicas of all ranks."""
+        self.ledger.drift = found.drift
+        self.ledger.mismatches += found.mismatches
+        told = {"drift": found.drift, "mismatches": found.mismatches, **_distance(found.distances)}
+        self._events.add("agree", **where.fields(), **told)
+        if found.mismatches:
+            differed = f"{found.mismatches} array(s) differed between ranks, rank 0's were taken"
+            self.note(f"iteration {where.iteration}: {differed}")
 
     def damaged(self, found: Mapping[str, str]) -> None:
         """What is wrong with samples, by data set and number; each is told once in a run."""
@@ -248,6 +262,12 @@ class Reporter:
         """The waits as fractions of the training since this process started."""
         elapsed = max(self.ledger.seconds - self._began, 1e-9)
         return {name: seconds / elapsed for name, seconds in waits.items()}
+
+
+def _distance(distances: Sequence[float]) -> dict[str, float | None]:
+    """As entries have them: the mean and the largest."""
+    mean, largest = summed_up(distances) or (None, None)
+    return {"distance": mean, "distance_max": largest}
 
 
 def hidden(waits: Waits, before: Waits | None = None) -> float | None:

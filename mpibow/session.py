@@ -147,7 +147,9 @@ class Session(Opened):
             with self._laps.aside():
                 stop, save = self._talk(signal)
         if self.iteration % config.metrics.every == 0:
-            self.reporter.trained(self.where, rate, self._gain)
+            with self._laps.aside():
+                found = self.synchroniser.distances() if self.rank == 0 else []
+                self.reporter.trained(self.where, rate, self._gain, self.resets.losses, found)
         if self.iteration % config.rule.resync == 0:
             self._agree()
         self._owed = self.judge is not None and self._passed(before, config.evaluate.every)
@@ -286,7 +288,7 @@ class Session(Opened):
         self.settle()
         with self.trace.span("synchronisation", "agree"):
             found = self.synchroniser.agree(sum(self.counts))
-        self.reporter.agreed(self.where, found.drift, found.mismatches)
+        self.reporter.agreed(self.where, found)
 
     def _passed(self, before: int, epochs: float) -> bool:
         return due(before, self.position, self.job.train.count, epochs)

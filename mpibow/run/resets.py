@@ -30,6 +30,7 @@ class Resets:
         self._rank, self._stops, self._rate, self.due = rank, on_nan == "stop", rate, due
         self._synchroniser, self._rule, self._replicas, self._gpu = synchroniser, rule, replicas, gpu
         self._barren, self._untold = 0, list[str]()
+        self.losses = list[float]()  # of the rank's learners in the last iteration that is known, summed over a batch
 
     def check(
         self, found: Sequence[Result | None], rate: float, iteration: int, first: int, saved: Path | None
@@ -42,6 +43,7 @@ class Resets:
         results, now = late or [each for each in found if each is not None], iteration - bool(late)
         if not results:
             return []
+        self.losses = [result.loss for result in results]
         rescaled = not all(result.finite for result in results) and self._rescaled()
         for i, result in enumerate(results):
             if result.finite or rescaled:

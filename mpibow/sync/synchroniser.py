@@ -14,6 +14,7 @@ import numpy as np
 from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import Local, pieces, share_of
+from mpibow.sync.distance import distances
 from mpibow.sync.rule import TAIL, OnChunks, Rows, Rule
 from mpibow.sync.tally import Book, HostBook
 from mpibow.sync.tally import Tally as Tally
@@ -28,11 +29,13 @@ Run = Callable[[list[Callable[[], Any]]], Any]  # the scheduler's: all tasks at 
 class Agreement:
     """What `agree` found: W's relative distance from the true mean, and how many arrays differed between ranks.
 
-    The drift is that of a W which follows the sums of the steps; one that is made of the replicas has none.
+    The drift is that of a W which follows the sums of the steps; one that is made of the replicas has none. `distances`
+    are those of all learners' replicas from the true mean.
     """
 
     drift: float
     mismatches: int
+    distances: list[float]
 
 
 class Inline(Executor):
@@ -235,6 +238,9 @@ class Synchroniser:
             if array is not None:
                 self.call(partial(_sum, array=array))
         true *= true.dtype.type(1.0 / k)
+        rows = self._rows.weights
+        own = [distances(flat.host(rows[i : i + 1]), true)[0] for i in range(len(rows))]
+        every = [found for part in self.call(lambda comm: comm.share(own)) for found in part]
         drift, mismatches = self._rule.set_mean(true), 0
         for array in self._rule.shared():
             if len(set(self.call(partial(_checksums, array=flat.host(array))))) > 1:
@@ -242,7 +248,17 @@ class Synchroniser:
                 self.call(partial(_from_rank_0, array=array))
         if mismatches and self._rule.uniform:
             self._rule.restart(self._rows)
-        return Agreement(drift, mismatches)
+        return Agreement(drift, mismatches, every)
+
+    @QUIET
+    def distances(self) -> list[float]:
+        """Of this rank's replicas from the mean of all, between `start` and `receive`.
+
+        [] where that would have to be waited for: on a GPU, and where an exchange is under way to other ranks.
+        """
+        if self.book.enqueues or (self._comm.size > 1 and self._rule.deferred):
+            return []
+        return distances(self._rows.weights, None if self._comm.size == 1 else self._rule.centre)
 
     def close(self) -> None:
         self._thread.shutdown()
