@@ -109,9 +109,11 @@ def fit(
         training = _samples(train, "train", config)
         classes = None if isinstance(training, NamedSamples) else training.classes
         testing = None if test is None else _samples(test, "test", config, classes)
-        validating = validation
-        if not isinstance(validation, float | None):
-            validating = _samples(validation, "validation", config, classes)
+        validating = (
+            validation
+            if validation is None or isinstance(validation, float)
+            else _samples(validation, "validation", config, classes)
+        )
         job = make_job(
             name, config, net, training, testing, validation=validating, normalise=normalise, augmentation=augmentation,
             image=None if image is None else build(Image, image, path="data.image"),

@@ -95,15 +95,6 @@ class Job:
         return next(iter(self.evaluated), None)
 
     @property
-    def told(self) -> list[str]:
-        """What the log says of the data sets, as "train: 54,000 samples, validation: 6,000 of it, test: 10,000"."""
-        sets = [f"train: {self.train.count:,} samples"]
-        for name, data in self.evaluated.items():
-            sets.append(f"{name}: {data.count:,}" + " of it" * (name == "validation" and self.held_out is not None))
-        warned = "no validation data: test data choose the best checkpoint, and when to stop; set data.validation=0.1"
-        return [", ".join(sets)] + [warned] * (self.chooser == "test")
-
-    @property
     def weights(self) -> int:
         """How many numbers are trained."""
         return self.build(self.config.batch_size).weight_count
@@ -169,8 +160,8 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
         train, test, validation = _sets(config.data, open_data)
         if config.model.classes not in (None, train.classes):
             raise ConfigError(
-                f"data.train: {config.data.train} has {train.classes} classes, model.classes is {config.model.classes}: "
-                f"type model.classes={train.classes}, or leave it out"
+                f"data.train: {config.data.train} has {train.classes} classes, model.classes is "
+                f"{config.model.classes}: type model.classes={train.classes}, or leave it out"
             )
         net = named_net(config, train.classes)
     return make_job(

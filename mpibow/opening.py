@@ -21,7 +21,7 @@ from mpibow.gpus import EXECUTIONS
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.job import Job
-from mpibow.judge import Judge
+from mpibow.judge import Judge, sets_told
 from mpibow.kernels.cuda.fused import without_form
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
@@ -235,7 +235,7 @@ class Opened:
         early = ended_early(config.schedule, config.update.lr, config.stop.epochs)
         chose = origin.header.ledger.chooser if origin.header else self.ledger.chooser
         other = f"{chose} data chose the best so far: it is chosen anew" if chose != self.ledger.chooser else ""
-        notes = [*before, *origin.notes, anew, other, about, *job.told, early, self.reading.described, *behind]
+        notes = [*before, *origin.notes, anew, other, about, *sets_told(job), early, self.reading.described, *behind]
         self.reporter.start(self.where, job.title, notes, anew=bool(anew), other=origin.other)
 
     def _read(self, stack: ExitStack) -> None:

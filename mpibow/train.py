@@ -21,6 +21,7 @@ from mpibow.data.readers import Choice, choose, find_facts
 from mpibow.device.memory import in_words
 from mpibow.errors import EXIT_REQUEUE, EXIT_STALLED
 from mpibow.job import BUILT_IN, Job, on_device, open_job
+from mpibow.judge import sets_told
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.opening import reading_of
 from mpibow.origin import first_timeline
@@ -71,8 +72,8 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
     plan, layout = job.training_plan(), job.layout
     sets = {"train": job.train, **job.evaluated}
     lines = [dump(job.config).rstrip(), ""]
-    lines += [f"{name}: {found.count:,} samples {described(found)}" for name, found in sets.items()] + job.told[1:]
-    lines += ["", str(plan), *filter(None, [job.slow()]), ""]
+    lines += [f"{name}: {found.count:,} samples {described(found)}" for name, found in sets.items()]
+    lines += [*sets_told(job)[1:], "", str(plan), *filter(None, [job.slow()]), ""]
     flat = layout.size * (8 if job.config.precision == "float64" else 4)
     auto, gpu = job.config.learners == "auto", job.kernels.gpu
     most = min(job.config.tuner.most, most_learners(job.config.rule, len(counts)))

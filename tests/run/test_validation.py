@@ -21,6 +21,7 @@ from mpibow.data.split import held_out
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.evaluate import main
 from mpibow.job import Job, open_job
+from mpibow.judge import sets_told
 from mpibow.plot import draw, read_run
 from mpibow.run.checkpoint import read_arrays
 from mpibow.train import describe_job, train
@@ -265,7 +266,7 @@ def test_check_prints_the_sets(here: Path) -> None:
 def test_a_folder_of_validation_data(here: Path) -> None:
     work = open_job(load_mapping({**RECORDS, "data": {**RECORDS["data"], "validation": "data/test"}}))
     assert (work.train.count, work.validation and work.validation.count, work.held_out) == (60, 20, None)
-    assert work.told == ["train: 60 samples, validation: 20, test: 20"]
+    assert sets_told(work) == ["train: 60 samples, validation: 20, test: 20"]
 
 
 def test_fit_splits_or_takes_validation_data(here: Path) -> None:

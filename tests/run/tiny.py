@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -80,11 +81,15 @@ def job(
     net: Net = plain,
     augmentation: Augmentation | None = None,
     normalise: str = "channel",
-    test: Samples | None = TEST,
+    test: Samples | EllipsisType | None = ...,
     validation: Samples | float | None = None,
     **settings: Any,
 ) -> Job:
-    """A run of 40 iterations in `out`/run, enough for a measured gain, which needs 20, unless told otherwise."""
+    """A run of 40 iterations in `out`/run, enough for a measured gain, which needs 20, unless told otherwise.
+
+    `test` is TEST unless given.
+    """
+    test = TEST if isinstance(test, EllipsisType) else test
     defaults = {
         "name": "run",
         "out": str(out),
