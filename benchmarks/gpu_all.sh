@@ -8,7 +8,7 @@
 # with 1 where a step has failed: call it again, it goes on where it was cut. Then gpu-results/page.md says it all, and
 # $OUT has a copy: steps.tsv, all.log, gpu.json, gpu.md, page.md and the caches.
 #
-#   --bundle DIR    wheels/, caches/, first/ (caches of the first steps), data/mnist; --prefix DIR    where wheels go
+#   --bundle DIR    what benchmarks/gpu_bundle.py made: wheels, caches, MNIST; --prefix DIR    where wheels go
 #   --again         forgets what earlier calls have done
 #   RESULTS=DIR     in the place of gpu-results/
 #   STEP_LIMIT=S    seconds of a step at most, where the table allows more
@@ -21,7 +21,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 # figures lie apart; behind it they are timed.
 first_steps() {
     cat <<'STEPS'
-install      60 [ -z "$bundle" ] || $python -m pip install --quiet --no-index --no-deps --ignore-installed --no-compile --disable-pip-version-check --prefix "$prefix" "$bundle"/wheels/*.whl
+install      60 set -- "$bundle"/wheels/*.whl; [ ! -f "$1" ] || $python -m pip install --quiet --no-index --no-deps --ignore-installed --no-compile --disable-pip-version-check --prefix "$prefix" "$@"
 versions     20 date '+%Y-%m-%d %H:%M'; nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader; ldconfig -p | grep -E 'cudart|nvrtc'; $python benchmarks/gpu_about.py
 nvrtc        20 $python benchmarks/gpu_smallest.py nvrtc
 cudnn        20 $python benchmarks/gpu_smallest.py cudnn

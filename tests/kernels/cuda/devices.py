@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.bench import SHAPES
+from mpibow.device.driver import Gpu
 from mpibow.device.libraries import open_libraries
 from mpibow.errors import DeviceError
 from mpibow.kernels.cuda.graphs import load_cudnn
 from mpibow.kernels.cuda.kept import Folder
 from mpibow.kernels.cuda.listing import specs_of
+from mpibow.kernels.cuda.opened import TRIES, plan_folder
 from mpibow.kernels.cuda.operands import PRECISIONS
 from mpibow.kernels.cuda.plans import Choice, Planner, Target
 from mpibow.kernels.cuda.specs import (
@@ -62,6 +64,11 @@ DEVICES: dict[str, dict[str, Any]] = {
         "deviceName": "NVIDIA H100 80GB HBM3", "deviceVer": 900, "multiProcessorCount": 132,
         "smClockRateKHz": 1980000, "memClockRateKHz": 2619000, "memoryBusWidth": 5120, "l2CacheSize": 50 << 20,
         "maxSharedMemoryPerBlockOptin": 232448, "totalGlobalMem": 80 << 30,
+    },
+    "h200": {
+        "deviceName": "NVIDIA H200", "deviceVer": 900, "multiProcessorCount": 132, "smClockRateKHz": 1980000,
+        "memClockRateKHz": 3201000, "memoryBusWidth": 6144, "l2CacheSize": 60 << 20,
+        "maxSharedMemoryPerBlockOptin": 232448, "totalGlobalMem": 141 << 30,
     },
     "sm_100": {
         "deviceName": "NVIDIA B200", "deviceVer": 1000, "multiProcessorCount": 148, "smClockRateKHz": 1965000,
@@ -115,6 +122,26 @@ def try_few(folder: Path) -> None:
         print("the same engines and workspaces when they are read again")
     for said in report(UNFIT, "sm_90")["refused"]:
         print(said.split(" that is deterministic: ")[0])  # the rest are cuDNN's words
+
+
+def ahead(folder: Path, models: Sequence[str]) -> None:
+    """Plans for an H200, filed as a run there looks for them: in FOLDER/first those of `models`, each
+    MODEL:PRECISION:BATCH, and of FEW, in FOLDER/caches those of FEW as the tests on a GPU take them. None is timed."""
+    device = Gpu(0, DEVICES["h200"]["deviceName"], "", "", (9, 0), 0)
+    wanted = dict.fromkeys(FEW)
+    for model in models:
+        name, precision, batch = model.split(":")
+        wanted |= dict.fromkeys(specs_of_model(name, precision, int(batch)))
+    kinds: list[tuple[str, Choice, Sequence[Spec]]] = [
+        ("first", Choice(tries=TRIES), list(wanted)), ("first", Choice(), FEW), ("caches", Choice(), FEW)
+    ]  # fmt: skip
+    for cache, choice, specs in kinds:
+        planner = Planner(target("h200"), choice, plan_folder(folder / cache / "mpibow", device, choice))
+        for spec in specs:
+            try:
+                planner.plan(spec)
+            except DeviceError as error:
+                print(error)
 
 
 def stub_source() -> str:
@@ -211,6 +238,8 @@ def report(
 
 def main() -> None:
     open_libraries()
+    if "--ahead" in sys.argv:
+        return ahead(Path(sys.argv[2]), sys.argv[3:])
     if "--few" in sys.argv:
         return try_few(Path(sys.argv[-1].removeprefix("folder=")))
     models = [argument for argument in sys.argv[1:] if "=" not in argument] or list(MODELS)
@@ -218,7 +247,7 @@ def main() -> None:
     batches = [int(batch) for batch in options.get("batch", "16").split(",")]
     replicas = int(options.get("replicas", "1"))
     seen: dict[Spec, None] = {}
-    for device in options.get("devices", ",".join(DEVICES)).split(","):
+    for device in options.get("devices", "sm_80,sm_90,sm_100").split(","):
         for precision in options.get("precisions", ",".join(PRECISIONS)).split(","):
             begin = time.perf_counter()
             for model in models:

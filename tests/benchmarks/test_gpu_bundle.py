@@ -1,0 +1,96 @@
+"""What goes along to a machine with a GPU: where it lies, how large it may be, and what is said of missing parts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpibow.device.driver import Gpu
+from mpibow.kernels.cuda.opened import TRIES, plan_folder
+from mpibow.kernels.cuda.plans import Choice
+from tests.kernels.cuda import devices
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def bundle(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import gpu_bundle
+
+    return gpu_bundle
+
+
+def run(bundle: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *arguments: str) -> Path:
+    """With a compiler that writes the name of its source."""
+
+    def compiled(source: str, architecture: str, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / source).write_text(architecture)
+
+    monkeypatch.setattr(bundle, "compiled", compiled)
+    monkeypatch.setattr(bundle.libraries, "load", lambda name: "a library")
+    monkeypatch.setattr(bundle, "nvrtc", lambda path: type("", (), {"version": "13.0"}))
+    monkeypatch.setattr(devices, "missing", lambda: "no C compiler")
+    data = tmp_path / "data/mnist"
+    data.mkdir(parents=True, exist_ok=True)
+    for name in bundle.SET:
+        (data / name).write_bytes(b"x" * 100)
+    folder = tmp_path / "bundle"
+    monkeypatch.setattr(sys, "argv", ["gpu_bundle.py", str(folder), "--data", str(tmp_path / "data"), *arguments])
+    bundle.main()
+    return folder
+
+
+def test_what_it_holds(
+    bundle: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheel = tmp_path / "one.whl"
+    wheel.write_bytes(b"wheel")
+    folder = run(bundle, monkeypatch, tmp_path, "--wheels", str(wheel))
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    sources = set(bundle.KERNELS.values())
+    assert files == {
+        "wheels/one.whl", *(f"data/mnist/{name}" for name in bundle.SET),
+        *(f"{cache}/mpibow/kernels/{source}" for cache in ("first", "caches") for source in sources),
+    }  # fmt: skip
+    said = capsys.readouterr()
+    assert said.out == f"{folder}: 0.0 MiB (caches 0.0, data 0.0, first 0.0, wheels 0.0)\n"
+    assert said.err == f"NVRTC 13.0, {len(sources)} sources for sm_90\nno plans: no C compiler\n"
+
+
+def test_what_is_too_large_is_refused(bundle: Any, tmp_path: Path) -> None:
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels/a.whl").write_bytes(bytes(3 << 20))
+    assert bundle.check_size(tmp_path, 3 << 20) == f"{tmp_path}: 3.0 MiB (wheels 3.0)"
+    with pytest.raises(SystemExit) as caught:
+        bundle.check_size(tmp_path, 2 << 20)
+    assert str(caught.value) == (
+        f"{tmp_path}: is 3.0 MiB (wheels 3.0), at most 2 may go along: leave out wheels that the machine has, or plans "
+        "of a model"
+    )
+    assert bundle.MOST == 64 << 20
+
+
+def test_what_is_not_there(
+    bundle: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match=r"^wheels: nothing\.whl is not there$"):
+        run(bundle, monkeypatch, tmp_path, "--wheels", "nothing.whl")
+    with pytest.raises(SystemExit):
+        run(bundle, monkeypatch, tmp_path)
+    assert f"{tmp_path / 'bundle'} is there: remove it, or name another folder" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(devices.missing()), reason=devices.missing())
+def test_plans_lie_where_a_run_on_that_gpu_looks(bundle: Any, tmp_path: Path) -> None:
+    said = bundle.plans(tmp_path, [], 250.0)
+    assert said == f"{2 * len(devices.FEW)} plans of cuDNN for an H200, of the kind of each graph and of no model"
+    gpu = Gpu(3, "NVIDIA H200", "a UUID", "an address", (9, 0), 141 << 30)
+    for cache, choice in (("first", Choice(tries=TRIES)), ("first", Choice()), ("caches", Choice())):
+        kept = plan_folder(tmp_path / cache / "mpibow", gpu, choice)
+        assert [spec for spec in devices.FEW if kept.read(spec) is None] == []
