@@ -590,7 +590,7 @@ def test_checkpoints_hold_few_of_many_changes(tmp_path: Path) -> None:
 
     (first,) = tiny.replay(auto(tmp_path / "first", 200, **settings | {"learners": 1}), before=change)
     lines = "".join(json.dumps({"event": "learners", "iteration": t, "learners": [t % 2 + 1]}) + "\n"
-                    for t in range(200, 20_000))  # fmt: skip
+                    for t in range(200, 3000))  # fmt: skip
     with (tmp_path / "first/run/metrics.jsonl").open("a") as file:  # as of a run that went on
         file.write(lines)
     replayed = auto(tmp_path / "again", 200, learners=f"replay({tmp_path}/first/run)", **settings)
@@ -847,7 +847,7 @@ def test_800_random_changes(tmp_path: Path, ranks: int) -> None:
     """No sample lost or doubled, no deadlock, every rank the same centre, and nothing that a change leaves behind.
 
     Python counts the blocks that its objects take. Some dozens more or fewer are under way or in caches, so the least
-    of several counts is compared; an object kept for every change would be more than 300.
+    of several counts is compared; an object kept for every change would be more than 200.
     """
     iterations, early, late = 2000, range(1000, 1200, 20), range(1780, 1980, 20)
     generator = np.random.default_rng(ranks)
@@ -889,7 +889,7 @@ def test_800_random_changes(tmp_path: Path, ranks: int) -> None:
     begun, rest = divmod(positions[0], tiny.COUNT)
     assert (ticks[:begun] == 1).all()
     assert (ticks[begun:].max(), ticks[begun:].sum()) in [(1, rest), (0, 0)]
-    assert len(learners(tmp_path)) > 600
+    assert len(learners(tmp_path)) > 500
     grown = min(blocks[iteration] for iteration in late) - min(blocks[iteration] for iteration in early)
     assert grown < 150, blocks
 

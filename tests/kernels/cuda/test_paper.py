@@ -12,7 +12,7 @@ import pytest
 
 from mpibow.bench import made_up_job
 from mpibow.device.array import DeviceArray
-from mpibow.errors import ConfigError, DeviceError
+from mpibow.errors import ConfigError, DeviceError, install
 from mpibow.forecast import bound_of, forecast, forecast_text, on_paper
 from mpibow.kernels.cuda import compile as own
 from mpibow.kernels.cuda.compile import Usage
@@ -161,7 +161,7 @@ def test_a_net_that_is_not_for_a_gpu_is_refused(tmp_path: Path) -> None:
         forecast(job("convnet", 4, device="numpy", tmp_path=tmp_path))
 
 
-@pytest.mark.skipif(own.libraries.load("nvrtc") is None, reason=f"no libnvrtc found: {own.INSTALL}")
+@pytest.mark.skipif(own.libraries.load("nvrtc") is None, reason=f"no libnvrtc found: {install('cuda-check')}")
 def test_the_compilers_report_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mpibow.forecast.cache_folder", lambda: Path(__file__).parents[3] / "build/cuda-paper")
     found = forecast(job("logistic", 4, tmp_path=tmp_path))
