@@ -20,7 +20,7 @@ from mpibow.data.settings import Image
 from mpibow.data.split import held_out, split
 from mpibow.errors import ConfigError, DamagedRecord
 from tests.data.photos import MOMENTS, bars, records
-from tests.data.test_alike import check, needs_dali
+from tests.data.test_alike import check
 
 COUNT = 41
 PIXELS = np.random.default_rng(2).integers(0, 256, (COUNT, 3, 4, 4), dtype=np.uint8)
@@ -166,13 +166,13 @@ def test_damage_is_named_by_the_record(tmp_path: Path) -> None:
     reader.close()
 
 
-@pytest.mark.parametrize("kind", ["resident", pytest.param("dali", marks=needs_dali)])
+@pytest.mark.parametrize("kind", ["resident", pytest.param("dali", marks=pytest.mark.dali)])
 def test_every_pipeline_reads_the_same_part(kind: Any, tmp_path: Path) -> None:
     train, _ = split(raw(tmp_path / "set"), 0.25, 7)
     check(("host", kind), train, batch=3, iterations=9)
 
 
-@needs_dali
+@pytest.mark.dali
 def test_dali_decodes_the_same_part(tmp_path: Path) -> None:
     train, _ = split(Decoded(records(tmp_path / "set", bars(30)), Image(8), (0.5, 1.0)), 0.25, 7)
     check(("host", "dali"), train, batch=2, iterations=16)
