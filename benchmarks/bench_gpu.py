@@ -108,7 +108,10 @@ def main() -> int:
     whole = json.loads(kept.read_text()) if options.resume and kept.exists() else {"found": {}}
     cuda = options.device == "cuda"
     process = Asked([options.torch, str(ROOT / "benchmarks/torch_gpu.py"), "--device", "cuda" if cuda else "cpu"])
-    theirs = first_words(process, list(dict.fromkeys(net.model for net in nets)), left())
+    if options.item and all(key.startswith("learners ") for key in options.item):  # ours alone: it need not start
+        theirs = whole.get("about", {}).get("torch", {})
+    else:
+        theirs = first_words(process, list(dict.fromkeys(net.model for net in nets)), left())
     whole["about"] = {**machine(), "gpu": gpu(), "mpibow": versions(), "torch": theirs}
     found, untold = whole["found"], list[str]()
     settings = (*PLAIN[: 1 + cuda], *COMPILED[: 0 if options.no_compile else 1 + cuda])

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from mpibow.bench import made_up_job
 from mpibow.kernels.cuda.roofline import H200
+from tests.kernels.cuda.host import needs_compiler
+from tests.simulated.gpu import simulated
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -393,3 +398,31 @@ def test_the_help_needs_no_gpu() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "--budget SECONDS" in done.stdout
+
+
+@needs_compiler
+def test_a_pass_for_a_profiler(gpu: Any, tmp_path: Path) -> None:
+    """On a simulated GPU: all steps by themselves, then as one graph."""
+    import gpu_profile
+
+    asked = {"model": "logistic", "batch_size": 2, "shape": None, "classes": None, "device": "cuda", "overrides": []}
+    job = replace(made_up_job(argparse.Namespace(**asked), str(tmp_path)), opened=simulated(precision="tf32"))
+    found = gpu_profile.profile(job, alone=True)
+    assert found == {"steps": len(job.training_plan().program.steps), "kernels": "a simulation"}
+    machine = job.kernels.gpu.machine  # type: ignore[union-attr]
+    assert machine.stream.launches == 1
+    assert machine.stream.done
+
+
+def test_ours_alone_starts_no_pytorch(gpu: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """What was said of PyTorch before stays."""
+    said = {"about": {"torch": {"torch": "2.13"}}, "found": {}}
+    (tmp_path / "gpu.json").write_text(json.dumps(said))
+    monkeypatch.setattr(gpu.items, "ours", lambda *_, **__: json.dumps({"images_per_second": 3.0}))
+    monkeypatch.setattr(gpu.bench, "first_words", lambda *_: pytest.fail("PyTorch is started"))
+    key = f"learners {LENET} streams 16"
+    monkeypatch.setattr(sys, "argv", ["bench_gpu.py", "--resume", "--output", str(tmp_path), "--item", key])
+    assert gpu.bench.main() == 0
+    kept = json.loads((tmp_path / "gpu.json").read_text())
+    assert kept["found"] == {key: {"images_per_second": 3.0}}
+    assert kept["about"]["torch"] == {"torch": "2.13"}
