@@ -19,7 +19,7 @@ from mpibow.comm.launch import EXIT_INTERRUPTED, run_ranks, say
 from mpibow.config import Config, describe, dump, limits_of, load, load_mapping
 from mpibow.data.readers import Choice, choose, find_facts
 from mpibow.device.memory import in_words
-from mpibow.errors import EXIT_REQUEUE, EXIT_STALLED
+from mpibow.errors import EXIT_REQUEUE, EXIT_STALLED, OutputError
 from mpibow.job import BUILT_IN, Job, on_device, open_job
 from mpibow.judge import sets_told
 from mpibow.models import MODELS, OBJECTIVES
@@ -105,7 +105,8 @@ def main(argv: list[str] | None = None) -> None:
         epilog=f"models: {', '.join(sorted([*MODELS, *OBJECTIVES]))}\n\n"
         f"settings (key.path=value):\n\n{describe()}\n\n"
         "exit codes 75 (a signal came) and 130 (Ctrl-C): the state is saved, start again with --resume auto\n"
-        f"exit code {EXIT_STALLED}: no progress for longer than limits allow; standard error shows which rank hangs",
+        f"exit code {EXIT_STALLED}: no progress for longer than limits allow; standard error shows which rank hangs\n"
+        f"exit code {OutputError.code}: a file of the run cannot be written or is gone; free some space or use out=DIR",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", nargs="?", help="YAML file of settings")
