@@ -7,11 +7,12 @@ import shutil
 import socket
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
 
-from mpibow.config import load
+from mpibow.config import load, load_mapping
 from mpibow.convert.arrays import stored
 from mpibow.convert.conversion import file_checksum
 from mpibow.convert.synsets import synsets
@@ -61,7 +62,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 POINT = "runs/run/checkpoints/iteration-0000000004"
 READERS: dict[str, Callable[[Path], Any]] = {
-    "run.yaml": lambda folder: load(folder / "run.yaml"),
     "data/train/manifest.json": lambda folder: load_manifest(folder / "data/train"),
     "data/train/train-00000.mpr": lambda folder: open_records(folder / "data/train"),
     "runs/run/metrics.jsonl": lambda folder: recorded(folder / "runs/run", 2, 3),
@@ -85,6 +85,17 @@ def test_a_fifo_is_named_and_not_waited_for(tmp_path: Path, trained: Path, name:
     with pytest.raises(MpibowError, match="not a regular file") as caught:
         READERS[name](folder)
     assert str(folder / name) in str(caught.value)
+
+
+@pytest.mark.timeout(20)
+def test_a_config_may_come_through_a_pipe(tmp_path: Path) -> None:
+    """As a shell gives it: `train <(envsubst < template.yaml)`."""
+    path = tmp_path / "run.yaml"
+    os.mkfifo(path)
+    writer = Thread(target=path.write_text, args=("model: {name: lenet}\ndata: {train: here}\n",))
+    writer.start()
+    assert load(path).batch_size == load_mapping({"model": {"name": "lenet"}, "data": {"train": "here"}}).batch_size
+    writer.join()
 
 
 def test_a_run_whose_metrics_are_a_fifo_is_not_drawn(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import yaml
 
 from mpibow.config.words import show
 from mpibow.errors import ConfigError
-from mpibow.files import read_file
 
 # In this order: the first that matches decides. The characters are those a scalar of that kind may start with.
 SCALARS = (
@@ -52,7 +51,7 @@ Loader.add_constructor("tag:yaml.org,2002:int", lambda loader, node: int(node.va
 def read(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file. Raises ConfigError naming the file."""
     try:
-        text = read_file(path).decode()
+        text = path.read_text(encoding="utf-8")  # a pipe too: `train <(envsubst < template.yaml)`
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
