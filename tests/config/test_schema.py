@@ -94,7 +94,7 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
             ["data.validation=1"],
             "data.validation: must be a text that is not empty, a number above 0 and below 1 or null, got 1",
         ),
-        (["update.schedule.name=step"], "update.schedule.every: is required, a number above 0"),
+        (["update.schedule={name: step, factor: 0.5}"], "update.schedule.every: is required, a number above 0"),
         (
             ["update.schedule.name=cosine", "stop={epochs: null, minutes: 1}"],
             "update.schedule.epochs: auto is stop.epochs, which is null; give a number",
@@ -296,6 +296,7 @@ model: {name: lenet, classes: null, width: 3}
 data:
   train: data/mnist/train
   test: null
+  validation: null
   image: null
   normalise: channel
   augment:
@@ -395,7 +396,9 @@ configs = st.builds(
     Config,
     name=st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,9}", fullmatch=True),
     model=st.builds(Model, texts, st.none() | st.integers(2, 1000), st.dictionaries(keys, scalars | st.lists(scalars))),
-    data=st.builds(Data, texts, st.none() | texts, images, normalisations, augmentations),
+    data=st.builds(
+        Data, texts, st.none() | texts, st.none() | texts | st.floats(0.01, 0.99), images, normalisations, augmentations
+    ),
     learners=st.sampled_from(["auto", "replay(runs/a (b))"]) | counts | st.lists(counts, min_size=1).map(tuple),
     tuner=st.builds(Tuner, st.floats(1e-9, 0.99), positive, st.integers(0, 9), counts, positive, positive, positive),
     assignment=st.sampled_from(["fixed", "first_come"]),
