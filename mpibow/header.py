@@ -114,9 +114,9 @@ def _check_tuning(state: Mapping[str, Any], ranks: int) -> None:
 @dataclass(frozen=True)
 class SmaNumbers:
     turn: Natural
-    gain: Annotated[float, AtLeast(1)]
-    averages: Averages
-    apart: bool = False  # older checkpoints lack it
+    gain: Annotated[float, AtLeast(1)] = 1.0  # this and the next are of a rule with a gain
+    averages: Averages = field(default_factory=Averages)
+    apart: bool = False
 
 
 @dataclass(frozen=True)

@@ -159,14 +159,14 @@ class Opened:
         self.scheduler = Scheduler(self.trace, apart=gpu is None)
         stack.callback(self.scheduler.close)
         self.rule = make_rule(
-            config.rule, flat, begun.centre.copy(), None if gpu is not None else self.comm.zeros, plan.layout
+            config.rule, flat, replicas, begun.centre.copy(), None if gpu is not None else self.comm.zeros, plan.layout
         )
         book = None
         if gpu is not None:
             wait = getattr(self.comm, "wait", None)
             book = DeviceBook(gpu, self.rule, lambda: replicas.count, learners.events, wait)
         self.synchroniser = Synchroniser(
-            self.comm, self.rule, replicas, partial(self.scheduler.run, name="update"), overlap=config.overlap,
+            self.comm, self.rule, replicas, flat, partial(self.scheduler.run, name="update"), overlap=config.overlap,
             trace=self.trace, book=book,
         )  # fmt: skip
         stack.callback(self.synchroniser.close)
@@ -177,16 +177,18 @@ class Opened:
         self._asked, diverged, self._owed = begun.due
         self._untold = begun.kept.untold if begun.kept else 0  # samples whose losses no all-reduce has carried yet
         self.resets = Resets(
-            self.rank, config.on_nan, config.update.lr, self.synchroniser, self.rule, self.replicas, gpu, diverged
-        )
+            self.rank, config.on_nan, config.update.lr, self.synchroniser, self.rule, self.job.kernels.flat, gpu,
+            diverged,
+        )  # fmt: skip
         self.change_learners(*begun.learners, keep=begun.exact)
         if begun.kept is None:
             self.job.kernels.flat.put(self.replicas.statistics, begun.statistics)
             return
         assert self.saved is not None
         tally, scale = restore(
-            self.saved, begun.kept.rule, self.rank, begun.centre, self.replicas, self.rule, self.plan.layout
-        )
+            self.saved, begun.kept.rule, self.rank, begun.centre, self.replicas, self.rule, self.job.kernels.flat,
+            self.plan.layout,
+        )  # fmt: skip
         self.synchroniser.book.load(tally)
         if gpu is not None and scale is not None:
             gpu.load_scale(scale)
@@ -274,7 +276,7 @@ class Opened:
         statistics = self.statistics() if self.replicas.count else None
         self.counts = counts
         self.learners.change(counts[self.rank], execution, statistics)
-        self.rule.begin(self.replicas, sum(counts), keep)
+        self.rule.begin(sum(counts), keep)
 
     def statistics(self) -> Array:
         """The centre's statistics: the mean over all learners."""

@@ -24,6 +24,7 @@ from mpibow.run.memory import TAKEN, free_memory
 from mpibow.run.state import named, snapshot
 from mpibow.run.steering import Steering
 from mpibow.summary import Trained
+from mpibow.sync.rule import gain_of
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace
@@ -87,7 +88,7 @@ class Session(Opened):
             self.reporter.changed(self.where, time.perf_counter() - begin + self.steering.seconds())
         elif self.iteration > self.coordinator.timeline().changes[0].iteration and self._restart_due():
             self.settle()
-            self.rule.restart(self.replicas)
+            self.rule.restart()
         if change.execution != self.learners.execution:
             self.learners.change(self.replicas.count, change.execution)  # averaging goes on
             self.reporter.executed(self.where, time.perf_counter() - begin + self.steering.seconds())
@@ -115,7 +116,7 @@ class Session(Opened):
             self.synchroniser.agree(sum(self.counts))
 
     def _heed(self, tally: Tally | None) -> None:
-        self._gain = self.rule.gain  # which changes while an exchange is under way
+        self._gain = gain_of(self.rule)  # which changes while an exchange is under way
         if tally is not None:
             self._asked = self._asked or tally.attention > 0
             self.ledger.loss += tally.loss
@@ -195,7 +196,7 @@ class Session(Opened):
         with self.trace.span("checkpoint", "save"):
             state = snapshot(
                 header, self.plan, self.coordinator.kept(self.iteration), self.iteration, self.replicas, self.rule,
-                self.statistics(), self.synchroniser.book.state(),
+                self.job.kernels.flat, self.statistics(), self.synchroniser.book.state(),
                 {} if self.job.scaling is None else self.job.scaling.arrays(),
                 None if self.gpu is None else self.gpu.scale_state(),
             )  # fmt: skip
@@ -225,11 +226,13 @@ class Session(Opened):
         self.reporter.note(self.trace.end(self.synchroniser.call))
         decided = self.tuning.decision
         summary = self.reporter.summary(
-            self.where, stop, gain=self.rule.gain, checkpoint=self.saved,
+            self.where, stop, gain=gain_of(self.rule), checkpoint=self.saved,
             settled=None if decided is None else decided.settled,
         )  # fmt: skip
         self.reporter.end(self.where, summary)
-        return Trained(summary, named(self.plan, self.rule.flat.host(self.rule.centre).copy(), self.statistics()))
+        return Trained(
+            summary, named(self.plan, self.job.kernels.flat.host(self.rule.centre).copy(), self.statistics())
+        )
 
     def _request(self, signal: str) -> Request:
         """What this rank wants now, and what rank 0's clock says."""

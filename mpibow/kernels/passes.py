@@ -46,15 +46,16 @@ class FlatKernels(Protocol):
     `factors` (Layout.factors) are those gradients that are kept as such.
 
     And where those lie: `zeros` makes one, `put` writes an array, or 0, into one, `host` is what one holds, on the
-    host, `rows_sum` the sum of rows there. `meter` makes the keeper of the gain, `common_step` what makes an orthogonal
-    common step (mpibow.sync.orthogonal.Common), where those are not the host's own; where they are, `orthogonal` makes
-    what a thread makes its matrices with.
+    host, `rows_sum` the sum of rows there; `sum_squares` adds up what passes have squared. `meter` makes the keeper of
+    the gain, `common_step` what makes an orthogonal common step (mpibow.sync.orthogonal.Common), where those are not
+    the host's own; where they are, `orthogonal` makes what a thread makes its matrices with.
     """
 
     zeros: Callable[..., Any]
     put: Callable[[Any, Any], None]
     host: Callable[[Any], Array]
     rows_sum: Callable[[Any], Array]
+    sum_squares: Callable[[Any, Any], None]
     meter: Callable[[], Any] | None
     common_step: Callable[[Sequence[Span], int, tuple[float, float, float], int], Any] | None
     orthogonal: Callable[[Sequence[Matrix], Any], Callable[..., None]]

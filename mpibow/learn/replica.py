@@ -37,6 +37,19 @@ class Replicas:
         return self._weights[: self.count]
 
     @property
+    def trained(self) -> tuple[Array, Array, Array]:
+        """Weights, momenta and gradients: what a pass over flat arrays takes."""
+        return self.weights, self.momenta, self.gradients
+
+    def forget(self) -> None:
+        """Every learner's momentum is 0."""
+        self._flat.put(self.momenta, 0)
+
+    def level(self) -> None:
+        """Every learner has the first one's momentum."""
+        self._flat.put(self.momenta[1:], self.momenta[0])
+
+    @property
     def momenta(self) -> Array:
         return self._momenta[: self.count]
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from mpibow.errors import DivergedError
+from mpibow.kernels.passes import FlatKernels
 from mpibow.learn.learner import Result
-from mpibow.learn.replica import Replicas
 from mpibow.sync.rule import Rule
 from mpibow.sync.synchroniser import Synchroniser
 
@@ -24,11 +24,11 @@ class Resets:
     """
 
     def __init__(
-        self, rank: int, on_nan: str, rate: float, synchroniser: Synchroniser, rule: Rule, replicas: Replicas, gpu: Any,
+        self, rank: int, on_nan: str, rate: float, synchroniser: Synchroniser, rule: Rule, flat: FlatKernels, gpu: Any,
         due: bool,
     ) -> None:  # fmt: skip
         self._rank, self._stops, self._rate, self.due = rank, on_nan == "stop", rate, due
-        self._synchroniser, self._rule, self._replicas, self._gpu = synchroniser, rule, replicas, gpu
+        self._synchroniser, self._rule, self._flat, self._gpu = synchroniser, rule, flat, gpu
         self._barren, self._untold = 0, list[str]()
         self.losses = list[float]()  # of the rank's learners in the last iteration that is known, summed over a batch
 
@@ -53,13 +53,7 @@ class Resets:
                 raise DivergedError(f"{what}; lower update.lr (now {rate:g}), or set on_nan=reset; {_kept(saved)}")
             self._synchroniser.settle()
             self.check_centre(iteration, saved)
-            if self._rule.uniform:  # its weights and momentum are those of all replicas
-                self._replicas.leave_out(i)
-                self._untold.append(f"{what}; it is left out")
-            else:
-                self._replicas.reseed(i, self._rule.centre)
-                self._rule.moved()
-                self._untold.append(f"{what}; it starts again from the centre")
+            self._untold.append(f"{what}; it {self._rule.reset(i)}")
             self.due = True
         finite = [result for result in results if result.finite]
         self._barren = 0 if finite or rescaled else self._barren + 1
@@ -83,7 +77,7 @@ class Resets:
 
     def check_centre(self, iteration: int, saved: Path | None) -> None:
         """A centre that is not finite heals no learner, and is not worth a checkpoint."""
-        if not np.isfinite(self._rule.flat.host(self._rule.centre)).all():
+        if not np.isfinite(self._flat.host(self._rule.centre)).all():
             raise DivergedError(
                 f"iteration {iteration}: the centre is not finite; lower update.lr (now {self._rate:g}); {_kept(saved)}"
             )

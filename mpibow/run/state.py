@@ -14,6 +14,7 @@ from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, repack
 from mpibow.graph.plan import Plan
+from mpibow.kernels.passes import FlatKernels
 from mpibow.learn.replica import Replicas
 from mpibow.run.checkpoint import Snapshot, read_arrays
 from mpibow.sync.rule import TAIL, Rule, RuleState
@@ -24,13 +25,13 @@ FLAT = {"weights", "momenta", "mean", "previous", "common", "pending"}
 
 def snapshot(
     header: Mapping[str, Any], plan: Plan, timeline: Timeline, iteration: int, replicas: Replicas, rule: Rule,
-    statistics: Array, tally: Array, inputs: Mapping[str, Array], scale: Array | None = None,
+    flat: FlatKernels, statistics: Array, tally: Array, inputs: Mapping[str, Array], scale: Array | None = None,
 ) -> Snapshot:  # fmt: skip
     """The run before `iteration`, with `header`'s entries beside what is needed here; nothing may be under way.
 
     `statistics` (statistics.size,) are the centre's, `inputs` what an evaluation must know of the training data.
     """
-    state, host = rule.state(), rule.flat.host
+    state, host = rule.state(), flat.host
     own = {
         "weights": host(replicas.weights),
         "momenta": host(replicas.momenta),
@@ -80,15 +81,16 @@ def from_named(stored: Mapping[str, Array], plan: Plan, path: str) -> tuple[Arra
 
 
 def restore(
-    path: Path, numbers: Mapping[str, Any], rank: int, centre: Array, replicas: Replicas, rule: Rule, layout: Layout
-) -> tuple[Array, Array | None]:
+    path: Path, numbers: Mapping[str, Any], rank: int, centre: Array, replicas: Replicas, rule: Rule, flat: FlatKernels,
+    layout: Layout,
+) -> tuple[Array, Array | None]:  # fmt: skip
     """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were.
 
     `numbers` are the rule's, which has begun with these replicas. What was not sent, as the synchroniser's book wrote
     it, and the loss's scale, if any. Raises CheckpointError where arrays are not those of such a run.
     """
     k, size, dtype = replicas.count, layout.canonical().size, centre.dtype
-    flat, each = Form((size,), dtype), Form((k, size), dtype)
+    line, each = Form((size,), dtype), Form((k, size), dtype)
     sent, double = Form((size + TAIL,), dtype), np.dtype(np.float64)
     own = _read(
         path, f"rank-{rank}",
@@ -96,14 +98,14 @@ def restore(
          "tally": Form((None,), double)},
         {"pending": sent, "squares": Form((None,), double), "scale": Form((2,), double)},
     )  # fmt: skip
-    common = _read(path, "common", dict.fromkeys(rule.state().common, flat), {"common": sent})
+    common = _read(path, "common", dict.fromkeys(rule.state().common, line), {"common": sent})
     if len(own["tally"]) not in (3, 3 + 3 * k) or ("pending" in own) != ("squares" in own):
         raise CheckpointError(f"{path / f'rank-{rank}.safetensors'}: tally, pending and squares do not fit each other")
     own, common = (
         {key: repack(array, layout.canonical(), layout) if key in FLAT else array for key, array in arrays.items()}
         for arrays in (own, common)
     )
-    put = rule.flat.put
+    put = flat.put
     put(replicas.weights, own.pop("weights"))
     put(replicas.momenta, own.pop("momenta"))
     put(replicas.statistics, own.pop("statistics"))

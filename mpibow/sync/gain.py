@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Any, Protocol
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels
 
-TAIL = 4  # elements behind the steps: sum |u|^2, and three that the synchroniser fills
 SILENT = 20  # iterations before the averages are trusted
 
 
@@ -92,16 +92,20 @@ class Meter(Protocol):
         """What the common step is of the sum of the steps: (gain - 1) / k, as a pass takes it."""
         ...
 
-    def whole(self, k: int) -> Any:
+    @property
+    def whole(self) -> Any:
         """What the mean moves by with it: 1 / k + (gain - 1) / k."""
         ...
 
-    def send(self, squares: Any, total: Any, size: int) -> None:
-        """total[size] <- the sum of squares (chunks,)."""
+    def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any = None) -> None:
+        """After an iteration: `sums` (n, size or more) of the ranks' steps, sum |u|^2 at `size`.
+
+        `squares` (chunks,) are |sum u|^2 of every chunk, where a pass has made them already.
+        """
         ...
 
-    def follow(self, k: int, rate: float, *, own: Any = None, total: Any = None) -> None:
-        """After an iteration, from the chunks' sums `own` (chunks, 2), or from `total` as ranks have added it up."""
+    def follow_alone(self, k: int, rate: float, own: Any) -> None:
+        """After an iteration of learners that are all this rank's: sum |u|^2, |sum u|^2 of every chunk (chunks, 2)."""
         ...
 
     def load(self, k: int, fixed: float | None, gain: float, averages: tuple[float, float, float, int]) -> None:
@@ -135,22 +139,20 @@ class HostMeter:
         used = self.gain if self._fixed is None else self._fixed
         return (used - 1.0) / self._k
 
-    def whole(self, k: int) -> float:
-        return 1.0 / k + self.common
+    @property
+    def whole(self) -> float:
+        return 1.0 / self._k + self.common
 
-    def send(self, squares: Array, total: Array, size: int) -> None:
-        total[size] = sum(squares.tolist())  # in chunk order, whoever computed them
+    def follow(self, k: int, rate: float, sums: Array, size: int, squares: Array | None = None) -> None:
+        if self._fixed is None:
+            square = self._flat.squared_norm(sums[0, :size]) if squares is None else sum(squares.tolist())
+            self._follow(k, rate, float(sums[:, size].sum()), square)
 
-    def follow(self, k: int, rate: float, *, own: Array | None = None, total: Array | None = None) -> None:
-        if self._fixed is not None:
-            self.gain = self._fixed
-            return
-        if own is not None:
-            squares, square = own.sum(axis=0).tolist()
-        else:
-            assert total is not None
-            size = total.size - TAIL
-            squares, square = float(total[size]), self._flat.squared_norm(total[:size])
+    def follow_alone(self, k: int, rate: float, own: Array) -> None:
+        if self._fixed is None:
+            self._follow(k, rate, *own.sum(axis=0).tolist())
+
+    def _follow(self, k: int, rate: float, squares: float, square: float) -> None:
         self.averages = follow(self.averages, k, squares / k, square / k**2, rate)
         self.gain = noise_gain(self.averages, k)
 
@@ -166,3 +168,43 @@ class HostMeter:
 
     def seen(self) -> None:
         pass
+
+
+class Gain:
+    """The gain that a rule is set to, measured (`auto`) or a number that is held within [1, k], of k learners.
+
+    What was measured is carried over to another k.
+    """
+
+    def __init__(self, setting: str | float, flat: FlatKernels) -> None:
+        self._setting, self.meter = setting, HostMeter(flat) if flat.meter is None else flat.meter()
+        self._load(1, 1.0, Averages())
+
+    def _load(self, k: int, gain: float, averages: Averages) -> None:
+        self.k = k
+        fixed = None if self._setting == "auto" else min(max(float(self._setting), 1.0), float(k))
+        self.meter.load(k, fixed, gain if fixed is None else fixed, astuple(averages))
+
+    @property
+    def averages(self) -> Averages:
+        return Averages(*self.meter.state()[1])
+
+    def count(self, k: int) -> None:
+        """k learners from here on."""
+        if k != self.k:
+            known = carried(self.averages, self.k, k)
+            self._load(k, noise_gain(known, k), known)
+
+    def follow(self, rate: float, sums: Any, size: int, squares: Any = None) -> None:
+        self.meter.follow(self.k, rate, sums, size, squares)
+
+    def follow_alone(self, rate: float, own: Any) -> None:
+        self.meter.follow_alone(self.k, rate, own)
+
+    def numbers(self) -> dict[str, Any]:
+        """To be loaded again."""
+        gain, averages = self.meter.state()
+        return {"gain": gain, "averages": asdict(Averages(*averages))}
+
+    def load(self, numbers: Mapping[str, Any]) -> None:
+        self._load(self.k, numbers["gain"], Averages(**numbers["averages"]))

@@ -1,18 +1,18 @@
-"""What a rule is: how a rank's flat arrays change around one all-reduce of one flat array.
+"""What a rule is: how a rank's flat arrays change around one sum, over the ranks, of one flat array.
 
 An iteration, with u the local steps of all learners:
 
     update(chunks)    by all learner threads, each its chunks: local steps and corrections; sums of steps
     outgoing()        the flat array to be summed over the ranks, or None where this iteration sends nothing
-    received(sums)    what the sums, one row or more, say beside the steps themselves (the gain)
-    apply()           what makes the centre from the sums, to be called with chunks, one with all of them before the
-                      next; where `deferred` it is one at most, called at any time before the next update of these
-                      chunks, or before the centre is read
-    advance()         the iteration is over
+    apply(sums)       the passes that make the centre of the ranks' sums, one after the other over all chunks
+    advance()         those are made; where the rule `overlaps`, they are made with the next update, or before the
+                      centre is read, and only the exchange is over
 
 And between iterations, in front of all that reads or changes the centre:
 
     settle()          the centre is that of after the last update; what reads it earlier is an AssertionError
+
+A pass takes any chunks, each of them once. So an update may later come bucket by bucket, as sums arrive.
 """
 
 from __future__ import annotations
@@ -21,26 +21,50 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import FlatKernels, Local
-from mpibow.sync.gain import TAIL as TAIL
+from mpibow.kernels.passes import Local
 from mpibow.sync.gain import Meter
+from mpibow.sync.outbox import TAIL as TAIL
 
 OnChunks = Callable[[range], None]
-Zeros = Callable[[int, str], Array]
+Add = Callable[[Array], None]
 
 
 class Rows(Protocol):
-    """A rank's replicas: weights, momenta and gradients (count, size); which gradients are factors (Layout.factors)."""
+    """A rank's replicas, rows of one block. Only the local step knows which states it keeps beside the weights."""
 
     @property
-    def weights(self) -> Array: ...
+    def weights(self) -> Array:
+        """(count, size)"""
+        ...
+
     @property
-    def momenta(self) -> Array: ...
+    def trained(self) -> tuple[Array, Array, Array]:
+        """Weights, what the local step keeps, and gradients, each (count, size), as passes take them."""
+        ...
+
     @property
-    def gradients(self) -> Array: ...
-    @property
-    def factors(self) -> Array: ...
+    def factors(self) -> Array:
+        """Which gradients are factors (Layout.factors)."""
+        ...
+
+    def forget(self) -> None:
+        """What the local step keeps is as at a start."""
+        ...
+
+    def level(self) -> None:
+        """Every row keeps what the first one does."""
+        ...
+
+    def reseed(self, i: int, centre: Array) -> None:
+        """Row i starts again from the centre (size,)."""
+        ...
+
+    def leave_out(self, i: int) -> None:
+        """Row i has learnt nothing this iteration."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -53,19 +77,15 @@ class RuleState:
 
 
 class Rule(Protocol):
-    """The update algorithm; see this module's docstring for the order of calls."""
+    """The update algorithm of one rank; see this module's docstring for the order of calls."""
 
     @property
-    def flat(self) -> FlatKernels: ...
-    @property
-    def deferred(self) -> bool: ...
-    @property
-    def adds(self) -> bool:
-        """Whether it adds up the ranks' rows itself (Communicator.sum), and sends another array next time."""
+    def overlaps(self) -> bool:
+        """Whether an exchange may run beside the next gradients: `sums` are one row then, which no pass writes."""
         ...
 
     @property
-    def uniform(self) -> bool:
+    def alike(self) -> bool:
         """Whether all replicas are the centre itself, at every iteration's start."""
         ...
 
@@ -75,49 +95,44 @@ class Rule(Protocol):
         ...
 
     @property
-    def chunk(self) -> int:
-        """Elements of a chunk."""
-        ...
-
-    @property
-    def chunks(self) -> range:
-        """All chunks of the flat arrays, for `update` and `apply`."""
-        ...
-
-    @property
-    def gain(self) -> float: ...
-
-    @property
     def meter(self) -> Meter | None:
         """What keeps the gain, where there is one."""
         ...
 
     @property
     def centre(self) -> Array:
-        """To be read and changed after `settle`, until the next update."""
+        """(size,), to be read and changed after `settle`, until the next update."""
         ...
 
-    def begin(self, rows: Rows, k: int, keep: bool = False) -> None: ...
-    def restart(self, rows: Rows) -> None: ...
-    def update(self, rows: Rows, local: Local, chunks: range) -> None: ...
+    def begin(self, k: int, keep: bool = False) -> None:
+        """k learners over all ranks from here on, by a restart; `keep` goes on instead, and `load` comes next."""
+        ...
+
+    def restart(self) -> None:
+        """Every replica starts again from the centre."""
+        ...
+
+    def update(self, local: Local, chunks: range) -> None: ...
+
     def outgoing(self) -> Array | None: ...
-    def received(self, local: Local, sums: Any = None) -> None: ...
-    def apply(self, rows: Rows, local: Local) -> Sequence[OnChunks]: ...
+
+    def apply(self, local: Local, sums: Any) -> Sequence[OnChunks]:
+        """`sums` (n, size + TAIL or more) add up to the ranks' sum, in row order; None where nothing was sent."""
+        ...
+
     def advance(self) -> None: ...
-    def settle(self, rows: Rows) -> None:
-        """What `apply` left to do for the centre, once for all updates since it was read; nothing may be under way."""
+
+    def settle(self) -> None: ...
+
+    def reset(self, i: int) -> str:
+        """This rank's replica i is not finite and learns nothing from this iteration: what becomes of it."""
         ...
 
-    def moved(self) -> None:
-        """Weights of a replica were set to the centre: W is not the replicas' mean until `set_mean`, or a restart."""
-        ...
+    def set_mean(self, mean: Array, add: Add) -> float:
+        """The centre's mean W <- mean (size,), on the host, the replicas' true one; |W - mean| / |mean|, the drift.
 
-    def unsent(self) -> Array | None:
-        """This rank's steps that no all-reduce has carried yet (size,), to be summed in place for `set_mean`."""
-        ...
-
-    def set_mean(self, mean: Array) -> float:
-        """The centre's mean W <- mean (size,), the replicas' true one; |W - mean| / |mean|, the drift."""
+        `add` sums an array over the ranks, in place: all of them call it alike.
+        """
         ...
 
     def shared(self) -> list[Array]:
@@ -131,3 +146,14 @@ class Rule(Protocol):
     def load(self, centre: Array, state: RuleState) -> None:
         """The centre and what `state` gave; `begin(..., keep=True)` comes first."""
         ...
+
+
+def gain_of(rule: Rule) -> float:
+    """How much longer than the mean step the centre's is, as last known; 1 where a rule has no gain."""
+    return 1.0 if rule.meter is None else rule.meter.gain
+
+
+def drift_of(own: Array, mean: Array) -> float:
+    """|own - mean| / |mean|, 0 where that has no length."""
+    size = float(np.linalg.norm(mean))
+    return float(np.linalg.norm(own - mean)) / size if size else 0.0

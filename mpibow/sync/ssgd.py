@@ -2,92 +2,80 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import FlatKernels, Local, chunks_of
-from mpibow.sync.gain import Meter
-from mpibow.sync.rule import TAIL, OnChunks, Rows, RuleState, Zeros
+from mpibow.kernels.passes import FlatKernels, Local
+from mpibow.sync.outbox import Outbox, Zeros
+from mpibow.sync.rule import Add, OnChunks, Rows, RuleState
 from mpibow.sync.settings import Ssgd
 
 
-@dataclass
-class SsgdRule:
-    """Synchronous SGD: gradients averaged over all learners, one step that all replicas take alike."""
+class SynchronousSgd:
+    """Gradients averaged over all learners, one step that all replicas take alike."""
 
-    settings: Ssgd
-    flat: FlatKernels
-    mean: Array  # (size,) the weights, the same in every row
-    uniform: bool = True
-    follows: bool = True
-    deferred: bool = False
-    adds: bool = False
-    gain: float = 1.0
-    meter: Meter | None = None
-    zeros: Zeros | None = None  # of what is sent; flat.zeros
+    overlaps, alike, follows, meter = False, True, True, None
 
-    def __post_init__(self) -> None:
-        self._size, self._k = self.mean.size, 1
-        self.chunk, self.chunks = self.flat.chunk, chunks_of(self._size, self.flat.chunk)
-        self._total: Array = (self.zeros or self.flat.zeros)(self._size + TAIL, str(self.mean.dtype))
+    def __init__(
+        self, settings: Ssgd, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None
+    ) -> None:
+        self._settings, self._flat, self._rows, self._k = settings, flat, rows, 1
+        self.centre, self._out = initial, Outbox(flat, initial.size, initial.dtype, zeros)
 
-    @property
-    def centre(self) -> Array:
-        return self.mean
-
-    def begin(self, rows: Rows, k: int, keep: bool = False) -> None:
-        """k learners over all ranks from here on; new rows take the first one's weights and momentum."""
+    def begin(self, k: int, keep: bool = False) -> None:
+        """k learners over all ranks from here on; new rows take what the first one has."""
         self._k = k
         if not keep:
-            self.restart(rows)
+            self.restart()
 
-    def restart(self, rows: Rows) -> None:
-        self.flat.put(rows.weights, self.mean)
-        self.flat.put(rows.momenta[1:], rows.momenta[0])
+    def restart(self) -> None:
+        self._flat.put(self._rows.weights, self.centre)
+        self._rows.level()
 
-    def update(self, rows: Rows, local: Local, chunks: range) -> None:
-        self.flat.gradient_sum(rows.gradients, self._total[: self._size], chunks=chunks, factors=rows.factors)
+    def update(self, local: Local, chunks: range) -> None:
+        _, _, gradients = self._rows.trained
+        self._flat.gradient_sum(gradients, self._out.sums, chunks=chunks, factors=self._rows.factors)
 
-    def outgoing(self) -> Array | None:
-        return self._total
+    def outgoing(self) -> Array:
+        return self._out.whole
 
-    def received(self, local: Local, sums: Any = None) -> None:
-        pass
+    def apply(self, local: Local, sums: Any) -> Sequence[OnChunks]:
+        if self._settings.scale_lr:  # Goyal et al., arXiv:1706.02677
+            local = replace(local, rate=local.rate * self._k)
+        return (partial(self._step, local, sums[:, : self._out.size]),)
 
-    def apply(self, rows: Rows, local: Local) -> tuple[OnChunks]:
-        if self.settings.scale_lr:  # Goyal et al., arXiv:1706.02677
-            local = Local(local.rate * self._k, local.momentum, local.nesterov, local.decay, local.decayed)
-
-        def run(chunks: range) -> None:
-            self.flat.sgd_update(
-                rows.weights, rows.momenta, self._total[: self._size], local=local, scale=1.0 / self._k, chunks=chunks
-            )
-            part = slice(chunks.start * self.flat.chunk, chunks.stop * self.flat.chunk)
-            self.flat.put(self.mean[part], rows.weights[0, part])
-
-        return (run,)
+    def _step(self, local: Local, sums: Any, chunks: range) -> None:
+        total = sums[0]
+        if len(sums) > 1:  # other ranks read their rows
+            total = self._out.spare
+            self._flat.gradient_sum(sums, total, chunks=chunks)
+        weights, states, _ = self._rows.trained
+        self._flat.sgd_update(weights, states, total, local=local, scale=1.0 / self._k, chunks=chunks)
+        part = slice(chunks.start * self._flat.chunk, chunks.stop * self._flat.chunk)
+        self._flat.put(self.centre[part], weights[0, part])
 
     def advance(self) -> None:
+        self._out.turn()
+
+    def settle(self) -> None:
         pass
 
-    def settle(self, rows: Rows) -> None:
-        pass
+    def reset(self, i: int) -> str:
+        """Its weights, and what its local step keeps, are those of all replicas."""
+        self._rows.leave_out(i)
+        return "is left out"
 
-    def moved(self) -> None:
-        pass
-
-    def unsent(self) -> Array | None:
-        return None
-
-    def set_mean(self, mean: Array) -> float:
+    def set_mean(self, mean: Array, add: Add) -> float:
         return 0.0  # the replicas are the mean, bit for bit
 
     def shared(self) -> list[Array]:
-        return [self.mean]
+        return [self.centre]
 
     def state(self) -> RuleState:
         return RuleState({}, {}, {})
 
     def load(self, centre: Array, state: RuleState) -> None:
-        self.flat.put(self.mean, centre)
+        self._flat.put(self.centre, centre)

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpibow.comm.communicator import Communicator, checksum
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import Local, pieces, share_of
+from mpibow.kernels.passes import FlatKernels, Local, chunks_of, pieces, share_of
 from mpibow.sync.distance import distances
 from mpibow.sync.rule import TAIL, OnChunks, Rows, Rule
 from mpibow.sync.tally import Book, HostBook
@@ -55,27 +55,29 @@ class Inline(Executor):
 
 
 class Synchroniser:
-    """Owns the one thread that talks to the other ranks. With `overlap` a deferred rule's exchange runs beside compute;
-    without, and for rules that are not deferred, the caller's thread is that one.
+    """Owns the one thread that talks to the other ranks. With `overlap`, and a rule that overlaps, exchanges run beside
+    compute; without, the caller's thread is that one.
 
     Overlapped or not, the same calls are made on the same data in the same order: the bits are the same. Where `book`
     enqueues, all that follows an exchange is enqueued behind it, and the host learns of it when it ends.
     """
 
     def __init__(
-        self, comm: Communicator, rule: Rule, rows: Rows, run: Run, *, overlap: bool, trace: Trace = SILENT,
-        book: Book | None = None,
+        self, comm: Communicator, rule: Rule, rows: Rows, flat: FlatKernels, run: Run, *, overlap: bool,
+        trace: Trace = SILENT, book: Book | None = None,
     ) -> None:  # fmt: skip
         self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap
+        self._flat, self._chunks = flat, chunks_of(rows.weights.shape[1], flat.chunk)
         self._trace = trace
         self._waiting = trace if comm.size > 1 else SILENT  # there is nobody to wait for
         self.book = book or HostBook()
-        self._threaded = comm.any_thread and (self.book.enqueues or (comm.size > 1 and overlap and rule.deferred))
+        self._threaded = comm.any_thread and (self.book.enqueues or (comm.size > 1 and overlap and rule.overlaps))
         self._thread: Executor = (
             ThreadPoolExecutor(1, "communication", initializer=self.book.attach) if self._threaded else Inline()
         )
         self._pending: Future[Tally | None] | None = None
-        self._local: Local  # of the exchange under way
+        self._beside = False  # the exchange under way ends only when it is received
+        self._applied: Sequence[OnChunks] = ()  # by the exchange under way
         self._owed: Sequence[OnChunks] = ()  # what the centre waits for
         # Seconds that exchanges took, other ranks' lateness included, and those of them that learners stood still for.
         # Both are entered where an exchange's end is waited for: 1 - waited / busy is what was hidden behind compute.
@@ -112,10 +114,10 @@ class Synchroniser:
         self.book.gather()
 
         def work(chunks: range) -> None:
-            for part in pieces(chunks, self._rule.chunk) if owed else [chunks]:
+            for part in pieces(chunks, self._flat.chunk) if owed else [chunks]:
                 for each in owed:
                     each(part)
-                self._rule.update(self._rows, local, part)
+                self._rule.update(local, part)
 
         self._on_learners(workers, work)
 
@@ -124,21 +126,23 @@ class Synchroniser:
         """Begins this iteration's exchange, and ends it where it can't be overlapped."""
         assert self._pending is None
         flat = self._rule.outgoing()
+        self._beside = self._rule.overlaps
         self.book.enter(tally, flat)
         if self.book.enqueues:
             issued = self._thread.submit(self._issue, flat, local)
             self._pending = self._thread.submit(self._close, issued, flat)
-            if not self._rule.deferred:
+            if not self._beside:
                 issued.result()  # learners wait for what it enqueues
             if not self._overlap:
                 self._pending.result()
             return
-        submit, self._local = partial(self._thread.submit, self._exchange, flat, local), local
-        self._pending = submit() if self._rule.deferred and self._threaded else self._stand_still(submit)
-        if not self._rule.deferred:
+        submit = partial(self._thread.submit, self._exchange, flat, local)
+        self._pending = submit() if self._beside and self._threaded else self._stand_still(submit)
+        if not self._beside:
             self._pending.result()  # sums that did not arrive must not be applied
-            for each in self._rule.apply(self._rows, local):
+            for each in self._applied:
                 self._on_learners(workers, each)
+            self._rule.advance()
 
     def seconds(self) -> tuple[float, float]:
         """Seconds that learners stood still for exchanges and talk, and that these took; one rank waits for nobody."""
@@ -149,18 +153,18 @@ class Synchroniser:
 
     def receive(self) -> Tally | None:
         """Ends the exchange under way, if any: the tally of all ranks, if it was sent. The next update may come."""
-        beside = self._overlap and self._threaded and self._rule.deferred
+        beside = self._overlap and self._threaded and self._rule.overlaps
         if self._pending is None:
             self.book.join(beside)
             return None
         pending, self._pending = self._pending, None
-        if self._threaded and (self._rule.deferred or self.book.enqueues):  # else it ended where it began
+        if self._threaded and (self._beside or self.book.enqueues):  # else it ended where it began
             self._stand_still(lambda: pending)
         tally = pending.result()
         self.book.join(beside)
-        if self._rule.deferred and not self.book.enqueues:
-            self._owed = self._rule.apply(self._rows, self._local)
-        self._rule.advance()
+        if self._beside and not self.book.enqueues:
+            self._owed = self._applied
+            self._rule.advance()
         return tally
 
     def _stand_still(self, exchange: Callable[[], Future[Tally | None]]) -> Future[Tally | None]:
@@ -181,23 +185,24 @@ class Synchroniser:
         """As `receive`, and the centre is that of after the last update: to be read, or changed."""
         tally = self.receive()
         for each in self._owed:
-            each(self._rule.chunks)
+            each(self._chunks)
         self._owed = ()
-        self._rule.settle(self._rows)
+        self._rule.settle()
         return tally
 
     @QUIET
     def _exchange(self, flat: Array | None, local: Local) -> Tally | None:
         if flat is None:
+            self._applied = self._rule.apply(local, None)
             return None
         begin = time.perf_counter()
         with self._trace.span("communication", "all-reduce"):
-            if self._rule.adds:
-                sums = self._comm.sum(flat)
-            else:
+            if self._beside:
                 self._comm.allreduce(flat)
                 sums = flat[np.newaxis]  # the one row
-        self._rule.received(local, sums)
+            else:
+                sums = self._comm.sum(flat)  # learners add the ranks' rows up as they apply them
+        self._applied = self._rule.apply(local, sums)
         self._took = time.perf_counter() - begin
         return self.book.close(sums[:, flat.size - TAIL : flat.size].sum(axis=0))
 
@@ -209,9 +214,9 @@ class Synchroniser:
                 if self._comm.size > 1:  # a communicator of the host alone knows no device's arrays
                     self.book.begin()
                     self._comm.allreduce(flat, self.book.stream)
-            self._rule.received(local)
-        for each in self._rule.apply(self._rows, local):
-            each(self._rule.chunks)
+        for each in self._rule.apply(local, None if flat is None else flat.reshape(1, -1)):
+            each(self._chunks)
+        self._rule.advance()
         self.book.sent(flat)
         self._took += time.perf_counter() - begin
 
@@ -221,9 +226,8 @@ class Synchroniser:
             return self.book.close(flat)
 
     def _on_learners(self, workers: int, work: Callable[[range], None]) -> None:
-        chunks = self._rule.chunks
         with self._trace.span("synchronisation", "update"):
-            self._run([partial(QUIET(work), share_of(chunks, i, workers)) for i in range(workers)])
+            self._run([partial(QUIET(work), share_of(self._chunks, i, workers)) for i in range(workers)])
 
     @QUIET
     def agree(self, k: int) -> Agreement:
@@ -232,22 +236,19 @@ class Synchroniser:
         Where a rank's bits differ, rank 0's are sent to all.
         """
         assert self._pending is None
-        flat = self._rule.flat
-        true = flat.rows_sum(self._rows.weights)
-        for array in (true, self._rule.unsent()):
-            if array is not None:
-                self.call(partial(_sum, array=array))
+        true = self._flat.rows_sum(self._rows.weights)
+        self._add(true)
         true *= true.dtype.type(1.0 / k)
         rows = self._rows.weights
-        own = [distances(flat.host(rows[i : i + 1]), true)[0] for i in range(len(rows))]
+        own = [distances(self._flat.host(rows[i : i + 1]), true)[0] for i in range(len(rows))]
         every = [found for part in self.call(lambda comm: comm.share(own)) for found in part]
-        drift, mismatches = self._rule.set_mean(true), 0
+        drift, mismatches = self._rule.set_mean(true, self._add), 0
         for array in self._rule.shared():
-            if len(set(self.call(partial(_checksums, array=flat.host(array))))) > 1:
+            if len(set(self.call(partial(_checksums, array=self._flat.host(array))))) > 1:
                 mismatches += 1
                 self.call(partial(_from_rank_0, array=array))
-        if mismatches and self._rule.uniform:
-            self._rule.restart(self._rows)
+        if mismatches and self._rule.alike:
+            self._rule.restart()
         return Agreement(drift, mismatches, every)
 
     @QUIET
@@ -256,9 +257,12 @@ class Synchroniser:
 
         [] where that would have to be waited for: on a GPU, and where an exchange is under way to other ranks.
         """
-        if self.book.enqueues or (self._comm.size > 1 and self._rule.deferred):
+        if self.book.enqueues or (self._comm.size > 1 and self._rule.overlaps):
             return []
         return distances(self._rows.weights, None if self._comm.size == 1 else self._rule.centre)
+
+    def _add(self, array: Array) -> None:
+        self.call(partial(_sum, array=array))
 
     def close(self) -> None:
         self._thread.shutdown()

@@ -21,8 +21,8 @@ from mpibow.run.checkpoint import newest_first
 from mpibow.run.signals import Signals
 from mpibow.session import Session
 from mpibow.sync.averaging import averaging
+from mpibow.sync.oracle import apply, send, start
 from mpibow.sync.settings import Sma
-from mpibow.sync.sma import apply, send, start
 from mpibow.train import iterate
 from tests.gpu import opened
 from tests.run import test_diverged, tiny
@@ -56,7 +56,7 @@ def on_host(out: Path, **settings: Any) -> tiny.Job:
 
 
 def oracle(work: tiny.Job, iterations: int) -> dict[str, Array]:
-    """The centre after so many iterations of one rank, by mpibow.sync.sma and NumPy's gradients in float64."""
+    """The centre after so many iterations of one rank, by mpibow.sync.oracle and NumPy's gradients in float64."""
     config, plan = work.config, work.training_plan()
     k, b, update = config.learners, config.batch_size, config.update
     assert isinstance(k, int)

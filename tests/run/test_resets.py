@@ -50,14 +50,14 @@ class Rank:
     ) -> None:  # fmt: skip
         self.replicas = Replicas(3, SIZE, "float64", np.array([0.5]))
         self.replicas.resize(3)
-        self.rule = make_rule(settings, flat, np.full(SIZE, 2.0))
-        self.rule.begin(self.replicas, 3)
+        self.rule = make_rule(settings, flat, self.replicas, np.full(SIZE, 2.0))
+        self.rule.begin(3)
         self.synchroniser = Synchroniser(
-            Single(), self.rule, self.replicas, lambda tasks: [task() for task in tasks], overlap=False, book=book
+            Single(), self.rule, self.replicas, flat, lambda tasks: [task() for task in tasks], overlap=False, book=book
         )
         self.replicas.weights[...] = [[1.0], [2.0], [3.0]]
         self.replicas.momenta[...], self.replicas.gradients[...], self.replicas.statistics[...] = 9, np.nan, 8
-        self.resets = Resets(1, on_nan, 0.1, self.synchroniser, self.rule, self.replicas, gpu, False)
+        self.resets = Resets(1, on_nan, 0.1, self.synchroniser, self.rule, flat, gpu, False)
 
     def rows(self) -> list[list[float]]:
         """Of every learner the first weight, momentum, gradient and statistic; nan is 7."""

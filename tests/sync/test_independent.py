@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from mpibow.kernels.numpy import flat
-from mpibow.kernels.passes import FlatKernels, Local
+from mpibow.kernels.passes import FlatKernels, Local, chunks_of
 from mpibow.learn.local import sgd
 from mpibow.learn.replica import Replicas
 from mpibow.sync.averaging import check_rule, most_learners
-from mpibow.sync.rules import TAIL, make_rule
+from mpibow.sync.outbox import TAIL
+from mpibow.sync.rules import make_rule
 from mpibow.sync.settings import Independent
 from tests.run import tiny
 
@@ -30,28 +31,33 @@ def kernels() -> FlatKernels:
     return cast(FlatKernels, flat)
 
 
+def alone(array: np.ndarray) -> None:
+    """What one rank's sums are over all ranks."""
+
+
 def test_every_learner_is_plain_sgd() -> None:
     start = np.linspace(-1, 1, SIZE)
-    rows, rule = replicas(3), make_rule(Independent(), kernels(), start.copy())
-    rule.begin(rows, 3)
+    rows = replicas(3)
+    rule = make_rule(Independent(), kernels(), rows, start.copy())
+    rule.begin(3)
     generator = np.random.default_rng(0)
     w, v = np.tile(start, (3, 1)), np.zeros((3, SIZE))
     for _ in range(5):
         rows.gradients[...] = g = generator.standard_normal((3, SIZE))
         v, u = sgd(w, v, g, LOCAL)
         w = w + u
-        rule.update(rows, LOCAL, rule.chunks)
+        rule.update(LOCAL, chunks_of(SIZE, flat.chunk))
         rule.advance()
     np.testing.assert_allclose(rows.weights, w, rtol=1e-12)
     np.testing.assert_allclose(rows.momenta, v, rtol=1e-12)
     assert np.array_equal(rule.centre, start)  # until somebody asks
-    assert rule.set_mean(w.mean(axis=0)) == 0.0
+    assert rule.set_mean(w.mean(axis=0), alone) == 0.0
     assert np.array_equal(rule.centre, w.mean(axis=0))
 
 
 def test_ranks_talk_once_a_period_and_send_no_steps() -> None:
-    rule = make_rule(Independent(period=3), kernels(), np.zeros(SIZE))
-    rule.begin(replicas(2), 2)
+    rule = make_rule(Independent(period=3), kernels(), replicas(2), np.zeros(SIZE))
+    rule.begin(2)
     sent = []
     for _ in range(7):
         found = rule.outgoing()
@@ -61,15 +67,16 @@ def test_ranks_talk_once_a_period_and_send_no_steps() -> None:
 
 
 def test_who_is_there_goes_on_and_who_comes_starts_at_the_centre() -> None:
-    rows, rule = replicas(2), make_rule(Independent(), kernels(), np.zeros(SIZE))
-    rule.begin(rows, 2)
+    rows = replicas(2)
+    rule = make_rule(Independent(), kernels(), rows, np.zeros(SIZE))
+    rule.begin(2)
     rows.weights[...] = [[1.0], [3.0]]
-    rule.set_mean(np.full(SIZE, 2.0))
+    rule.set_mean(np.full(SIZE, 2.0), alone)
     rows.resize(3)
-    rule.begin(rows, 3)
+    rule.begin(3)
     assert rows.weights[:, 0].tolist() == [1.0, 3.0, 2.0]
     rows.resize(1)
-    rule.begin(rows, 1)
+    rule.begin(1)
     assert rows.weights[:, 0].tolist() == [1.0]
 
 

@@ -30,13 +30,18 @@ from mpibow.learn.replica import Replicas
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops.initialisers import Constant
-from mpibow.sync import sma
-from mpibow.sync.averaging import averaging
+from mpibow.sync import oracle
+from mpibow.sync.averaging import Averaging, averaging
+from mpibow.sync.delayed import Delayed
 from mpibow.sync.gain import Averages, carried, noise_gain
 from mpibow.sync.orthogonal import spread
-from mpibow.sync.rules import TAIL, Rule, RuleState, SmaRule, make_rule
+from mpibow.sync.outbox import TAIL
+from mpibow.sync.published import Published
+from mpibow.sync.pulled import Pulled
+from mpibow.sync.rule import Rule, RuleState, gain_of
+from mpibow.sync.rules import make_rule
 from mpibow.sync.settings import MANY, Sma, Ssgd
-from mpibow.sync.ssgd import SsgdRule
+from mpibow.sync.ssgd import SynchronousSgd
 
 CHUNK = 4096  # of NumPy's here, for short arrays
 SIZE, LARGE = 48, CHUNK + 40  # one chunk, and two
@@ -77,14 +82,17 @@ class Cluster:
     ) -> None:
         self.counts, self.k, self.size = counts, sum(counts), size
         self.rows = [Replicas(8, size, str(z.dtype)) for _ in counts]
-        self.rules: list[Rule] = [make_rule(settings, kernels, z.copy(), layout=layout_of(size)) for _ in counts]
+        self.kernels = kernels
+        self.rules: list[Rule] = [
+            make_rule(settings, kernels, rows, z.copy(), layout=layout_of(size)) for rows in self.rows
+        ]
         self.resize(counts, keep)
 
     def resize(self, counts: tuple[int, ...], keep: bool = False) -> None:
         self.counts, self.k = counts, sum(counts)
         for rule, rows, count in zip(self.rules, self.rows, counts, strict=True):
             rows.resize(count)
-            rule.begin(rows, self.k, keep)
+            rule.begin(self.k, keep)
 
     @property
     def weights(self) -> Array:
@@ -98,35 +106,35 @@ class Cluster:
     def alone(self) -> bool:
         """Whether one rank has all learners and needs no sums but of their squares."""
         rule = self.rules[0]
-        if not isinstance(rule, SmaRule) or len(self.rules) > 1 or rule.state().numbers["apart"]:
-            return False
-        at_once = rule.rule.gain is not None and rule.rule.delay == 0
-        return self.k == 1 or (at_once and not rule.rule.orthogonal)
+        if isinstance(rule, Pulled) and len(self.rules) == 1 and not rule.state().numbers["apart"]:
+            return self.k == 1 or not rule.averaging.orthogonal
+        return self.k == 1 and isinstance(rule, Published | Delayed)
 
     def step(self, gradients: Array, local: Local, workers: int = 2) -> bool:
         """One iteration with gradients (k, size), up to where the centre may be read; whether it sent anything."""
         sent = self.update(gradients, local, workers)
-        for rule, rows in zip(self.rules, self.rows, strict=True):
-            rule.settle(rows)
+        for rule in self.rules:
+            rule.settle()
         return sent
 
     def update(self, gradients: Array, local: Local, workers: int = 2) -> bool:
-        begin, chunks = 0, self.rules[0].chunks
+        begin, chunks = 0, chunks_of(self.size, self.kernels.chunk)
         for rule, rows, count in zip(self.rules, self.rows, self.counts, strict=True):
             rows.gradients[...] = gradients[begin : begin + count]
             begin += count
             for worker in reversed(range(workers)):
-                rule.update(rows, local, share_of(chunks, worker, workers))
+                rule.update(local, share_of(chunks, worker, workers))
         arrays = [rule.outgoing() for rule in self.rules]
         sent = [array for array in arrays if array is not None]
         assert len(sent) in (0, len(self.rules))
         total, every = (sum(sent), np.stack(sent)) if sent else (None, None)
-        for rule, rows, array in zip(self.rules, self.rows, arrays, strict=True):
+        for rule, array in zip(self.rules, arrays, strict=True):
+            sums = None
             if array is not None:
                 assert array.shape == (self.size * (not self.alone) + TAIL,)
                 array[:] = total
-                rule.received(local, every if rule.adds else array[np.newaxis])
-            for each in rule.apply(rows, local):
+                sums = array[np.newaxis] if rule.overlaps else every
+            for each in rule.apply(local, sums):
                 for worker in range(workers):
                     each(share_of(chunks, worker, workers))
             rule.advance()
@@ -167,8 +175,16 @@ def layout_of(size: int) -> Layout:
 
 
 def known_to(rule: Rule) -> Averages:
-    assert isinstance(rule, SmaRule)
-    return rule.averages
+    return Averages(**rule.state().numbers.get("averages", {}))
+
+
+def mean_of(rule: Rule) -> Array:
+    """W."""
+    return rule.state().common.get("mean", rule.centre)
+
+
+def alone(array: Array) -> None:
+    """What one rank's sums are over all ranks."""
 
 
 def spreading(u: Array, gain: float, even: float) -> Array:
@@ -180,22 +196,21 @@ def compare(settings: Sma, local: Local, counts: tuple[int, ...], size: int, ker
     """30 iterations of the rules in place and of the pure functions, on the same gradients."""
     cluster = Cluster(settings, counts, start_at(size=size), size, kernels=kernels)
     rule = averaging(settings, cluster.k)
-    state, v = sma.start(start_at(size=size), cluster.k), np.zeros((cluster.k, size))
+    state, v = oracle.start(start_at(size=size), cluster.k), np.zeros((cluster.k, size))
     for t in range(30):
         v, u = sgd(state.w, v, gradients_of(state.w, t), local)
         sends = rule.sends(state.turn)
-        state, total, squares = sma.send(rule, state, u)
-        state = sma.apply(rule, state, total if sends else None, squares, local.rate, spreading)
+        state, total, squares = oracle.send(rule, state, u)
+        state = oracle.apply(rule, state, total if sends else None, squares, local.rate, spreading)
         assert cluster.step(gradients_of(cluster.weights, t), local) == sends
         close(cluster.weights, state.w)
         close(cluster.momenta, v)
         for one in cluster.rules:
-            assert isinstance(one, SmaRule)
             close(one.centre, state.centre)
-            close(one.mean, state.mean)
-            assert one.gain == pytest.approx(state.gain, rel=1e-10)
+            close(mean_of(one), state.mean)
+            assert gain_of(one) == pytest.approx(state.gain, rel=1e-10)
             np.testing.assert_array_equal(one.centre, cluster.rules[0].centre)
-            assert one.deferred == (cluster.alone or settings.gain == "none" or settings.delay == 1)
+            assert one.overlaps == (cluster.alone or settings.gain == "none" or settings.delay == 1)
     assert settings.gain != "auto" or state.gain > 1.1, "the estimate was at work"
 
 
@@ -236,13 +251,12 @@ def test_of_many_learners_the_common_step_is_orthogonal_unless_told_otherwise(
     assert abs(ends[0] - ends[2]).max() > 1e-3
 
 
-READERS: dict[str, Callable[[SmaRule, Replicas], object]] = {
-    "centre": lambda rule, rows: rule.centre,
-    "mean": lambda rule, rows: rule.mean,
-    "set_mean": lambda rule, rows: rule.set_mean(start_at()),
-    "shared": lambda rule, rows: rule.shared(),
-    "begin": lambda rule, rows: rule.begin(rows, 3),
-    "restart": lambda rule, rows: rule.restart(rows),
+READERS: dict[str, Callable[[Rule], object]] = {
+    "centre": lambda rule: rule.centre,
+    "set_mean": lambda rule: rule.set_mean(start_at(), alone),
+    "shared": lambda rule: rule.shared(),
+    "begin": lambda rule: rule.begin(3),
+    "restart": lambda rule: rule.restart(),
 }
 
 
@@ -252,19 +266,18 @@ READERS: dict[str, Callable[[SmaRule, Replicas], object]] = {
 )
 @pytest.mark.parametrize("read", READERS.values(), ids=READERS.keys())
 def test_a_centre_that_is_not_settled_cannot_be_read(
-    read: Callable[[SmaRule, Replicas], object], settings: Sma, counts: tuple[int, ...], stale: bool
+    read: Callable[[Rule], object], settings: Sma, counts: tuple[int, ...], stale: bool
 ) -> None:
     """Of learners that are all one rank's; else an update leaves it as it is."""
     cluster = Cluster(settings, counts, start_at())
     cluster.update(gradients_of(cluster.weights, 0), LOCALS["plain"])
-    rule, rows, before = cluster.rules[0], cluster.rows[0], cluster.weights
-    assert isinstance(rule, SmaRule)
+    rule, before = cluster.rules[0], cluster.weights
     if stale:
         with pytest.raises(AssertionError, match=r"^settle\(\) comes first$"):
-            read(rule, rows)
+            read(rule)
         np.testing.assert_array_equal(cluster.weights, before)
-    rule.settle(rows)
-    read(rule, rows)
+    rule.settle()
+    read(rule)
 
 
 @hypothesis.settings(max_examples=40, deadline=None)
@@ -275,18 +288,18 @@ def test_settling_is_seen_by_nobody_and_finds_the_pure_functions_mean(
     """Two runs of learners of one rank, one settled at any times, the other at its end alone."""
     often, once = (Cluster(settings, (k,), start_at()) for _ in range(2))
     rule = averaging(settings, k)
-    state, v = sma.start(start_at(), k), np.zeros((k, SIZE))
+    state, v = oracle.start(start_at(), k), np.zeros((k, SIZE))
     for t in range(data.draw(st.integers(1, 30))):
         v, u = sgd(state.w, v, gradients_of(state.w, t), local)
-        state, total, squares = sma.send(rule, state, u)
-        state = sma.apply(rule, state, total, squares, local.rate)
+        state, total, squares = oracle.send(rule, state, u)
+        state = oracle.apply(rule, state, total, squares, local.rate)
         for each in (often, once):
             each.update(gradients_of(each.weights, t), local)
         if data.draw(st.booleans()):
-            often.rules[0].settle(often.rows[0])
+            often.rules[0].settle()
             close(often.rules[0].centre, state.mean)
     for each in (often, once):
-        each.rules[0].settle(each.rows[0])
+        each.rules[0].settle()
     np.testing.assert_array_equal(often.weights, once.weights)
     np.testing.assert_array_equal(often.rules[0].centre, once.rules[0].centre)
     close(once.rules[0].centre, state.mean)
@@ -300,7 +313,7 @@ def test_other_learners_of_one_rank_go_on_from_their_mean(kernels: FlatKernels, 
             cluster.update(gradients_of(cluster.weights, t).astype(np.float32), LOCALS["momentum"])
         first, *others = cluster.weights
         mean = sum(others, first) * np.float32(1 / cluster.k)
-        cluster.rules[0].settle(cluster.rows[0])
+        cluster.rules[0].settle()
         cluster.resize((k,))
         np.testing.assert_array_equal(cluster.weights, np.tile(mean, (k, 1)))
         np.testing.assert_array_equal(cluster.rules[0].centre, mean)
@@ -312,29 +325,28 @@ def test_a_learner_that_starts_again_moves_the_mean_once_it_is_set_right() -> No
     rule, rows, still = cluster.rules[0], cluster.rows[0], replace(LOCALS["plain"], rate=0.0)
     cluster.update(np.zeros((2, 4)), still)
     rows.weights[...] = [[1.0] * 4, [4.0] * 4]
-    rule.settle(rows)
+    rule.settle()
     for _ in range(2):  # settled for another learner, say: it is given the same
-        rows.reseed(1, rule.centre)
-        rule.moved()
-        rule.settle(rows)
+        assert rule.reset(1) == "starts again from the centre"
+        rule.settle()
         assert rule.centre.tolist() == [2.5] * 4
     loaded = Cluster(Sma(gain=1.0), (2,), np.full(4, 7.0), size=4, keep=True)
     loaded.rows[0].weights[...] = rows.weights
     loaded.rules[0].load(rule.centre.copy(), saved(rule))
     for each in (cluster, loaded):
         one, of = each.rules[0], each.rows[0]
-        assert not one.deferred
+        assert not one.overlaps
         each.step(np.zeros((2, 4)), still)
         assert of.weights[:, 0].tolist() == [1.75, 2.5]
         assert one.centre.tolist() == [2.5] * 4
-        assert one.set_mean(np.full(4, 2.125)) == pytest.approx(0.375 / 2.125)
-        assert one.deferred
+        assert one.set_mean(np.full(4, 2.125), alone) == pytest.approx(0.375 / 2.125)
+        assert one.overlaps
         each.step(np.zeros((2, 4)), still)
         assert of.weights[:, 0].tolist() == [1.9375, 2.3125]
         assert one.centre.tolist() == [2.125] * 4
-        one.moved()
-        one.restart(of)
-        assert one.deferred
+        one.reset(0)
+        one.restart()
+        assert one.overlaps
 
 
 def test_what_is_sent_ends_with_the_sum_of_squares_and_room_for_three() -> None:
@@ -342,7 +354,7 @@ def test_what_is_sent_ends_with_the_sum_of_squares_and_room_for_three() -> None:
     rule, rows, local = cluster.rules[0], cluster.rows[0], LOCALS["plain"]
     g = gradients_of(cluster.weights, 0)
     rows.gradients[...] = g
-    rule.update(rows, local, rule.chunks)
+    rule.update(local, chunks_of(SIZE, flat.chunk))
     sent = rule.outgoing()
     assert sent is not None
     close(sent[:SIZE], -0.1 * g.sum(axis=0))
@@ -370,7 +382,7 @@ def test_a_loaded_state_continues_the_same_bits(settings: Sma, counts: tuple[int
         target.weights[...], target.momenta[...] = rows.weights, rows.momenta
         other.load(one.centre.copy(), saved(one))
     if settings.period == 3 and settings.gain == "none":
-        assert cluster.rules[0].unsent() is not None
+        assert "pending" in cluster.rules[0].state().own
     for t in range(25, 40):
         for each in (cluster, loaded):
             each.step(gradients_of(each.weights, t), local)
@@ -378,7 +390,7 @@ def test_a_loaded_state_continues_the_same_bits(settings: Sma, counts: tuple[int
         np.testing.assert_array_equal(loaded.momenta, cluster.momenta)
         for one, other in zip(cluster.rules, loaded.rules, strict=True):
             np.testing.assert_array_equal(other.centre, one.centre)
-            assert other.gain == one.gain
+            assert gain_of(other) == gain_of(one)
             assert one.state().numbers == other.state().numbers
 
 
@@ -409,9 +421,8 @@ def test_another_number_of_learners_restarts(settings: Sma) -> None:
     np.testing.assert_array_equal(cluster.weights, np.tile(centre, (5, 1)))
     for rule in cluster.rules:
         np.testing.assert_array_equal(rule.centre, centre)
-        assert rule.unsent() is None
         assert known_to(rule) == known
-        assert rule.gain == noise_gain(known, 5)
+        assert gain_of(rule) == (noise_gain(known, 5) if settings.gain in ("auto", "none") else settings.gain)
         assert rule.state().common.keys() == ({"mean", "previous"} if settings.gain == "none" else set())
         assert rule.state().own == {}
         assert rule.state().numbers["turn"] == 0
@@ -445,15 +456,15 @@ def test_to_one_learner_and_back(settings: Sma) -> None:
 def test_restart_is_the_pure_one(settings: Sma) -> None:
     local = LOCALS["plain"]
     cluster, rule = Cluster(settings, (1, 2), start_at()), averaging(settings, 3)
-    state = sma.start(start_at(), 3)
+    state = oracle.start(start_at(), 3)
     for t in range(40):
         if t in (25, 32):
-            state = sma.restart(state)
-            for one, rows in zip(cluster.rules, cluster.rows, strict=True):
-                one.restart(rows)
+            state = oracle.restart(state)
+            for one in cluster.rules:
+                one.restart()
         sends = rule.sends(state.turn)
-        state, total, squares = sma.send(rule, state, -0.1 * gradients_of(state.w, t))
-        state = sma.apply(rule, state, total if sends else None, squares, 0.1, spreading)
+        state, total, squares = oracle.send(rule, state, -0.1 * gradients_of(state.w, t))
+        state = oracle.apply(rule, state, total if sends else None, squares, 0.1, spreading)
         cluster.step(gradients_of(cluster.weights, t), local)
         close(cluster.weights, state.w)
         close(cluster.rules[0].centre, state.centre)
@@ -465,7 +476,7 @@ def test_restart_keeps_or_resets_the_momenta(reset: bool) -> None:
     for t in range(3):
         cluster.step(gradients_of(cluster.weights, t), LOCALS["momentum"])
     before = cluster.momenta
-    cluster.rules[0].restart(cluster.rows[0])
+    cluster.rules[0].restart()
     np.testing.assert_array_equal(cluster.momenta, 0 * before if reset else before)
 
 
@@ -491,25 +502,24 @@ def test_set_mean_sees_no_drift_where_there_is_none_and_changes_nothing(settings
     for t in range(26):
         for each in (cluster, control):
             each.step(gradients_of(each.weights, t), local)
-        unsent = [rule.unsent() for rule in cluster.rules]
-        if unsent[0] is not None:
-            total = sum(unsent)  # type: ignore[arg-type]
+        unsent = [rule.state().own["pending"] for rule in cluster.rules if "pending" in rule.state().own]
+        if unsent:
+            total = sum(unsent)
             for array in unsent:
-                assert array is not None
                 array[:] = total
         for rule in cluster.rules:
-            assert rule.set_mean(cluster.weights.mean(axis=0)) < 1e-14
-            assert rule.unsent() is None
+            assert rule.set_mean(cluster.weights.mean(axis=0), alone) < 1e-14
+            assert rule.state().own == {}
         close(cluster.weights, control.weights)
         close(cluster.rules[0].centre, control.rules[0].centre)
 
 
 def test_drift() -> None:
-    rule = make_rule(Sma(), flat, np.full(4, 2.0))
-    assert rule.set_mean(np.full(4, 2.0)) == 0.0
-    assert rule.set_mean(np.array([2.0, 2.0, 2.0, 5.0])) == pytest.approx(3 / 37**0.5)
+    rule = make_rule(Sma(), NUMPY, Replicas(1, 4, "float64"), np.full(4, 2.0))
+    assert rule.set_mean(np.full(4, 2.0), alone) == 0.0
+    assert rule.set_mean(np.array([2.0, 2.0, 2.0, 5.0]), alone) == pytest.approx(3 / 37**0.5)
     assert rule.centre.tolist() == [2, 2, 2, 5]
-    assert rule.set_mean(np.zeros(4)) == 0.0  # no size to be relative to
+    assert rule.set_mean(np.zeros(4), alone) == 0.0  # no size to be relative to
 
 
 def test_shared_arrays_are_those_that_ranks_must_agree_on() -> None:
@@ -545,18 +555,18 @@ def test_an_alpha_that_does_not_settle(settings: Sma, k: int, message: str) -> N
 def test_begin_with_an_alpha_that_does_not_settle_changes_nothing() -> None:
     cluster = Cluster(Sma(gain="none", momentum=0.0, alpha=0.6), (2,), start_at())
     cluster.step(gradients_of(cluster.weights, 0), LOCALS["plain"])
-    rule, rows, before = cluster.rules[0], cluster.rows[0], cluster.weights
+    rule, before = cluster.rules[0], cluster.weights
     with pytest.raises(ConfigError, match=r"^rule.alpha: must be below 0.5 for 3 learners, got 0.6"):
-        rule.begin(rows, 3)
-    assert isinstance(rule, SmaRule)
-    assert rule.rule.k == 2
+        rule.begin(3)
+    assert isinstance(rule, Published)
+    assert rule.averaging.k == 2
     np.testing.assert_array_equal(cluster.weights, before)
 
 
 def test_averaging_of_settings() -> None:
-    assert averaging(Sma(common="mean"), 4) == sma.Averaging(4, 0.25, 0.9, 1, "auto", 0)
-    assert averaging(Sma(gain="none", momentum=0.3, period=5), 4) == sma.Averaging(4, 0.25, 0.3, 5, None, 0)
-    assert averaging(Sma(gain=2.5, alpha=0.1, delay=1), 4) == sma.Averaging(4, 0.1, 0.9, 1, 2.5, 1)
+    assert averaging(Sma(common="mean"), 4) == Averaging(4, 0.25, 0.9, 1, "auto", 0)
+    assert averaging(Sma(gain="none", momentum=0.3, period=5), 4) == Averaging(4, 0.25, 0.3, 5, None, 0)
+    assert averaging(Sma(gain=2.5, alpha=0.1, delay=1), 4) == Averaging(4, 0.1, 0.9, 1, 2.5, 1)
 
 
 def compare_ssgd(settings: Ssgd, local: Local, counts: tuple[int, ...], size: int, kernels: FlatKernels) -> None:
@@ -618,8 +628,8 @@ def test_begin_with_keep_leaves_the_replicas_as_they_are(settings: Sma | Ssgd) -
     rows = Replicas(3, SIZE, "float64")
     rows.resize(3)
     rows.weights[...], rows.momenta[...] = np.arange(3)[:, None], -np.arange(3)[:, None]
-    rule = make_rule(settings, flat, np.full(SIZE, 7.0), layout=layout_of(SIZE))
-    rule.begin(rows, 3, keep=True)
+    rule = make_rule(settings, NUMPY, rows, np.full(SIZE, 7.0), layout=layout_of(SIZE))
+    rule.begin(3, keep=True)
     assert rows.weights[:, 0].tolist() == [0, 1, 2]
     assert rows.momenta[:, 0].tolist() == [0, -1, -2]
 
@@ -652,10 +662,10 @@ def test_ssgd_state_continues_the_same_bits() -> None:
 
 
 def test_ssgd_has_nothing_of_its_own() -> None:
-    rule = make_rule(Ssgd(), flat, np.ones(4))
-    assert isinstance(rule, SsgdRule)
-    assert (rule.deferred, rule.uniform, rule.gain, rule.unsent()) == (False, True, 1.0, None)
-    assert rule.set_mean(np.zeros(4)) == 0.0
+    rule = make_rule(Ssgd(), NUMPY, Replicas(1, 4, "float64"), np.ones(4))
+    assert isinstance(rule, SynchronousSgd)
+    assert (rule.overlaps, rule.alike, gain_of(rule)) == (False, True, 1.0)
+    assert rule.set_mean(np.zeros(4), alone) == 0.0
     assert rule.centre.tolist() == [1.0] * 4
     assert rule.shared()[0] is rule.centre
 
@@ -664,5 +674,4 @@ def test_a_rate_of_0_is_no_estimate() -> None:
     cluster = Cluster(Sma(), (2,), start_at())
     cluster.step(gradients_of(cluster.weights, 0), replace(LOCALS["plain"], rate=0.0))
     rule = cluster.rules[0]
-    assert isinstance(rule, SmaRule)
-    assert rule.averages == Averages()
+    assert known_to(rule) == Averages()

@@ -28,7 +28,7 @@ from mpibow.kernels.compiled.steps import (
     scaled_into,
     step,
 )
-from mpibow.kernels.numpy.arrays import common_step, host, meter, put, rows_sum, zeros  # noqa: F401
+from mpibow.kernels.numpy.arrays import common_step, host, meter, put, rows_sum, sum_squares, zeros  # noqa: F401
 from mpibow.kernels.passes import WHOLE, Local, Matrix
 
 

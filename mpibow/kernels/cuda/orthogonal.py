@@ -199,13 +199,14 @@ class DeviceCommonStep:
     def works(
         self, weights: Any, mean: Any, sums: Any, squares: Any, *, gain: Any, even: float, scale: float
     ) -> Sequence[Callable[[range], None]]:
-        """As CommonStep.works; sums (size or more,) are of all ranks, `squares` are the meter's own affair."""
+        """As CommonStep.works; sums (1, size or more) are of all ranks, `squares` are left to the gain's own."""
+        total = sums[0]
 
         def make(step: Any) -> Sequence[Launch]:
-            return launches(self._tables, self._scratch, weights, mean, sums, step, *self._formula)
+            return launches(self._tables, self._scratch, weights, mean, total, step, *self._formula)
 
         def run(chunks: range) -> None:
-            arrays, numbers = (weights, mean, sums), {"gain": gain, "even": even, "scale": scale}
+            arrays, numbers = (weights, mean, total), {"gain": gain, "even": even, "scale": scale}
             self._passes.run("spread", arrays, make, STILL, writes=True, **numbers)
 
         return (run,)

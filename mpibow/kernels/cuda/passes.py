@@ -70,18 +70,17 @@ class DeviceGain:
         """What stands for (gain - 1) / k in a pass: it is not known here."""
         return self._common
 
-    def send(self, squares: Any, total: Any, size: int) -> None:
-        """total[size] <- the sum of the chunks' squares."""
-        out = total[size : size + 1].reshape(1, 1)
-        self._passes.run("send", (squares, out), lambda step: [flat.sum_parts(squares.reshape(1, -1, 1), out)])
-
-    def whole(self, k: int) -> Any:
+    @property
+    def whole(self) -> Any:
         """What stands for 1 / k + (gain - 1) / k."""
         return self._common[1:]
 
-    def follow(self, k: int, rate: float, *, own: Any = None, total: Any = None) -> None:
-        """After an iteration: `own` (chunks, 2) of learners that are all this rank's, or what the ranks added up."""
-        self._owed = k, rate, own, total  # passes that are to come still read the gain of before
+    def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any = None) -> None:
+        """As mpibow.sync.gain.Meter says; what the ranks added up is squared here."""
+        self._owed = k, rate, None, sums[0]  # passes that are to come still read the gain of before
+
+    def follow_alone(self, k: int, rate: float, own: Any) -> None:
+        self._owed = k, rate, own, None
 
     def _launches(self, k: int, step: Any, own: Any, total: Any) -> list[Launch]:
         if own is not None:
@@ -148,6 +147,10 @@ class DeviceFlat:
             self._row = self.zeros(rows.shape[1], "float32")
         self.run("sum", (rows,), lambda step: [flat.gradient_sum(rows, self._row)])
         return self.host(self._row)
+
+    def sum_squares(self, squares: Any, out: Any) -> None:
+        """out (1,) <- the sum of the chunks' squares."""
+        self.run("send", (squares, out), lambda step: [flat.sum_parts(squares.reshape(1, -1, 1), out.reshape(1, 1))])
 
     def meter(self) -> DeviceGain:
         return DeviceGain(self)
@@ -261,6 +264,15 @@ class DeviceFlat:
             "centre_update", arrays, lambda step: [flat.centre_update(*arrays, step)], STILL,
             pull=pull, alpha=alpha, centre_momentum=momentum, scale=scale,
         )  # fmt: skip
+
+    def sma_apply(
+        self, weights: Any, mean: Any, sums: Any, squares: Any, *, gain: Any, scale: Any, chunks: range,
+        more: Array | None = None,
+    ) -> None:  # fmt: skip
+        """Of one row; `squares` are left to the gain's own."""
+        total = sums[0][: mean.size]
+        self.add_scaled(weights, total, scale=gain, chunks=chunks)
+        self.add_scaled(mean, total, scale=scale, chunks=chunks)
 
     def add_scaled(self, target: Any, source: Any, *, scale: Any, chunks: range) -> None:
         arrays = (target, source)

@@ -7,7 +7,7 @@ from typing import Any
 from mpibow.graph.graph import Array
 from mpibow.graph.memory import zeros
 
-__all__ = ["common_step", "host", "meter", "put", "rows_sum", "zeros"]
+__all__ = ["common_step", "host", "meter", "put", "rows_sum", "sum_squares", "zeros"]
 
 meter = common_step = None  # the rule's own
 
@@ -26,3 +26,8 @@ def rows_sum(rows: Array) -> Array:
     """The sum of rows (k, size)."""
     total: Array = rows.sum(axis=0)
     return total
+
+
+def sum_squares(squares: Array, out: Array) -> None:
+    """out (1,) <- the sum of squares (chunks,), in chunk order, whoever made them."""
+    out[0] = sum(squares.tolist())

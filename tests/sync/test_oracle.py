@@ -12,9 +12,10 @@ import pytest
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import Local
 from mpibow.learn.local import sgd
+from mpibow.sync.averaging import Averaging, alpha_limit
 from mpibow.sync.gain import Averages
+from mpibow.sync.oracle import State, apply, restart, send, start
 from mpibow.sync.settings import Sma
-from mpibow.sync.sma import Averaging, State, alpha_limit, apply, restart, send, start
 
 LAGGING = Averaging(k=2, alpha=0.5, mu=0.5, period=1, gain=None, delay=1)
 PULLED = Averaging(k=2, alpha=0.5, mu=0.0, period=1, gain=2.0, delay=1)

@@ -1,4 +1,6 @@
-"""Synchronous model averaging as pure functions: `send` one flat array, `apply` what was received.
+"""The oracle: model averaging as pure functions, which the rules in place are tested against.
+
+`send` gives one flat array, `apply` takes what was received.
 
 Crossbow, PVLDB 12(11) 2019, algorithm 1; the gain is AdaScale's (Johnson et al., arXiv:2007.05105, section 3).
 k learners over all ranks, this rank's as rows. All names on a formula's right are values at the iteration's start:
@@ -31,50 +33,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from mpibow.graph.graph import Array
+from mpibow.sync.averaging import Averaging
 from mpibow.sync.gain import Averages, follow, noise_gain
-
-
-@dataclass(frozen=True)
-class Averaging:
-    """How k replicas are kept together: alpha, centre momentum mu, period, gain (auto, None or a number), its delay.
-
-    `orthogonal`: whether the common step is.
-    """
-
-    k: int
-    alpha: float
-    mu: float
-    period: int
-    gain: str | float | None
-    delay: int
-    orthogonal: bool = False
-
-    @property
-    def pulled(self) -> bool:
-        """Whether replicas are pulled to their mean itself and the centre is that mean."""
-        return self.gain is not None or self.k == 1
-
-    @property
-    def correction(self) -> float:
-        """alpha, or 0 for one learner."""
-        return self.alpha if self.k > 1 else 0.0
-
-    def used(self, measured: float) -> float:
-        """G: the one that is set, held within [1, k], or the measured one."""
-        return measured if self.gain == "auto" else min(max(float(self.gain or 1.0), 1.0), float(self.k))
-
-    @property
-    def even(self) -> float:
-        """G of the matrices of an orthogonal common step, at most: k, where none is set."""
-        return float(self.k) if self.gain == "auto" else self.used(1.0)
-
-    def on(self, turn: int) -> bool:
-        """Whether iteration number `turn` since the restart, counted from 0, corrects the replicas."""
-        return (turn + 1) % self.period == 0
-
-    def sends(self, turn: int) -> bool:
-        """Whether iteration `turn` ends with an all-reduce: W must be known where it is used next."""
-        return self.pulled or self.on(turn + 1)
 
 
 @dataclass(frozen=True)
@@ -146,12 +106,3 @@ def restart(state: State) -> State:
     """w_i = W = z_prev = z; the period's counter and the pending steps are 0; the gain's averages stay."""
     fresh = start(state.centre, len(state.w))
     return replace(fresh, averages=state.averages, gain=state.gain)
-
-
-def alpha_limit(k: int, mu: float, pulled: bool) -> float:
-    """The alpha below which the replicas and (W, z) settle.
-
-    A replica's distance from what pulls it shrinks by 1 - alpha: alpha < 2. For (W - z, z - z_prev) the step is the
-    matrix [[1 - (k + 1) alpha, -mu], [k alpha, mu]], stable (Jury) for alpha < 2 (1 + mu) / (k + 1 + mu).
-    """
-    return 2.0 if pulled else min(2.0, 2.0 * (1.0 + mu) / (k + 1.0 + mu))

@@ -1,0 +1,193 @@
+"""Compares two commits, or two checkouts, bit by bit: python benchmarks/same_bits.py OLD [NEW]
+
+Every case trains the same run by both: centre, replicas, rule and metrics must be equal, and the ranks' collective
+calls come in the same order. Clocks and what only one commit writes are left out. Exit code 1 where a case differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file
+
+ROOT = Path(__file__).parents[1]
+CLOCKS = re.compile(r"time|elapsed|images_per_second|seconds|.*_wait|sync_.*|versions|path|memory.*")
+MODEL = ["model.name=convnet", "data.train=data/digits/train", "data.test=data/digits/test", "metrics.every=5",
+         "checkpoint.keep=9", "evaluate.every=0.5", "device=onednn"]  # fmt: skip
+RULES = {
+    "default": [],
+    "mean": ["rule.common=mean"],
+    "orthogonal": ["rule.common=orthogonal"],
+    "gain 2": ["rule.gain=2"],
+    "alpha": ["rule.alpha=0.1", "rule.period=2"],
+    "late": ["rule.delay=1"],
+    "late, period 3": ["rule.delay=1", "rule.period=3"],
+    "published": ["rule.gain=none"],
+    "published, period 3": ["rule.gain=none", "rule.period=3"],
+    "ea-sgd": ["rule.gain=none", "rule.momentum=0"],
+    "restart": ["rule.gain=none", "rule.restart=[0.3,0.6]", "rule.reset_momentum=true"],
+    "drops": ["update.schedule={name: multistep, epochs: [0.4], factor: 0.1}"],
+    "ssgd": ["rule={name: ssgd}"],
+    "ssgd, scaled": ["rule={name: ssgd, scale_lr: true}", "update.nesterov=true"],
+    "independent": ["rule={name: independent, period: 7}"],
+}
+PLACES = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)]  # ranks, learners of each
+OFTEN = "rule.resync=9"  # else nobody agrees within so few iterations
+# One rank's and two ranks' learners on simulated GPUs, as the tests of the same commit have them.
+SIMULATED = """
+import sys
+from pathlib import Path
+from tests.simulated.test_whole_runs import lenet, on_gpu, work
+from mpibow.comm.threads import on_threads
+import yaml
+out, ranks, learners, rule = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), yaml.safe_load(sys.argv[4])
+job = work(out, net=lenet, learners=learners, rule=rule, checkpoint={"keep": 9})
+on_threads(ranks, lambda comm: on_gpu(job, comm))
+"""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One run: the command's arguments behind Python, after `before` has run in the same folder."""
+
+    name: str
+    ranks: int
+    arguments: tuple[str, ...]
+    before: tuple[str, ...] = ()
+
+
+def cases() -> list[Case]:
+    """All rules in all places, some resumed, on the host; and the rules on simulated GPUs."""
+    found = []
+    for rule, settings in RULES.items():
+        for ranks, learners in PLACES:
+            common = ["-m", "mpibow.train", *MODEL, f"learners={learners}", OFTEN, *settings, "out=runs", "name=run"]
+            whole = [*common, "stop.epochs=1", "--timeline=trace.json", "--timeline-iterations=0:9999"]
+            found.append(Case(f"{rule}, {ranks} x {learners}", ranks, tuple(whole)))
+            if (ranks, learners) in ((1, 2), (2, 1)):
+                first = (*common, "stop.epochs=0.55", "update.schedule.epochs=1") if rule != "drops" else None
+                if first is not None:
+                    again = (*common, "stop.epochs=1", "update.schedule.epochs=1", "--resume", "runs/run")
+                    found.append(Case(f"{rule}, {ranks} x {learners}, resumed", ranks, again, first))
+    for name in ("default", "mean", "orthogonal", "gain 2", "late", "published, period 3", "ssgd", "independent"):
+        rule = _nested(RULES[name])
+        for ranks, learners in ((1, 2), (1, 4), (2, 2)):
+            arguments = ("-c", SIMULATED, "runs", str(ranks), str(learners), json.dumps({"resync": 9, **rule}))
+            found.append(Case(f"{name}, {ranks} x {learners} simulated GPUs", 0, arguments))
+    return found
+
+
+def _nested(settings: list[str]) -> dict[str, Any]:
+    """The mapping of a rule's overrides."""
+    found: dict[str, Any] = {}
+    for text in settings:
+        key, value = text.split("=", 1)
+        if key == "rule":
+            return dict(re.findall(r"(\w+): (\w+)", value)) | {
+                key: int(number) for key, number in re.findall(r"(\w+): (\d+)", value)
+            }
+        found[key.removeprefix("rule.")] = float(value) if value[0].isdigit() else value
+    for key in ("period", "delay"):
+        if key in found:
+            found[key] = int(found[key])
+    return found
+
+
+def run(case: Case, tree: Path, folder: Path) -> str:
+    """Runs the case of the checkout `tree` in `folder`; what went wrong, or ''."""
+    folder.mkdir(parents=True)
+    (folder / "data").symlink_to(folder.parents[1] / "data")
+    environment = {**os.environ, "PYTHONPATH": str(tree), "OPENBLAS_NUM_THREADS": "1"}
+    for arguments in filter(None, (case.before, case.arguments)):
+        command = [sys.executable, *arguments]
+        if case.ranks > 1:
+            command = ["mpirun", "-np", str(case.ranks), *command]
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+        if done.returncode:
+            return f"exit code {done.returncode}: {done.stderr.strip()[-2000:]}"
+    return ""
+
+
+def differences(old: Path, new: Path) -> list[str]:
+    """What differs between the runs in two folders."""
+    found = []
+    names = [sorted(str(path.relative_to(side)) for path in side.glob("runs/**/*.safetensors")) for side in (old, new)]
+    if names[0] != names[1] or not names[0]:
+        found.append(f"files {set(names[0]) ^ set(names[1]) or 'none'}")
+    for name in set(names[0]) & set(names[1]):
+        ours, theirs = load_file(new / name), load_file(old / name)
+        if ours.keys() != theirs.keys():
+            found.append(f"{name}: arrays {sorted(theirs)} and {sorted(ours)}")
+        for key in ours.keys() & theirs.keys():
+            if not np.array_equal(ours[key], theirs[key], equal_nan=True):
+                far = np.abs(ours[key] - theirs[key]).max() / max(np.abs(theirs[key]).max(), 1e-30)
+                found.append(f"{name}: {key} differs by {far:.1e} of its largest")
+    for path in old.glob("runs/**/metrics.jsonl"):
+        lines = [_events(side / path.relative_to(old)) for side in (old, new)]
+        if len(lines[0]) != len(lines[1]):
+            found.append(f"metrics.jsonl: {len(lines[0])} and {len(lines[1])} events")
+        for one, other in zip(*lines, strict=False):
+            off = [key for key in one.keys() & other.keys() if one[key] != other[key]]
+            if off:
+                found.append(f"metrics.jsonl: {one['event']} at {one['iteration']}: {', '.join(sorted(off))}")
+                break
+    if (old / "trace.json").exists() and _calls(old) != _calls(new):
+        found.append("the order of collective calls")
+    return found
+
+
+def _events(path: Path) -> list[dict[str, Any]]:
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    return [{key: value for key, value in event.items() if not CLOCKS.fullmatch(key)} for event in events]
+
+
+def _calls(folder: Path) -> dict[int, list[str]]:
+    """Every rank's collective calls by name, in order."""
+    events = json.loads((folder / "trace.json").read_text())["traceEvents"]
+    spans = sorted((e for e in events if e.get("cat") == "communication"), key=lambda event: event["ts"])
+    return {rank: [e["name"] for e in spans if e["pid"] == rank] for rank in {e["pid"] for e in spans}}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("old", help="a commit, or the folder of a checkout")
+    parser.add_argument("new", nargs="?", help="another one; default: the working tree")
+    parser.add_argument("--only", default="", help="cases whose names hold this")
+    arguments = parser.parse_args()
+    wrong = 0
+    with tempfile.TemporaryDirectory() as temporary:
+        base, trees = Path(temporary), []
+        for name, commit in (("old", arguments.old), ("new", arguments.new)):
+            there = Path(commit) if commit else ROOT
+            trees.append(there.resolve() if there.is_dir() else base / name / "tree")
+            if not there.is_dir():
+                subprocess.run(["git", "worktree", "add", "-q", "--detach", trees[-1], commit], cwd=ROOT, check=True)
+        try:
+            digits = [sys.executable, str(ROOT / "datasets/digits.py"), "--output", str(base / "data/digits")]
+            subprocess.run(digits, check=True, capture_output=True)
+            for number, case in enumerate(each for each in cases() if arguments.only in each.name):
+                folders = [base / side / str(number) for side in ("old-run", "new-run")]
+                failures = [run(case, tree, folder) for tree, folder in zip(trees, folders, strict=True)]
+                found = [each for each in failures if each] or differences(*folders)
+                wrong += bool(found)
+                print(f"{case.name}: {'; '.join(found[:4]) or 'the same bits'}", flush=True)
+        finally:
+            for tree in trees:
+                if base in tree.parents:
+                    subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=False)
+    print(f"{wrong} case(s) differ")
+    sys.exit(bool(wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""What a rank sends: sums of its learners' steps or gradients, in arrays that other ranks may read where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mpibow.graph.graph import Array
+from mpibow.kernels.passes import FlatKernels, chunks_of
+
+TAIL = 4  # elements behind the sums: sum |u|^2, and three that the synchroniser fills
+Zeros = Callable[[int, str], Array]
+
+
+class Outbox:
+    """Two arrays that take turns, as other ranks may still read the one that was sent last; `zeros` makes them."""
+
+    def __init__(self, flat: FlatKernels, size: int, dtype: Any, zeros: Zeros | None = None) -> None:
+        self.size, self._flat = size, flat
+        # with TAIL elements behind them: to be sent next, and sent last
+        self.whole, self.sent = ((zeros or flat.zeros)(size + TAIL, str(dtype)) for _ in range(2))
+        self.squares = flat.zeros(len(chunks_of(size, flat.chunk)), "float64")
+
+    @property
+    def sums(self) -> Array:
+        """(size,), to be sent next."""
+        return self.whole[: self.size]
+
+    @property
+    def spare(self) -> Array:
+        """(size,) of the array that was sent last. From this iteration's exchange on nobody else reads it."""
+        return self.sent[: self.size]
+
+    @property
+    def tail(self) -> Array:
+        """All that is sent where no sums need be."""
+        return self.whole[self.size :]
+
+    def close(self) -> Array:
+        """The whole array, with the sum of all chunks' `squares` behind the sums."""
+        self._flat.sum_squares(self.squares, self.whole[self.size : self.size + 1])
+        return self.whole
+
+    def turn(self) -> None:
+        """What was sent is not written before the next one is."""
+        self.whole, self.sent = self.sent, self.whole
