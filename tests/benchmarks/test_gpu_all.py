@@ -166,9 +166,10 @@ def test_tests_that_have_passed_are_not_run_again(tmp_path: Path) -> None:
 
     def run(*more: str) -> str:
         told = {"GPU_MARKS": str(tmp_path / "passed.txt"), "PYTHONPATH": str(ROOT / "benchmarks")}
+        outside = {key: value for key, value in os.environ.items() if not key.startswith("PYTEST_XDIST")}
         command = [sys.executable, "-m", "pytest", "-p", "gpu_marks", "-q", "-p", "no:cacheprovider", *more, "."]
         done = subprocess.run(
-            command, cwd=tmp_path, env={**os.environ, **told}, capture_output=True, text=True, check=False
+            command, cwd=tmp_path, env={**outside, **told}, capture_output=True, text=True, check=False
         )
         return f"{done.returncode}: {done.stdout.splitlines()[-1].split(' in ')[0]}"
 
