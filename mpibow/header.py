@@ -20,7 +20,6 @@ from mpibow.errors import CheckpointError, ConfigError
 from mpibow.run import checkpoint
 from mpibow.run.ledger import Ledger
 from mpibow.sync.gain import Averages
-from mpibow.sync.settings import Independent, Sma, Ssgd
 from mpibow.tune import History
 
 T = TypeVar("T")
@@ -112,9 +111,17 @@ def _check_tuning(state: Mapping[str, Any], ranks: int) -> None:
 
 
 @dataclass(frozen=True)
-class SmaNumbers:
+class GainNumbers:
     turn: Natural
-    gain: Annotated[float, AtLeast(1)] = 1.0  # this and the next are of a rule with a gain
+    gain: Annotated[float, AtLeast(1)]
+    averages: Averages
+    apart: bool = False  # older checkpoints lack it
+
+
+@dataclass(frozen=True)
+class PublishedNumbers:
+    turn: Natural
+    gain: float = 1.0  # older checkpoints have these, which nothing reads
     averages: Averages = field(default_factory=Averages)
     apart: bool = False
 
@@ -129,8 +136,14 @@ class IndependentNumbers:
     turn: Natural
 
 
-# What `Rule.state` gives beside arrays.
-NUMBERS: Mapping[type, type] = {Sma: SmaNumbers, Ssgd: SsgdNumbers, Independent: IndependentNumbers}
+# What `Rule.state` gives beside arrays, by the keys of mpibow.sync.rules.RULES.
+NUMBERS: Mapping[str, type] = {
+    "sma, at once": GainNumbers,
+    "sma, late": GainNumbers,
+    "sma, published": PublishedNumbers,
+    "ssgd": SsgdNumbers,
+    "independent": IndependentNumbers,
+}
 
 
 @dataclass(frozen=True)

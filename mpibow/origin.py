@@ -24,6 +24,7 @@ from mpibow.run.replay import differing, recorded, resumed_with
 from mpibow.run.state import read_centre
 from mpibow.scaling import input_entries
 from mpibow.sync.averaging import check_rule
+from mpibow.sync.rules import kind_of
 from mpibow.tune import Counts, as_sum
 
 
@@ -190,7 +191,7 @@ def beginning(origin: Origin, job: Job, plan: Plan, first: Timeline) -> Beginnin
     timeline = timeline_of(header, started(config, first), first).executed(executed)
     changed = tuple(anew(header, config, first))
     if not changed:
-        checked(NUMBERS[type(config.rule)], header.rule, path, "rule")
+        checked(NUMBERS[kind_of(config.rule)], header.rule, path, "rule")
     return Beginning(origin, header.iteration, timeline, *read_centre(path, plan), changed)
 
 

@@ -110,8 +110,9 @@ class Published:
             steps = self._flat.host(self._out.sums)
             own = own + steps * steps.dtype.type(1.0 / self.averaging.k)
             self._fresh = True
+        drift = drift_of(own, mean)
         self._flat.put(self._mean, mean)
-        return drift_of(own, mean)
+        return drift
 
     def shared(self) -> list[Array]:
         return [self._alone.mean] if self.averaging.k == 1 else [self._mean, self._z, self._previous]
