@@ -514,11 +514,13 @@ def test_set_mean_sees_no_drift_where_there_is_none_and_changes_nothing(settings
         close(cluster.rules[0].centre, control.rules[0].centre)
 
 
-def test_drift() -> None:
-    rule = make_rule(Sma(), NUMPY, Replicas(1, 4, "float64"), np.full(4, 2.0))
+@pytest.mark.parametrize("settings", [Sma(), Sma(gain="none"), Sma(gain=2.0, delay=1)])
+def test_drift(settings: Sma) -> None:
+    cluster = Cluster(settings, (1, 1), np.full(4, 2.0), size=4)
+    rule = cluster.rules[0]
     assert rule.set_mean(np.full(4, 2.0), alone) == 0.0
     assert rule.set_mean(np.array([2.0, 2.0, 2.0, 5.0]), alone) == pytest.approx(3 / 37**0.5)
-    assert rule.centre.tolist() == [2, 2, 2, 5]
+    assert mean_of(rule).tolist() == [2, 2, 2, 5]
     assert rule.set_mean(np.zeros(4), alone) == 0.0  # no size to be relative to
 
 
