@@ -150,7 +150,7 @@ class Session(Opened):
         if self.iteration % config.metrics.every == 0:
             with self._laps.aside():
                 found = self.synchroniser.distances() if self.rank == 0 else []
-                self.reporter.trained(self.where, rate, self._gain, self.resets.losses, found)
+            self.reporter.trained(self.where, rate, self._gain, self.resets.losses, found)
         if self.iteration % config.rule.resync == 0:
             self._agree()
         self._owed = self.judge is not None and self._passed(before, config.evaluate.every)
