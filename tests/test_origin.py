@@ -105,7 +105,8 @@ def test_every_checkpoint_says_what_lasts(trained: tuple[Origin, dict[str, Any]]
     assert origin.header is not None
     work = tiny.job(origin.folder.parent, **SETTINGS)
     said = lasting(work, work.training_plan(), first_timeline(work.config, 1))
-    assert set(said) == {"seed", "precision", "layout", "train_samples", "started", "rule_settings", "config", "input"}
+    of_the_data = {"train_samples", "validation_fraction", "input"}
+    assert set(said) == {"seed", "precision", "layout", "started", "rule_settings", "config", *of_the_data}
     assert json.loads(json.dumps({key: getattr(origin.header, key) for key in said})) == json.loads(json.dumps(said))
 
 
