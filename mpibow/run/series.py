@@ -150,7 +150,7 @@ def loss(run: Run, axis: str, smooth: int | None) -> list[Curve]:
 
 
 def _evaluated(run: Run, axis: str, key: str, more: str = "") -> list[Curve]:
-    """Of the centre on each data set; runs before there were validation data do not name theirs."""
+    """The centre's evaluations by data set; older runs do not name the set, which was the test data."""
     found = [event for event in run.of("evaluate") if "checkpoint" not in event]
     sets = {name: [event for event in found if event.get("data", "test") == name] for name in ("validation", "test")}
     return [_curve(name + more, _points(run, axis, events, key)) for name, events in sets.items()]

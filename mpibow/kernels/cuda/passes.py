@@ -195,7 +195,7 @@ class DeviceFlat:
         self, weights: Any, mean: Any, sums: Any, squares: Any, *, gain: Any, scale: Any, chunks: range,
         more: Array | None = None,
     ) -> None:  # fmt: skip
-        """Of one row; `squares` are left to the gain's own."""
+        """`sums` are one row; `squares` stay as they are, since the gain makes its own."""
         total = sums[0][: mean.size]
         self.add_scaled(weights, total, scale=gain, chunks=chunks)
         self.add_scaled(mean, total, scale=scale, chunks=chunks)

@@ -48,12 +48,12 @@ class Least:
 
     @property
     def working(self) -> float:
-        """Of one kernel: what it keeps the whole device busy for."""
+        """Seconds for which one kernel keeps the whole device busy."""
         return max(self.products, self.memory)
 
     @property
     def seconds(self) -> float:
-        """Of one kernel: as long as it takes at least."""
+        """Seconds that one kernel takes at least."""
         return max(self.working, self.launch)
 
     @property

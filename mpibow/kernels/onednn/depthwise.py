@@ -1,7 +1,7 @@
 """Gradients of depthwise convolutions, where oneDNN has only its reference code: windows of 4x4 and more, or dilated.
 
-Images lie in blocks of `lanes` channels: x (n, C, h, w, lanes), dy (n, C, h', w', lanes). Of one row of outputs and one
-column of taps, the taps that lie in the image follow each other, and so do the outputs that see it: the inner loop,
+Images lie in blocks of `lanes` channels: x (n, C, h, w, lanes), dy (n, C, h', w', lanes). For one row of outputs and
+one column of taps, the taps that lie in the image follow each other, and so do the outputs that see it. The inner loop,
 over outputs, has neither edges nor padding to look at. It keeps the sums of up to TAPS taps in registers.
 """
 
@@ -170,7 +170,7 @@ def scratch(op: Conv2d, lanes: int) -> Spec:
 
 
 def command_of(call: Call, op: Conv2d, lanes: int, dy: Array, *, back: bool) -> Command:
-    """Of the gradient of the inputs, or of those of the weights."""
+    """What computes the gradient of the inputs (`back`), or those of the weights and bias."""
     (n, c, h, w), (high, wide) = call.shapes.x[0], call.shapes.y[2:]
     x = call.dx[0] if back else call.x[0]
     assert x is not None
