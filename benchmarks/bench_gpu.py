@@ -28,7 +28,7 @@ from gpu_items import COMPILED, NETS, PLAIN, Bench, Item, items, measure_all, na
 from gpu_tables import page
 from sides import ROOT, Peer, machine, note
 
-from mpibow.summary import versions
+from mpibow.session.summary import versions
 
 PARTS = ("speed", "learners", "sync", "floor", "accuracy")
 QUICK = PARTS[:-1]

@@ -25,7 +25,7 @@ from mpibow.comm.launch import find_launcher, signs_of
 from mpibow.comm.pulse import Pulse
 from mpibow.comm.watchdog import Watchdog
 from mpibow.run.signals import Signals
-from mpibow.session import Session
+from mpibow.session.session import Session
 from mpibow.train import iterate
 
 TARGET = 0.99

@@ -20,7 +20,7 @@ from gpu_tables import page
 from sides import ROOT, table
 
 from mpibow.bench import made_up_job
-from mpibow.forecast import bound_of, by_time, forecast
+from mpibow.diagnose.forecast import bound_of, by_time, forecast
 
 FORECAST = [net for net in NETS if (net.model, net.batch) != ("resnet50", 32)]
 PAGE = ROOT / "benchmarks/results/gpu-forecast.md"

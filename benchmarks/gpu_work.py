@@ -7,7 +7,7 @@ import tempfile
 from dataclasses import dataclass
 
 from mpibow.bench import made_up_job
-from mpibow.forecast import on_paper
+from mpibow.diagnose.forecast import on_paper
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Reached:
 
 
 def work(model: str, batch: int, precision: str) -> Work:
-    """What mpibow.forecast lists: every kernel's products, and its operands once."""
+    """What mpibow.diagnose.forecast lists: every kernel's products, and its operands once."""
     with tempfile.TemporaryDirectory() as folder:
         asked = argparse.Namespace(
             model=model, batch_size=batch, shape=None, classes=None, device="cuda", overrides=[f"precision={precision}"]

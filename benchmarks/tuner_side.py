@@ -29,8 +29,8 @@ from mpibow.bench import WARM_UP, made_up_job
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import find_launcher, run_ranks
 from mpibow.run.signals import Signals
-from mpibow.session import Session
-from mpibow.summary import versions
+from mpibow.session.session import Session
+from mpibow.session.summary import versions
 from mpibow.train import iterate
 from mpibow.tune import Counts
 

@@ -20,7 +20,7 @@ from mpibow.convert import arguments
 from mpibow.convert.cifar import Batch, Cifar, read_cifar, wanted
 from mpibow.convert.cifar_files import PAGE, TITLES, VERSIONS
 from mpibow.convert.conversion import Part, exit_code, fetch, write_parts
-from mpibow.streams import as_command
+from mpibow.system.streams import as_command
 
 
 def convert(

@@ -17,7 +17,7 @@ from mpibow.convert import arguments, crossbow
 from mpibow.convert.conversion import Part, exit_code, progress, spreader, write_parts
 from mpibow.convert.encoded import evenly, moments_of
 from mpibow.errors import RecordError
-from mpibow.streams import as_command
+from mpibow.system.streams import as_command
 
 
 def convert(

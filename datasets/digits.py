@@ -8,7 +8,7 @@ from mpibow.convert import arguments
 from mpibow.convert.conversion import exit_code
 from mpibow.data.digits import write_digits
 from mpibow.errors import install
-from mpibow.streams import as_command
+from mpibow.system.streams import as_command
 
 
 def main(argv: list[str] | None = None) -> int:

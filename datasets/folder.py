@@ -16,7 +16,7 @@ from pathlib import Path
 from mpibow.convert import arguments, tree
 from mpibow.convert.conversion import exit_code, spreader, write_parts
 from mpibow.convert.entries import Reader, file_bytes, part_of, split
-from mpibow.streams import as_command
+from mpibow.system.streams import as_command
 
 
 def convert(

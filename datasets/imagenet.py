@@ -23,7 +23,7 @@ from mpibow.convert.examples import Image, Wanted, merged, missing, pieces, surv
 from mpibow.convert.imagenet import Found
 from mpibow.convert.recode import Keep
 from mpibow.errors import RecordError
-from mpibow.streams import as_command
+from mpibow.system.streams import as_command
 
 EXAMPLES = Wanted(name="image/class/synset", first_label=1)
 COUNTS = {"train": 1_281_167, "validation": 50_000}  # ILSVRC 2012

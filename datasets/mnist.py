@@ -14,7 +14,7 @@ import numpy as np
 from mpibow.convert import arguments, idx
 from mpibow.convert.conversion import Part, exit_code, fetch, file_checksum, write_parts
 from mpibow.errors import RecordError
-from mpibow.streams import as_command
+from mpibow.system.streams import as_command
 
 MIRROR = "https://ossci-datasets.s3.amazonaws.com/mnist/"
 MNIST = {  # file: bytes, MD5

@@ -23,7 +23,7 @@ from mpibow.convert.arrays import Stored, keys, stored
 from mpibow.convert.conversion import Part, exit_code, file_checksum, write_parts
 from mpibow.convert.labels import numbered, remapped, set_aside
 from mpibow.errors import RecordError
-from mpibow.streams import as_command
+from mpibow.system.streams import as_command
 
 LAYOUTS = ("nhwc", "nchw", "nhw")
 AXES = {"nhwc": (2, 0, 1), "nchw": (0, 1, 2)}  # of an image, in the order channel, height, width

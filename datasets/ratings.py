@@ -19,7 +19,7 @@ from mpibow.convert.conversion import Part, exit_code, file_checksum, write_part
 from mpibow.convert.labels import set_aside
 from mpibow.data.ratings import MOST, record_of
 from mpibow.errors import RecordError
-from mpibow.streams import as_command
+from mpibow.system.streams import as_command
 
 NAMES = ("u.data", "ratings.dat", "ratings.csv")  # MovieLens' of 100 thousand, of 1 and 10 million, and since
 SEPARATORS = ("\t", "::", ",")

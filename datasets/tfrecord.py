@@ -20,7 +20,7 @@ from mpibow.convert.entries import Entries, Reader, part_of, split, watched
 from mpibow.convert.examples import Image, Pixels, Wanted, first, merged, missing, pieces, survey
 from mpibow.convert.recode import Keep
 from mpibow.errors import RecordError
-from mpibow.streams import as_command
+from mpibow.system.streams import as_command
 
 FEW = 8  # files that get a checksum each, if they are not large
 LARGE = 4 << 30

@@ -24,17 +24,17 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
 from mpibow.config import Config, load_mapping
 from mpibow.data.dataset import ArrayData, NamedArrays
+from mpibow.diagnose.forecast import forecast, forecast_text
+from mpibow.diagnose.profile import profile
 from mpibow.errors import ConfigError
-from mpibow.forecast import forecast, forecast_text
 from mpibow.graph.formats import Reorder
 from mpibow.graph.memory import peak
 from mpibow.job import Job, make_job, named_net, named_objective, on_device
 from mpibow.models import MODELS, OBJECTIVES
-from mpibow.profile import profile
 from mpibow.run.signals import Signals
-from mpibow.session import Session
-from mpibow.streams import as_command
-from mpibow.summary import versions
+from mpibow.session.session import Session
+from mpibow.session.summary import versions
+from mpibow.system.streams import as_command
 from mpibow.train import iterate
 
 SHAPES: Mapping[str, tuple[int, tuple[int, ...]]] = {  # classes and images that a model is known for

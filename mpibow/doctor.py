@@ -20,9 +20,9 @@ from mpibow.comm.binding import allowed_cores, machine_cores
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.comm.launch import find_launcher, guarded, open_communicator
 from mpibow.comm.mpi import Mpi, load, short
+from mpibow.diagnose.machine import Facts, check_all, exit_code, in_bytes, in_ranks
 from mpibow.errors import CommunicationError, MpibowError
-from mpibow.findings import Facts, check_all, exit_code, in_bytes, in_ranks
-from mpibow.streams import as_command
+from mpibow.system.streams import as_command
 
 if TYPE_CHECKING:
     from mpibow.config import Config
@@ -174,7 +174,7 @@ def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[Config
         try:
             from mpibow.config import load, load_mapping
             from mpibow.job import BUILT_IN, open_job
-            from mpibow.origin import first_timeline
+            from mpibow.session.start import first_timeline
 
             path = options.config
             config = load_mapping(BUILT_IN, overrides) if path is None else load(path, overrides)
@@ -203,7 +203,7 @@ def _kernels(config: Config | None, tried: str | None) -> dict[str, str]:
 
 def _gpus() -> dict[str, str]:
     try:
-        from mpibow.gpus import seen
+        from mpibow.job.gpu import seen
     except ImportError:  # a package that is missing is found elsewhere, too
         return {}
     return seen()

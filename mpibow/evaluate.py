@@ -19,7 +19,6 @@ from typing import Any, TypeVar
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from mpibow.checks import check_rows
 from mpibow.comm.binding import allowed_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
@@ -32,10 +31,11 @@ from mpibow.data.ratings import ratings
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.split import split
 from mpibow.errors import CheckpointError, ConfigError
-from mpibow.gpus import ON_GPUS, FindGpu, find_gpu
 from mpibow.graph.plan import choose_layout, compile_plan
-from mpibow.header import Header, Seen, checked, header_of
 from mpibow.job import kernels_of, named_net, named_objective, open_kernels
+from mpibow.job.checks import check_rows
+from mpibow.job.gpu import ON_GPUS, FindGpu, find_gpu
+from mpibow.job.normalise import Scaling
 from mpibow.kernels import KernelSet
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.classifier import Build, classifier
@@ -43,8 +43,8 @@ from mpibow.models.objective import objective
 from mpibow.run import checkpoint, directory
 from mpibow.run.evaluate import Evaluation, Evaluator
 from mpibow.run.state import read_centre
-from mpibow.scaling import Scaling
-from mpibow.streams import as_command
+from mpibow.session.header import Header, Seen, checked, header_of
+from mpibow.system.streams import as_command
 
 T = TypeVar("T", bound=Samples)
 THREADS = 8  # of one rank, at the most

@@ -28,8 +28,8 @@ from mpibow.models.classifier import Net
 from mpibow.models.objective import LossNet
 from mpibow.models.settings import Augmentation
 from mpibow.run.state import from_named
-from mpibow.streams import until_nobody_reads
-from mpibow.summary import Summary
+from mpibow.session.summary import Summary
+from mpibow.system.streams import until_nobody_reads
 
 Source = Samples | tuple[Array, Array] | Mapping[str, Array] | str | os.PathLike[str]
 

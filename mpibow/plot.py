@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mpibow.errors import ConfigError, MpibowError, install
 from mpibow.run import directory
 from mpibow.run.series import PANELS, Curve, Run, curves, read_run
-from mpibow.streams import as_command
+from mpibow.system.streams import as_command
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

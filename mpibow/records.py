@@ -21,7 +21,7 @@ from mpibow.data.contents import choose, contents, summary
 from mpibow.data.pictures import sheet
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.errors import ConfigError, MpibowError, RecordError
-from mpibow.streams import as_command
+from mpibow.system.streams import as_command
 
 SHOWN = 20  # damages listed for one data set; a broken disk can have millions
 SHEET = 64  # images on a sheet

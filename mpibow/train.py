@@ -13,7 +13,6 @@ from pathlib import Path
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from mpibow.checks import described
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import EXIT_INTERRUPTED, run_ranks, say
 from mpibow.config import Config, describe, dump, limits_of, load, load_mapping
@@ -21,20 +20,21 @@ from mpibow.data.readers import Choice, choose, find_facts
 from mpibow.device.memory import in_words
 from mpibow.errors import EXIT_REQUEUE, EXIT_STALLED, OutputError
 from mpibow.job import BUILT_IN, Job, on_device, open_job
-from mpibow.judge import sets_told
+from mpibow.job.checks import described
+from mpibow.job.normalise import Scaling
 from mpibow.models import MODELS, OBJECTIVES
-from mpibow.opening import reading_of
-from mpibow.origin import first_timeline
 from mpibow.run.chrome import WINDOW, check_path, open_trace
 from mpibow.run.directory import on_rank_0
 from mpibow.run.memory import free_memory, learner_bytes, replica_bytes, room_for
 from mpibow.run.signals import Signals
-from mpibow.scaling import Scaling
-from mpibow.session import Session
-from mpibow.streams import as_command
-from mpibow.summary import Trained
+from mpibow.session.judge import sets_told
+from mpibow.session.opening import loading_of
+from mpibow.session.session import Session
+from mpibow.session.start import first_timeline
+from mpibow.session.summary import Trained
 from mpibow.sync.averaging import may_spread, most_learners
 from mpibow.sync.orthogonal import matrices_of
+from mpibow.system.streams import as_command
 from mpibow.trace import SILENT, Trace
 from mpibow.tune import Counts
 
@@ -77,7 +77,7 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
     flat = layout.size * (8 if job.config.precision == "float64" else 4)
     auto, gpu = job.config.learners == "auto", job.kernels.gpu
     most = min(job.config.tuner.most, most_learners(job.config.rule, len(counts)))
-    replica, ahead = replica_bytes(plan), reading_of(job, choice, 1).held
+    replica, ahead = replica_bytes(plan), loading_of(job, choice, 1).held
     learner = learner_bytes(plan, job.evaluation_plan() if job.evaluated else None, ahead.learner)
     averaging = 5 * flat
     if gpu is not None and may_spread(job.config.rule):  # on the host what nobody touches takes no memory

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mpibow import kernels
+from mpibow.diagnose.machine import GIGABYTE, MEGABYTE, Facts, Finding, check_all, exit_code, in_bytes, in_ranks
 from mpibow.doctor import _free, _kernels, _required, describe, table
-from mpibow.findings import GIGABYTE, MEGABYTE, Facts, Finding, check_all, exit_code, in_bytes, in_ranks
 from tests.launching import RANKS, mpirun, needs_mpi, run
 from tests.run.processes import write_run
 

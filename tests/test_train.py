@@ -20,7 +20,7 @@ from mpibow.config import describe, dump, load
 from mpibow.data.dataset import Array, channels_last
 from mpibow.device.memory import in_words
 from mpibow.errors import ConfigError, DivergedError, RecordError, ShapeError
-from mpibow.session import Session
+from mpibow.session.session import Session
 from mpibow.train import describe_job, iterate
 from tests.launching import RANKS, mpirun, needs_mpi, run
 from tests.run import tiny

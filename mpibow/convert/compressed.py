@@ -11,7 +11,7 @@ from io import BufferedReader
 from pathlib import Path
 
 from mpibow.errors import RecordError
-from mpibow.files import open_file
+from mpibow.system.files import open_file
 
 Source = gzip.GzipFile | lzma.LZMAFile | BufferedReader
 ENDS = {".gz": "gzip", ".tgz": "gzip", ".xz": "xz", ".txz": "xz"}

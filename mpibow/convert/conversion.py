@@ -29,7 +29,7 @@ from mpibow.data import verify
 from mpibow.data.aside import file_aside, folder_aside
 from mpibow.data.recordset import SHARD_SIZE, write_records
 from mpibow.errors import MpibowError, RecordError
-from mpibow.files import open_file
+from mpibow.system.files import open_file
 
 Array = npt.NDArray[Any]
 Item = TypeVar("Item")

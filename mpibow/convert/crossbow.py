@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from mpibow.convert.conversion import file_checksum
 from mpibow.errors import RecordError
-from mpibow.files import open_file
+from mpibow.system.files import open_file
 
 Array = npt.NDArray[Any]
 CLASSES = 1000

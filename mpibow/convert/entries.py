@@ -22,7 +22,7 @@ from mpibow.convert.conversion import Part, progress
 from mpibow.convert.encoded import evenly, moments_of
 from mpibow.convert.labels import ranks, set_aside
 from mpibow.errors import RecordError
-from mpibow.files import open_file
+from mpibow.system.files import open_file
 
 Array = npt.NDArray[Any]
 Item = TypeVar("Item")

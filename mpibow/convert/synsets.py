@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mpibow.errors import RecordError
-from mpibow.files import read_file
+from mpibow.system.files import read_file
 
 SYNSET = re.compile(r"n\d{8}", re.ASCII)
 KNOWN = "imagenet_2012_validation_synset_labels.txt"  # a synset a line, as TensorFlow's scripts have it

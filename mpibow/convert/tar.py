@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mpibow.errors import RecordError
-from mpibow.files import open_file
+from mpibow.system.files import open_file
 
 BLOCK = 512  # a header, and what contents are padded to
 USTAR = b"ustar\0"

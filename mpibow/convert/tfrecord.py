@@ -14,7 +14,7 @@ from google_crc32c import value as crc32c
 
 from mpibow.data.aside import cannot_write, file_aside
 from mpibow.errors import RecordError
-from mpibow.files import open_file, read_file
+from mpibow.system.files import open_file, read_file
 
 LENGTH = struct.Struct("<QI")
 CHECKSUM = struct.Struct("<I")

@@ -14,7 +14,7 @@ from PIL import Image
 from mpibow.convert.entries import Each, Entries, Entry, Group, lots, refuse_empty_and_twice, watched
 from mpibow.convert.recode import FORMATS, GREY, Decode, Header, Keep, header
 from mpibow.errors import RecordError
-from mpibow.files import read_file
+from mpibow.system.files import read_file
 
 TESTS = ("test", "val", "validation")
 SHOWN = 5

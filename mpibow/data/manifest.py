@@ -14,7 +14,7 @@ from google_crc32c import value as crc32c
 from mpibow.data.aside import file_aside
 from mpibow.data.records import Form
 from mpibow.errors import RecordError
-from mpibow.files import read_file
+from mpibow.system.files import read_file
 
 FILE = "manifest.json"
 FORMAT = 1

@@ -43,7 +43,7 @@ from google_crc32c import value as crc32c
 
 from mpibow.data.aside import cannot_write, file_aside, refused
 from mpibow.errors import RecordError
-from mpibow.files import open_file
+from mpibow.system.files import open_file
 
 Array = npt.NDArray[Any]
 

@@ -38,8 +38,8 @@ from safetensors.numpy import load_file, save_file
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.pulse import Pulse
 from mpibow.errors import CheckpointError
-from mpibow.files import open_file, read_file
 from mpibow.graph.graph import Array
+from mpibow.system.files import open_file, read_file
 
 FORMAT = 2
 SEAL = re.compile(rb'\{\s*"format": \d+,\s*"crc32c": "([0-9a-f]{8})"')

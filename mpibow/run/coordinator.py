@@ -3,7 +3,7 @@
 No rank is stopped to be asked: one that wants to talk says so in the next all-reduce (`attention`), every rank reads
 the same sum at the same iteration, and only then do all of them share what they want. For that they do wait, for what
 is under way and for who comes last; once or twice in a window of the tuner, and counted as waiting (`sync_wait`). From
-the same requests every rank comes to the decision of rank 0; learners that differ are an error (steering.py).
+the same requests every rank comes to the decision of rank 0; learners that differ are an error (announcer.py).
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import Any
 
 from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import ConfigError
-from mpibow.files import read_file
+from mpibow.system.files import read_file
 from mpibow.tune import Counts, as_sum
 
 # Settings that a run's numbers depend on.

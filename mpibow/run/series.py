@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.errors import ConfigError, RecordError
-from mpibow.files import read_file
+from mpibow.system.files import read_file
 
 Event = Mapping[str, Any]
 # What is a number or null; `position` always is one, and a list of them is `learners`.

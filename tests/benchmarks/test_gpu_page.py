@@ -24,7 +24,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Any:
         raise DeviceError("no libnvrtc found")
 
     monkeypatch.syspath_prepend(FOLDER)
-    monkeypatch.setattr("mpibow.forecast.compiled", none)
+    monkeypatch.setattr("mpibow.diagnose.forecast.compiled", none)
     import gpu_page
 
     return gpu_page

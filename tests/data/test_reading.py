@@ -8,9 +8,9 @@ import pytest
 from mpibow.data.damage import Intact
 from mpibow.data.dataset import NamedArrays, Samples
 from mpibow.data.feeds import AtOnce
+from mpibow.data.loading import Held, Loading
 from mpibow.data.pipeline import Direct
 from mpibow.data.readers import Choice
-from mpibow.data.reading import Held, Reading
 from mpibow.data.slots import Slot, arrays_for
 from mpibow.errors import DamagedRecord
 from tests.data.test_readers import MISSING
@@ -20,9 +20,9 @@ from tests.data.test_skip import COUNT, Broken, read
 def reading(
     train: Samples, kind: str = "host", *, why: str = "", threads: int = 4, gpu: bool = False, on_device: bool = False,
     ahead: int = 2,
-) -> Reading:  # fmt: skip
+) -> Loading:  # fmt: skip
     choice = Choice(kind, why, on_device)  # type: ignore[arg-type]
-    return Reading(train, {}, choice, 3, ahead, threads, gpu=gpu)
+    return Loading(train, {}, choice, 3, ahead, threads, gpu=gpu)
 
 
 def test_what_reading_ahead_takes(data: dict[str, Samples]) -> None:
@@ -77,7 +77,7 @@ def test_remedies_on_a_gpu(data: dict[str, Samples]) -> None:
 def test_damages_of_both_data_sets_are_told() -> None:
     train, test = Broken(3), Broken(5, 6)
     train.name, test.name = "train", "test"
-    both = Reading(train, {"test": test}, Choice("host", ""), 2, 2, most_damaged=2)
+    both = Loading(train, {"test": test}, Choice("host", ""), 2, 2, most_damaged=2)
     assert both.damaged() == {}
     assert isinstance(both.intact("test"), Intact)
     assert read(both.intact("test"), 5) == [7]
@@ -92,7 +92,7 @@ def test_damages_of_both_data_sets_are_told() -> None:
 
 
 def test_without_damage_allowed_the_first_is_raised() -> None:
-    alone = Reading(Broken(), {"test": Broken(COUNT - 1)}, Choice("host", ""), 2, 2)
+    alone = Loading(Broken(), {"test": Broken(COUNT - 1)}, Choice("host", ""), 2, 2)
     assert isinstance(alone.intact("test"), Intact)
     with pytest.raises(DamagedRecord):
         read(alone.intact("test"), COUNT - 1)
@@ -100,4 +100,4 @@ def test_without_damage_allowed_the_first_is_raised() -> None:
 
 def test_what_is_in_memory_is_tested_as_it_is() -> None:
     named = NamedArrays({"user": np.zeros(4, int)})
-    assert Reading(named, {"test": named}, Choice("host", ""), 2, 2).intact("test") is named
+    assert Loading(named, {"test": named}, Choice("host", ""), 2, 2).intact("test") is named

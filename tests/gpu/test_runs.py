@@ -19,7 +19,7 @@ from mpibow.kernels.passes import Local
 from mpibow.learn.local import sgd
 from mpibow.run.checkpoint import newest_first
 from mpibow.run.signals import Signals
-from mpibow.session import Session
+from mpibow.session.session import Session
 from mpibow.sync.averaging import averaging
 from mpibow.sync.oracle import apply, send, start
 from mpibow.sync.settings import Sma

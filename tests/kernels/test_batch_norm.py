@@ -99,7 +99,7 @@ def test_the_centres_statistics_are_the_mean_over_the_learners(tmp_path: Any, mo
     from mpibow.data.dataset import ArrayData
     from mpibow.job import make_job
     from mpibow.run.signals import Signals
-    from mpibow.session import Session
+    from mpibow.session.session import Session
     from mpibow.train import iterate
 
     settings = {"learners": 3, "batch_size": 4, "precision": "float64", "checkpoint": {"every": None}}

@@ -28,7 +28,7 @@ from mpibow.config import load_mapping
 from mpibow.job import BUILT_IN, Job, open_job
 from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.onednn.library import Library, Primitive, find_library, load
-from mpibow.origin import agreed
+from mpibow.session.start import agreed
 from mpibow.train import describe_job
 
 FAST = choose("auto", "float32", None)[0]

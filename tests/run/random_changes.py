@@ -20,7 +20,7 @@ from mpibow.comm import Communicator, checksum
 from mpibow.comm.launch import run_ranks
 from mpibow.graph.graph import Tensor
 from mpibow.run.signals import Signals
-from mpibow.session import Session
+from mpibow.session.session import Session
 from mpibow.train import iterate
 from tests.run import tiny
 

@@ -22,9 +22,9 @@ from mpibow.data.settings import Image
 from mpibow.errors import ConfigError
 from mpibow.evaluate import evaluate
 from mpibow.job import open_job
+from mpibow.job.normalise import Scaling, scaling_of
 from mpibow.models.settings import Augmentation, Jitter
 from mpibow.run.checkpoint import read_arrays, read_header
-from mpibow.scaling import Scaling, scaling_of
 from mpibow.train import train
 from tests.launching import run
 from tests.run import tiny
@@ -166,7 +166,7 @@ def test_one_rank_reads_the_mean_image_for_all(tmp_path: Path, monkeypatch: pyte
     write_run(tmp_path, data=data)
     config = load("run.yaml")
     first = open_job(config)
-    monkeypatch.setattr("mpibow.scaling.mean_image", None)  # a second reading would fail
+    monkeypatch.setattr("mpibow.job.normalise.mean_image", None)  # a second reading would fail
     assert open_job(config, first.scaling).scaling == first.scaling
 
 

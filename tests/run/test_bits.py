@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.session import Session
+from mpibow.session.session import Session
 from mpibow.sync.settings import MANY
 from tests.run import tiny
 

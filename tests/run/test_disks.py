@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mpibow.errors import CheckpointError, OutputError
-from mpibow.session import Session
+from mpibow.session.session import Session
 from tests.run import tiny
 
 

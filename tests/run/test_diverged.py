@@ -13,7 +13,7 @@ from mpibow.data.order import samples_at
 from mpibow.errors import DivergedError
 from mpibow.job import Job
 from mpibow.run.checkpoint import choose, read_arrays
-from mpibow.session import Session
+from mpibow.session.session import Session
 from tests.run import tiny
 from tests.run.test_resume import AT_END, arrays, copy, point, saving
 

@@ -20,7 +20,7 @@ from mpibow.data.recordset import open_records, write_records
 from mpibow.errors import ConfigError, RecordError
 from mpibow.evaluate import evaluate
 from mpibow.job import Job, open_job
-from mpibow.session import Session
+from mpibow.session.session import Session
 from tests.data.photos import bars, records
 from tests.run import tiny
 from tests.run.test_resume import AT_END, arrays, copy, entries, point, saving

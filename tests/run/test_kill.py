@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mpibow.run import checkpoint
-from mpibow.session import Session
+from mpibow.session.session import Session
 from tests.launching import RANKS, needs_mpi
 from tests.run import tiny
 from tests.run.processes import centre, ended, last_iteration, pids, reached, started, wait_for, write_run

@@ -17,7 +17,7 @@ from mpibow.graph.graph import Tensor
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels import choose
 from mpibow.run.checkpoint import newest_first
-from mpibow.session import Session
+from mpibow.session.session import Session
 from mpibow.train import train
 from tests.run import tiny
 

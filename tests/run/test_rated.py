@@ -19,7 +19,7 @@ from mpibow.errors import ConfigError, MpibowError, RecordError
 from mpibow.evaluate import evaluate, main
 from mpibow.fitting import fit
 from mpibow.job import open_job
-from mpibow.summary import Trained
+from mpibow.session.summary import Trained
 from mpibow.train import train
 from tests.run import tiny
 from tests.run.test_ratings import FACTORS, ITEMS, USERS, error_of, net

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from mpibow.reporter import Reporter, Where
 from mpibow.run.ledger import Ledger
+from mpibow.session.reporter import Reporter, Where
 from tests.run import tiny
 
 
@@ -38,8 +38,8 @@ def test_the_progress_line_has_every_ranks_learners(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Where, words: str
 ) -> None:
     shown = Shown()
-    monkeypatch.setattr("mpibow.reporter.SHOW_EVERY", 0.0)
-    monkeypatch.setattr("mpibow.reporter.Line", lambda *_: shown)
+    monkeypatch.setattr("mpibow.session.reporter.SHOW_EVERY", 0.0)
+    monkeypatch.setattr("mpibow.session.reporter.Line", lambda *_: shown)
     reporter = Reporter(tmp_path, 0, Ledger(), tiny.job(tmp_path, stop={"epochs": 99, "iterations": 100}), None, dict)
     reporter.show(where, 2.0)
     reporter.close()
@@ -58,7 +58,7 @@ class Listed(list[str]):
 def test_damages_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also by a run that was resumed."""
     told = list[str]()
-    monkeypatch.setattr("mpibow.reporter.Line", lambda *_: SimpleNamespace(note=told.append))
+    monkeypatch.setattr("mpibow.session.reporter.Line", lambda *_: SimpleNamespace(note=told.append))
     ledger = Ledger(damaged=Listed(["train 3"]))
     reporter = Reporter(tmp_path, 0, ledger, tiny.job(tmp_path), None, dict)
     for found in ({"train 3": "a"}, {"train 3": "a", "test 5": "b"}, {"test 5": "b", "train 4": "c"}):

@@ -15,8 +15,8 @@ import pytest
 from mpibow import dense, flatten
 from mpibow.comm import Communicator, on_threads
 from mpibow.errors import CheckpointError
-from mpibow.session import Session
-from mpibow.summary import Trained
+from mpibow.session.session import Session
+from mpibow.session.summary import Trained
 from mpibow.train import iterate
 from tests.run import tiny
 
@@ -134,7 +134,7 @@ def test_a_checkpoint_that_does_not_know_a_setting_had_its_default(
 
     settings = {"learners": 2, "checkpoint": EVERY}
     with monkeypatch.context() as patched:
-        patched.setattr("mpibow.origin.plain", older)
+        patched.setattr("mpibow.session.start.plain", older)
         whole = tiny.run(tiny.job(tmp_path, **settings))
     for common, other in (("auto", False), ("orthogonal", True)):
         work = tiny.job(tmp_path / common, rule={"name": "sma", "common": common}, **settings)

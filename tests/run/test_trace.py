@@ -16,7 +16,7 @@ import pytest
 from mpibow.comm import on_threads
 from mpibow.errors import ConfigError, MpibowError
 from mpibow.run.chrome import LIMIT, ChromeTrace, Part, ahead, as_text, check_path, chrome_trace, open_trace, rows_of
-from mpibow.summary import Trained
+from mpibow.session.summary import Trained
 from mpibow.trace import SILENT, Recorder
 from mpibow.train import train
 from tests.launching import mpirun, needs_mpi, run

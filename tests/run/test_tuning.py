@@ -27,7 +27,7 @@ from mpibow.run.memory import free_memory, learner_bytes, room_for
 from mpibow.run.replay import recorded
 from mpibow.run.signals import Signals
 from mpibow.run.tuning import Compared, Given, Measured, Tuning, open_tuning
-from mpibow.session import Session
+from mpibow.session.session import Session
 from mpibow.train import iterate
 from mpibow.tune import Cap, Counts, Decision, History, Reading, Tuner
 from mpibow.tune.meter import Estimate
@@ -387,7 +387,7 @@ def test_memory_that_runs_short_meanwhile_is_asked_for(
         asked.append(local)
         return 10**6 if len(asked) <= 2 * ranks else 40_000
 
-    monkeypatch.setattr("mpibow.session.free_memory", free)
+    monkeypatch.setattr("mpibow.session.session.free_memory", free)
 
     def short(session: Session) -> None:
         learner.add(session.learners.size)
@@ -528,7 +528,7 @@ def test_learners_that_the_tuner_chose_are_not_warned_of(tmp_path: Path) -> None
 def test_given_learners_that_there_is_no_memory_for_are_warned_of(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mpibow.opening.room_for", lambda *_: 2)
+    monkeypatch.setattr("mpibow.session.opening.room_for", lambda *_: 2)
     tiny.run(tiny.job(tmp_path, learners=[2, 3], stop={"epochs": None, "iterations": 2}), 2)
     warned = [line for line in log(tmp_path) if " memory " in line]
     assert warned == ["warning: rank 1 has memory for about 2 of its 3 learners: use fewer, or learners=auto"]
@@ -537,7 +537,7 @@ def test_given_learners_that_there_is_no_memory_for_are_warned_of(
 def test_resumed_where_there_is_less_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     every = {"every": "10 iterations", "keep": 100, "best": False}
     killed(auto(tmp_path, checkpoint=every), 250, on(TWO))
-    monkeypatch.setattr("mpibow.opening.room_for", lambda *_: 1)
+    monkeypatch.setattr("mpibow.session.opening.room_for", lambda *_: 1)
     seen = tiny.replay(auto(tmp_path), before=on(TWO), resume="auto")
     assert [len(slots) for slots in seen[0].samples] == [2] * 3 + [1] * 47
     assert summary(tmp_path)["learners"] == [1]

@@ -21,9 +21,9 @@ from mpibow.data.split import held_out
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.evaluate import main
 from mpibow.job import Job, open_job
-from mpibow.judge import sets_told
 from mpibow.plot import draw, read_run
 from mpibow.run.checkpoint import read_arrays
+from mpibow.session.judge import sets_told
 from mpibow.train import describe_job, train
 from tests.run import tiny
 
@@ -100,7 +100,7 @@ def test_a_best_checkpoint_that_is_gone_is_said(tmp_path: Path, monkeypatch: pyt
         raise CheckpointError(f"{path}: cannot be read: no such file or directory")
 
     work = tiny.job(tmp_path, validation=FRACTION, **LEARNT)
-    monkeypatch.setattr("mpibow.judge.read_centre", lost)
+    monkeypatch.setattr("mpibow.session.judge.read_centre", lost)
     found = tiny.run(work, 2).summary
     assert (found.accuracy is None, found.best_test_accuracy) == (False, None)
     (line,) = (line for line in logged(tmp_path / "run") if "cannot be read" in line)

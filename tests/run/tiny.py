@@ -24,8 +24,8 @@ from mpibow.job import Job, make_job
 from mpibow.models.classifier import Net
 from mpibow.models.settings import Augmentation
 from mpibow.run.signals import Signals
-from mpibow.session import Session
-from mpibow.summary import Trained
+from mpibow.session.session import Session
+from mpibow.session.summary import Trained
 from mpibow.train import iterate, train
 
 COUNT, CLASSES = 57, 3  # 57: no multiple of what an iteration consumes, so iterations run across epochs

@@ -17,8 +17,8 @@ from mpibow.ops import conv2d, cutout, dense, flatten, relu
 from mpibow.run.replay import recorded
 from mpibow.run.signals import Signals
 from mpibow.run.tuning import Given
-from mpibow.session import Session
-from mpibow.summary import Trained
+from mpibow.session.session import Session
+from mpibow.session.summary import Trained
 from mpibow.train import iterate
 from mpibow.tune import Counts
 from tests.kernels.cuda.host import needs_compiler

@@ -32,8 +32,8 @@ def test_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, p
         return simulated(0, "float32" if precision == "auto" else precision).gpu
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("mpibow.gpus._missing", lambda: "")
-    monkeypatch.setattr("mpibow.gpus._open", open_gpu)
+    monkeypatch.setattr("mpibow.job.gpu._missing", lambda: "")
+    monkeypatch.setattr("mpibow.job.gpu._open", open_gpu)
     images, labels = tiny.images()
     labels[::5] = -100
     found = mpibow.fit(

@@ -15,9 +15,9 @@ from mpibow.comm.communicator import Communicator, Single
 from mpibow.comm.nccl import Nccl
 from mpibow.comm.threads import on_threads, threads
 from mpibow.data.dataset import ArrayData
+from mpibow.data.loading import Loading
 from mpibow.data.order import samples_at
 from mpibow.data.readers import Choice
-from mpibow.data.reading import Reading
 from mpibow.errors import DeviceError, DivergedError, ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.job import Job
@@ -42,8 +42,8 @@ from mpibow.run.chrome import open_trace
 from mpibow.run.memory import learner_bytes
 from mpibow.run.signals import Signals
 from mpibow.run.tuning import Given
-from mpibow.session import Session
-from mpibow.summary import Trained
+from mpibow.session.session import Session
+from mpibow.session.summary import Trained
 from mpibow.sync.settings import MANY
 from mpibow.train import describe_job, iterate, train
 from tests.kernels.cuda.host import needs_compiler
@@ -480,13 +480,13 @@ def test_learners_are_as_many_as_all_that_they_take_leaves_room_for(
             return session.replicas.capacity
 
     job = replace(work(tmp_path, learners=1), opened=simulated(0))
-    ahead = Reading(job.train, {}, Choice("resident", "", on_device=True), 3, 3, gpu=True).held
+    ahead = Loading(job.train, {}, Choice("resident", "", on_device=True), 3, 3, gpu=True).held
     assert (ahead.learner, ahead.locked, ahead.data) == (5 * 768, 4 * 256, tiny.COUNT * (36 + 4))
     learner = learner_bytes(job.training_plan(), job.evaluation_plan(), ahead.learner)
     free = int((7.5 * learner) / 0.8) + ahead.data
     monkeypatch.setattr("tests.simulated.gpu.Simulation.memory", lambda self: (free, 1 << 30))
     assert room("device") == 7
-    monkeypatch.setattr("mpibow.opening.free_memory", lambda ranks: int(4.5 * ahead.locked / 0.8))
+    monkeypatch.setattr("mpibow.session.opening.free_memory", lambda ranks: int(4.5 * ahead.locked / 0.8))
     assert room("host") == 4
 
 
@@ -513,7 +513,7 @@ def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(
             own.append(ring)  # noqa: B023
             return Waking(host, ring, stream), ""
 
-        monkeypatch.setattr("mpibow.opening.open_transport", transport)
+        monkeypatch.setattr("mpibow.session.opening.open_transport", transport)
         assert tiny.same_bits(run(work(tmp_path / str(seed), **settings), 2, seed=seed).weights, staged.weights)
         rings.append(own)
     calls = [ring.calls for own in rings for ring in own]

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.session import Session
+from mpibow.session.session import Session
 from mpibow.tune import Counts
 from tests.run import tiny
 from tests.run.test_tuning import Before, Counted, auto, check_stream, log, summary, tuner

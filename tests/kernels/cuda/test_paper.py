@@ -12,8 +12,8 @@ import pytest
 
 from mpibow.bench import made_up_job
 from mpibow.device.array import DeviceArray
+from mpibow.diagnose.forecast import bound_of, forecast, forecast_text, on_paper
 from mpibow.errors import ConfigError, DeviceError, install
-from mpibow.forecast import bound_of, forecast, forecast_text, on_paper
 from mpibow.kernels.cuda import compile as own
 from mpibow.kernels.cuda.compile import Usage
 from mpibow.kernels.cuda.kernels import Launch
@@ -143,7 +143,7 @@ def test_parts_are_the_plans_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def none(*arguments: Any) -> Any:
         raise DeviceError("no libnvrtc found")
 
-    monkeypatch.setattr("mpibow.forecast.compiled", none)
+    monkeypatch.setattr("mpibow.diagnose.forecast.compiled", none)
     found = forecast(job("convnet", 4, "precision=bf16", tmp_path=tmp_path))
     assert found["parts"]["forward conv+relu"]["count"] == found["parts"]["backward conv+relu"]["count"] == 2
     assert found["parts"]["weights in 16 bits"]["kernels"] == found["parts"]["update"]["kernels"] == 1
@@ -163,7 +163,7 @@ def test_a_net_that_is_not_for_a_gpu_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(own.libraries.load("nvrtc") is None, reason=f"no libnvrtc found: {install('cuda-check')}")
 def test_the_compilers_report_is_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mpibow.forecast.cache_folder", lambda: Path(__file__).parents[3] / "build/cuda-paper")
+    monkeypatch.setattr("mpibow.diagnose.forecast.cache_folder", lambda: Path(__file__).parents[3] / "build/cuda-paper")
     found = forecast(job("logistic", 4, tmp_path=tmp_path))
     assert found["own_missing"] == ""
     (update,) = [fill for fill in found["own"] if fill["kernel"] == "sma_alone"]

@@ -13,16 +13,16 @@ from mpibow.config import Config, document, dump
 from mpibow.config.strict import plain
 from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import CommunicationError, ConfigError
-from mpibow.gpus import execution_of
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
-from mpibow.header import NUMBERS, Header, check_fits, checked, choose, timeline_of
 from mpibow.job import Job, on_device
+from mpibow.job.gpu import execution_of
+from mpibow.job.normalise import input_entries
 from mpibow.run import directory
 from mpibow.run.replay import differing, recorded, resumed_with
 from mpibow.run.state import read_centre
-from mpibow.scaling import input_entries
+from mpibow.session.header import NUMBERS, Header, check_fits, checked, choose, timeline_of
 from mpibow.sync.averaging import check_rule
 from mpibow.sync.rules import kind_of
 from mpibow.tune import Counts, as_sum

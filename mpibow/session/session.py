@@ -15,15 +15,15 @@ from mpibow.job import Job
 from mpibow.kernels.passes import Local
 from mpibow.learn.learner import Result, Task
 from mpibow.learn.schedules import multiplier
-from mpibow.opening import Opened
 from mpibow.run import checkpoint
+from mpibow.run.announcer import Announcer
 from mpibow.run.coordinator import Request, settle_requests
 from mpibow.run.evaluate import due
-from mpibow.run.laps import Laps
+from mpibow.run.iteration_times import IterationTimes
 from mpibow.run.memory import TAKEN, free_memory
 from mpibow.run.state import named, snapshot
-from mpibow.run.steering import Steering
-from mpibow.summary import Trained
+from mpibow.session.opening import Opened
+from mpibow.session.summary import Trained
 from mpibow.sync.rule import gain_of
 from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Tally
@@ -40,7 +40,7 @@ class Session(Opened):
         with ExitStack() as stack:
             super().__init__(job, comm, resume, note, trace, stack)
             self._saved_at = time.perf_counter()
-            self.steering = Steering(
+            self.announcer = Announcer(
                 self.coordinator, self.rank, self.synchroniser.talk, partial(self.learners.bind_within, self._room),
                 lambda rank, count, why: self.reporter.no_memory(self.where, rank, count, why),
             )  # fmt: skip
@@ -50,7 +50,7 @@ class Session(Opened):
             self._read(stack)
             if self._owed and self.evaluate() and self.config.checkpoint.interval and self.config.checkpoint.best:
                 self.save(best=True)
-            self._laps = Laps(lambda: self.synchroniser.seconds()[0])
+            self._iteration_times = IterationTimes(lambda: self.synchroniser.seconds()[0])
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Session:
@@ -67,10 +67,10 @@ class Session(Opened):
 
     def prepare(self) -> Local:
         """This iteration's local step; averaging starts again where learners change or the rate drops."""
-        lap = self._laps.lap()  # of the iteration before
+        lap = self._iteration_times.lap()  # of the iteration before
         if lap is not None and self.learners.execution == self.coordinator.execution:  # a change takes a while to come
             self.tuning.measured(*lap, self.counts)
-        with self._laps.aside():
+        with self._iteration_times.aside():
             self.reporter.note(self.trace.begin(self.iteration, self.synchroniser.call))
             self._change()
         update = self.config.update
@@ -85,13 +85,13 @@ class Session(Opened):
             self.check([], self.config.update.lr)  # what came late is of learners that may go now
             self.change_learners(change.counts, change.execution)
             self.ledger.changes += 1
-            self.reporter.changed(self.where, time.perf_counter() - begin + self.steering.seconds())
+            self.reporter.changed(self.where, time.perf_counter() - begin + self.announcer.seconds())
         elif self.iteration > self.coordinator.timeline().changes[0].iteration and self._restart_due():
             self.settle()
             self.rule.restart()
         if change.execution != self.learners.execution:
             self.learners.change(self.replicas.count, change.execution)  # averaging goes on
-            self.reporter.executed(self.where, time.perf_counter() - begin + self.steering.seconds())
+            self.reporter.executed(self.where, time.perf_counter() - begin + self.announcer.seconds())
 
     def tasks(self, slots: list[Slot]) -> list[Task]:
         """What the learners' threads are to do: one slot each."""
@@ -142,19 +142,19 @@ class Session(Opened):
         self._untold += self.position - before
         stop, save, best = "", False, False
         if self.rank == 0:
-            self.reporter.damaged(self.reading.damaged())
+            self.reporter.damaged(self.loading.damaged())
         self.reporter.note(self._watch(self.reporter.clock(), self.pipeline.waited))
         if self._asked:  # every rank read this from the same all-reduce
-            with self._laps.aside():
+            with self._iteration_times.aside():
                 stop, save = self._talk(signal)
         if self.iteration % config.metrics.every == 0:
-            with self._laps.aside():
+            with self._iteration_times.aside():
                 found = self.synchroniser.distances() if self.rank == 0 else []
             self.reporter.trained(self.where, rate, self._gain, self.resets.losses, found)
         if self.iteration % config.rule.resync == 0:
             self._agree()
         self._owed = self.judge is not None and self._passed(before, config.evaluate.every)
-        with self._laps.aside():
+        with self._iteration_times.aside():
             if self._owed and not stop:
                 best = self.evaluate()
             save = save or config.checkpoint.due(self.iteration, best, partial(self._passed, before))
@@ -262,7 +262,7 @@ class Session(Opened):
 
     def _tune(self, decided: Decision) -> None:
         """Has the learners that were decided on come, once every rank has bound its own."""
-        tuned = self.steering.follow(self.tuning, decided, self.iteration)
+        tuned = self.announcer.follow(self.tuning, decided, self.iteration)
         self.reporter.tuned(self.where, tuned, self.tuning.basis())
         if self.gpu is None and tuned.settled and tuned.counts != self._limits:
             self._limits = tuned.counts
@@ -284,7 +284,7 @@ class Session(Opened):
         self._tell_damages()
 
     def _tell_damages(self) -> None:
-        for damaged in self.synchroniser.call(lambda comm: comm.share(self.reading.damaged())):
+        for damaged in self.synchroniser.call(lambda comm: comm.share(self.loading.damaged())):
             self.reporter.damaged(damaged)
 
     def _agree(self) -> None:

@@ -12,23 +12,20 @@ from mpibow.comm.nccl import Nccl
 from mpibow.comm.transport import open_transport
 from mpibow.config import dump
 from mpibow.config.schema import Data
+from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.readers import Choice, choose, find_facts, prefetch, threads_of
-from mpibow.data.reading import Reading
 from mpibow.data.wait import Watch
 from mpibow.device.feed import Feeder
-from mpibow.gpus import EXECUTIONS
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.job import Job
-from mpibow.judge import Judge, sets_told
+from mpibow.job.gpu import EXECUTIONS
 from mpibow.kernels.cuda.fused import without_form
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.learn.schedules import ended_early
-from mpibow.origin import Beginning, agreed, beginning, find_origin, first_timeline, lasting, replayed_run
-from mpibow.reporter import Reporter, Where
 from mpibow.run import directory
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.device_times import DeviceTimes
@@ -37,6 +34,9 @@ from mpibow.run.memory import free_memory, learner_bytes, memory_warnings, room_
 from mpibow.run.resets import Resets
 from mpibow.run.state import restore
 from mpibow.run.tuning import Compared, Tuning, open_tuning
+from mpibow.session.judge import Judge, sets_told
+from mpibow.session.reporter import Reporter, Where
+from mpibow.session.start import Beginning, agreed, beginning, find_origin, first_timeline, lasting, replayed_run
 from mpibow.sync.averaging import MOST, caps
 from mpibow.sync.rules import make_rule
 from mpibow.sync.synchroniser import Synchroniser
@@ -45,10 +45,10 @@ from mpibow.trace import Trace
 from mpibow.tune import Counts, as_sum
 
 
-def reading_of(job: Job, choice: Choice, ranks: int) -> Reading:
+def loading_of(job: Job, choice: Choice, ranks: int) -> Loading:
     """How one of a node's `ranks` reads the data of `job`, by `choice`."""
     config, data = job.config, job.config.data or Data("given")
-    return Reading(
+    return Loading(
         job.train, job.evaluated, choice, config.batch_size, prefetch(config.prefetch, job.train, config.batch_size),
         threads_of(data.workers, allowed_cores(), machine_cores(), ranks), data.most_damaged,
         gpu=job.kernels.gpu is not None,
@@ -76,17 +76,17 @@ class Opened:
         self.pulse, self.pulse.limits = comm.pulse, job.config.limits
         stack.callback(self.pulse.beat, "start")  # the last iteration is over
         self.plan = plan = job.training_plan()
-        self.reading = self._choose_reading(comm)
+        self.loading = self._choose_loading(comm)
         self.comm, way = self._open_transport(comm, stack)
         # The state that it begins with
         begun = beginning(find_origin(job, comm, resume), job, plan, first)
         self.iteration, self.saved, self._lasting = begun.iteration, begun.origin.checkpoint, lasting(job, plan, first)
         self.coordinator = Coordinator(
-            begun.timeline, self.reading.ahead, recorded=replayed_run(job.config) is not None
+            begun.timeline, self.loading.ahead, recorded=replayed_run(job.config) is not None
         )
         # Learners: how many there is room for, who decides how many there are, and those that there are now
         evaluation = job.evaluation_plan() if job.evaluated else None
-        learner = learner_bytes(plan, evaluation, self.reading.held.learner)
+        learner = learner_bytes(plan, evaluation, self.loading.held.learner)
         room = self._find_room(comm, learner)
         unfused = "" if self.gpu is None else without_form(job.build(self.config.batch_size, True))
         self.tuning = self._open_tuning(begun, comm, room, unfused)
@@ -98,18 +98,18 @@ class Opened:
         self.judge = None
         if evaluation is not None:
             self.judge = Judge(
-                job, evaluation, self.reading, self.scheduler, self.synchroniser, self.reporter, trace,
+                job, evaluation, self.loading, self.scheduler, self.synchroniser, self.reporter, trace,
                 lambda: self.counts[self.rank] if self.gpu is None else 1,
             )  # fmt: skip
         warnings = [] if self.gpu else self._host_warnings(comm, room)
         self._tell(begun, [note, *notes, way, *warnings], self._execution_told(unfused))
 
-    def _choose_reading(self, comm: Communicator) -> Reading:
+    def _choose_loading(self, comm: Communicator) -> Loading:
         """The same choice on all ranks, from what each of them has."""
         wanted = "auto" if self.config.data is None else self.config.data.pipeline
         free = None if self.gpu is None else self.gpu.free(comm)
         facts = comm.share(find_facts(comm.local_size, free))
-        return reading_of(self.job, choose(wanted, self.job.train, facts), comm.local_size)
+        return loading_of(self.job, choose(wanted, self.job.train, facts), comm.local_size)
 
     def _open_transport(self, comm: Communicator, stack: ExitStack) -> tuple[Communicator, str]:
         """What averages: another communicator where GPUs have arrays for it; and what is to be said of that."""
@@ -126,7 +126,7 @@ class Opened:
 
     def _find_room(self, comm: Communicator, learner: int) -> int:
         """Learners of `learner` bytes that this rank has memory for, beside what is read ahead."""
-        held = self.reading.held
+        held = self.loading.held
         host = free_memory(comm.local_size)
         free = host if self.gpu is None else self.gpu.free(comm)
         return room_for(free - held.data, learner, MOST, host, held.locked)
@@ -152,7 +152,7 @@ class Opened:
         if gpu is not None:
             gpu.flat.learners(replicas.all_gradients)
         learners = Learners(
-            plan, replicas, config.update, config.assignment, learner, gpu, self.reading.packing, job.fused_plan,
+            plan, replicas, config.update, config.assignment, learner, gpu, self.loading.packing, job.fused_plan,
             dated=self.comm.size > 1,
         )  # fmt: skip
         self.replicas, self.learners = replicas, learners
@@ -237,7 +237,7 @@ class Opened:
         early = ended_early(config.schedule, config.update.lr, config.stop.epochs)
         chose = origin.header.ledger.chooser if origin.header else self.ledger.chooser
         other = f"{chose} data chose the best so far: it is chosen anew" if chose != self.ledger.chooser else ""
-        notes = [*before, *origin.notes, anew, other, about, *sets_told(job), early, self.reading.described, *behind]
+        notes = [*before, *origin.notes, anew, other, about, *sets_told(job), early, self.loading.described, *behind]
         self.reporter.start(self.where, job.title, notes, anew=bool(anew), other=origin.other)
 
     def _read(self, stack: ExitStack) -> None:
@@ -245,20 +245,20 @@ class Opened:
         train, begin, gpu, feeder = self.job.train, time.perf_counter(), self.gpu, None
         if gpu is not None:
             feeder = Feeder(gpu.machine.driver, gpu.machine.found.gpu.index, gpu.machine.memory, timed=True)
-        reader, feed = self.reading.open(feeder, None if gpu is None else gpu.bind)
-        if self.reading.choice.kind == "resident":
-            where = "the GPU's memory" if self.reading.choice.on_device else "memory"
+        reader, feed = self.loading.open(feeder, None if gpu is None else gpu.bind)
+        if self.loading.choice.kind == "resident":
+            where = "the GPU's memory" if self.loading.choice.on_device else "memory"
             self.reporter.note(f"{train.name}: read into {where} in {time.perf_counter() - begin:.1f} s")
         self.pipeline = Pipeline(
             train, reader, self.coordinator.timeline,
-            rank=self.rank, iteration=self.iteration, seed=self.config.seed, prefetch=self.reading.ahead,
+            rank=self.rank, iteration=self.iteration, seed=self.config.seed, prefetch=self.loading.ahead,
             trace=self.trace, feed=feed,
         )  # fmt: skip
         stack.callback(self.pipeline.close)
         if gpu is not None:  # before the pipeline ends nothing is under way there any more
             stack.callback(gpu.machine.close)
             stack.callback(self.learners.synchronise)
-        self._watch = Watch(self.reading.remedy)
+        self._watch = Watch(self.loading.remedy)
         self.reporter.pause()
 
     @property

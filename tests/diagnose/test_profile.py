@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from mpibow import conv2d, dense, flatten, profile
+from mpibow import conv2d, dense, flatten
+from mpibow.diagnose import profile
 from mpibow.graph.graph import Tensor
 from mpibow.graph.kernel import Run, one_by_one
 from tests.run import tiny

@@ -18,9 +18,9 @@ from mpibow.comm import Single
 from mpibow.config import load
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.evaluate import evaluate
-from mpibow.header import NUMBERS, header_of
 from mpibow.job import open_job
 from mpibow.run.checkpoint import crc32c, read_header
+from mpibow.session.header import NUMBERS, header_of
 from mpibow.sync.rules import RULES
 from mpibow.train import train
 from mpibow.tune import History

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from mpibow.data.reading import Reading
+from mpibow.data.loading import Loading
 from mpibow.errors import CheckpointError
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
 from mpibow.learn.scheduler import Scheduler
-from mpibow.reporter import Reporter, Where
 from mpibow.run import checkpoint
 from mpibow.run.evaluate import Evaluation, Evaluator
 from mpibow.run.state import read_centre
+from mpibow.session.reporter import Reporter, Where
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.trace import Trace
 
@@ -33,13 +33,13 @@ class Judge:
     """Every rank has one and calls it alike. It only reads. `plan` is one of evaluation."""
 
     def __init__(
-        self, job: Job, plan: Plan, reading: Reading, scheduler: Scheduler, synchroniser: Synchroniser,
+        self, job: Job, plan: Plan, loading: Loading, scheduler: Scheduler, synchroniser: Synchroniser,
         reporter: Reporter, trace: Trace, workers: Callable[[], int],
     ) -> None:  # fmt: skip
         """`workers` is how many of this rank's threads evaluate."""
         assert job.chooser is not None
         self._workers = workers
-        self._job, self._reading, self._scheduler = job, reading, scheduler
+        self._job, self._loading, self._scheduler = job, loading, scheduler
         self._synchroniser, self._reporter, self._trace = synchroniser, reporter, trace
         self._chooser, self._plan = job.chooser, plan
         self._evaluator = Evaluator(plan, job.config.loss.ignore, job.kernels.gpu)
@@ -66,7 +66,7 @@ class Judge:
         with self._trace.span("evaluation", "evaluate"):
             run = partial(self._scheduler.run, name="evaluate")
             found = self._evaluator(
-                self._reading.intact(name), centre, statistics, run, self._synchroniser.call, workers=self._workers()
+                self._loading.intact(name), centre, statistics, run, self._synchroniser.call, workers=self._workers()
             )
         self._reporter.pause()
         return found

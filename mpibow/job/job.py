@@ -10,7 +10,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
-from mpibow.checks import check_augmentation, check_losses, check_rows, check_sets_alike, described
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.config.schema import Data
@@ -24,17 +23,18 @@ from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.settings import Image
 from mpibow.data.split import split
 from mpibow.errors import ConfigError, DeviceError, ShapeError
-from mpibow.gpus import ON_GPUS, FindGpu, find_gpu
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.job.checks import check_augmentation, check_losses, check_rows, check_sets_alike, described
+from mpibow.job.gpu import ON_GPUS, FindGpu, find_gpu
+from mpibow.job.normalise import Scaling, scaling_of
 from mpibow.kernels import KernelSet, choose, gpu_set
 from mpibow.kernels.cuda.fused import fused_plan
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import Build, Net, classifier
 from mpibow.models.objective import LossNet, objective
 from mpibow.models.settings import Augmentation
-from mpibow.scaling import Scaling, scaling_of
 
 # What `python -m mpibow.train` does without a file: real digits, a small convolutional net, under a minute.
 BUILT_IN = {

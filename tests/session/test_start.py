@@ -14,10 +14,10 @@ import pytest
 from mpibow.data.timeline import Change, Timeline, fixed
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.layout import initial_weights
-from mpibow.header import header_of
-from mpibow.origin import Beginning, Origin, beginning, first_timeline, lasting
 from mpibow.run.checkpoint import read_header
 from mpibow.run.state import named
+from mpibow.session.header import header_of
+from mpibow.session.start import Beginning, Origin, beginning, first_timeline, lasting
 from tests.run import tiny
 
 STOP, EVERY = {"epochs": None, "iterations": 12}, {"every": "12 iterations"}

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from mpibow.comm import Communicator, on_threads
-from mpibow.run.laps import Laps
+from mpibow.run.iteration_times import IterationTimes
 from mpibow.run.signals import Signals
-from mpibow.session import Session
+from mpibow.session.session import Session
 from mpibow.train import iterate
 from mpibow.tune import Reading
 from tests.kernels.cuda.host import needs_compiler
@@ -74,7 +74,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
-        monkeypatch.setattr("mpibow.run.laps.time", SimpleNamespace(perf_counter=lambda: self.now))
+        monkeypatch.setattr("mpibow.run.iteration_times.time", SimpleNamespace(perf_counter=lambda: self.now))
 
     def slowed(self, function: Any, seconds: float) -> Any:
         def slow(*args: Any, **kwargs: Any) -> Any:
@@ -86,7 +86,7 @@ class Clock:
 
 def test_a_lap_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, waited = Clock(monkeypatch), [0.0]
-    laps = Laps(lambda: waited[0])
+    laps = IterationTimes(lambda: waited[0])
     clock.now = 7.0  # before the first iteration
     assert laps.lap() is None
     clock.now, waited[0] = 10.0, 0.5

@@ -13,10 +13,10 @@ import pytest
 from mpibow.comm import Communicator, on_threads
 from mpibow.data.timeline import fixed
 from mpibow.errors import CommunicationError
+from mpibow.run.announcer import Announcer
 from mpibow.run.coordinator import Coordinator
-from mpibow.run.steering import Steering
 from mpibow.run.tuning import Given, Measured
-from mpibow.session import Session
+from mpibow.session.session import Session
 from mpibow.tune import Decision, History, Reading, Tuner, decide
 from tests.run import tiny
 from tests.run.test_tuning import TWO, auto, on, then
@@ -36,14 +36,14 @@ class Clock:
 
 @dataclass
 class Ranks:
-    """One rank's steering; to talk takes a second, to bind a learner five."""
+    """One rank's announcer; to talk takes a second, to bind a learner five."""
 
     clock: Clock
     bound: int = 1
     told: list[Any] = field(default_factory=list)
 
-    def steering(self, coordinator: Coordinator) -> Steering:
-        return Steering(coordinator, 0, self.talk, self.bind, lambda *what: self.told.append(what))
+    def announcer(self, coordinator: Coordinator) -> Announcer:
+        return Announcer(coordinator, 0, self.talk, self.bind, lambda *what: self.told.append(what))
 
     def talk(self, own: Any) -> list[Any]:
         self.clock.now += 1.0
@@ -61,19 +61,19 @@ def decided(k: int, settled: bool = False) -> Decision:
 
 def test_a_change_costs_what_its_learners_were_bound_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long learners were looked at before."""
-    ranks, coordinator = Ranks(Clock(monkeypatch, "mpibow.run.steering")), Coordinator(fixed(4, (1,)), prefetch=2)
-    steering = ranks.steering(coordinator)
-    steering.follow(Given(), decided(3), 10)
+    ranks, coordinator = Ranks(Clock(monkeypatch, "mpibow.run.announcer")), Coordinator(fixed(4, (1,)), prefetch=2)
+    announcer = ranks.announcer(coordinator)
+    announcer.follow(Given(), decided(3), 10)
     assert coordinator.timeline().changes[-1].iteration == 13
-    assert steering.seconds() == 11.0
-    assert steering.seconds() == 0.0
+    assert announcer.seconds() == 11.0
+    assert announcer.seconds() == 0.0
     for iteration in range(20, 2020, 20):
-        assert steering.follow(Given(), decided(3, settled=True), iteration) == decided(3, settled=True)
+        assert announcer.follow(Given(), decided(3, settled=True), iteration) == decided(3, settled=True)
     assert len(coordinator.timeline().changes) == 2
-    steering.follow(Given(), decided(4), 2020)
-    assert steering.seconds() == 6.0
-    steering.follow(Given(), decided(2), 2040)
-    assert steering.seconds() == 1.0
+    announcer.follow(Given(), decided(4), 2020)
+    assert announcer.seconds() == 6.0
+    announcer.follow(Given(), decided(2), 2040)
+    assert announcer.seconds() == 1.0
 
 
 def test_fewer_learners_that_have_no_memory_leave_those_that_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ def test_fewer_learners_that_have_no_memory_leave_those_that_there_are(monkeypat
         assert len(ranks.told) < 9, "it asks for ever"
         return None if count == 6 else "full"
 
-    steering = Steering(coordinator, 0, ranks.talk, bind, lambda *what: ranks.told.append(what))
+    announcer = Announcer(coordinator, 0, ranks.talk, bind, lambda *what: ranks.told.append(what))
     tuning = Measured(replace(history(six), calm=10), Tuner())
     for pauses in (1, 2, 4):  # ever more rarely, as where a look finds nothing better
         for _ in range(12 * pauses):
@@ -93,7 +93,7 @@ def test_fewer_learners_that_have_no_memory_leave_those_that_there_are(monkeypat
                 break
         assert found == decide(History.of(tuning.state()), Tuner())
         assert found.counts == (5,)
-        assert steering.follow(tuning, found, 10) == tuning.decision
+        assert announcer.follow(tuning, found, 10) == tuning.decision
         assert tuning.decision == Decision((6,), True, "staying with 6: rank 0: full", Tuner().watching)
     assert ranks.told == [(0, 5, "full")] * 3
     assert len(coordinator.timeline().changes) == 1
@@ -105,9 +105,9 @@ def test_ranks_that_decide_differently_are_an_error() -> None:
 
     def body(comm: Communicator, own: Decision) -> int:
         coordinator = Coordinator(fixed(4, (1, 1)), prefetch=2)
-        steering = Steering(coordinator, comm.rank, comm.share, lambda *_: None, print)
+        announcer = Announcer(coordinator, comm.rank, comm.share, lambda *_: None, print)
         with suppress(CommunicationError) if comm.rank == 0 else nullcontext():
-            steering.follow(Given(), own, 10)
+            announcer.follow(Given(), own, 10)
         return len(coordinator.timeline().changes)
 
     stay, change = (Decision(counts, True, "", SPAN) for counts in ((1, 1), (2, 1)))
@@ -124,7 +124,7 @@ def test_ranks_that_decide_differently_are_an_error() -> None:
 
 def test_a_run_tells_all_that_a_change_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five seconds a learner that is new, seventy to change: also the change that comes after many looks."""
-    clock = Clock(monkeypatch, "mpibow.run.steering", "mpibow.session")
+    clock = Clock(monkeypatch, "mpibow.run.announcer", "mpibow.session.session")
     faster = [TWO]
 
     def slow(session: Session) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mpibow.reporter import hidden
+from mpibow.session.reporter import hidden
 from tests.run import tiny
 
 

@@ -1,4 +1,4 @@
-"""Laps: how long a rank's iterations take by the clock, each from its begin to the next one's."""
+"""IterationTimes: how long a rank's iterations take by the clock, each from its begin to the next one's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
-class Laps:
+class IterationTimes:
     """`waited` says for how many seconds this rank's learners have stood still for other ranks so far."""
 
     def __init__(self, waited: Callable[[], float]) -> None:

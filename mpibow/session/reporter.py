@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.config.strict import plain
-from mpibow.header import Header
 from mpibow.job import Job
 from mpibow.run import directory
 from mpibow.run.evaluate import Evaluation
 from mpibow.run.events import EventFile, Events, Silent
 from mpibow.run.ledger import Ledger
 from mpibow.run.progress import Line, Progress, Quiet
-from mpibow.summary import Summary, versions
+from mpibow.session.header import Header
+from mpibow.session.summary import Summary, versions
 from mpibow.sync.distance import summed_up
 from mpibow.sync.synchroniser import Agreement
 from mpibow.tune import Counts, Decision, as_sum

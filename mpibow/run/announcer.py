@@ -1,4 +1,4 @@
-"""Steering: what the tuner decides comes true: every rank binds its learners, then all announce the same change."""
+"""Announcer: what the tuner decides comes true: every rank binds its learners, then all announce the same change."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Bind = Callable[[int, str], str | None]  # learners, execution -> why this rank 
 Tell = Callable[[int, int, str], None]  # a rank, learners that it has no memory for, and why
 
 
-class Steering:
+class Announcer:
     """Every rank has one, alike. Learners are bound before their change is announced; those that there are stay."""
 
     def __init__(self, coordinator: Coordinator, rank: int, talk: Talk, bind: Bind, tell: Tell) -> None:

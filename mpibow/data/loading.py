@@ -1,4 +1,4 @@
-"""Reading: how a run's samples come to one rank, what that takes, and what is damaged in them."""
+"""Loading: how a run's samples come to one rank, what that takes, and what is damaged in them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Reading:
+class Loading:
     """`train` comes by `choice` in slots of `batch` samples, `ahead` iterations before learners want it, with `threads`
     that decode; to a GPU where learners are on one (`gpu`). `evaluated` are read on the host, by name.
 
