@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import subprocess
 import sys
@@ -19,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from checkouts import ROOT, environment_of, two_trees
 from safetensors.numpy import load_file
 
-ROOT = Path(__file__).parents[1]
 CLOCKS = re.compile(r"time|elapsed|images_per_second|seconds|.*_wait|sync_.*|versions|path|.*memory")
 MODEL = ["model.name=convnet", "data.train=data/digits/train", "data.test=data/digits/test", "metrics.every=5",
          "checkpoint.keep=9", "evaluate.every=0.5", "device=onednn"]  # fmt: skip
@@ -108,12 +107,13 @@ def run(case: Case, tree: Path, folder: Path) -> str:
     """Runs the case of the checkout `tree` in `folder`; what went wrong, or ''."""
     folder.mkdir(parents=True)
     (folder / "data").symlink_to(folder.parents[1] / "data")
-    environment = {**os.environ, "PYTHONPATH": str(tree), "OPENBLAS_NUM_THREADS": "1"}
     for arguments in filter(None, (case.before, case.arguments)):
         command = [sys.executable, *arguments]
         if case.ranks > 1:
             command = ["mpirun", "-np", str(case.ranks), *command]
-        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
+        done = subprocess.run(
+            command, cwd=folder, env=environment_of(tree), capture_output=True, text=True, timeout=600
+        )
         if done.returncode:
             return f"exit code {done.returncode}: {done.stderr.strip()[-2000:]}"
     return ""
@@ -167,13 +167,8 @@ def main() -> None:
     arguments = parser.parse_args()
     wrong = 0
     with tempfile.TemporaryDirectory() as temporary:
-        base, trees = Path(temporary), []
-        for name, commit in (("old", arguments.old), ("new", arguments.new)):
-            there = Path(commit) if commit else ROOT
-            trees.append(there.resolve() if there.is_dir() else base / name / "tree")
-            if not there.is_dir():
-                subprocess.run(["git", "worktree", "add", "-q", "--detach", trees[-1], commit], cwd=ROOT, check=True)
-        try:
+        base = Path(temporary)
+        with two_trees(arguments.old, arguments.new, base) as trees:
             digits = [sys.executable, str(ROOT / "datasets/digits.py"), "--output", str(base / "data/digits")]
             subprocess.run(digits, check=True, capture_output=True)
             for number, case in enumerate(each for each in cases() if arguments.only in each.name):
@@ -182,10 +177,6 @@ def main() -> None:
                 found = [each for each in failures if each] or differences(*folders)
                 wrong += bool(found)
                 print(f"{case.name}: {'; '.join(found[:4]) or 'the same bits'}", flush=True)
-        finally:
-            for tree in trees:
-                if base in tree.parents:
-                    subprocess.run(["git", "worktree", "remove", "--force", tree], cwd=ROOT, check=False)
     print(f"{wrong} case(s) differ")
     sys.exit(bool(wrong))
 

@@ -1,0 +1,24 @@
+"""The interval of a comparison of two commits."""
+
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.mark.parametrize(
+    ("count", "ends"),
+    [
+        (1, (0, 0)),
+        (5, (0, 4)),  # 94 %: all that there is
+        (6, (0, 5)),  # 97 %
+        (9, (1, 7)),  # 96 %
+        (12, (2, 9)),  # 96 %
+    ],
+)
+def test_an_interval_of_order_statistics(monkeypatch: pytest.MonkeyPatch, count: int, ends: tuple[int, int]) -> None:
+    monkeypatch.syspath_prepend(FOLDER)
+    from same_speed import interval
+
+    assert interval([float(i) for i in reversed(range(count))]) == ends
