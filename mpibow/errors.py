@@ -3,6 +3,7 @@
     MpibowError            1   the tree's root
     |- ConfigError         2   a setting, an override or a command line that breaks a rule
     |- ShapeError          2   a graph whose node cannot take the shapes it is given
+    |- FormulaError        2   a function that is no formula of one element
     |- RecordError         3   a record file or data set that is damaged or does not fit
     |  `- DamagedRecord        one sample of it that is damaged; the others may be whole
     |- CheckpointError     4   a checkpoint that is damaged or belongs to another run
@@ -48,6 +49,12 @@ class ConfigError(MpibowError):
 
 class ShapeError(MpibowError):
     """A node cannot take the shapes it is given; the message names node, rule and shapes."""
+
+    code = 2
+
+
+class FormulaError(MpibowError):
+    """A function cannot be compiled as a formula; the message names the function, the line and the rule."""
 
     code = 2
 

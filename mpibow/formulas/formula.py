@@ -1,0 +1,118 @@
+"""A formula of one element as a tree, its text in the language of a machine, and its run by NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mpibow.formulas import functions
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Number:
+    """A literal. It has the element's type."""
+
+    value: float
+
+
+@dataclass(frozen=True)
+class Name:
+    name: str
+
+
+@dataclass(frozen=True)
+class Apply:
+    """A function of mpibow.formulas.functions or an operator, `-` of one argument being `negative`."""
+
+    function: str
+    arguments: tuple[Expression, ...]
+
+
+Expression = Number | Name | Apply
+
+
+@dataclass(frozen=True)
+class Formula:
+    """results[i] of an element of each of `arrays` and of `scalars`, once the assignments are made in order.
+
+    The first two of a step's `arrays` are the weight and its gradient, and its first result is the step u; the arrays
+    that follow are its states, the results that follow their new values.
+    """
+
+    name: str
+    arrays: tuple[str, ...]
+    scalars: tuple[str, ...]
+    assignments: tuple[tuple[str, Expression], ...]
+    results: tuple[Expression, ...]
+
+    def __call__(self, *arrays: Array, **scalars: float) -> tuple[Array, ...]:
+        """The results for whole arrays of one shape and dtype, by NumPy. Scalars and literals take their dtype."""
+        number = arrays[0].dtype.type
+        with np.errstate(all="ignore"):  # both values of a `where` are computed
+            found = _numpy(self)(number, *arrays, *(number(scalars[name]) for name in self.scalars))
+        return tuple(np.broadcast_to(each, arrays[0].shape) for each in found)
+
+    @property
+    def called(self) -> frozenset[str]:
+        """The functions and operators in it."""
+        return frozenset().union(*map(_called, (*(tree for _, tree in self.assignments), *self.results)))
+
+
+def _called(tree: Expression) -> frozenset[str]:
+    return frozenset({tree.function}).union(*map(_called, tree.arguments)) if isinstance(tree, Apply) else frozenset()
+
+
+# What every machine's language writes alike.
+OPERATORS = {
+    "+": "({} + {})", "-": "({} - {})", "*": "({} * {})", "/": "({} / {})", "negative": "(-{})",
+    "<": "({} < {})", "<=": "({} <= {})", ">": "({} > {})", ">=": "({} >= {})", "==": "({} == {})", "!=": "({} != {})",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """How a machine's language writes a literal, a name, and each function and operator with its arguments."""
+
+    number: str
+    name: str
+    templates: Mapping[str, str]
+
+    def text(self, tree: Expression) -> str:
+        match tree:
+            case Number(value):
+                return self.number.format(repr(value))
+            case Name(name):
+                return self.name.format(name)
+            case Apply(function, arguments):
+                return self.templates[function].format(*map(self.text, arguments))
+
+
+NUMPY = Dialect(
+    number="_number({})",
+    name="{}",
+    templates=OPERATORS
+    | {"and": "_and({}, {})", "or": "_or({}, {})", "not": "_not({})"}
+    | {name: f"_{name}({', '.join(['{}'] * count)})" for name, count in functions.COUNTS.items()},
+)
+_NAMES = {
+    "_and": np.logical_and, "_or": np.logical_or, "_not": np.logical_not,
+    **{f"_{name}": getattr(functions, name) for name in functions.COUNTS},
+}  # fmt: skip
+
+
+@cache
+def _numpy(formula: Formula) -> Callable[..., tuple[Any, ...]]:
+    """The formula as a function (the element's type, arrays, scalars), which NumPy runs."""
+    lines = [f"def _formula({', '.join(('_number', *formula.arrays, *formula.scalars))}):"]
+    lines += [f"    {name} = {NUMPY.text(tree)}" for name, tree in formula.assignments]
+    lines += [f"    return {', '.join(map(NUMPY.text, formula.results))},"]
+    names: dict[str, Any] = dict(_NAMES)
+    exec(compile("\n".join(lines), f"<{formula.name}>", "exec"), names)
+    return cast(Callable[..., tuple[Any, ...]], names["_formula"])

@@ -1,0 +1,182 @@
+"""Reads a formula out of a Python function: which statements and expressions it may have, and what the others are for.
+
+    from mpibow.formulas.functions import where
+
+    def heavy_ball(w, g, momenta, *, rate, momentum, decay):
+        g = where(decay != 0, g + decay * w, g)
+        momenta = momentum * momenta + g
+        return -rate * momenta, momenta
+
+Positional parameters are elements of arrays, keyword-only ones scalars of the iteration.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import math
+import textwrap
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NoReturn
+
+from mpibow.errors import FormulaError
+from mpibow.formulas import functions
+from mpibow.formulas.formula import Apply, Expression, Formula, Name, Number
+
+OPERATORS: dict[type[ast.AST], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/",
+    ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+    ast.And: "and", ast.Or: "or", ast.Not: "not",
+}  # fmt: skip
+# What to write in the place of what a formula may not have.
+REMEDIES: dict[type[ast.AST], str] = {
+    ast.IfExp: "write where(condition, a, b)",
+    ast.If: "write where(condition, a, b) in an assignment",
+    ast.For: "a formula is of one element, with no loop",
+    ast.While: "a formula is of one element, with no loop",
+    ast.AugAssign: "write x = x + ...",
+    ast.AnnAssign: "write x = ...",
+    ast.Subscript: "a formula is of one element, and its names are elements already",
+    ast.Compare: "write comparisons in the condition of where(condition, a, b)",
+    ast.BoolOp: "write and, or, not in the condition of where(condition, a, b)",
+    ast.Not: "write and, or, not in the condition of where(condition, a, b)",
+    ast.Pow: "write x * x, or sqrt(x)",
+    ast.Tuple: "a tuple is what `return` gives",
+}
+ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+
+
+@cache
+def formula(function: Callable[..., Any]) -> Formula:
+    """The formula that a function writes. Raises FormulaError with the file, the line and what to write instead."""
+    return _Reader(function).read()
+
+
+class _Reader:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function, self._globals = function, getattr(function, "__globals__", {})
+        self._file, self._first = "<unknown>", 1
+        try:
+            lines, first = inspect.getsourcelines(function)
+            self._file, self._first = inspect.getsourcefile(function) or "<unknown>", max(first, 1)
+            (self._node,) = ast.parse(textwrap.dedent("".join(lines))).body
+        except (OSError, TypeError, SyntaxError, ValueError):
+            raise FormulaError(
+                f"formula {getattr(function, '__name__', function)!r}: its source cannot be read; "
+                "write it as a `def` in a file"
+            ) from None
+        self._known: set[str] = set()
+
+    def read(self) -> Formula:
+        node = self._node
+        if not isinstance(node, ast.FunctionDef):
+            self._refuse(node, "is not a function", "write it as a `def`")
+        rules = node.args
+        if rules.vararg or rules.kwarg or rules.defaults or any(rules.kw_defaults):
+            self._refuse(node, "has a parameter with a default or a *", "name every array and every scalar")
+        arrays = tuple(each.arg for each in (*rules.posonlyargs, *rules.args))
+        scalars = tuple(each.arg for each in rules.kwonlyargs)
+        if not arrays:
+            self._refuse(node, "has no array", "write arrays in front of the `*`, scalars behind it")
+        for each in (*rules.posonlyargs, *rules.args, *rules.kwonlyargs):
+            self._own(each, each.arg)
+        body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+        if not body or not isinstance(body[-1], ast.Return) or body[-1].value is None:
+            self._refuse(body[-1] if body else node, "does not end with its results", "end with `return u, state, ...`")
+        assignments = tuple(self._assignment(statement) for statement in body[:-1])
+        value = body[-1].value
+        results = tuple(map(self._number, value.elts if isinstance(value, ast.Tuple) else [value]))
+        if not results:
+            self._refuse(body[-1], "gives nothing", "end with `return u, state, ...`")
+        return Formula(node.name, arrays, scalars, assignments, results)
+
+    def _assignment(self, statement: ast.stmt) -> tuple[str, Expression]:
+        if isinstance(statement, ast.Return):
+            self._refuse(statement, "is not the last line", "write where(condition, a, b) in an assignment")
+        if not isinstance(statement, ast.Assign):
+            self._refuse(statement, "is not an assignment")
+        if len(statement.targets) != 1 or not isinstance(target := statement.targets[0], ast.Name):
+            self._refuse(statement, "does not assign to one name", "write one assignment a line")
+        value = self._number(statement.value)
+        self._own(target, target.id)
+        return target.id, value
+
+    def _own(self, node: ast.AST, name: str) -> None:
+        """Names that begin with _ are the generated code's; a function's own name would hide it."""
+        if name.startswith("_") or name in functions.COUNTS or not name.isascii():
+            self._refuse(node, "cannot be a name here", "choose one of letters and digits that is no function's")
+        self._known.add(name)
+
+    def _number(self, node: ast.expr) -> Expression:
+        """An expression whose value is a number."""
+        match node:
+            case ast.Constant(value=value):
+                return self._literal(node, value)
+            case ast.Name(id=name):
+                return self._name(node, name)
+            case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+                return self._number(operand)
+            case ast.UnaryOp(op=ast.USub(), operand=operand):
+                return Apply("negative", (self._number(operand),))
+            case ast.UnaryOp(op=op):
+                self._refuse(node, "is not arithmetic", REMEDIES.get(type(op), ""))
+            case ast.BinOp(left=left, op=op, right=right):
+                if not isinstance(op, ARITHMETIC):
+                    self._refuse(node, "is not one of + - * /", REMEDIES.get(type(op), ""))
+                return Apply(OPERATORS[type(op)], (self._number(left), self._number(right)))
+            case ast.Call():
+                return self._call(node)
+        self._refuse(node, "is not a number")
+
+    def _condition(self, node: ast.expr) -> Expression:
+        match node:
+            case ast.BoolOp(op=op, values=[first, *others]):
+                tree = self._condition(first)
+                for other in others:
+                    tree = Apply(OPERATORS[type(op)], (tree, self._condition(other)))
+                return tree
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                return Apply("not", (self._condition(operand),))
+            case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in OPERATORS:
+                return Apply(OPERATORS[type(op)], (self._number(left), self._number(right)))
+            case ast.Compare():
+                self._refuse(node, "is not one comparison", "write a < b and b < c")
+        self._refuse(node, "is not a condition", "write a comparison, as x != 0")
+
+    def _call(self, node: ast.Call) -> Expression:
+        name = node.func.id if isinstance(node.func, ast.Name) else ""
+        allowed = ", ".join(functions.COUNTS)
+        if name not in functions.COUNTS or node.keywords:
+            self._refuse(node, "is not a function of formulas", f"call one of {allowed}, imported from {MODULE}")
+        found, own = self._globals.get(name), (getattr(functions, name), getattr(builtins, name, None))
+        if found is not None and not any(found is each for each in own):
+            self._refuse(node, f"is another {name}", f"import it from {MODULE}")
+        count = functions.COUNTS[name]
+        if len(node.args) != count:
+            self._refuse(node, f"has {len(node.args)} argument(s), {name} takes {count}")
+        first = self._condition(node.args[0]) if name == "where" else self._number(node.args[0])
+        return Apply(name, (first, *map(self._number, node.args[1:])))
+
+    def _name(self, node: ast.expr, name: str) -> Expression:
+        if name in self._known:
+            return Name(name)
+        if name not in self._globals:
+            self._refuse(node, "is not known here", "make it a parameter: an array before the `*`, a scalar behind it")
+        return self._literal(node, self._globals[name])
+
+    def _literal(self, node: ast.expr, value: object) -> Number:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            self._refuse(node, "is not a finite number")
+        return Number(float(value))
+
+    def _refuse(self, node: ast.AST, fault: str, remedy: str = "") -> NoReturn:
+        remedy = remedy or REMEDIES.get(type(node), "")
+        line = self._first + getattr(node, "lineno", 1) - 1
+        text = " ".join(ast.unparse(node).split("\n")[0].split())
+        name = getattr(self._function, "__name__", "?")
+        raise FormulaError(f"formula {name!r}, {self._file}:{line}: `{text}` {fault}{'; ' if remedy else ''}{remedy}")
+
+
+MODULE = "mpibow.formulas.functions"

@@ -1,0 +1,71 @@
+"""Formulas that use all of the language, and numbers that are hard on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas.functions import abs, erf, exp, maximum, minimum, sign, sqrt, tanh, where
+from mpibow.formulas.language import formula
+
+TINY = 1e-30
+
+
+def plain(w: Any, g: Any, *, rate: Any) -> Any:
+    return -rate * g
+
+
+def heavy_ball(w: Any, g: Any, momenta: Any, *, rate: Any, momentum: Any, decay: Any) -> tuple[Any, ...]:
+    """Has a docstring."""
+    g = where(decay != 0, g + decay * w, g)
+    momenta = momentum * momenta + g
+    momenta = where(abs(momenta) < TINY, 0, momenta)
+    return -rate * momenta, momenta
+
+
+def adaptive(w: Any, g: Any, m: Any, v: Any, *, rate: Any, eps: Any) -> tuple[Any, ...]:
+    m = 0.9 * m + 0.1 * g
+    v = 0.99 * v + 0.01 * g * g
+    return -rate * m / (sqrt(v) + eps), m, v
+
+
+def choices(w: Any, g: Any, states: Any, j: Any, *, scalars: Any, double: Any) -> tuple[Any, ...]:
+    """Names that generated texts have for things of their own, or as keywords."""
+    big = where((g > 1 and not w <= 0) or g != g, 1, -1)
+    small = where(abs(g) >= scalars or states == j, minimum(g, w), maximum(w, -g))
+    return where(double < 0.5, big * small, +sign(g)), sign(small) - big / 3, where(double > 0, sqrt(states), j)
+
+
+def extremes(w: Any, g: Any, low: Any, high: Any) -> tuple[Any, ...]:
+    return sign(w), minimum(w, g), maximum(w, g)
+
+
+def curves(w: Any, g: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    return exp(w), tanh(w), erf(w)
+
+
+EXACT: dict[str, tuple[Formula, tuple[float, ...]]] = {
+    "plain": (formula(plain), (0.1,)),
+    "heavy ball": (formula(heavy_ball), (0.1, 0.9, 0.0)),
+    "heavy ball, decay": (formula(heavy_ball), (0.1, 0.9, 0.01)),
+    "adaptive": (formula(adaptive), (0.01, 1e-8)),
+    "choices": (formula(choices), (0.7, 0.1)),
+    "choices, else": (formula(choices), (0.7, 0.9)),
+    "extremes": (formula(extremes), ()),
+}
+CURVES = formula(curves)
+SIZE = 1003  # no multiple of a vector's lanes
+
+
+def hard(dtype: str, seed: int) -> Array:
+    """(SIZE,) numbers of all sizes, with NaN, infinities, zeros and denormals among them."""
+    generator, limits = np.random.default_rng(seed), np.finfo(dtype)
+    with np.errstate(all="ignore"):
+        x = (generator.standard_normal(SIZE) * 10.0 ** generator.integers(-50, 40, SIZE)).astype(dtype)
+    x[::3] = generator.standard_normal(len(x[::3]))
+    special = [np.nan, np.inf, -np.inf, 0.0, -0.0, limits.smallest_subnormal, -limits.smallest_subnormal]
+    special += [limits.tiny, limits.max, limits.min, 1.0, -1.0, 1e-30, -1e-30]
+    x[generator.permutation(SIZE)[:200]] = generator.choice(np.array(special, dtype), 200)
+    return x

@@ -1,0 +1,247 @@
+"""What formulas are read as, and what is refused, each with its message in full; NumPy's run of them."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.errors import FormulaError
+from mpibow.formulas import functions
+from mpibow.formulas.formula import Apply, Formula, Name, Number
+from mpibow.formulas.functions import maximum, minimum, where
+from mpibow.formulas.language import formula
+from tests.formulas import samples
+
+N, NAN = Name, math.nan
+sqrt = math.sqrt  # not a formula's
+
+
+def test_what_a_formula_is_read_as() -> None:
+    zero, g, decay, momenta = Number(0.0), N("g"), N("decay"), N("momenta")
+    decayed = Apply("+", (g, Apply("*", (decay, N("w")))))
+    assert formula(samples.heavy_ball) == Formula(
+        "heavy_ball",
+        ("w", "g", "momenta"),
+        ("rate", "momentum", "decay"),
+        (
+            ("g", Apply("where", (Apply("!=", (decay, zero)), decayed, g))),
+            ("momenta", Apply("+", (Apply("*", (N("momentum"), momenta)), g))),
+            ("momenta", Apply("where", (Apply("<", (Apply("abs", (momenta,)), Number(1e-30))), zero, momenta))),
+        ),
+        (Apply("*", (Apply("negative", (N("rate"),)), momenta)), momenta),
+    )
+    assert formula(samples.plain).results == (Apply("*", (Apply("negative", (N("rate"),)), g)),)
+    assert formula(samples.choices).called == {
+        "where", "and", "or", "not", ">", "<=", "!=", ">=", "==", "<", "abs", "minimum", "maximum", "negative", "*",
+        "/", "-", "sign", "sqrt",
+    }  # fmt: skip
+
+
+def test_numpy_runs_it_in_the_arrays_type_literals_and_scalars_too() -> None:
+    w, g, v = (np.array([value], "float32") for value in (3.0, 0.1, 0.7))
+    u, new = formula(samples.heavy_ball)(w, g, v, rate=0.1, momentum=0.9, decay=0.01)
+    number = np.float32
+    expected = number(0.9) * v + (g + number(0.01) * w)
+    assert new.dtype == u.dtype == np.float32
+    assert new == expected
+    assert u == -number(0.1) * expected
+    sign, *_ = formula(_signs)(w, g)  # of literals alone
+    assert sign.dtype == np.float32
+
+
+def _signs(w: Any, g: Any) -> tuple[Any, ...]:
+    return where(w > 0, 1, -1), w
+
+
+def test_a_formulas_function_on_arrays_is_its_run() -> None:
+    w, g, v = (samples.hard("float64", seed) for seed in range(3))
+    with np.errstate(all="ignore"):
+        plain = samples.heavy_ball(w, g, v, rate=0.1, momentum=0.9, decay=0.01)
+    for one, other in zip(plain, formula(samples.heavy_ball)(w, g, v, rate=0.1, momentum=0.9, decay=0.01), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_rules_of_nan_and_of_zeros() -> None:
+    a, b = np.array([1.0, NAN, 1.0, 0.0, -0.0, NAN]), np.array([2.0, 1.0, NAN, -0.0, 0.0, NAN])
+    np.testing.assert_array_equal(minimum(a, b), [1, NAN, NAN, -0.0, 0.0, NAN])
+    np.testing.assert_array_equal(np.signbit(minimum(a, b)[3:5]), [True, False])
+    np.testing.assert_array_equal(maximum(a, b), [2, NAN, NAN, -0.0, 0.0, NAN])
+    np.testing.assert_array_equal(np.signbit(maximum(a, b)[3:5]), [True, False])
+    sign = functions.sign(np.array([NAN, -0.0, 0.0, -3.0, np.inf]))
+    np.testing.assert_array_equal(sign, [NAN, 0, 0, -1, 1])
+    assert not np.signbit(sign[1])
+    np.testing.assert_array_equal(where(a > 0, a, b), [1, 1, 1, -0.0, 0, NAN])
+    assert where(True, 1.0, NAN) == 1.0
+
+
+def test_curves() -> None:
+    x = np.array([-2.0, 0.5], "float32")
+    assert functions.erf(x).dtype == np.float32
+    np.testing.assert_allclose(functions.erf(x), [math.erf(-2), math.erf(0.5)], rtol=1e-7)
+    np.testing.assert_allclose(functions.tanh(x), np.tanh([-2, 0.5]), rtol=1e-6)
+    np.testing.assert_allclose(functions.exp(x), np.exp([-2, 0.5]), rtol=1e-6)
+    assert functions.erf(np.float32(0.5)) == np.float32(math.erf(0.5))
+
+
+# What is refused. The line that a message names is the first that stands behind `def`.
+def _loop(w: Any, g: Any) -> Any:
+    for _ in range(3):
+        w = w + g
+    return w
+
+
+def _branch(w: Any, g: Any) -> Any:
+    if g > 0:
+        return w
+    return g
+
+
+def _choice(w: Any, g: Any) -> Any:
+    return w if g > 0 else g
+
+
+def _power(w: Any, g: Any) -> Any:
+    return w**2
+
+
+def _remainder(w: Any, g: Any) -> Any:
+    return w % g
+
+
+def _library(w: Any, g: Any) -> Any:
+    return np.sqrt(w)
+
+
+def _another(w: Any, g: Any) -> Any:
+    return sqrt(w)
+
+
+def _count(w: Any, g: Any) -> Any:
+    return minimum(w)  # type: ignore[call-arg]
+
+
+def _comparison(w: Any, g: Any) -> Any:
+    return g * (w > 0)
+
+
+def _number(w: Any, g: Any) -> Any:
+    return where(w, w, g)
+
+
+def _chain(w: Any, g: Any) -> Any:
+    return where(0 < w < 1, w, g)
+
+
+def _negation(w: Any, g: Any) -> Any:
+    return not w
+
+
+def _unknown(w: Any, g: Any) -> Any:
+    return w * beta  # type: ignore[name-defined]  # noqa: F821
+
+
+def _text(w: Any, g: Any) -> Any:
+    return w + "1"
+
+
+def _truth(w: Any, g: Any) -> Any:
+    return w + True
+
+
+def _module(w: Any, g: Any) -> Any:
+    return w * np
+
+
+def _several(w: Any, g: Any) -> Any:
+    w, g = g, w
+    return w
+
+
+def _in_place(w: Any, g: Any) -> Any:
+    w += g
+    return w
+
+
+def _element(w: Any, g: Any) -> Any:
+    return w[0]
+
+
+def _nothing(w: Any, g: Any) -> None:
+    w = w + g
+
+
+def _own(w: Any, g: Any) -> Any:
+    _w = w + g
+    return _w
+
+
+def _hidden(w: Any, g: Any, exp: Any) -> Any:
+    return exp
+
+
+def _default(w: Any, g: Any, *, rate: Any = 1.0) -> Any:
+    return rate * g
+
+
+def _without(*, rate: Any) -> Any:
+    return rate
+
+
+ALLOWED = (
+    "call one of sqrt, exp, tanh, erf, sign, abs, minimum, maximum, where, imported from mpibow.formulas.functions"
+)
+REFUSED: dict[Callable[..., Any], str] = {
+    _loop: "`for _ in range(3):` is not an assignment; a formula is of one element, with no loop",
+    _branch: "`if g > 0:` is not an assignment; write where(condition, a, b) in an assignment",
+    _choice: "`w if g > 0 else g` is not a number; write where(condition, a, b)",
+    _power: "`w ** 2` is not one of + - * /; write x * x, or sqrt(x)",
+    _remainder: "`w % g` is not one of + - * /",
+    _library: f"`np.sqrt(w)` is not a function of formulas; {ALLOWED}",
+    _another: "`sqrt(w)` is another sqrt; import it from mpibow.formulas.functions",
+    _count: "`minimum(w)` has 1 argument(s), minimum takes 2",
+    _comparison: "`w > 0` is not a number; write comparisons in the condition of where(condition, a, b)",
+    _number: "`w` is not a condition; write a comparison, as x != 0",
+    _chain: "`0 < w < 1` is not one comparison; write a < b and b < c",
+    _negation: "`not w` is not arithmetic; write and, or, not in the condition of where(condition, a, b)",
+    _unknown: "`beta` is not known here; make it a parameter: an array before the `*`, a scalar behind it",
+    _text: "`'1'` is not a finite number",
+    _truth: "`True` is not a finite number",
+    _module: "`np` is not a finite number",
+    _several: "`w, g = (g, w)` does not assign to one name; write one assignment a line",
+    _in_place: "`w += g` is not an assignment; write x = x + ...",
+    _element: "`w[0]` is not a number; a formula is of one element, and its names are elements already",
+    _nothing: "`w = w + g` does not end with its results; end with `return u, state, ...`",
+    _own: "`_w` cannot be a name here; choose one of letters and digits that is no function's",
+}
+OF_PARAMETERS: dict[Callable[..., Any], str] = {
+    _hidden: "`exp: Any` cannot be a name here; choose one of letters and digits that is no function's",
+    _default: "`def _default(w: Any, g: Any, *, rate: Any=1.0) -> Any:` has a parameter with a default or a *; "
+    "name every array and every scalar",
+    _without: "`def _without(*, rate: Any) -> Any:` has no array; write arrays in front of the `*`, scalars behind it",
+}
+
+
+@pytest.mark.parametrize("function", [*REFUSED, *OF_PARAMETERS], ids=lambda function: function.__name__)
+def test_what_is_no_formula_is_refused_with_its_line(function: Callable[..., Any]) -> None:
+    line = function.__code__.co_firstlineno + (function in REFUSED)
+    message = REFUSED.get(function) or OF_PARAMETERS[function]
+    whole = f"formula {function.__name__!r}, {__file__}:{line}: {message}"
+    with pytest.raises(FormulaError, match=f"^{re.escape(whole)}$") as caught:
+        formula(function)
+    assert caught.value.code == 2
+
+
+def test_a_function_without_source_is_refused() -> None:
+    names: dict[str, Any] = {}
+    exec("def made(w, g):\n    return w", names)
+    for function, name in ((names["made"], "made"), (lambda w, g: w, "<lambda>")):
+        with pytest.raises(FormulaError) as caught:
+            formula(function)
+        start = f"formula {name!r}"
+        assert str(caught.value).startswith(start)
+        assert "write it as a `def`" in str(caught.value)
