@@ -1,0 +1,52 @@
+"""Every machine's run of a formula beside NumPy's: the same bits of + - * / and sqrt, 4 ulp of the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mpibow.formulas.formula import Array, Formula
+from tests.formulas import machines
+from tests.formulas.machines import Machine
+from tests.formulas.samples import CURVES, EXACT, hard
+
+MACHINES = {"numba, float32": (machines.numba, "float32"), "numba, float64": (machines.numba, "float64")}
+everywhere = pytest.mark.parametrize(("machine", "dtype"), MACHINES.values(), ids=MACHINES.keys())
+
+
+def same_bits(got: Array, expected: Array) -> None:
+    """NaN is NaN whatever its payload is."""
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+    known = ~np.isnan(expected)
+    np.testing.assert_array_equal(got[known].view(f"i{got.itemsize}"), expected[known].view(f"i{got.itemsize}"))
+
+
+def arrays(formula: Formula, dtype: str) -> tuple[Array, Array, list[Array]]:
+    w, g, *states = (hard(dtype, seed) for seed in range(len(formula.arrays)))
+    return w, g, states
+
+
+@everywhere
+@pytest.mark.parametrize(("formula", "scalars"), EXACT.values(), ids=EXACT.keys())
+def test_the_same_bits(formula: Formula, scalars: tuple[float, ...], machine: Machine, dtype: str) -> None:
+    (w, g, expected), (_, _, got) = arrays(formula, dtype), arrays(formula, dtype)
+    for _ in range(3):
+        step = machines.numpy(formula, w, g, expected, scalars)
+        same_bits(machine(formula, w, g, got, scalars), step)
+        for one, other in zip(got, expected, strict=True):
+            same_bits(one, other)
+
+
+@everywhere
+def test_curves_are_within_four_ulp(machine: Machine, dtype: str) -> None:
+    w, g, expected = arrays(CURVES, dtype)
+    w[500:] = np.linspace(-9, 9, len(w) - 500)
+    got = [each.copy() for each in expected]
+    pairs = [(machine(CURVES, w, g, got, ()), machines.numpy(CURVES, w, g, expected, ()))]
+    for one, other in [*pairs, *zip(got, expected, strict=True)]:
+        np.testing.assert_array_equal(np.isnan(one), np.isnan(other))
+        finite = np.isfinite(other)
+        np.testing.assert_array_equal(one[~finite & ~np.isnan(one)], other[~finite & ~np.isnan(other)])
+        wide, ulp = one[finite].astype(np.longdouble), np.spacing(np.abs(other[finite]))
+        assert (np.abs(wide - other[finite]) <= 4 * ulp).all()
