@@ -140,9 +140,9 @@ class Simulation(SimDriver):
 ALONE = threading.Lock()  # the host's emulation of threads has one state a process, and ranks here are threads
 
 
-def _run(launch: Launch) -> None:
+def _run(bound: host.Bound) -> None:
     with ALONE:
-        host.run(launch)
+        bound()
 
 
 @dataclass
@@ -152,8 +152,10 @@ class Bind:
     names: list[str] = field(default_factory=list)
 
     def __call__(self, launches: Sequence[Launch]) -> DeviceRun:
-        on_host = [Launch(one.kernel, one.grid, tuple(map(numpy_of, one.arguments)), one.block) for one in launches]
-        self.names += [one.kernel for one in on_host]
+        on_host = [
+            host.Bound(Launch(one.kernel, one.grid, tuple(map(numpy_of, one.arguments)), one.block)) for one in launches
+        ]
+        self.names += [one.kernel for one in launches]
 
         def run(stream: Any) -> None:
             for one in on_host:

@@ -120,55 +120,64 @@ class _Guarded:
 
     def __init__(self, array: Array) -> None:
         assert array.flags.c_contiguous or array[0].flags.c_contiguous, "rows may be apart, nothing else"
-        self.array = array
+        self.array = array  # which stays
         low, high = np.lib.array_utils.byte_bounds(array)
-        self._whole = np.full(high - low + 2 * GUARD + 64, 0xA5, np.uint8)
-        start = -self._whole.ctypes.data % 64 + GUARD
-        self.bytes = self._whole[start : start + high - low]
-        self.margins = self._whole[:start], self._whole[start + high - low :]
-        self.bytes[:] = self._memory(low, high)
+        size = high - low
+        whole = np.full(size + 2 * GUARD + 64, 0xA5, np.uint8)
+        start = -whole.ctypes.data % 64 + GUARD
+        self.bytes, self._margins = whole[start : start + size], (whole[:start], whole[start + size :])
+        self._memory = np.ctypeslib.as_array((ctypes.c_uint8 * size).from_address(low))
 
-    def _memory(self, low: int, high: int) -> Array:
-        return np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+    def fill(self) -> None:
+        self.bytes[:] = self._memory
 
     def take(self, kernel: str, writable: bool) -> None:
         """Checks that only the array was written, and that only if it may be; copies it back."""
-        memory = self._memory(*np.lib.array_utils.byte_bounds(self.array))
-        for margin in self.margins:
-            assert (margin == 0xA5).all(), f"{kernel} writes beyond an array"
+        for margin in self._margins:
+            assert margin.tobytes().count(0xA5) == margin.size, f"{kernel} writes beyond an array"
         if writable:
-            memory[:] = self.bytes
+            self._memory[:] = self.bytes
         else:
-            assert (memory == self.bytes).all(), f"{kernel} writes to an argument that it takes as const"
+            wrote = self._memory.tobytes() != self.bytes.tobytes()
+            assert not wrote, f"{kernel} writes to an argument that it takes as const"
 
 
-def run(launch: Launch, backwards: bool = False, within: Library | None = None) -> None:
-    """Runs a launch on NumPy arrays, once it is sure that their types are what the kernel takes."""
-    kernel, kernels = launch.kernel, within or library(KERNELS[launch.kernel])
-    parameters = kernels.signature(kernel)
-    assert len(parameters) == len(launch.arguments), (kernel, parameters)
-    guarded: dict[int, tuple[_Guarded, bool]] = {}
-    values: list[Any] = []
-    for parameter, argument in zip(parameters, launch.arguments, strict=True):
+class Bound:
+    """A launch on NumPy arrays, laid out once, when it is sure that their types are what the kernel takes."""
+
+    def __init__(self, launch: Launch, within: Library | None = None) -> None:
+        self._kernel, self._kernels = launch.kernel, within or library(KERNELS[launch.kernel])
+        parameters = self._kernels.signature(self._kernel)
+        assert len(parameters) == len(launch.arguments), (self._kernel, parameters)
+        self._guarded: dict[int, tuple[_Guarded, bool]] = {}
+        self._values = [self._value(*both) for both in zip(parameters, launch.arguments, strict=True)]
+        self._shape = (ctypes.c_uint * 6)(*launch.grid, *launch.block)
+        self._addresses = (ctypes.c_void_p * len(self._values))(*map(ctypes.addressof, self._values))
+
+    def _value(self, parameter: str, argument: Any) -> Any:
         plain = parameter.removeprefix("const ")
         argument = argument.array if isinstance(argument, Constant) else argument
         if argument is None:
-            assert parameter.endswith("*"), (kernel, parameters)
-            values.append(ctypes.c_void_p(None))
-            continue
-        assert _fits(kernel, argument, plain), (kernel, plain, _described(argument))
-        if isinstance(argument, np.ndarray):
-            copy, writable = guarded.get(argument.ctypes.data) or (_Guarded(argument), False)
-            guarded[argument.ctypes.data] = copy, writable or plain == parameter
-            values.append(ctypes.c_void_p(copy.bytes.ctypes.data))
-        else:
-            values.append((ctypes.c_char * argument.dtype.itemsize).from_buffer_copy(argument.tobytes()))
-    shape = (ctypes.c_uint * 6)(*launch.grid, *launch.block)
-    addresses = (ctypes.c_void_p * len(values))(*(ctypes.addressof(value) for value in values))
-    failure = kernels.run(kernel, shape, int(backwards), addresses)
-    assert not failure, f"{kernel}: {failure}"
-    for copy, writable in guarded.values():
-        copy.take(kernel, writable)
+            assert parameter.endswith("*"), (self._kernel, parameter)
+            return ctypes.c_void_p(None)
+        assert _fits(self._kernel, argument, plain), (self._kernel, plain, _described(argument))
+        if not isinstance(argument, np.ndarray):
+            return (ctypes.c_char * argument.dtype.itemsize).from_buffer_copy(argument.tobytes())
+        copy, writable = self._guarded.get(argument.ctypes.data) or (_Guarded(argument), False)
+        self._guarded[argument.ctypes.data] = copy, writable or plain == parameter
+        return ctypes.c_void_p(copy.bytes.ctypes.data)
+
+    def __call__(self, backwards: bool = False) -> None:
+        for copy, _ in self._guarded.values():
+            copy.fill()
+        failure = self._kernels.run(self._kernel, self._shape, int(backwards), self._addresses)
+        assert not failure, f"{self._kernel}: {failure}"
+        for copy, writable in self._guarded.values():
+            copy.take(self._kernel, writable)
+
+
+def run(launch: Launch, backwards: bool = False, within: Library | None = None) -> None:
+    Bound(launch, within)(backwards)
 
 
 def run_all(launches: Launch | Iterable[Launch], backwards: bool = False) -> None:
