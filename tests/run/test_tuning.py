@@ -298,7 +298,7 @@ def test_every_change_tells_its_cost_and_binds_only_who_is_new(tmp_path: Path) -
     assert plans[0].bound == 4  # learners 1 to 4 once each, though the third came twice
     events = tiny.events(tmp_path / "run", "learners")
     assert len(events) == 5
-    assert all(0 < event["seconds"] < 10 for event in events)
+    assert all(event["seconds"] > 0 for event in events)
     assert all(event["position"] == sum_of(learners(tmp_path), event["iteration"]) for event in events)
 
 
