@@ -1,4 +1,4 @@
-"""What the README says is what happens: its program, its export lines, its YAML, its files."""
+"""What README and docs say is what happens: programs, export lines, YAML, files, exit codes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ from tests.launching import mpirun, needs_mpi
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
+PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
+ALL = "\n".join([README, *PAGES.values()])
 
 
-def block(language: str) -> str:
-    (text,) = re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def block(language: str, page: str = README) -> str:
+    (text,) = re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
     return str(text)
 
 
@@ -50,7 +52,7 @@ def test_the_program_runs_on_two_ranks(tmp_path: Path) -> None:
 def test_the_export_lines_are_those_of_the_makefile() -> None:
     made = subprocess.run(["make", "-s", "settings"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     makefile = dict(re.findall(r"^export (\w+)=(\S+)$", made, re.MULTILINE))
-    readme = dict(re.findall(r"\b(\w+)=(\S+)", block("bash")))
+    readme = dict(re.findall(r"\b(\w+)=(\S+)", block("bash", PAGES["install.md"])))
     assert len(readme) >= 5
     assert {name: makefile.get(name) for name in readme} == readme
 
@@ -60,9 +62,9 @@ def test_the_yaml_is_a_config() -> None:
 
 
 def test_every_file_that_it_names_is_there() -> None:
-    names = set(re.findall(r"`((?:mpibow|launch|benchmarks|datasets)/[\w./-]+)`", README))
-    names |= set(re.findall(r"mpibow\.train (?!CONFIG)([\w/.-]+\.yaml)", README))
-    assert {"launch/digits.yaml", "launch/resnet50-imagenet.yaml"} <= names
+    names = set(re.findall(r"`((?:mpibow|launch|benchmarks|datasets|docs)/[\w./-]+)`", ALL))
+    names |= set(re.findall(r"mpibow\.train (?!CONFIG)([\w/.-]+\.yaml)", ALL))
+    assert {"launch/lenet-mnist.yaml", "launch/resnet50-imagenet.yaml"} <= names
     missing = [name for name in names if not os.path.exists(ROOT / name)]
     assert not missing
 
@@ -70,17 +72,18 @@ def test_every_file_that_it_names_is_there() -> None:
 def test_its_tables_of_measurements_are_those_of_the_pages() -> None:
     """Whoever measures again copies the page's table."""
     measured = README.partition("\n## Measured\n")[2].partition("\n## ")[0]
-    tables = re.findall(r"(?:^\|.*\n)+", measured, re.MULTILINE)
+    tables = re.findall(r"(?:^\|.*\n)+", measured + PAGES["benchmarks.md"], re.MULTILINE)
     pages = [(ROOT / "benchmarks/results" / name).read_text() for name in ("sma.md", "cpu.md")]
-    assert len(tables) == 3
+    assert len(tables) == 4
     assert [table for table in tables if not any(table in page for page in pages)] == []
 
 
 def test_extras_are_installed_from_the_folder() -> None:
     """No index has mpibow, so that only a path brings it."""
-    extras = {extra for line in re.findall(r"pip install(?: -e)? '([^'\n]+)'", README) for extra in parts(line)}
+    extras = {extra for line in re.findall(r"pip install(?: -e)? '([^'\n]+)'", ALL) for extra in parts(line)}
     known = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
-    assert {"demo", "cpu", "cuda", "dali", "plot"} <= extras <= known
+    named = set(re.findall(r"`\.\[(\w+)\]`", ALL))
+    assert {"demo", "cpu", "cuda", "dali", "plot"} <= extras | named <= known
 
 
 def parts(line: str) -> list[str]:
@@ -90,13 +93,23 @@ def parts(line: str) -> list[str]:
 
 
 def test_every_exit_code_has_its_word() -> None:
-    said = {int(code) for code in re.findall(r"\d+", README.partition("Other exit codes: ")[2].partition(".\n")[0])}
+    said = {
+        int(code)
+        for code in re.findall(r"\d+", PAGES["runs.md"].partition("Other exit codes: ")[2].partition(".\n")[0])
+    }
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MpibowError)]
     assert said == {kind.code for kind in kinds} | {EXIT_STALLED, EXIT_INTERRUPTED}
-    assert f"exit with {EXIT_REQUEUE}" in README
+    assert f"exit with {EXIT_REQUEUE}" in PAGES["runs.md"]
 
 
 def test_every_command_that_it_names_is_there() -> None:
-    modules = set(re.findall(r"python -m mpibow\.(\w+)", README))
+    modules = set(re.findall(r"python -m mpibow\.(\w+)", ALL))
     assert modules >= {"train", "evaluate", "records", "doctor"}
     assert all((ROOT / "mpibow" / f"{module}.py").exists() for module in modules)
+
+
+def test_links_lead_somewhere() -> None:
+    """Those to files; a page's are relative to it."""
+    for folder, page in [(ROOT, README), *((ROOT / "docs", text) for text in PAGES.values())]:
+        for link in re.findall(r"\]\(([^)#]+)", page):
+            assert link.startswith("https://") or (folder / link).exists(), link

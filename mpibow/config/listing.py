@@ -1,4 +1,4 @@
-"""Every setting of a dataclass tree on a line of its own, for --help and the README."""
+"""Every setting of a dataclass tree on a line of its own, for --help."""
 
 from __future__ import annotations
 

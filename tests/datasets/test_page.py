@@ -1,4 +1,4 @@
-"""The commands of the README's section on data run as they are written, on small sources made here."""
+"""The commands of docs/data.md run as they are written, on small sources made here."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ PLACE = "DIR"
 
 
 def commands() -> list[list[str]]:
-    """Of the section on data, all but downloads and training."""
-    (section,) = re.findall(r"\n## Data\n(.*?)\n### ", (ROOT / "README.md").read_text(), re.DOTALL)
+    """Of the page on data, all but downloads."""
+    section = (ROOT / "docs/data.md").read_text()
     lines = [line.partition("#")[0].split(None, 1)[1] for line in re.findall(r"^    python .*$", section, re.MULTILINE)]
     return [words for line in lines if "--download" not in (words := shlex.split(line))]
 
