@@ -77,9 +77,11 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
     flat = layout.size * (8 if job.config.precision == "float64" else 4)
     auto, gpu = job.config.learners == "auto", job.kernels.gpu
     most = min(job.config.tuner.most, most_learners(job.config.rule, len(counts)))
-    replica, ahead = replica_bytes(plan), loading_of(job, choice, 1).held
-    learner = learner_bytes(plan, job.evaluation_plan() if job.evaluated else None, ahead.learner)
-    averaging = 5 * flat
+    states = job.config.update.states
+    replica, ahead = replica_bytes(plan, len(states)), loading_of(job, choice, 1).held
+    learner = learner_bytes(plan, job.evaluation_plan() if job.evaluated else None, ahead.learner, len(states))
+    averaging, parts = 5 * flat, ", ".join(["weights", "gradients", *states])
+    parts = " and ".join(parts.rsplit(", ", 1))
     if gpu is not None and may_spread(job.config.rule):  # on the host what nobody touches takes no memory
         averaging += gpu.flat.common_step_bytes(matrices_of(layout), layout.size)
     for rank, k in enumerate(counts):
@@ -92,7 +94,7 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
         fits = f"; up to {room} learner(s), {'no more are tried' if room == most else 'for memory'}" if auto else ""
         lines.append(
             f"rank {rank}: {'auto, begins with ' * auto}{k} learner(s) x (arena {plan.arena_bytes / 2**20:.1f} MiB + "
-            f"weights, gradients and momenta {replica / 2**20:.1f} MiB + slots {ahead.learner / 2**20:.1f} MiB) + "
+            f"{parts} {replica / 2**20:.1f} MiB + slots {ahead.learner / 2**20:.1f} MiB) + "
             f"averaging {averaging / 2**20:.1f} MiB{data} = {total / 2**20:.1f} MiB{where}{fits}"
         )
     return "\n".join(lines)

@@ -12,6 +12,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import Span
 
 WHOLE = np.zeros((0, 4), np.int64)  # no gradient is kept as factors: see mpibow.graph.layout.Layout.factors
+States = tuple[Array, ...]  # what a local step keeps of every row, each (k, size)
 PIECE = 65536  # elements: what a rule's arrays hold of a piece fits a core's cache
 
 
@@ -66,13 +67,13 @@ class FlatKernels(Protocol):
         ...
 
     def sma_update(
-        self, weights: Array, momenta: Array, gradients: Array, total: Array, squares: Array, centre: Array,
+        self, weights: Array, states: States, gradients: Array, total: Array, squares: Array, centre: Array,
         common: Array, *, local: Local, alpha: float, gain: float, begin: bool, chunks: range,
         factors: Array = WHOLE,
     ) -> None: ...  # fmt: skip
 
     def sma_alone(
-        self, weights: Array, momenta: Array, gradients: Array, sums: Array, *, local: Local, alpha: float, gain: float,
+        self, weights: Array, states: States, gradients: Array, sums: Array, *, local: Local, alpha: float, gain: float,
         chunks: range, factors: Array = WHOLE,
     ) -> None: ...  # fmt: skip
 
@@ -81,7 +82,7 @@ class FlatKernels(Protocol):
     def gradient_sum(self, gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None: ...
 
     def sgd_update(
-        self, weights: Array, momenta: Array, gradient: Array, *, local: Local, scale: float, chunks: range,
+        self, weights: Array, states: States, gradient: Array, *, local: Local, scale: float, chunks: range,
         factors: Array = WHOLE,
     ) -> None: ...  # fmt: skip
 

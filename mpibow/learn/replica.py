@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.numpy import arrays
-from mpibow.kernels.passes import WHOLE
+from mpibow.kernels.passes import WHOLE, States
 
 
 class Replicas:
-    """Weights, momenta and gradients (capacity, size) of a rank's learners; the first `count` rows are in use.
+    """Weights, states and gradients (capacity, size) of a rank's learners; the first `count` rows are in use.
+
+    `states` are what the local step keeps of every replica, by name.
 
     Statistics (capacity, its own size) are what operators keep beside weights, as batch norm's running means.
     Rows are taken from zeroed pages that the system gives out on first touch: a learner that never runs costs nothing,
@@ -21,15 +24,15 @@ class Replicas:
 
     def __init__(
         self, capacity: int, size: int, dtype: str, statistics: Array | None = None, factors: Array = WHOLE,
-        flat: Any = arrays,
+        flat: Any = arrays, states: Sequence[str] = (),
     ) -> None:  # fmt: skip
         """`statistics` (its size,) is what every replica's start from; `factors` which gradients are kept as such;
-        `flat` are the passes over them."""
+        `flat` are the passes over them; `states` names what the local step keeps."""
         self.capacity, self.count, self.factors, self._flat = capacity, 0, factors, flat
         self._first = np.zeros(0, dtype) if statistics is None else statistics
         self._statistics: Array = flat.zeros((capacity, self._first.size), dtype)
         self._weights: Array = flat.zeros((capacity, size), dtype)
-        self._momenta: Array = flat.zeros((capacity, size), dtype)
+        self._states: dict[str, Array] = {name: flat.zeros((capacity, size), dtype) for name in states}
         self._gradients: Array = flat.zeros((capacity, size), dtype)
 
     @property
@@ -37,21 +40,24 @@ class Replicas:
         return self._weights[: self.count]
 
     @property
-    def trained(self) -> tuple[Array, Array, Array]:
-        """Weights, momenta and gradients: what a pass over flat arrays takes."""
-        return self.weights, self.momenta, self.gradients
+    def trained(self) -> tuple[Array, States, Array]:
+        """Weights, states and gradients: what a pass over flat arrays takes."""
+        return self.weights, tuple(self.states.values()), self.gradients
 
     def forget(self) -> None:
-        """Every learner's momentum is 0."""
-        self._flat.put(self.momenta, 0)
+        """Every learner's states are 0."""
+        for state in self.states.values():
+            self._flat.put(state, 0)
 
     def level(self) -> None:
-        """Every learner has the first one's momentum."""
-        self._flat.put(self.momenta[1:], self.momenta[0])
+        """Every learner has the first one's states."""
+        for state in self.states.values():
+            self._flat.put(state[1:], state[0])
 
     @property
-    def momenta(self) -> Array:
-        return self._momenta[: self.count]
+    def states(self) -> dict[str, Array]:
+        """What the local step keeps, by name."""
+        return {name: state[: self.count] for name, state in self._states.items()}
 
     @property
     def gradients(self) -> Array:
@@ -66,16 +72,18 @@ class Replicas:
         return self._weights[i], self._gradients[i], self._statistics[i]
 
     def resize(self, count: int, statistics: Array | None = None) -> None:
-        """Keeps the first `count` replicas; new ones have momentum 0, `statistics`, and weights that a restart sets."""
+        """Keeps the first `count` replicas; new ones have states 0, `statistics`, and weights that a restart sets."""
         assert 1 <= count <= self.capacity
-        self._flat.put(self._momenta[self.count : count], 0)
+        for state in self._states.values():
+            self._flat.put(state[self.count : count], 0)
         self._flat.put(self._statistics[self.count : count], self._first if statistics is None else statistics)
         self.count = count
 
     def reseed(self, i: int, centre: Array) -> None:
-        """Learner i starts again from the centre: momentum 0, the first statistics, nothing learnt this iteration."""
+        """Learner i starts again from the centre: states of 0, the first statistics, nothing learnt this iteration."""
         self._flat.put(self._weights[i], centre)
-        self._flat.put(self._momenta[i], 0)
+        for state in self._states.values():
+            self._flat.put(state[i], 0)
         self.leave_out(i)
 
     def leave_out(self, i: int) -> None:

@@ -29,6 +29,11 @@ class Sgd:
     schedule: Annotated[Schedule, "what the rate is multiplied by"] = field(default_factory=Constant)
     warmup: Annotated[Warmup, "a linear start in front of the schedule"] = field(default_factory=Warmup)
 
+    @property
+    def states(self) -> tuple[str, ...]:
+        """What a learner keeps beside its weights, by name."""
+        return ("momenta",) if self.momentum else ()
+
     def __post_init__(self) -> None:
         if self.nesterov and self.momentum == 0:
             raise ConfigError("nesterov: needs momentum above 0, got momentum 0")

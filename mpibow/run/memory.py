@@ -15,18 +15,20 @@ from mpibow.tune import Counts
 TAKEN = 0.8  # of the memory that is free
 
 
-def learner_bytes(training: Plan, evaluation: Plan | None = None, slots: int = 0) -> int:
+def learner_bytes(training: Plan, evaluation: Plan | None = None, slots: int = 0, states: int = 0) -> int:
     """Memory that one more learner takes: its replica, its thread's part of training and of evaluations, its slots.
 
-    `slots` is what reading ahead holds for it.
+    `slots` is what reading ahead holds for it, `states` how many arrays the local step keeps.
     """
-    return training.arena_bytes + replica_bytes(training) + (evaluation.arena_bytes if evaluation else 0) + slots
+    return (
+        training.arena_bytes + replica_bytes(training, states) + (evaluation.arena_bytes if evaluation else 0) + slots
+    )
 
 
-def replica_bytes(training: Plan) -> int:
-    """Weights, gradients and momenta, and weights once more in 16 bits where that is what is computed in."""
+def replica_bytes(training: Plan, states: int = 0) -> int:
+    """Weights, gradients and so many states, and weights once more in 16 bits where that is what is computed in."""
     narrow = 2 * training.layout.size if training.dtype != training.weight_dtype else 0
-    return 3 * training.layout.size * np.dtype(training.weight_dtype).itemsize + narrow
+    return (2 + states) * training.layout.size * np.dtype(training.weight_dtype).itemsize + narrow
 
 
 def free_memory(ranks: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,8 +19,8 @@ from mpibow.learn.replica import Replicas
 from mpibow.run.checkpoint import Snapshot, read_arrays
 from mpibow.sync.rule import TAIL, Rule, RuleState
 
-# What is stored in the canonical layout, so that a run may go on with kernels that want another.
-FLAT = {"weights", "momenta", "mean", "previous", "common", "pending"}
+# What is stored in the canonical layout, as states are, so that a run may go on with kernels that want another.
+FLAT = {"weights", "mean", "previous", "common", "pending"}
 
 
 def snapshot(
@@ -34,9 +34,9 @@ def snapshot(
     state, host = rule.state(), flat.host
     own = {
         "weights": host(replicas.weights),
-        "momenta": host(replicas.momenta),
         "statistics": host(replicas.statistics),
         "tally": tally,
+        **{name: host(rows) for name, rows in replicas.states.items()},
         **({} if scale is None else {"scale": scale}),
     }
     own |= {key: host(array) for key, array in state.own.items()}
@@ -51,8 +51,9 @@ def snapshot(
         "layout": stored.digest(),
         "rule": dict(state.numbers),
     }
+    flat_ones = FLAT | replicas.states.keys()
     common, own = (
-        {key: repack(array, lies, stored) if key in FLAT else array for key, array in arrays.items()}
+        {key: repack(array, lies, stored) if key in flat_ones else array for key, array in arrays.items()}
         for arrays in (shared, own)
     )
     return Snapshot(entries, named(plan, host(rule.centre), statistics), common, own, inputs)
@@ -82,32 +83,35 @@ def from_named(stored: Mapping[str, Array], plan: Plan, path: str) -> tuple[Arra
 
 def restore(
     path: Path, numbers: Mapping[str, Any], rank: int, centre: Array, replicas: Replicas, rule: Rule, flat: FlatKernels,
-    layout: Layout,
+    layout: Layout, states: Sequence[str] = (),
 ) -> tuple[Array, Array | None]:  # fmt: skip
     """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were.
 
-    `numbers` are the rule's, which has begun with these replicas. What was not sent, as the synchroniser's book wrote
-    it, and the loss's scale, if any. Raises CheckpointError where arrays are not those of such a run.
+    `numbers` are the rule's, which has begun with these replicas; `states` are the replicas' that the checkpoint has.
+    Returns what was not sent, as the synchroniser's book wrote it, and the loss's scale, if any. Raises CheckpointError
+    where arrays are not those of such a run.
     """
     k, size, dtype = replicas.count, layout.canonical().size, centre.dtype
     line, each = Form((size,), dtype), Form((k, size), dtype)
     sent, double = Form((size + TAIL,), dtype), np.dtype(np.float64)
     own = _read(
         path, f"rank-{rank}",
-        {"weights": each, "momenta": each, "statistics": Form(replicas.statistics.shape, dtype),
-         "tally": Form((None,), double)},
+        {"weights": each, "statistics": Form(replicas.statistics.shape, dtype), "tally": Form((None,), double),
+         **dict.fromkeys(states, each)},
         {"pending": sent, "squares": Form((None,), double), "scale": Form((2,), double)},
     )  # fmt: skip
     common = _read(path, "common", dict.fromkeys(rule.state().common, line), {"common": sent})
     if len(own["tally"]) not in (3, 3 + 3 * k) or ("pending" in own) != ("squares" in own):
         raise CheckpointError(f"{path / f'rank-{rank}.safetensors'}: tally, pending and squares do not fit each other")
+    flat_ones = FLAT | replicas.states.keys()
     own, common = (
-        {key: repack(array, layout.canonical(), layout) if key in FLAT else array for key, array in arrays.items()}
+        {key: repack(array, layout.canonical(), layout) if key in flat_ones else array for key, array in arrays.items()}
         for arrays in (own, common)
     )
     put = flat.put
     put(replicas.weights, own.pop("weights"))
-    put(replicas.momenta, own.pop("momenta"))
+    for name, rows in replicas.states.items():
+        put(rows, own.pop(name, 0))
     put(replicas.statistics, own.pop("statistics"))
     tally, scale = own.pop("tally"), own.pop("scale", None)
     rule.load(centre, RuleState(common, own, numbers))

@@ -34,6 +34,7 @@ from mpibow.run.memory import free_memory, learner_bytes, memory_warnings, room_
 from mpibow.run.resets import Resets
 from mpibow.run.state import restore
 from mpibow.run.tuning import Compared, Tuning, open_tuning
+from mpibow.session.carried import kept_states
 from mpibow.session.judge import Judge, sets_told
 from mpibow.session.reporter import Reporter, Where
 from mpibow.session.start import Beginning, agreed, beginning, find_origin, first_timeline, lasting, replayed_run
@@ -86,7 +87,7 @@ class Opened:
         )
         # Learners: how many there is room for, who decides how many there are, and those that there are now
         evaluation = job.evaluation_plan() if job.evaluated else None
-        learner = learner_bytes(plan, evaluation, self.loading.held.learner)
+        learner = learner_bytes(plan, evaluation, self.loading.held.learner, len(job.config.update.states))
         room = self._find_room(comm, learner)
         unfused = "" if self.gpu is None else without_form(job.build(self.config.batch_size, True))
         self.tuning = self._open_tuning(begun, comm, room, unfused)
@@ -148,7 +149,9 @@ class Opened:
         if gpu is None or config.learners == "auto":  # on the host what nobody touches takes no memory
             most = max(min(room, config.tuner.most), most)
         statistics = initial_weights(plan.statistics, config.seed, plan.weight_dtype)
-        replicas = Replicas(most, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat)
+        replicas = Replicas(
+            most, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat, config.update.states
+        )
         if gpu is not None:
             gpu.flat.learners(replicas.all_gradients)
         learners = Learners(
@@ -187,7 +190,7 @@ class Opened:
         assert self.saved is not None
         tally, scale = restore(
             self.saved, begun.kept.rule, self.rank, begun.centre, self.replicas, self.rule, self.job.kernels.flat,
-            self.plan.layout,
+            self.plan.layout, kept_states(begun.kept.config, config),
         )  # fmt: skip
         self.synchroniser.book.load(tally)
         if gpu is not None and scale is not None:

@@ -44,7 +44,7 @@ class Apart:
         for i in range(len(weights)):
             row = slice(i, i + 1)
             self._flat.sgd_update(
-                weights[row], states[row], gradients[i],
+                weights[row], tuple(state[row] for state in states), gradients[i],
                 local=local, scale=1.0, chunks=chunks, factors=self._rows.factors,
             )  # fmt: skip
 

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import Local
+from mpibow.kernels.passes import Local, States
 from mpibow.sync.gain import Meter
 from mpibow.sync.outbox import TAIL as TAIL
 
@@ -41,7 +41,7 @@ class Rows(Protocol):
         ...
 
     @property
-    def trained(self) -> tuple[Array, Array, Array]:
+    def trained(self) -> tuple[Array, States, Array]:
         """Weights, what the local step keeps, and gradients, each (count, size), as passes take them."""
         ...
 

@@ -42,11 +42,11 @@ def test_the_flat_passes() -> None:
     numbers, chunks = step(alpha=0.3, gain=1.0, begin=1, scale=0.5, pull=0.5), -(-size // flat.CHUNK)
     squares, sums, norms = np.zeros((k, chunks)), np.zeros((chunks, 2)), np.zeros(k)
     for launches in (
-        flat.sma_update(w, v, g, total, np.zeros(chunks), centre, common, numbers),
-        flat.sma_alone(w, v, g, sums, numbers),
+        flat.sma_update(w, (v,), g, total, np.zeros(chunks), centre, common, numbers),
+        flat.sma_alone(w, (v,), g, sums, numbers),
         flat.rows_mean(w, mean),
         flat.gradient_sum(g, total),
-        flat.sgd_update(w, v, total, numbers, mean),
+        flat.sgd_update(w, (v,), total, numbers, mean),
         flat.centre_update(mean, centre, previous, total, numbers),
         flat.add_scaled(w, total, numbers),
         flat.squared_norms(g, squares, norms),

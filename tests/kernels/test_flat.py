@@ -76,7 +76,7 @@ def test_sma_alone(flat: FlatKernels, k: int, local: Local, alpha: float, gain: 
     momenta, u = sgd(w, v, g, local)
     total, mean = u.sum(axis=0), w.mean(axis=0)
     expected, centre = w + u - alpha * (w - mean) + gain * total, mean + (1 / k + gain) * total
-    flat.sma_alone(w, v, g, sums, local=local, alpha=alpha, gain=gain, chunks=chunks)
+    flat.sma_alone(w, (v,), g, sums, local=local, alpha=alpha, gain=gain, chunks=chunks)
     close(w, expected)
     close(v, momenta)
     close(w.mean(axis=0), centre)
@@ -101,7 +101,7 @@ def test_equal_rows_are_corrected_by_nothing(flat: FlatKernels) -> None:
     for k, off in ((1, 0.0), (2, 0.0), (3, 2e-7)):
         w = np.tile(arrays((SIZE,), dtype="float32")[0], (k, 1))
         v, g, sums, before = np.zeros_like(w), np.zeros_like(w), np.zeros((len(all_chunks(flat)), 2)), w.copy()
-        flat.sma_alone(w, v, g, sums, local=LOCALS["plain"], alpha=0.25, gain=0.5, chunks=all_chunks(flat))
+        flat.sma_alone(w, (v,), g, sums, local=LOCALS["plain"], alpha=0.25, gain=0.5, chunks=all_chunks(flat))
         np.testing.assert_allclose(w, before, rtol=off, atol=0)
 
 
@@ -121,7 +121,7 @@ def test_sma_update(flat: FlatKernels, local: Local, alpha: float, gain: float, 
         squares.fill(np.nan)
     read = centre.copy(), common.copy()
     flat.sma_update(
-        w, v, g, total, squares, centre, common,
+        w, (v,), g, total, squares, centre, common,
         local=local, alpha=alpha, gain=gain, begin=begin, chunks=chunks,
     )  # fmt: skip
     close(w, expected)
@@ -136,7 +136,7 @@ def test_sgd_update(flat: FlatKernels, local: Local) -> None:
     one, momentum, gradient = arrays((SIZE,), (SIZE,), (SIZE,))
     v, u = sgd(one, momentum, 0.25 * gradient, local)
     weights, momenta = np.tile(one, (3, 1)), np.tile(momentum, (3, 1))
-    flat.sgd_update(weights, momenta, gradient, local=local, scale=0.25, chunks=all_chunks(flat))
+    flat.sgd_update(weights, (momenta,), gradient, local=local, scale=0.25, chunks=all_chunks(flat))
     close(weights[0], one + u)
     close(momenta[0], v)
     for rows in (weights, momenta):
@@ -246,17 +246,19 @@ ALL = LOCALS["all"]
 
 def sma_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
     w, v, g, total, squares, centre, common = a
-    flat.sma_update(w, v, g, total, squares, centre, common, local=ALL, alpha=0.3, gain=0.7, begin=False, chunks=chunks)
+    flat.sma_update(
+        w, (v,), g, total, squares, centre, common, local=ALL, alpha=0.3, gain=0.7, begin=False, chunks=chunks
+    )
 
 
 def sma_begin_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
     w, v, g, total, squares, centre, common = a
     local = LOCALS["decay"]
-    flat.sma_update(w, v, g, total, squares, centre, common, local=local, alpha=0, gain=0, begin=True, chunks=chunks)
+    flat.sma_update(w, (v,), g, total, squares, centre, common, local=local, alpha=0, gain=0, begin=True, chunks=chunks)
 
 
 def sgd_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    flat.sgd_update(a[0], a[1], a[3], local=ALL, scale=0.3, chunks=chunks)
+    flat.sgd_update(a[0], (a[1],), a[3], local=ALL, scale=0.3, chunks=chunks)
 
 
 def centre_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
@@ -273,7 +275,7 @@ def add_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
 
 def alone_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
     sums = np.zeros((len(a[4]), 2))
-    flat.sma_alone(a[0], a[1], a[2], sums, local=ALL, alpha=0.3, gain=0.7, chunks=chunks)
+    flat.sma_alone(a[0], (a[1],), a[2], sums, local=ALL, alpha=0.3, gain=0.7, chunks=chunks)
     a[4][chunks.start : chunks.stop] = sums[chunks.start : chunks.stop, 0]
 
 
@@ -360,7 +362,7 @@ def test_the_bits_are_numpys(flat: FlatKernels, dtype: str, data: st.DataObject,
     def sma_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
         w, v, g, total, squares, centre, common = a
         flat.sma_update(
-            w, v, g, total, squares, centre, common, local=local, alpha=alpha, gain=gain, begin=begin, chunks=chunks
+            w, (v,), g, total, squares, centre, common, local=local, alpha=alpha, gain=gain, begin=begin, chunks=chunks
         )
 
     same_as_numpys(flat, everything(flat, k, size, dtype), sma_pass)
@@ -399,7 +401,7 @@ def test_compiled_momenta_of_dead_units_become_0() -> None:
         for _ in range(1000):
             g.fill(0)
             kernels.sma_update(
-                w, v, g, total, squares, centre, common, local=local, alpha=0, gain=0, begin=True, chunks=range(1)
+                w, (v,), g, total, squares, centre, common, local=local, alpha=0, gain=0, begin=True, chunks=range(1)
             )
         results.append((w, v))
     (w, v), (expected, denormal) = results
@@ -419,15 +421,15 @@ def test_compiled_once_for_each_precision() -> None:
         local = Local(number, number, False, number, 3)
         w, v, g, total, squares, centre, common = everything(flat, 2, 9, dtype)
         flat.sma_update(
-            w, v, g, total, squares, centre, common,
+            w, (v,), g, total, squares, centre, common,
             local=local, alpha=number, gain=number, begin=True, chunks=range(1),
         )  # fmt: skip
-        flat.sma_alone(w, v, g, np.zeros((1, 2)), local=local, alpha=number, gain=number, chunks=range(1))
+        flat.sma_alone(w, (v,), g, np.zeros((1, 2)), local=local, alpha=number, gain=number, chunks=range(1))
         flat.rows_mean(w, total, chunks=range(1))
         flat.sma_apply(w, total, g, squares, gain=number, scale=number, chunks=range(1))
         flat.sma_apply(w, total, g, squares, gain=number, scale=number, chunks=range(1), more=common)
         flat.gradient_sum(g, total, chunks=range(1))
-        flat.sgd_update(w, v, total, local=local, scale=number, chunks=range(1))
+        flat.sgd_update(w, (v,), total, local=local, scale=number, chunks=range(1))
         for pull in (0, 1):
             flat.centre_update(
                 total, centre, common, g[0], pull=pull, alpha=number, momentum=number, scale=number, chunks=range(1)
@@ -503,13 +505,13 @@ def test_gradients_that_are_kept_as_factors(flat: FlatKernels, k: int, local: Lo
         found, squares, sums = [], np.zeros(len(chunks)), np.zeros((len(chunks), 2))
         for run in (
             lambda w, v, g, t, z: flat.sma_update(
-                w, v, g, t, squares, z, z, local=local, alpha=0.3, gain=0.7, begin=True, chunks=chunks, **factors
+                w, (v,), g, t, squares, z, z, local=local, alpha=0.3, gain=0.7, begin=True, chunks=chunks, **factors
             ),
             lambda w, v, g, t, z: flat.sma_alone(
-                w, v, g, sums, local=local, alpha=0.3, gain=0.7, chunks=chunks, **factors
+                w, (v,), g, sums, local=local, alpha=0.3, gain=0.7, chunks=chunks, **factors
             ),
             lambda w, v, g, t, z: flat.gradient_sum(g, t, chunks=chunks, **factors),
-            lambda w, v, g, t, z: flat.sgd_update(w, v, g[0], local=local, scale=0.5, chunks=chunks, **factors),
+            lambda w, v, g, t, z: flat.sgd_update(w, (v,), g[0], local=local, scale=0.5, chunks=chunks, **factors),
         ):
             copies = [w.copy(), v.copy(), gradients.copy(), total.copy(), mean.copy()]
             run(*copies)
@@ -529,8 +531,8 @@ def test_factors_give_the_same_bits_however_the_work_is_cut(flat: FlatKernels) -
         mine = [w.copy(), v.copy(), g.copy(), np.zeros((len(chunks), 2))]
         for i in range(workers):
             flat.sma_alone(
-                *mine, local=LOCALS["momentum"], alpha=0.1, gain=0.5, chunks=share_of(chunks, i, workers),
-                factors=FACTORS,
+                mine[0], (mine[1],), *mine[2:], local=LOCALS["momentum"], alpha=0.1, gain=0.5,
+                chunks=share_of(chunks, i, workers), factors=FACTORS,
             )  # fmt: skip
         found.append(mine)
     for one, other in zip(*found, strict=True):

@@ -9,18 +9,18 @@ from mpibow.learn.replica import Replicas
 
 
 def filled(capacity: int = 4, count: int = 3) -> Replicas:
-    replicas = Replicas(capacity, 5, "float32")
+    replicas = Replicas(capacity, 5, "float32", states=("momenta",))
     replicas.resize(count)
-    for value, rows in enumerate((replicas.weights, replicas.momenta, replicas.gradients), 1):
+    for value, rows in enumerate((replicas.weights, replicas.states["momenta"], replicas.gradients), 1):
         rows[...] = 10 * value + np.arange(count)[:, None]
     return replicas
 
 
 def test_a_new_block_is_empty_and_zero() -> None:
-    replicas = Replicas(4, 5, "float64")
+    replicas = Replicas(4, 5, "float64", states=("momenta",))
     assert (replicas.count, replicas.capacity, replicas.weights.shape) == (0, 4, (0, 5))
     replicas.resize(4)
-    for rows in (replicas.weights, replicas.momenta, replicas.gradients):
+    for rows in (replicas.weights, replicas.states["momenta"], replicas.gradients):
         assert rows.shape == (4, 5)
         assert rows.dtype == np.float64
         assert not rows.any()
@@ -28,7 +28,7 @@ def test_a_new_block_is_empty_and_zero() -> None:
 
 def test_the_three_blocks_are_apart_and_contiguous() -> None:
     replicas = filled()
-    blocks = (replicas.weights, replicas.momenta, replicas.gradients)
+    blocks = (replicas.weights, replicas.states["momenta"], replicas.gradients)
     assert [rows[:, 0].tolist() for rows in blocks] == [[10, 11, 12], [20, 21, 22], [30, 31, 32]]
     assert all(rows.flags.c_contiguous for rows in blocks)
 
@@ -46,7 +46,13 @@ def test_addresses_outlive_resizing() -> None:
     rows = [replicas.row(i) for i in range(4)]
     for count in (3, 1, 4, 2):
         replicas.resize(count)
-        assert replicas.count == len(replicas.weights) == len(replicas.momenta) == len(replicas.gradients) == count
+        assert (
+            replicas.count
+            == len(replicas.weights)
+            == len(replicas.states["momenta"])
+            == len(replicas.gradients)
+            == count
+        )
         for i in range(count):
             assert np.shares_memory(replicas.weights[i], rows[i][0])
             assert np.shares_memory(replicas.gradients[i], rows[i][1])
@@ -57,13 +63,13 @@ def test_growing_keeps_what_is_there_and_starts_momenta_at_0() -> None:
     replicas.resize(1)
     replicas.resize(4)
     assert replicas.weights[0, 0] == 10
-    assert replicas.momenta[:, 0].tolist() == [20, 0, 0, 0]  # those of dropped learners are forgotten
+    assert replicas.states["momenta"][:, 0].tolist() == [20, 0, 0, 0]  # those of dropped learners are forgotten
 
 
 def test_resizing_to_the_same_count_changes_nothing() -> None:
     replicas = filled()
     replicas.resize(3)
-    assert replicas.momenta[:, 0].tolist() == [20, 21, 22]
+    assert replicas.states["momenta"][:, 0].tolist() == [20, 21, 22]
 
 
 @pytest.mark.parametrize("count", [0, 5, -1])
@@ -76,5 +82,5 @@ def test_reseed_touches_one_learner() -> None:
     replicas = filled()
     replicas.reseed(1, np.full(5, 7.0, np.float32))
     assert replicas.weights[:, 0].tolist() == [10, 7, 12]
-    assert replicas.momenta[:, 0].tolist() == [20, 0, 22]
+    assert replicas.states["momenta"][:, 0].tolist() == [20, 0, 22]
     assert replicas.gradients[:, 0].tolist() == [30, 0, 32]

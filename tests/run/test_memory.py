@@ -34,7 +34,7 @@ def resident() -> int:
 def test_rows_of_replicas_take_memory_when_they_are_written() -> None:
     size = 4 * MIB  # 16 MiB a row, 3 GiB in all
     before = resident()
-    replicas = Replicas(64, size, "float32")
+    replicas = Replicas(64, size, "float32", states=("momenta",))
     assert resident() - before < 4 * MIB
     replicas.resize(2)  # momenta of new replicas are set to 0
     for row in replicas.row(0):
@@ -76,7 +76,7 @@ def test_there_is_no_room_asked_for_that_no_memory_could_fill(tmp_path: Path, mo
     monkeypatch.setattr(tiny, "TEST", None)
     work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1, device="numpy", learners="auto")
     slots = 4 * (36 + 4 + 16)  # pixels, label and counter: two ahead, one in use, and the plan's inputs
-    learner = learner_bytes(work.training_plan(), slots=slots)
+    learner = learner_bytes(work.training_plan(), slots=slots, states=1)
     with Session(work, Single()) as session:
         assert session.replicas.capacity == int(0.8 * 10**9 / learner) < 20
         assert session.tuning.state()["room"] == (session.replicas.capacity,)  # type: ignore[index]

@@ -48,7 +48,7 @@ class Rank:
     def __init__(
         self, on_nan: str = "reset", settings: Sma | Ssgd = Sma(), book: Any = None, gpu: Any = None  # noqa: B008
     ) -> None:  # fmt: skip
-        self.replicas = Replicas(3, SIZE, "float64", np.array([0.5]))
+        self.replicas = Replicas(3, SIZE, "float64", np.array([0.5]), states=("momenta",))
         self.replicas.resize(3)
         self.rule = make_rule(settings, flat, self.replicas, np.full(SIZE, 2.0))
         self.rule.begin(3)
@@ -56,13 +56,13 @@ class Rank:
             Single(), self.rule, self.replicas, flat, lambda tasks: [task() for task in tasks], overlap=False, book=book
         )
         self.replicas.weights[...] = [[1.0], [2.0], [3.0]]
-        self.replicas.momenta[...], self.replicas.gradients[...], self.replicas.statistics[...] = 9, np.nan, 8
+        self.replicas.states["momenta"][...], self.replicas.gradients[...], self.replicas.statistics[...] = 9, np.nan, 8
         self.resets = Resets(1, on_nan, 0.1, self.synchroniser, self.rule, flat, gpu, False)
 
     def rows(self) -> list[list[float]]:
         """Of every learner the first weight, momentum, gradient and statistic; nan is 7."""
         replicas = self.replicas
-        blocks = (replicas.weights, replicas.momenta, replicas.gradients, replicas.statistics)
+        blocks = (replicas.weights, replicas.states["momenta"], replicas.gradients, replicas.statistics)
         return np.nan_to_num(np.stack([block[:, 0] for block in blocks], axis=1), nan=7).tolist()
 
 

@@ -253,7 +253,8 @@ def test_a_tuner_goes_on_where_there_is_other_memory() -> None:
 def test_what_a_learner_costs(tmp_path: Path) -> None:
     work = auto(tmp_path)
     plan, evaluation = work.training_plan(), work.evaluation_plan()
-    assert learner_bytes(plan) == plan.arena_bytes + 3 * 8 * plan.layout.size
+    assert learner_bytes(plan) == plan.arena_bytes + 2 * 8 * plan.layout.size
+    assert learner_bytes(plan, states=2) == learner_bytes(plan) + 2 * 8 * plan.layout.size
     assert learner_bytes(plan, evaluation) == learner_bytes(plan) + evaluation.arena_bytes
     assert learner_bytes(plan, slots=1000) == learner_bytes(plan) + 1000
     assert free_memory(4) < free_memory(2) < free_memory(1)

@@ -482,7 +482,7 @@ def test_learners_are_as_many_as_all_that_they_take_leaves_room_for(
     job = replace(work(tmp_path, learners=1), opened=simulated(0))
     ahead = Loading(job.train, {}, Choice("resident", "", on_device=True), 3, 3, gpu=True).held
     assert (ahead.learner, ahead.locked, ahead.data) == (5 * 768, 4 * 256, tiny.COUNT * (36 + 4))
-    learner = learner_bytes(job.training_plan(), job.evaluation_plan(), ahead.learner)
+    learner = learner_bytes(job.training_plan(), job.evaluation_plan(), ahead.learner, states=1)
     free = int((7.5 * learner) / 0.8) + ahead.data
     monkeypatch.setattr("tests.simulated.gpu.Simulation.memory", lambda self: (free, 1 << 30))
     assert room("device") == 7

@@ -22,7 +22,7 @@ SIZE, LOCAL = 50, Local(0.1, 0.9, False, 0.01, 40)
 
 
 def replicas(count: int) -> Replicas:
-    rows = Replicas(8, SIZE, "float64")
+    rows = Replicas(8, SIZE, "float64", states=("momenta",))
     rows.resize(count)
     return rows
 
@@ -49,7 +49,7 @@ def test_every_learner_is_plain_sgd() -> None:
         rule.update(LOCAL, chunks_of(SIZE, flat.chunk))
         rule.advance()
     np.testing.assert_allclose(rows.weights, w, rtol=1e-12)
-    np.testing.assert_allclose(rows.momenta, v, rtol=1e-12)
+    np.testing.assert_allclose(rows.states["momenta"], v, rtol=1e-12)
     assert np.array_equal(rule.centre, start)  # until somebody asks
     assert rule.set_mean(w.mean(axis=0), alone) == 0.0
     assert np.array_equal(rule.centre, w.mean(axis=0))

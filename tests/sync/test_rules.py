@@ -81,7 +81,7 @@ class Cluster:
         kernels: FlatKernels = NUMPY,
     ) -> None:
         self.counts, self.k, self.size = counts, sum(counts), size
-        self.rows = [Replicas(8, size, str(z.dtype)) for _ in counts]
+        self.rows = [Replicas(8, size, str(z.dtype), states=("momenta",)) for _ in counts]
         self.kernels = kernels
         self.rules: list[Rule] = [
             make_rule(settings, kernels, rows, z.copy(), layout=layout_of(size)) for rows in self.rows
@@ -100,7 +100,7 @@ class Cluster:
 
     @property
     def momenta(self) -> Array:
-        return np.concatenate([rows.momenta for rows in self.rows])
+        return np.concatenate([rows.states["momenta"] for rows in self.rows])
 
     @property
     def alone(self) -> bool:
@@ -379,7 +379,7 @@ def test_a_loaded_state_continues_the_same_bits(settings: Sma, counts: tuple[int
         cluster.step(gradients_of(cluster.weights, t), local)
     loaded = Cluster(settings, counts, np.full(SIZE, 7.0, np.float32), keep=True)
     for one, other, rows, target in zip(cluster.rules, loaded.rules, cluster.rows, loaded.rows, strict=True):
-        target.weights[...], target.momenta[...] = rows.weights, rows.momenta
+        target.weights[...], target.states["momenta"][...] = rows.weights, rows.states["momenta"]
         other.load(one.centre.copy(), saved(one))
     if settings.period == 3 and settings.gain == "none":
         assert "pending" in cluster.rules[0].state().own
@@ -430,7 +430,7 @@ def test_another_number_of_learners_restarts(settings: Sma) -> None:
     assert not cluster.momenta[1:3].any()
     fresh = Cluster(settings, (3, 2), centre)
     for rule, rows, other, source in zip(fresh.rules, fresh.rows, cluster.rules, cluster.rows, strict=True):
-        rows.momenta[...] = source.momenta
+        rows.states["momenta"][...] = source.states["momenta"]
         rule.load(centre, saved(other))  # in which there is nothing but the averages, as is seen above
     for t in range(30):
         for each in (cluster, fresh):
@@ -489,7 +489,7 @@ def test_one_learner_is_plain_sgd_bit_for_bit(kernels: FlatKernels, settings: Sm
         g = gradients_of(w, t).astype(np.float32)
         cluster.step(g, local)
         buffer[:] = g[0]
-        kernels.sgd_update(w, v, buffer, local=local, scale=1.0, chunks=chunks_of(SIZE, kernels.chunk))
+        kernels.sgd_update(w, (v,), buffer, local=local, scale=1.0, chunks=chunks_of(SIZE, kernels.chunk))
         np.testing.assert_array_equal(cluster.weights, w)
         np.testing.assert_array_equal(cluster.rules[0].centre, w[0])
 
@@ -627,13 +627,13 @@ def test_ssgd_of_n_learners_is_one_learner_with_an_n_fold_batch() -> None:
 
 @pytest.mark.parametrize("settings", [*SETTINGS.values(), Ssgd()])
 def test_begin_with_keep_leaves_the_replicas_as_they_are(settings: Sma | Ssgd) -> None:
-    rows = Replicas(3, SIZE, "float64")
+    rows = Replicas(3, SIZE, "float64", states=("momenta",))
     rows.resize(3)
-    rows.weights[...], rows.momenta[...] = np.arange(3)[:, None], -np.arange(3)[:, None]
+    rows.weights[...], rows.states["momenta"][...] = np.arange(3)[:, None], -np.arange(3)[:, None]
     rule = make_rule(settings, NUMPY, rows, np.full(SIZE, 7.0), layout=layout_of(SIZE))
     rule.begin(3, keep=True)
     assert rows.weights[:, 0].tolist() == [0, 1, 2]
-    assert rows.momenta[:, 0].tolist() == [0, -1, -2]
+    assert rows.states["momenta"][:, 0].tolist() == [0, -1, -2]
 
 
 def test_ssgd_grows_and_shrinks() -> None:
@@ -654,7 +654,7 @@ def test_ssgd_state_continues_the_same_bits() -> None:
         cluster.step(gradients_of(cluster.weights, t), local)
     loaded = Cluster(Ssgd(), (1, 2), np.full(SIZE, 7.0, np.float32), keep=True)
     for one, other, rows, target in zip(cluster.rules, loaded.rules, cluster.rows, loaded.rows, strict=True):
-        target.weights[...], target.momenta[...] = rows.weights, rows.momenta
+        target.weights[...], target.states["momenta"][...] = rows.weights, rows.states["momenta"]
         other.load(one.centre.copy(), saved(one))
     np.testing.assert_array_equal(loaded.rules[0].centre, cluster.rules[0].centre)
     for t in range(5, 10):

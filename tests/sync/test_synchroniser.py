@@ -57,7 +57,7 @@ class Rank:
         kernels: Any = flat,
         zeros: Any = None,
     ) -> None:
-        self.rows = Replicas(4, SIZE, "float32")
+        self.rows = Replicas(4, SIZE, "float32", states=("momenta",))
         self.rows.resize(count)
         z = np.random.default_rng(99).standard_normal(SIZE).astype(np.float32)
         self.rule: Rule = make_rule(settings, kernels, self.rows, z, zeros, layout_of(SIZE))
@@ -99,7 +99,7 @@ def test_overlapped_and_sequential_give_the_same_bits(settings: Sma | Ssgd) -> N
         rank.sync.close()
         scheduler.close()
         assert gain_of(rank.rule) == (2.0 if isinstance(settings, Sma) and settings.gain == 2.0 else 1.0)
-        return [rank.rows.weights.copy(), rank.rows.momenta.copy(), rank.rule.centre.copy()]
+        return [rank.rows.weights.copy(), rank.rows.states["momenta"].copy(), rank.rule.centre.copy()]
 
     sequential = on_threads(2, lambda comm: body(comm, overlap=False))
     overlapped = on_threads(2, lambda comm: body(comm, overlap=True))

@@ -18,11 +18,12 @@ from mpibow.kernels.compiled.steps import (
     gradient_of,
     inlined,
     momenta_of,
+    only,
     plus_square,
     scaled_into,
     step,
 )
-from mpibow.kernels.passes import WHOLE, Local
+from mpibow.kernels.passes import WHOLE, Local, States
 
 PAGES = 4096  # elements: of four rows or more a row is walked so far before the next; what they share stays in L2
 
@@ -161,12 +162,12 @@ def _sma_alone(
 
 
 def sma_alone(
-    weights: Array, momenta: Array, gradients: Array, sums: Array, *, local: Local, alpha: float, gain: float,
+    weights: Array, states: States, gradients: Array, sums: Array, *, local: Local, alpha: float, gain: float,
     chunks: range, factors: Array = WHOLE,
 ) -> None:  # fmt: skip
     _sma_alone(
-        weights, momenta, gradients, sums, factors, float(local.rate), float(local.momentum), local.nesterov,
-        float(local.decay), local.decayed, float(alpha), float(gain), chunks.start, chunks.stop,
+        weights, only(states, weights), gradients, sums, factors, float(local.rate), float(local.momentum),
+        local.nesterov, float(local.decay), local.decayed, float(alpha), float(gain), chunks.start, chunks.stop,
     )  # fmt: skip
 
 

@@ -24,12 +24,13 @@ from mpibow.kernels.compiled.steps import (
     gradient_of,
     inlined,
     momenta_of,
+    only,
     plus_square,
     scaled_into,
     step,
 )
 from mpibow.kernels.numpy.arrays import common_step, host, meter, put, rows_sum, sum_squares, zeros  # noqa: F401
-from mpibow.kernels.passes import WHOLE, Local, Matrix
+from mpibow.kernels.passes import WHOLE, Local, Matrix, States
 
 
 @inlined
@@ -83,7 +84,7 @@ def _sma_update(
 
 def sma_update(
     weights: Array,
-    momenta: Array,
+    states: States,
     gradients: Array,
     total: Array,
     squares: Array,
@@ -99,8 +100,9 @@ def sma_update(
 ) -> None:
     common = common if gain else centre  # pages that are there, and not written meanwhile: see momenta_of
     _sma_update(
-        weights, momenta, gradients, total, squares, centre, common, factors, float(local.rate), float(local.momentum),
-        local.nesterov, float(local.decay), local.decayed, float(alpha), float(gain), begin, chunks.start, chunks.stop,
+        weights, only(states, weights), gradients, total, squares, centre, common, factors, float(local.rate),
+        float(local.momentum), local.nesterov, float(local.decay), local.decayed, float(alpha), float(gain), begin,
+        chunks.start, chunks.stop,
     )  # fmt: skip
 
 
@@ -205,11 +207,11 @@ def _sgd_update(
 
 
 def sgd_update(
-    weights: Array, momenta: Array, gradient: Array, *, local: Local, scale: float, chunks: range,
+    weights: Array, states: States, gradient: Array, *, local: Local, scale: float, chunks: range,
     factors: Array = WHOLE,
 ) -> None:  # fmt: skip
     _sgd_update(
-        weights, momenta, gradient, factors, float(local.rate), float(local.momentum), local.nesterov,
+        weights, only(states, weights), gradient, factors, float(local.rate), float(local.momentum), local.nesterov,
         float(local.decay), local.decayed, float(scale), *ends(chunks, gradient),
     )  # fmt: skip
 
@@ -276,12 +278,12 @@ def prepare() -> None:
     """Compiles the passes for float32, or loads them from disk: seconds that belong to no iteration."""
     rows, flat, squares = np.zeros((1, 1), np.float32), np.zeros(1, np.float32), np.zeros(1)
     local, chunks = Local(0.0, 0.0, False, 0.0, 0), range(1)
-    sma_update(rows, rows, rows, flat, squares, flat, flat, local=local, alpha=0, gain=0, begin=True, chunks=chunks)
-    sma_alone(rows, rows, rows, np.zeros((1, 2)), local=local, alpha=0, gain=0, chunks=chunks)
+    sma_update(rows, (), rows, flat, squares, flat, flat, local=local, alpha=0, gain=0, begin=True, chunks=chunks)
+    sma_alone(rows, (), rows, np.zeros((1, 2)), local=local, alpha=0, gain=0, chunks=chunks)
     rows_mean(rows, flat, chunks=chunks)
     sma_apply(rows, flat, rows, squares, gain=0, scale=0, chunks=chunks)
     gradient_sum(rows, flat, chunks=chunks)
-    sgd_update(rows, rows, flat, local=local, scale=0, chunks=chunks)
+    sgd_update(rows, (), flat, local=local, scale=0, chunks=chunks)
     centre_update(flat, flat, flat, flat, pull=1, alpha=0, momentum=0, scale=0, chunks=chunks)
     add_scaled(flat, flat, scale=0, chunks=chunks)
     squared_norm(flat)

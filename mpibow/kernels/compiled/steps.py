@@ -12,6 +12,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.command import helpers
 from mpibow.kernels.compiled.factors import tile
+from mpibow.kernels.passes import States
 
 F = TypeVar("F", bound=Callable[..., Any])
 _njit = cast(Any, numba.njit)  # some versions have types, which differ
@@ -91,3 +92,8 @@ def momenta_of(row: Array, a: int, b: int, momentum: Any, spare: Array) -> Array
     momenta that are not kept, faults each time, which the system does not see: up to 40 times the whole pass.
     """
     return row[a:b] if momentum else spare[: b - a]
+
+
+def only(states: States, weights: Array) -> Array:
+    """The one state that there may be, else the weights: an array that nobody reads."""
+    return states[0] if states else weights

@@ -7,6 +7,7 @@ written there, and captured graphs follow. All arrays are aligned to 16 bytes, a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,11 @@ def _extents(rows: Any) -> tuple[np.int64, np.int64, np.int32]:
     return np.int64(size), np.int64(stride), np.int32(k)
 
 
+def _state(states: Sequence[Any]) -> Any:
+    """The only one, or none."""
+    return states[0] if states else None
+
+
 def _chunks(size: int) -> int:
     return len(chunks_of(size, CHUNK))
 
@@ -55,16 +61,18 @@ def _turns(size: int) -> tuple[int, int, int]:
 
 
 def sma_update(
-    weights: Any, momenta: Any, gradients: Any, total: Any, squares: Any, centre: Any, common: Any, step: Any,
+    weights: Any, states: Sequence[Any], gradients: Any, total: Any, squares: Any, centre: Any, common: Any, step: Any,
     norms: Any = None,
 ) -> Launch:  # fmt: skip
     """`norms` (k,), where given: a row whose |g|^2 is not finite makes no step, but is corrected."""
-    arguments = (weights, momenta, gradients, total, squares, centre, common, step, norms, *_extents(weights))
+    arguments = (weights, _state(states), gradients, total, squares, centre, common, step, norms, *_extents(weights))
     return Launch("sma_update", (_chunks(weights.shape[1]), 1, 1), arguments)
 
 
-def sma_alone(weights: Any, momenta: Any, gradients: Any, sums: Any, step: Any, norms: Any = None) -> Launch:
-    arguments = (weights, momenta, gradients, sums, step, norms, *_extents(weights))
+def sma_alone(
+    weights: Any, states: Sequence[Any], gradients: Any, sums: Any, step: Any, norms: Any = None
+) -> Launch:  # fmt: skip
+    arguments = (weights, _state(states), gradients, sums, step, norms, *_extents(weights))
     return Launch("sma_alone", (_chunks(weights.shape[1]), 1, 1), arguments)
 
 
@@ -78,10 +86,10 @@ def gradient_sum(gradients: Any, total: Any, norms: Any = None) -> Launch:
 
 
 def sgd_update(
-    weights: Any, momenta: Any, gradient: Any, step: Any, mean: Any = None, norm: Any = None
+    weights: Any, states: Sequence[Any], gradient: Any, step: Any, mean: Any = None, norm: Any = None
 ) -> Launch:  # fmt: skip
     """`mean` (size,), where given, becomes a copy of the weights; `norm` (1,) as norms of sma_update."""
-    arguments = (weights, momenta, gradient, mean, step, norm, *_extents(weights))
+    arguments = (weights, _state(states), gradient, mean, step, norm, *_extents(weights))
     return Launch("sgd_update", _turns(gradient.size), arguments)
 
 

@@ -188,7 +188,7 @@ def listed(plan: Plan, gpu: Gpu) -> list[Part]:
         parts.append(_part(kind_of(step), [run], stream))
     parts.append(_part("report", gpu.behind(0, bound, gradients[0], None, None), stream))
     sums, record = machine.zeros((len(chunks_of(size, CHUNK)), 2), "float64"), machine.zeros(1, STEP)
-    update = gpu.bind([sma_alone(weights, momenta, gradients, sums, record, gpu.flat.norms)])
+    update = gpu.bind([sma_alone(weights, (momenta,), gradients, sums, record, gpu.flat.norms)])
     return [*parts, _part("update", [update], stream)]
 
 

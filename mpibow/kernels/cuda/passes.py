@@ -144,23 +144,23 @@ class DeviceFlat:
     # The passes
 
     def sma_update(
-        self, weights: Any, momenta: Any, gradients: Any, total: Any, squares: Any, centre: Any, common: Any, *,
-        local: Local, alpha: float, gain: Any, begin: bool, chunks: range, factors: Array = WHOLE,
+        self, weights: Any, states: Sequence[Any], gradients: Any, total: Any, squares: Any, centre: Any, common: Any,
+        *, local: Local, alpha: float, gain: Any, begin: bool, chunks: range, factors: Array = WHOLE,
     ) -> None:  # fmt: skip
-        arrays = (weights, momenta, gradients, total, squares, centre, common)
-        norms = self._own(gradients)
+        others, norms = (gradients, total, squares, centre, common), self._own(gradients)
         self.run(
-            "sma_update", arrays, lambda step: [flat.sma_update(*arrays, step, norms)], local,
+            "sma_update", (weights, *states, *others),
+            lambda step: [flat.sma_update(weights, states, *others, step, norms)], local,
             writes=True, alpha=alpha, gain=gain, begin=begin,
         )  # fmt: skip
 
     def sma_alone(
-        self, weights: Any, momenta: Any, gradients: Any, sums: Any, *, local: Local, alpha: float, gain: Any,
+        self, weights: Any, states: Sequence[Any], gradients: Any, sums: Any, *, local: Local, alpha: float, gain: Any,
         chunks: range, factors: Array = WHOLE,
     ) -> None:  # fmt: skip
-        arrays, norms = (weights, momenta, gradients, sums), self._own(gradients)
+        arrays, norms = (weights, *states, gradients, sums), self._own(gradients)
         self.run(
-            "sma_alone", arrays, lambda step: [flat.sma_alone(*arrays, step, norms)], local,
+            "sma_alone", arrays, lambda step: [flat.sma_alone(weights, states, gradients, sums, step, norms)], local,
             writes=True, alpha=alpha, gain=gain,
         )  # fmt: skip
 
@@ -172,12 +172,12 @@ class DeviceFlat:
         self.run("gradient_sum", arrays, lambda step: [flat.gradient_sum(*arrays, norms)])
 
     def sgd_update(
-        self, weights: Any, momenta: Any, gradient: Any, *, local: Local, scale: float, chunks: range,
+        self, weights: Any, states: Sequence[Any], gradient: Any, *, local: Local, scale: float, chunks: range,
         factors: Array = WHOLE,
     ) -> None:  # fmt: skip
-        arrays, norm = (weights, momenta, gradient), self._own(gradient.reshape(1, -1))
+        arrays, norm = (weights, *states, gradient), self._own(gradient.reshape(1, -1))
         self.run(
-            "sgd_update", arrays, lambda step: [flat.sgd_update(*arrays, step, norm=norm)], local,
+            "sgd_update", arrays, lambda step: [flat.sgd_update(weights, states, gradient, step, norm=norm)], local,
             writes=True, scale=scale,
         )  # fmt: skip
 

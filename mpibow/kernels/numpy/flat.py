@@ -1,13 +1,14 @@
 """Passes over flat arrays: what turns gradients into steps, corrections and sums, a cache-sized chunk at a time.
 
 Every pass works on whole chunks of `chunk` elements, so threads may share the work in any way: same bits.
-Shapes: a rank's k replicas are rows of weights, momenta, gradients (k, size); all other arrays are (size,).
+Shapes: a rank's k replicas are rows of weights, of every state, and of gradients (k, size); all other arrays are
+(size,).
 `factors` (Layout.factors) are gradients that are kept as such.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import whole
 from mpibow.kernels.numpy.arrays import common_step, host, meter, put, rows_sum, sum_squares, zeros  # noqa: F401
 from mpibow.kernels.numpy.orthogonal import orthogonal  # noqa: F401
-from mpibow.kernels.passes import WHOLE, Local, chunks_of
+from mpibow.kernels.passes import WHOLE, Local, States, chunks_of
 
 chunk = 131072  # elements. Smaller ones fit caches better, but threads then spend their time waiting for the GIL
 
@@ -33,11 +34,12 @@ def _decay(w: Array, g: Array, part: slice, local: Local, scratch: Array) -> Non
         np.add(g[:count], scratch[:count], out=g[:count])
 
 
-def _step(w: Array, v: Array, g: Array, part: slice, local: Local, scratch: Array) -> None:
+def _step(w: Array, own: Sequence[Array], g: Array, part: slice, local: Local, scratch: Array) -> None:
     """v <- m v + g + d w; g <- the step u = -rate v, or -rate (g + d w + m v) with Nesterov's momentum."""
     number = w.dtype.type
     _decay(w, g, part, local, scratch)
     if local.momentum:
+        (v,) = own
         np.multiply(v, number(local.momentum), out=v)
         np.add(v, g, out=v)
         if local.nesterov:
@@ -52,7 +54,7 @@ def _step(w: Array, v: Array, g: Array, part: slice, local: Local, scratch: Arra
 
 def sma_update(
     weights: Array,
-    momenta: Array,
+    states: States,
     gradients: Array,
     total: Array,
     squares: Array,
@@ -78,8 +80,8 @@ def sma_update(
         scratch = scratch_all[: part.stop - part.start]
         square = 0.0 if begin else float(squares[c])
         for i in range(len(weights)):
-            w, v, u = weights[i, part], momenta[i, part], gradients[i, part]
-            _step(w, v, u, part, local, scratch)
+            w, u = weights[i, part], gradients[i, part]
+            _step(w, [state[i, part] for state in states], u, part, local, scratch)
             square += float(np.dot(u, u))
             if begin and i == 0:
                 np.copyto(total[part], u)
@@ -98,7 +100,7 @@ def sma_update(
 
 def sma_alone(
     weights: Array,
-    momenta: Array,
+    states: States,
     gradients: Array,
     sums: Array,
     *,
@@ -125,8 +127,8 @@ def sma_alone(
             _mean_of(weights, part, mean)
         square = 0.0
         for i in range(len(weights)):
-            w, v, u = weights[i, part], momenta[i, part], gradients[i, part]
-            _step(w, v, u, part, local, scratch)
+            w, u = weights[i, part], gradients[i, part]
+            _step(w, [state[i, part] for state in states], u, part, local, scratch)
             square += float(np.dot(u, u))
             np.add(total, u, out=total)
             if alpha:
@@ -199,7 +201,7 @@ def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Arra
 
 
 def sgd_update(
-    weights: Array, momenta: Array, gradient: Array, *, local: Local, scale: float, chunks: range,
+    weights: Array, states: States, gradient: Array, *, local: Local, scale: float, chunks: range,
     factors: Array = WHOLE,
 ) -> None:  # fmt: skip
     """One step with `scale` times the summed gradient (size,), the same for every row: all rows stay equal.
@@ -210,13 +212,14 @@ def sgd_update(
     scratch_all = np.empty(chunk, weights.dtype)
     for _, part in _slices(chunks, weights.shape[1]):
         scratch = scratch_all[: part.stop - part.start]
-        w, v, u = weights[0, part], momenta[0, part], gradient[part]
+        w, own, u = weights[0, part], [state[0, part] for state in states], gradient[part]
         np.multiply(u, weights.dtype.type(scale), out=u)
-        _step(w, v, u, part, local, scratch)
+        _step(w, own, u, part, local, scratch)
         np.add(w, u, out=w)
         for i in range(1, len(weights)):
             np.copyto(weights[i, part], w)
-            np.copyto(momenta[i, part], v)
+            for state, first in zip(states, own, strict=True):
+                np.copyto(state[i, part], first)
 
 
 def centre_update(

@@ -76,10 +76,20 @@ def test_sma_update(local: Local, alpha: float, gain: float, begin: bool, size: 
     expected = [array.copy() for array in (w, v, g, total)]
     sums = np.ones(1)
     reference.sma_update(
-        *expected, sums, centre, common, local=local, alpha=alpha, gain=gain, begin=begin, chunks=everything(size)
+        expected[0],
+        (expected[1],),
+        *expected[2:],
+        sums,
+        centre,
+        common,
+        local=local,
+        alpha=alpha,
+        gain=gain,
+        begin=begin,
+        chunks=everything(size),
     )
     numbers = step(local, alpha=alpha, gain=gain, begin=begin)
-    run_all(flat.sma_update(w, v, g, total, squares, centre, common, numbers), backwards)
+    run_all(flat.sma_update(w, (v,), g, total, squares, centre, common, numbers), backwards)
     for got, wanted in ((w, expected[0]), (v, expected[1]), (total, expected[3])):
         np.testing.assert_array_equal(got, wanted)
     before = 0 if begin else sum(range(1, 1 + len(squares))) - 1
@@ -93,9 +103,11 @@ def test_sma_alone(local: Local, alpha: float, gain: float, size: int, k: int, b
     w, v, g = (rows(generator, k, size) for _ in range(3))
     gain = float(np.float32(gain))
     expected, sums = [array.copy() for array in (w, v, g)], np.zeros((1, 2))
-    reference.sma_alone(*expected, sums, local=local, alpha=alpha, gain=gain, chunks=everything(size))
+    reference.sma_alone(
+        expected[0], (expected[1],), expected[2], sums, local=local, alpha=alpha, gain=gain, chunks=everything(size)
+    )
     parts = np.full((-(-size // flat.CHUNK), 2), np.nan)
-    run_all(flat.sma_alone(w, v, g, parts, step(local, alpha=alpha, gain=gain)), backwards)
+    run_all(flat.sma_alone(w, (v,), g, parts, step(local, alpha=alpha, gain=gain)), backwards)
     for got, wanted in ((w, expected[0]), (v, expected[1])):
         np.testing.assert_array_equal(got, wanted)
     np.testing.assert_allclose(parts.sum(axis=0), sums[0], rtol=1e-5)
@@ -120,16 +132,16 @@ def test_a_row_whose_gradient_overflowed_stands_still() -> None:
     plain = Local(0.5, 0.0, False, 0.0, 0)
     numbers, total = step(plain, alpha=0.25, begin=1), row(np.random.default_rng(0), 4)
     centre = np.zeros(4, np.float32)
-    run_all(flat.sma_update(w, v, g, total, parts, centre, centre, numbers, norms))
+    run_all(flat.sma_update(w, (v,), g, total, parts, centre, centre, numbers, norms))
     assert w[:, 0].tolist() == [0.75, 1.0]
     assert total[0] == -0.5
     assert parts.tolist() == [0.25]
     alone, sums = np.array([[1, 0, 0, 0], [2, 0, 0, 0]], np.float32), np.zeros((1, 2))
-    run_all(flat.sma_alone(alone, v, g, sums, step(plain), norms))
+    run_all(flat.sma_alone(alone, (v,), g, sums, step(plain), norms))
     assert alone[:, 0].tolist() == [1.0, 1.5]
     assert sums.tolist() == [[0.25, 0.25]]
     one, momenta = np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32)
-    run_all(flat.sgd_update(one, momenta, g[0], step(plain, scale=1.0), norm=norms[:1]))
+    run_all(flat.sgd_update(one, (momenta,), g[0], step(plain, scale=1.0), norm=norms[:1]))
     assert one.tolist() == [[1.0] * 4] * 2
 
 
@@ -151,8 +163,10 @@ def test_sgd_update(local: Local, size: int, k: int, follows: bool) -> None:
     w[:], v[:] = w[0], v[0]
     gradient, mean = row(generator, w.shape[1]), np.full(w.shape[1], np.nan, np.float32) if follows else None
     expected = w.copy(), v.copy()
-    reference.sgd_update(*expected, gradient.copy(), local=local, scale=0.25, chunks=everything(w.shape[1]))
-    run_all(flat.sgd_update(w, v, gradient, step(local, scale=0.25), mean))
+    reference.sgd_update(
+        expected[0], (expected[1],), gradient.copy(), local=local, scale=0.25, chunks=everything(w.shape[1])
+    )
+    run_all(flat.sgd_update(w, (v,), gradient, step(local, scale=0.25), mean))
     np.testing.assert_array_equal(w, expected[0])
     np.testing.assert_array_equal(v, expected[1])
     if mean is not None:

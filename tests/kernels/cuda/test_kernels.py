@@ -72,7 +72,7 @@ def test_names() -> None:
 def test_the_flat_passes_have_a_block_for_every_chunk() -> None:
     rows, size = np.zeros((3, 5000), np.float32), 5000
     vector, step, parts = np.zeros(size, np.float32), np.zeros(1, flat.STEP), np.zeros((3, 3))
-    launch = flat.sma_update(rows, rows, rows, vector, parts, vector, vector, step)
+    launch = flat.sma_update(rows, (rows,), rows, vector, parts, vector, vector, step)
     assert (launch.grid, launch.block, launch.arguments[-3:]) == ((3, 1, 1), (256, 1, 1), (5000, 5000, 3))
     first, second = flat.squared_norms(rows, parts, np.zeros(3))
     assert (first.grid, second.grid) == ((3, 3, 1), (1, 3, 1))

@@ -151,12 +151,12 @@ __global__ void sgd_update(
         float w[V], v[V] = {}, g[V];
         load(weights, i, size, w);
         load(gradient, i, size, g);
-        load(momenta, i, size, v);
+        if (s.momentum != 0) load(momenta, i, size, v);
         for (int n = 0; n < V; n++)
             w[n] = w[n] + stepped(s, w[n], v[n], s.scale * g[n], s.decay != 0 && i + n < s.decayed);
         for (int row = 0; row < k; row++) {
             store(weights + row * stride, i, size, w);
-            store(momenta + row * stride, i, size, v);
+            if (s.momentum != 0) store(momenta + row * stride, i, size, v);
         }
         if (mean) store(mean, i, size, w);
     });

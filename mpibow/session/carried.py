@@ -1,0 +1,21 @@
+"""Which of a local step's states a checkpoint has for the run that continues it."""
+
+from __future__ import annotations
+
+from mpibow.config import document
+from mpibow.config.schema import Config
+from mpibow.config.strict import build
+from mpibow.errors import ConfigError
+
+
+def kept_states(text: str, config: Config) -> tuple[str, ...]:
+    """The states of `config`'s update that the run whose config is `text` (YAML) kept; others begin at 0.
+
+    Another optimiser's are not taken over, whatever their names are.
+    """
+    stored = dict(document.parse(text, "config").get("update") or {})
+    try:
+        before = build(type(config.update), stored)
+    except ConfigError:  # another optimiser's settings, or a newer version's
+        return ()
+    return tuple(name for name in config.update.states if name in before.states)
