@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from mpibow.data.dataset import Array
-from mpibow.kernels.philox import philox, stream
+from mpibow.ops.philox import philox, stream
 
 ATTEMPTS = 10  # as many as everybody makes
 _NODE = stream("data.window")

@@ -1,130 +1,60 @@
-"""Operators: frozen records of tensor functions, and the functions that add them to a graph."""
+"""Operators: frozen records of tensor functions, the functions that add them to a graph, and their reference kernels.
 
-from mpibow.graph.graph import Add, Multiply
-from mpibow.ops.activation import (
-    ClippedRelu,
-    Gelu,
-    LeakyRelu,
-    Relu,
-    Sigmoid,
-    Tanh,
-    clipped_relu,
-    gelu,
-    leaky_relu,
-    relu,
-    sigmoid,
-    tanh,
-)
-from mpibow.ops.augment import Augment, CentreCrop, Cutout, augment, centre_crop, cutout
-from mpibow.ops.batch_norm import BatchNorm, batch_norm
-from mpibow.ops.colour import Jitter, jitter
-from mpibow.ops.combine import Concat, Maximum, add, concat, maximum, multiply
-from mpibow.ops.conv import Conv2d, conv2d
-from mpibow.ops.dense import Dense, dense
-from mpibow.ops.dropout import COUNTER, Dropout, dropout
-from mpibow.ops.factorise import MatrixFactorisation, matrix_factorisation
-from mpibow.ops.initialisers import Constant, He, TruncatedNormal, Uniform, Xavier
-from mpibow.ops.layer_norm import LayerNorm, layer_norm
-from mpibow.ops.local_response import LocalResponseNorm, local_response_norm
-from mpibow.ops.loss import (
-    Accuracy,
-    SoftCrossEntropy,
-    Softmax,
-    SoftmaxCrossEntropy,
-    accuracy,
-    soft_cross_entropy,
-    softmax,
-    softmax_cross_entropy,
-)
-from mpibow.ops.mixup import Mix, MixShares, OneHot, mix, mix_shares, one_hot
-from mpibow.ops.normalise import Normalise, normalise
-from mpibow.ops.pool import (
-    AdaptiveAvgPool2d,
-    AvgPool2d,
-    GlobalAvgPool2d,
-    MaxPool2d,
-    adaptive_avg_pool2d,
-    avg_pool2d,
-    global_avg_pool2d,
-    max_pool2d,
-)
-from mpibow.ops.shape import Flatten, PadChannels, flatten, pad_channels
+A new operator is one module of this package, imported below and named in MODULES. `mpibow.ops` and `mpibow` offer the
+names of its `__all__`; its `KERNELS` compute it in NumPy, for every kernel set that has nothing faster.
+"""
 
-__all__ = [
-    "COUNTER",
-    "Accuracy",
-    "AdaptiveAvgPool2d",
-    "Add",
-    "Augment",
-    "AvgPool2d",
-    "BatchNorm",
-    "CentreCrop",
-    "ClippedRelu",
-    "Concat",
-    "Constant",
-    "Conv2d",
-    "Cutout",
-    "Dense",
-    "Dropout",
-    "Flatten",
-    "Gelu",
-    "GlobalAvgPool2d",
-    "He",
-    "Jitter",
-    "LayerNorm",
-    "LeakyRelu",
-    "LocalResponseNorm",
-    "MatrixFactorisation",
-    "MaxPool2d",
-    "Maximum",
-    "Mix",
-    "MixShares",
-    "Multiply",
-    "Normalise",
-    "OneHot",
-    "PadChannels",
-    "Relu",
-    "Sigmoid",
-    "SoftCrossEntropy",
-    "Softmax",
-    "SoftmaxCrossEntropy",
-    "Tanh",
-    "TruncatedNormal",
-    "Uniform",
-    "Xavier",
+from importlib import import_module
+
+from mpibow.graph.kernel import KernelTable
+from mpibow.ops.accuracy import *
+from mpibow.ops.activation import *
+from mpibow.ops.adaptive_pool import *
+from mpibow.ops.augment import *
+from mpibow.ops.batch_norm import *
+from mpibow.ops.colour import *
+from mpibow.ops.combine import *
+from mpibow.ops.concat import *
+from mpibow.ops.conv import *
+from mpibow.ops.dense import *
+from mpibow.ops.dropout import *
+from mpibow.ops.factorise import *
+from mpibow.ops.gelu import *
+from mpibow.ops.initialisers import *
+from mpibow.ops.layer_norm import *
+from mpibow.ops.local_response import *
+from mpibow.ops.loss import *
+from mpibow.ops.mixup import *
+from mpibow.ops.normalise import *
+from mpibow.ops.pool import *
+from mpibow.ops.shape import *
+from mpibow.ops.softmax import *
+
+MODULES = (
     "accuracy",
-    "adaptive_avg_pool2d",
-    "add",
+    "activation",
+    "adaptive_pool",
     "augment",
-    "avg_pool2d",
     "batch_norm",
-    "centre_crop",
-    "clipped_relu",
+    "colour",
+    "combine",
     "concat",
-    "conv2d",
-    "cutout",
+    "conv",
     "dense",
     "dropout",
-    "flatten",
+    "factorise",
     "gelu",
-    "global_avg_pool2d",
-    "jitter",
+    "initialisers",
     "layer_norm",
-    "leaky_relu",
-    "local_response_norm",
-    "matrix_factorisation",
-    "max_pool2d",
-    "maximum",
-    "mix",
-    "mix_shares",
-    "multiply",
+    "local_response",
+    "loss",
+    "mixup",
     "normalise",
-    "one_hot",
-    "pad_channels",
-    "relu",
-    "sigmoid",
-    "soft_cross_entropy",
+    "pool",
+    "shape",
     "softmax",
-    "softmax_cross_entropy",
-    "tanh",
-]
+)
+_FOUND = [import_module(f"{__name__}.{name}") for name in MODULES]
+
+NAMES: tuple[str, ...] = tuple(sorted(name for module in _FOUND for name in module.__all__))
+KERNELS: KernelTable = {op: kernel for module in _FOUND for op, kernel in getattr(module, "KERNELS", {}).items()}

@@ -1,13 +1,29 @@
-"""Elementwise activations. But for gelu's, their backward reads the output only: the input's memory is free by then."""
+"""Elementwise activations whose backward reads the output only: the input's memory is free by then."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
+
+import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+
+__all__ = [
+    "ClippedRelu",
+    "LeakyRelu",
+    "Relu",
+    "Sigmoid",
+    "Tanh",
+    "clipped_relu",
+    "leaky_relu",
+    "relu",
+    "sigmoid",
+    "tanh",
+]
 
 
 class Elementwise(Op):
@@ -66,15 +82,6 @@ class ClippedRelu(Elementwise):
         return shapes[0]
 
 
-@dataclass(frozen=True)
-class Gelu(Elementwise):
-    """y = x P(x), P the normal distribution's function, or the paper's form of it by tanh (arXiv:1606.08415, 2)."""
-
-    tanh: bool
-    kind: ClassVar[str] = "gelu"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
-
-
 def relu(x: Tensor, *, name: str | None = None) -> Tensor:
     """max(x, 0), of any shape."""
     return x.graph.add(Relu(), x, name=name)
@@ -100,6 +107,139 @@ def clipped_relu(x: Tensor, ceiling: float = 6.0, *, name: str | None = None) ->
     return x.graph.add(ClippedRelu(ceiling), x, name=name)
 
 
-def gelu(x: Tensor, *, tanh: bool = False, name: str | None = None) -> Tensor:
-    """x (1 + erf(x / sqrt(2))) / 2, or with `tanh` x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2."""
-    return x.graph.add(Gelu(tanh), x, name=name)
+# The reference kernels.
+
+
+def one_scratch(op: Any, shapes: Shapes) -> Buffers:
+    return Buffers(backward={"part": (shapes.y, FLOAT)})
+
+
+def relu_buffers(op: Any, shapes: Shapes) -> Buffers:
+    return Buffers(backward={"mask": (shapes.y, "bool")})
+
+
+def relu_forward(call: Call) -> Run:
+    x, y = call.x[0], call.y
+    zero = y.dtype.type(0)
+
+    def run() -> None:
+        np.maximum(x, zero, out=y)
+
+    return run
+
+
+def relu_backward(call: Call) -> Run:
+    y, dy, dx, mask = call.y, call.dy, call.dx[0], call.scratch["mask"]
+    zero = y.dtype.type(0)
+
+    def run() -> None:
+        np.greater(y, zero, out=mask)
+        np.multiply(dy, mask, out=dx)
+
+    return run
+
+
+def leaky_forward(call: Call) -> Run:
+    x, y, slope = call.x[0], call.y, call.y.dtype.type(call.op.slope)
+    larger = np.maximum if call.op.slope <= 1 else np.minimum
+
+    def run() -> None:
+        np.multiply(x, slope, out=y)
+        larger(x, y, out=y)
+
+    return run
+
+
+def leaky_backward(call: Call) -> Run:
+    y, dy, dx, mask = call.y, call.dy, call.dx[0], call.scratch["mask"]
+    zero, slope = y.dtype.type(0), y.dtype.type(call.op.slope)
+    assert dx is not None
+
+    def run() -> None:
+        np.greater(y, zero, out=mask)
+        np.multiply(dy, slope, out=dx)
+        np.copyto(dx, dy, where=mask)
+
+    return run
+
+
+def clipped_forward(call: Call) -> Run:
+    x, y, zero, ceiling = call.x[0], call.y, call.y.dtype.type(0), call.y.dtype.type(call.op.ceiling)
+
+    def run() -> None:
+        np.maximum(x, zero, out=y)
+        np.minimum(y, ceiling, out=y)
+
+    return run
+
+
+def clipped_buffers(op: Any, shapes: Shapes) -> Buffers:
+    return Buffers(backward={"mask": (shapes.y, "bool"), "below": (shapes.y, "bool")})
+
+
+def clipped_backward(call: Call) -> Run:
+    y, dy, dx, mask, below = call.y, call.dy, call.dx[0], call.scratch["mask"], call.scratch["below"]
+    zero, ceiling = y.dtype.type(0), y.dtype.type(call.op.ceiling)
+
+    def run() -> None:
+        np.greater(y, zero, out=mask)
+        np.less(y, ceiling, out=below)
+        np.logical_and(mask, below, out=mask)
+        np.multiply(dy, mask, out=dx)
+
+    return run
+
+
+def sigmoid_forward(call: Call) -> Run:
+    x, y = call.x[0], call.y
+    half = y.dtype.type(0.5)
+
+    def run() -> None:  # (1 + tanh(x / 2)) / 2 does not overflow
+        np.multiply(x, half, out=y)
+        np.tanh(y, out=y)
+        np.multiply(y, half, out=y)
+        np.add(y, half, out=y)
+
+    return run
+
+
+def sigmoid_backward(call: Call) -> Run:
+    y, dy, dx, part = call.y, call.dy, call.dx[0], call.scratch["part"]
+    one = y.dtype.type(1)
+
+    def run() -> None:  # dy y (1 - y)
+        np.subtract(one, y, out=part)
+        np.multiply(part, y, out=part)
+        np.multiply(dy, part, out=dx)
+
+    return run
+
+
+def tanh_forward(call: Call) -> Run:
+    x, y = call.x[0], call.y
+
+    def run() -> None:
+        np.tanh(x, out=y)
+
+    return run
+
+
+def tanh_backward(call: Call) -> Run:
+    y, dy, dx, part = call.y, call.dy, call.dx[0], call.scratch["part"]
+    one = y.dtype.type(1)
+
+    def run() -> None:  # dy (1 - y^2)
+        np.multiply(y, y, out=part)
+        np.subtract(one, part, out=part)
+        np.multiply(dy, part, out=dx)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    ClippedRelu: Kernel(clipped_forward, clipped_backward, clipped_buffers),
+    LeakyRelu: Kernel(leaky_forward, leaky_backward, relu_buffers),
+    Relu: Kernel(relu_forward, relu_backward, relu_buffers),
+    Sigmoid: Kernel(sigmoid_forward, sigmoid_backward, one_scratch),
+    Tanh: Kernel(tanh_forward, tanh_backward, one_scratch),
+}

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.initialisers import ONE, ZERO
+
+__all__ = ["BatchNorm", "batch_norm"]
 
 
 @dataclass(frozen=True)
@@ -65,3 +70,122 @@ def batch_norm(
             f"batch_norm of {x.name}: epsilon must be above 0 and momentum in (0, 1], got {epsilon} and {momentum}"
         )
     return x.graph.add(BatchNorm(epsilon, momentum, initial, initial_bias), x, name=name)
+
+
+# The reference kernels: a channel at a time being one row of (n, c, positions).
+
+
+def _rows(array: Array) -> Array:
+    """(n, c, ...) as (n, c, positions)."""
+    return array.reshape(*array.shape[:2], -1)
+
+
+def buffers(op: BatchNorm, shapes: Shapes) -> Buffers:
+    channel = ((shapes.y[1],), FLOAT)
+    if not shapes.training:
+        return Buffers(forward={"inverse": channel, "shift": channel})
+    check_values(shapes.y)
+    return Buffers(
+        saved={"mean": channel, "inverse": channel},
+        forward={"normal": (shapes.y, FLOAT), "variance": channel, "part": channel},
+        backward={"normal": (shapes.y, FLOAT), "part": (shapes.y, FLOAT), "factor": channel},
+    )
+
+
+def check_values(shape: Shape) -> None:
+    """Raises ShapeError where training on (n, c, ...) has one value a channel."""
+    if int(np.prod(shape)) == shape[1]:
+        raise ShapeError("training needs more than one value a channel, the variance of one is 0: take a larger batch")
+
+
+def forward(call: Call) -> Run:
+    return _train(call) if "mean" in call.saved else _evaluate(call)
+
+
+def _train(call: Call) -> Run:
+    op, x, y = call.op, _rows(call.x[0]), _rows(call.y)
+    normal, variance, part = _rows(call.scratch["normal"]), call.scratch["variance"], call.scratch["part"]
+    mean, inverse = call.saved["mean"], call.saved["inverse"]
+    weight, bias = call.w["weight"][:, None], call.w["bias"][:, None]
+    running_mean, running_variance = call.statistics["mean"], call.statistics["variance"]
+    number = y.dtype.type
+    count = x.shape[0] * x.shape[2]
+    each, keep, take = number(1.0 / count), number(1.0 - op.momentum), number(op.momentum)
+    unbiased = number(op.momentum * count / (count - 1))
+    epsilon = number(op.epsilon)
+
+    def run() -> None:
+        np.sum(x, axis=(0, 2), out=mean)
+        np.multiply(mean, each, out=mean)
+        np.subtract(x, mean[:, None], out=normal)
+        np.multiply(normal, normal, out=y)  # y is scratch until it is written
+        np.sum(y, axis=(0, 2), out=variance)
+        np.multiply(variance, each, out=variance)
+        np.add(variance, epsilon, out=inverse)
+        np.sqrt(inverse, out=inverse)
+        np.reciprocal(inverse, out=inverse)
+        np.multiply(normal, inverse[:, None], out=normal)
+        np.multiply(normal, weight, out=y)
+        np.add(y, bias, out=y)
+        np.multiply(running_mean, keep, out=running_mean)
+        np.multiply(mean, take, out=part)
+        np.add(running_mean, part, out=running_mean)
+        np.multiply(running_variance, keep, out=running_variance)
+        np.multiply(variance, unbiased, out=variance)
+        np.add(running_variance, variance, out=running_variance)
+
+    return run
+
+
+def _evaluate(call: Call) -> Run:
+    x, y = _rows(call.x[0]), _rows(call.y)
+    inverse, shift = call.scratch["inverse"], call.scratch["shift"]
+    weight, bias = call.w["weight"], call.w["bias"]
+    mean, variance = call.statistics["mean"], call.statistics["variance"]
+    epsilon = y.dtype.type(call.op.epsilon)
+
+    def run() -> None:  # y = x (weight / deviation) + (bias - mean weight / deviation)
+        np.add(variance, epsilon, out=inverse)
+        np.sqrt(inverse, out=inverse)
+        np.divide(weight, inverse, out=inverse)
+        np.multiply(mean, inverse, out=shift)
+        np.subtract(bias, shift, out=shift)
+        np.multiply(x, inverse[:, None], out=y)
+        np.add(y, shift[:, None], out=y)
+
+    return run
+
+
+def backward(call: Call) -> Run:
+    dy, dx, part, factor = _rows(call.dy), call.dx[0], _rows(call.scratch["part"]), call.scratch["factor"]
+    x, normal, mean, inverse = (
+        _rows(call.x[0]),
+        _rows(call.scratch["normal"]),
+        call.saved["mean"],
+        call.saved["inverse"],
+    )
+    weight, dweight, dbias = call.w["weight"], call.dw["weight"], call.dw["bias"]
+    dx3 = None if dx is None else _rows(dx)
+    each = dy.dtype.type(1.0 / (dy.shape[0] * dy.shape[2]))
+
+    def run() -> None:  # dx = weight / deviation (dy - mean(dy) - normal mean(dy normal))
+        np.subtract(x, mean[:, None], out=normal)
+        np.multiply(normal, inverse[:, None], out=normal)
+        np.sum(dy, axis=(0, 2), out=dbias)
+        np.multiply(dy, normal, out=part)
+        np.sum(part, axis=(0, 2), out=dweight)
+        if dx3 is None:
+            return
+        np.multiply(normal, dweight[:, None], out=part)
+        np.add(part, dbias[:, None], out=part)
+        np.multiply(part, each, out=part)
+        np.subtract(dy, part, out=dx3)
+        np.multiply(inverse, weight, out=factor)
+        np.multiply(dx3, factor[:, None], out=dx3)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    BatchNorm: Kernel(forward, backward, buffers),
+}

@@ -1,4 +1,4 @@
-"""Operators of several tensors: sum, product and maximum element by element, and concatenation."""
+"""Sum, product and maximum of several tensors, element by element."""
 
 from __future__ import annotations
 
@@ -6,8 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpibow.errors import ShapeError
-from mpibow.graph.graph import Add, Multiply, Op, Shape, Tensor, one_shape
+import numpy as np
+
+from mpibow.graph.graph import FLOAT, Add, Multiply, Op, Shape, Tensor, one_shape
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.graph.steps import Sum
+
+__all__ = ["Add", "Maximum", "Multiply", "add", "maximum", "multiply"]
 
 
 @dataclass(frozen=True)
@@ -23,31 +28,6 @@ class Maximum(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         return one_shape(shapes, self.inputs)
-
-
-@dataclass(frozen=True)
-class Concat(Op):
-    """y = the x_i one after the other along `axis`."""
-
-    inputs: int
-    axis: int
-    kind: ClassVar[str] = "concat"
-
-    @property
-    def differentiable(self) -> tuple[int, ...]:
-        return tuple(range(self.inputs))
-
-    def infer(self, *shapes: Shape) -> Shape:
-        if not shapes or len(shapes) != self.inputs:
-            raise ShapeError(
-                f"there must be {self.inputs} inputs as the operator says, and at least 1, got {len(shapes)}"
-            )
-        first, axis = shapes[0], self.axis
-        if not 0 <= axis < len(first):
-            raise ShapeError(f"axis {axis} must be one of the inputs' {len(first)} axes")
-        if any((*shape[:axis], *shape[axis + 1 :]) != (*first[:axis], *first[axis + 1 :]) for shape in shapes):
-            raise ShapeError(f"all inputs must have one shape but for axis {axis}")
-        return (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
 
 
 def add(
@@ -69,6 +49,126 @@ def maximum(x: Tensor, y: Tensor, *others: Tensor, name: str | None = None) -> T
     return x.graph.add(Maximum(2 + len(others)), x, y, *others, name=name)
 
 
-def concat(x: Tensor, *others: Tensor, axis: int = 1, name: str | None = None) -> Tensor:
-    """Tensors one after the other along `axis`: channels unless given; below 0 it counts from the last."""
-    return x.graph.add(Concat(1 + len(others), axis + len(x.shape) * (axis < 0)), x, *others, name=name)
+# The reference kernels.
+
+
+def sum_forward(call: Call) -> Run:
+    y, (first, second, *rest) = call.y, call.x
+
+    def run() -> None:
+        np.add(first, second, out=y)
+        for x in rest:
+            np.add(y, x, out=y)
+
+    return run
+
+
+def add_buffers(op: Add, shapes: Shapes) -> Buffers:
+    scaled = any(c != 1.0 for c in op.coefficients[1:])
+    return Buffers(forward={"part": (shapes.y, FLOAT)} if scaled else {})
+
+
+def add_forward(call: Call) -> Run:
+    if all(c == 1.0 for c in call.op.coefficients):
+        return sum_forward(call)
+    y = call.y
+    (c0, x0), *others = [(y.dtype.type(c), x) for c, x in zip(call.op.coefficients, call.x, strict=True)]
+    rest = [(c, x, None if c == 1.0 else call.scratch["part"]) for c, x in others]
+
+    def run() -> None:
+        np.multiply(x0, c0, out=y)
+        for c, x, part in rest:
+            if part is None:
+                np.add(y, x, out=y)
+            else:
+                np.multiply(x, c, out=part)
+                np.add(y, part, out=y)
+
+    return run
+
+
+def add_backward(call: Call) -> Run:
+    dy = call.dy
+    pairs = [(dy.dtype.type(c), dx) for c, dx in zip(call.op.coefficients, call.dx, strict=True) if dx is not None]
+
+    def run() -> None:
+        for c, dx in pairs:
+            np.multiply(dy, c, out=dx)
+
+    return run
+
+
+def multiply_forward(call: Call) -> Run:
+    y, (first, second, *rest) = call.y, call.x
+
+    def run() -> None:
+        np.multiply(first, second, out=y)
+        for x in rest:
+            np.multiply(y, x, out=y)
+
+    return run
+
+
+def multiply_backward(call: Call) -> Run:
+    dy = call.dy
+    others = [(dx, [*call.x[:i], *call.x[i + 1 :]]) for i, dx in enumerate(call.dx) if dx is not None]
+
+    def run() -> None:  # without dividing y by x: x may be 0
+        for dx, (first, *rest) in others:
+            np.multiply(dy, first, out=dx)
+            for x in rest:
+                np.multiply(dx, x, out=dx)
+
+    return run
+
+
+def maximum_buffers(op: Maximum, shapes: Shapes) -> Buffers:
+    if not shapes.training:
+        return Buffers()
+    mask: dict[str, Spec] = {"mask": (shapes.y, "bool")}
+    small = "uint8" if op.inputs <= 256 else "uint16"
+    return Buffers(saved={"winner": (shapes.y, small)}, forward=mask, backward=mask)
+
+
+def maximum_forward(call: Call) -> Run:
+    y, (first, *rest) = call.y, call.x
+    winner, mask = call.saved.get("winner"), call.scratch.get("mask")
+
+    def run() -> None:
+        np.maximum(first, rest[0], out=y)  # maximum, unlike a masked copy, lets NaN through
+        for x in rest[1:]:
+            np.maximum(y, x, out=y)
+
+    if winner is None:
+        return run
+    numbered = [(winner.dtype.type(i), x) for i, x in enumerate(rest, 1)]
+
+    def run_and_keep_the_winner() -> None:
+        np.copyto(y, first)
+        winner.fill(0)
+        for i, x in numbered:
+            np.greater(x, y, out=mask)
+            np.copyto(winner, i, where=mask)
+            np.maximum(y, x, out=y)
+
+    return run_and_keep_the_winner
+
+
+def maximum_backward(call: Call) -> Run:
+    dy, winner, mask = call.dy, call.saved["winner"], call.scratch["mask"]
+    numbered = [(winner.dtype.type(i), dx) for i, dx in enumerate(call.dx) if dx is not None]
+
+    def run() -> None:
+        for i, dx in numbered:
+            np.equal(winner, i, out=mask)
+            np.multiply(dy, mask, out=dx)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    Add: Kernel(add_forward, add_backward, add_buffers),
+    Maximum: Kernel(maximum_forward, maximum_backward, maximum_buffers),
+    Multiply: Kernel(multiply_forward, multiply_backward),
+    Sum: Kernel(sum_forward),
+}

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 from mpibow.ops.initialisers import Constant, He
+
+__all__ = ["Dense", "dense"]
 
 
 @dataclass(frozen=True)
@@ -40,3 +45,36 @@ def dense(
 ) -> Tensor:
     """x (n, features) -> (n, units). Weights start as `initial` (He), the bias at 0."""
     return x.graph.add(Dense(units, bias, initial or He()), x, name=name)
+
+
+# The reference kernels: three matrix products.
+
+
+def forward(call: Call) -> Run:
+    x, y, weight, bias = call.x[0], call.y, call.w["weight"].T, call.w.get("bias")
+
+    def run() -> None:
+        np.matmul(x, weight, out=y)
+        if bias is not None:
+            np.add(y, bias, out=y)
+
+    return run
+
+
+def backward(call: Call) -> Run:
+    x, dy, dx = call.x[0], call.dy, call.dx[0]
+    weight, dweight, dbias = call.w["weight"], call.dw["weight"], call.dw.get("bias")
+
+    def run() -> None:
+        np.matmul(dy.T, x, out=dweight)
+        if dbias is not None:
+            np.sum(dy, axis=0, out=dbias)
+        if dx is not None:
+            np.matmul(dy, weight, out=dx)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    Dense: Kernel(forward, backward),
+}

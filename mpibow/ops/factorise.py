@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.initialisers import TruncatedNormal
+
+__all__ = ["MatrixFactorisation", "matrix_factorisation"]
 
 
 @dataclass(frozen=True)
@@ -58,3 +63,65 @@ def matrix_factorisation(
     """
     op = MatrixFactorisation(users, items, factors, initial or TruncatedNormal(0.1))
     return user.graph.add(op, user, item, rating, name=name)
+
+
+# The reference kernels: rows gathered from two tables, and their gradients scattered back.
+
+
+def buffers(op: MatrixFactorisation, shapes: Shapes) -> Buffers:
+    n = shapes.y[0]
+    rows: dict[str, Spec] = {"p": ((n, op.factors), FLOAT), "q": ((n, op.factors), FLOAT)}
+    kept: dict[str, Spec] = {"error": ((n, 1), FLOAT), "i": ((n,), "int64"), "j": ((n,), "int64")}
+    if not shapes.training:
+        return Buffers(forward={**rows, **kept})
+    return Buffers(saved=kept, forward=rows, backward={**rows, "slope": ((n, 1), FLOAT)})
+
+
+def forward(call: Call) -> Run:
+    (user, item, rating), y = call.x, call.y
+    error, i, j = call.buffer("error"), call.buffer("i"), call.buffer("j")
+    p, q, users, items = call.scratch["p"], call.scratch["q"], call.w["user"], call.w["item"]
+    error1 = error[:, 0]
+
+    def run() -> None:
+        np.clip(user, 0, len(users) - 1, out=i)  # a wrong index must not write elsewhere
+        np.clip(item, 0, len(items) - 1, out=j)
+        users.take(i, axis=0, out=p, mode="clip")  # the other modes buffer their output
+        items.take(j, axis=0, out=q, mode="clip")
+        np.vecdot(p, q, out=error1)
+        np.subtract(error1, rating, out=error1)
+        np.multiply(error1, error1, out=y)
+
+    return run
+
+
+def backward(call: Call) -> Run:
+    dy2, error, i, j = call.dy.reshape(-1, 1), call.saved["error"], call.saved["i"], call.saved["j"]
+    p, q, slope = call.scratch["p"], call.scratch["q"], call.scratch["slope"]
+    users, items, dusers, ditems = call.w["user"], call.w["item"], call.dw["user"], call.dw["item"]
+    two = dy2.dtype.type(2)
+
+    def run() -> None:  # 2 dy error, times the other's row
+        np.multiply(error, dy2, out=slope)
+        np.multiply(slope, two, out=slope)
+        users.take(i, axis=0, out=p, mode="clip")
+        items.take(j, axis=0, out=q, mode="clip")
+        np.multiply(p, slope, out=p)
+        np.multiply(q, slope, out=q)
+        _scatter(q, i, dusers)
+        _scatter(p, j, ditems)
+
+    return run
+
+
+def _scatter(rows: Array, index: Array, table: Array) -> None:
+    """table <- 0, then table[index[n]] += rows[n]: one by one, as a row may be named twice (np.add.at allocates)."""
+    table.fill(0)
+    for n in range(len(rows)):
+        row = table[index[n]]
+        np.add(row, rows[n], out=row)
+
+
+KERNELS: KernelTable = {
+    MatrixFactorisation: Kernel(forward, backward, buffers),
+}

@@ -8,6 +8,8 @@ import numpy as np
 
 from mpibow.graph.graph import Array, Shape
 
+__all__ = ["Constant", "He", "TruncatedNormal", "Uniform", "Xavier"]
+
 
 @dataclass(frozen=True)
 class Constant:

@@ -10,11 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+
+__all__ = ["SoftCrossEntropy", "SoftmaxCrossEntropy", "soft_cross_entropy", "softmax_cross_entropy"]
 
 
-def _per_sample(logits: Shape, label: Shape) -> Shape:
+def per_sample(logits: Shape, label: Shape) -> Shape:
     if len(logits) != 2 or label != (logits[0],):
         raise ShapeError("logits must be (batch, classes) and labels (batch,)")
     return label
@@ -23,21 +28,6 @@ def _per_sample(logits: Shape, label: Shape) -> Shape:
 def _check_smoothing(smoothing: float) -> None:
     if not 0.0 <= smoothing < 1.0:
         raise ShapeError(f"smoothing must be in [0, 1), got {smoothing}")
-
-
-@dataclass(frozen=True)
-class Softmax(Op):
-    """y = exp(x) / (the sum of exp(x) along `axis`)."""
-
-    axis: int
-    kind: ClassVar[str] = "softmax"
-    reads: ClassVar[frozenset[str]] = frozenset("y")
-
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
-        if not 0 <= self.axis < len(x):
-            raise ShapeError(f"axis {self.axis} must be one of the input's {len(x)} axes")
-        return x
 
 
 @dataclass(frozen=True)
@@ -54,7 +44,7 @@ class SoftmaxCrossEntropy(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         _check_smoothing(self.smoothing)
-        return _per_sample(*shapes)
+        return per_sample(*shapes)
 
 
 @dataclass(frozen=True)
@@ -72,26 +62,6 @@ class SoftCrossEntropy(Op):
         return (logits[0],)
 
 
-@dataclass(frozen=True)
-class Accuracy(Op):
-    """y[n] = 1 where the label's logit is among the k largest (the first of equals first), else 0. No gradient."""
-
-    k: int = 1
-    kind: ClassVar[str] = "accuracy"
-    differentiable: ClassVar[tuple[int, ...] | None] = None
-
-    def infer(self, *shapes: Shape) -> Shape:
-        label = _per_sample(*shapes)
-        if not 1 <= self.k <= shapes[0][1]:
-            raise ShapeError(f"k must be between 1 and the number of classes, got {self.k}")
-        return label
-
-
-def softmax(x: Tensor, axis: int = 1, *, name: str | None = None) -> Tensor:
-    """exp(x) / sum(exp(x)) along `axis`: classes or channels unless given; below 0 it counts from the last."""
-    return x.graph.add(Softmax(axis + len(x.shape) * (axis < 0)), x, name=name)
-
-
 def softmax_cross_entropy(
     logits: Tensor, label: Tensor, *, smoothing: float = 0.0, ignore: int | None = None, name: str | None = None
 ) -> Tensor:
@@ -104,6 +74,127 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0
     return logits.graph.add(SoftCrossEntropy(smoothing), logits, target, name=name)
 
 
-def accuracy(logits: Tensor, label: Tensor, k: int = 1, *, name: str | None = None) -> Tensor:
-    """logits (n, classes), label (n,) int32 -> 1.0 or 0.0 (n,): whether the label is among the k likeliest classes."""
-    return logits.graph.add(Accuracy(k), logits, label, name=name)
+# The reference kernels.
+
+
+def cross_entropy_buffers(op: SoftmaxCrossEntropy, shapes: Shapes) -> Buffers:
+    n, classes = shapes.x[0]
+    kept: dict[str, Spec] = {"probability": ((n, classes), FLOAT), "index": ((n,), "int64")}
+    if op.ignore is not None:
+        kept["ignored"] = ((n,), "bool")
+    vector: Spec = ((n,), FLOAT)
+    scratch: dict[str, Spec] = {"column": ((n, 1), FLOAT), "picked": vector}
+    if not shapes.training:
+        return Buffers(forward={**kept, **scratch})
+    return Buffers(
+        saved=kept, forward=scratch, backward={"picked": vector, **({"share": vector} if op.smoothing else {})}
+    )
+
+
+def cross_entropy_forward(call: Call) -> Run:
+    (logits, label), y = call.x, call.y
+    probability, index = call.buffer("probability"), call.buffer("index")
+    column, picked = call.scratch["column"], call.scratch["picked"]
+    flat, starts = probability.reshape(-1), np.arange(len(label)) * logits.shape[1]
+    ignore, smoothing = call.op.ignore, call.op.smoothing
+    ignored = None if ignore is None else call.buffer("ignored")
+    rest, spread = y.dtype.type(1.0 - smoothing), y.dtype.type(smoothing / logits.shape[1])
+
+    def run() -> None:
+        np.add(starts, label, out=index)
+        if ignored is not None:
+            np.equal(label, ignore, out=ignored)
+            np.copyto(index, starts, where=ignored)  # `ignore` need not be a class
+        np.max(logits, axis=1, keepdims=True, out=column)
+        np.subtract(logits, column, out=probability)
+        flat.take(index, out=picked, mode="clip")  # the label's logit, before exp
+        if smoothing:  # (1 - e) of it and e of the mean of all
+            np.multiply(picked, rest, out=picked)
+            np.sum(probability, axis=1, out=y)
+            np.multiply(y, spread, out=y)
+            np.add(picked, y, out=picked)
+        np.exp(probability, out=probability)
+        np.sum(probability, axis=1, keepdims=True, out=column)
+        np.divide(probability, column, out=probability)
+        np.log(column[:, 0], out=y)
+        np.subtract(y, picked, out=y)
+        if ignored is not None:
+            np.copyto(y, 0, where=ignored)
+
+    return run
+
+
+def cross_entropy_backward(call: Call) -> Run:
+    dy, dx, probability, index = call.dy, call.dx[0], call.saved["probability"], call.saved["index"]
+    picked, ignored = call.scratch["picked"], call.saved.get("ignored")
+    assert dx is not None
+    flat, dy2, smoothing = dx.reshape(-1), dy.reshape(-1, 1), call.op.smoothing
+    rest, spread = dy.dtype.type(1.0 - smoothing), dy.dtype.type(smoothing / dx.shape[1])
+    ignored2 = None if ignored is None else ignored.reshape(-1, 1)
+    share = call.scratch["share"] if smoothing else dy
+
+    def run() -> None:  # dy (probability - target)
+        if smoothing:
+            np.subtract(probability, spread, out=dx)
+            np.multiply(dx, dy2, out=dx)
+            np.multiply(dy, rest, out=share)
+        else:
+            np.multiply(probability, dy2, out=dx)
+        flat.take(index, out=picked, mode="clip")
+        np.subtract(picked, share, out=picked)
+        flat[index] = picked
+        if ignored2 is not None:
+            np.copyto(dx, 0, where=ignored2)
+
+    return run
+
+
+def soft_buffers(op: SoftCrossEntropy, shapes: Shapes) -> Buffers:
+    slope: dict[str, Spec] = {"slope": (shapes.x[0], FLOAT)}
+    column: Spec = ((shapes.y[0], 1), FLOAT)
+    scratch: dict[str, Spec] = {"column": column, "mass": column}
+    if op.smoothing:
+        scratch["smooth"] = (shapes.x[0], FLOAT)
+    return Buffers(saved=slope, forward=scratch) if shapes.training else Buffers(forward={**slope, **scratch})
+
+
+def soft_forward(call: Call) -> Run:
+    (logits, given), y, slope = call.x, call.y, call.buffer("slope")
+    column, mass, smoothing = call.scratch["column"], call.scratch["mass"], call.op.smoothing
+    target = call.scratch["smooth"] if smoothing else given
+    rest, spread = y.dtype.type(1.0 - smoothing), y.dtype.type(smoothing / logits.shape[1])
+    column1 = column[:, 0]
+
+    def run() -> None:  # with t the target: y = sum(t) log(sum(exp(x))) - t x, slope = sum(t) softmax(x) - t
+        if smoothing:
+            np.multiply(given, rest, out=target)
+            np.add(target, spread, out=target)
+        np.max(logits, axis=1, keepdims=True, out=column)
+        np.subtract(logits, column, out=slope)
+        np.vecdot(target, slope, out=y)
+        np.exp(slope, out=slope)
+        np.sum(slope, axis=1, keepdims=True, out=column)
+        np.divide(slope, column, out=slope)
+        np.sum(target, axis=1, keepdims=True, out=mass)
+        np.multiply(slope, mass, out=slope)
+        np.subtract(slope, target, out=slope)
+        np.log(column, out=column)
+        np.multiply(column, mass, out=column)
+        np.subtract(column1, y, out=y)
+
+    return run
+
+
+def soft_backward(call: Call) -> Run:
+    dx, dy2, slope = call.dx[0], call.dy.reshape(-1, 1), call.saved["slope"]
+
+    def run() -> None:
+        np.multiply(slope, dy2, out=dx)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    SoftCrossEntropy: Kernel(soft_forward, soft_backward, soft_buffers),
+    SoftmaxCrossEntropy: Kernel(cross_entropy_forward, cross_entropy_backward, cross_entropy_buffers),
+}

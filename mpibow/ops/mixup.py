@@ -10,15 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.ops.augment import block_specs, draw_block
+from mpibow.ops.beta import SHARES, larger_shares
+from mpibow.ops.philox import stream
+
+__all__ = ["Mix", "MixShares", "OneHot", "mix", "mix_shares", "one_hot"]
 
 
 @dataclass(frozen=True)
 class MixShares(Op):
     """y[n] = what sample n keeps of itself: max(b, 1 - b), b drawn of Beta(alpha, alpha).
 
-    The input is the counter (batch, 4). y[n] is entry w[0] >> 20 of the 4,096 of `kernels.beta.larger_shares(alpha)`,
+    The input is the counter (batch, 4). y[n] is entry w[0] >> 20 of the 4,096 of `ops.beta.larger_shares(alpha)`,
     w the sample's Philox block, counter (0, sample low, sample high, epoch), key (seed, the node's stream).
     """
 
@@ -77,3 +85,57 @@ def mix(x: Tensor, share: Tensor, *, name: str | None = None) -> Tensor:
 def one_hot(label: Tensor, classes: int, *, name: str | None = None) -> Tensor:
     """label (n,) integers -> (n, classes)."""
     return label.graph.add(OneHot(classes), label, name=name)
+
+
+# The reference kernels.
+
+
+def shares_buffers(op: MixShares, shapes: Shapes) -> Buffers:
+    n = shapes.y[0]
+    return Buffers(forward={**block_specs(n), "index": ((n,), "int64")})
+
+
+def shares_forward(call: Call) -> Run:
+    counter, y, index, word = call.x[0], call.y, call.scratch["index"], call.scratch["words"][0]
+    draw = draw_block(counter, stream(call.name), call.scratch)
+    table = larger_shares(call.op.alpha).astype(y.dtype)
+    shift = np.uint64(32 - (SHARES - 1).bit_length())
+
+    def run() -> None:
+        draw()
+        np.right_shift(word, shift, out=word)
+        np.copyto(index, word, casting="same_kind")
+        table.take(index, out=y, mode="clip")
+
+    return run
+
+
+def mix_forward(call: Call) -> Run:
+    (x, share), y = call.x, call.y
+    share = share.reshape(-1, *[1] * (x.ndim - 1))
+    rows = [(slice(None, -1), slice(1, None)), (slice(-1, None), slice(None, 1))]  # the last one's next is the first
+    parts = [(x[own], x[other], share[own], y[own]) for own, other in rows]
+
+    def run() -> None:
+        for own, other, kept, mixed in parts:
+            np.subtract(own, other, out=mixed)
+            np.multiply(mixed, kept, out=mixed)
+            np.add(mixed, other, out=mixed)
+
+    return run
+
+
+def one_hot_forward(call: Call) -> Run:
+    label, y, classes = call.x[0].reshape(-1, 1), call.y, np.arange(call.op.classes)
+
+    def run() -> None:
+        np.equal(label, classes, out=y, casting="unsafe")
+
+    return run
+
+
+KERNELS: KernelTable = {
+    Mix: Kernel(mix_forward),
+    MixShares: Kernel(shares_forward, None, shares_buffers),
+    OneHot: Kernel(one_hot_forward),
+}

@@ -6,8 +6,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
+import numpy as np
+
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+
+__all__ = ["Normalise", "normalise"]
 
 
 @dataclass(frozen=True)
@@ -37,3 +42,24 @@ class Normalise(Op):
 def normalise(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...], *, name: str | None = None) -> Tensor:
     """x (n, c, ...) of any dtype -> (x - mean) / std, means one a channel or one for every value of a sample."""
     return x.graph.add(Normalise(tuple(mean), tuple(std)), x, name=name)
+
+
+# The reference kernels.
+
+
+def normalise_forward(call: Call) -> Run:
+    x, y = call.x[0], call.y
+    shape = (-1, *([1] * (x.ndim - 2)))
+    mean = np.array(call.op.mean, y.dtype).reshape(shape if len(call.op.mean) == x.shape[1] else x.shape[1:])
+    scale = (1.0 / np.array(call.op.std, np.float64)).astype(y.dtype).reshape(shape)
+
+    def run() -> None:
+        np.subtract(x, mean, out=y)
+        np.multiply(y, scale, out=y)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    Normalise: Kernel(normalise_forward),
+}

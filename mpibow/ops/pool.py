@@ -1,13 +1,18 @@
-"""Max and average pooling, over windows and over the whole image."""
+"""Max and average pooling over windows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.window import Pair, pair, window_shape
+
+__all__ = ["AvgPool2d", "MaxPool2d", "avg_pool2d", "max_pool2d"]
 
 
 def _pooled(x: Shape, kernel: Pair, stride: Pair, padding: Pair, ceil: bool) -> Shape:
@@ -52,35 +57,6 @@ class AvgPool2d(Op):
         return _pooled(shapes[0], self.kernel, self.stride, self.padding, self.ceil)
 
 
-@dataclass(frozen=True)
-class AdaptiveAvgPool2d(Op):
-    """y[n, c, i, j] = the mean of x over rows [i h // rows, ceil((i + 1) h / rows)), and columns likewise."""
-
-    size: Pair
-    kind: ClassVar[str] = "adaptive_avg_pool"
-
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
-        if len(x) != 4:
-            raise ShapeError("input must be (batch, channels, height, width)")
-        if min(self.size) < 1:
-            raise ShapeError(f"size {self.size} must be at least 1")
-        return (x[0], x[1], *self.size)
-
-
-@dataclass(frozen=True)
-class GlobalAvgPool2d(Op):
-    """y[n, c] = the mean of x[n, c]."""
-
-    kind: ClassVar[str] = "global_avg_pool"
-
-    def infer(self, *shapes: Shape) -> Shape:
-        (x,) = shapes
-        if len(x) != 4:
-            raise ShapeError("input must be (batch, channels, height, width)")
-        return (x[0], x[1])
-
-
 def max_pool2d(
     x: Tensor,
     kernel: int | Pair,
@@ -110,11 +86,150 @@ def avg_pool2d(
     return x.graph.add(op, x, name=name)
 
 
-def adaptive_avg_pool2d(x: Tensor, size: int | Pair, *, name: str | None = None) -> Tensor:
-    """x (n, c, h, w) -> (n, c, *size) for any h, w, by PyTorch's windows: they overlap where size does not divide."""
-    return x.graph.add(AdaptiveAvgPool2d(pair(size)), x, name=name)
+# The reference kernels: one window element at a time: each is a strided view of the image.
+
+Part = tuple[slice, slice]
 
 
-def global_avg_pool2d(x: Tensor, *, name: str | None = None) -> Tensor:
-    """x (n, c, h, w) -> (n, c), ready for a dense layer."""
-    return x.graph.add(GlobalAvgPool2d(), x, name=name)
+def _reach(offset: int, stride: int, extent: int, count: int) -> tuple[slice, slice]:
+    """Of `count` windows, those whose element at offset + stride i lies in [0, extent), and where it lies."""
+    first = max(0, -(offset // stride))
+    last = min(count - 1, (extent - 1 - offset) // stride)
+    if last < first:
+        return slice(0, 0), slice(0, 0)
+    return slice(first, last + 1), slice(offset + stride * first, offset + stride * last + 1, stride)
+
+
+def _elements(op: MaxPool2d | AvgPool2d, image: Array, y: Shape) -> list[tuple[int, Part, Array]]:
+    """For every element of the window, row by row: its number, the part of y (n, c, rows, columns) whose windows
+    have it inside the image, and it there, a view of image (n, c, h, w). Those that are always outside are left out.
+    """
+    found = []
+    (_, kw), (sh, sw), (ph, pw) = op.kernel, op.stride, op.padding
+    for number in range(op.kernel[0] * kw):
+        rows, from_rows = _reach(number // kw - ph, sh, image.shape[2], y[2])
+        columns, from_columns = _reach(number % kw - pw, sw, image.shape[3], y[3])
+        if rows.stop and columns.stop:
+            found.append((number, (rows, columns), image[:, :, from_rows, from_columns]))
+    return found
+
+
+def narrow(table: Array) -> Array:
+    """`table` (rows, columns), as (1, 1) where it is one number throughout: that broadcasts faster."""
+    return table[:1, :1] if (table == table[0, 0]).all() else table
+
+
+def _cut(array: Array, part: Part) -> Array:
+    view: Array = array[..., part[0], part[1]]
+    return view
+
+
+def max_buffers(op: MaxPool2d, shapes: Shapes) -> Buffers:
+    small = "uint8" if op.kernel[0] * op.kernel[1] <= 256 else "uint16"
+    winner: dict[str, Spec] = {"winner": (shapes.y, small)}
+    mask: dict[str, Spec] = {"mask": (shapes.y, "bool")}
+    if not shapes.training:
+        return Buffers(forward={**winner, **mask})
+    return Buffers(saved=winner, forward=mask, backward={**mask, "part": (shapes.y, FLOAT)})
+
+
+def max_forward(call: Call) -> Run:
+    y, winner, mask = call.y, call.buffer("winner"), call.scratch["mask"]
+    first = np.zeros(y.shape[2:], winner.dtype)  # the first element of each window that is inside the image
+    elements = _elements(call.op, call.x[0], y.shape)
+    for number, part, _ in reversed(elements):
+        _cut(first, part)[...] = number
+    numbered = [
+        (winner.dtype.type(number), element, _cut(y, part), _cut(winner, part), _cut(mask, part))
+        for number, part, element in elements
+    ]
+    whole = numbered[0][1].shape == y.shape
+    first = narrow(first)
+
+    def run() -> None:
+        if whole:
+            np.copyto(y, numbered[0][1])
+        else:
+            y.fill(-np.inf)
+        np.copyto(winner, first)
+        for number, element, target, won, better in numbered[whole:]:
+            np.greater(element, target, out=better)
+            np.copyto(won, number, where=better)
+            np.maximum(target, element, out=target)  # maximum, unlike a masked copy, lets NaN through
+
+    return run
+
+
+def max_backward(call: Call) -> Run:
+    dy, dx, winner = call.dy, call.dx[0], call.saved["winner"]
+    mask, part = call.scratch["mask"], call.scratch["part"]
+    assert dx is not None
+    numbered = [
+        (winner.dtype.type(number), element, _cut(dy, cut), _cut(winner, cut), _cut(mask, cut), _cut(part, cut))
+        for number, cut, element in _elements(call.op, dx, dy.shape)
+    ]
+
+    def run() -> None:
+        dx.fill(0)
+        for number, element, source, won, here, share in numbered:
+            np.equal(won, number, out=here)
+            np.multiply(source, here, out=share)
+            np.add(element, share, out=element)
+
+    return run
+
+
+def _scale(op: AvgPool2d, image: Array, y: Array) -> Array:
+    """1 / how many elements each window counts, (rows, columns)."""
+    counts = []
+    for axis in (0, 1):
+        extent, pad = image.shape[2 + axis], op.padding[axis]
+        starts = np.arange(y.shape[2 + axis]) * op.stride[axis] - pad
+        stops = np.minimum(starts + op.kernel[axis], extent + pad)
+        if not op.count_padding:
+            starts, stops = np.maximum(starts, 0), np.minimum(stops, extent)
+        counts.append(stops - starts)
+    return narrow((1.0 / np.outer(counts[0], counts[1])).astype(y.dtype))
+
+
+def avg_forward(call: Call) -> Run:
+    x, y = call.x[0], call.y
+    pairs = [(_cut(y, part), element) for _, part, element in _elements(call.op, x, y.shape)]
+    scale = _scale(call.op, x, y)
+    whole = pairs[0][0].shape == y.shape
+
+    def run() -> None:
+        if whole:
+            np.copyto(y, pairs[0][1])
+        else:
+            y.fill(0)
+        for target, element in pairs[whole:]:
+            np.add(target, element, out=target)
+        np.multiply(y, scale, out=y)
+
+    return run
+
+
+def avg_buffers(op: AvgPool2d, shapes: Shapes) -> Buffers:
+    return Buffers(backward={"part": (shapes.y, FLOAT)})
+
+
+def avg_backward(call: Call) -> Run:
+    dy, dx, part = call.dy, call.dx[0], call.scratch["part"]
+    assert dx is not None
+    pairs = [(_cut(part, cut), element) for _, cut, element in _elements(call.op, dx, dy.shape)]
+    scale = _scale(call.op, dx, dy)
+
+    def run() -> None:
+        np.multiply(dy, scale, out=part)
+        dx.fill(0)
+        for source, element in pairs:
+            np.add(element, source, out=element)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    AvgPool2d: Kernel(avg_forward, avg_backward, avg_buffers),
+    MaxPool2d: Kernel(max_forward, max_backward, max_buffers),
+}

@@ -9,13 +9,13 @@ from typing import ClassVar
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Op, Shape, Weight
-from mpibow.ops.combine import Concat
+from mpibow.ops.concat import Concat
 from mpibow.ops.dense import Dense
 from mpibow.ops.dropout import Dropout
 from mpibow.ops.layer_norm import LayerNorm
 from mpibow.ops.local_response import LocalResponseNorm
-from mpibow.ops.loss import Softmax
 from mpibow.ops.shape import PadChannels
+from mpibow.ops.softmax import Softmax
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import numpy as np
 
 from mpibow import ops
 from mpibow.graph.graph import Array
-from mpibow.kernels.beta import larger_shares
-from mpibow.kernels.philox import stream
-from tests.kernels.test_philox import Words
-from tests.kernels.test_philox import plain as philox
+from mpibow.ops.beta import larger_shares
+from mpibow.ops.philox import stream
+from tests.ops.test_philox import Words
+from tests.ops.test_philox import plain as philox
 
 Back = tuple[list[Array], dict[str, Array]]  # gradients of inputs, of weights
 

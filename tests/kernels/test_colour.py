@@ -10,10 +10,10 @@ import pytest
 from mpibow import ops
 from mpibow.graph.graph import FLOAT, Array, Graph
 from mpibow.kernels.numpy import OPERATORS
-from mpibow.kernels.numpy.colour import factor
-from mpibow.kernels.philox import stream
+from mpibow.ops.colour import factor
+from mpibow.ops.philox import stream
 from tests.kernels.cases import Bench, Case
-from tests.kernels.test_philox import plain as philox
+from tests.ops.test_philox import plain as philox
 
 
 def counters(samples: list[int], seed: int = 1, epoch: int = 0) -> Array:

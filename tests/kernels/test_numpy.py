@@ -17,12 +17,12 @@ from mpibow import ops
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Kernel
 from mpibow.kernels.numpy import OPERATORS
-from mpibow.kernels.philox import stream
+from mpibow.ops.philox import stream
 from tests.kernels.against import compare
 from tests.kernels.cases import CASES, Bench, Case, name
 from tests.kernels.plain import PLAIN
 from tests.kernels.shapes import RANDOM, asked
-from tests.kernels.test_philox import plain
+from tests.ops.test_philox import plain
 
 Weights = Mapping[str, Array]
 Back = tuple[list[Array], dict[str, Array]]  # gradients of inputs, of weights

@@ -12,13 +12,13 @@ from mpibow.graph.graph import FLOAT, Tensor
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import BoundPlan, compile_plan
-from mpibow.kernels.beta import larger_shares
 from mpibow.kernels.numpy import OPERATORS
-from mpibow.kernels.philox import stream
 from mpibow.models.classifier import classifier
 from mpibow.models.settings import Augmentation, Jitter, Loss
 from mpibow.ops import dense, flatten
-from tests.kernels.test_philox import plain as philox
+from mpibow.ops.beta import larger_shares
+from mpibow.ops.philox import stream
+from tests.ops.test_philox import plain as philox
 
 BATCH, CLASSES, SHAPE = 5, 4, (2, 3, 3)
 GENERATOR = np.random.default_rng(0)

@@ -9,8 +9,10 @@ import numpy as np
 from mpibow.graph.kernel import Call, Run
 from mpibow.kernels.compiled.command import command, floats, native, octets, words
 from mpibow.kernels.compiled.numeric import first_block, inlined
-from mpibow.kernels.numpy import augment
-from mpibow.kernels.philox import stream
+from mpibow.ops.augment import buffers as reference_buffers
+from mpibow.ops.augment import centre_forward as reference_centre
+from mpibow.ops.augment import forward as reference_forward
+from mpibow.ops.philox import stream
 
 _u = np.uint64
 
@@ -111,7 +113,7 @@ def cut(arguments: int, _: int, count: int, __: int) -> int:
     return 0
 
 
-buffers = augment.buffers  # what NumPy's wants for pixels that are neither uint8 nor float32: 56 bytes a sample
+buffers = reference_buffers  # what NumPy's wants for pixels that are neither uint8 nor float32: 56 bytes a sample
 
 
 def _sizes(call: Call) -> tuple[int, ...] | None:
@@ -125,14 +127,14 @@ def _sizes(call: Call) -> tuple[int, ...] | None:
 def forward(call: Call) -> Run:
     (x, counter), y, op, sizes = call.x, call.y, call.op, _sizes(call)
     if sizes is None:
-        return augment.forward(call)
+        return reference_forward(call)
     return command(windows, x, y, len(x), counter, op.pad, int(op.flip), stream(call.name), *sizes)
 
 
 def centre_forward(call: Call) -> Run:
     sizes = _sizes(call)
     if sizes is None:
-        return augment.centre_forward(call)
+        return reference_centre(call)
     return command(centres, call.x[0], call.y, len(call.y), *sizes)
 
 

@@ -18,8 +18,8 @@ from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
 from mpibow.kernels.compiled.command import command, doubles, floats, native_stepwise, number, words
 from mpibow.kernels.compiled.vectors import F64, I64, LINE, VECTOR, ZERO, emit, load, multiply_add, splat, store
-from mpibow.kernels.numpy.batch_norm import check_values
 from mpibow.ops import BatchNorm
+from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import NormAddRelu
 
 PLAIN, RELU, ADDED = 0, 1, 2  # ADDED: a sum, and a relu of that

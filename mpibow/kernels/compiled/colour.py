@@ -10,9 +10,9 @@ import numpy as np
 from mpibow.graph.kernel import Call, Run
 from mpibow.kernels.compiled.command import command, floats, native, number, octets, words
 from mpibow.kernels.compiled.numeric import first_block, inlined, stepwise
-from mpibow.kernels.numpy import colour
-from mpibow.kernels.philox import stream
+from mpibow.ops import colour
 from mpibow.ops.colour import LUMA
+from mpibow.ops.philox import stream
 
 _f = np.float32
 RED, GREEN, BLUE = (_f(weight) for weight in LUMA)

@@ -10,7 +10,7 @@ import numpy as np
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
 from mpibow.kernels.compiled.command import command, floats, integers, native, number, octets, words
 from mpibow.kernels.compiled.numeric import philox
-from mpibow.kernels.philox import stream
+from mpibow.ops.philox import stream
 
 _u = np.uint64
 

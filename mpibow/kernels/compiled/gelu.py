@@ -9,7 +9,7 @@ import numpy as np
 from mpibow.graph.kernel import Call, Run
 from mpibow.kernels.compiled.command import command, floats, native, words
 from mpibow.kernels.compiled.numeric import exp, logistic, normal, sigmoid
-from mpibow.kernels.numpy.gelu import CUBE, SCALE
+from mpibow.ops.gelu import CUBE, SCALE
 
 _f = np.float32
 SLOPE, CUBIC, CUBIC3 = _f(2 * SCALE), _f(2 * SCALE * CUBE), _f(6 * SCALE * CUBE)

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from mpibow.graph.kernel import Call, Run
-from mpibow.kernels.beta import SHARES, larger_shares
 from mpibow.kernels.compiled.command import command, floats, native, words
 from mpibow.kernels.compiled.numeric import first_block, index_at, stepwise, wide
-from mpibow.kernels.philox import stream
+from mpibow.ops.beta import SHARES, larger_shares
+from mpibow.ops.philox import stream
 
 _f, _u = np.float32, np.uint64
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from mpibow.graph.kernel import Call, Run
 from mpibow.kernels.compiled.command import command, floats, native, octets, words
-from mpibow.kernels.numpy import elementwise
+from mpibow.ops.normalise import normalise_forward
 
 _f = np.float32
 
@@ -56,7 +56,7 @@ def normalised(arguments: int, _: int, count: int, __: int) -> int:
 def forward(call: Call) -> Run:
     x, y = call.x[0], call.y
     if x.dtype not in (np.uint8, np.float32):
-        return elementwise.normalise_forward(call)
+        return normalise_forward(call)
     means, scales = np.array(call.op.mean, _f), (1.0 / np.array(call.op.std, np.float64)).astype(_f)
     n, channels, *rest = y.shape
     function = normalised if len(means) == channels else centred

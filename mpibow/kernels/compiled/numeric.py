@@ -120,7 +120,7 @@ def normal(x: Any, bell: Any) -> Any:
 
 @inlined
 def philox(c0: Any, c1: Any, c2: Any, c3: Any, k0: Any, k1: Any) -> Any:
-    """Philox4x32-10 of one counter, in 64-bit integers that hold 32 bits each; see mpibow.kernels.philox."""
+    """Philox4x32-10 of one counter, in 64-bit integers that hold 32 bits each; see mpibow.ops.philox."""
     for _ in range(10):
         p0, p1 = c0 * M0, c2 * M1
         c0, c1, c2, c3 = (p1 >> SHIFT) ^ c1 ^ k0, p1 & LOW, (p0 >> SHIFT) ^ c3 ^ k1, p0 & LOW

@@ -14,7 +14,7 @@ from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Buffers, Call, Formats, Shapes
 from mpibow.kernels.cuda.kernels import Launch, instance, kind, turns
-from mpibow.kernels.philox import stream
+from mpibow.ops.philox import stream
 
 
 def formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:

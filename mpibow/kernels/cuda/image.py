@@ -13,9 +13,9 @@ import numpy as np
 from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Call, Formats, Shapes
-from mpibow.kernels.beta import larger_shares
 from mpibow.kernels.cuda.kernels import UNITS, Constant, Launch, instance, integer, kind, turns
-from mpibow.kernels.philox import stream
+from mpibow.ops.beta import larger_shares
+from mpibow.ops.philox import stream
 
 JITTER = np.dtype(
     [(name, "f8") for name in ("brightness", "contrast", "saturation")] + [("limit", "f4"), ("limited", "i4")],

@@ -16,8 +16,8 @@ from mpibow.kernels.cuda import listing
 from mpibow.kernels.cuda import specs as cudnn
 from mpibow.kernels.cuda.operands import Precision
 from mpibow.kernels.cuda.session import DeviceRun, Session, together
-from mpibow.kernels.numpy.batch_norm import check_values
 from mpibow.ops import BatchNorm, Conv2d, Dense
+from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
 from mpibow.ops.wide import WideDense
 

@@ -13,10 +13,10 @@ from mpibow.kernels.compiled import batch_norm as blocks
 from mpibow.kernels.compiled.batch_norm import parts
 from mpibow.kernels.compiled.command import Command, command, floats, native, number, together, words
 from mpibow.kernels.compiled.elementwise import add_relu, masked
-from mpibow.kernels.numpy.batch_norm import check_values
 from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn.library import Library, Primitive
 from mpibow.ops import BatchNorm
+from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import NormAddRelu
 
 GLOBAL, SCALE, SHIFT, RELU = 1, 2, 4, 8  # dnnl_normalization_flags_t

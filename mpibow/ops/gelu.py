@@ -1,20 +1,40 @@
-"""Gelu, a cache-sized chunk at a time, by the normal distribution's function or its approximation by tanh.
-
-NumPy has no erf; math.erf a number at a time makes objects and holds the GIL. Here it is one polynomial without
-branches, so that it runs as NumPy passes: erfc(z) = t exp(-z^2) p(2 t - 1) with t = 3 / (3 + z), for z >= 0 (the form
-of Press et al., Numerical Recipes, section 6.2.2). p interpolates erfcx(z) / t at 60 Chebyshev nodes, computed to 50
-digits; the error of P is below 4e-16, and below 5e-15 relative where P is small (a test holds it to math.erf).
-"""
+"""Gelu (Hendrycks and Gimpel, arXiv:1606.08415)."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Array
-from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
-from mpibow.ops import Gelu
+from mpibow.graph.graph import FLOAT, Array, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.ops.activation import Elementwise
+
+__all__ = ["Gelu", "gelu"]
+
+
+@dataclass(frozen=True)
+class Gelu(Elementwise):
+    """y = x P(x), P the normal distribution's function, or the paper's form of it by tanh (arXiv:1606.08415, 2)."""
+
+    tanh: bool
+    kind: ClassVar[str] = "gelu"
+    reads: ClassVar[frozenset[str]] = frozenset("x")
+
+
+def gelu(x: Tensor, *, tanh: bool = False, name: str | None = None) -> Tensor:
+    """x (1 + erf(x / sqrt(2))) / 2, or with `tanh` x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2."""
+    return x.graph.add(Gelu(tanh), x, name=name)
+
+
+# The reference kernels: a cache-sized chunk at a time.
+#
+# NumPy has no erf; math.erf a number at a time makes objects and holds the GIL. Here it is one polynomial without
+# branches, so that it runs as NumPy passes: erfc(z) = t exp(-z^2) p(2 t - 1) with t = 3 / (3 + z), for z >= 0 (the form
+# of Press et al., Numerical Recipes, section 6.2.2). p interpolates erfcx(z) / t at 60 Chebyshev nodes, computed to 50
+# digits; the error of P is below 4e-16, and below 5e-15 relative where P is small (a test holds it to math.erf).
 
 CHUNK = 4096
 TERMS = (
@@ -123,3 +143,8 @@ def backward(call: Call) -> Run:
             np.multiply(dx, dy, out=dx)
 
     return by_tanh if call.op.tanh else by_erf
+
+
+KERNELS: KernelTable = {
+    Gelu: Kernel(forward, backward, buffers),
+}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.philox import philox, stream
+from mpibow.ops.philox import philox, stream
 
 MASK = 0xFFFFFFFF
 Words = tuple[int, int, int, int]

@@ -1,0 +1,130 @@
+"""Average pooling to a given size, and over the whole image."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.ops.pool import narrow
+from mpibow.ops.window import Pair, pair
+
+__all__ = ["AdaptiveAvgPool2d", "GlobalAvgPool2d", "adaptive_avg_pool2d", "global_avg_pool2d"]
+
+
+@dataclass(frozen=True)
+class AdaptiveAvgPool2d(Op):
+    """y[n, c, i, j] = the mean of x over rows [i h // rows, ceil((i + 1) h / rows)), and columns likewise."""
+
+    size: Pair
+    kind: ClassVar[str] = "adaptive_avg_pool"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if len(x) != 4:
+            raise ShapeError("input must be (batch, channels, height, width)")
+        if min(self.size) < 1:
+            raise ShapeError(f"size {self.size} must be at least 1")
+        return (x[0], x[1], *self.size)
+
+
+@dataclass(frozen=True)
+class GlobalAvgPool2d(Op):
+    """y[n, c] = the mean of x[n, c]."""
+
+    kind: ClassVar[str] = "global_avg_pool"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if len(x) != 4:
+            raise ShapeError("input must be (batch, channels, height, width)")
+        return (x[0], x[1])
+
+
+def adaptive_avg_pool2d(x: Tensor, size: int | Pair, *, name: str | None = None) -> Tensor:
+    """x (n, c, h, w) -> (n, c, *size) for any h, w, by PyTorch's windows: they overlap where size does not divide."""
+    return x.graph.add(AdaptiveAvgPool2d(pair(size)), x, name=name)
+
+
+def global_avg_pool2d(x: Tensor, *, name: str | None = None) -> Tensor:
+    """x (n, c, h, w) -> (n, c), ready for a dense layer."""
+    return x.graph.add(GlobalAvgPool2d(), x, name=name)
+
+
+# The reference kernels.
+
+
+def avg_buffers(op: AdaptiveAvgPool2d, shapes: Shapes) -> Buffers:
+    return Buffers(backward={"part": (shapes.y, FLOAT)})
+
+
+def _adaptive(image: Array, y: Array) -> tuple[list[tuple[Array, Array]], Array]:
+    """For every element of y (n, c, rows, columns): it (n, c, 1, 1) and its window; and 1 / the windows' sizes."""
+    cuts = []
+    for extent, count in zip(image.shape[2:], y.shape[2:], strict=True):
+        cuts.append([slice(i * extent // count, -(-(i + 1) * extent // count)) for i in range(count)])
+    pairs = [
+        (y[:, :, i : i + 1, j : j + 1], image[:, :, rows, columns])
+        for i, rows in enumerate(cuts[0])
+        for j, columns in enumerate(cuts[1])
+    ]
+    counts = [np.array([cut.stop - cut.start for cut in along]) for along in cuts]
+    return pairs, narrow((1.0 / np.outer(counts[0], counts[1])).astype(y.dtype))
+
+
+def adaptive_forward(call: Call) -> Run:
+    y = call.y
+    pairs, scale = _adaptive(call.x[0], y)
+
+    def run() -> None:
+        for target, window in pairs:
+            np.sum(window, axis=(2, 3), keepdims=True, out=target)
+        np.multiply(y, scale, out=y)
+
+    return run
+
+
+def adaptive_backward(call: Call) -> Run:
+    dy, dx, part = call.dy, call.dx[0], call.scratch["part"]
+    assert dx is not None
+    pairs, scale = _adaptive(dx, part)
+
+    def run() -> None:
+        np.multiply(dy, scale, out=part)
+        dx.fill(0)
+        for source, window in pairs:
+            np.add(window, source, out=window)
+
+    return run
+
+
+def global_forward(call: Call) -> Run:
+    x, y = call.x[0], call.y
+    scale = y.dtype.type(1.0 / (x.shape[2] * x.shape[3]))
+
+    def run() -> None:
+        np.sum(x, axis=(2, 3), out=y)
+        np.multiply(y, scale, out=y)
+
+    return run
+
+
+def global_backward(call: Call) -> Run:
+    dx = call.dx[0]
+    assert dx is not None
+    dy, scale = call.dy[:, :, None, None], call.dy.dtype.type(1.0 / (dx.shape[2] * dx.shape[3]))
+
+    def run() -> None:
+        np.multiply(dy, scale, out=dx)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    AdaptiveAvgPool2d: Kernel(adaptive_forward, adaptive_backward, avg_buffers),
+    GlobalAvgPool2d: Kernel(global_forward, global_backward),
+}
