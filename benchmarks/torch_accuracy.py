@@ -42,7 +42,7 @@ class Task:
     limit: float = math.inf  # seconds of training after which it is of no use
 
     def rate(self, epoch: float) -> float:
-        """As mpibow.learn.schedules has it: a cosine, times a line from a tenth."""
+        """As mpibow.optim.schedules has it: a cosine, times a line from a tenth."""
         warm = 0.1 + 0.9 * epoch / self.warmup if epoch < self.warmup else 1.0
         return self.lr * warm * (1 + math.cos(math.pi * min(epoch / self.epochs, 1.0))) / 2
 

@@ -17,9 +17,9 @@ from mpibow.config.strict import Rest, build, plain
 from mpibow.config.words import show
 from mpibow.data.settings import Auto, Image, Wanted
 from mpibow.errors import ConfigError
-from mpibow.learn.schedules import Schedule, over
-from mpibow.learn.settings import Sgd
 from mpibow.models.settings import Augmentation, Loss, Normalisation
+from mpibow.optim.schedules import Schedule, over
+from mpibow.optim.sgd import Sgd
 from mpibow.sync.settings import Independent, Sma, Ssgd
 from mpibow.tune.settings import Tuner
 

@@ -18,7 +18,7 @@ from mpibow.kernels.cuda.fused import fused_bytes
 from mpibow.learn.learner import ASSIGNMENTS, AnyLearner, Learner, Task
 from mpibow.learn.on_device import FUSED, DeviceLearner, Inputs
 from mpibow.learn.replica import Replicas
-from mpibow.learn.settings import Sgd
+from mpibow.optim.sgd import Sgd
 
 
 class Learners:

@@ -25,7 +25,7 @@ from mpibow.kernels.cuda.fused import without_form
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
-from mpibow.learn.schedules import ended_early
+from mpibow.optim.schedules import ended_early
 from mpibow.run import directory
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.device_times import DeviceTimes

@@ -14,7 +14,7 @@ from mpibow.data.slots import Slot
 from mpibow.job import Job
 from mpibow.kernels.passes import Local
 from mpibow.learn.learner import Result, Task
-from mpibow.learn.schedules import multiplier
+from mpibow.optim.schedules import multiplier
 from mpibow.run import checkpoint
 from mpibow.run.announcer import Announcer
 from mpibow.run.coordinator import Request, settle_requests

@@ -9,9 +9,9 @@ from mpibow.config.document import parse
 from mpibow.config.schema import Checkpoint, Data, Evaluate, Every, Model, Stop
 from mpibow.data.settings import Image
 from mpibow.errors import ConfigError
-from mpibow.learn.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, Step, Warmup
-from mpibow.learn.settings import Sgd
 from mpibow.models.settings import Augmentation, Jitter, Loss
+from mpibow.optim.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, Step, Warmup
+from mpibow.optim.sgd import Sgd
 from mpibow.sync.settings import Independent, Sma, Ssgd
 from mpibow.tune import Tuner
 
@@ -321,14 +321,14 @@ loss: {smoothing: 0.0, ignore: null}
 update:
   name: sgd
   lr: 0.01
-  momentum: 0.0
-  nesterov: false
   weight_decay: 0.0
   decay_biases: false
   clip_value: null
   clip_norm: null
   schedule: {name: constant}
   warmup: {epochs: 0.0, start: 0.1}
+  momentum: 0.0
+  nesterov: false
 stop: {epochs: 10.0, accuracy: null, minutes: null, iterations: null}
 device: auto
 onednn: {library: null, winograd: true}

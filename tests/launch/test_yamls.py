@@ -17,10 +17,10 @@ from mpibow.data.ratings import record_of
 from mpibow.data.recordset import write_records
 from mpibow.data.settings import Image
 from mpibow.job import named_net
-from mpibow.learn.schedules import Cosine, MultiStep, Step
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import classifier
 from mpibow.models.settings import Augmentation
+from mpibow.optim.schedules import Cosine, MultiStep, Step
 from mpibow.sync.settings import Sma
 from mpibow.train import main
 from tests.data.photos import MOMENTS, encode, picture

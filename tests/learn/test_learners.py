@@ -19,7 +19,7 @@ from mpibow.kernels.cuda.fused import fused_bytes
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
-from mpibow.learn.settings import Sgd
+from mpibow.optim.sgd import Sgd
 from tests.learn.test_learner import BUILD, slot_of
 
 SIZE = 1000  # bytes of a learner

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.errors import ConfigError
-from mpibow.learn.schedules import (
+from mpibow.optim.schedules import (
     Constant,
     Cosine,
     Exponential,

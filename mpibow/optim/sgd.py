@@ -1,0 +1,54 @@
+"""Stochastic gradient descent with momentum (Sutskever et al., ICML 2013, as PyTorch writes it)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from mpibow.bounds import AtLeast, Below
+from mpibow.errors import ConfigError
+from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas.functions import abs, where
+from mpibow.formulas.language import formula
+from mpibow.optim.update import TINY, Update
+
+
+def plain(w: Array, g: Array, *, rate: float, decay: float) -> Array:
+    g = where(decay != 0, g + decay * w, g)
+    return -rate * g
+
+
+def heavy_ball(
+    w: Array, g: Array, momenta: Array, *, rate: float, decay: float, momentum: float
+) -> tuple[Array, Array]:
+    g = where(decay != 0, g + decay * w, g)
+    momenta = momentum * momenta + g
+    momenta = where(abs(momenta) < TINY, 0, momenta)
+    return -rate * momenta, momenta
+
+
+def nesterov(w: Array, g: Array, momenta: Array, *, rate: float, decay: float, momentum: float) -> tuple[Array, Array]:
+    g = where(decay != 0, g + decay * w, g)
+    momenta = momentum * momenta + g
+    momenta = where(abs(momenta) < TINY, 0, momenta)
+    return -rate * (g + momentum * momenta), momenta
+
+
+@dataclass(frozen=True)
+class Sgd(Update):
+    """v <- momentum v + g + weight_decay w;  u = -lr v, or -lr (g + weight_decay w + momentum v) with nesterov."""
+
+    name: Literal["sgd"] = field(default="sgd", kw_only=True)
+    momentum: Annotated[float, AtLeast(0), Below(1), "momentum of each learner"] = 0.0
+    nesterov: Annotated[bool, "look one step ahead; needs momentum"] = False
+
+    def __post_init__(self) -> None:
+        if self.nesterov and self.momentum == 0:
+            raise ConfigError("nesterov: needs momentum above 0, got momentum 0")
+
+    @property
+    def formula(self) -> Formula:
+        return formula(nesterov if self.nesterov else heavy_ball if self.momentum else plain)
+
+    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
+        return (rate, self.weight_decay, self.momentum) if self.momentum else (rate, self.weight_decay)

@@ -1,0 +1,20 @@
+"""All optimisers by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, TypeAlias
+
+from mpibow.optim.sgd import Sgd
+from mpibow.optim.update import Update
+
+UPDATES: Mapping[str, type[Update]] = {
+    "sgd": Sgd,
+}
+
+if TYPE_CHECKING:
+    AnyUpdate: TypeAlias = Update
+else:
+    AnyUpdate = reduce(or_, UPDATES.values())  # what a config's hint takes

@@ -1,0 +1,85 @@
+"""Every optimiser of the table: what it declares, what it makes of a number, and its run on every machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.config.strict import tag_of
+from mpibow.formulas.formula import Array
+from mpibow.optim.table import UPDATES
+from mpibow.optim.update import Update
+from tests.formulas import machines
+from tests.formulas.samples import hard
+from tests.formulas.test_machines import same_bits
+from tests.optim.stepping import gradient, start, trained
+
+# Settings that choose another formula, where there are any; weight decay everywhere.
+MORE: dict[str, dict[str, dict[str, Any]]] = {
+    "sgd": {"momentum": {"momentum": 0.9}, "nesterov": {"momentum": 0.9, "nesterov": True}},
+    "adam": {"amsgrad": {"amsgrad": True}},
+    "adamw": {"amsgrad": {"amsgrad": True}},
+    "rmsprop": {
+        "momentum": {"momentum": 0.9},
+        "centred": {"centered": True},
+        "both": {"momentum": 0.9, "centered": True},
+    },
+    "adagrad": {"falling": {"lr_decay": 0.1, "initial_accumulator_value": 0.1}},
+}
+ALL: dict[str, Update] = {
+    f"{name} {variant}".strip(): kind(name=name, weight_decay=0.02, **settings)
+    for name, kind in UPDATES.items()
+    for variant, settings in (("", {}), *MORE.get(name, {}).items())
+}
+every = pytest.mark.parametrize("update", ALL.values(), ids=ALL.keys())
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_its_key_is_its_name(name: str) -> None:
+    assert tag_of(UPDATES[name]) == name
+
+
+@every
+def test_what_it_declares(update: Update) -> None:
+    formula = update.formula
+    assert len(formula.results) == 1 + len(update.states)
+    scalars = update.scalars(0.1, 3)
+    assert len(scalars) == len(formula.scalars)
+    assert all(isinstance(scalar, float) for scalar in scalars)
+    assert (update.scalars(0.1, 1) != update.scalars(0.1, 2)) == update.counts
+    assert replace(update, weight_decay=0.0).formula == replace(update, lr=7.0).formula == formula
+
+
+@every
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numba_gives_numpys_bits(update: Update, dtype: str) -> None:
+    def arrays() -> tuple[Array, Array, list[Array]]:
+        w, g, *states = (hard(dtype, seed) for seed in range(2 + len(update.states)))
+        return w, g, states
+
+    (w, g, expected), (_, _, got) = arrays(), arrays()
+    for own in (update, replace(update, weight_decay=0.0)):
+        scalars = own.scalars(0.1, 2)
+        step = machines.numpy(own.formula, w, g, expected, scalars)
+        same_bits(machines.numba(own.formula, w, g, got, scalars), step)
+        for one, other in zip(got, expected, strict=True):
+            same_bits(one, other)
+
+
+@every
+def test_it_descends(update: Update) -> None:
+    w = trained(replace(update, lr=0.3 if update.name == "adagrad" else 0.004), steps=600)
+    assert np.abs(gradient(w)).mean() < 0.5 * np.abs(gradient(start())).mean()
+
+
+@every
+def test_states_of_a_weight_without_gradient_end_at_zero_not_in_denormals(update: Update) -> None:
+    w, still = np.zeros(1, "float32"), replace(update, weight_decay=0.0)
+    states = [np.full(1, 1e-29, "float32") for _ in update.states]
+    for count in range(1, 60):
+        machines.numpy(still.formula, w, np.zeros(1, "float32"), states, still.scalars(0.1, count))
+        for state in states:
+            assert state == 0 or abs(state) >= np.finfo("float32").tiny
