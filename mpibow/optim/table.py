@@ -7,11 +7,13 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, TypeAlias
 
+from mpibow.optim.adam import Adam
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update
 
 UPDATES: Mapping[str, type[Update]] = {
     "sgd": Sgd,
+    "adam": Adam,
 }
 
 if TYPE_CHECKING:
