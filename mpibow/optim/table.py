@@ -8,12 +8,14 @@ from operator import or_
 from typing import TYPE_CHECKING, TypeAlias
 
 from mpibow.optim.adam import Adam
+from mpibow.optim.adamw import AdamW
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update
 
 UPDATES: Mapping[str, type[Update]] = {
     "sgd": Sgd,
     "adam": Adam,
+    "adamw": AdamW,
 }
 
 if TYPE_CHECKING:
