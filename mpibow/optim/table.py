@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from mpibow.optim.adam import Adam
 from mpibow.optim.adamw import AdamW
+from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update
 
@@ -16,6 +17,7 @@ UPDATES: Mapping[str, type[Update]] = {
     "sgd": Sgd,
     "adam": Adam,
     "adamw": AdamW,
+    "rmsprop": RmsProp,
 }
 
 if TYPE_CHECKING:

@@ -1,0 +1,90 @@
+"""RMSprop (Tieleman and Hinton, 2012; centred: Graves, 2013, arXiv:1308.0850), as PyTorch writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from mpibow.bounds import AtLeast, Below
+from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas.functions import abs, maximum, sqrt, where
+from mpibow.formulas.language import formula
+from mpibow.optim.update import SMALL, TINY, Beta, Update
+
+
+def plain(
+    w: Array, g: Array, square_avg: Array, *, rate: float, decay: float, alpha: float, rest: float, eps: float
+) -> tuple[Array, ...]:
+    g = where(decay != 0, g + decay * w, g)
+    square_avg = alpha * square_avg + rest * (g * g)
+    square_avg = where(square_avg < SMALL, 0, square_avg)
+    return -rate * g / (sqrt(square_avg) + eps), square_avg
+
+
+def centred(
+    w: Array, g: Array, square_avg: Array, grad_avg: Array, *,
+    rate: float, decay: float, alpha: float, rest: float, eps: float,
+) -> tuple[Array, ...]:  # fmt: skip
+    g = where(decay != 0, g + decay * w, g)
+    square_avg = alpha * square_avg + rest * (g * g)
+    square_avg = where(square_avg < SMALL, 0, square_avg)
+    grad_avg = alpha * grad_avg + rest * g
+    grad_avg = where(abs(grad_avg) < TINY, 0, grad_avg)
+    return -rate * g / (sqrt(maximum(square_avg - grad_avg * grad_avg, 0)) + eps), square_avg, grad_avg
+
+
+def with_momentum(
+    w: Array, g: Array, square_avg: Array, momentum_buffer: Array, *,
+    rate: float, decay: float, alpha: float, rest: float, eps: float, momentum: float,
+) -> tuple[Array, ...]:  # fmt: skip
+    g = where(decay != 0, g + decay * w, g)
+    square_avg = alpha * square_avg + rest * (g * g)
+    square_avg = where(square_avg < SMALL, 0, square_avg)
+    momentum_buffer = momentum * momentum_buffer + g / (sqrt(square_avg) + eps)
+    momentum_buffer = where(abs(momentum_buffer) < TINY, 0, momentum_buffer)
+    return -rate * momentum_buffer, square_avg, momentum_buffer
+
+
+def centred_with_momentum(
+    w: Array, g: Array, square_avg: Array, grad_avg: Array, momentum_buffer: Array, *,
+    rate: float, decay: float, alpha: float, rest: float, eps: float, momentum: float,
+) -> tuple[Array, ...]:  # fmt: skip
+    g = where(decay != 0, g + decay * w, g)
+    square_avg = alpha * square_avg + rest * (g * g)
+    square_avg = where(square_avg < SMALL, 0, square_avg)
+    grad_avg = alpha * grad_avg + rest * g
+    grad_avg = where(abs(grad_avg) < TINY, 0, grad_avg)
+    spread = sqrt(maximum(square_avg - grad_avg * grad_avg, 0))
+    momentum_buffer = momentum * momentum_buffer + g / (spread + eps)
+    momentum_buffer = where(abs(momentum_buffer) < TINY, 0, momentum_buffer)
+    return -rate * momentum_buffer, square_avg, grad_avg, momentum_buffer
+
+
+FORMULAS = {
+    (False, False): plain,
+    (True, False): centred,
+    (False, True): with_momentum,
+    (True, True): centred_with_momentum,
+}
+
+
+@dataclass(frozen=True)
+class RmsProp(Update):
+    """s <- alpha s + (1 - alpha) g^2;  u = -lr g / (sqrt(s) + eps), or -lr times the momentum of what stands there.
+
+    Centred, the square of the average gradient is taken from s first.
+    """
+
+    name: Literal["rmsprop"] = field(default="rmsprop", kw_only=True)
+    alpha: Annotated[Beta, "what an update keeps of the average square"] = 0.99
+    eps: Annotated[float, AtLeast(0), "added to the root of the average square"] = 1e-8
+    momentum: Annotated[float, AtLeast(0), Below(1), "momentum of each learner"] = 0.0
+    centered: Annotated[bool, "divide by the spread of gradients, not by their size"] = False
+
+    @property
+    def formula(self) -> Formula:
+        return formula(FORMULAS[self.centered, self.momentum > 0])
+
+    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
+        scalars = rate, self.weight_decay, self.alpha, 1 - self.alpha, self.eps
+        return (*scalars, self.momentum) if self.momentum else scalars
