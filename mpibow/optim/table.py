@@ -7,6 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, TypeAlias
 
+from mpibow.optim.adagrad import Adagrad
 from mpibow.optim.adam import Adam
 from mpibow.optim.adamw import AdamW
 from mpibow.optim.rmsprop import RmsProp
@@ -18,6 +19,7 @@ UPDATES: Mapping[str, type[Update]] = {
     "adam": Adam,
     "adamw": AdamW,
     "rmsprop": RmsProp,
+    "adagrad": Adagrad,
 }
 
 if TYPE_CHECKING:

@@ -1,0 +1,42 @@
+"""Adagrad (Duchi et al., JMLR 12, 2011), as PyTorch writes it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from mpibow.bounds import AtLeast
+from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas.functions import sqrt, where
+from mpibow.formulas.language import formula
+from mpibow.optim.update import Update
+
+
+def adagrad(
+    w: Array, g: Array, sum: Array, *, rate: float, decay: float, initial: float, eps: float
+) -> tuple[Array, Array]:
+    g = where(decay != 0, g + decay * w, g)
+    sum = sum + g * g
+    return -rate * g / (sqrt(sum + initial) + eps), sum
+
+
+@dataclass(frozen=True)
+class Adagrad(Update):
+    """s <- s + g^2;  u = -lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps), t being how many updates s has had."""
+
+    name: Literal["adagrad"] = field(default="adagrad", kw_only=True)
+    lr_decay: Annotated[float, AtLeast(0), "how fast the rate falls with every update"] = 0.0
+    initial_accumulator_value: Annotated[float, AtLeast(0), "what the sum of squares begins with"] = 0.0
+    eps: Annotated[float, AtLeast(0), "added to the root of the sum of squares"] = 1e-10
+
+    @property
+    def formula(self) -> Formula:
+        return formula(adagrad)
+
+    @property
+    def counts(self) -> bool:
+        return self.lr_decay > 0
+
+    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
+        falling = rate / (1 + (count - 1) * self.lr_decay)
+        return falling, self.weight_decay, self.initial_accumulator_value, self.eps
