@@ -31,7 +31,7 @@ def test_they_are_skipped_with_the_remedy() -> None:
     done = run("-rs", *map(str, MODULES))
     assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
     reasons = re.findall(r"^SKIPPED \[(\d+)\] \S+: (.*)$", done.stdout, re.MULTILINE)
-    assert sum(int(count) for count, _ in reasons) == len(MODULES) == 3
+    assert sum(int(count) for count, _ in reasons) == len(MODULES) == 4
     assert {reason for _, reason in reasons} == {"PyTorch is not installed: make test-torch"}
 
 

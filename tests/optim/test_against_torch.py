@@ -1,0 +1,77 @@
+"""Every optimiser that PyTorch has beside PyTorch's, in float64: 50 steps with a schedule and two groups."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.formulas.formula import Array
+from mpibow.optim.adagrad import Adagrad
+from mpibow.optim.adam import Adam
+from mpibow.optim.adamw import AdamW
+from mpibow.optim.rmsprop import RmsProp
+from mpibow.optim.sgd import Sgd
+from mpibow.optim.update import Update
+from tests.optim.stepping import SIZE, STEPS, gradient, rate_of, start, trained
+from tests.oracle import pytorch
+
+pytestmark = pytest.mark.torch
+torch = pytorch()
+BETAS = (0.8, 0.99)
+CASES: dict[str, tuple[Update, str, dict[str, Any]]] = {
+    "sgd": (Sgd(lr=0.02, weight_decay=0.1), "SGD", {}),
+    "sgd, momentum": (Sgd(lr=0.01, momentum=0.9, weight_decay=0.1), "SGD", {"momentum": 0.9}),
+    "sgd, nesterov": (
+        Sgd(lr=0.01, momentum=0.9, nesterov=True, weight_decay=0.1), "SGD", {"momentum": 0.9, "nesterov": True},
+    ),
+    "adam": (Adam(lr=0.1), "Adam", {}),
+    "adam, settings": (
+        Adam(lr=0.1, betas=BETAS, eps=0.01, weight_decay=0.1), "Adam", {"betas": BETAS, "eps": 0.01},
+    ),
+    "adam, amsgrad": (Adam(lr=0.3, amsgrad=True, weight_decay=0.1), "Adam", {"amsgrad": True}),
+    "adamw": (AdamW(lr=0.1), "AdamW", {}),
+    "adamw, settings": (
+        AdamW(lr=0.1, betas=BETAS, eps=0.01, weight_decay=0.5), "AdamW", {"betas": BETAS, "eps": 0.01},
+    ),
+    "adamw, amsgrad": (AdamW(lr=0.3, amsgrad=True, weight_decay=0.1), "AdamW", {"amsgrad": True}),
+    "rmsprop": (RmsProp(), "RMSprop", {}),
+    "rmsprop, settings": (
+        RmsProp(lr=0.02, alpha=0.9, eps=0.01, weight_decay=0.1), "RMSprop", {"alpha": 0.9, "eps": 0.01},
+    ),
+    "rmsprop, momentum": (RmsProp(momentum=0.9, weight_decay=0.1), "RMSprop", {"momentum": 0.9}),
+    "rmsprop, centred": (RmsProp(eps=0.1, centered=True, weight_decay=0.1), "RMSprop", {"eps": 0.1, "centered": True}),
+    "rmsprop, both": (
+        RmsProp(lr=0.002, eps=0.1, momentum=0.9, centered=True),
+        "RMSprop", {"eps": 0.1, "momentum": 0.9, "centered": True},
+    ),
+    "adagrad": (Adagrad(lr=0.1), "Adagrad", {}),
+    "adagrad, settings": (
+        Adagrad(lr=0.1, lr_decay=0.1, initial_accumulator_value=0.3, eps=0.01, weight_decay=0.1),
+        "Adagrad", {"lr_decay": 0.1, "initial_accumulator_value": 0.3, "eps": 0.01},
+    ),
+}  # fmt: skip
+
+
+def by_torch(make: Callable[..., Any], update: Update, options: dict[str, Any]) -> Array:
+    w = start()
+    halves = [torch.tensor(w[: SIZE // 2]), torch.tensor(w[SIZE // 2 :])]
+    groups = [{"params": [halves[0]], "weight_decay": update.weight_decay}, {"params": [halves[1]], "weight_decay": 0}]
+    optimiser = make(groups, lr=update.lr, **options)
+    for iteration in range(STEPS):
+        w = np.concatenate([half.numpy() for half in halves])
+        for half, g in zip(halves, np.split(gradient(w), 2), strict=True):
+            half.grad = torch.tensor(g)
+        for group in optimiser.param_groups:
+            group["lr"] = rate_of(update, iteration)
+        optimiser.step()
+    return np.concatenate([half.numpy() for half in halves])
+
+
+@pytest.mark.parametrize(("update", "name", "options"), CASES.values(), ids=CASES.keys())
+def test_fifty_steps(update: Update, name: str, options: dict[str, Any]) -> None:
+    expected = by_torch(getattr(torch.optim, name), update, options)
+    assert np.abs(expected - start()).max() > 0.05
+    np.testing.assert_allclose(trained(update), expected, rtol=1e-10, atol=1e-10)
