@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from mpibow.optim.adagrad import Adagrad
 from mpibow.optim.adam import Adam
 from mpibow.optim.adamw import AdamW
+from mpibow.optim.lion import Lion
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update
@@ -20,6 +21,7 @@ UPDATES: Mapping[str, type[Update]] = {
     "adamw": AdamW,
     "rmsprop": RmsProp,
     "adagrad": Adagrad,
+    "lion": Lion,
 }
 
 if TYPE_CHECKING:

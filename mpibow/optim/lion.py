@@ -1,0 +1,42 @@
+"""Lion (Chen et al., NeurIPS 2023, arXiv:2302.06675, algorithm 2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from mpibow.bounds import Above, AtLeast
+from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas.functions import abs, sign, where
+from mpibow.formulas.language import formula
+from mpibow.optim.update import TINY, Beta, Update
+
+
+def lion(
+    w: Array, g: Array, exp_avg: Array, *,
+    rate: float, shrink: float, beta1: float, rest1: float, beta2: float, rest2: float,
+) -> tuple[Array, Array]:  # fmt: skip
+    u = -rate * sign(beta1 * exp_avg + rest1 * g)
+    exp_avg = beta2 * exp_avg + rest2 * g
+    exp_avg = where(abs(exp_avg) < TINY, 0, exp_avg)
+    return where(shrink != 0, u - shrink * w, u), exp_avg
+
+
+@dataclass(frozen=True)
+class Lion(Update):
+    """u = -lr (sign(beta1 m + (1 - beta1) g) + weight_decay w);  m <- beta2 m + (1 - beta2) g."""
+
+    name: Literal["lion"] = field(default="lion", kw_only=True)
+    lr: Annotated[float, Above(0), "learning rate; not scaled with learners"] = 1e-4
+    weight_decay: Annotated[float, AtLeast(0), "times lr and the weights, taken from them"] = 0.0
+    betas: Annotated[tuple[Beta, Beta], "what the step, and the average, keep of the average of gradients"] = (
+        0.9, 0.99,
+    )  # fmt: skip
+
+    @property
+    def formula(self) -> Formula:
+        return formula(lion)
+
+    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
+        beta1, beta2 = self.betas
+        return rate, rate * self.weight_decay, beta1, 1 - beta1, beta2, 1 - beta2
