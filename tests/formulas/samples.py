@@ -69,3 +69,11 @@ def hard(dtype: str, seed: int) -> Array:
     special += [limits.tiny, limits.max, limits.min, 1.0, -1.0, 1e-30, -1e-30]
     x[generator.permutation(SIZE)[:200]] = generator.choice(np.array(special, dtype), 200)
     return x
+
+
+def same_bits(got: Array, expected: Array) -> None:
+    """NaN is NaN whatever its payload is."""
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+    known = ~np.isnan(expected)
+    np.testing.assert_array_equal(got[known].view(f"i{got.itemsize}"), expected[known].view(f"i{got.itemsize}"))

@@ -7,19 +7,20 @@ import pytest
 
 from mpibow.formulas.formula import Array, Formula
 from tests.formulas import machines
+from tests.formulas.cuda import cuda
 from tests.formulas.machines import Machine
-from tests.formulas.samples import CURVES, EXACT, hard
+from tests.formulas.samples import CURVES, EXACT, hard, same_bits
+from tests.kernels.cuda.host import needs_compiler
 
-MACHINES = {"numba, float32": (machines.numba, "float32"), "numba, float64": (machines.numba, "float64")}
-everywhere = pytest.mark.parametrize(("machine", "dtype"), MACHINES.values(), ids=MACHINES.keys())
-
-
-def same_bits(got: Array, expected: Array) -> None:
-    """NaN is NaN whatever its payload is."""
-    assert got.dtype == expected.dtype
-    np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
-    known = ~np.isnan(expected)
-    np.testing.assert_array_equal(got[known].view(f"i{got.itemsize}"), expected[known].view(f"i{got.itemsize}"))
+MACHINES = {
+    "numba, float32": (machines.numba, "float32"),
+    "numba, float64": (machines.numba, "float64"),
+    "CUDA on the host": (cuda, "float32"),
+}
+everywhere = pytest.mark.parametrize(
+    ("machine", "dtype"),
+    [pytest.param(*each, id=key, marks=needs_compiler if each[0] is cuda else ()) for key, each in MACHINES.items()],
+)
 
 
 def arrays(formula: Formula, dtype: str) -> tuple[Array, Array, list[Array]]:

@@ -13,8 +13,7 @@ from mpibow.formulas.formula import Array
 from mpibow.optim.table import UPDATES
 from mpibow.optim.update import Update
 from tests.formulas import machines
-from tests.formulas.samples import hard
-from tests.formulas.test_machines import same_bits
+from tests.formulas.samples import hard, same_bits
 from tests.optim.stepping import gradient, start, trained
 
 # Settings that choose another formula, where there are any; weight decay everywhere.

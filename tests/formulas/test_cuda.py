@@ -1,0 +1,69 @@
+"""Every formula as CUDA C++: compiled for every architecture, and every optimiser's run on the host beside NumPy's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mpibow.device import libraries
+from mpibow.formulas import cuda_source
+from mpibow.formulas.formula import Array
+from mpibow.formulas.language import formula
+from mpibow.kernels.cuda.compile import nvrtc
+from mpibow.optim.update import Update
+from tests.formulas import cuda, machines, samples
+from tests.formulas.samples import hard, same_bits
+from tests.kernels.cuda.host import needs_compiler
+from tests.kernels.cuda.test_compile import ALL as ARCHITECTURES
+from tests.kernels.cuda.test_compile import needs_nvrtc
+from tests.optim.test_table import every
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_formula_is_compiled_and_keeps_to_registers(architecture: str) -> None:
+    found = libraries.load("nvrtc")
+    assert found is not None
+    module = nvrtc(found).compile(cuda.text(), {}, cuda.kernels(), architecture)
+    assert set(module.usage) == set(cuda.kernels())
+    assert {name: usage for name, usage in module.usage.items() if usage.spilled or usage.registers > 64} == {}
+
+
+@needs_compiler
+@every
+def test_the_host_gives_numpys_bits(update: Update) -> None:
+    def arrays() -> tuple[Array, Array, list[Array]]:
+        w, g, *states = (hard("float32", seed) for seed in range(2 + len(update.states)))
+        return w, g, states
+
+    (w, g, expected), (_, _, got) = arrays(), arrays()
+    for own in (update, replace(update, weight_decay=0.0)):
+        scalars = own.scalars(0.1, 2)
+        step = machines.numpy(own.formula, w, g, expected, scalars)
+        same_bits(cuda.cuda(own.formula, w, g, got, scalars), step)
+        for one, other in zip(got, expected, strict=True):
+            same_bits(one, other)
+
+
+def test_the_text() -> None:
+    assert cuda_source.source(formula(samples.heavy_ball)) == (
+        "#pragma once\n"
+        "\n"
+        "constexpr int STATES = 1, SCALARS = 3;\n"
+        "\n"
+        "// heavy_ball\n"
+        "__device__ inline float stepped(float w_, float g_, float* states, const float* scalars) {\n"
+        "    float momenta_ = states[0];\n"
+        "    float rate_ = scalars[0];\n"
+        "    float momentum_ = scalars[1];\n"
+        "    float decay_ = scalars[2];\n"
+        "    g_ = ((decay_ != float(0.0)) ? (g_ + (decay_ * w_)) : g_);\n"
+        "    momenta_ = ((momentum_ * momenta_) + g_);\n"
+        "    momenta_ = ((fabsf(momenta_) < float(1e-30)) ? float(0.0) : momenta_);\n"
+        "    const float result0 = ((-rate_) * momenta_);\n"
+        "    const float result1 = momenta_;\n"
+        "    states[0] = result1;\n"
+        "    return result0;\n"
+        "}\n"
+    )
