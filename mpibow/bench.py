@@ -78,10 +78,9 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
         counts = session.counts
         elapsed = time.perf_counter() - begin
         idle = session.synchroniser.stood + session.pipeline.waited - idle
-        job, gpu = session.job, session.gpu
-        held = {} if gpu is None else {
-            "execution": session.learners.execution, "python_share": 1 - idle / elapsed,
-            "device_memory": gpu.machine.memory.peak,
+        job, device, peak = session.job, session.device.name, session.device.peak()
+        held = {} if peak is None else {
+            "execution": session.learners.execution, "python_share": 1 - idle / elapsed, "device_memory": peak,
         }  # fmt: skip
     median, p10, p90 = np.percentile(times, [50, 10, 90]).tolist()
     images = len(times) * sum(counts) * job.config.batch_size
@@ -94,7 +93,7 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
         "learners": counts,
         "ranks": comm.size,
         "rule": job.config.rule.name,
-        "device": "cpu" if gpu is None else gpu.machine.found.gpu.name,
+        "device": device,
         **held,
         "kernels": job.kernels.name,
         "precision": job.precision,

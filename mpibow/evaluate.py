@@ -93,7 +93,7 @@ def evaluate(
     try:
         workers = 1 if gpu else max(1, min(allowed_cores() // comm.local_size, THREADS))
         each = None if predictions is None else lambda *row: rows.append(row)
-        result = Evaluator(plan, config.loss.ignore, gpu)(
+        result = Evaluator(plan, config.loss.ignore, None if gpu is None else gpu.evaluation)(
             records, centre, statistics, scheduler.run, lambda function: function(comm), each, workers=workers
         )
     finally:

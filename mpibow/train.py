@@ -57,7 +57,7 @@ def iterate(session: Session, signals: Signals) -> str:
     results = session.scheduler.run(session.tasks(slots))  # one gradient each, on the learners' threads
     session.receive()  # the all-reduce of the iteration before, until now under way
     finite = session.check(results, local.rate)  # a learner that diverged is reset, or ends the run
-    workers = len(slots) if session.gpu is None else 1  # which on a GPU only enqueue
+    workers = session.scheduler.workers(len(slots))  # threads that share the update
     session.synchroniser.update(local, workers)  # local steps, corrections, and the sum of the steps, which is
     session.synchroniser.start(session.tally(finite, signals.received), local, workers)  # sent during the next ones
     return session.advance(local.rate, signals.received)  # metrics, evaluation, checkpoint where they are due

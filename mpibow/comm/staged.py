@@ -52,6 +52,9 @@ class Staged(InPlace):
     def close(self, code: int = 0) -> None:
         self._host.close(code)
 
+    def part(self, *, failed: bool = False) -> None:
+        """As Nccl's: there is nothing here that ends with a run."""
+
     def _through(self, array: Any, stream: Stream | None, call: Callable[[Array], None]) -> None:
         if isinstance(array, np.ndarray):
             return call(array)

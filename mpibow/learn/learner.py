@@ -8,14 +8,18 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import NoReturn
 
 import numpy as np
 
 from mpibow.data.slots import Slot
+from mpibow.device.memory import in_words
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import halves
-from mpibow.graph.plan import BoundPlan
+from mpibow.graph.plan import BoundPlan, Plan
 from mpibow.learn.on_device import DeviceLearner
+from mpibow.learn.replica import Replicas
+from mpibow.optim.sgd import Sgd
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,26 @@ class Learner:
         hits = float(self.plan.outputs["accuracy"].sum(dtype=np.float64)) if "accuracy" in self.plan.outputs else 0.0
         finite = math.isfinite(loss) and math.isfinite(square)
         return Result(loss, hits, finite, time.perf_counter() - begin)
+
+
+class HostBinder:
+    """Learners on the host's cores, whose gradients are limited as `update` says."""
+
+    def __init__(self, replicas: Replicas, update: Sgd) -> None:
+        self._replicas, self._limits = replicas, (update.clip_value, update.clip_norm)
+
+    def one(self, plan: Plan, i: int) -> Learner:
+        _, gradient, _ = row = self._replicas.row(i)
+        return Learner(plan.bind(*row), gradient, *self._limits)
+
+    def fused(self, plan: Plan, count: int) -> NoReturn:
+        raise AssertionError("learners are fused on a GPU only")
+
+    def lack(self, room: Callable[[], int], apart: int, fused: int | None) -> str:
+        """It is asked first: a host grants more memory than it has."""
+        if apart == 0 or apart <= (free := room()):
+            return ""
+        return f"what is new takes {in_words(apart)}, {in_words(free)} of those free may be taken"
 
 
 AnyLearner = Learner | DeviceLearner

@@ -4,36 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from mpibow.data.slots import Slot
 from mpibow.device.driver import Event
-from mpibow.device.feed import Packing
-from mpibow.device.memory import in_words
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
-from mpibow.graph.wide import MARK
-from mpibow.kernels.cuda.fused import fused_bytes
-from mpibow.learn.learner import ASSIGNMENTS, AnyLearner, Learner, Task
-from mpibow.learn.on_device import FUSED, DeviceLearner, Inputs
+from mpibow.learn.learner import ASSIGNMENTS, AnyLearner, Task
+from mpibow.learn.on_device import FUSED, DeviceLearner
 from mpibow.learn.replica import Replicas
-from mpibow.optim.sgd import Sgd
+
+
+class Binder(Protocol):
+    """Makes learners where they compute, and knows what memory they take there."""
+
+    def one(self, plan: Plan, i: int) -> AnyLearner:
+        """Learner i of `plan`. Raises MemoryError."""
+        ...
+
+    def fused(self, plan: Plan, count: int) -> DeviceLearner:
+        """All of `count` learners, each of `plan`, in one. Raises MemoryError."""
+        ...
+
+    def lack(self, room: Callable[[], int], apart: int, fused: int | None) -> str:
+        """What memory is missing of `room`, '' where none is.
+
+        New learners on their own take `apart` bytes. `fused` new ones are to be tried in one: 0 where these are bound
+        already, None where nothing is tried.
+        """
+        ...
 
 
 class Learners:
-    """Learner i has row i of `replicas`; `plan` is one's, `fused_plan(k)` that of k fused ones of a `gpu`.
+    """Learner i has row i of `replicas`, and runs `plan`; one that is new takes `size` bytes."""
 
-    `packing` is how slots lie there. One that is new takes `size` bytes; `dated`: a GPU's note when gradients are done.
-    """
-
-    def __init__(
-        self, plan: Plan, replicas: Replicas, update: Sgd, assignment: str, size: int, gpu: Any, packing: Packing,
-        fused_plan: Callable[[int], Plan], *, dated: bool,
-    ) -> None:  # fmt: skip
+    def __init__(self, plan: Plan, replicas: Replicas, binder: Binder, assignment: str, size: int) -> None:
         self.plan, self.replicas, self.size, self.execution = plan, replicas, size, ""
-        self._limits, self._assign = (update.clip_value, update.clip_norm), ASSIGNMENTS[assignment]
-        self._gpu, self._packing, self._fused_plan, self._dated = gpu, packing, fused_plan, dated
+        self._binder, self._assign = binder, ASSIGNMENTS[assignment]
         self._apart: list[Any] = []  # Learner or DeviceLearner
         self._fused: dict[int, DeviceLearner] = {}  # by how many they are
 
@@ -58,17 +66,14 @@ class Learners:
         self.execution = execution
         if count != self.replicas.count:
             self.replicas.resize(count, statistics)
-        if self._gpu is not None:
-            for learner in self.working:
-                learner.dated = self._dated
 
     def bind(self, count: int, execution: str) -> None:
         """Has `count` learners; those that were bound once stay bound, so a change is cheap. Raises MemoryError."""
         if execution != FUSED:
             while len(self._apart) < count:
-                self._apart.append(self._learner(len(self._apart)))
+                self._apart.append(self._binder.one(self.plan, len(self._apart)))
         elif count not in self._fused:
-            self._fused[count] = self._fuse(count)
+            self._fused[count] = self._binder.fused(self.plan, count)
 
     def bind_within(self, room: Callable[[], int], count: int, execution: str) -> str | None:
         """As `bind`, in the bytes that `room` says may be taken: why they can't be had, None where they are bound.
@@ -76,7 +81,9 @@ class Learners:
         All ranks call it alike: on a GPU they are asked together for room.
         """
         tried = execution != self.execution
-        if lack := self._lack(room, count, tried and execution == FUSED):
+        apart = max(count - len(self._apart), 0) * self.size
+        fused = (0 if count in self._fused else count) if tried and execution == FUSED else None
+        if lack := self._binder.lack(room, apart, fused):
             return lack
         try:
             self.bind(count, execution)
@@ -87,49 +94,6 @@ class Learners:
                 raise
             return str(error)
         return None
-
-    def _lack(self, room: Callable[[], int], count: int, fused: bool) -> str:
-        """What memory is missing, '' where none is: a host grants more than it has, while a GPU refuses itself."""
-        if self._gpu is None:
-            need = max(count - len(self._apart), 0) * self.size
-            if need == 0 or need <= (free := room()):
-                return ""
-            return f"what is new takes {in_words(need)}, {in_words(free)} of those free may be taken"
-        if not fused:
-            return ""
-        free = room()
-        need = 0 if count in self._fused else fused_bytes(self._fused_plan(count))
-        if need <= free:
-            return ""
-        where = self._gpu.machine.found.gpu
-        return f"fused learners take {in_words(need)}, {in_words(free)} of those free on {where} may be taken"
-
-    def _learner(self, i: int) -> AnyLearner:
-        _, gradient, statistics = row = self.replicas.row(i)
-        if self._gpu is None:
-            return Learner(self.plan.bind(*row), gradient, *self._limits)
-        inputs, gpu = self._inputs(), self._gpu
-        bound, before = gpu.bound(self.plan, *row, inputs.arrays)
-        inputs.bound(bound.inputs)
-        runs = [*before, *bound.runs, *gpu.behind(i, bound, gradient, *self._limits)]
-        return DeviceLearner(f"learner {i}", runs, [inputs], [statistics], gpu)
-
-    def _fuse(self, count: int) -> DeviceLearner:
-        """The same gradients as those on streams, to rounding: rows of replicas are joined before, and parted behind.
-
-        Raises MemoryError, and ShapeError where an operator has no such form.
-        """
-        plan, inputs = self._fused_plan(count), [self._inputs() for _ in range(count)]
-        arrays = {f"{name}{MARK}{r}": array for r, own in enumerate(inputs) for name, array in own.arrays.items()}
-        bound, (before, behind) = self._gpu.fuse(plan, self.plan, self.replicas, count, self._limits, arrays)
-        for r, own in enumerate(inputs):
-            own.bound(bound.inputs, f"{MARK}{r}")
-        statistics = [self.replicas.row(r)[2] for r in range(count)]
-        return DeviceLearner("learners", [*before, *bound.runs, *behind], inputs, statistics, self._gpu)
-
-    def _inputs(self) -> Inputs:
-        """A learner's own, packed as its slots are."""
-        return Inputs(self._packing, self._gpu.machine.zeros(self._packing.size, "uint8", "inputs of learners"))
 
     def events(self) -> list[Event]:
         """When the last gradients are there, on a GPU."""

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mpibow.data.slots import Slot
 from mpibow.device.driver import Event, Stream
 from mpibow.device.feed import Packing
+from mpibow.device.memory import in_words
+from mpibow.graph.plan import Plan
+from mpibow.graph.wide import MARK
+from mpibow.kernels.cuda.fused import fused_bytes
+from mpibow.learn.replica import Replicas
+from mpibow.optim.sgd import Sgd
 
 STREAMS, FUSED = "streams", "fused"  # executions: every learner is a DeviceLearner, or all are one
 
@@ -42,12 +48,13 @@ class DeviceLearner:
     """
 
     def __init__(
-        self, name: str, runs: Sequence[Any], inputs: Sequence[Inputs], statistics: Sequence[Any], gpu: Any
-    ) -> None:
+        self, name: str, runs: Sequence[Any], inputs: Sequence[Inputs], statistics: Sequence[Any], gpu: Any,
+        *, dated: bool = False,
+    ) -> None:  # fmt: skip
         self._inputs, self._machine = inputs, gpu.machine
         self.stream = self._machine.driver.stream()
         self.done: Event | None = None
-        self.timed = self.dated = False  # whether passes are, and when they are done
+        self.timed, self._dated = False, dated  # whether passes are, and when they are done
         self.passes: tuple[tuple[Event, Event] | None, ...] = (None, None)  # begins and ends of the last two, if timed
         self._executor = gpu.executor(name, runs, self.stream)
         kept = [self._machine.host(row) for row in statistics]
@@ -66,6 +73,56 @@ class DeviceLearner:
             own.fill(machine, slot, stream)
             slot.release_after(stream)
         begin = stream.record(timed=True) if self.timed else None
-        self._executor.timed = self.timed or self.dated
+        self._executor.timed = self.timed or self._dated
         self.done = self._executor.run()
         self.passes = self.passes[1], None if begin is None else (begin, self.done)
+
+
+class GpuBinder:
+    """Learners on a `gpu`, whose inputs are packed as their slots are; `fused_plan(k)` is that of k learners in one.
+
+    `dated`: they note when their gradients are done.
+    """
+
+    def __init__(
+        self, replicas: Replicas, update: Sgd, gpu: Any, packing: Packing, fused_plan: Callable[[int], Plan],
+        *, dated: bool,
+    ) -> None:  # fmt: skip
+        self._replicas, self._limits, self._dated = replicas, (update.clip_value, update.clip_norm), dated
+        self._gpu, self._packing, self._fused_plan = gpu, packing, fused_plan
+
+    def one(self, plan: Plan, i: int) -> DeviceLearner:
+        _, gradient, statistics = row = self._replicas.row(i)
+        inputs, gpu = self._inputs(), self._gpu
+        bound, before = gpu.bound(plan, *row, inputs.arrays)
+        inputs.bound(bound.inputs)
+        runs = [*before, *bound.runs, *gpu.behind(i, bound, gradient, *self._limits)]
+        return DeviceLearner(f"learner {i}", runs, [inputs], [statistics], gpu, dated=self._dated)
+
+    def fused(self, plan: Plan, count: int) -> DeviceLearner:
+        """The same gradients as those on streams, to rounding: rows of replicas are joined before, and parted behind.
+
+        Raises MemoryError, and ShapeError where an operator has no such form.
+        """
+        wide, inputs = self._fused_plan(count), [self._inputs() for _ in range(count)]
+        arrays = {f"{name}{MARK}{r}": array for r, own in enumerate(inputs) for name, array in own.arrays.items()}
+        bound, (before, behind) = self._gpu.fuse(wide, plan, self._replicas, count, self._limits, arrays)
+        for r, own in enumerate(inputs):
+            own.bound(bound.inputs, f"{MARK}{r}")
+        statistics, runs = [self._replicas.row(r)[2] for r in range(count)], [*before, *bound.runs, *behind]
+        return DeviceLearner("learners", runs, inputs, statistics, self._gpu, dated=self._dated)
+
+    def lack(self, room: Callable[[], int], apart: int, fused: int | None) -> str:
+        """It is asked for fused learners only, by all ranks: it refuses others itself."""
+        if fused is None:
+            return ""
+        free = room()
+        need = fused_bytes(self._fused_plan(fused)) if fused else 0
+        if need <= free:
+            return ""
+        where = self._gpu.machine.found.gpu
+        return f"fused learners take {in_words(need)}, {in_words(free)} of those free on {where} may be taken"
+
+    def _inputs(self) -> Inputs:
+        """A learner's own, packed as its slots are."""
+        return Inputs(self._packing, self._gpu.machine.zeros(self._packing.size, "uint8", "inputs of learners"))

@@ -60,6 +60,10 @@ class Scheduler:
             raise errors[min(errors)]
         return results
 
+    def workers(self, tasks: int) -> int:
+        """Threads that the work of so many tasks is cut over: of what is only enqueued one thread does all."""
+        return tasks if self._apart else 1
+
     def close(self) -> None:
         """Ends the threads; each finishes what it has begun."""
         for inbox in self._inboxes:

@@ -44,6 +44,10 @@ class Outcome:
     save: bool = False
     resync: bool = False
 
+    def __str__(self) -> str:
+        """The reason to stop, and which rank a signal came to."""
+        return f"{self.stop} on rank {self.rank}" if self.stop.startswith("SIG") else self.stop
+
 
 def settle_requests(requests: Sequence[Request]) -> Outcome:
     """The same on every rank, from every rank's request by rank."""

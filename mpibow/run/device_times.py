@@ -4,10 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from mpibow.device.driver import Event
 from mpibow.trace import Recorder, Trace
+
+
+class Times(Protocol):
+    def begin(self, learners: Sequence[Any]) -> None:
+        """An iteration begins."""
+        ...
+
+    def note(self, learners: Sequence[Any]) -> None:
+        """Enters the passes of the iteration before, which are over."""
+        ...
+
+
+class Untimed:
+    """The scheduler times what a host's threads compute."""
+
+    def begin(self, learners: Sequence[Any]) -> None:
+        pass
+
+    def note(self, learners: Sequence[Any]) -> None:
+        pass
 
 
 class DeviceTimes:
@@ -18,7 +38,6 @@ class DeviceTimes:
         self._zero: tuple[Event, int] | None = None  # an event, and when it came in nanoseconds of the host's clock
 
     def begin(self, learners: Sequence[Any]) -> None:
-        """An iteration begins."""
         on = isinstance(self._trace, Recorder) and self._trace.on
         for learner in learners:
             learner.timed = on
@@ -28,7 +47,6 @@ class DeviceTimes:
             self._zero = event, time.perf_counter_ns()
 
     def note(self, learners: Sequence[Any]) -> None:
-        """Enters the passes of the iteration before, which are over."""
         if self._zero is None or not isinstance(self._trace, Recorder):
             return
         event, zero = self._zero

@@ -18,6 +18,8 @@ from mpibow.graph.plan import BoundPlan, Plan
 
 Run = Callable[[list[Callable[[], Any]]], list[Any]]
 Each = Callable[[Array, Array, Array], None]  # samples (n,), labels (n,), logits (n, classes)
+Compute = Callable[[Mapping[str, Array]], Mapping[str, Array]]  # one batch, from a slot's arrays to outputs
+Bind = Callable[[Plan, Array, Array], Compute]  # a plan, to a centre's weights and statistics
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,16 @@ class Evaluator:
     Samples whose label is `ignore` are left out.
     """
 
-    def __init__(self, plan: Plan, ignore: int | None = None, gpu: Any = None) -> None:
-        self._ignore = ignore
+    def __init__(self, plan: Plan, ignore: int | None = None, bind: Bind | None = None) -> None:
+        """`bind` is a GPU's; the host's unless given."""
+        self._ignore, self._bind = ignore, bind or _bind
         self._summed = [name for name in ("loss", "accuracy", "top_k") if name in plan.graph.outputs]
-        self._gpu, self._put = gpu, plan.kernels.put
+        self._put = plan.kernels.put
         self._centre: Array = plan.kernels.zeros(plan.layout.size, plan.weight_dtype)
         self._batch = plan.graph.tensors[plan.graph.inputs[0]].shape[0]
         self._statistics: Array = plan.kernels.zeros(plan.statistics.size, plan.weight_dtype)
         self._plan = plan
-        self._plans: list[Callable[[Mapping[str, Array]], Mapping[str, Array]]] = []
+        self._plans = list[Compute]()
         self._slots: list[dict[str, Array]] = []
 
     def __call__(
@@ -68,11 +71,7 @@ class Evaluator:
         self._put(self._centre, centre)
         self._put(self._statistics, statistics)
         while len(self._plans) < workers:
-            if self._gpu is None:
-                bound = self._plan.bind(self._centre, statistics=self._statistics)
-                self._plans.append(partial(_compute, bound))
-            else:
-                self._plans.append(self._gpu.evaluation(self._plan, self._centre, self._statistics))
+            self._plans.append(self._bind(self._plan, self._centre, self._statistics))
             self._slots.append(arrays_for(data, self._batch))
         rank, counts, pulse = comm(lambda c: (c.rank, c.share(workers), c.pulse))  # ranks may differ in workers
         first, numbers = sum(counts[:rank]), sum(counts)
@@ -104,6 +103,10 @@ class Evaluator:
             if each is not None:
                 each(samples[:n], slot["label"][:n].copy(), outputs["logits"][:n].copy())
         return totals
+
+
+def _bind(plan: Plan, centre: Array, statistics: Array) -> Compute:
+    return partial(_compute, plan.bind(centre, statistics=statistics))
 
 
 def _compute(plan: BoundPlan, slot: Mapping[str, Array]) -> Mapping[str, Array]:

@@ -44,6 +44,12 @@ class Ledger:
     settled: bool = False  # whether its last decision, be it new or not, was to stay
     damaged: list[str] = field(default_factory=list)  # samples that others replaced, by data set and number
 
+    def heard(self, loss: float, hits: float, samples: int) -> None:
+        """Enters what an all-reduce has carried of so many samples."""
+        self.loss += loss
+        self.hits += hits
+        self.samples += samples
+
     def evaluated(self, data: str, found: Evaluation, iteration: int, position: int, epoch: float) -> bool:
         """Enters an evaluation on the `data` that choose, "validation" or "test"; whether it is the best so far.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -24,11 +23,12 @@ class Resets:
     """
 
     def __init__(
-        self, rank: int, on_nan: str, rate: float, synchroniser: Synchroniser, rule: Rule, flat: FlatKernels, gpu: Any,
-        due: bool,
+        self, rank: int, on_nan: str, rate: float, synchroniser: Synchroniser, rule: Rule, flat: FlatKernels,
+        due: bool, scale_is_large: Callable[[], bool],
     ) -> None:  # fmt: skip
+        """`scale_is_large`: whether the loss's scale may be to blame for what is not finite, and is halved then."""
         self._rank, self._stops, self._rate, self.due = rank, on_nan == "stop", rate, due
-        self._synchroniser, self._rule, self._flat, self._gpu = synchroniser, rule, flat, gpu
+        self._synchroniser, self._rule, self._flat, self._rescaled = synchroniser, rule, flat, scale_is_large
         self._barren, self._untold = 0, list[str]()
         self.losses = list[float]()  # of the rank's learners in the last iteration that is known, summed over a batch
 
@@ -90,10 +90,6 @@ class Resets:
     def _what(self, iteration: int, learner: int, loss: float) -> str:
         where = f"iteration {iteration}: learner {learner} (rank {self._rank})"
         return f"{where}: loss or gradient is not finite (loss {loss:g})"
-
-    def _rescaled(self) -> bool:
-        """Whether gradients that are not finite are the loss's scale to be blamed for, which is halved then."""
-        return self._gpu is not None and bool(self._gpu.scale_is_large())
 
 
 def _kept(saved: Path | None) -> str:

@@ -18,6 +18,7 @@ from mpibow.kernels.passes import FlatKernels
 from mpibow.learn.replica import Replicas
 from mpibow.run.checkpoint import Snapshot, read_arrays
 from mpibow.sync.rule import TAIL, Rule, RuleState
+from mpibow.sync.synchroniser import Synchroniser
 
 # What is stored in the canonical layout, as states are, so that a run may go on with kernels that want another.
 FLAT = {"weights", "mean", "previous", "common", "pending"}
@@ -62,6 +63,17 @@ def snapshot(
 def named(plan: Plan, centre: Array, statistics: Array) -> dict[str, Array]:
     """Weights and statistics by name, in their own shapes."""
     return plan.layout.unpacked(centre) | plan.statistics.unpacked(statistics)
+
+
+def mean_statistics(replicas: Replicas, flat: FlatKernels, synchroniser: Synchroniser, k: int) -> Array:
+    """The centre's statistics: the mean over all k learners. All ranks call it alike."""
+    rows = flat.host(replicas.statistics)
+    for i in synchroniser.book.spoilt():  # before an update sets them back
+        rows[i] = replicas.first_statistics
+    mean: Array = rows.sum(axis=0)
+    synchroniser.call(lambda comm: comm.allreduce(mean))
+    mean *= mean.dtype.type(1.0 / k)
+    return mean
 
 
 def read_centre(path: Path, plan: Plan) -> tuple[Array, Array]:

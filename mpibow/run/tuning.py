@@ -24,8 +24,13 @@ class Tuning(Protocol):
         ...
 
     @property
+    def compares(self) -> bool:
+        """Whether two executions take turns, now or when learners are settled."""
+        ...
+
+    @property
     def comparing(self) -> bool:
-        """Whether two executions take turns now."""
+        """Whether they do so now."""
         ...
 
     def measured(self, own: float, whole: float, counts: Counts) -> None:
@@ -67,7 +72,7 @@ class Tuning(Protocol):
 class Given:
     """Learners as the settings say, or a recorded timeline."""
 
-    asks, decision, comparing = False, None, False
+    asks, decision, compares, comparing = False, None, False, False
 
     def measured(self, own: float, whole: float, counts: Counts) -> None:
         pass
@@ -97,7 +102,7 @@ class Given:
 class Measured:
     """Learners as measured times say: `decide` after every window."""
 
-    comparing = False
+    compares = comparing = False
 
     def __init__(self, history: History, tuner: Tuner) -> None:
         self._history, self._tuner = history, tuner
@@ -154,6 +159,8 @@ class Compared:
     """Learners as `inner` says, or as given where there is none; when they are settled their two executions take turns
     until it is known which is faster. Once in a run: learners that come and go later do so in that one.
     """
+
+    compares = True
 
     def __init__(self, inner: Measured | None, given: Counts, batch: int, execution: str, tuner: Tuner) -> None:
         """They run in `execution` now."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from mpibow.graph.plan import Plan
 from mpibow.job import Job
 from mpibow.learn.scheduler import Scheduler
 from mpibow.run import checkpoint
-from mpibow.run.evaluate import Evaluation, Evaluator
+from mpibow.run.evaluate import Bind, Evaluation, Evaluator
 from mpibow.run.state import read_centre
 from mpibow.session.reporter import Reporter, Where
 from mpibow.sync.synchroniser import Synchroniser
@@ -34,40 +33,41 @@ class Judge:
 
     def __init__(
         self, job: Job, plan: Plan, loading: Loading, scheduler: Scheduler, synchroniser: Synchroniser,
-        reporter: Reporter, trace: Trace, workers: Callable[[], int],
+        reporter: Reporter, trace: Trace, rank: int, bind: Bind | None,
     ) -> None:  # fmt: skip
-        """`workers` is how many of this rank's threads evaluate."""
+        """As many of this rank's threads evaluate as it has learners; `bind` is the Evaluator's."""
         assert job.chooser is not None
-        self._workers = workers
+        self._rank = rank
         self._job, self._loading, self._scheduler = job, loading, scheduler
         self._synchroniser, self._reporter, self._trace = synchroniser, reporter, trace
         self._chooser, self._plan = job.chooser, plan
-        self._evaluator = Evaluator(plan, job.config.loss.ignore, job.kernels.gpu)
+        self._evaluator = Evaluator(plan, job.config.loss.ignore, bind)
 
     def choose(self, where: Where, centre: Array, statistics: Array) -> bool:
         """Evaluates on the data that choose; whether it is the best centre so far."""
-        found = self._look(self._chooser, centre, statistics)
+        found = self._look(where, self._chooser, centre, statistics)
         return self._reporter.evaluated(where, self._chooser, found)
 
     def test(self, where: Where, centre: Array, statistics: Array) -> None:
         """Evaluates the last centre on test data that have chosen nothing, and the best checkpoint's."""
         if self._job.test is None or self._chooser == "test":
             return
-        self._reporter.tested(where, self._look("test", centre, statistics))
+        self._reporter.tested(where, self._look(where, "test", centre, statistics))
         kept, best = self._job.config.checkpoint, self._reporter.ledger.best_at
         if kept.interval is None or not kept.best or best in (None, where.iteration):
             return
         path = self._reporter.folder / "checkpoints" / checkpoint.name_of(best)
         stored = self._read(path)
         if stored is not None:
-            self._reporter.tested(where, self._look("test", *stored), path)
+            self._reporter.tested(where, self._look(where, "test", *stored), path)
 
-    def _look(self, name: str, centre: Array, statistics: Array) -> Evaluation:
+    def _look(self, where: Where, name: str, centre: Array, statistics: Array) -> Evaluation:
         with self._trace.span("evaluation", "evaluate"):
-            run = partial(self._scheduler.run, name="evaluate")
+            run, workers = self._scheduler.run, self._scheduler.workers(where.learners[self._rank])
             found = self._evaluator(
-                self._loading.intact(name), centre, statistics, run, self._synchroniser.call, workers=self._workers()
-            )
+                self._loading.intact(name), centre, statistics, partial(run, name="evaluate"), self._synchroniser.call,
+                workers=workers,
+            )  # fmt: skip
         self._reporter.pause()
         return found
 

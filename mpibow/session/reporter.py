@@ -51,15 +51,14 @@ class Where:
 class Reporter:
     """Owns the ledger and its clock, metrics.jsonl, log.txt and the progress line.
 
-    `waits` gives seconds since the start, `memory` the most bytes that a GPU's rank has held. Without `classes` there
-    are no hits.
+    `memory` gives the most bytes that a GPU's rank has held, None elsewhere. Without `classes` there are no hits.
     """
 
     def __init__(
-        self, folder: Path, rank: int, ledger: Ledger, job: Job, header: Header | None,
-        waits: Callable[[], Waits], *, classes: bool = True, memory: Callable[[], int] | None = None,
+        self, folder: Path, rank: int, ledger: Ledger, job: Job, header: Header | None, *, classes: bool = True,
+        memory: Callable[[], int | None] = lambda: None,
     ) -> None:  # fmt: skip
-        self.folder, self.ledger, self._job, self._rank, self._waits = folder, ledger, job, rank, waits
+        self.folder, self.ledger, self._job, self._rank = folder, ledger, job, rank
         self._classes, self._memory = classes, memory
         self._events: Events = Silent()
         self._progress: Progress = Quiet()
@@ -74,9 +73,8 @@ class Reporter:
         self._last: Waits = {}  # at the last metrics entry
         self._damaged = set(ledger.damaged)  # asked for after every iteration
 
-    def start(self, where: Where, title: str, notes: list[str], *, anew: bool, other: Sequence[str]) -> None:
-        """`anew`: the run was resumed, and averaging begins as in a new one; `other`: these settings have changed."""
-        begun = ({"anew": True} if anew else {}) | ({"other": other} if other else {})
+    def start(self, where: Where, title: str, notes: list[str], begun: Mapping[str, Any]) -> None:
+        """`begun` is the entry's part of a run that is continued."""
         told = {"elapsed": self.ledger.seconds, **where.running(), **begun, "versions": versions()}
         self._events.add("start", **where.fields(), title=title, **told)
         for note in notes:
@@ -103,7 +101,7 @@ class Reporter:
         return self._events.mark()
 
     def trained(
-        self, where: Where, rate: float, gain: float, losses: Sequence[float], distances: Sequence[float]
+        self, where: Where, rate: float, gain: float, losses: Sequence[float], distances: Sequence[float], waits: Waits
     ) -> None:
         """A metrics entry: means since the last one.
 
@@ -112,17 +110,18 @@ class Reporter:
         all, null on a GPU and where W comes with an all-reduce under way: then `agree` entries have them.
 
         Of the whole run so far are `elapsed`, seconds of training without evaluations, and images_per_second, samples
-        by these; data_wait, sync_wait and sync_busy are fractions of those since this process started. On a GPU
+        by these; data_wait, sync_wait and sync_busy are fractions of those since this process started, as `waits` has
+        them in seconds. On a GPU
         device_memory is the most that this rank has held there, in bytes.
         """
-        ledger, seconds, waits = self.ledger, max(self.clock(), 1e-9), self._waits()
+        ledger, seconds = self.ledger, max(self.clock(), 1e-9)
         n = ledger.samples  # those whose losses an all-reduce has carried: none before the first
         loss, accuracy = (ledger.loss / n, ledger.hits / n) if n else (None, None)
         accuracy = accuracy if self._classes else None
         entry = {"loss": loss, "accuracy": accuracy, "rate": rate, "gain": gain}
         speed = {"elapsed": seconds, "images_per_second": ledger.images / seconds, **where.running()}
         shares = {**self._shares(waits), "sync_hidden": hidden(waits, self._last), "corrupt": len(ledger.damaged)}
-        held = {} if self._memory is None else {"device_memory": self._memory()}
+        held = {} if (peak := self._memory()) is None else {"device_memory": peak}
         batch = self._job.config.batch_size
         own = {"losses": [each / batch if math.isfinite(each) else None for each in losses], **_distance(distances)}
         self._events.add("train", **where.fields(), **entry, **own, **speed, **shares, **held)
@@ -198,6 +197,12 @@ class Reporter:
             differed = f"{found.mismatches} array(s) differed between ranks, rank 0's were taken"
             self.note(f"iteration {where.iteration}: {differed}")
 
+    def reset(self, texts: Sequence[str]) -> None:
+        """Learners of a rank were reset, as each text says."""
+        self.ledger.resets += len(texts)
+        for text in texts:
+            self.note(text)
+
     def damaged(self, found: Mapping[str, str]) -> None:
         """What is wrong with samples, by data set and number; each is told once in a run."""
         for sample in [sample for sample in found if sample not in self._damaged]:
@@ -235,10 +240,10 @@ class Reporter:
         self._progress.close()
 
     def summary(
-        self, where: Where, stopped: str, *, gain: float, checkpoint: Path | None, settled: bool | None
+        self, where: Where, stopped: str, waits: Waits, *, gain: float, checkpoint: Path | None, settled: bool | None
     ) -> Summary:
         """What the run has come to: its settings', and as the ledger and the clocks say."""
-        job, config, ledger, waits = self._job, self._job.config, self.ledger, self._waits()
+        job, config, ledger = self._job, self._job.config, self.ledger
         taken = (
             "validation_accuracy", "validation_top_k_accuracy", "validation_loss", "accuracy", "top_k_accuracy",
             "test_loss", "best_accuracy", "best_test_accuracy", "best_test_loss", "seconds", "evaluation_seconds",

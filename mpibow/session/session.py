@@ -1,4 +1,4 @@
-"""A session: what happens in and between the iterations of a run that opening.py opens; the loop is in train.py."""
+"""A session: what happens in and between the iterations of a run, by the parts that opening.py makes."""
 
 from __future__ import annotations
 
@@ -8,49 +8,62 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from mpibow.comm.binding import core_limits
 from mpibow.comm.communicator import Communicator
 from mpibow.data.slots import Slot
+from mpibow.data.wait import Watch
+from mpibow.graph.graph import Array
 from mpibow.job import Job
 from mpibow.kernels.passes import Local
 from mpibow.learn.learner import Result, Task
-from mpibow.optim.schedules import multiplier
-from mpibow.run import checkpoint
 from mpibow.run.announcer import Announcer
 from mpibow.run.coordinator import Request, settle_requests
 from mpibow.run.evaluate import due
 from mpibow.run.iteration_times import IterationTimes
-from mpibow.run.memory import TAKEN, free_memory
-from mpibow.run.state import named, snapshot
-from mpibow.session.opening import Opened
+from mpibow.run.state import mean_statistics, named
+from mpibow.session.opening import open_parts, open_pipeline
+from mpibow.session.rates import local_step, restarts
+from mpibow.session.reporter import Where
+from mpibow.session.saving import Saver
 from mpibow.session.summary import Trained
 from mpibow.sync.rule import gain_of
-from mpibow.sync.settings import Sma
 from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace
 from mpibow.tune import Counts, Decision
 
 
-class Session(Opened):
+class Session:
     """Every rank makes one and calls the same methods in the same order; use it in a `with` statement."""
 
     def __init__(
         self, job: Job, comm: Communicator, resume: str | None = None, note: str = "", trace: Trace = SILENT
     ) -> None:
         with ExitStack() as stack:
-            super().__init__(job, comm, resume, note, trace, stack)
-            self._saved_at = time.perf_counter()
+            parts = open_parts(job, comm, resume, note, trace, stack)
+            self.job, self.config, self.rank, self.trace = parts.job, parts.job.config, comm.rank, trace
+            self.device, self.plan, self.loading, self._pulse = parts.device, parts.plan, parts.loading, comm.pulse
+            self.replicas, self.learners, self.scheduler = parts.replicas, parts.learners, parts.scheduler
+            self.rule, self.synchroniser, self.resets = parts.rule, parts.synchroniser, parts.resets
+            self.coordinator, self.tuning, self.judge = parts.coordinator, parts.tuning, parts.judge
+            self.reporter, self.ledger = parts.reporter, parts.reporter.ledger
+            self.iteration, self.counts = parts.begun.iteration, parts.begun.learners[0]
+            self._asked, _, self._owed = parts.begun.due  # to talk, and to evaluate
+            self._untold = parts.begun.kept.untold if parts.begun.kept else 0  # samples whose losses were not sent yet
+            self._gain, self._saver = gain_of(self.rule), Saver(parts, comm.rank)
+            self._times = self.device.times(trace)
+            self._iteration_times = IterationTimes(lambda: self.synchroniser.seconds()[0])
+            self._watch = Watch(self.loading.remedy)
             self.announcer = Announcer(
-                self.coordinator, self.rank, self.synchroniser.talk, partial(self.learners.bind_within, self._room),
+                self.coordinator, self.rank, self.synchroniser.talk,
+                partial(self.learners.bind_within, partial(self.device.room, self.synchroniser.call)),
                 lambda rank, count, why: self.reporter.no_memory(self.where, rank, count, why),
             )  # fmt: skip
-            self._limits = Counts()  # the learners that every rank's binding was last asked about
+            self.reporter.start(self.where, self.job.title, parts.notes, parts.begun.told)
             if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
                 self._tune(decided)  # the memory, or tuner.most, is another one
-            self._read(stack)
+            self.pipeline = open_pipeline(parts, comm.rank, trace, stack)
+            self.reporter.pause()
             if self._owed and self.evaluate() and self.config.checkpoint.interval and self.config.checkpoint.best:
                 self.save(best=True)
-            self._iteration_times = IterationTimes(lambda: self.synchroniser.seconds()[0])
             self._stack = stack.pop_all()
 
     def __enter__(self) -> Session:
@@ -73,9 +86,7 @@ class Session(Opened):
         with self._iteration_times.aside():
             self.reporter.note(self.trace.begin(self.iteration, self.synchroniser.call))
             self._change()
-        update = self.config.update
-        rate = update.lr * multiplier(self.config.schedule, update.warmup, self.where.epoch)
-        return Local(rate, update.momentum, update.nesterov, update.weight_decay, self.plan.layout.decayed)
+        return local_step(self.config, self.where.epoch, self.plan.layout.decayed)
 
     def _change(self) -> None:
         """What the timeline says of this iteration, and the rate."""
@@ -95,15 +106,13 @@ class Session(Opened):
 
     def tasks(self, slots: list[Slot]) -> list[Task]:
         """What the learners' threads are to do: one slot each."""
-        if self._times is not None:
-            self._times.begin(self.learners.working)
+        self._times.begin(self.learners.working)
         return self.learners.tasks(slots)
 
     def receive(self) -> None:
         """Ends the exchange under way, if any; the next update brings the centre up to date."""
         self._heed(self.synchroniser.receive())
-        if self._times is not None:
-            self._times.note(self.learners.working)
+        self._times.note(self.learners.working)
 
     def settle(self) -> None:
         """As `receive`, and the centre is up to date: to be read, or changed."""
@@ -119,14 +128,12 @@ class Session(Opened):
         self._gain = gain_of(self.rule)  # which changes while an exchange is under way
         if tally is not None:
             self._asked = self._asked or tally.attention > 0
-            self.ledger.loss += tally.loss
-            self.ledger.hits += tally.hits
-            self.ledger.samples += self._untold
+            self.ledger.heard(tally.loss, tally.hits, self._untold)
             self._untold = 0
 
     def check(self, found: Sequence[Result | None], rate: float) -> list[Result]:
         """The finite results. A learner whose loss or gradient is not is reset, or ends the run (`on_nan`)."""
-        return self.resets.check(found, rate, self.iteration, sum(self.counts[: self.rank]), self.saved)
+        return self.resets.check(found, rate, self.iteration, sum(self.counts[: self.rank]), self._saver.last)
 
     def tally(self, results: list[Result], signal: str) -> Tally:
         """What this rank tells the others beside its steps."""
@@ -137,10 +144,10 @@ class Session(Opened):
         """Ends an iteration: requests, metrics, evaluation, checkpoint where due. The reason to stop now, if any."""
         config, before = self.config, self.position
         self.iteration += 1
-        self.pulse.beat("iteration")
+        self._pulse.beat("iteration")
         self.ledger.images += self.position - before
         self._untold += self.position - before
-        stop, save, best = "", False, False
+        stop, save = "", False
         if self.rank == 0:
             self.reporter.damaged(self.loading.damaged())
         self.reporter.note(self._watch(self.reporter.clock(), self.pipeline.waited))
@@ -150,15 +157,14 @@ class Session(Opened):
         if self.iteration % config.metrics.every == 0:
             with self._iteration_times.aside():
                 found = self.synchroniser.distances() if self.rank == 0 else []
-            self.reporter.trained(self.where, rate, self._gain, self.resets.losses, found)
+            self.reporter.trained(self.where, rate, self._gain, self.resets.losses, found, self._waits())
         if self.iteration % config.rule.resync == 0:
             self._agree()
-        self._owed = self.judge is not None and self._passed(before, config.evaluate.every)
+        passed = partial(due, before, self.position, self.job.train.count)
+        self._owed = self.judge is not None and passed(config.evaluate.every)
         with self._iteration_times.aside():
-            if self._owed and not stop:
-                best = self.evaluate()
-            save = save or config.checkpoint.due(self.iteration, best, partial(self._passed, before))
-            if save or stop.startswith("SIG"):
+            best = self._owed and not stop and self.evaluate()
+            if save or stop.startswith("SIG") or config.checkpoint.due(self.iteration, best, passed):
                 self.save(best)
         self.reporter.show(self.where, self._gain)
         return stop
@@ -178,14 +184,11 @@ class Session(Opened):
     def save(self, best: bool = False) -> None:
         """Writes a checkpoint on all ranks, and forgets those that are not to be kept."""
         self._read_centre()
-        self.resets.check_centre(self.iteration, self.saved)
+        self.resets.check_centre(self.iteration, self._saver.last)
         self.reporter.clock()
-        begin = time.perf_counter()
-        folder = self.reporter.folder / "checkpoints"
         self._tell_resets()
         diverged = any(self.synchroniser.call(lambda comm: comm.share(self.resets.due)))
         header = {
-            **self._lasting,
             "counts": self.counts,
             "tuning": self.tuning.state(),
             "ledger": self.ledger.state(),
@@ -194,53 +197,36 @@ class Session(Opened):
             "metrics_bytes": self.synchroniser.call(lambda comm: comm.share(self.reporter.mark()))[0],
         }
         with self.trace.span("checkpoint", "save"):
-            state = snapshot(
-                header, self.plan, self.coordinator.kept(self.iteration), self.iteration, self.replicas, self.rule,
-                self.job.kernels.flat, self.statistics(), self.synchroniser.book.state(),
-                {} if self.job.scaling is None else self.job.scaling.arrays(),
-                None if self.gpu is None else self.gpu.scale_state(),
-            )  # fmt: skip
-            self.saved = checkpoint.save(folder, state, self.synchroniser.call)
-        if self.rank == 0:
-            if best and self.config.checkpoint.best:
-                checkpoint.point(folder, "best", self.saved)
-            checkpoint.prune(folder, self.config.checkpoint.keep, self.saved)
-        self.reporter.saved(self.where, self.saved, time.perf_counter() - begin)
+            self._saver.save(self.where, header, self.statistics(), best)
 
     def finish(self, stop: str) -> Trained:
         """The end of a run that reached a limit, or was told to stop: what it came to, on rank 0 also on disk."""
         self._read_centre()
-        self.resets.end(self.iteration, sum(self.counts[: self.rank]), self.saved)
+        self.resets.end(self.iteration, sum(self.counts[: self.rank]), self._saver.last)
         self.reporter.clock()
         self._tell_resets()
         if not stop.startswith("SIG"):
             late = self.judge is not None and self.ledger.evaluated_at != self.position
             best = self.evaluate() if late else False
-            saved = self.saved is not None and self.saved.name == checkpoint.name_of(self.iteration)
-            if self.config.checkpoint.interval is not None and (late or not saved):
+            if self.config.checkpoint.interval is not None and (late or not self._saver.has(self.iteration)):
                 self.save(best)
             if self.judge is not None:
                 self.reporter.clock()
                 self.judge.test(self.where, self.rule.centre, self.statistics())
                 self._tell_damages()
         self.reporter.note(self.trace.end(self.synchroniser.call))
-        decided = self.tuning.decision
+        settled = None if (decided := self.tuning.decision) is None else decided.settled
         summary = self.reporter.summary(
-            self.where, stop, gain=gain_of(self.rule), checkpoint=self.saved,
-            settled=None if decided is None else decided.settled,
-        )  # fmt: skip
-        self.reporter.end(self.where, summary)
-        return Trained(
-            summary, named(self.plan, self.job.kernels.flat.host(self.rule.centre).copy(), self.statistics())
+            self.where, stop, self._waits(), gain=gain_of(self.rule), checkpoint=self._saver.last, settled=settled
         )
+        self.reporter.end(self.where, summary)
+        centre = self.job.kernels.flat.host(self.rule.centre).copy()
+        return Trained(summary, named(self.plan, centre, self.statistics()))
 
     def _request(self, signal: str) -> Request:
         """What this rank wants now, and what rank 0's clock says."""
-        stop, save = signal, False
-        if self.rank == 0:
-            stop = signal or self.config.stop.overdue(self.reporter.clock())
-            save = self.config.checkpoint.overdue(time.perf_counter() - self._saved_at)
-        return Request(stop, save, self.resets.due, self.tuning.asks)
+        stop = (signal or self.config.stop.overdue(self.reporter.clock())) if self.rank == 0 else signal
+        return Request(stop, self._saver.overdue(), self.resets.due, self.tuning.asks)
 
     def _talk(self, signal: str) -> tuple[str, bool]:
         """All ranks say what they want and do the same; (reason to stop, whether to save)."""
@@ -252,10 +238,9 @@ class Session(Opened):
             self._agree()
             self.resets.due = False
         if outcome.stop:
-            who = f" on rank {outcome.rank}" if outcome.stop.startswith("SIG") else ""
-            self.reporter.note(f"iteration {self.iteration}: {outcome.stop}{who}")
+            self.reporter.note(f"iteration {self.iteration}: {outcome}")
         if outcome.save:
-            self._saved_at = time.perf_counter()
+            self._saver.agreed()
         if (tuned := self.tuning.conclude([request.reading for request in requests])) is not None:
             self._tune(tuned)
         return outcome.stop, outcome.save
@@ -264,23 +249,14 @@ class Session(Opened):
         """Has the learners that were decided on come, once every rank has bound its own."""
         tuned = self.announcer.follow(self.tuning, decided, self.iteration)
         self.reporter.tuned(self.where, tuned, self.tuning.basis())
-        if self.gpu is None and tuned.settled and tuned.counts != self._limits:
-            self._limits = tuned.counts
-            for text in self.synchroniser.call(lambda comm: core_limits(comm, tuned.counts)):
-                self.reporter.note(text)
-
-    def _room(self) -> int:
-        """Bytes that new learners may take; a GPU's, which ranks may share, by all of them."""
-        free = free_memory(self.comm.local_size) if self.gpu is None else self.synchroniser.call(self.gpu.free)
-        return int(TAKEN * free)
+        for text in self.device.limits(self.synchroniser.call, tuned.counts) if tuned.settled else []:
+            self.reporter.note(text)
 
     def _tell_resets(self) -> None:
         """Every rank enters the resets of all, and the damaged samples."""
         own = self.resets.tell()
         for texts in self.synchroniser.call(lambda comm: comm.share(own)):
-            self.ledger.resets += len(texts)
-            for text in texts:
-                self.reporter.note(text)
+            self.reporter.reset(texts)
         self._tell_damages()
 
     def _tell_damages(self) -> None:
@@ -293,11 +269,32 @@ class Session(Opened):
             found = self.synchroniser.agree(sum(self.counts))
         self.reporter.agreed(self.where, found)
 
-    def _passed(self, before: int, epochs: float) -> bool:
-        return due(before, self.position, self.job.train.count, epochs)
-
     def _restart_due(self) -> bool:
         """Whether `rule.restart` wants averaging to start again before this iteration."""
-        rule, timeline, count = self.config.rule, self.coordinator.timeline(), self.job.train.count
-        before, now = timeline.position(self.iteration - 1) / count, self.position / count
-        return isinstance(rule, Sma) and rule.restarts(before, now, self.config.schedule.drops(before, now))
+        before = self.coordinator.timeline().position(self.iteration - 1) / self.job.train.count
+        return restarts(self.config, before, self.where.epoch)
+
+    @property
+    def position(self) -> int:
+        """Samples consumed so far, over all ranks and epochs."""
+        return self.coordinator.timeline().position(self.iteration)
+
+    @property
+    def where(self) -> Where:
+        epoch = self.position / self.job.train.count
+        return Where(self.iteration, self.position, epoch, self.counts, self.learners.execution)
+
+    def change_learners(self, counts: Counts, execution: str) -> None:
+        """Replicas, learners and rule for `counts` learners by rank; new ones begin with the centre's statistics."""
+        statistics = self.statistics()
+        self.counts = counts
+        self.learners.change(counts[self.rank], execution, statistics)
+        self.rule.begin(sum(counts))
+
+    def statistics(self) -> Array:
+        """The centre's statistics: the mean over all learners."""
+        return mean_statistics(self.replicas, self.job.kernels.flat, self.synchroniser, sum(self.counts))
+
+    def _waits(self) -> dict[str, float]:
+        waited, busy = self.synchroniser.seconds()
+        return {"data_wait": self.pipeline.waited, "sync_wait": waited, "sync_busy": busy}

@@ -17,7 +17,6 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
 from mpibow.job import Job, on_device
-from mpibow.job.gpu import execution_of
 from mpibow.job.normalise import input_entries
 from mpibow.run import directory
 from mpibow.run.replay import differing, recorded, resumed_with
@@ -62,6 +61,16 @@ class Beginning:
     def kept(self) -> Header | None:
         """The checkpoint's header, for what it says of averaging and of the tuner; None where these begin anew."""
         return self.origin.header if self.exact else None
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What a start's entry says of a run that is continued: averaging begins anew, other settings."""
+        return ({"anew": True} if self.changed else {}) | ({"other": self.origin.other} if self.origin.other else {})
+
+    @property
+    def restarts(self) -> str:
+        """What the log says where averaging starts again, '' where it goes on."""
+        return f"{', '.join(self.changed)}: averaging restarts from the centre" if self.changed else ""
 
     @property
     def learners(self) -> tuple[Counts, str]:
@@ -181,14 +190,11 @@ def beginning(origin: Origin, job: Job, plan: Plan, first: Timeline) -> Beginnin
     """
     config, header, path = job.config, origin.header, origin.checkpoint
 
-    def executed(recorded: str) -> str:
-        return "" if job.kernels.gpu is None else execution_of(config.execution, recorded)
-
     if header is None or path is None:
         new = partial(initial_weights, seed=config.seed, dtype=plan.weight_dtype)
-        return Beginning(origin, 0, first.executed(executed), new(plan.layout), new(plan.statistics))
+        return Beginning(origin, 0, first, new(plan.layout), new(plan.statistics))
     check_fits(path, header, identity(job, plan))
-    timeline = timeline_of(header, started(config, first), first).executed(executed)
+    timeline = timeline_of(header, started(config, first), first)
     changed = tuple(anew(header, config, first))
     if not changed:
         checked(NUMBERS[kind_of(config.rule)], header.rule, path, "rule")

@@ -17,7 +17,9 @@ from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import BoundPlan, Plan, compile_plan
 from mpibow.kernels.cuda.fused import fused_bytes
 from mpibow.kernels.numpy import OPERATORS
+from mpibow.learn.learner import HostBinder
 from mpibow.learn.learners import Learners
+from mpibow.learn.on_device import GpuBinder
 from mpibow.learn.replica import Replicas
 from mpibow.optim.sgd import Sgd
 from tests.learn.test_learner import BUILD, slot_of
@@ -52,7 +54,13 @@ def learners_of(
     plan = plan_of()
     replicas = Replicas(4, plan.layout.size, "float32", np.zeros(statistics, np.float32))
     watched: Any = Watched(plan, most)
-    return kind(watched, replicas, Sgd(clip_norm=0.01), assignment, SIZE, gpu, pack({}, ()), fused_plan, dated=False)
+    update, host = Sgd(clip_norm=0.01), gpu is None
+    binder: Any = (
+        HostBinder(replicas, update)
+        if host
+        else GpuBinder(replicas, update, gpu, pack({}, ()), fused_plan, dated=False)
+    )
+    return kind(watched, replicas, binder, assignment, SIZE)
 
 
 def bound(learners: Learners) -> list[Any]:

@@ -72,7 +72,7 @@ def test_a_learner_is_paid_for_when_it_comes(tmp_path: Path, monkeypatch: pytest
 
 def test_there_is_no_room_asked_for_that_no_memory_could_fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A system may refuse more than it has, even if nobody touches it: rows are as many as learners fit."""
-    monkeypatch.setattr("mpibow.session.opening.free_memory", lambda ranks: 10**9 // ranks)
+    monkeypatch.setattr("mpibow.session.host.free_memory", lambda ranks: 10**9 // ranks)
     monkeypatch.setattr(tiny, "TEST", None)
     work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1, device="numpy", learners="auto")
     slots = 4 * (36 + 4 + 16)  # pixels, label and counter: two ahead, one in use, and the plan's inputs

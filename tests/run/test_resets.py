@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,8 @@ class Rank:
     """Three learners on rank 1, whose rows are 1, 2 and 3; momenta 9, statistics 8; the centre is 2."""
 
     def __init__(
-        self, on_nan: str = "reset", settings: Sma | Ssgd = Sma(), book: Any = None, gpu: Any = None  # noqa: B008
+        self, on_nan: str = "reset", settings: Sma | Ssgd = Sma(), book: Any = None,  # noqa: B008
+        scale_is_large: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self.replicas = Replicas(3, SIZE, "float64", np.array([0.5]), states=("momenta",))
         self.replicas.resize(3)
@@ -57,7 +58,7 @@ class Rank:
         )
         self.replicas.weights[...] = [[1.0], [2.0], [3.0]]
         self.replicas.states["momenta"][...], self.replicas.gradients[...], self.replicas.statistics[...] = 9, np.nan, 8
-        self.resets = Resets(1, on_nan, 0.1, self.synchroniser, self.rule, flat, gpu, False)
+        self.resets = Resets(1, on_nan, 0.1, self.synchroniser, self.rule, flat, False, scale_is_large)
 
     def rows(self) -> list[list[float]]:
         """Of every learner the first weight, momentum, gradient and statistic; nan is 7."""
@@ -156,13 +157,12 @@ def test_a_rank_without_a_finite_loss_for_long() -> None:
 def test_a_scale_that_is_too_large_resets_nobody() -> None:
     """It is halved; no number of iterations is hopeless meanwhile, and nothing is told at the end."""
     large = [True]
-    gpu = SimpleNamespace(scale_is_large=lambda: large[0])
-    rank = Rank("stop", gpu=gpu)
+    rank = Rank("stop", scale_is_large=lambda: large[0])
     for _ in range(2 * HOPELESS):
         assert rank.resets.check([BAD, BAD], 0.1, *AT) == []
     assert rank.resets.check([BAD, GOOD], 0.1, *AT) == [GOOD]
     assert (rank.rows(), rank.resets.due) == (UNTOUCHED, False)
-    ending = Rank(book=LateBook((np.nan, 0.0, False)), gpu=gpu)
+    ending = Rank(book=LateBook((np.nan, 0.0, False)), scale_is_large=lambda: large[0])
     ending.resets.end(8, 4, None)
     assert ending.resets.tell() == []
     large[0] = False

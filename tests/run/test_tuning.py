@@ -386,9 +386,9 @@ def test_memory_that_runs_short_meanwhile_is_asked_for(
 
     def free(local: int) -> int:
         asked.append(local)
-        return 10**6 if len(asked) <= 2 * ranks else 40_000
+        return 10**9 if len(asked) <= 3 * ranks else 40_000
 
-    monkeypatch.setattr("mpibow.session.session.free_memory", free)
+    monkeypatch.setattr("mpibow.session.host.free_memory", free)
 
     def short(session: Session) -> None:
         learner.add(session.learners.size)

@@ -513,7 +513,7 @@ def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(
             own.append(ring)  # noqa: B023
             return Waking(host, ring, stream), ""
 
-        monkeypatch.setattr("mpibow.session.opening.open_transport", transport)
+        monkeypatch.setattr("mpibow.session.on_gpu.open_transport", transport)
         assert tiny.same_bits(run(work(tmp_path / str(seed), **settings), 2, seed=seed).weights, staged.weights)
         rings.append(own)
     calls = [ring.calls for own in rings for ring in own]

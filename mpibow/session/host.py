@@ -1,0 +1,102 @@
+"""The parts of a session whose learners are threads on the host's cores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from mpibow.comm.binding import core_limits, core_warnings
+from mpibow.comm.communicator import Communicator
+from mpibow.config import Config
+from mpibow.data.feeds import Feed
+from mpibow.data.loading import Loading
+from mpibow.data.pipeline import Reader
+from mpibow.data.readers import Facts, find_facts
+from mpibow.device.feed import Packing
+from mpibow.graph.graph import Array
+from mpibow.learn.learner import HostBinder
+from mpibow.learn.learners import Learners
+from mpibow.learn.replica import Replicas
+from mpibow.run.device_times import Untimed
+from mpibow.run.memory import TAKEN, free_memory, memory_warnings
+from mpibow.sync.outbox import Zeros
+from mpibow.sync.rule import Rule
+from mpibow.sync.tally import HostBook
+from mpibow.trace import Trace
+from mpibow.tune import Counts
+
+
+class Host:
+    """As mpibow.session.device.Device has it; `ranks` share the node's memory."""
+
+    name, enqueues, compares, evaluation = "cpu", False, False, None
+
+    def __init__(self, config: Config, ranks: int) -> None:
+        self._config, self._ranks, self._asked = config, ranks, Counts()
+
+    def facts(self, comm: Communicator) -> Facts:
+        return find_facts(self._ranks)
+
+    def free(self, comm: Communicator) -> int:
+        return free_memory(self._ranks)
+
+    def room(self, call: Callable[..., Any]) -> int:
+        return int(TAKEN * free_memory(self._ranks))
+
+    def peak(self) -> None:
+        return None
+
+    def capacity(self, given: int, room: int) -> int:
+        """Rows that nobody touches take no memory."""
+        return max(min(room, self._config.tuner.most), given)
+
+    def execution(self, recorded: str) -> str:
+        return ""
+
+    def transport(self, comm: Communicator, stack: ExitStack) -> tuple[Communicator, str]:
+        return comm, ""
+
+    def binder(self, replicas: Replicas, packing: Packing, ranks: int) -> HostBinder:
+        return HostBinder(replicas, self._config.update)
+
+    def zeros(self, comm: Communicator) -> Zeros:
+        return comm.zeros
+
+    def book(self, rule: Rule, learners: Learners, comm: Communicator) -> HostBook:
+        return HostBook()
+
+    def times(self, trace: Trace) -> Untimed:
+        return Untimed()
+
+    def open(self, loading: Loading) -> tuple[Reader, Feed]:
+        return loading.open(None, None)
+
+    def drain(self, learners: Learners) -> None:
+        """Its threads have ended with the scheduler."""
+
+    def scale_state(self) -> None:
+        return None
+
+    def load_scale(self, state: Array) -> None:
+        """A GPU's run goes on here: what is computed in 32 bits needs none."""
+
+    def scale_is_large(self) -> bool:
+        return False
+
+    def warnings(self, comm: Communicator, counts: Counts, room: int) -> list[str]:
+        """Of given learners; `auto` looks for itself."""
+        if self._config.learners == "auto":
+            return core_warnings(comm, (1,) * comm.size)
+        return [*core_warnings(comm, counts), *memory_warnings(comm, counts, room)]
+
+    def limits(self, call: Callable[..., Any], counts: Counts) -> list[str]:
+        """Not twice in turn for the same learners."""
+        if counts == self._asked:
+            return []
+        self._asked = counts
+        found: list[str] = call(lambda comm: core_limits(comm, counts))
+        return found
+
+    def notes(self, execution: str, *, compared: bool) -> list[str]:
+        return []

@@ -1,0 +1,141 @@
+"""The parts of a session whose learners compute on the rank's GPU, where threads only enqueue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from mpibow.comm.communicator import Communicator
+from mpibow.comm.transport import open_transport
+from mpibow.data.feeds import Feed
+from mpibow.data.loading import Loading
+from mpibow.data.pipeline import Reader
+from mpibow.data.readers import Facts, find_facts
+from mpibow.device.feed import Feeder, Packing
+from mpibow.graph.graph import Array
+from mpibow.job import Job
+from mpibow.job.gpu import EXECUTIONS, execution_of
+from mpibow.kernels.cuda.fused import without_form
+from mpibow.learn.learners import Learners
+from mpibow.learn.on_device import GpuBinder
+from mpibow.learn.replica import Replicas
+from mpibow.run.device_times import DeviceTimes
+from mpibow.run.evaluate import Bind
+from mpibow.run.memory import TAKEN
+from mpibow.session.start import replayed_run
+from mpibow.sync.rule import Rule
+from mpibow.sync.tally import DeviceBook
+from mpibow.trace import Trace
+from mpibow.tune import Counts
+
+if TYPE_CHECKING:
+    from mpibow.kernels.cuda.opened import Gpu
+
+
+class OnGpu:
+    """As mpibow.session.device.Device has it."""
+
+    enqueues = True
+
+    def __init__(self, job: Job, gpu: Gpu) -> None:
+        self._job, self._config, self._gpu, self._machine = job, job.config, gpu, gpu.machine
+
+    @property
+    def name(self) -> str:
+        return self._machine.found.gpu.name
+
+    def facts(self, comm: Communicator) -> Facts:
+        return find_facts(comm.local_size, self._gpu.free(comm))
+
+    def free(self, comm: Communicator) -> int:
+        return self._gpu.free(comm)
+
+    def room(self, call: Callable[..., Any]) -> int:
+        """Of a GPU that ranks may share, by all of them."""
+        return int(TAKEN * call(self._gpu.free))
+
+    def peak(self) -> int:
+        return self._machine.memory.peak
+
+    def capacity(self, given: int, room: int) -> int:
+        auto = self._config.learners == "auto"
+        return max(min(room, self._config.tuner.most), given) if auto else given
+
+    @cached_property
+    def _unfused(self) -> str:
+        """Why learners can't be fused, '' where they can."""
+        return without_form(self._job.build(self._config.batch_size, True))
+
+    @property
+    def compares(self) -> bool:
+        return self._config.execution == "auto" and not (replayed_run(self._config) or self._unfused)
+
+    def execution(self, recorded: str) -> str:
+        return execution_of(self._config.execution, recorded)
+
+    def transport(self, comm: Communicator, stack: ExitStack) -> tuple[Communicator, str]:
+        """Another communicator where ranks have device arrays to average."""
+        if comm.size == 1:
+            return comm, ""
+        machine = self._machine
+        found, note = open_transport(
+            comm, machine.driver, machine.stream, transport=self._config.transport, shared=machine.found.shared
+        )
+        stack.push(lambda kind, *_: found.part(failed=kind is not None))  # where that fails, no peer is waited for
+        return found, note
+
+    def binder(self, replicas: Replicas, packing: Packing, ranks: int) -> GpuBinder:
+        self._gpu.flat.learners(replicas.all_gradients)
+        fused, dated = self._job.fused_plan, ranks > 1
+        return GpuBinder(replicas, self._config.update, self._gpu, packing, fused, dated=dated)
+
+    def zeros(self, comm: Communicator) -> None:
+        return None
+
+    def book(self, rule: Rule, learners: Learners, comm: Communicator) -> DeviceBook:
+        wait = getattr(comm, "wait", None)  # where ranks may be late
+        return DeviceBook(self._gpu, rule, lambda: learners.replicas.count, learners.events, wait)
+
+    @property
+    def evaluation(self) -> Bind:
+        return self._gpu.evaluation
+
+    def times(self, trace: Trace) -> DeviceTimes:
+        return DeviceTimes(self._machine, trace)
+
+    def open(self, loading: Loading) -> tuple[Reader, Feed]:
+        machine = self._machine
+        feeder = Feeder(machine.driver, machine.found.gpu.index, machine.memory, timed=True)
+        return loading.open(feeder, self._gpu.bind)
+
+    def drain(self, learners: Learners) -> None:
+        try:
+            learners.synchronise()
+        finally:
+            self._machine.close()
+
+    def scale_state(self) -> Array | None:
+        return self._gpu.scale_state()
+
+    def load_scale(self, state: Array) -> None:
+        self._gpu.load_scale(state)
+
+    def scale_is_large(self) -> bool:
+        return self._gpu.scale_is_large()
+
+    def warnings(self, comm: Communicator, counts: Counts, room: int) -> list[str]:
+        return []
+
+    def limits(self, call: Callable[..., Any], counts: Counts) -> list[str]:
+        return []
+
+    def notes(self, execution: str, *, compared: bool) -> list[str]:
+        text = f"execution: {execution}, {EXECUTIONS[execution]}"
+        if self._config.execution == "auto" and self._unfused:
+            text = f"{text}: {self._unfused}"
+        elif compared:
+            text = f"{text}; what is faster is measured"
+        turns = "assignment: first_come is fixed on a GPU, where the host enqueues batches in turn"
+        return [text, turns] if self._config.assignment == "first_come" else [text]

@@ -1,0 +1,50 @@
+"""Saving: a run's state on disk, and which checkpoints are kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mpibow.graph.graph import Array
+from mpibow.run import checkpoint
+from mpibow.run.state import snapshot
+from mpibow.session.opening import Parts
+from mpibow.session.reporter import Where
+
+
+class Saver:
+    """Every rank has one and calls it alike. `last` is the checkpoint that was written last, or is continued."""
+
+    def __init__(self, parts: Parts, rank: int) -> None:
+        self._parts, self._settings, self._rank = parts, parts.job.config.checkpoint, rank
+        self.last: Path | None = parts.begun.origin.checkpoint
+        self._agreed = time.perf_counter()
+
+    def overdue(self) -> bool:
+        """Whether the clock, which is rank 0's, asks for a checkpoint."""
+        return self._rank == 0 and self._settings.overdue(time.perf_counter() - self._agreed)
+
+    def agreed(self) -> None:
+        """All ranks are to save: the clock starts again."""
+        self._agreed = time.perf_counter()
+
+    def has(self, iteration: int) -> bool:
+        return self.last is not None and self.last.name == checkpoint.name_of(iteration)
+
+    def save(self, where: Where, header: Mapping[str, Any], statistics: Array, best: bool) -> None:
+        """Writes a checkpoint, and forgets those that are not to be kept. Nothing may be under way."""
+        begin = time.perf_counter()
+        parts, scaling, folder = self._parts, self._parts.job.scaling, self._parts.reporter.folder / "checkpoints"
+        state = snapshot(
+            {**parts.lasting, **header}, parts.plan, parts.coordinator.kept(where.iteration), where.iteration,
+            parts.replicas, parts.rule, parts.job.kernels.flat, statistics, parts.synchroniser.book.state(),
+            {} if scaling is None else scaling.arrays(), parts.device.scale_state(),
+        )  # fmt: skip
+        self.last = path = checkpoint.save(folder, state, parts.synchroniser.call)
+        if self._rank == 0:
+            if best and self._settings.best:
+                checkpoint.point(folder, "best", path)
+            checkpoint.prune(folder, self._settings.keep, path)
+        parts.reporter.saved(where, path, time.perf_counter() - begin)
