@@ -8,6 +8,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -15,6 +16,7 @@ import pytest
 
 from mpibow.data import manifest
 from mpibow.data.records import HEADER
+from mpibow.data.recordset import write_records
 from mpibow.models import MODELS, OBJECTIVES
 from tests.launching import RANKS, mpirun, needs_mpi, run
 from tests.run import tiny
@@ -111,12 +113,13 @@ UNREADABLE = (
 
 # Commands one after the other in one process: a start of Python for each would take most of the time.
 MANY = """
-import contextlib, io, json, sys
+import contextlib, io, json, os, sys
 from mpibow.train import main
 
 ends = []
-for arguments in json.loads(sys.argv[1]):
+for folder, *arguments in json.loads(sys.argv[1]):
     out, err = io.StringIO(), io.StringIO()
+    os.chdir(folder)
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             main(arguments)
@@ -124,6 +127,15 @@ for arguments in json.loads(sys.argv[1]):
             ends.append([end.code, out.getvalue(), err.getvalue()])
 print(json.dumps(ends))
 """
+
+
+def train_many(commands: list[tuple[Path, list[str]]]) -> list[tuple[int, str]]:
+    """The exit code and standard error of each command, of which none writes to standard output."""
+    done = run([sys.executable, "-c", MANY, json.dumps([[str(folder), *rest] for folder, rest in commands])])
+    assert done.returncode == 0, done.stderr
+    ends = json.loads(done.stdout.splitlines()[-1])
+    assert [out for _, out, _ in ends] == [""] * len(commands)
+    return [(code, err) for code, _, err in ends]
 
 
 def test_refused_at_the_door(whole: Path) -> None:
@@ -138,35 +150,15 @@ def test_refused_at_the_door(whole: Path) -> None:
         expected[str(arguments)] = (2, message)
         commands[str(arguments)] = arguments
     with tiny.unchanged(whole):
-        done = run([sys.executable, "-c", MANY, json.dumps(list(commands.values()))], cwd=whole)
-    found = dict(zip(commands, json.loads(done.stdout), strict=True))
-    assert found == {key: [code, "", f"error: {message}\n"] for key, (code, message) in expected.items()}
+        found = train_many([(whole, arguments) for arguments in commands.values()])
+    told = {key: (code, f"error: {message}\n") for key, (code, message) in expected.items()}
+    assert dict(zip(commands, found, strict=True)) == told
 
 
 def test_an_unknown_option_of_the_command(whole: Path) -> None:
     done = train(whole, "run.yaml", "--fast")
     assert done.returncode == 2
     assert done.stderr.endswith("error: unrecognized arguments: --fast\n")
-
-
-def test_images_of_another_shape(folder: Path) -> None:
-    from mpibow.data.recordset import write_records
-
-    images, labels = tiny.images(5)
-    write_records(folder / "data/wide", zip(images.repeat(2, axis=3), labels.tolist(), strict=True), classes=3)
-    with tiny.unchanged(folder):
-        done = train(folder, "run.yaml", "data.test=data/wide")
-    expected = "error: data.test: wide has images (1, 6, 12) uint8, data.train has (1, 6, 6) uint8\n"
-    assert (done.returncode, done.stderr) == (2, expected)
-
-
-def test_a_net_that_does_not_fit_the_images(folder: Path) -> None:
-    with tiny.unchanged(folder):
-        done = train(folder, "run.yaml", "model={name: lenet}")
-    assert done.returncode == 2
-    assert done.stderr.startswith("error: ")
-    assert "conv" in done.stderr
-    assert len(done.stderr.splitlines()) == 1
 
 
 # Records
@@ -183,32 +175,60 @@ def flip(path: Path, place: int) -> None:
     path.write_bytes(data)
 
 
-def test_a_truncated_file(folder: Path) -> None:
+def other_shape(folder: Path) -> None:
+    images, labels = tiny.images(5)
+    write_records(folder / "data/wide", zip(images.repeat(2, axis=3), labels.tolist(), strict=True), classes=3)
+
+
+def cut(folder: Path) -> None:
     path = shard(folder)
-    size = path.stat().st_size
     path.write_bytes(path.read_bytes()[:-1])
-    with tiny.unchanged(folder):
-        done = train(folder, "run.yaml")
-    assert done.returncode == 3
-    assert done.stderr.startswith(f"error: {path.relative_to(folder)}: ")
-    assert f": is {size - 1} bytes long, but says 57 records" in done.stderr
 
 
-@pytest.mark.parametrize("what", ["header", "index", "manifest"])
-def test_a_flipped_bit_beside_the_images(folder: Path, what: str) -> None:
-    path = folder / "data/train" / manifest.FILE if what == "manifest" else shard(folder)
-    flip(path, {"header": 20, "index": -5, "manifest": 30}[what])
-    with tiny.unchanged(folder):
-        done = train(folder, "run.yaml")
-    assert done.returncode == 3
-    assert done.stderr.startswith(f"error: {path.relative_to(folder)}: ")
-    assert len(done.stderr.splitlines()) == 1
+def nothing(folder: Path) -> None:
+    pass
 
 
-@pytest.mark.parametrize("record", [0, 33, 56])
-def test_a_flipped_bit_in_an_image(folder: Path, record: int) -> None:
+# What is done to a run's data, what is typed, the exit code, and how the only line that is said begins.
+UNFIT: dict[str, tuple[Callable[[Path], None], list[str], int, str]] = {
+    "images of another shape": (
+        other_shape, ["data.test=data/wide"], 2,
+        "data.test: wide has images (1, 6, 12) uint8, data.train has (1, 6, 6) uint8\n",
+    ),
+    "a net that does not fit": (
+        nothing, ["model={name: lenet}"], 2,
+        "conv2 (conv of max_pool1 (3, 32, 1, 1)): a window of 5x5 does not fit into 1x1\n",
+    ),
+    "a truncated file": (cut, [], 3, "SHARD: is SIZE bytes long, but says 57 records"),
+    "a flipped bit in the header": (lambda folder: flip(shard(folder), 20), [], 3, "SHARD: "),
+    "a flipped bit in the index": (lambda folder: flip(shard(folder), -5), [], 3, "SHARD: "),
+    "a flipped bit in the manifest": (
+        lambda folder: flip(folder / "data/train" / manifest.FILE, 30), [], 3, f"data/train/{manifest.FILE}: ",
+    ),
+    "nothing to resume": (
+        nothing, ["--resume", "runs/nowhere"], 4,
+        "runs/nowhere: is no checkpoint and no run directory with checkpoints/ in it\n",
+    ),
+}  # fmt: skip
+
+
+def test_data_that_do_not_fit_are_refused_before_a_run_begins(whole: Path, tmp_path: Path) -> None:
+    folders = [shutil.copytree(whole, tmp_path / name) for name in UNFIT]
+    for folder, (damage, *_) in zip(folders, UNFIT.values(), strict=True):
+        damage(folder)
+    commands = [["run.yaml", *arguments] for _, arguments, *_ in UNFIT.values()]
+    with tiny.unchanged(tmp_path):
+        found = train_many(list(zip(folders, commands, strict=True)))
+    for folder, (name, (_, _, code, message)), (ended, said) in zip(folders, UNFIT.items(), found, strict=True):
+        path = shard(folder)
+        start = message.replace("SHARD", str(path.relative_to(folder))).replace("SIZE", str(path.stat().st_size))
+        assert (ended, said.count("\n")) == (code, 1), (name, said)
+        assert said.startswith(f"error: {start}"), (name, said)
+
+
+def test_a_flipped_bit_in_an_image(folder: Path) -> None:
     """Found when it is read, in the first epoch: file and record are named, what was saved before is kept."""
-    path = shard(folder)
+    path, record = shard(folder), 33
     flip(path, HEADER.size + record * 36 + 7)
     done = train(folder, "run.yaml", "checkpoint.every=1 iterations")
     assert done.returncode == 3
@@ -276,37 +296,31 @@ def test_a_disk_that_fills_up_with_metrics(folder: Path) -> None:
     assert (folder / "runs/run/summary.json").is_file()
 
 
-@pytest.mark.parametrize("file", ["metrics.jsonl", "log.txt", "summary.json", "checkpoints"])
-def test_a_run_directory_that_takes_no_files(folder: Path, file: str) -> None:
+def test_a_run_directory_that_takes_no_files_or_is_taken(folder: Path) -> None:
     """The same for root, to whom permissions mean nothing: something else stands where a file is to be written."""
-    assert train(folder, "run.yaml").returncode == 0
-    path = folder / "runs/run" / file
-    if path.is_dir():
-        shutil.rmtree(path)
-        path.write_text("")
-    else:
-        path.unlink()
-        path.mkdir()
-        (path / "in the way").write_text("")
-    done = train(folder, "run.yaml", "stop.epochs=3", "--resume", "runs/run")
-    assert done.returncode in (4, 9)
-    assert "Traceback" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("error: runs/run")
-
-
-def test_a_name_that_is_taken(folder: Path) -> None:
-    assert train(folder, "run.yaml").returncode == 0
-    with tiny.unchanged(folder):
-        done = train(folder, "run.yaml")
+    whole, files = folder / "whole", ("metrics.jsonl", "log.txt", "summary.json", "checkpoints")
+    resume = ["run.yaml", "stop.epochs=3", "--resume", "runs/run"]
+    whole.mkdir()
+    write_run(whole, **SHORT)
+    ((code, said),) = train_many([(whole, ["run.yaml"])])
+    assert code == 0, said
+    for file in files:
+        path = shutil.copytree(whole, folder / file, symlinks=True) / "runs/run" / file
+        if path.is_dir():
+            shutil.rmtree(path)
+            path.write_text("")
+        else:
+            path.unlink()
+            path.mkdir()
+            (path / "in the way").write_text("")
+    with tiny.unchanged(whole):
+        *found, taken = train_many([*((folder / file, resume) for file in files), (whole, ["run.yaml"])])
+    for code, said in found:
+        assert code in (4, 9)
+        assert "Traceback" not in said
+        assert said.splitlines()[-1].startswith("error: runs/run")
     expected = "error: name: runs/run exists already; continue it with --resume runs/run, or choose another name\n"
-    assert (done.returncode, done.stderr) == (1, expected)
-
-
-def test_nothing_to_resume(folder: Path) -> None:
-    with tiny.unchanged(folder):
-        done = train(folder, "run.yaml", "--resume", "runs/nowhere")
-    expected = "error: runs/nowhere: is no checkpoint and no run directory with checkpoints/ in it\n"
-    assert (done.returncode, done.stderr) == (4, expected)
+    assert taken == (1, expected)
 
 
 # Training that diverges
