@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
@@ -56,8 +56,18 @@ class Formula:
         """The results for whole arrays of one shape and dtype, by NumPy. Scalars and literals take their dtype."""
         number = arrays[0].dtype.type
         with np.errstate(all="ignore"):  # both values of a `where` are computed
-            found = _numpy(self)(number, *arrays, *(number(scalars[name]) for name in self.scalars))
+            found = self._numpy(number, *arrays, *(number(scalars[name]) for name in self.scalars))
         return tuple(np.broadcast_to(each, arrays[0].shape) for each in found)
+
+    @cached_property
+    def _numpy(self) -> Callable[..., tuple[Any, ...]]:
+        """The formula as a function (the element's type, arrays, scalars), which NumPy runs."""
+        lines = [f"def _formula({', '.join(('_number', *self.arrays, *self.scalars))}):"]
+        lines += [f"    {name} = {NUMPY.text(tree)}" for name, tree in self.assignments]
+        lines += [f"    return {', '.join(map(NUMPY.text, self.results))},"]
+        names: dict[str, Any] = dict(_NAMES)
+        exec(compile("\n".join(lines), f"<{self.name}>", "exec"), names)
+        return cast(Callable[..., tuple[Any, ...]], names["_formula"])
 
     @property
     def called(self) -> frozenset[str]:
@@ -105,14 +115,3 @@ _NAMES = {
     "_and": np.logical_and, "_or": np.logical_or, "_not": np.logical_not,
     **{f"_{name}": getattr(functions, name) for name in functions.COUNTS},
 }  # fmt: skip
-
-
-@cache
-def _numpy(formula: Formula) -> Callable[..., tuple[Any, ...]]:
-    """The formula as a function (the element's type, arrays, scalars), which NumPy runs."""
-    lines = [f"def _formula({', '.join(('_number', *formula.arrays, *formula.scalars))}):"]
-    lines += [f"    {name} = {NUMPY.text(tree)}" for name, tree in formula.assignments]
-    lines += [f"    return {', '.join(map(NUMPY.text, formula.results))},"]
-    names: dict[str, Any] = dict(_NAMES)
-    exec(compile("\n".join(lines), f"<{formula.name}>", "exec"), names)
-    return cast(Callable[..., tuple[Any, ...]], names["_formula"])
