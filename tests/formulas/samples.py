@@ -1,4 +1,4 @@
-"""Formulas that use all of the language, and numbers that are hard on them."""
+"""Formulas that use all of the language, and how two results are compared."""
 
 from __future__ import annotations
 
@@ -56,19 +56,6 @@ EXACT: dict[str, tuple[Formula, tuple[float, ...]]] = {
     "extremes": (formula(extremes), ()),
 }
 CURVES = formula(curves)
-SIZE = 1003  # no multiple of a vector's lanes
-
-
-def hard(dtype: str, seed: int) -> Array:
-    """(SIZE,) numbers of all sizes, with NaN, infinities, zeros and denormals among them."""
-    generator, limits = np.random.default_rng(seed), np.finfo(dtype)
-    with np.errstate(all="ignore"):
-        x = (generator.standard_normal(SIZE) * 10.0 ** generator.integers(-50, 40, SIZE)).astype(dtype)
-    x[::3] = generator.standard_normal(len(x[::3]))
-    special = [np.nan, np.inf, -np.inf, 0.0, -0.0, limits.smallest_subnormal, -limits.smallest_subnormal]
-    special += [limits.tiny, limits.max, limits.min, 1.0, -1.0, 1e-30, -1e-30]
-    x[generator.permutation(SIZE)[:200]] = generator.choice(np.array(special, dtype), 200)
-    return x
 
 
 def same_bits(got: Array, expected: Array) -> None:

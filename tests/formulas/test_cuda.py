@@ -12,8 +12,9 @@ from mpibow.formulas.formula import Array
 from mpibow.formulas.language import formula
 from mpibow.kernels.cuda.compile import nvrtc
 from mpibow.optim.update import Update
+from mpibow.testing import hard
 from tests.formulas import cuda, machines, samples
-from tests.formulas.samples import hard, same_bits
+from tests.formulas.samples import same_bits
 from tests.kernels.cuda.host import needs_compiler
 from tests.kernels.cuda.test_compile import ALL as ARCHITECTURES
 from tests.kernels.cuda.test_compile import needs_nvrtc

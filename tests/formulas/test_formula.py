@@ -15,6 +15,7 @@ from mpibow.formulas import functions
 from mpibow.formulas.formula import Apply, Formula, Name, Number
 from mpibow.formulas.functions import maximum, minimum, where
 from mpibow.formulas.language import formula
+from mpibow.testing import hard
 from tests.formulas import samples
 
 N, NAN = Name, math.nan
@@ -59,7 +60,7 @@ def _signs(w: Any, g: Any) -> tuple[Any, ...]:
 
 
 def test_a_formulas_function_on_arrays_is_its_run() -> None:
-    w, g, v = (samples.hard("float64", seed) for seed in range(3))
+    w, g, v = (hard("float64", seed) for seed in range(3))
     with np.errstate(all="ignore"):
         plain = samples.heavy_ball(w, g, v, rate=0.1, momentum=0.9, decay=0.01)
     for one, other in zip(plain, formula(samples.heavy_ball)(w, g, v, rate=0.1, momentum=0.9, decay=0.01), strict=True):

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from mpibow.formulas.formula import Array, Formula
+from mpibow.testing import hard
 from tests.formulas import machines
 from tests.formulas.cuda import cuda
 from tests.formulas.machines import Machine
-from tests.formulas.samples import CURVES, EXACT, hard, same_bits
+from tests.formulas.samples import CURVES, EXACT, same_bits
 from tests.kernels.cuda.host import needs_compiler
 
 MACHINES = {

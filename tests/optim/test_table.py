@@ -12,8 +12,9 @@ from mpibow.config.strict import tag_of
 from mpibow.formulas.formula import Array
 from mpibow.optim.table import UPDATES
 from mpibow.optim.update import Update
+from mpibow.testing import hard
 from tests.formulas import machines
-from tests.formulas.samples import hard, same_bits
+from tests.formulas.samples import same_bits
 from tests.optim.stepping import gradient, start, trained
 
 # Settings that choose another formula, where there are any; weight decay everywhere.
