@@ -53,7 +53,7 @@ REFUSED = {
     "no learner": (
         "learners=0", 2,
         "learners: must be auto, an integer of at least 1, a list of integers of at least 1 that is not empty or "
-        "a text as replay(RUN), RUN being a run directory, got 0",
+        "a string such as replay(runs/NAME), got 0",
     ),
     "learners of other ranks": (
         "learners=[1, 2, 1]", 2,
@@ -89,7 +89,8 @@ REFUSED = {
         "out: /proc/none/run cannot be made: no such file or directory; choose another place with out=DIR",
     ),
     "no name": (
-        "name=../up", 2, "name: must be a text of letters, digits, . _ - that starts with none of . -, got '../up'",
+        "name=../up", 2,
+        "name: must be a string of letters, digits, . _ - that starts with a letter, a digit or _, got '../up'",
     ),
 }  # fmt: skip
 if find_spec("numba"):  # without it, it is numba that is asked for

@@ -1,4 +1,4 @@
-"""The settings of how long a run may stand still before its watchdog ends it."""
+"""The settings of how long a run without progress may last before its watchdog ends it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,22 @@ TIMES = 100  # the mean time from step to step of what is measured so far, of au
 
 @dataclass(frozen=True)
 class Limits:
-    """How long all ranks of a node may stand still before they end with exit code 8; warnings come at a tenth of it."""
+    """How long a node's ranks may make no progress before they end with exit code 8; a tenth of it brings a warning."""
 
     start: Annotated[
         Limit,
-        "seconds without progress before the first iteration is over, and after the last; auto is 1800; null waits",
+        "most seconds without progress up to the first iteration, and after the last; auto is 1800; null: no limit",
     ] = "auto"
     iteration: Annotated[
-        Limit, "seconds without progress in an iteration; auto is 300, or 100 times the measured mean; null waits"
+        Limit,
+        "most seconds without progress in an iteration; auto is 300, or 100 times the measured mean; null: no limit",
     ] = "auto"
     evaluation: Annotated[
-        Limit, "seconds without a batch evaluated; auto is 600, or 100 times the measured mean; null waits"
+        Limit,
+        "most seconds for one batch of an evaluation; auto is 600, or 100 times the measured mean; null: no limit",
     ] = "auto"
     checkpoint: Annotated[
-        Limit, "seconds without a file written; auto is 1800, or 100 times the measured mean; null waits"
+        Limit, "most seconds for one file of a checkpoint; auto is 1800, or 100 times the measured mean; null: no limit"
     ] = "auto"
 
     def seconds(self, phase: str, mean: float) -> float:

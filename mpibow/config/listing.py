@@ -33,7 +33,7 @@ def _rows(kind: type[Any], path: str, owner: str = "") -> Iterator[tuple[str, st
                 rows = _rows(record, where, f"{tag_of(record)}: ")
                 yield from (row for row in rows if row[0] != f"{where}.name")
     if rest_of(kind):
-        yield join(path, "<option>"), "", "any other that the one named takes"
+        yield join(path, "<option>"), "", "any option that the named one takes"
 
 
 def _default(value: Any) -> str:

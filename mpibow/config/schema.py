@@ -1,4 +1,4 @@
-"""The settings of a run: what one YAML file and its overrides say."""
+"""The settings of a run, as one YAML file and its overrides give them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Count = Annotated[int, AtLeast(1)]
 Positive = Annotated[float, Above(0)]
 Text = Annotated[str, NotEmpty()]
 RunName = Annotated[
-    str, Matches(r"[A-Za-z0-9_][A-Za-z0-9._-]*", "of letters, digits, . _ - that starts with none of . -")
+    str, Matches(r"[A-Za-z0-9_][A-Za-z0-9._-]*", "of letters, digits, . _ - that starts with a letter, a digit or _")
 ]
 
 
@@ -37,10 +37,10 @@ Interval = Annotated[
     str,
     Matches(
         r"(?=[0-9.]*[1-9])([0-9]+ +iterations?|[0-9]+(\.[0-9]+)? +(epoch|minute)s?)",
-        "as '1 epoch', '500 iterations' or '30 minutes'",
+        "such as '1 epoch', '500 iterations' or '30 minutes'",
     ),
 ]
-Replay = Annotated[str, Matches(r"replay\(.+\)", "as replay(RUN), RUN being a run directory")]
+Replay = Annotated[str, Matches(r"replay\(.+\)", "such as replay(runs/NAME)")]
 Unit = Literal["epoch", "iteration", "minute"]
 
 
@@ -56,34 +56,32 @@ class Model:
     """A model by name; keys that are no setting here are the model function's own."""
 
     name: Annotated[Text, "the model's name"]
-    classes: Annotated[Annotated[int, AtLeast(2)] | None, "classes it tells apart; null is the data's"] = None
+    classes: Annotated[Annotated[int, AtLeast(2)] | None, "number of classes; null is the data's"] = None
     options: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Data:
-    train: Annotated[Text, "data set to learn from"]
-    test: Annotated[Text | None, "data set to evaluate the centre on, at the end where there are validation data"] = (
-        None
-    )
+    train: Annotated[Text, "training data set"]
+    test: Annotated[Text | None, "test data set; with validation data, evaluated at the end only"] = None
     validation: Annotated[
         Text | Annotated[float, Above(0), Below(1)] | None,
-        "data set that stop.accuracy and the best checkpoint go by, or the fraction of each class of the training data "
-        "that is split off for it by seed; null: they go by the test data",
+        "data set for stop.accuracy and the choice of the best checkpoint, or the fraction of each class to split off "
+        "the training data for this, by seed; null: the test data serve for this",
     ] = None
     image: Annotated[Image | None, "how encoded images become arrays"] = None
     normalise: Annotated[
         Normalisation,
-        "subtract the training data's mean of each channel, or pixel, and divide by each channel's spread; "
+        "subtract the training data's mean of each channel or pixel, and divide by each channel's standard deviation; "
         "half is x / 127.5 - 1",
     ] = "channel"
     augment: Augmentation = field(default_factory=Augmentation)
-    pipeline: Annotated[Wanted, "what fills the slots; resident lies on the GPU where it fits, dali decodes there"] = (
-        "auto"
-    )
-    workers: Annotated[Auto | Count, "decoding threads of a rank; auto is its cores"] = "auto"
-    on_corrupt: Annotated[Literal["error", "skip"], "at a damaged sample: stop, or take the next intact one"] = "error"
-    corrupt_limit: Annotated[Count, "so many damaged samples of a rank are skipped, one more ends the run"] = 100
+    pipeline: Annotated[
+        Wanted, "how images reach the learners; with a GPU, resident keeps them there, dali decodes there"
+    ] = "auto"
+    workers: Annotated[Auto | Count, "decoding threads per rank; auto is its cores"] = "auto"
+    on_corrupt: Annotated[Literal["error", "skip"], "on a damaged sample: stop, or take the next intact one"] = "error"
+    corrupt_limit: Annotated[Count, "damaged samples that a rank may skip; one more ends the run"] = 100
 
     @property
     def most_damaged(self) -> int:
@@ -93,15 +91,15 @@ class Data:
 
 @dataclass(frozen=True)
 class Stop:
-    """The run ends with the first that is reached."""
+    """The run ends at the first limit that is reached."""
 
-    epochs: Annotated[Positive | None, "epochs"] = 10.0
+    epochs: Annotated[Positive | None, "end after so many epochs"] = 10.0
     accuracy: Annotated[
         Annotated[float, Above(0), AtMost(1)] | None,
-        "accuracy of the centre on the validation data, else the test data",
+        "end when the centre reaches this accuracy on the validation data, without these on the test data",
     ] = None
-    minutes: Annotated[Positive | None, "minutes"] = None
-    iterations: Annotated[Count | None, "iterations"] = None
+    minutes: Annotated[Positive | None, "end after so many minutes of training"] = None
+    iterations: Annotated[Count | None, "end after so many iterations"] = None
 
     def __post_init__(self) -> None:
         if self.epochs is self.accuracy is self.minutes is self.iterations is None:
@@ -134,18 +132,16 @@ class Stop:
 
 @dataclass(frozen=True)
 class Evaluate:
-    every: Annotated[Positive, "epochs from evaluation to evaluation"] = 1.0
-    batch_size: Annotated[Count, "samples at once"] = 100
-    top_k: Annotated[
-        Annotated[int, AtLeast(2)] | None, "also count labels among so many likeliest classes; null does not"
-    ] = None
+    every: Annotated[Positive, "epochs between evaluations"] = 1.0
+    batch_size: Annotated[Count, "batch size of an evaluation"] = 100
+    top_k: Annotated[Annotated[int, AtLeast(2)] | None, "also report the top-k accuracy for this k; null: none"] = None
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    every: Annotated[Interval | None, "from checkpoint to checkpoint; null is never"] = "1 epoch"
-    keep: Annotated[Count, "how many of the latest are kept"] = 2
-    best: Annotated[bool, "keep the most accurate one too"] = True
+    every: Annotated[Interval | None, "interval between checkpoints; null is never"] = "1 epoch"
+    keep: Annotated[Count, "number of latest checkpoints to keep"] = 2
+    best: Annotated[bool, "also keep the best checkpoint"] = True
 
     @property
     def interval(self) -> Every | None:
@@ -170,64 +166,64 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Metrics:
-    every: Annotated[Count, "iterations from entry to entry"] = 50
+    every: Annotated[Count, "iterations between entries of metrics.jsonl"] = 50
 
 
 @dataclass(frozen=True)
 class OneDnn:
-    library: Annotated[Text | None, "a libdnnl.so of oneDNN 3; null is the one that is installed"] = None
-    winograd: Annotated[bool, "convolve 3x3 and 5x5 with fewer products than oneDNN does, where shapes allow"] = True
+    library: Annotated[Text | None, "path of a libdnnl.so of oneDNN 3; null is the installed one"] = None
+    winograd: Annotated[bool, "Winograd's algorithm for 3x3 and 5x5 convolutions, where shapes allow"] = True
 
 
 @dataclass(frozen=True)
 class Config:
     """A run. `model` and `data` are None only where a program gives them as objects."""
 
-    name: Annotated[RunName, "the run directory's name under out; auto makes one up"] = "auto"
+    name: Annotated[RunName, "name of the run directory in out; auto is MODEL-DATA-TIME"] = "auto"
     model: Model | None = None
     data: Data | None = None
-    batch_size: Annotated[Count, "samples a learner takes in an iteration; never scaled"] = 16
+    batch_size: Annotated[Count, "samples per learner and iteration; never scaled"] = 16
     learners: Annotated[
         Auto | Count | Annotated[tuple[Count, ...], NotEmpty()] | Replay,
-        "learners of every rank, or a list of them; auto measures how many pay off; replay(RUN) repeats a run's",
+        "learners per rank, or a list with one number per rank; auto measures how many pay off; replay repeats a run's",
     ] = "auto"
-    tuner: Annotated[Tuner, "how learners: auto looks for their number"] = field(default_factory=Tuner)
+    tuner: Annotated[Tuner, "how learners: auto finds their number"] = field(default_factory=Tuner)
     assignment: Annotated[
-        Literal["fixed", "first_come"], "a batch is a certain learner's, or of the one that is free first"
+        Literal["fixed", "first_come"], "fixed: a batch belongs to one learner; first_come: the first free one takes it"
     ] = "fixed"
-    rule: Annotated[Sma | Ssgd | Independent, "what keeps the replicas together"] = field(default_factory=Sma)
+    rule: Annotated[Sma | Ssgd | Independent, "how the replicas are kept together"] = field(default_factory=Sma)
     loss: Loss = field(default_factory=Loss)
-    update: Annotated[Sgd, "the local step of a learner"] = field(default_factory=Sgd)
-    stop: Annotated[Stop, "when the run ends: at the first that is reached"] = field(default_factory=Stop)
-    device: Annotated[Device, "what computes; auto is the fastest that is there, a GPU first"] = "auto"
-    onednn: Annotated[OneDnn, "the library of device onednn"] = field(default_factory=OneDnn)
+    update: Annotated[Sgd, "the optimiser: a learner's local step"] = field(default_factory=Sgd)
+    stop: Annotated[Stop, "when the run ends: at the first limit that is reached"] = field(default_factory=Stop)
+    device: Annotated[Device, "what to compute on; auto is the fastest available, a GPU first"] = "auto"
+    onednn: Annotated[OneDnn, "settings of device onednn"] = field(default_factory=OneDnn)
     precision: Annotated[
         Literal["auto", "float32", "float64", "tf32", "bf16", "fp16"],
-        "of what is computed; auto is tf32 on a GPU, else float32; on a GPU float32 is exact, and with tf32, bf16 and "
-        "fp16 weights stay float32; float64 is numpy's only",
+        "arithmetic of forward and backward passes; auto is tf32 on a GPU, else float32; on a GPU float32 is exact; "
+        "tf32, bf16 and fp16 need a GPU, and weights stay float32; float64 needs device numpy",
     ] = "auto"
-    share_gpu: Annotated[bool, "several ranks may compute on one GPU; they then average by MPI"] = False
+    share_gpu: Annotated[bool, "allow several ranks on one GPU; they then average by MPI"] = False
     transport: Annotated[
-        Transport, "how ranks with GPUs average: NCCL, MPI that takes device memory, or by way of host memory"
+        Transport, "how ranks with GPUs average: by NCCL, by MPI on device memory, or through host memory"
     ] = "auto"
-    graphs: Annotated[bool, "launch a learner's pass on a GPU as one CUDA graph; the same bits without"] = True
+    graphs: Annotated[bool, "launch a learner's pass on a GPU as one CUDA graph; false gives the same bits"] = True
     execution: Annotated[
         Literal["auto", "streams", "fused"],
-        "learners of a GPU each on a stream of its own, or all in the same kernels; auto measures what is faster",
+        "learners on a GPU: each on its own stream, or all fused in the same kernels; auto measures which is faster",
     ] = "auto"
-    overlap: Annotated[bool, "compute gradients while ranks communicate"] = True
-    prefetch: Annotated[
-        Auto | Count, "iterations that data is made ready ahead; auto is 2, or more of images that are decoded"
-    ] = "auto"
-    on_nan: Annotated[Literal["stop", "reset"], "at a loss that is not finite: stop, or reset the replica"] = "stop"
-    evaluate: Annotated[Evaluate, "the centre on the validation data, or without these on the test data"] = field(
-        default_factory=Evaluate
+    overlap: Annotated[bool, "compute gradients while ranks communicate; false takes turns"] = True
+    prefetch: Annotated[Auto | Count, "iterations to read data ahead; auto is 2, for encoded images more"] = "auto"
+    on_nan: Annotated[
+        Literal["stop", "reset"], "on a loss or gradient that is not finite: stop the run, or reset the replica"
+    ] = "stop"
+    evaluate: Annotated[Evaluate, "evaluation of the centre on the validation data, without these on the test data"] = (
+        field(default_factory=Evaluate)
     )
-    checkpoint: Annotated[Checkpoint, "the state on disk"] = field(default_factory=Checkpoint)
+    checkpoint: Annotated[Checkpoint, "when the state is saved"] = field(default_factory=Checkpoint)
     metrics: Annotated[Metrics, "metrics.jsonl"] = field(default_factory=Metrics)
-    limits: Annotated[Limits, "how long all may stand still before the run ends"] = field(default_factory=Limits)
-    seed: Annotated[int, AtLeast(0), Below(2**32), "of weights, order and augmentation"] = 1
-    out: Annotated[Text, "directory of the run directories"] = "runs"
+    limits: Annotated[Limits, "how long a run without progress may last before it ends"] = field(default_factory=Limits)
+    seed: Annotated[int, AtLeast(0), Below(2**32), "seed of weights, order and augmentation"] = 1
+    out: Annotated[Text, "directory for run directories"] = "runs"
 
     def __post_init__(self) -> None:
         over(self.update.schedule, self.stop.epochs)  # which refuses what does not go together

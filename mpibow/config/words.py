@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from mpibow.bounds import Bound
 
-NOUNS = {float: ("a number", "numbers"), int: ("an integer", "integers"), str: ("a text", "texts")}
+NOUNS = {float: ("a number", "numbers"), int: ("an integer", "integers"), str: ("a string", "strings")}
 
 
 def unwrap(hint: Any) -> tuple[Any, tuple[Bound, ...], str]:
@@ -71,7 +71,7 @@ def _elements(hint: Any) -> str:
 
 
 def show(value: object, limit: int = 80) -> str:
-    """A value as a message shows it: texts in quotes, null, true and false as in YAML; cut at `limit` characters."""
+    """A value as a message shows it: strings in quotes, null, true and false as in YAML; cut at `limit` characters."""
     text = _shown(value)
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
 

@@ -1,4 +1,4 @@
-"""The settings of how stored images become samples."""
+"""The settings of how encoded images become samples."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Wanted = Literal["auto", "host", "dali", "resident"]
 
 @dataclass(frozen=True)
 class Image:
-    """Encoded images as arrays (3, size, size). What is evaluated is the centre; training may take another window."""
+    """Encoded images as arrays (3, size, size). Evaluation takes the centre crop; training may take random crops."""
 
     size: Annotated[int, AtLeast(1), "height and width of a sample"] = 224
     resize: Annotated[
         Annotated[int, AtLeast(1)] | None,
-        "in evaluation the shorter side is scaled to this before the centre is taken; null is 8/7 of size",
+        "evaluation scales the shorter side to this before it takes the centre crop; null is 8/7 of size",
     ] = None
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The settings of what stands in front of a net and behind it in training."""
+"""The settings of augmentation, normalisation and loss."""
 
 from __future__ import annotations
 
@@ -17,36 +17,38 @@ Normalisation = Literal["channel", "pixel", "half", "none"]
 
 @dataclass(frozen=True)
 class Jitter:
-    """Of colours, in this order. A factor is drawn evenly from [max(0, 1 - s), 1 + s], s being the setting."""
+    """Random changes of colours, in this order. A setting s draws a factor evenly from [max(0, 1 - s), 1 + s]."""
 
-    brightness: Annotated[float, AtLeast(0), "how far from 1 a random factor of the brightness may be"] = 0.0
-    contrast: Annotated[float, AtLeast(0), "how far from 1 a random factor of the contrast may be"] = 0.0
-    saturation: Annotated[float, AtLeast(0), "the same of the saturation, for images of 3 channels"] = 0.0
+    brightness: Annotated[float, AtLeast(0), "largest distance from 1 of the random factor of the brightness"] = 0.0
+    contrast: Annotated[float, AtLeast(0), "largest distance from 1 of the random factor of the contrast"] = 0.0
+    saturation: Annotated[
+        float, AtLeast(0), "largest distance from 1 of the random factor of the saturation, with 3 channels"
+    ] = 0.0
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Of training images, anew in every epoch: all random numbers are a pure function of (seed, epoch, sample)."""
+    """Random changes of training images, new in every epoch: a pure function of (seed, epoch, sample)."""
 
     area: Annotated[
         tuple[Share, Share] | None,
-        "of encoded images a random window, resized: its share of the image's area; null is the evaluation's window",
+        "random resized crop of encoded images: least and largest share of the image's area; null: the centre crop",
     ] = None
-    aspect: Annotated[tuple[Ratio, Ratio], "width / height of that window"] = ASPECT
-    pad: Annotated[int, AtLeast(0), "zeros on every side of an image, of which a random window is cropped"] = 0
+    aspect: Annotated[tuple[Ratio, Ratio], "least and largest width / height of that crop"] = ASPECT
+    pad: Annotated[int, AtLeast(0), "pad every side of an image with so many zeros before the random crop"] = 0
     crop: Annotated[
         Annotated[int, AtLeast(1)] | None,
-        "height and width of the window, in evaluation the centre; null is the whole image's",
+        "height and width of the random crop; evaluation takes the centre crop; null is the size of the image",
     ] = None
     flip: Annotated[bool, "flip left to right with probability 1/2"] = False
     cutout: Annotated[
         Annotated[int, AtLeast(1)] | None,
-        "side of a square anywhere in the normalised image whose values become 0, the mean",
+        "side of a random square of the normalised image that is set to 0, the mean",
     ] = None
     jitter: Jitter | None = field(default_factory=Jitter)
     mixup: Annotated[
         Annotated[float, Above(0), AtMost(100)] | None,
-        "mix each sample with another of its batch, by shares of Beta(mixup, mixup)",
+        "mix each sample with another of its batch; the shares follow Beta(mixup, mixup)",
     ] = None
 
     def __post_init__(self) -> None:
@@ -73,11 +75,12 @@ class Augmentation:
 
 @dataclass(frozen=True)
 class Loss:
-    """Of training. The loss of an evaluation is the plain cross-entropy."""
+    """The training loss. Evaluation uses the plain cross-entropy."""
 
-    smoothing: Annotated[float, AtLeast(0), Below(1), "share of the target spread evenly over all classes"] = 0.0
+    smoothing: Annotated[
+        float, AtLeast(0), Below(1), "label smoothing: share of the target that is spread evenly over all classes"
+    ] = 0.0
     ignore: Annotated[
         Annotated[int, AtLeast(-(2**31))] | None,
-        "a label whose samples teach nothing, and are left out of an evaluation: a class, or in arrays -100 or another "
-        "number below 0",
+        "label of samples that training and evaluation leave out: a class or, in arrays, a number below 0 such as -100",
     ] = None

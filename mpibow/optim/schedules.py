@@ -37,8 +37,8 @@ class Step:
     """factor ** floor(epoch / every)"""
 
     name: Literal["step"] = field(default="step", kw_only=True)
-    every: Annotated[float, Above(0), "epochs from drop to drop"]
-    factor: Annotated[float, Above(0), "what a drop multiplies the rate by"]
+    every: Annotated[float, Above(0), "epochs between drops"]
+    factor: Annotated[float, Above(0), "factor of the rate at a drop"]
 
     def rate(self, epoch: float) -> float:
         return float(self.factor ** math.floor(epoch / self.every))
@@ -54,7 +54,7 @@ class MultiStep:
 
     name: Literal["multistep"] = field(default="multistep", kw_only=True)
     epochs: Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty(), Rising(), "epochs of the drops"]
-    factor: Annotated[float, Above(0), "what a drop multiplies the rate by"]
+    factor: Annotated[float, Above(0), "factor of the rate at a drop"]
 
     def rate(self, epoch: float) -> float:
         return float(self.factor ** bisect_right(self.epochs, epoch))
@@ -69,7 +69,7 @@ class Exponential(Smooth):
     """factor ** epoch"""
 
     name: Literal["exponential"] = field(default="exponential", kw_only=True)
-    factor: Annotated[float, Above(0), "what an epoch multiplies the rate by"]
+    factor: Annotated[float, Above(0), "factor of the rate per epoch"]
 
     def rate(self, epoch: float) -> float:
         return float(self.factor**epoch)
@@ -80,7 +80,7 @@ class Inverse(Smooth):
     """(1 + gamma * epoch) ** -power"""
 
     name: Literal["inverse"] = field(default="inverse", kw_only=True)
-    gamma: Annotated[float, Above(0), "decay an epoch"]
+    gamma: Annotated[float, Above(0), "decay per epoch"]
     power: Annotated[float, Above(0), "exponent of the decay"]
 
     def rate(self, epoch: float) -> float:
@@ -126,8 +126,8 @@ def ended_early(schedule: Schedule, rate: float, epochs: float | None) -> str:
 class Warmup:
     """start + (1 - start) * epoch / epochs, and 1 after `epochs`; 0 epochs are no warm-up."""
 
-    epochs: Annotated[float, AtLeast(0), "epochs until the rate is whole; 0 is no warm-up"] = 0.0
-    start: Annotated[float, Above(0), AtMost(1), "the first rate, as a fraction of the whole"] = 0.1
+    epochs: Annotated[float, AtLeast(0), "epochs until the rate reaches its full value; 0 is no warm-up"] = 0.0
+    start: Annotated[float, Above(0), AtMost(1), "the first rate, as a fraction of the full rate"] = 0.1
 
     def rate(self, epoch: float) -> float:
         return self.start + (1 - self.start) * epoch / self.epochs if epoch < self.epochs else 1.0

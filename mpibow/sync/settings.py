@@ -11,38 +11,41 @@ from mpibow.errors import ConfigError
 MANY = 4  # from so many learners on the common step is orthogonal by default; chosen on the cells of results/sma.md
 
 Epochs = Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty(), Rising()]
-Resync = Annotated[int, AtLeast(1), "iterations between setting W to the replicas' true mean and comparing ranks"]
+Resync = Annotated[
+    int, AtLeast(1), "iterations between resyncs: the mean replica W is computed anew, and the ranks compare theirs"
+]
 
 
 @dataclass(frozen=True)
 class Sma:
-    """Synchronous model averaging: design section 5 with gain none, 5b with a gain."""
+    """Synchronous model averaging: mpibow.sync.oracle has the formulas, with gain none and with a gain."""
 
     name: Literal["sma"] = field(default="sma", kw_only=True)
     gain: Annotated[
         Literal["auto", "none"] | Annotated[float, AtLeast(1)],
-        "how far the common step goes; auto measures it, none is the published rule, which has no such step",
+        "gain G: the common step is G - 1 mean steps; auto measures it; none is the published rule, with no such step",
     ] = "auto"
     delay: Annotated[
-        Literal[0, 1], "iterations that the common step comes late; 1 hides the all-reduce and is less stable"
+        Literal[0, 1], "iterations by which the common step is late; 1 hides the all-reduce, but is less stable"
     ] = 0
     common: Annotated[
         Literal["auto", "mean", "orthogonal"],
-        "the common step: the mean step, or that with its matrices orthogonalised, as in Muon; auto is orthogonal "
+        "the common step: the mean step, or the mean step with orthogonalised matrices, as in Muon; auto is orthogonal "
         f"from {MANY} learners on, with gain auto and delay 0, and mean otherwise",
     ] = "auto"
     alpha: Annotated[
-        Literal["auto"] | Annotated[float, Above(0)], "how much of w - z is corrected; auto is 1 / learners"
+        Literal["auto"] | Annotated[float, Above(0)], "share of w - z that a correction removes; auto is 1 / learners"
     ] = "auto"
     momentum: Annotated[
         Literal["auto"] | Annotated[float, AtLeast(0), Below(1)],
-        "the centre's momentum, with gain none only; auto is 0.9 there",
+        "the centre's momentum; only with gain none, where auto is 0.9",
     ] = "auto"
-    period: Annotated[int, AtLeast(1), "iterations from correction to correction"] = 1
+    period: Annotated[int, AtLeast(1), "iterations between corrections"] = 1
     restart: Annotated[
-        Literal["auto", "never"] | Epochs, "when replicas start again from the centre; auto: where the rate drops"
+        Literal["auto", "never"] | Epochs,
+        "when replicas restart from the centre: at these epochs; auto: when a schedule drops the learning rate",
     ] = "auto"
-    reset_momentum: Annotated[bool, "set the learners' momenta to 0 at a restart"] = False
+    reset_momentum: Annotated[bool, "reset the learners' momenta at a restart"] = False
     resync: Resync = 1000
 
     def orthogonal(self, k: int) -> bool:
@@ -65,12 +68,12 @@ class Sma:
             )
         if self.common == "orthogonal" and self.gain == "none":
             raise ConfigError(
-                "common: orthogonal is a common step's, which gain none has not; set gain to auto, or common to mean"
+                "common: orthogonal needs a common step, and gain none has none; set gain to auto, or common to mean"
             )
         if self.common == "orthogonal" and self.delay == 1:
             raise ConfigError(
-                "common: orthogonal wants delay 0, got 1: of sums that come late its matrices would have to be worked "
-                "out while learners compute; set delay to 0, or common to mean"
+                "common: orthogonal needs delay 0, got 1: with delay 1 the matrices would be computed while learners "
+                "compute; set delay to 0, or common to mean"
             )
 
 
@@ -85,10 +88,10 @@ class Ssgd:
 
 @dataclass(frozen=True)
 class Independent:
-    """Learners that are not kept together: to measure by what averaging costs. The centre is their mean."""
+    """Learners that are not kept together, to measure the cost of averaging. The centre is their mean."""
 
     name: Literal["independent"] = field(default="independent", kw_only=True)
-    period: Annotated[int, AtLeast(1), "iterations from one talk of the ranks to the next"] = 50
+    period: Annotated[int, AtLeast(1), "iterations between two exchanges of the ranks"] = 50
     resync: Resync = 1000
 
 

@@ -21,21 +21,25 @@ class Span:
 
 @dataclass(frozen=True)
 class Tuner:
-    """How `learners: auto` looks for the number of learners."""
+    """How `learners: auto` finds the number of learners."""
 
-    threshold: Annotated[float, Above(0), Below(1), "share of images/s that a learner must add to be kept"] = 0.03
-    drift: Annotated[float, Above(0), "a change of speed that is worth looking again"] = 0.1
-    patience: Annotated[int, AtLeast(0), "numbers of learners that may disappoint and it still goes on"] = 1
-    most: Annotated[int, AtLeast(1), "learners of a rank, whatever memory there is"] = 64
+    threshold: Annotated[
+        float, Above(0), Below(1), "least gain in images/s that one more learner must bring, as a fraction"
+    ] = 0.03
+    drift: Annotated[float, Above(0), "change of speed, as a fraction, after which the tuner starts again"] = 0.1
+    patience: Annotated[int, AtLeast(0), "numbers of learners to try after the first one without such a gain"] = 1
+    most: Annotated[int, AtLeast(1), "most learners per rank"] = 64
     window: Annotated[
-        float, Above(0), "seconds that a number of learners is tried for, at most, or 15 iterations that take longer"
+        float, Above(0), "most seconds to measure a number of learners; 15 iterations if these take longer"
     ] = 2.0
     watch: Annotated[
-        float, Above(0), "seconds from look to look at the speed of what was settled on, or 15 iterations"
+        float, Above(0), "seconds between checks of the speed once settled; 15 iterations if these take longer"
     ] = 5.0
-    again: Annotated[float, Above(0), "seconds of nothing new after which it looks again, later more; 1e9: never"] = (
-        60.0
-    )
+    again: Annotated[
+        float,
+        Above(0),
+        "seconds without change after which the tuner tries other numbers again, later more; 1e9: never",
+    ] = 60.0
 
     @property
     def precision(self) -> float:

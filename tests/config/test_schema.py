@@ -71,10 +71,10 @@ def test_without_a_file():
 
 LEARNERS = (
     "learners: must be auto, an integer of at least 1, a list of integers of at least 1 that is not empty or "
-    "a text as replay(RUN), RUN being a run directory, got "
+    "a string such as replay(runs/NAME), got "
 )
-NAME = "name: must be a text of letters, digits, . _ - that starts with none of . -, got "
-EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 minutes' or null, got "
+NAME = "name: must be a string of letters, digits, . _ - that starts with a letter, a digit or _, got "
+EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' or '30 minutes' or null, got "
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
         ),
         (
             ["data.validation=1"],
-            "data.validation: must be a text that is not empty, a number above 0 and below 1 or null, got 1",
+            "data.validation: must be a string that is not empty, a number above 0 and below 1 or null, got 1",
         ),
         (["update.schedule={name: step, factor: 0.5}"], "update.schedule.every: is required, a number above 0"),
         (
@@ -151,7 +151,7 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
         (["model.classes=1"], "model.classes: must be an integer of at least 2 or null, got 1"),
         (["model=null"], "model: is required, as model: {name: lenet}"),
         (["data=null"], "data: is required, as data: {train: data/mnist/train}"),
-        (["data={test: a}"], "data.train: is required, a text that is not empty"),
+        (["data={test: a}"], "data.train: is required, a string that is not empty"),
         (["data=a"], "data: must be a mapping of settings or null, got 'a'"),
         (["data.augment.pad=-1"], "data.augment.pad: must be an integer of at least 0, got -1"),
         (
@@ -202,7 +202,7 @@ EVERY = "checkpoint.every: must be a text as '1 epoch', '500 iterations' or '30 
         (["loss.ignore=none"], "loss.ignore: must be an integer of at least -2147483648 or null, got 'none'"),
         (["evaluate.top_k=1"], "evaluate.top_k: must be an integer of at least 2 or null, got 1"),
         (["smoothing=0.1"], "smoothing: is not a setting; did you mean 'loss.smoothing'?"),
-        (["out="], "out: must be a text that is not empty, got null"),
+        (["out="], "out: must be a string that is not empty, got null"),
         (
             ["model=null", "learners=all", "seed=x"],
             "model: is required, as model: {name: lenet}\n"
@@ -428,12 +428,12 @@ def test_dump_reads_back_from_a_file(tmp_path):
 
 def test_describe_has_every_setting():
     lines = [" ".join(line.split()) for line in describe().splitlines()]
-    assert "model.name required the model's name (a text that is not empty)" in lines
-    assert "model.<option> any other that the one named takes" in lines
-    assert "update.lr 0.01 learning rate; not scaled with learners (a number above 0)" in lines
-    assert "rule.name sma what keeps the replicas together (one of independent, sma, ssgd)" in lines
-    assert "rule.period 1 sma: iterations from correction to correction (an integer of at least 1)" in lines
-    assert "update.schedule.gamma required inverse: decay an epoch (a number above 0)" in lines
+    assert "model.name required the model's name (a string that is not empty)" in lines
+    assert "model.<option> any option that the named one takes" in lines
+    assert "update.lr 0.01 learning rate; not scaled with the number of learners (a number above 0)" in lines
+    assert "rule.name sma how the replicas are kept together (one of independent, sma, ssgd)" in lines
+    assert "rule.period 1 sma: iterations between corrections (an integer of at least 1)" in lines
+    assert "update.schedule.gamma required inverse: decay per epoch (a number above 0)" in lines
 
     def paths(mapping, path=""):
         for key, value in mapping.items():

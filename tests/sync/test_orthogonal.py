@@ -214,13 +214,13 @@ def test_settings_that_have_no_such_step() -> None:
     with pytest.raises(ConfigError) as error:
         Sma(common="orthogonal", gain="none")
     assert str(error.value) == (
-        "common: orthogonal is a common step's, which gain none has not; set gain to auto, or common to mean"
+        "common: orthogonal needs a common step, and gain none has none; set gain to auto, or common to mean"
     )
     with pytest.raises(ConfigError) as error:
         Sma(common="orthogonal", delay=1)
     assert str(error.value) == (
-        "common: orthogonal wants delay 0, got 1: of sums that come late its matrices would have to be worked out "
-        "while learners compute; set delay to 0, or common to mean"
+        "common: orthogonal needs delay 0, got 1: with delay 1 the matrices would be computed while learners compute; "
+        "set delay to 0, or common to mean"
     )
 
 
