@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--learners", type=int, default=1, help="of a rank (1)")
     parser.add_argument("--pairs", type=int, default=30, help="of windows (30)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of a window (1)")
-    parser.add_argument("--device", choices=["auto", "onednn", "numpy"], help="what computes (auto)")
+    parser.add_argument("--device", choices=["auto", "onednn", "numpy"], help="what to compute on (auto)")
     arguments = parser.parse_args()
     arguments.shape = arguments.classes = None
     arguments.overrides = []

@@ -169,7 +169,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
     parser.add_argument("--batch-size", type=int, default=4)
-    parser.add_argument("--device", choices=["auto", "cuda", "onednn", "numpy"], help="what computes (auto)")
+    parser.add_argument("--device", choices=["auto", "cuda", "onednn", "numpy"], help="what to compute on (auto)")
     parser.add_argument("--seconds", type=float, default=8.0, help="to measure a phase (8)")
     parser.add_argument("--wait", type=float, default=60.0, help="for the tuner, at most (60)")
     parser.add_argument("--least", type=float, default=0.0, help="for the tuner, at least, where something changed (0)")

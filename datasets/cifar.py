@@ -3,9 +3,9 @@
 python datasets/cifar.py --source cifar-10-binary.tar.gz --output data/cifar10
 python datasets/cifar.py --download --set cifar100 --output data/cifar100
 
-The source is an archive as its authors give it away (https://www.cs.toronto.edu/~kriz/cifar.html, the binary or the
-Python version), read without unpacking it; or a folder with that archive, or with what it unpacks to, each file
-also as .gz or .xz. Pickles are read as data, nothing in them is executed.
+The source is the authors' archive (https://www.cs.toronto.edu/~kriz/cifar.html, the binary or the Python version),
+which need not be unpacked; or a folder with that archive, or with its unpacked files, also as .gz or .xz. Pickles are
+read as data: nothing in them is executed.
 """
 
 from __future__ import annotations
@@ -71,17 +71,17 @@ def _about(cifar: Cifar, coarse: bool) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_source(parser, "archive, or folder of the archive or of its files", default="data/source/cifar")
+    arguments.add_source(parser, "the archive, or a folder with the archive or its files", default="data/source/cifar")
     arguments.add_output(parser, "data/cifar10", "data/cifar100")
-    parser.add_argument("--set", choices=TITLES, help="which one, where the source has both, or for --download")
+    parser.add_argument("--set", choices=TITLES, help="which set, if the source has both, or for --download")
     parser.add_argument(
-        "--coarse", action="store_true", help="CIFAR-100's 20 coarse labels instead of its 100 fine ones"
+        "--coarse", action="store_true", help="use CIFAR-100's 20 coarse labels instead of its 100 fine ones"
     )
     parser.add_argument(
-        "--download", action="store_true", help=f"first get the archive of --set from {PAGE}, if --source lacks it"
+        "--download", action="store_true", help=f"first download the archive of --set from {PAGE}, if --source lacks it"
     )
     parser.add_argument(
-        "--any-count", action="store_true", help="take files of fewer or more images than the published ones have"
+        "--any-count", action="store_true", help="accept files with fewer or more images than the published ones"
     )
     arguments.add_workers(parser)
     arguments.add_overwrite(parser)

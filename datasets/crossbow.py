@@ -3,8 +3,8 @@
 python datasets/crossbow.py --source old --output data/imagenet
 python datasets/crossbow.py --train 'old/train-*' --test 'old/validation-*' --output data/imagenet
 
-Every length in the files is checked. Mean and standard deviation are those of some of the images, spread evenly over
-all, because all would have to be decoded. The files hold no names of classes, so the records have none either.
+Every length in the files is checked. Mean and standard deviation are measured on evenly spaced images only, because
+each must be decoded. The files hold no class names, so the records have none either.
 """
 
 from __future__ import annotations

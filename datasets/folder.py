@@ -1,11 +1,11 @@
-"""Writes images in folders, a folder a class, as records.
+"""Writes images in folders, one folder per class, as records.
 
 python datasets/folder.py --source data/source/flowers --test-fraction 0.2 --output data/flowers
 python datasets/folder.py --source data/source/flowers --encode raw --size 64x64 --output data/flowers-64
 
---source has class folders, or train and test (or val, validation) with class folders in them. JPEG files stay as they
-are, and so do PNG files; other formats that Pillow reads, and mixtures, become what --encode says. Classes are numbered
-in the sorted order of the folders' names, or as --classes lists them.
+--source holds class folders, or the folders train and test (or val, validation) with class folders in them. JPEG files
+are kept unchanged, and so are PNG files; other formats that Pillow reads, and mixed formats, are converted as --encode
+sets. Classes are numbered in the sorted order of the folders' names, or in the order of --classes.
 """
 
 from __future__ import annotations
@@ -78,22 +78,29 @@ def convert(
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_source(parser, "folder of class folders, or of train and test")
+    arguments.add_source(parser, "folder with class folders, or with train and test")
     arguments.add_output(parser, "data/folder")
     parser.add_argument(
-        "--classes", type=Path, metavar="FILE", help="lines of folder, tab, class: several folders may be one class"
+        "--classes",
+        type=Path,
+        metavar="FILE",
+        help="file with lines of folder, tab, class: several folders may form one class",
     )
-    parser.add_argument("--test-folder", metavar="NAME", help="which folder is test (default: test, val or validation)")
+    parser.add_argument(
+        "--test-folder", metavar="NAME", help="name of the test folder (default: test, val or validation)"
+    )
     arguments.add_split(parser)
     parser.add_argument(
         "--encode",
         choices=["jpeg", "png", "raw"],
-        help="what records hold: jpeg, png (files of that kind are kept as they are), or raw pixels, all of one size",
+        help="encoding of the records: jpeg, png (such files are kept unchanged), or raw pixels, all of one size",
     )
     parser.add_argument(
-        "--size", type=arguments.sides, metavar="HxW", help="height and width that --encode makes of every image"
+        "--size", type=arguments.sides, metavar="HxW", help="height and width to which --encode scales every image"
     )
-    parser.add_argument("--crop", action="store_true", help="with --size: cut off what does not fit, do not distort")
+    parser.add_argument(
+        "--crop", action="store_true", help="with --size: crop to the aspect ratio instead of distorting"
+    )
     arguments.add_statistics(parser)
     arguments.add_workers(parser)
     arguments.add_overwrite(parser)

@@ -5,8 +5,8 @@ python datasets/imagenet.py --source /data/ILSVRC2012 --output data/imagenet \\
     --validation-labels imagenet_2012_validation_synset_labels.txt
 python datasets/imagenet.py --source /data/ILSVRC2012 --output data/trial --limit 20
 
-Class numbers are the sorted order of synsets (n01440764 is 0), whose names the manifest has. JPEG bytes are kept as
-they are; the few CMYK images and the PNG are encoded again, as RGB of quality 95, and named in the manifest.
+Classes are numbered in the sorted order of synsets (n01440764 is 0); the manifest has their names. JPEG bytes are kept
+unchanged. The few CMYK images and the PNG are encoded again, as RGB JPEGs of quality 95; the manifest lists them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def convert(
             if limit is not None:
                 parts[part] = limited(parts[part], limit)
             elif len(names) == 1000 and len(parts[part]) != COUNTS[part]:
-                print(f"{part} has {len(parts[part]):,} images, that of ILSVRC 2012 {COUNTS[part]:,}")
+                print(f"{part} has {len(parts[part]):,} images; ILSVRC 2012 has {COUNTS[part]:,}")
         made = {
             {"train": "train", "validation": "test"}[part]: part_of(
                 entries,
@@ -92,8 +92,8 @@ def _examples(
     """The images of TFRecords, their kinds, and names of classes, those `called` so far among them."""
     if not partial_sets and (gone := missing(found.paths)):
         raise RecordError(
-            f"{found.paths[0].parent}: {len(gone):,} files of the set are not there: {', '.join(gone[:5])}; "
-            "get them, or go without by --partial"
+            f"{found.paths[0].parent}: {len(gone):,} files of the set are missing: {', '.join(gone[:5])}; "
+            "get them, or convert without them: --partial"
         )
     there = pieces(found.paths, index)
     surveys = watched(each(partial(survey, EXAMPLES), there), len(there), "look through", " files")
@@ -105,27 +105,27 @@ def _examples(
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        description=f"{__doc__}\nWhat --source holds is found by looking:\n{imagenet.FORMS}",
+        description=f"{__doc__}\n--source may hold any of these forms:\n{imagenet.FORMS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     arguments.add_source(parser, "see above", default="data/source/imagenet")
     arguments.add_output(parser, "data/imagenet")
     parser.add_argument(
-        "--synsets", type=Path, metavar="FILE", help="all synsets, one a line (default: those that are there)"
+        "--synsets", type=Path, metavar="FILE", help="all synsets, one per line (default: those in --source)"
     )
     parser.add_argument(
         "--validation-labels",
         type=Path,
         metavar="FILE",
-        help="of validation images without folders: a synset a line, or name and synset; or numbers, with --synsets "
+        help="labels of validation images without folders: synsets, or names and synsets, or with --synsets numbers "
         f"(default: {synsets.KNOWN} in --source)",
     )
     parser.add_argument(
-        "--limit", type=arguments.positive, metavar="N", help="the first N images of every class, for a trial"
+        "--limit", type=arguments.positive, metavar="N", help="take only the first N images of every class, for a trial"
     )
-    parser.add_argument("--decode", action="store_true", help="decode every image, to find damaged ones; takes longer")
-    parser.add_argument("--index", type=Path, metavar="DIR", help="DALI's indices of the TFRecords, NAME.idx")
-    parser.add_argument("--partial", action="store_true", help="go without TFRecord files that are missing")
+    parser.add_argument("--decode", action="store_true", help="decode every image to find damaged ones; takes longer")
+    parser.add_argument("--index", type=Path, metavar="DIR", help="folder of DALI's indices of the TFRecords, NAME.idx")
+    parser.add_argument("--partial", action="store_true", help="convert even if TFRecord files are missing")
     arguments.add_statistics(parser)
     arguments.add_workers(parser)
     arguments.add_overwrite(parser)

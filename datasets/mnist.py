@@ -1,4 +1,4 @@
-"""Writes MNIST, or any set in its files' form (Fashion-MNIST, KMNIST, EMNIST), as records.
+"""Writes MNIST, or any set in the same file format (Fashion-MNIST, KMNIST, EMNIST), as records.
 
 python datasets/mnist.py --source DIR [--download] --output data/mnist
 """
@@ -107,9 +107,9 @@ def main(argv: list[str] | None = None) -> int:
     arguments.add_source(parser, "folder of the four IDX files, .gz or not", default="data/source/mnist")
     arguments.add_output(parser, "data/mnist")
     parser.add_argument(
-        "--download", action="store_true", help="first get MNIST's files that --source lacks from " + MIRROR
+        "--download", action="store_true", help="first download MNIST's files that --source lacks, from " + MIRROR
     )
-    parser.add_argument("--prefix", default="", help="what the file names start with, such as emnist-letters-")
+    parser.add_argument("--prefix", default="", help="prefix of the file names, such as emnist-letters-")
     parser.add_argument(
         "--first-label",
         type=int,

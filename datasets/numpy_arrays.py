@@ -3,10 +3,10 @@
 python datasets/numpy_arrays.py --source mnist.npz --output data/mnist
 python datasets/numpy_arrays.py --train-images x.npy --train-labels y.npy --test-fraction 0.1 --output data/mine
 
-Images are (n, height, width, channels), (n, channels, height, width) or (n, height, width), uint8 or floats, which
-are stored as float32. Labels are integers (n,) or (n, 1). Arrays are read an image at a time: they may be larger
-than memory. --source is an .npz file of the arrays x_train, y_train, x_test and y_test, as Keras has them, or a folder
-of .npy files of these names; the others are for other names.
+Images are (n, height, width, channels), (n, channels, height, width) or (n, height, width), uint8 or floats; floats are
+stored as float32. Labels are integers (n,) or (n, 1). Arrays are read one image at a time, so they may be larger than
+memory. --source is an .npz file with the arrays x_train, y_train, x_test and y_test, as from Keras, or a folder of .npy
+files of these names. For other names use --train and --test, or --train-images and so on.
 """
 
 from __future__ import annotations
@@ -174,17 +174,21 @@ def main(argv: list[str] | None = None) -> int:
     arguments.add_source(parser, "see above", needed=False)
     arguments.add_output(parser, "data/arrays")
     for part in ("train", "test"):
-        parser.add_argument(f"--{part}", type=Path, metavar="NPZ", help=f".npz file of images and labels to {part}")
+        parser.add_argument(f"--{part}", type=Path, metavar="NPZ", help=f".npz file of {part} images and labels")
     parser.add_argument(
         "--images-key", metavar="KEY", help="name of the images in .npz files (default: x_train, x_test)"
     )
     parser.add_argument("--labels-key", metavar="KEY", help="name of the labels there (default: y_train, y_test)")
     for part in ("train", "test"):
         for kind in ("images", "labels"):
-            parser.add_argument(f"--{part}-{kind}", type=Path, metavar="NPY", help=f".npy file of the {kind} to {part}")
-    parser.add_argument("--layout", choices=LAYOUTS, help="order of the images' axes (default: what the shape tells)")
-    parser.add_argument("--remap", action="store_true", help="number the labels that occur from 0, in their order")
-    parser.add_argument("--classes", type=arguments.positive, metavar="N", help="how many, where some have no image")
+            parser.add_argument(f"--{part}-{kind}", type=Path, metavar="NPY", help=f".npy file of the {part} {kind}")
+    parser.add_argument("--layout", choices=LAYOUTS, help="order of the images' axes (default: by the shape)")
+    parser.add_argument(
+        "--remap", action="store_true", help="renumber the labels that occur from 0, in ascending order"
+    )
+    parser.add_argument(
+        "--classes", type=arguments.positive, metavar="N", help="number of classes, if some have no image"
+    )
     arguments.add_split(parser)
     arguments.add_overwrite(parser)
     options = parser.parse_args(argv)

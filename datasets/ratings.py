@@ -1,8 +1,8 @@
 """Writes ratings of items by users as records: python datasets/ratings.py --source u.data --output data/ratings
 
-A line is a rating: user, item, rating, and what follows is passed over. They are separated by tabs, by :: or by commas,
-as in MovieLens' u.data, ratings.dat and ratings.csv, whose first line may name the columns. Users and items become
-0, 1, ... in the order of their own numbers; how many there are is printed, for the model's settings.
+Each line has user, item and rating; further columns are ignored. Columns are separated by tabs, by :: or by commas, as
+in MovieLens' u.data, ratings.dat and ratings.csv; the first line may name the columns. Users and items are renumbered
+0, 1, ... in the order of their numbers. The converter prints how many there are: the model's settings need it.
 """
 
 from __future__ import annotations
@@ -89,10 +89,14 @@ def main(argv: list[str] | None = None) -> int:
     arguments.add_output(parser, "data/ratings")
     parser.add_argument(
         "--test-fraction", type=arguments.fraction, default=0.1, metavar="X",
-        help="share of the ratings that becomes test, above 0 and below 1 (default: %(default)s)",
+        help="share of the ratings to split off as test data, above 0 and below 1 (default: %(default)s)",
     )  # fmt: skip
     parser.add_argument(
-        "--seed", type=arguments.natural, default=1, metavar="N", help="which ratings it takes (default: %(default)s)"
+        "--seed",
+        type=arguments.natural,
+        default=1,
+        metavar="N",
+        help="seed of the choice by --test-fraction (default: %(default)s)",
     )
     arguments.add_overwrite(parser)
     options = parser.parse_args(argv)

@@ -49,7 +49,9 @@ def convert(
     """
     arguments.prepare(output, overwrite)
     if not partial_sets and (gone := missing([path for paths in files.values() for path in paths])):
-        raise RecordError(f"{', '.join(gone[:5])}: {len(gone):,} files of a set are not there; --partial goes without")
+        raise RecordError(
+            f"{', '.join(gone[:5])}: {len(gone):,} files of a set are missing; --partial converts without them"
+        )
     with spreader(workers) as each:
         found = {}
         for name, paths in files.items():
@@ -164,26 +166,46 @@ def main(argv: list[str] | None = None) -> int:
         "--list", action="store_true", help="print the features of the first example, and write nothing"
     )
     names = Wanted()
-    parser.add_argument("--image-feature", default=names.image, metavar="NAME", help="(default: %(default)s)")
-    parser.add_argument("--label-feature", default=names.label, metavar="NAME", help="one int64 (default: %(default)s)")
-    parser.add_argument("--name-feature", metavar="NAME", help="names of classes, such as image/class/text")
     parser.add_argument(
-        "--first-label", type=int, default=0, metavar="N", help="the lowest label, which becomes 0 (default: 0)"
+        "--image-feature", default=names.image, metavar="NAME", help="feature of the image (default: %(default)s)"
     )
     parser.add_argument(
-        "--classes", type=arguments.positive, metavar="N", help="number of classes (default: those there are)"
+        "--label-feature",
+        default=names.label,
+        metavar="NAME",
+        help="feature of the label, one int64 (default: %(default)s)",
+    )
+    parser.add_argument("--name-feature", metavar="NAME", help="feature of the class name, such as image/class/text")
+    parser.add_argument(
+        "--first-label", type=int, default=0, metavar="N", help="the lowest label; it becomes 0 (default: 0)"
     )
     parser.add_argument(
-        "--shape", type=arguments.shape, metavar="C,H,W", help="of images that are pixels: bytes, floats, integers"
+        "--classes",
+        type=arguments.positive,
+        metavar="N",
+        help="number of classes (default: the highest label, and one)",
     )
     parser.add_argument(
-        "--layout", choices=["chw", "hwc"], default="chw", help="hwc: channels come last (default: chw)"
+        "--shape",
+        type=arguments.shape,
+        metavar="C,H,W",
+        help="shape of images that are stored as pixels: bytes, floats, integers",
     )
-    parser.add_argument("--dtype", choices=["uint8", "float32"], default="uint8", help="of pixels that are bytes")
-    parser.add_argument("--encode", choices=["jpeg", "png"], help="make images of both kinds one kind")
-    parser.add_argument("--decode", action="store_true", help="decode every image, to find damaged ones; takes longer")
-    parser.add_argument("--index", type=Path, metavar="DIR", help="DALI's indices, NAME.idx: one file by many workers")
-    parser.add_argument("--partial", action="store_true", help="go without files that are missing from a set")
+    parser.add_argument(
+        "--layout", choices=["chw", "hwc"], default="chw", help="order of pixels; hwc: channels last (default: chw)"
+    )
+    parser.add_argument(
+        "--dtype",
+        choices=["uint8", "float32"],
+        default="uint8",
+        help="type of pixels that are stored as bytes (default: uint8)",
+    )
+    parser.add_argument("--encode", choices=["jpeg", "png"], help="encode JPEG and PNG images as one kind")
+    parser.add_argument("--decode", action="store_true", help="decode every image to find damaged ones; takes longer")
+    parser.add_argument(
+        "--index", type=Path, metavar="DIR", help="folder of DALI's indices, NAME.idx: many workers read one file"
+    )
+    parser.add_argument("--partial", action="store_true", help="convert even if files of a set are missing")
     arguments.add_split(parser)
     arguments.add_statistics(parser)
     arguments.add_workers(parser)

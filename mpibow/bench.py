@@ -1,4 +1,4 @@
-"""Measures training on made-up data, where its time goes, and the memory of a plan.
+"""Measures training on made-up data, its parts, and the memory of a plan.
 
 python -m mpibow.bench train MODEL --device D --batch-size B --learners K --seconds S --json
 python -m mpibow.bench profile MODEL --batch-size B --seconds S --json
@@ -155,24 +155,25 @@ def bench_memory(job: Job) -> dict[str, Any]:
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m mpibow.bench", description="Benchmarks; one JSON line with --json."
+        prog="python -m mpibow.bench",
+        description="Measures training on made-up data, its parts, and the memory of a plan.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    train = commands.add_parser("train", help="the whole training step on made-up data; also under mpirun")
-    profiled = commands.add_parser("profile", help="where the time of one learner's iteration goes")
-    memory = commands.add_parser("memory", help="the arena of a training plan, and how good it is")
+    train = commands.add_parser("train", help="measure the whole training step; also under mpirun")
+    profiled = commands.add_parser("profile", help="measure the parts of one learner's iteration")
+    memory = commands.add_parser("memory", help="print the memory of a training plan, and the least possible")
     for command in (train, profiled, memory):
         command.add_argument("model", choices=sorted([*MODELS, *OBJECTIVES]), help="model to train")
-        command.add_argument("--batch-size", type=int, default=8, help="samples of a learner (8)")
-        command.add_argument("--shape", help="channels,height,width of an image; the model's own unless given")
-        command.add_argument("--classes", type=int, help="classes; the model's own unless given")
+        command.add_argument("--batch-size", type=int, default=8, help="samples per learner and iteration (8)")
+        command.add_argument("--shape", help="channels,height,width of an image (default: the model's)")
+        command.add_argument("--classes", type=int, help="number of classes (default: the model's)")
         command.add_argument("--json", action="store_true", help="print one JSON line")
         command.add_argument("overrides", nargs="*", metavar="key.path=value", help="any other setting, as seed=2")
-        command.add_argument("--device", choices=["auto", "cuda", "onednn", "numpy"], help="what computes (auto)")
-    train.add_argument("--learners", type=int, default=1, help="learners of a rank (1)")
+        command.add_argument("--device", choices=["auto", "cuda", "onednn", "numpy"], help="what to compute on (auto)")
+    train.add_argument("--learners", type=int, default=1, help="learners per rank (1)")
     for command in (train, profiled):
-        command.add_argument("--seconds", type=float, default=10.0, help="how long to measure (10)")
-    paper = "with --device cuda: every kernel's least time by arithmetic; needs no GPU"
+        command.add_argument("--seconds", type=float, default=10.0, help="seconds to measure (10)")
+    paper = "with --device cuda: calculate every kernel's least time; needs no GPU"
     profiled.add_argument("--paper", action="store_true", help=paper)
     arguments, rest = parser.parse_known_args(argv)  # settings that stand behind options
     if any(text.startswith("-") or "=" not in text for text in rest):

@@ -1,4 +1,4 @@
-"""python -m mpibow.doctor: says what is installed, what each rank sees, and what would go wrong in training."""
+"""python -m mpibow.doctor: lists what is installed and what each rank sees, and finds what would fail in training."""
 
 from __future__ import annotations
 
@@ -147,17 +147,17 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m mpibow.doctor",
-        description="Says what is installed, what each rank sees, and what would go wrong in training. "
+        description="Lists what is installed and what each rank sees, and finds what would fail in training. "
         "Start it as you would start training: mpirun -np 8 python -m mpibow.doctor resnet50.yaml",
-        epilog="A line each: ok, warning (slow, or may fail) or error (would fail), with what to type. "
-        "The exit code is 1 exactly where training would fail.",
+        epilog="Each finding is a line: ok, warning (training is slow or may fail) or error (it would fail), with "
+        "the command that mends it. The exit code is 1 if training would fail, else 0.",
     )
-    parser.add_argument("config", nargs="?", metavar="CONFIG", help="YAML file of a run, to be checked with its data")
-    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that win over the file's")
+    parser.add_argument("config", nargs="?", metavar="CONFIG", help="YAML file of a run, to check with its data")
+    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that override the file's")
     parser.add_argument(
-        "--library", metavar="PATH", help="try this libdnnl.so of oneDNN 3, to be set as onednn.library=PATH"
+        "--library", metavar="PATH", help="try this libdnnl.so of oneDNN 3 before you set onednn.library=PATH"
     )
-    parser.add_argument("--learners", type=int, metavar="K", help="learners of every rank, to be set against its cores")
+    parser.add_argument("--learners", type=int, metavar="K", help="learners per rank, to compare with its cores")
     return parser
 
 

@@ -76,9 +76,7 @@ def evaluate(
     config = _config(folder, header)
     if "inputs" in header.input:
         if top_k is not None or predictions is not None:
-            raise ConfigError(
-                f"--top-k, --predictions: are of classes, {folder} was trained on ratings; leave them out"
-            )
+            raise ConfigError(f"--top-k, --predictions: need classes, {folder} was trained on ratings; leave them out")
         records, build = _ratings(config, folder, data)
     else:
         records, build = _classified(config, folder, header.input, data, top_k)
@@ -141,7 +139,7 @@ def _classified(
             f"{expected.shape} {expected.dtype}"
         )
     if records.classes > expected.classes:
-        raise ConfigError(f"{data}: has {records.classes} classes, {folder} tells {expected.classes} apart")
+        raise ConfigError(f"{data}: has {records.classes} classes, {folder} was trained on {expected.classes}")
     net = named_net(config, expected.classes)
     augmentation = None if config.data is None else config.data.augment
     top_k = top_k or config.evaluate.top_k
@@ -203,9 +201,7 @@ def _mean_image(folder: Path, expected: Seen) -> dict[str, Array]:
 def _config(folder: Path, header: Header) -> Config:
     settings = parse(header.config, str(folder))
     if settings.get("model") is None:
-        raise CheckpointError(
-            f"{folder}: holds a net of a program's own, which only that program can build; use fit(...).predict there"
-        )
+        raise CheckpointError(f"{folder}: has a net that only its program can build; use fit(...).predict there")
     try:
         return load_mapping(settings)
     except ConfigError as error:
@@ -229,12 +225,20 @@ def _table(rows: list[tuple[Array, Array, Array]], number: Callable[[int], int])
 
 def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m mpibow.evaluate", description=__doc__)
-    parser.add_argument("checkpoint", type=Path, help="a checkpoint, checkpoints/best, or a run directory: its newest")
-    parser.add_argument("data", help="folder of records, as data/mnist/test; or train, validation, test: the run's own")
-    parser.add_argument("--batch-size", type=int, help="samples at once; the run's own unless given")
-    parser.add_argument("--top-k", type=int, metavar="K", help="count labels among the K likeliest too; the run's own")
-    parser.add_argument("--device", choices=DEVICES, help="what computes: a GPU only if it is asked for; the run's own")
-    parser.add_argument("--predictions", type=Path, metavar="FILE.csv", help="write every sample's prediction")
+    parser.add_argument(
+        "checkpoint",
+        type=Path,
+        help="a checkpoint, as runs/NAME/checkpoints/best, or a run directory for its newest one",
+    )
+    parser.add_argument(
+        "data", help="folder of records, as data/mnist/test; train, validation or test for the run's own data"
+    )
+    parser.add_argument("--batch-size", type=int, help="samples per batch (default: the run's)")
+    parser.add_argument("--top-k", type=int, metavar="K", help="also print the top-K accuracy (default: the run's)")
+    parser.add_argument(
+        "--device", choices=DEVICES, help="what to compute on (default: the run's device, for a run on a GPU the CPU)"
+    )
+    parser.add_argument("--predictions", type=Path, metavar="FILE.csv", help="write the prediction for every sample")
     parser.add_argument("--json", action="store_true", help="print one JSON line")
     arguments = parser.parse_args(argv)
     if arguments.batch_size is not None and arguments.batch_size < 1:

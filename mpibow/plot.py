@@ -1,6 +1,6 @@
 """Draws runs side by side: accuracy, loss, images/s, learners and waits over samples and time.
 
-python -m mpibow.plot runs/NAME                            runs/NAME/plot.png; of a run under way as well
+python -m mpibow.plot runs/NAME                            writes runs/NAME/plot.png, also while the run goes on
 python -m mpibow.plot runs/A runs/B --output both.svg      two runs in one figure
 """
 
@@ -87,8 +87,8 @@ def draw(
                 cells.append((panel, x, found))
     if not cells:
         raise ConfigError(
-            f"{', '.join(run.label for run in runs)}: nothing to draw of {', '.join(panels)} yet; "
-            "metrics.every and evaluate.every say when there is"
+            f"{', '.join(run.label for run in runs)}: no entries yet for {', '.join(panels)}; "
+            "metrics.every and evaluate.every set how often a run writes them"
         )
     with style.context(["default", LOOK]):
         columns = min(len(cells), 2)
@@ -235,19 +235,27 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory, as runs/NAME")
     parser.add_argument(
-        "--output", type=Path, metavar="FILE", help=".png, .svg or .pdf (default RUN/plot.png; of several: plot.png)"
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help=".png, .svg or .pdf (default: RUN/plot.png, for several runs plot.png)",
     )
     parser.add_argument(
         "--x",
         choices=AXES,
-        help="draw all over this (default: accuracy and loss over samples and time, others over time)",
+        help="x axis of all panels (default: accuracy and loss over samples and over time, the others over time)",
     )
     parser.add_argument(
-        "--smooth", type=int, metavar="N", help="average N entries of training (default: a fiftieth of them; 1: none)"
+        "--smooth",
+        type=int,
+        metavar="N",
+        help="average over N training entries (default: a fiftieth of them; 1: no smoothing)",
     )
-    parser.add_argument("--labels", metavar="A,B,...", help="what the runs are called (default: their directories)")
     parser.add_argument(
-        "--panels", default=",".join(PANELS), metavar="A,B,...", help="what to draw (default: %(default)s)"
+        "--labels", metavar="A,B,...", help="names of the runs in the plot (default: their directories)"
+    )
+    parser.add_argument(
+        "--panels", default=",".join(PANELS), metavar="A,B,...", help="panels to draw (default: %(default)s)"
     )
     return parser
 

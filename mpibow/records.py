@@ -1,4 +1,4 @@
-"""python -m mpibow.records: looks into data sets of records (inspect), checks (verify) and writes (export) them."""
+"""python -m mpibow.records: inspects, verifies and exports data sets of records."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def inspect(options: argparse.Namespace) -> int:
     if options.sheet and len(options.paths) > 1:
         raise ConfigError(f"--sheet: draws one data set, got {len(options.paths)}")
     if not options.sheet and (options.samples, options.of_class, options.seed) != (None, None, None):
-        raise ConfigError("--samples, --class, --seed: say what is drawn; name the file by --sheet")
+        raise ConfigError("--samples, --class, --seed: choose what is drawn; give the file with --sheet")
     return _all(options.paths, look)
 
 
@@ -78,7 +78,7 @@ def check(path: Path, each: verify.Each, decoded: bool) -> None:
         found.append(f"{path}: and {count - SHOWN:,} more")
     if found:
         raise RecordError("\n".join(found))
-    print(f"{path}: {checked:,} records, all right")
+    print(f"{path}: {checked:,} records, all intact")
 
 
 def draw(data: RecordSet, file: Path, samples: int, wanted: str | None, seed: int) -> int:
@@ -107,21 +107,27 @@ def _number(least: int, most: int) -> Callable[[str], int]:
 
 def _inspect_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", type=Path, metavar="DIR", help="a data set, such as data/mnist/train")
-    parser.add_argument("--json", action="store_true", help="one JSON object a line, for scripts")
-    parser.add_argument("--sheet", type=Path, metavar="FILE.png", help="draw images and their classes' names")
-    parser.add_argument("--samples", type=_number(1, 10_000), metavar="N", help=f"that many images (default {SHEET})")
-    parser.add_argument("--class", dest="of_class", metavar="NAME", help="of that class only: its name or number")
-    parser.add_argument("--seed", type=_number(0, 2**64 - 1), metavar="S", help="which ones are drawn (default 0)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object per line")
+    parser.add_argument("--sheet", type=Path, metavar="FILE.png", help="draw images with the names of their classes")
+    parser.add_argument(
+        "--samples", type=_number(1, 10_000), metavar="N", help=f"number of images to draw (default {SHEET})"
+    )
+    parser.add_argument(
+        "--class", dest="of_class", metavar="NAME", help="draw only images of this class, a name or a number"
+    )
+    parser.add_argument(
+        "--seed", type=_number(0, 2**64 - 1), metavar="S", help="seed of the choice of images (default 0)"
+    )
 
 
 def _verify_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paths", nargs="+", type=Path, metavar="DIR_OR_FILE", help="a data set, or one .mpr file")
-    parser.add_argument("--decode", action="store_true", help="decode every encoded image as well")
+    parser.add_argument("--decode", action="store_true", help="also decode every encoded image")
     parser.add_argument(
         "--workers",
         type=_number(1, 1024),
         metavar="N",
-        help="processes (default: one a core, one alone where there is little)",
+        help="number of processes (default: one per core, fewer for small data)",
     )
 
 
@@ -129,21 +135,21 @@ COMMANDS = {
     "inspect": Command(
         "print what a data set holds",
         "Prints counts, shape, classes and their balance, mean and std, sizes of encoded images, shards and source of "
-        "data sets. Reads manifest and indices only, and the images that are sampled or drawn.",
+        "data sets. Reads the manifest and the indices, and only the images that it samples or draws.",
         _inspect_options,
         inspect,
     ),
     "verify": Command(
         "check every byte of a data set or record file",
         "Reads every record and compares its checksum, and every shard with the manifest. "
-        f"Lists all damages, {SHOWN} at most of one data set; exit code 0 only where there are none, 3 otherwise.",
+        f"Lists the damaged records, at most {SHOWN} of a data set. The exit code is 0 if there are none, else 3.",
         _verify_options,
         verified,
     ),
     "export": Command(
         "write a data set as TFRecord files or folders of images",
-        "Writes a data set in a form that others read, and datasets/tfrecord.py or folder.py read back: all of it or "
-        "nothing.",
+        "Writes a data set in a form that other programs read; datasets/tfrecord.py or folder.py convert it back. "
+        "Writes all of it or nothing.",
         export.add_options,
         lambda options: exit_code(lambda: export.run(options)),
     ),

@@ -106,21 +106,23 @@ def main(argv: list[str] | None = None) -> None:
         description="Trains a model with small batches on all ranks. Without CONFIG: a small net on real digits.",
         epilog=f"models: {', '.join(sorted([*MODELS, *OBJECTIVES]))}\n\n"
         f"settings (key.path=value):\n\n{describe()}\n\n"
-        "exit codes 75 (a signal came) and 130 (Ctrl-C): the state is saved, start again with --resume auto\n"
-        f"exit code {EXIT_STALLED}: no progress for longer than limits allow; standard error shows which rank hangs\n"
+        "exit codes 75 (after a signal) and 130 (Ctrl-C): the state is saved; continue with --resume auto\n"
+        f"exit code {EXIT_STALLED}: no progress for longer than limits allow; standard error names a rank that hangs\n"
         f"exit code {OutputError.code}: a file of the run cannot be written or is gone; free some space or use out=DIR",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("config", nargs="?", help="YAML file of settings")
-    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that win over the file's")
-    parser.add_argument("--check", action="store_true", help="print settings, plan and memory, and train nothing")
+    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that override the file's")
+    parser.add_argument("--check", action="store_true", help="print settings, plan and memory; train nothing")
     parser.add_argument(
-        "--resume", metavar="PATH", help="a checkpoint, a run directory, or 'auto': the newest run in `out`, if any"
+        "--resume",
+        metavar="PATH",
+        help="continue a checkpoint or a run directory; 'auto': the newest run in `out`, else a new run",
     )
-    parser.add_argument("--timeline", type=Path, metavar="FILE.json", help="write a Chrome trace: who did what, when")
+    parser.add_argument("--timeline", type=Path, metavar="FILE.json", help="write a Chrome trace of all ranks' threads")
     parser.add_argument(
-        "--timeline-iterations", metavar="FROM:TO", help="those that it shows, counted from this start (default "
-        f"{WINDOW[0]}:{WINDOW[1]}); it is written when TO begins, or the run ends",
+        "--timeline-iterations", metavar="FROM:TO", help="iterations of the trace, counted from this start (default "
+        f"{WINDOW[0]}:{WINDOW[1]}, without the last); the file is written when TO begins, or the run ends",
     )  # fmt: skip
     arguments = parser.parse_intermixed_args(argv)
     if arguments.config is not None and "=" in arguments.config:

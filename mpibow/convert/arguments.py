@@ -29,13 +29,15 @@ def add_parts(parser: argparse.ArgumentParser, kind: str) -> None:
     """--source, or --train and --test, for files of any names; see `given_parts`."""
     add_source(
         parser,
-        f"folder of {kind}, or of folders of such, whose names begin with train, and with test or val",
+        f"folder of {kind} or of folders of them; their names begin with train, and with test or val",
         needed=False,
     )
     parser.add_argument(
-        "--train", metavar="FILES", help="instead of --source: a folder, a file, or a pattern in quotes, 'old/part-*'"
+        "--train",
+        metavar="FILES",
+        help="files of the training part, in place of --source: a folder, a file, or a quoted pattern, 'old/part-*'",
     )
-    parser.add_argument("--test", metavar="FILES", help="likewise, what to test on")
+    parser.add_argument("--test", metavar="FILES", help="files of the test part, given in the same way")
 
 
 def given_parts(options: argparse.Namespace) -> dict[str, list[Path]]:
@@ -58,7 +60,7 @@ def add_output(parser: argparse.ArgumentParser, *defaults: str) -> None:
         type=Path,
         default=Path(defaults[0]) if len(defaults) == 1 else None,
         metavar="FOLDER",
-        help=f"gets train and test (default: {' or '.join(defaults)})",
+        help=f"folder to write train and test to (default: {' or '.join(defaults)})",
     )
 
 
@@ -68,17 +70,21 @@ def add_split(parser: argparse.ArgumentParser) -> None:
         "--test-fraction",
         type=fraction,
         metavar="X",
-        help="share of every class that becomes test, above 0 and below 1, where the source has none",
+        help="share of every class to split off as test data, above 0 and below 1, if the source has no test part",
     )
     parser.add_argument(
-        "--seed", type=natural, default=1, metavar="N", help="which images --test-fraction takes (default: %(default)s)"
+        "--seed",
+        type=natural,
+        default=1,
+        metavar="N",
+        help="seed of the choice by --test-fraction (default: %(default)s)",
     )
 
 
 def refuse_split(share: float | None, test: object | None) -> None:
     """Raises RecordError where some are to be set aside although there is a `test` part."""
     if share is not None and test is not None:
-        raise RecordError(f"{test}: is there to test on, so leave out --test-fraction")
+        raise RecordError(f"{test}: is the test part already; leave out --test-fraction")
 
 
 def add_statistics(parser: argparse.ArgumentParser) -> None:
@@ -88,7 +94,7 @@ def add_statistics(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=STATISTICS,
         metavar="N",
-        help="images, evenly spaced, that mean and std of encoded ones are taken of (default: %(default)s)",
+        help="measure mean and std of encoded images on N of them, evenly spaced (default: %(default)s)",
     )
 
 
@@ -99,13 +105,13 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
         type=positive,
         default=cores(),
         metavar="N",
-        help="processes that read and check (default: the %(default)s cores)",
+        help="number of processes that read and verify (default: %(default)s, the cores)",
     )
 
 
 def add_overwrite(parser: argparse.ArgumentParser) -> None:
     """--overwrite."""
-    parser.add_argument("--overwrite", action="store_true", help="replace the data set that is there")
+    parser.add_argument("--overwrite", action="store_true", help="replace an existing data set")
 
 
 def prepare(output: Path, overwrite: bool) -> None:
@@ -113,7 +119,7 @@ def prepare(output: Path, overwrite: bool) -> None:
     with refused(output):
         check_free(output, overwrite)
     for left in sorted(output.parent.glob(f".{output.name}.tmp-*")):
-        print(f"{left} is left from a conversion that was killed, if none is running: remove it to have the space back")
+        print(f"{left} is left from a conversion that was killed: unless one is running, remove it to free the space")
 
 
 def positive(text: str) -> int:

@@ -91,11 +91,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Those of `python -m mpibow.records export`."""
     parser.add_argument("path", type=Path, metavar="DIR", help="a data set, such as data/mnist/train")
     parser.add_argument(
-        "--to", choices=["tfrecord", "folder"], required=True, help="files of tf.Examples, or of images"
+        "--to",
+        choices=["tfrecord", "folder"],
+        required=True,
+        help="TFRecord files of tf.Examples, or folders of image files",
     )
-    parser.add_argument("--output", type=Path, required=True, metavar="PATH", help="a folder that is not there yet")
+    parser.add_argument("--output", type=Path, required=True, metavar="PATH", help="new folder to write to")
     parser.add_argument(
-        "--first-label", type=int, default=0, metavar="N", help="of tfrecord: the first class's label (default: 0)"
+        "--first-label", type=int, default=0, metavar="N", help="for tfrecord: label of the first class (default: 0)"
     )
 
 

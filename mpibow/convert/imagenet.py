@@ -198,7 +198,7 @@ def _names(folder: Path) -> list[str]:
 
 def wanted(source: Path) -> str:
     """What to place there."""
-    return f"{source}: has no ImageNet that is known; place one of these there, or pass another --source:\n{FORMS}"
+    return f"{source}: holds ImageNet in no known form; place one of these there, or pass another --source:\n{FORMS}"
 
 
 def synset_table(train: Found | None, validation: Found | None, complete: Sequence[str] | None) -> list[str]:

@@ -488,7 +488,7 @@ def test_inspect(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_verify_says_all_that_is_wrong(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert records.main(["verify", str(folder), str(folder / "set-00002.mpr")]) == 0
     assert capsys.readouterr().out == (
-        f"{folder}: 10 records, all right\n{folder}/set-00002.mpr: 2 records, all right\n"
+        f"{folder}: 10 records, all intact\n{folder}/set-00002.mpr: 2 records, all intact\n"
     )
     flip(folder / "set-00000.mpr", 64)
     flip(folder / "set-00000.mpr", 64 + 3 * 12)

@@ -99,7 +99,7 @@ def test_decode_names_what_cannot_be_decoded(tmp_path: Path, capsys: pytest.Capt
     assert records.main(["verify", *names]) == 0  # the bytes are those that were written
     assert records.main(["verify", "--decode", *names]) == 3
     out, err = capsys.readouterr()
-    assert out.splitlines()[-1] == f"{raw}: 1 records, all right"
+    assert out.splitlines()[-1] == f"{raw}: 1 records, all intact"
     again = "; convert the data again"
     lines = err.splitlines()
     assert len(lines) == 5

@@ -123,7 +123,7 @@ def test_which_folder_is_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     )
     assert refusal(source, capsys, "--test-folder", "dev") == f"{source}: has no folder dev (--test-folder)"
     assert refusal(source, capsys, "--test-folder=val", "--test-fraction=0.5") == (
-        f"{source}/val: is there to test on, so leave out --test-fraction"
+        f"{source}/val: is the test part already; leave out --test-fraction"
     )
     assert run(source, "--test-folder", "val") == 0
     assert records(source, "test") == [(image(2), 0)]
@@ -322,6 +322,6 @@ def test_a_killed_converter_leaves_nothing_that_opens(tmp_path: Path, capsys: py
     small = write(tmp_path / "small", SMALL)
     assert run(small) == 0
     assert capsys.readouterr().out.splitlines()[0] == (
-        f"{left} is left from a conversion that was killed, if none is running: remove it to have the space back"
+        f"{left} is left from a conversion that was killed: unless one is running, remove it to free the space"
     )
     assert opened(small).count == 6

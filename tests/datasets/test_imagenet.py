@@ -282,14 +282,14 @@ def test_what_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     source = tmp_path / "in"
     source.mkdir()
     assert refusal(source, capsys) == (
-        f"{source}: has no ImageNet that is known; place one of these there, or pass another --source:\n{FORMS}"
+        f"{source}: holds ImageNet in no known form; place one of these there, or pass another --source:\n{FORMS}"
     )
     source.rmdir()
     assert refusal(source, capsys) == f"{source}: cannot be read: no such file or directory"
     examples(source)
     (source / "train-00000-of-00002").unlink()
     assert refusal(source, capsys) == (
-        f"{source}: 1 files of the set are not there: train-00000-of-00002; get them, or go without by --partial"
+        f"{source}: 1 files of the set are missing: train-00000-of-00002; get them, or convert without them: --partial"
     )
     assert run(source, "--partial") == 0
     assert records(source) == EXPECTED[3:]
@@ -400,7 +400,7 @@ def test_a_killed_converter_leaves_nothing_that_opens(tmp_path: Path, capsys: py
     (left,) = tmp_path.glob(".output.tmp-*")
     assert run(source, "--limit", "1") == 0
     assert capsys.readouterr().out.splitlines()[0] == (
-        f"{left} is left from a conversion that was killed, if none is running: remove it to have the space back"
+        f"{left} is left from a conversion that was killed: unless one is running, remove it to free the space"
     )
     assert len(records(source)) == 3
 

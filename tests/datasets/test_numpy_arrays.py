@@ -171,7 +171,7 @@ def test_a_test_set_is_set_aside(tmp_path: Path, capsys: pytest.CaptureFixture[s
     capsys.readouterr()
     assert convert(tmp_path, *words, "--test-images", words[1], "--test-labels", words[3], "--test-fraction", 0.4) == 3
     assert capsys.readouterr().err == (
-        f"error: {tmp_path}/train_images.npy: is there to test on, so leave out --test-fraction\n"
+        f"error: {tmp_path}/train_images.npy: is the test part already; leave out --test-fraction\n"
     )
 
 

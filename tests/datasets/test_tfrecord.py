@@ -287,7 +287,7 @@ def test_files_that_are_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[
     write(tmp_path / "train-00001-of-00003.tfrecord", *images([0]))
     words = [f"--train={tmp_path}/train-*"]
     assert refusal(tmp_path, capsys, *words) == (
-        "train-00000-of-00003, train-00002-of-00003: 2 files of a set are not there; --partial goes without"
+        "train-00000-of-00003, train-00002-of-00003: 2 files of a set are missing; --partial converts without them"
     )
     assert refusal(tmp_path, capsys, *words, "--partial", f"--index={tmp_path}") == (
         f"{tmp_path}: has no train-00001-of-00003.tfrecord.idx, nor train-00001-of-00003.tfrecord; "
@@ -312,7 +312,7 @@ def test_a_folder_with_both_parts(tmp_path: Path, capsys: pytest.CaptureFixture[
     write(tmp_path / "in/train-00000-of-00001", *images([0, 1, 0]))
     write(tmp_path / "in/validation-00000-of-00001", *images([1]))
     assert refusal(tmp_path, capsys, f"--source={tmp_path}/in", "--test-fraction=0.5") == (
-        f"{tmp_path}/in/validation-00000-of-00001: is there to test on, so leave out --test-fraction"
+        f"{tmp_path}/in/validation-00000-of-00001: is the test part already; leave out --test-fraction"
     )
     assert run(tmp_path, f"--source={tmp_path}/in") == 0
     assert [len(records(tmp_path / "output" / part)) for part in ("train", "test")] == [3, 1]
