@@ -120,7 +120,7 @@ def fit(
         )  # fmt: skip
         trained = run(job, comm, resume=resume, note=note)
         if trained.summary.stopped == "SIGINT":  # the program ends as well, or a notebook's cell
-            raise KeyboardInterrupt(f"the state is saved: fit(..., resume={trained.summary.run!r}) goes on")
+            raise KeyboardInterrupt(f"the state is saved: continue with fit(..., resume={trained.summary.run!r})")
         done.append(Fitted(trained.summary, trained.weights, comm.rank, replace(job, config=on_host(config))))
         return 0
 

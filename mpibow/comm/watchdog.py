@@ -128,16 +128,16 @@ class Watchdog:
         if not gone or max(self._lost.values()) <= GRACE:
             return False
         rank, pid = gone[0], self._seen[gone[0]].pid
-        text = f"error: rank {rank}, process {pid}, has ended without a word; its launcher did not end the others"
+        text = f"error: rank {rank}, process {pid}, has ended without a message; its launcher did not end the others"
         self._finish(CommunicationError.code, text)
         return True
 
     def _told(self, quiet: int, phase: str) -> str:
-        again = "" if phase == "start" else ", --resume auto goes on from the last checkpoint"
+        again = "" if phase == "start" else ", --resume auto continues from the last checkpoint"
         return "\n".join([
             f"error: no progress for {quiet * TICK:g} s, which is the limit; the run ends with code {EXIT_STALLED}",
             *self._standing(),
-            f"try: limits.{phase}=SECONDS allows more, null waits for ever{again}; this rank's threads stand at",
+            f"try: limits.{phase}=SECONDS waits longer, null for ever{again}; this rank's threads stand at",
         ])  # fmt: skip
 
     def _standing(self) -> list[str]:
@@ -148,9 +148,9 @@ class Watchdog:
                 seconds, at = self._quiet.since[rank] * TICK, DOING[sign.phase]
                 waits = f", waits for the others in: {sign.waiting}" if sign.waiting else ""
                 if self._quiet.silent[rank] >= GRACE or state(sign.pid) == "T":
-                    waits = ", gives no sign of life"
+                    waits = ", does not respond"
                     if state(sign.pid) == "T":
-                        waits = f", was stopped by a signal: kill -CONT {sign.pid} lets it go on"
+                        waits = f", was stopped by a signal: kill -CONT {sign.pid} continues it"
                 lines.append(f"  rank {rank}, process {sign.pid}: {at} for {seconds:g} s{waits}")
         here, ranks = [rank for rank, sign in self._seen.items() if sign.phase], self._pulse.ranks
         if ranks is not None and ranks[0] > ranks[1]:

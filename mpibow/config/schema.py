@@ -254,7 +254,7 @@ class Config:
             problems.append(f"data.augment: must be as {{pad: 4, flip: true}}, got {show(data.pop('augment'))}")
         if isinstance(data, dict) and isinstance(data.get("normalise"), bool):
             word = "channel" if data["normalise"] else "none"
-            problems.append(f"data.normalise: is a word now, write {word} for {show(data.pop('normalise'))}")
+            problems.append(f"data.normalise: must be a word: write {word} for {show(data.pop('normalise'))}")
         return build(cls, settings, problems=problems)
 
 

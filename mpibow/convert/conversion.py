@@ -84,7 +84,7 @@ def write_parts(
         for name, part in parts.items():
             with progress(part.count, f"{output}/{name}: verify", " records") as bar:
                 for damage in verify.damages(folder / name, bar.update):
-                    raise RecordError(f"{output}: what was written reads back wrong, is the disk sound? {damage}")
+                    raise RecordError(f"{output}: the records differ when read back; is the disk sound? {damage}")
     for name, part in parts.items():
         print(f"{output}/{name}: {part.count:,} records of {classes:,} classes, verified")
 
@@ -123,7 +123,7 @@ def spreader(workers: int) -> Iterator[Callable[[Callable[[Item], Made], Iterabl
         try:
             yield lambda function, items: _ordered(pool, function, items, AHEAD * workers, interrupts.held)
         except BrokenProcessPool as error:
-            raise RecordError("a worker process was killed, is there enough memory? take fewer by --workers") from error
+            raise RecordError("a worker process was killed; is there enough memory? use fewer --workers") from error
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 
@@ -233,7 +233,7 @@ def fetch(url: str, path: Path, size: int, md5: str, *, remedy: str) -> None:
             if digest.hexdigest() != md5:
                 raise OSError(f"MD5 is {digest.hexdigest()}, it must be {md5}")
     except (OSError, http.client.HTTPException) as error:  # OSError: also URLError, or no space
-        raise RecordError(f"{url}: cannot be had: {error}; {remedy}") from error
+        raise RecordError(f"{url}: cannot be downloaded: {error}; {remedy}") from error
 
 
 def exit_code(convert: Callable[[], None]) -> int:

@@ -238,7 +238,7 @@ def refuse_empty_and_twice(entries: Entries) -> None:
             names = (str(name) for name, count in Counter(group.names).items() if count > 1)
             twice += [f"{group.root}/{group.title}{name}" for name in names]
     if twice:
-        raise RecordError(f"{_listed(twice[:NAMED], len(twice))}: there twice under one name; pack the tar again")
+        raise RecordError(f"{_listed(twice[:NAMED], len(twice))}: appears twice under one name; pack the tar again")
 
 
 def _listed(names: list[str], count: int) -> str:

@@ -67,4 +67,4 @@ def _read(path: Path, file: Source, size: int, what: str) -> bytes:
 
 def _end(path: Path, file: Source) -> None:
     if file.read(1):
-        raise RecordError(f"{path}: goes on after the last image that its header says; get the file again")
+        raise RecordError(f"{path}: has more bytes after the last image of its header; get the file again")

@@ -46,7 +46,7 @@ class Dali:
         damaged: Callable[[DamagedRecord], int] | None = None,
     ) -> None:  # fmt: skip
         if missing := available():
-            raise DeviceError(f"data.pipeline: dali can't be taken: {missing}")
+            raise DeviceError(f"data.pipeline: dali cannot be used: {missing}")
         self.samples, self.depth = samples, depth
         self._data, self._threads, self._damaged = data, threads, damaged
         self._device = None if feeder is None else feeder.index
@@ -64,7 +64,9 @@ class Dali:
             self._pipe = self._built(samples)
         except (RuntimeError, ImportError) as error:
             where = "CPUs" if feeder is None else f"GPU {feeder.index}"
-            raise DeviceError(f"data.pipeline: dali can't begin on {where}: {error}; set data.pipeline=host") from error
+            raise DeviceError(
+                f"data.pipeline: dali cannot start on {where}: {error}; set data.pipeline=host"
+            ) from error
 
     def begin(self, slots: list[Slot]) -> None:
         run = Run.of(slots)

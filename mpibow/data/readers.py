@@ -58,8 +58,8 @@ def refuse(wanted: Wanted, data: Samples) -> None:
     """Raises ConfigError where `data` can't go through the pipeline that is wanted, whatever a rank has."""
     if wanted == "resident" and isinstance(data, Decoded):
         raise ConfigError(
-            f"data.pipeline: resident holds raw images, {data.name} has encoded ones, of which every epoch takes other "
-            "windows; set auto, host or dali"
+            f"data.pipeline: resident needs raw images, {data.name} has encoded ones, and every epoch takes new "
+            "crops of them; set auto, host or dali"
         )
     if wanted == "dali" and not isinstance(data, Decoded | RecordSet):
         raise ConfigError(f"data.pipeline: dali reads records, {data.name} is in memory; set auto")
@@ -70,24 +70,24 @@ def choose(wanted: Wanted, data: Samples, facts: Sequence[Facts]) -> Choice:
     refuse(wanted, data)
     lacking, gpu = _lacking(facts), all(fact.device is not None for fact in facts)
     if wanted == "dali" and lacking:
-        raise ConfigError(f"data.pipeline: dali can't be taken: {lacking}")
+        raise ConfigError(f"data.pipeline: dali cannot be used: {lacking}")
     if isinstance(data, Decoded):
         if wanted != "auto":
-            return Choice(wanted, "as data.pipeline says", gpu and wanted == "dali")
+            return Choice(wanted, "as set by data.pipeline", gpu and wanted == "dali")
         if lacking:
             return Choice("host", f"dali gives the same images faster, but {lacking}")
         return Choice("dali", "NVIDIA DALI is installed on every rank", gpu)
     if wanted in ("host", "dali"):
-        return Choice(wanted, "as data.pipeline says")
+        return Choice(wanted, "as set by data.pipeline")
     if isinstance(data, NamedSamples) and not (gpu and isinstance(data, NamedArrays)):
-        return Choice("host", "") if wanted == "auto" else Choice(wanted, "as data.pipeline says")
+        return Choice("host", "") if wanted == "auto" else Choice(wanted, "as set by data.pipeline")
     on_device, compared = False, ""
     if gpu:
         on_device, compared = _fits(data, [fact.device or 0 for fact in facts], "GPU memory")
         if on_device:
             return Choice("resident", compared, on_device=True)
     if wanted == "resident":
-        return Choice("resident", compared or "as data.pipeline says")
+        return Choice("resident", compared or "as set by data.pipeline")
     if not isinstance(data, RecordSet):
         return Choice("host", compared)  # the data are in memory
     fits, on_host = _fits(data, [fact.memory // fact.ranks for fact in facts], "memory")

@@ -68,7 +68,7 @@ def find_device(
     if len(users) > 1 and not share_gpu:
         raise DeviceError(
             f"ranks {_listed(users)} on {host} all compute on {gpu}: start one rank a GPU, let each see its own "
-            "(CUDA_VISIBLE_DEVICES, or the batch system's GPUs per task), or set share_gpu=true: they then talk by MPI"
+            "(CUDA_VISIBLE_DEVICES, or the batch system's GPUs per task), or set share_gpu=true: they average by MPI"
         )
     here = sorted((local, cores) for _, name, local, _, cores in everyone if name == host)
     cores = share_of_cores(allowed, [cores for _, cores in here], [local for local, _ in here].index(comm.local_rank))

@@ -63,7 +63,7 @@ def check_ranks(facts: Facts) -> Finding:
         return Finding("ok", "ranks", f"{facts.size} over {facts.mpi_library}")
     if facts.remedy:
         alone = not facts.launcher
-        return Finding("warning" if alone else "error", "ranks", f"{'1, no more can start: ' * alone}{facts.remedy}")
+        return Finding("warning" if alone else "error", "ranks", f"{'1, more cannot start: ' * alone}{facts.remedy}")
     return Finding("ok", "ranks", "1; mpirun -np N python -m mpibow.train starts N")
 
 
@@ -103,7 +103,7 @@ def check_packages(facts: Facts) -> Finding:
         wanted.append(f"'{name}>={least}'" if least else name)
     if said:
         return Finding("error", "packages", f"{', '.join(said)}: pip install {' '.join(wanted)}")
-    return Finding("ok", "packages", "all that mpibow needs are there")
+    return Finding("ok", "packages", "all required packages are installed")
 
 
 def check_kernels(facts: Facts) -> Finding:
@@ -121,13 +121,14 @@ def check_cores(facts: Facts) -> Finding:
         limit = binding_limit(facts.allowed, facts.machine, facts.allowed, facts.local_size, facts.launcher)
         if limit:
             return Finding("warning", "cores", f"learners: auto would end near {limit}")
-        return Finding("ok", "cores", f"{facts.allowed} for as many learners as pay off")
+        return Finding("ok", "cores", f"{facts.allowed} cores; learners: auto measures how many pay off")
     return Finding("ok", "cores", f"{facts.allowed} for {learners} learner{'s' * (learners > 1)}")
 
 
 def check_memlock(facts: Facts) -> Finding:
     if facts.fabric and facts.size > 1 and facts.memlock is not None:
-        text = f"only {in_bytes(facts.memlock)} may be locked, InfiniBand needs more: ulimit -l unlimited on every node"
+        locked = f"only {in_bytes(facts.memlock)} of memory may be locked"
+        text = f"{locked}, InfiniBand needs more: ulimit -l unlimited on every node"
         return Finding("warning", "memlock", text)
     return Finding("ok", "memlock", in_bytes(facts.memlock))
 

@@ -36,7 +36,9 @@ def check_augmentation(settings: Augmentation, data: Dataset, config: Config) ->
     if settings.mixup and config.batch_size == 1:
         raise ConfigError("data.augment.mixup: mixes samples of one batch, so batch_size must be at least 2, got 1")
     if settings.mixup and config.loss.ignore is not None:
-        raise ConfigError(f"data.augment.mixup: can't be with loss.ignore, got {config.loss.ignore}; leave one out")
+        raise ConfigError(
+            f"data.augment.mixup: cannot be combined with loss.ignore, got {config.loss.ignore}; leave one out"
+        )
     if not settings.of_images:
         return
     if len(data.shape) != 3:
@@ -58,7 +60,7 @@ def check_augmentation(settings: Augmentation, data: Dataset, config: Config) ->
         )
     if settings.jitter is not None and settings.jitter.saturation and data.shape[0] != 3:
         raise ConfigError(
-            f"data.augment.jitter.saturation: is of images of 3 channels, {data.name} has {data.shape}; leave it out"
+            f"data.augment.jitter.saturation: needs images of 3 channels, {data.name} has {data.shape}; leave it out"
         )
 
 

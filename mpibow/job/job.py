@@ -135,7 +135,7 @@ class Job:
             return ""
         return (
             f"{self.kernels.about} has only reference code, which may be hundreds of times slower, for "
-            f"{', '.join(found)}: device=numpy may be faster; compare by python -m mpibow.bench train"
+            f"{', '.join(found)}: device=numpy may be faster; compare with python -m mpibow.bench train"
         )
 
     def _plan(self, batch: int, *, training: bool) -> Plan:
@@ -200,7 +200,7 @@ def named_objective(config: Config) -> LossNet:
     assert config.model is not None
     name, classes = config.model.name, config.model.classes
     if classes is not None:
-        raise ConfigError(f"model.classes: {name} tells no classes apart, got {classes}; leave it out")
+        raise ConfigError(f"model.classes: {name} has no classes, got {classes}; leave it out")
     return partial(OBJECTIVES[name], **check_options("model", OBJECTIVES[name], config.model.options))
 
 
@@ -233,7 +233,7 @@ def open_kernels(config: Config, comm: Communicator, find: FindGpu = find_gpu) -
     gpu, why = find(config, comm)
     if gpu is None:
         if config.precision in ON_GPUS[1:]:
-            raise DeviceError(f"precision: {config.precision} is a GPU's, and there is none: {why}")
+            raise DeviceError(f"precision: {config.precision} needs a GPU, and none can be used: {why}")
         return None, ""
     return gpu_set(gpu), gpu.note
 

@@ -65,7 +65,7 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
 
     found = path or find_library()
     if found is None:
-        hint = f"{install('cpu')}, or say where one is: onednn.library=PATH"
+        hint = f"{install('cpu')}, or give its path: onednn.library=PATH"
         raise DeviceError(f"device onednn: no libdnnl found: {hint}")
     library = load(found)
     return KernelSet(

@@ -101,7 +101,7 @@ class HostBinder:
         """It is asked first: a host grants more memory than it has."""
         if apart == 0 or apart <= (free := room()):
             return ""
-        return f"what is new takes {in_words(apart)}, {in_words(free)} of those free may be taken"
+        return f"new learners need {in_words(apart)}; only {in_words(free)} may be used"
 
 
 AnyLearner = Learner | DeviceLearner

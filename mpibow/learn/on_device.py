@@ -121,7 +121,7 @@ class GpuBinder:
         if need <= free:
             return ""
         where = self._gpu.machine.found.gpu
-        return f"fused learners take {in_words(need)}, {in_words(free)} of those free on {where} may be taken"
+        return f"fused learners need {in_words(need)}; only {in_words(free)} may be used on {where}"
 
     def _inputs(self) -> Inputs:
         """A learner's own, packed as its slots are."""

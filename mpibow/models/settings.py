@@ -56,7 +56,7 @@ class Augmentation:
             if limits is not None and limits[0] > limits[1]:
                 raise ConfigError(f"{name}: must be a list of two numbers that does not fall, got {list(limits)}")
         if self.area is None and self.aspect != ASPECT:
-            raise ConfigError(f"aspect: is of the window that area asks for, got {list(self.aspect)} with area null")
+            raise ConfigError(f"aspect: needs area, got {list(self.aspect)} with area null")
 
     @property
     def of_places(self) -> bool:

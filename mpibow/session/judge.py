@@ -20,11 +20,13 @@ from mpibow.trace import Trace
 
 
 def sets_told(job: Job) -> list[str]:
-    """What the log says of the data sets, as "train: 54,000 samples, validation: 6,000 of it, test: 10,000"."""
+    """What the log says of the data sets, as "train: 54,000 samples, validation: 6,000 split off, test: 10,000"."""
     sets = [f"train: {job.train.count:,} samples"]
     for name, data in job.evaluated.items():
-        sets.append(f"{name}: {data.count:,}" + " of it" * (name == "validation" and job.held_out is not None))
-    warned = "no validation data: test data choose the best checkpoint, and when to stop; set data.validation=0.1"
+        sets.append(f"{name}: {data.count:,}" + " split off" * (name == "validation" and job.held_out is not None))
+    warned = (
+        "no validation data: test data decide when to stop, and which checkpoint is the best; set data.validation=0.1"
+    )
     return [", ".join(sets)] + [warned] * (job.chooser == "test")
 
 

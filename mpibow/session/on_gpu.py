@@ -136,6 +136,6 @@ class OnGpu:
         if self._config.execution == "auto" and self._unfused:
             text = f"{text}: {self._unfused}"
         elif compared:
-            text = f"{text}; what is faster is measured"
-        turns = "assignment: first_come is fixed on a GPU, where the host enqueues batches in turn"
+            text = f"{text}; the faster of both will be measured"
+        turns = "assignment: first_come has no effect on a GPU, where the host enqueues batches in turn"
         return [text, turns] if self._config.assignment == "first_come" else [text]

@@ -221,5 +221,5 @@ def _told(begun: Beginning, job: Job, ledger: Ledger) -> list[str]:
     )
     early = ended_early(config.schedule, config.update.lr, config.stop.epochs)
     chose = origin.header.ledger.chooser if origin.header else ledger.chooser
-    other = f"{chose} data chose the best so far: it is chosen anew" if chose != ledger.chooser else ""
+    other = f"{chose} data chose the best so far: the choice begins anew" if chose != ledger.chooser else ""
     return [*origin.notes, begun.restarts, other, about, *sets_told(job), early]

@@ -102,7 +102,7 @@ def agreed(job: Job, comm: Communicator) -> tuple[Job, list[str]]:
     check_alike(comm, dump(job.config) + job.layout.canonical().digest())
     if len(set(comm.share(job.layout.digest()))) == 1:
         return job, notes
-    more = "ranks' kernels want different layouts of the weights: all take the canonical one"
+    more = "the ranks' kernels need different layouts of the weights: all use the canonical one"
     return replace(job, canonical=True), [*notes, more]
 
 
@@ -122,10 +122,10 @@ def _find(job: Job, resume: str | None) -> Origin:
         folder, then = path.parent.parent, document.parse(header.config, str(path))
         other = tuple(name for name in differing(then, plain(config)) if name != "rule")  # of which more is said
         if other:
-            notes.append(f"with another {', '.join(other)} than before")
+            notes.append(f"settings that differ from before: {', '.join(other)}")
         return Origin(folder, path, header, tuple(notes), other)
     if resume == "auto":
-        notes.append(f"nothing to resume in {out}: a new run")
+        notes.append(f"no run to resume in {out}: starting a new one")
     if run := replayed_run(config):
         notes += _replayed(run, job)
     folder = directory.create(out, config.name, job.title, again=resume == "auto")
@@ -165,14 +165,14 @@ def _replayed(run: Path, job: Job) -> list[str]:
     """Why this will not be the bits of `run`, as far as settings say."""
     path, why = run / "config.yaml", list[str]()
     now = plain(job.config)
-    other = ", ".join(differing(document.read(path), now)) if path.exists() else "config.yaml, as it has none"
+    other = ", ".join(differing(document.read(path), now)) if path.exists() else "config.yaml, which is missing"
     if other:
-        why.append(f"with another {other}")
+        why.append(f"different {other}")
     if on_the_way := ", ".join(resumed_with(run)):
-        why.append(f"which was resumed with another {on_the_way}")
+        why.append(f"resumed with different {on_the_way}")
     if job.config.assignment == "first_come" and job.kernels.gpu is None:
-        why.append("with assignment: first_come")
-    return [f"replaying {run}, {', '.join(why)}: its learners, but not its bits"] if why else []
+        why.append("assignment: first_come")
+    return [f"replaying the learners of {run}, but not its bits: {', '.join(why)}"] if why else []
 
 
 def check_alike(comm: Communicator, text: str) -> None:
@@ -180,7 +180,9 @@ def check_alike(comm: Communicator, text: str) -> None:
     sums = comm.share(hashlib.sha256(text.encode()).hexdigest())
     odd = next((rank for rank, found in enumerate(sums) if found != sums[0]), None)
     if odd is not None:
-        raise CommunicationError(f"rank {odd}: has another config or model than rank 0; start all ranks with the same")
+        raise CommunicationError(
+            f"rank {odd}: has a different config or model than rank 0; start all ranks with the same"
+        )
 
 
 def beginning(origin: Origin, job: Job, plan: Plan, first: Timeline) -> Beginning:
@@ -222,7 +224,7 @@ def anew(header: Header, config: Config, first: Timeline) -> list[str]:
     """Why averaging begins anew from a checkpoint: its run's learners or rule were others; [] where it goes on."""
     defaults = plain(type(config.rule)())  # which an older checkpoint's rule had, where it does not say
     learners, rule = list(header.started) != started(config, first), {**defaults, **header.rule_settings}
-    return [f"learners were {as_sum(header.counts)}"] * learners + ["the rule was another"] * (
+    return [f"learners were {as_sum(header.counts)}"] * learners + ["the rule was different"] * (
         rule != plain(config.rule)
     )
 

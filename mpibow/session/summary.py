@@ -105,7 +105,8 @@ class Summary:
         lines.append(f"{self.ranks} rank(s), learners {learners}, batch {self.batch_size}, rule {self.rule['name']}")
         lines.append(f"run directory {self.run}")
         if self.interrupted:
-            lines.append(f"the state is saved: --resume {self.run} goes on, in a program fit(..., resume={self.run!r})")
+            anew = f"--resume {self.run}, in a program with fit(..., resume={self.run!r})"
+            lines.append(f"the state is saved: continue with {anew}")
         return "\n".join(lines)
 
 

@@ -98,7 +98,7 @@ class History:
         calm = self.calm + 1
         vain = self.vain if window.counts == windows[0].counts else 0  # what the look began with
         if calm >= max(tuner.pause, PERSIST) << min(vain, DOUBLINGS):
-            why = f"nothing new for {calm * tuner.watch:g} s or more"
+            why = f"no change for {calm * tuner.watch:g} s or more"
             return self._again(windows, why, looks=self.looks, vain=vain + 1)
         return replace(self, windows=_trimmed(windows), calm=calm, vain=vain)
 
@@ -155,7 +155,7 @@ def _changed(before: Sequence[Window], after: Sequence[Window], drift: float) ->
         slower = all(e.seconds > (1 + drift) * old.seconds + 3 * e.error for e in now)
         faster = all((1 + drift) * (e.seconds + 3 * e.error) < old.seconds for e in now)
         if slower or faster:
-            return f"{name} takes {1e3 * new.seconds:.3g} ms an iteration instead of {1e3 * old.seconds:.3g}"
+            return f"{name} takes {1e3 * new.seconds:.3g} ms per iteration instead of {1e3 * old.seconds:.3g}"
     return ""
 
 

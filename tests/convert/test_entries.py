@@ -154,4 +154,4 @@ def test_empty_images_and_names_that_are_there_twice() -> None:
     )
     with pytest.raises(RecordError) as caught:
         refuse_empty_and_twice(Entries([group([0] * 5, names=list("abcab"))]))
-    assert str(caught.value) == "/source/g/a\n/source/g/b: there twice under one name; pack the tar again"
+    assert str(caught.value) == "/source/g/a\n/source/g/b: appears twice under one name; pack the tar again"

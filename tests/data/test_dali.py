@@ -152,7 +152,7 @@ def test_what_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
     with pytest.raises(DeviceError) as caught:
         Dali(written(tmp_path, [encoded(0)]), windows, SIZE, threads=1)
     assert str(caught.value) == (
-        "data.pipeline: dali can't be taken: NVIDIA DALI is not installed: pip install -e '.[dali]'"
+        "data.pipeline: dali cannot be used: NVIDIA DALI is not installed: pip install -e '.[dali]'"
     )
     monkeypatch.setattr(dali, "find_spec", only("numba", "nvidia"))  # another package of NVIDIA's
     assert available() == "NVIDIA DALI is not installed: pip install -e '.[dali]'"
@@ -397,7 +397,7 @@ def test_where_it_cannot_begin(
         raise error
 
     monkeypatch.setattr(Dali, "_built", fail)
-    message = rf"^data\.pipeline: dali can't begin on {where}: {error}; set data\.pipeline=host$"
+    message = rf"^data\.pipeline: dali cannot start on {where}: {error}; set data\.pipeline=host$"
     with pytest.raises(DeviceError, match=message):
         Dali(jpegs, windows, SIZE, threads=1, feeder=None if device is None else feeder_on(SimDriver(device=device)))
 

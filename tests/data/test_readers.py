@@ -95,13 +95,13 @@ def test_auto_on_gpus(data: dict[str, Samples], name: str, facts: list[Facts], c
     [
         ("raw", "resident", 4000, Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
         ("raw", "resident", 3999, Choice("resident", f"{NEED}0.0 MiB")),
-        ("raw", "host", 4000, Choice("host", "as data.pipeline says")),
-        ("raw", "dali", 4000, Choice("dali", "as data.pipeline says")),
-        ("encoded", "dali", 4000, Choice("dali", "as data.pipeline says", on_device=True)),
-        ("encoded", "host", 4000, Choice("host", "as data.pipeline says")),
+        ("raw", "host", 4000, Choice("host", "as set by data.pipeline")),
+        ("raw", "dali", 4000, Choice("dali", "as set by data.pipeline")),
+        ("encoded", "dali", 4000, Choice("dali", "as set by data.pipeline", on_device=True)),
+        ("encoded", "host", 4000, Choice("host", "as set by data.pipeline")),
         ("named", "resident", 4000, Choice("resident", f"{NEED}0.0 MiB", on_device=True)),
         ("named", "resident", 63, Choice("resident", f"{NEED}0.0 MiB")),
-        ("named", "host", 4000, Choice("host", "as data.pipeline says")),
+        ("named", "host", 4000, Choice("host", "as set by data.pipeline")),
     ],
 )
 def test_what_is_said_on_a_gpu(
@@ -122,7 +122,7 @@ def test_size(data: dict[str, Samples]) -> None:
     ("name", "wanted"), [("encoded", "host"), ("encoded", "dali"), ("raw", "host"), ("raw", "resident")]
 )
 def test_what_is_said_is_done(data: dict[str, Samples], name: str, wanted: Wanted) -> None:
-    assert choose(wanted, data[name], [Facts("", 0, 9)]) == Choice(wanted, "as data.pipeline says")  # type: ignore[arg-type]
+    assert choose(wanted, data[name], [Facts("", 0, 9)]) == Choice(wanted, "as set by data.pipeline")  # type: ignore[arg-type]
     assert (name, wanted) in READERS
 
 
@@ -140,12 +140,12 @@ def test_every_reader_can_be_asked_for(data: dict[str, Samples]) -> None:
 @pytest.mark.parametrize(
     ("name", "wanted", "message"),
     [
-        ("encoded", "dali", f"data.pipeline: dali can't be taken: rank 1: {MISSING}"),
+        ("encoded", "dali", f"data.pipeline: dali cannot be used: rank 1: {MISSING}"),
         (
             "encoded",
             "resident",
-            "data.pipeline: resident holds raw images, encoded has encoded ones, of which every epoch takes other "
-            "windows; set auto, host or dali",
+            "data.pipeline: resident needs raw images, encoded has encoded ones, and every epoch takes new "
+            "crops of them; set auto, host or dali",
         ),
         ("arrays", "dali", "data.pipeline: dali reads records, arrays is in memory; set auto"),
     ],

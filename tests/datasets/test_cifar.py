@@ -488,7 +488,7 @@ def test_download(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert cifar.main([*words, "--download"]) == 3
     found, url = hashlib.md5(path.read_bytes()).hexdigest(), f"{cifar.PAGE}{BINARY100.archive}"
     assert capsys.readouterr().err.startswith(
-        f"error: {url}: cannot be had: MD5 is {found}, it must be {BINARY100.md5}; --download, or place one of "
+        f"error: {url}: cannot be downloaded: MD5 is {found}, it must be {BINARY100.md5}; --download, or place one of "
     )
     assert os.listdir(tmp_path / "got") == []
     known = {**vars(BINARY100), "md5": found}

@@ -336,7 +336,7 @@ def test_empty_and_double_images(tmp_path: Path, capsys: pytest.CaptureFixture[s
     twice = inner[: -(-end // 512) * 512] + inner
     files(source, {"ILSVRC2012_img_train.tar": tar({f"{A}.tar": twice})})
     assert refusal(source, capsys, "--synsets", str(files(tmp_path, {"l": f"{A} {B}\n{C}\n{B}".encode()}) / "l")) == (
-        f"{source}/ILSVRC2012_img_train.tar: {A}.tar/{A}_1.JPEG: there twice under one name; pack the tar again"
+        f"{source}/ILSVRC2012_img_train.tar: {A}.tar/{A}_1.JPEG: appears twice under one name; pack the tar again"
     )
     source = tree(tmp_path / "c")
     for path in (source / "train").rglob("*.JPEG"):

@@ -165,7 +165,7 @@ IDX3 = "an IDX file of bytes in 3 dimensions with 00 00 08 03"
         ("train-images-idx3", idx(IMAGES)[:9], f"ends within the header; {AGAIN}"),
         ("train-images-idx3", b"", f"ends within the header; {AGAIN}"),
         ("train-images-idx3", idx(IMAGES)[:-1], f"ends within image 5 of 6; {AGAIN}"),
-        ("train-images-idx3", idx(IMAGES) + b"\0", f"goes on after the last image that its header says; {AGAIN}"),
+        ("train-images-idx3", idx(IMAGES) + b"\0", f"has more bytes after the last image of its header; {AGAIN}"),
         (
             "train-images-idx3",
             idx(IMAGES[:5]),
@@ -223,7 +223,7 @@ def test_what_is_written_is_verified(tmp_path: Path, monkeypatch: pytest.MonkeyP
     folder = source(tmp_path / "source")
     monkeypatch.setattr(verify, "damages", lambda path, checked: iter(["record 1: checksum"]))
     assert refusal(folder) == (
-        f"{tmp_path}/output: what was written reads back wrong, is the disk sound? record 1: checksum"
+        f"{tmp_path}/output: the records differ when read back; is the disk sound? record 1: checksum"
     )
 
 
@@ -274,12 +274,13 @@ def test_download_that_fails(tmp_path: Path, mirror: Path, capsys: pytest.Captur
     found, right = md5(file), mnist.MNIST[file.name][1]
     error = capsys.readouterr().err
     assert error.startswith(
-        f"error: {url}: cannot be had: MD5 is {found}, it must be {right}; place these files in {tmp_path}/got:\n"
+        f"error: {url}: cannot be downloaded: MD5 is {found}, it must be {right}; "
+        f"place these files in {tmp_path}/got:\n"
     )
     assert f"  {file.name}  {mnist.MNIST[file.name][0]:,} bytes  MD5 {right}" in error.splitlines()
     file.unlink()
     assert mnist.main(words) == 3
-    assert capsys.readouterr().err.startswith(f"error: {url}: cannot be had: <urlopen error ")
+    assert capsys.readouterr().err.startswith(f"error: {url}: cannot be downloaded: <urlopen error ")
     assert os.listdir(tmp_path / "got") == ["train-images-idx3-ubyte.gz"]
     assert not (tmp_path / "output").exists()
 

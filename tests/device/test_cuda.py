@@ -53,7 +53,7 @@ def test_two_ranks_on_one_gpu() -> None:
         found_on(3, lambda rank: FakeDriver([gpu(0, uuid=f"GPU-{rank // 2}")]))
     assert str(caught.value) == (
         "ranks 0 and 1 on node1 all compute on GPU 0 (NVIDIA H100, GPU-0): start one rank a GPU, let each see its own "
-        "(CUDA_VISIBLE_DEVICES, or the batch system's GPUs per task), or set share_gpu=true: they then talk by MPI"
+        "(CUDA_VISIBLE_DEVICES, or the batch system's GPUs per task), or set share_gpu=true: they average by MPI"
     )
 
 

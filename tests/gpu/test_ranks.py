@@ -56,7 +56,7 @@ def test_two_ranks_on_one_gpu_that_they_did_not_ask_to_share(tmp_path: Path) -> 
     said = " ".join(done.stderr.split())
     assert "ranks 0 and 1 on " in said
     assert f" all compute on {opened.device().gpu}: start one rank a GPU, let each see its own " in said
-    assert "or set share_gpu=true: they then talk by MPI" in said
+    assert "or set share_gpu=true: they average by MPI" in said
 
 
 @needs_mpi

@@ -52,7 +52,7 @@ def test_auto_without_the_library_says_what_to_install() -> None:
     chosen, hint = choose("auto", "float32", None)
     assert chosen is NUMPY
     assert hint == (
-        "computing with NumPy, which is slow: no libdnnl found: pip install -e '.[cpu]', or say where one is: "
+        "computing with NumPy, which is slow: no libdnnl found: pip install -e '.[cpu]', or give its path: "
         "onednn.library=PATH"
     )
 

@@ -227,7 +227,7 @@ def test_what_only_reference_code_computes_is_named(monkeypatch: pytest.MonkeyPa
     assert {parts for parts in found.values()} >= {half, (*half, "gradient of its weights")}
     line = job.slow()
     assert line.startswith(f"{job.kernels.about} has only reference code, which may be hundreds of times slower, for ")
-    assert line.endswith(": device=numpy may be faster; compare by python -m mpibow.bench train")
+    assert line.endswith(": device=numpy may be faster; compare with python -m mpibow.bench train")
     assert all(name in line for name in found)
     assert f"\n{line}\n" in describe_job(job, (2,), [1 << 30])
     monkeypatch.setattr(Job, "prepare", lambda self, *, told: "")  # which compiles

@@ -127,7 +127,7 @@ def test_a_host_is_asked_for_what_is_new() -> None:
         asked.append(len(bound(learners)))
         return 2 * SIZE
 
-    assert learners.bind_within(room, 3, "") == "what is new takes 2.9 KiB, 2.0 KiB of those free may be taken"
+    assert learners.bind_within(room, 3, "") == "new learners need 2.9 KiB; only 2.0 KiB may be used"
     assert bound(learners) == []
     assert learners.bind_within(room, 2, "") is None
     assert learners.bind_within(room, 4, "") is None
@@ -174,7 +174,7 @@ def test_a_gpu_is_asked_before_fused_learners_are_tried() -> None:
     learners: Any = on_gpu(kind=Refused, fused_plan=fused_plan)
     learners.error, need = DeviceFull("full"), fused_bytes(wide)
     assert learners.bind_within(lambda: room(need - 1), 2, "fused") == (
-        f"fused learners take {in_words(need)}, {in_words(need - 1)} of those free on GPU 0 may be taken"
+        f"fused learners need {in_words(need)}; only {in_words(need - 1)} may be used on GPU 0"
     )
     assert learners.bind_within(lambda: room(need), 2, "fused") == "full"
     learners._fused[2] = None

@@ -213,7 +213,7 @@ def test_from_a_file_and_evaluated_from_its_checkpoint(tmp_path: Path) -> None:
         ),
         (
             Augmentation(jitter=Jitter(saturation=0.4)),
-            "data.augment.jitter.saturation: is of images of 3 channels, bars has (1, 6, 6); leave it out",
+            "data.augment.jitter.saturation: needs images of 3 channels, bars has (1, 6, 6); leave it out",
         ),
         (
             Augmentation(pad=6),

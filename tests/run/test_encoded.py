@@ -172,8 +172,8 @@ def test_prefetch_and_threads_change_no_bit(data: Path, tmp_path: Path) -> None:
             {"pipeline": "resident"},
             "train",
             None,
-            "data.pipeline: resident holds raw images, train has encoded ones, of which every epoch takes other "
-            "windows; set auto, host or dali",
+            "data.pipeline: resident needs raw images, train has encoded ones, and every epoch takes new "
+            "crops of them; set auto, host or dali",
         ),
         (
             {"augment": {"crop": 9}},
@@ -205,7 +205,7 @@ def test_the_log_says_which_pipeline(
     tiny.run(job(data, tmp_path / "a", of_data={"workers": 3}, **short))
     assert f"pipeline: {taken} with 3 threads: {why}" in capsys.readouterr().err.splitlines()
     tiny.run(job(data, tmp_path / "b", train="raw", test="raw", of_data={"image": None, "pipeline": "host"}, **short))
-    assert "pipeline: host: as data.pipeline says" in capsys.readouterr().err.splitlines()
+    assert "pipeline: host: as set by data.pipeline" in capsys.readouterr().err.splitlines()
     tiny.run(job(data, tmp_path / "c", train="raw", test="raw", of_data={"image": None}, **short))
     said = capsys.readouterr().err.splitlines()
     assert any(line.startswith("pipeline: resident: 0.0 MiB, a quarter of a rank's free memory is ") for line in said)

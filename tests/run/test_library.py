@@ -16,7 +16,7 @@ from mpibow.kernels.onednn import library
 FOUND = library.find_library()
 HINT = (
     "computing with NumPy, which is slow: no libdnnl found: "
-    f"pip install -e '{Path(__file__).parents[2]}[cpu]', or say where one is: onednn.library=PATH"
+    f"pip install -e '{Path(__file__).parents[2]}[cpu]', or give its path: onednn.library=PATH"
 )
 
 

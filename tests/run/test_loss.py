@@ -112,7 +112,7 @@ def test_nothing_but_ignored_samples(tmp_path: Path, monkeypatch: pytest.MonkeyP
         ({"evaluate": {"top_k": 4}}, "evaluate.top_k: must be at most the 3 classes of bars, got 4"),
         (
             {"loss": {"ignore": 2}, "augmentation": Augmentation(mixup=0.2)},
-            "data.augment.mixup: can't be with loss.ignore, got 2; leave one out",
+            "data.augment.mixup: cannot be combined with loss.ignore, got 2; leave one out",
         ),
     ],
 )

@@ -85,7 +85,7 @@ def test_a_net_of_ones_own_takes_their_folders(data: dict[str, NamedArrays]) -> 
 REFUSED: dict[str, tuple[dict[str, Any], type[MpibowError], str]] = {
     "classes": (
         {"model": {**SETTINGS["model"], "classes": 5}}, ConfigError,
-        "model.classes: matrix_factorisation tells no classes apart, got 5; leave it out",
+        "model.classes: matrix_factorisation has no classes, got 5; leave it out",
     ),
     "no tables": (
         {"model": {"name": "matrix_factorisation"}}, ConfigError,

@@ -265,7 +265,7 @@ def test_a_restart_begins_at_the_centre(tmp_path: Path) -> None:
 def test_auto_without_a_run_is_a_new_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = tiny.run(tiny.job(tmp_path), resume="auto")
     assert found.summary.iterations == 40
-    assert f"nothing to resume in {tmp_path}: a new run" in capsys.readouterr().err.splitlines()
+    assert f"no run to resume in {tmp_path}: starting a new one" in capsys.readouterr().err.splitlines()
 
 
 def test_auto_before_the_first_checkpoint_is_a_new_run(tmp_path: Path) -> None:

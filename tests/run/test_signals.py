@@ -120,10 +120,10 @@ def test_fit_saves_and_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(KeyboardInterrupt) as caught:
         mpibow.fit(tiny.plain, Signalling(signal.SIGINT, 5), **settings)  # type: ignore[arg-type]
     (folder,) = Path("runs").iterdir()
-    assert str(caught.value) == f"the state is saved: fit(..., resume='{folder}') goes on"
+    assert str(caught.value) == f"the state is saved: continue with fit(..., resume='{folder}')"
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
     assert json.loads((folder / "summary.json").read_text())["stopped"] == "SIGINT"
-    told = f"the state is saved: --resume {folder} goes on, in a program fit(..., resume='{folder}')\n"
+    told = f"the state is saved: continue with --resume {folder}, in a program with fit(..., resume='{folder}')\n"
     assert told in (folder / "log.txt").read_text()
     again = mpibow.fit(tiny.plain, tiny.TRAIN, resume=str(folder), **settings)
     whole = mpibow.fit(tiny.plain, tiny.TRAIN, **settings)
@@ -138,7 +138,7 @@ def check_end(folder: Path, code: int, said: str, name: str, rank: str = "") -> 
     assert summary["stopped"] == name
     iteration = summary["iterations"]
     assert f"iteration {iteration}: {name}{rank}" in said.splitlines()
-    assert "the state is saved: --resume runs/run goes on, " in said
+    assert "the state is saved: continue with --resume runs/run, " in said
     last = folder / f"runs/run/checkpoints/iteration-{iteration:010d}"
     assert summary["checkpoint"] == str(last.relative_to(folder))
     files = sorted(path.name for path in last.iterdir())

@@ -354,8 +354,8 @@ def test_a_rank_that_slows_down_loses_learners_and_gets_them_back(tmp_path: Path
         ("before", 0, 300), ("slow", 300, 900), ("after", 900, 1700),
     )}  # fmt: skip
     assert last == {"before": [2, 2], "slow": [4, 2], "after": [2, 2]}
-    said = next(line for line in log(tmp_path) if " ms an iteration instead of " in line)
-    found = re.match(r"tuner: rank 1 takes (\S+) ms an iteration instead of 30; ", said)
+    said = next(line for line in log(tmp_path) if " ms per iteration instead of " in line)
+    found = re.match(r"tuner: rank 1 takes (\S+) ms per iteration instead of 30; ", said)
     assert found is not None, said
     assert 45 < float(found[1]) <= 60  # the first of two windows may have begun before
 
@@ -396,8 +396,8 @@ def test_memory_that_runs_short_meanwhile_is_asked_for(
     tiny.replay(auto(tmp_path, 300), ranks, before=then(on(*[peak(7, SECONDS)] * ranks), short))
     (need,) = map(in_words, learner)
     for rank in range(ranks):
-        what = f"tuner: rank {rank} has no memory for 4 learners: what is new takes {need}, 31.2 KiB "
-        assert f"{what}of those free may be taken" in log(tmp_path)
+        what = f"tuner: rank {rank} has no memory for 4 learners: new learners need {need}; only 31.2 KiB "
+        assert f"{what}may be used" in log(tmp_path)
     assert set(asked) == {ranks}  # that share a node
     assert summary(tmp_path)["learners"] == [3] * ranks
     assert summary(tmp_path)["settled"]
@@ -564,7 +564,7 @@ def test_replay_of_a_run_that_looked_again(tmp_path: Path) -> None:
     first = tiny.replay(auto(tmp_path / "first", 280, tuner=again), before=on(TWO))
     second = tiny.replay(auto(tmp_path / "again", 280, learners=f"replay({tmp_path}/first/run)"))
     assert [k for (k,) in learners(tmp_path / "first").values()] == [2, 3, 4, 3, 2, 1, 3, 4, 3, 2]
-    said = "tuner: nothing new for 1 s or more; learners 2: 200 images/s; trying 1"
+    said = "tuner: no change for 1 s or more; learners 2: 200 images/s; trying 1"
     assert log(tmp_path / "first").count(said) == 1
     assert tiny.same_bits(second[0].weights, first[0].weights)
     assert (summary(tmp_path / "first")["learners"], summary(tmp_path / "first")["settled"]) == ([2], True)
@@ -698,8 +698,8 @@ def test_learners_that_change_where_a_run_is_resumed_are_replayed(tmp_path: Path
     ("settings", "said"),
     [
         ({"metrics": {"every": 7}}, None),
-        ({"seed": 2, "batch_size": 4, "rule": {"name": "ssgd"}}, "with another batch_size, rule, seed"),
-        ({"assignment": "first_come"}, "with another assignment, with assignment: first_come"),
+        ({"seed": 2, "batch_size": 4, "rule": {"name": "ssgd"}}, "different batch_size, rule, seed"),
+        ({"assignment": "first_come"}, "different assignment, assignment: first_come"),
     ],
 )
 def test_a_replay_with_other_settings_is_told(tmp_path: Path, settings: dict[str, Any], said: str | None) -> None:
@@ -707,7 +707,7 @@ def test_a_replay_with_other_settings_is_told(tmp_path: Path, settings: dict[str
     run = tmp_path / "first/run"
     tiny.run(tiny.job(tmp_path, learners=f"replay({run})", **settings))
     told = [line for line in log(tmp_path) if line.startswith("replaying ")]
-    assert told == ([f"replaying {run}, {said}: its learners, but not its bits"] if said else [])
+    assert told == ([f"replaying the learners of {run}, but not its bits: {said}"] if said else [])
 
 
 def test_a_replay_of_a_run_that_was_resumed_with_other_settings_is_told(tmp_path: Path) -> None:
@@ -722,18 +722,18 @@ def test_a_replay_of_a_run_that_was_resumed_with_other_settings_is_told(tmp_path
     )
     tiny.run(job(0.1, 20))
     tiny.run(job(0.1, 30), resume="auto")
-    assert "than before" not in (run / "log.txt").read_text()
+    assert "differ from before" not in (run / "log.txt").read_text()
     again = tiny.job(tmp_path, name="again", learners=f"replay({run})", stop=short, update={"lr": 0.1})
     tiny.run(again)
     assert "replaying" not in (tmp_path / "again/log.txt").read_text()
 
     tiny.run(job(0.05, 40), resume="auto")
-    assert "with another update than before" in log(tmp_path / "first")
+    assert "settings that differ from before: update" in log(tmp_path / "first")
     assert [event.get("other") for event in tiny.events(run, "start")] == [None, None, ["update"]]
     assert document.read(run / "config.yaml")["update"]["lr"] == 0.05
     late = tiny.job(tmp_path, learners=f"replay({run})", stop=short, update={"lr": 0.05})
     tiny.run(late)
-    said = f"replaying {run}, which was resumed with another update: its learners, but not its bits"
+    said = f"replaying the learners of {run}, but not its bits: resumed with different update"
     assert log(tmp_path)[:2].count(said) == 1
 
 
@@ -742,7 +742,9 @@ def test_a_replay_without_the_settings_of_then_is_told(tmp_path: Path) -> None:
     run = tmp_path / "first/run"
     (run / "config.yaml").unlink()
     tiny.run(tiny.job(tmp_path, learners=f"replay({run})"))
-    assert f"replaying {run}, with another config.yaml, as it has none: its learners, but not its bits" in log(tmp_path)
+    assert f"replaying the learners of {run}, but not its bits: different config.yaml, which is missing" in log(
+        tmp_path
+    )
 
 
 # Who takes which batch

@@ -69,7 +69,7 @@ def test_validation_data_choose_and_test_data_are_evaluated_at_the_end(ranks: in
         assert Path(tested[1]["checkpoint"]).resolve() == best
         assert (tested[1]["accuracy"], tested[1]["loss"]) == (found.best_test_accuracy, found.best_test_loss)
     told = logged(tmp_path / "run")
-    assert "train: 46 samples, validation: 11 of it, test: 20" in told
+    assert "train: 46 samples, validation: 11 split off, test: 20" in told
     assert not any("no validation data" in line for line in told)
     tests = f"test accuracy {found.accuracy:.2%}, test loss {found.test_loss:.4f}"
     assert f"epoch {last['epoch']:.2f}: {tests}, the last centre" in told
@@ -128,7 +128,9 @@ def test_without_validation_data_a_line_says_that_test_data_choose(tmp_path: Pat
     assert (found.chosen_by, found.validation_accuracy, found.best_test_accuracy) == ("test", None, None)
     told = logged(tmp_path / "run")
     assert "train: 57 samples, test: 20" in told
-    warned = "no validation data: test data choose the best checkpoint, and when to stop; set data.validation=0.1"
+    warned = (
+        "no validation data: test data decide when to stop, and which checkpoint is the best; set data.validation=0.1"
+    )
     assert told.count(warned) == 1
     assert {event["data"] for event in tiny.events(tmp_path / "run", "evaluate")} == {"test"}
 
@@ -137,7 +139,7 @@ def test_validation_data_alone(tmp_path: Path) -> None:
     found = tiny.run(tiny.job(tmp_path, validation=FRACTION, test=None, **LEARNT)).summary
     assert (found.chosen_by, found.accuracy, found.test_loss) == ("validation", None, None)
     assert found.best_accuracy == max(event["accuracy"] for event in tiny.events(tmp_path / "run", "evaluate"))
-    assert "train: 46 samples, validation: 11 of it" in logged(tmp_path / "run")
+    assert "train: 46 samples, validation: 11 split off" in logged(tmp_path / "run")
 
 
 def test_test_data_change_no_bit(tmp_path: Path) -> None:
@@ -172,7 +174,7 @@ def test_other_data_choose_anew(tmp_path: Path) -> None:
     tiny.run(tiny.job(tmp_path, **{**LEARNT, "stop": {"epochs": 8}}))
     now = tiny.job(tmp_path, validation=NONSENSE, **LEARNT)
     found = tiny.run(now, resume=tmp_path / "run").summary
-    assert "test data chose the best so far: it is chosen anew" in logged(tmp_path / "run")
+    assert "test data chose the best so far: the choice begins anew" in logged(tmp_path / "run")
     chosen = [event for event in tiny.events(tmp_path / "run", "evaluate") if event["data"] == "validation"]
     assert (len(chosen), chosen[0]["best"]) == (4, True)
     assert found.best_accuracy == max(event["accuracy"] for event in chosen)

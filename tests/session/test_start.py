@@ -58,8 +58,8 @@ def test_a_checkpoint_is_continued(trained: tuple[Origin, dict[str, Any]]) -> No
 @pytest.mark.parametrize(("settings", "changed"), [
     ({"learners": 3}, ["learners were 2"]),
     ({"learners": "auto"}, ["learners were 2"]),
-    ({"rule": {"name": "ssgd"}}, ["the rule was another"]),
-    ({"learners": 1, "rule": {"name": "sma", "gain": 2.0}}, ["learners were 2", "the rule was another"]),
+    ({"rule": {"name": "ssgd"}}, ["the rule was different"]),
+    ({"learners": 1, "rule": {"name": "sma", "gain": 2.0}}, ["learners were 2", "the rule was different"]),
 ])  # fmt: skip
 def test_of_another_run_the_centre_is_taken(
     trained: tuple[Origin, dict[str, Any]], settings: dict[str, Any], changed: list[str]

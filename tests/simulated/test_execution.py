@@ -94,7 +94,7 @@ def test_given_learners_are_tried_in_both_ways_and_the_faster_one_stays(tmp_path
     assert found is not None
     assert ran(tmp_path) == {0: "streams", 19: "fused", 39: "streams", 58: "fused"}
     assert said(tmp_path) == [
-        "execution: streams, each learner on a stream of its own; what is faster is measured",
+        "execution: streams, each learner on a stream of its own; the faster of both will be measured",
         "tuner: learners 2, streams: 200 images/s; trying fused",
         "iteration 19: learners 2 fused",
         "tuner: learners 2, fused: 300 images/s, 1.50 times those of streams; trying streams",
@@ -219,8 +219,8 @@ def test_memory_is_asked_for_before(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     train(tmp_path, SECONDS, ranks=2, stop={"epochs": None, "iterations": 40})
     assert ran(tmp_path) == {0: "streams"}
     (told,) = [line for line in said(tmp_path) if line.startswith("tuner: ")]
-    assert told.startswith("tuner: staying with streams: rank 1: fused learners take ")
-    assert told.endswith(" KiB, 3.2 KiB of those free on GPU 0 (NVIDIA H100, GPU-0000) may be taken")
+    assert told.startswith("tuner: staying with streams: rank 1: fused learners need ")
+    assert told.endswith(" KiB; only 3.2 KiB may be used on GPU 0 (NVIDIA H100, GPU-0000)")
 
 
 @pytest.mark.parametrize(("learners", "how"), [(1, {}), (2, {"execution": "streams"}), (2, {"execution": "fused"})])
@@ -237,7 +237,7 @@ def test_nothing_is_tried_of_one_learner_or_where_the_settings_say(tmp_path: Pat
 @pytest.mark.parametrize("assignment", ["fixed", "first_come"])
 def test_a_gpu_says_that_nobody_comes_first(tmp_path: Path, assignment: str) -> None:
     train(tmp_path, execution="streams", assignment=assignment, stop={"epochs": None, "iterations": 2})
-    told = "assignment: first_come is fixed on a GPU, where the host enqueues batches in turn"
+    told = "assignment: first_come has no effect on a GPU, where the host enqueues batches in turn"
     assert (told in (tmp_path / "run/log.txt").read_text()) == (assignment == "first_come")
 
 

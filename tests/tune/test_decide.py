@@ -271,7 +271,7 @@ def test_after_a_rank_slowed_down_it_has_less_to_do() -> None:
         found = found.add(window((2, 2), (0.1, 0.2), settled=True), TUNER)
     decision = decide(found, TUNER)
     assert (decision.counts, decision.settled) == ((3, 1), False)
-    why = "rank 1 takes 200 ms an iteration instead of 100"
+    why = "rank 1 takes 200 ms per iteration instead of 100"
     assert decision.reason == f"{why}; learners 2 + 2: 80 images/s; trying 3 + 1"
 
 

@@ -50,12 +50,12 @@ def test_a_slower_rank_is_a_reason_to_look_again() -> None:
     assert (once.looks, len(once.windows)) == (1, 3)
     twice = grown(once, *watched((0.1, 0.14)))
     assert twice.windows == tuple(replace(w, settled=False) for w in watched((0.1, 0.12), (0.1, 0.14)))
-    assert (twice.looks, twice.why) == (2, "rank 1 takes 130 ms an iteration instead of 100")
+    assert (twice.looks, twice.why) == (2, "rank 1 takes 130 ms per iteration instead of 100")
 
 
 def test_a_faster_rank_is_one_as_well() -> None:
     found = grown(history(*watched((0.1, 0.1))), *watched((0.08, 0.1), (0.08, 0.1)))
-    assert (found.looks, found.why) == (2, "rank 0 takes 80 ms an iteration instead of 100")
+    assert (found.looks, found.why) == (2, "rank 0 takes 80 ms per iteration instead of 100")
 
 
 def test_all_together_may_be_slower_where_no_rank_is() -> None:
@@ -63,7 +63,7 @@ def test_all_together_may_be_slower_where_no_rank_is() -> None:
         return window((1, 1), (0.1, 0.1), whole, settled=True)
 
     found = grown(history(waiting(0.12)), waiting(0.15), waiting(0.15))
-    assert (found.looks, found.why) == (2, "the whole iteration takes 150 ms an iteration instead of 120")
+    assert (found.looks, found.why) == (2, "the whole iteration takes 150 ms per iteration instead of 120")
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_it_looks_again_though_nothing_has_changed() -> None:
         whys.append(found.why)
         found = found.add(two, TUNER).add(one[0], TUNER)  # it settles on the same
     assert pauses == [12 - 1, 24 - 1, 48 - 1, 96 - 1, 192 - 1, 192 - 1, 192 - 1]
-    assert whys[:2] == ["nothing new for 60 s or more", "nothing new for 120 s or more"]
+    assert whys[:2] == ["no change for 60 s or more", "no change for 120 s or more"]
     assert found.looks == 1
 
 
