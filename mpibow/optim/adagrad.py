@@ -25,8 +25,8 @@ class Adagrad(Update):
     """s <- s + g^2;  u = -lr / (1 + (t - 1) lr_decay) g / (sqrt(s) + eps), t being how many updates s has had."""
 
     name: Literal["adagrad"] = field(default="adagrad", kw_only=True)
-    lr_decay: Annotated[float, AtLeast(0), "how fast the rate falls with every update"] = 0.0
-    initial_accumulator_value: Annotated[float, AtLeast(0), "what the sum of squares begins with"] = 0.0
+    lr_decay: Annotated[float, AtLeast(0), "decay of the learning rate per update"] = 0.0
+    initial_accumulator_value: Annotated[float, AtLeast(0), "first value of the sum of squares"] = 0.0
     eps: Annotated[float, AtLeast(0), "added to the root of the sum of squares"] = 1e-10
 
     @property

@@ -46,12 +46,12 @@ class Adam(Update):
     """
 
     name: Literal["adam"] = field(default="adam", kw_only=True)
-    lr: Annotated[float, Above(0), "learning rate; not scaled with learners"] = 1e-3
-    betas: Annotated[tuple[Beta, Beta], "what an update keeps of the averages of gradients and of their squares"] = (
+    lr: Annotated[float, Above(0), "learning rate; not scaled with the number of learners"] = 1e-3
+    betas: Annotated[tuple[Beta, Beta], "decay rates of the averages of gradients and of their squares"] = (
         0.9, 0.999,
     )  # fmt: skip
-    eps: Annotated[float, AtLeast(0), "added to the root of the average square"] = 1e-8
-    amsgrad: Annotated[bool, "divide by the largest average square so far"] = False
+    eps: Annotated[float, AtLeast(0), "added to the root of the average of squared gradients"] = 1e-8
+    amsgrad: Annotated[bool, "divide by the largest average of squared gradients so far"] = False
 
     @property
     def formula(self) -> Formula:

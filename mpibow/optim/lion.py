@@ -27,9 +27,11 @@ class Lion(Update):
     """u = -lr (sign(beta1 m + (1 - beta1) g) + weight_decay w);  m <- beta2 m + (1 - beta2) g."""
 
     name: Literal["lion"] = field(default="lion", kw_only=True)
-    lr: Annotated[float, Above(0), "learning rate; not scaled with learners"] = 1e-4
-    weight_decay: Annotated[float, AtLeast(0), "times lr and the weights, taken from them"] = 0.0
-    betas: Annotated[tuple[Beta, Beta], "what the step, and the average, keep of the average of gradients"] = (
+    lr: Annotated[float, Above(0), "learning rate; not scaled with the number of learners"] = 1e-4
+    weight_decay: Annotated[
+        float, AtLeast(0), "decoupled weight decay: lr times this factor times the weights is subtracted from them"
+    ] = 0.0
+    betas: Annotated[tuple[Beta, Beta], "decay rates of the average of gradients: in the step, and in the average"] = (
         0.9, 0.99,
     )  # fmt: skip
 

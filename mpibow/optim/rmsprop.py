@@ -76,10 +76,12 @@ class RmsProp(Update):
     """
 
     name: Literal["rmsprop"] = field(default="rmsprop", kw_only=True)
-    alpha: Annotated[Beta, "what an update keeps of the average square"] = 0.99
-    eps: Annotated[float, AtLeast(0), "added to the root of the average square"] = 1e-8
+    alpha: Annotated[Beta, "decay rate of the average of squared gradients"] = 0.99
+    eps: Annotated[float, AtLeast(0), "added to the root of the average of squared gradients"] = 1e-8
     momentum: Annotated[float, AtLeast(0), Below(1), "momentum of each learner"] = 0.0
-    centered: Annotated[bool, "divide by the spread of gradients, not by their size"] = False
+    centered: Annotated[bool, "divide by the standard deviation of gradients, not by the root of their mean square"] = (
+        False
+    )
 
     @property
     def formula(self) -> Formula:

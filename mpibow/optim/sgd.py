@@ -40,7 +40,7 @@ class Sgd(Update):
 
     name: Literal["sgd"] = field(default="sgd", kw_only=True)
     momentum: Annotated[float, AtLeast(0), Below(1), "momentum of each learner"] = 0.0
-    nesterov: Annotated[bool, "look one step ahead; needs momentum"] = False
+    nesterov: Annotated[bool, "Nesterov's momentum; needs momentum above 0"] = False
 
     def __post_init__(self) -> None:
         if self.nesterov and self.momentum == 0:

@@ -23,17 +23,19 @@ class Update:
     """
 
     name: str = field(kw_only=True)
-    lr: Annotated[float, Above(0), "learning rate; not scaled with learners"] = 0.01
-    weight_decay: Annotated[float, AtLeast(0), "added to the gradient, times the weights"] = 0.0
-    decay_biases: Annotated[bool, "decay biases and batch norm's weights too"] = False
+    lr: Annotated[float, Above(0), "learning rate; not scaled with the number of learners"] = 0.01
+    weight_decay: Annotated[float, AtLeast(0), "this factor times the weights is added to the gradient"] = 0.0
+    decay_biases: Annotated[bool, "also decay biases and batch norm's weights"] = False
     clip_value: Annotated[
-        Annotated[float, Above(0)] | None, "largest element of a learner's gradient; null is no limit"
+        Annotated[float, Above(0)] | None,
+        "clip each element of a learner's gradient to at most this size; null: no clipping",
     ] = None
     clip_norm: Annotated[
-        Annotated[float, Above(0)] | None, "largest norm of a learner's gradient, after clip_value; null is no limit"
+        Annotated[float, Above(0)] | None,
+        "clip the norm of a learner's gradient to this, after clip_value; null: no clipping",
     ] = None
-    schedule: Annotated[Schedule, "what the rate is multiplied by"] = field(default_factory=Constant)
-    warmup: Annotated[Warmup, "a linear start in front of the schedule"] = field(default_factory=Warmup)
+    schedule: Annotated[Schedule, "schedule of the learning rate: a factor by epoch"] = field(default_factory=Constant)
+    warmup: Annotated[Warmup, "linear warm-up of the learning rate"] = field(default_factory=Warmup)
 
     @property
     def formula(self) -> Formula:
