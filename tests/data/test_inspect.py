@@ -213,9 +213,9 @@ def test_chosen_samples_are_all_where_there_are_fewer() -> None:
         (["--sheet", "a.png", "--class", "3"], 2, "--class: {} has no class '3'; give a name or a number below 3"),
         (["--sheet", "a.png", "--class", "blue"], 3, "{}: has no records of class 'blue'"),
         (["other", "--sheet", "a.png"], 2, "--sheet: draws one data set, got 2"),
-        (["--seed", "1"], 2, "--samples, --class, --seed: say what is drawn; name the file by --sheet"),
-        (["--class", "red"], 2, "--samples, --class, --seed: say what is drawn; name the file by --sheet"),
-        (["--samples", "1"], 2, "--samples, --class, --seed: say what is drawn; name the file by --sheet"),
+        (["--seed", "1"], 2, "--samples, --class, --seed: choose what is drawn; give the file with --sheet"),
+        (["--class", "red"], 2, "--samples, --class, --seed: choose what is drawn; give the file with --sheet"),
+        (["--samples", "1"], 2, "--samples, --class, --seed: choose what is drawn; give the file with --sheet"),
         (["--sheet", "no/a.png"], 3, "no/a.png: cannot be written: no such file or directory"),
     ],
 )
