@@ -369,8 +369,8 @@ def test_an_existing_output_is_refused_before_anything_is_read(
     write(tmp_path / "a", *images([0, 0]))
     assert run(tmp_path, f"--train={tmp_path}/a", "--overwrite") == 0
     assert capsys.readouterr().out == (
-        f"{tmp_path}/.output.tmp-1 is left from a conversion that was killed, if none is running: "
-        f"remove it to have the space back\n{tmp_path}/output/train: 2 records of 1 classes, verified\n"
+        f"{tmp_path}/.output.tmp-1 is left from a conversion that was killed: unless one is running, "
+        f"remove it to free the space\n{tmp_path}/output/train: 2 records of 1 classes, verified\n"
     )
 
 
