@@ -55,11 +55,11 @@ def iterate(session: Session, signals: Signals) -> str:
     with session.trace.span("waiting", "data"):
         slots = session.pipeline.next()  # one small batch for each learner of this rank
     results = session.scheduler.run(session.tasks(slots))  # one gradient each, on the learners' threads
-    session.receive()  # the all-reduce of the iteration before, until now under way
+    session.receive()  # ends the exchange of the iteration before, under rules that hide it behind the gradients
     finite = session.check(results, local.rate)  # a learner that diverged is reset, or ends the run
     workers = session.scheduler.workers(len(slots))  # threads that share the update
-    session.synchroniser.update(local, workers)  # local steps, corrections, and the sum of the steps, which is
-    session.synchroniser.start(session.tally(finite, signals.received), local, workers)  # sent during the next ones
+    session.synchroniser.update(local, workers)  # local steps and corrections of the replicas; sums of the steps
+    session.synchroniser.start(session.tally(finite, signals.received), local, workers)  # exchanges the ranks' sums
     return session.advance(local.rate, signals.received)  # metrics, evaluation, checkpoint where they are due
 
 

@@ -14,9 +14,9 @@ Task = Callable[[], Any]
 
 
 class Scheduler:
-    """A pool of threads, one a learner, the caller's being the first's: waking another one costs small nets dearly.
+    """A pool of threads, one a learner. The caller's is the first learner's: waking another costs small nets dearly.
 
-    Thread i runs what belongs to learner i, always: assignment is fixed.
+    Thread i always runs learner i, whichever slot that learner takes (`assignment`).
     """
 
     def __init__(self, trace: Trace = SILENT, *, apart: bool = True) -> None:

@@ -110,7 +110,7 @@ class Session:
         return self.learners.tasks(slots)
 
     def receive(self) -> None:
-        """Ends the exchange under way, if any; the next update brings the centre up to date."""
+        """Ends the exchange under way, if any. The centre may be out of date until `settle`."""
         self._heed(self.synchroniser.receive())
         self._times.note(self.learners.working)
 

@@ -13,6 +13,15 @@ And between iterations, in front of all that reads or changes the centre:
     settle()          the centre is that of after the last update; what reads it earlier is an AssertionError
 
 A pass takes any chunks, each of them once. So an update may later come bucket by bucket, as sums arrive.
+
+What is sent, who waits for it, and when the centre is made:
+
+    SMA, one rank               nothing is sent; `settle` makes the centre, the mean of the replicas
+    SMA, several ranks          sums of steps; all wait; `apply` adds the common step to replicas and centre
+    SMA with `delay: 1`         sums of steps, hidden behind the next gradients; the centre moves with the next update
+    SMA as published, EA-SGD    as with `delay: 1`, once in `period` iterations
+    S-SGD                       sums of gradients; all wait; one step moves all replicas, which are the centre
+    independent                 nothing, until the weights are averaged
 """
 
 from __future__ import annotations
