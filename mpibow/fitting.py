@@ -36,9 +36,9 @@ Source = Samples | tuple[Array, Array] | Mapping[str, Array] | str | os.PathLike
 
 @dataclass(frozen=True)
 class Fitted:
-    """A trained net: what the run came to, the centre's weights by name, and predictions.
+    """A trained net: the run's summary, the centre's weights by name, and predictions.
 
-    Every rank has one. `rank` is this process's, so that a script prints once: `if fitted.rank == 0`.
+    Every rank has one. `rank` is this process's rank, so that a script prints once: `if fitted.rank == 0`.
     """
 
     summary: Summary
@@ -83,18 +83,18 @@ def fit(
     resume: str | None = None,
     **settings: Any,
 ) -> Fitted:
-    """Trains `net`, a function from an image tensor (n, ...) to logits (n, classes), and gives it back trained.
+    """Trains `net`, a function from an image tensor (n, ...) to logits (n, classes), and returns it trained.
 
     `train` and `test` are (images, labels), folders of records, as "data/mnist/train", or data sets: images
-    (n, channels, height, width) or (n, features), uint8 or float, labels (n,) integers. They may be anything else as
-    arrays (n, ...) by name, {"user": ..., "rating": ...}, or records of ratings; then `net` takes tensors of these
-    names and gives one loss a sample (n,), whose mean is trained and evaluated. `validation`, the same or the fraction
-    of `train` that is split off for it, chooses when to stop, and the best checkpoint; without it `test` does.
+    (n, channels, height, width) or (n, features), uint8 or float, labels (n,) integers. For other data pass named arrays
+    (n, ...), {"user": ..., "rating": ...}, or records of ratings; `net` then takes tensors of these names and returns
+    one loss per sample (n,), and their mean is trained and evaluated. `validation`, in the same form or as a fraction
+    to split off `train`, decides when to stop and which checkpoint is the best; without it `test` does.
 
-    `normalise`, `augment`, as {"pad": 4, "flip": True}, and `image`, as {"size": 224}, are a config file's of `data`,
-    `settings` all the others: batch_size=8, learners=2, update={"lr": 0.1}, ... Under mpirun every rank of the script
-    calls it; an error on one ends all. Ctrl-C saves the state and raises KeyboardInterrupt; `resume` goes on from the
-    run directory or checkpoint that it names, "auto" from the newest.
+    `normalise`, `augment` (as {"pad": 4, "flip": True}) and `image` (as {"size": 224}) are the settings under `data` of
+    a config file; `settings` are all others: batch_size=8, learners=2, update={"lr": 0.1}, ... Under mpirun every rank
+    must call it; an error on one rank ends all. Ctrl-C saves the state and raises KeyboardInterrupt. `resume` continues
+    a run directory or a checkpoint, "auto" the newest run.
     """
     from mpibow.train import train as run  # late: `python -m mpibow.train` must not find it imported already
 
