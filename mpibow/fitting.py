@@ -86,10 +86,10 @@ def fit(
     """Trains `net`, a function from an image tensor (n, ...) to logits (n, classes), and returns it trained.
 
     `train` and `test` are (images, labels), folders of records, as "data/mnist/train", or data sets: images
-    (n, channels, height, width) or (n, features), uint8 or float, labels (n,) integers. For other data pass named arrays
-    (n, ...), {"user": ..., "rating": ...}, or records of ratings; `net` then takes tensors of these names and returns
-    one loss per sample (n,), and their mean is trained and evaluated. `validation`, in the same form or as a fraction
-    to split off `train`, decides when to stop and which checkpoint is the best; without it `test` does.
+    (n, channels, height, width) or (n, features), uint8 or float, labels (n,) integers. For other data pass arrays
+    (n, ...) by name, {"user": ..., "rating": ...}, or records of ratings; `net` then takes tensors of these names and
+    returns one loss per sample (n,), and their mean is trained and evaluated. `validation`, in the same form or as a
+    fraction to split off `train`, decides when to stop and which checkpoint is the best; without it `test` does.
 
     `normalise`, `augment` (as {"pad": 4, "flip": True}) and `image` (as {"size": 224}) are the settings under `data` of
     a config file; `settings` are all others: batch_size=8, learners=2, update={"lr": 0.1}, ... Under mpirun every rank
