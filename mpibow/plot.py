@@ -78,7 +78,7 @@ def draw(
     `axis` is samples, epochs or seconds; None: accuracy and loss over samples and time, the others over time.
     `smooth` entries of training are averaged, a fiftieth of them where it is None.
     """
-    style, figure_of, ticks = _matplotlib()
+    style, figure_of, ticks = matplotlib()
     cells: list[tuple[str, str, list[list[Curve]]]] = []
     for panel in panels:
         for x in (axis,) if axis else OVER.get(panel, ("seconds",)):
@@ -170,7 +170,7 @@ def _colour(run: int) -> str:
     return COLOURS[run % len(COLOURS)]
 
 
-def _matplotlib() -> tuple[Any, Any, Any]:
+def matplotlib() -> tuple[Any, Any, Any]:
     """Its styles, figures and ticks; nothing else of mpibow needs it. Raises MpibowError where it is not installed."""
     try:
         from matplotlib import style, ticker
@@ -183,7 +183,7 @@ def _matplotlib() -> tuple[Any, Any, Any]:
 def save(figure: Figure, path: Path) -> None:
     """Writes the figure whole or not at all, as the name's suffix says; the same figure gives the same bytes."""
     content = BytesIO()
-    style, _, _ = _matplotlib()
+    style, _, _ = matplotlib()
     with style.context(["default", LOOK]):
         figure.savefig(content, format=path.suffix[1:], metadata=NO_DATE[path.suffix])
     directory.write(path, content.getvalue())

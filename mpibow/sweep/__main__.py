@@ -1,0 +1,169 @@
+"""Runs of every combination of settings, one after the other, and the table and the plot of what came of them.
+
+python -m mpibow.sweep BASE.yaml update.lr=0.01,0.02 seed=1:3 --output DIR       six runs; again: what is missing
+python -m mpibow.sweep --output DIR --table update.lr --plot sweep.svg           of what is there; runs nothing
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mpibow import plot
+from mpibow.comm.launch import say
+from mpibow.config import Config, load_mapping
+from mpibow.config.document import read
+from mpibow.errors import ConfigError, MpibowError
+from mpibow.job import BUILT_IN, named_net, named_objective
+from mpibow.models import OBJECTIVES
+from mpibow.session.start import first_timeline
+from mpibow.sweep.chart import draw
+from mpibow.sweep.grid import Cell, cells
+from mpibow.sweep.kept import Kept
+from mpibow.sweep.running import command_of, launch_of, run_cells
+from mpibow.sweep.table import table
+from mpibow.system.streams import as_command
+
+EPILOG = """\
+key.path=values: values as in YAML with commas between them, as in update.lr=0.01,0.02. A comma within brackets or
+quotes is part of a value: learners=[1,2],[2,2]. a:b is every integer from a to b, both included: seed=1:9. Keys that
+belong together are one mapping: update={lr: 0.1},{lr: 0.2, momentum: 0.9}. All cells of a seed are run before the next
+seed's. Every cell's settings are checked before the first run; `python -m mpibow.train --help` lists them.
+
+DIR/cells has a JSON file for every cell that has ended, DIR/runs the run directories. To run a cell again delete both.
+Several commands may work on one DIR on one machine: a cell is run once.
+
+exit codes: 0 every cell has ended; 1 a run failed, the others went on; 130 (Ctrl-C) and 75 (another signal): what has
+ended is kept, the run under way has saved its state; others as those of mpibow.train"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; the exit code: 0 only where every cell asked for has ended."""
+    arguments = _arguments(argv)
+    try:
+        return sweep(arguments)
+    except MpibowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+
+
+def sweep(arguments: argparse.Namespace) -> int:
+    """Raises ConfigError before the first run where any cell's settings are wrong."""
+    kept, code = Kept(arguments.output), 0
+    shown = arguments.table is not None or arguments.plot is not None
+    if arguments.plot is not None and arguments.plot.suffix not in plot.NO_DATE:
+        raise ConfigError(f"--plot: must end in {', '.join(plot.NO_DATE)}, got '{arguments.plot}'")
+    if arguments.base is not None or arguments.keys or not shown:
+        named = configured(arguments, kept)
+        launch = launch_of(arguments.ranks, arguments.launcher)
+        if arguments.list:
+            print(*(_listed(name, cell, kept, launch) for name, (cell, _) in named.items()), sep="\n")
+            return 0
+        code = _run(arguments, named, kept, launch)
+    asked = [key for key in (arguments.table or "").split(",") if key]
+    found = kept.results()
+    if found:
+        print(table(found, asked), end="")
+    elif shown:
+        raise ConfigError(f"--output: {kept.folder} has no cell that has ended")
+    if arguments.plot is not None:
+        plot.save(draw(found, asked), arguments.plot)
+        print(arguments.plot)
+    return code
+
+
+def configured(arguments: argparse.Namespace, kept: Kept) -> dict[str, tuple[Cell, Config]]:
+    """The cells by name with their settings, each checked. Raises ConfigError."""
+    base: Mapping[str, Any] = BUILT_IN if arguments.base is None else read(Path(arguments.base))
+    named = {}
+    for cell in cells(arguments.keys):
+        own = [f"name={cell.name}", f"out='{_quoted(kept.folder / 'runs')}'"]
+        try:
+            config = load_mapping(base, [*cell.overrides, *own])
+            _check(config, arguments.ranks)
+            kept.check(cell.name, config)
+        except ConfigError as error:
+            raise ConfigError(f"{error}\nin the cell {cell}; nothing was run") from None
+        named[cell.name] = (cell, config)
+    return named
+
+
+def _check(config: Config, ranks: int) -> None:
+    """What a run would refuse before it opens its data."""
+    assert config.model is not None
+    if config.model.name in OBJECTIVES:
+        named_objective(config)
+    else:
+        named_net(config, 2)
+    first_timeline(config, ranks)
+
+
+def _quoted(path: Path) -> str:
+    return str(path).replace("'", "''")
+
+
+def _run(
+    arguments: argparse.Namespace, named: Mapping[str, tuple[Cell, Config]], kept: Kept, launch: Sequence[str]
+) -> int:
+    os.nice(arguments.nice)
+    kept.begin(arguments.ranks)
+    there = sum(kept.cell(name).exists() for name in named)
+    say(f"{len(named)} cell(s), {there} of them there already")
+    outcome = run_cells(named, kept, launch)
+    there = sum(kept.cell(name).exists() for name in named)
+    if there < len(named):
+        say(f"{there} of {len(named)} cells have ended; the same command goes on")
+    if outcome.elsewhere:
+        say(f"another process runs {outcome.elsewhere} of them")
+    for text in outcome.failed:
+        say(f"failed: {text}")
+    return outcome.code
+
+
+def _listed(name: str, cell: Cell, kept: Kept, launch: Sequence[str]) -> str:
+    settings = kept.run(name) / "config.yaml"
+    state = "ended" if kept.cell(name).exists() else "begun" if settings.exists() else "missing"
+    return f"{state}  {cell}\n         {shlex.join(command_of(settings, launch))}"
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m mpibow.sweep",
+        description="Trains with every combination of values, a run a cell, and tabulates what came of them. Started "
+        "again it runs the cells that are missing, and goes on with one that was cut off.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("base", nargs="?", metavar="BASE.yaml", help="settings of all runs (default: the built-in run)")
+    parser.add_argument("keys", nargs="*", metavar="key.path=values", help="settings that win over the file's")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="what is kept, and looked for")
+    parser.add_argument("--ranks", type=_natural, default=1, metavar="N", help="ranks of a run, by mpirun (default: 1)")
+    parser.add_argument(
+        "--launcher", metavar="COMMAND", help="what starts the ranks in place of mpirun, as 'srun -n {ranks}'"
+    )
+    parser.add_argument("--nice", type=int, default=0, metavar="N", help="niceness of all runs (default: %(default)s)")
+    parser.add_argument("--list", action="store_true", help="print the cells and what runs them, and run nothing")
+    parser.add_argument(
+        "--table", nargs="?", const="", metavar="KEYS",
+        help="print the table; KEYS, with commas between them, are its rows (default: all that differ, but seed)",
+    )  # fmt: skip
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table: .png, .svg or .pdf")
+    arguments = parser.parse_intermixed_args(argv)
+    if arguments.base is not None and "=" in arguments.base:
+        arguments.base, arguments.keys = None, [arguments.base, *arguments.keys]
+    return arguments
+
+
+def _natural(text: str) -> int:
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got '{text}'")
+    return int(text)
+
+
+if __name__ == "__main__":
+    as_command(main)

@@ -1,0 +1,71 @@
+"""The plot of a sweep: its table's columns over the first key, a line for each combination of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from mpibow.errors import ConfigError
+from mpibow.plot import COLOURS, LOOK, matplotlib
+from mpibow.sweep.kept import Result
+from mpibow.sweep.table import LEVEL, Measure, Row, chosen_keys, measures, rows, word
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+DECADE = 10  # from this ratio of the largest to the smallest value on the axis is logarithmic
+
+
+def draw(results: Mapping[str, Result], asked: Sequence[str] = ()) -> Figure:
+    """A panel for every column of the table, its mean with the interval. Raises ConfigError where there is no key."""
+    style, figure_of, _ = matplotlib()
+    every = list(results.values())
+    keys = chosen_keys(every, asked) if every else []
+    if not keys:
+        raise ConfigError("--plot: no two cells that have ended differ in more than the seed: nothing to draw")
+    found = rows(every, keys)
+    panels = measures(found)
+    lines: dict[str, list[Row]] = {}
+    for row in found:
+        name = ", ".join(f"{key} {word(v)}" for key, v in zip(keys[1:], row.values[1:], strict=True))
+        lines.setdefault(name, []).append(row)
+    with style.context(["default", LOOK]):
+        columns = min(len(panels), 2)
+        height = -(-len(panels) // columns)
+        figure: Figure = figure_of(figsize=(5.2 * columns + 0.6, 2.7 * height + 0.9), layout="constrained")
+        grid = figure.add_gridspec(height, columns)
+        for i, measure in enumerate(panels):
+            _panel(figure.add_subplot(grid[divmod(i, columns)]), keys[0], lines, measure)
+        if len(lines) > 1:
+            handles, names = figure.axes[0].get_legend_handles_labels()
+            figure.legend(handles, names, loc="outside upper left", ncols=columns)
+    return figure
+
+
+def _panel(axes: Axes, key: str, lines: Mapping[str, Sequence[Row]], measure: Measure) -> None:
+    values = list(dict.fromkeys(row.values[0] for part in lines.values() for row in part if _is_number(row.values[0])))
+    words = list(dict.fromkeys(word(row.values[0]) for part in lines.values() for row in part))
+    numeric = len(values) == len(words)
+    for i, (name, part) in enumerate(lines.items()):
+        means = [(row, average) for row in part if (average := row.mean(measure)) is not None]
+        axes.errorbar(
+            [row.values[0] if numeric else words.index(word(row.values[0])) for row, _ in means],
+            [average.mean for _, average in means],
+            yerr=[average.half or 0.0 for _, average in means],
+            color=COLOURS[i % len(COLOURS)], marker="o", markersize=3.5, capsize=2.5, label=name,
+            linestyle="-" if numeric else "none",
+        )  # fmt: skip
+    if numeric and min(values) > 0 and max(values) >= DECADE * min(values):
+        axes.set_xscale("log")
+        axes.minorticks_off()
+        axes.set_xticks(values, words)
+    if not numeric:
+        axes.set_xticks(range(len(words)), words)
+    axes.set_title(measure.title)
+    axes.set_xlabel(key)
+    axes.set_ylabel(f"mean, {LEVEL:.0%} interval")
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

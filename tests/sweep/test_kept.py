@@ -1,0 +1,106 @@
+"""What a sweep keeps: whole files or none, found again, never taken for a run with other settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpibow.config import Config, load_mapping
+from mpibow.config.strict import plain
+from mpibow.errors import ConfigError, RecordError
+from mpibow.sweep.kept import Kept, Result
+
+
+def config(**settings: Any) -> Config:
+    return load_mapping({"model": {"name": "mlp"}, "data": {"train": "data/train"}, "name": "a", **settings})
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Kept:
+    kept = Kept(tmp_path / "new/sweep")
+    kept.begin(1)
+    return kept
+
+
+def test_a_result_comes_back(kept: Kept) -> None:
+    result = Result({"update": {"lr": 0.1}}, plain(config()), {"accuracy": 0.5})
+    kept.save("a", result)
+    assert kept.results() == {"a": result}
+    assert [path.name for path in (kept.folder / "cells").iterdir()] == ["a.json"]
+    kept.check("a", config())
+    assert (result.value("update.lr"), result.value("seed"), result.value("model.none.x")) == (0.01, 1, None)
+
+
+@pytest.mark.parametrize("stage", ["ended", "begun"])
+def test_other_settings_are_refused(kept: Kept, stage: str) -> None:
+    if stage == "ended":
+        kept.save("a", Result({}, plain(config()), None))
+    kept.prepare("a", config())
+    kept.check("a", config(checkpoint={"every": None}, metrics={"every": 7}, name="b"))  # which change no number
+    kept.check("b", config(seed=2))
+    with pytest.raises(ConfigError) as caught:
+        kept.check("a", config(seed=2, stop={"epochs": 3}))
+    cell, run = kept.folder / "cells/a.json", kept.folder / "runs/a"
+    path, remedy = (cell, f"delete {cell} and {run}") if stage == "ended" else (run / "config.yaml", f"delete {run}")
+    assert str(caught.value) == f"{path}: has another stop, seed than now; use another --output, or {remedy}"
+
+
+def test_a_setting_that_is_new_had_its_default(kept: Kept) -> None:
+    older = plain(config())
+    del older["prefetch"]
+    kept.save("a", Result({}, older, None))
+    kept.check("a", config())
+    with pytest.raises(ConfigError, match="has another prefetch than now"):
+        kept.check("a", config(prefetch=3))
+
+
+def test_ranks_stay_the_same(kept: Kept) -> None:
+    kept.begin(1)
+    with pytest.raises(ConfigError) as caught:
+        kept.begin(2)
+    assert str(caught.value) == f"--ranks: the runs of {kept.folder} have 1, got 2; use another --output"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "is damaged: Expecting property name enclosed in double quotes: line 1 column 2 (char 1); "),
+        ("[]", "is damaged: it holds no mapping; "),
+        ('{"x": 1}', "is no file of a cell; "),
+    ],
+)
+def test_damaged_files(kept: Kept, content: str, message: str) -> None:
+    path = kept.cell("a")
+    path.write_text(content)
+    with pytest.raises(RecordError) as caught:
+        kept.results()
+    assert str(caught.value) == f"{path}: {message}delete it to run the cell again"
+
+
+def test_a_newer_file(kept: Kept) -> None:
+    kept.save("a", Result({}, {}, None, format=2))
+    with pytest.raises(RecordError, match="must have format 1, got 2; use the mpibow that wrote it"):
+        kept.results()
+
+
+def test_a_summary_counts_where_the_run_reached_its_end(kept: Kept) -> None:
+    kept.prepare("a", config())
+    path = kept.run("a") / "summary.json"
+    assert kept.finished("a") is None
+    path.write_text(json.dumps({"stopped": "SIGTERM"}))
+    assert kept.finished("a") is None
+    path.write_text(json.dumps({"stopped": "stop.epochs 2"}))
+    assert kept.finished("a") == {"stopped": "stop.epochs 2"}
+
+
+def test_a_lock_is_one_holder_s(kept: Kept) -> None:
+    with kept.locked("a") as mine:
+        assert mine is not None
+        with Kept(kept.folder).locked("a") as other, Kept(kept.folder).locked("b") as free:
+            assert other is None
+            assert free is not None
+    with kept.locked("a") as again:
+        assert again is not None

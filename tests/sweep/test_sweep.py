@@ -1,0 +1,186 @@
+"""The command, with real runs: cells are kept, skipped, resumed; errors come before the first run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from mpibow import plot
+from mpibow.sweep.__main__ import main
+from mpibow.sweep.chart import draw
+from mpibow.sweep.kept import Kept, Result
+from tests.launching import needs_mpi, run
+from tests.run import tiny
+from tests.run.processes import centre, ended, last_iteration, reached, started, wait_for, write_run
+
+SHORT = {"stop": {"epochs": 2}, "evaluate": {"every": 1}, "checkpoint": {"every": "1 epoch"}}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_run(tmp_path, **SHORT)
+    return tmp_path
+
+
+def sweep(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return run([sys.executable, "-m", "mpibow.sweep", *arguments], cwd=folder)
+
+
+def cells(folder: Path) -> dict[str, Result]:
+    return Kept(folder / "out").results()
+
+
+def test_cells_are_kept_and_skipped_and_added(folder: Path) -> None:
+    first = ["run.yaml", "update.lr=0.02,1e25", "data.validation=0.3", "--output", "out", "--nice", "1"]
+    done = sweep(folder, *first, "--plot", "sweep.svg")
+    assert done.returncode == 0, done.stderr
+    assert "cell 2 of 2: update.lr=1e+25 data.validation=0.3" in done.stderr
+    kept = cells(folder)
+    good, bad = (kept[name] for name in sorted(kept))
+    assert bad.diverged
+    assert good.summary is not None
+    assert good.summary["validation_accuracy"] > 0.6  # chance is 0.33
+    assert good.summary["run"] == "out/runs/data.validation_0.3__update.lr_0.02"
+    assert (good.value("update.lr"), good.value("update.momentum"), good.value("data.test")) == (0.02, 0.9, "data/test")
+    found = json.loads((folder / "out/cells/data.validation_0.3__update.lr_0.02.json").read_text())  # other programs do
+    assert found["settings"] == {"update.lr": 0.02, "data.validation": 0.3}
+    assert found["summary"] == json.loads((folder / good.summary["run"] / "summary.json").read_text())
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("| update.lr | runs          | validation accuracy, % | test accuracy, %")
+    assert lines[3].startswith("| 1e+25     | 1, 1 diverged |")
+    assert lines[-1] == "sweep.svg"
+    assert (folder / "sweep.svg").read_bytes().startswith(b"<?xml")
+    with tiny.unchanged(folder):
+        again = sweep(folder, *first)
+    assert (again.returncode, again.stdout) == (0, "\n".join(lines[:-1]) + "\n")
+    assert again.stderr == "2 cell(s), 2 of them there already\n"
+    more = sweep(folder, "run.yaml", "data.validation=0.3", "update.lr=2e-2,0.05", "--output", "out")
+    assert more.stderr.startswith("2 cell(s), 1 of them there already\ncell 2 of 2: data.validation=0.3 update.lr=0.05")
+    assert len(cells(folder)) == 3
+    assert more.stdout.splitlines()[3].split("|")[1].strip(" *") == "0.05"
+
+
+@pytest.mark.slow
+def test_a_cell_that_was_cut_off_goes_on_to_the_same_bits(folder: Path) -> None:
+    """By a signal to the sweep, and by a kill of all its processes."""
+    words = ["seed=2", "stop={epochs: null, iterations: 3000}", "checkpoint.every=100 iterations", "metrics.every=20"]
+    whole = sweep(folder, "run.yaml", *words, "--output", "whole")
+    assert whole.returncode == 0, whole.stderr
+    (run_of_all,) = (folder / "whole/runs").iterdir()
+    run_of_it = folder / "out/runs" / run_of_all.name
+    command = ["-m", "mpibow.sweep", "run.yaml", *words, "--output", "out"]
+    with started(1, *command, cwd=folder) as child:
+        wait_for(child, lambda: reached(run_of_it / "metrics.jsonl", 200))
+        child.send_signal(signal.SIGINT)
+        code, said = ended(child)
+    assert code == 130, said
+    assert cells(folder) == {}
+    assert "0 of 1 cells have ended; the same command goes on" in said
+    at = last_iteration(run_of_it / "metrics.jsonl")
+    with started(1, *command, cwd=folder) as child:
+        wait_for(child, lambda: reached(run_of_it / "metrics.jsonl", at + 200))
+    assert cells(folder) == {}
+    done = run([sys.executable, *command], cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert f"continuing out/runs/{run_of_all.name}/checkpoints/" in done.stderr
+    assert list(cells(folder)) == [run_of_all.name]
+    assert centre(run_of_it, 3000) == centre(run_of_all, 3000)
+
+
+def test_a_run_that_fails_leaves_the_others_be(folder: Path) -> None:
+    done = sweep(folder, "run.yaml", "data.train=nowhere,data/train", "--output", "out")
+    assert done.returncode == 1
+    assert "error: nowhere: there is no such folder; convert the data to it first" in done.stderr
+    assert "failed: data.train=nowhere: exit code 3; out/runs/data.train_nowhere/log.txt shows more" in done.stderr
+    assert done.stderr.splitlines()[-2] == "1 of 2 cells have ended; the same command goes on"
+    assert list(cells(folder)) == [name for name in cells(folder) if "nowhere" not in name]
+    assert len(cells(folder)) == 1
+
+
+@needs_mpi
+def test_ranks(folder: Path) -> None:
+    done = sweep(folder, "run.yaml", "seed=3", "--ranks", "2", "--output", "out")
+    assert done.returncode == 0, done.stderr
+    (found,) = cells(folder).values()
+    assert found.summary is not None
+    assert found.summary["ranks"] == 2
+    refused = sweep(folder, "run.yaml", "seed=3", "--output", "out")
+    assert (refused.returncode, refused.stderr) == (
+        2, "error: --ranks: the runs of out have 2, got 1; use another --output\n"
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["update.rate=1,2"], 2,
+         "update.rate: is not a setting of sgd\nin the cell update.rate=1; nothing was run"),
+        (["update.lr=0.1,-1"], 2,
+         "update.lr: must be a number above 0, got -1\nin the cell update.lr=-1; nothing was run"),
+        (["model.hiden=[3]"], 2,
+         "model.hiden: is not a setting of mlp; did you mean 'hidden'?\nin the cell model.hiden=[3]; nothing was run"),
+        (["learners=1,[1,1]"], 2,
+         "learners: must have one number for each of 1 rank(s), got [1, 1]; start 2 ranks or give 1 number(s)\n"
+         "in the cell learners=[1, 1]; nothing was run"),
+        (["seed=1", "--plot", "a.jpg"], 2, "--plot: must end in .png, .svg, .pdf, got 'a.jpg'"),
+        (["out=x"], 2, "out: is each run's own in a sweep; leave it out, --output DIR says where they are"),
+    ],
+)  # fmt: skip
+def test_errors_come_before_the_first_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+    arguments: list[str], code: int, message: str,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(folder)
+    with tiny.unchanged(folder):
+        assert main(["run.yaml", *arguments, "--output", "out"]) == code
+    said = capsys.readouterr()
+    assert (said.out, said.err) == ("", f"error: {message}\n")
+
+
+def test_a_list_runs_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(folder)
+    with tiny.unchanged(folder):
+        assert main(["run.yaml", "seed=1:2", "--output", "out", "--list", "--launcher", "srun -n {ranks}"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "missing  seed=1",
+        f"         srun -n 1 {sys.executable} -m mpibow.train out/runs/seed_1/config.yaml --resume auto",
+        "missing  seed=2",
+        f"         srun -n 1 {sys.executable} -m mpibow.train out/runs/seed_2/config.yaml --resume auto",
+    ]
+
+
+def test_the_table_of_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["--output", "out", "--table"]) == 2
+    assert capsys.readouterr().err == "error: --output: out has no cell that has ended\n"
+    assert os.listdir(tmp_path) == []
+
+
+def result(lr: float, rule: str, seed: int, accuracy: float) -> Result:
+    settings = {"update.lr": lr, "rule.name": rule, "seed": seed}
+    return Result(settings, {}, {"accuracy": accuracy, "seconds": 1.0})
+
+
+def test_the_plot_shows_the_table() -> None:
+    results = {
+        f"{lr}{rule}{seed}": result(lr, rule, seed, (lr + seed) / 100)
+        for lr in (0.1, 1.0, 10.0) for rule in ("sma", "ssgd") for seed in (1, 2)
+    }  # fmt: skip
+    figure = draw(results)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["test accuracy, %", "seconds"]
+    axes = figure.axes[0]
+    assert (axes.get_xlabel(), axes.get_xscale()) == ("update.lr", "log")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["rule.name sma", "rule.name ssgd"]
+    lines = [line for line in axes.get_lines() if line.get_color() == plot.COLOURS[0] and line.get_linestyle() == "-"]
+    assert np.allclose(np.asarray(lines[0].get_xydata()), [(0.1, 1.6), (1.0, 2.5), (10.0, 11.5)])
+    by_rule = draw(results, ["rule.name"]).axes[0]
+    assert [label.get_text() for label in by_rule.get_xticklabels()] == ["sma", "ssgd"]
