@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
-from mpibow.ops.initialisers import Constant, He
+from mpibow.ops.initialisers import ZERO, He
 from mpibow.ops.window import Pair, pair, window_shape
 
 __all__ = ["Conv2d", "conv2d"]
@@ -34,6 +34,7 @@ class Conv2d(Op):
     initial: Initialiser
     groups: int = 1
     dilation: Pair = (1, 1)
+    initial_bias: Initialiser = ZERO
     kind: ClassVar[str] = "conv"
     reads: ClassVar[frozenset[str]] = frozenset("xw")
 
@@ -52,7 +53,7 @@ class Conv2d(Op):
         fan_in, fan_out = channels * area, self.channels // self.groups * area
         weights = {"weight": Weight((self.channels, channels, *self.kernel), self.initial, fan_in, fan_out)}
         if self.bias:
-            weights["bias"] = Weight((self.channels,), Constant(0.0), fan_in, fan_out, decay=False)
+            weights["bias"] = Weight((self.channels,), self.initial_bias, fan_in, fan_out, decay=False)
         return weights
 
 
@@ -67,15 +68,18 @@ def conv2d(
     groups: int = 1,
     bias: bool = True,
     initial: Initialiser | None = None,
+    initial_bias: Initialiser = ZERO,
     name: str | None = None,
 ) -> Tensor:
-    """x (n, c, h, w) -> (n, channels, h', w'), h' = (h + 2 padding - reach) // stride + 1. Starts as He, bias 0.
+    """x (n, c, h, w) -> (n, channels, h', w'), h' = (h + 2 padding - reach) // stride + 1.
 
     reach = dilation (kernel - 1) + 1. weight is (channels, c / groups, *kernel); groups = c is a depthwise convolution.
+    Weights start as `initial` (He), the bias as `initial_bias` (0).
     """
     if channels < 1:
         raise ShapeError(f"conv2d of {x.name}: channels must be at least 1, got {channels}")
-    op = Conv2d(channels, pair(kernel), pair(stride), pair(padding), bias, initial or He(), groups, pair(dilation))
+    window = (pair(kernel), pair(stride), pair(padding))
+    op = Conv2d(channels, *window, bias, initial or He(), groups, pair(dilation), initial_bias)
     return x.graph.add(op, x, name=name)
 
 

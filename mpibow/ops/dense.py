@@ -11,7 +11,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
-from mpibow.ops.initialisers import Constant, He
+from mpibow.ops.initialisers import ZERO, He
 
 __all__ = ["Dense", "dense"]
 
@@ -23,6 +23,7 @@ class Dense(Op):
     units: int
     bias: bool
     initial: Initialiser
+    initial_bias: Initialiser = ZERO
     kind: ClassVar[str] = "dense"
     reads: ClassVar[frozenset[str]] = frozenset("xw")
 
@@ -36,15 +37,21 @@ class Dense(Op):
         features = shapes[0][1]
         weights = {"weight": Weight((self.units, features), self.initial, features, self.units)}
         if self.bias:
-            weights["bias"] = Weight((self.units,), Constant(0.0), features, self.units, decay=False)
+            weights["bias"] = Weight((self.units,), self.initial_bias, features, self.units, decay=False)
         return weights
 
 
 def dense(
-    x: Tensor, units: int, *, bias: bool = True, initial: Initialiser | None = None, name: str | None = None
+    x: Tensor,
+    units: int,
+    *,
+    bias: bool = True,
+    initial: Initialiser | None = None,
+    initial_bias: Initialiser = ZERO,
+    name: str | None = None,
 ) -> Tensor:
-    """x (n, features) -> (n, units). Weights start as `initial` (He), the bias at 0."""
-    return x.graph.add(Dense(units, bias, initial or He()), x, name=name)
+    """x (n, features) -> (n, units). Weights start as `initial` (He), the bias as `initial_bias` (0)."""
+    return x.graph.add(Dense(units, bias, initial or He(), initial_bias), x, name=name)
 
 
 # The reference kernels: three matrix products.

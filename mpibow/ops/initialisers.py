@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar, Literal, get_args, get_type_hints
 
 import numpy as np
 
+from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array, Shape
 
-__all__ = ["Constant", "He", "TruncatedNormal", "Uniform", "Xavier"]
+__all__ = ["Constant", "Gaussian", "He", "TruncatedNormal", "Uniform", "Xavier"]
 
 
 @dataclass(frozen=True)
@@ -36,20 +38,62 @@ class Uniform:
 
 
 @dataclass(frozen=True)
-class Xavier:
-    """Uniform in +-sqrt(6 / (fan in + fan out)) (Glorot and Bengio, AISTATS 2010, eq. 16)."""
+class Gaussian:
+    """Normal with this standard deviation and mean."""
+
+    std: float = 0.05
+    mean: float = 0.0
 
     def __call__(self, generator: np.random.Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
-        bound = float(np.sqrt(6.0 / (fan_in + fan_out)))
+        return generator.normal(self.mean, self.std, shape)
+
+
+@dataclass(frozen=True)
+class Scaled:
+    """Mean 0 and variance `gain` / fan, where the fan is fan_in, fan_out or their average, by `mode`."""
+
+    mode: Literal["fan_in", "fan_out", "average"]
+    distribution: Literal["uniform", "normal"]
+    gain: ClassVar[float]
+
+    def __post_init__(self) -> None:
+        for name in ("mode", "distribution"):
+            value, allowed = getattr(self, name), get_args(get_type_hints(Scaled)[name])
+            if value not in allowed:
+                raise ConfigError(
+                    f"{name}: of {type(self).__name__} must be one of {', '.join(allowed)}, got {value!r}"
+                )
+
+    def __call__(self, generator: np.random.Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
+        fan = {"fan_in": fan_in, "fan_out": fan_out, "average": (fan_in + fan_out) / 2}[self.mode]
+        if self.distribution == "normal":
+            return generator.normal(0.0, float(np.sqrt(self.gain / fan)), shape)
+        bound = float(np.sqrt(3.0 * self.gain / fan))
         return generator.uniform(-bound, bound, shape)
 
 
 @dataclass(frozen=True)
-class He:
-    """Normal with standard deviation sqrt(2 / fan in), also called MSRA (He et al., arXiv:1502.01852, eq. 10)."""
+class Xavier(Scaled):
+    """Variance 1 / fan; by default uniform in +-sqrt(6 / (fan in + fan out)) (Glorot and Bengio, AISTATS 2010, eq. 16).
 
-    def __call__(self, generator: np.random.Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
-        return generator.normal(0.0, float(np.sqrt(2.0 / fan_in)), shape)
+    PyTorch's xavier_uniform_ and xavier_normal_ are those of the average.
+    """
+
+    mode: Literal["fan_in", "fan_out", "average"] = "average"
+    distribution: Literal["uniform", "normal"] = "uniform"
+    gain: ClassVar[float] = 1.0
+
+
+@dataclass(frozen=True)
+class He(Scaled):
+    """Variance 2 / fan; by default normal, of standard deviation sqrt(2 / fan in) (He et al., arXiv:1502.01852).
+
+    It is also called MSRA, and by PyTorch kaiming_normal_ and kaiming_uniform_.
+    """
+
+    mode: Literal["fan_in", "fan_out", "average"] = "fan_in"
+    distribution: Literal["uniform", "normal"] = "normal"
+    gain: ClassVar[float] = 2.0
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mpibow import ops
+from mpibow.errors import ConfigError
 from mpibow.graph.graph import Graph
 from mpibow.graph.layout import ALIGNMENT, TILE, Layout, initial_weights, plan_layout, whole
 
@@ -153,6 +155,9 @@ def test_precisions_start_alike() -> None:
     np.testing.assert_array_equal(single, double.astype(np.float32))
 
 
+LIMITLESS = (-np.inf, np.inf)
+
+
 @pytest.mark.parametrize(
     ("initial", "low", "high", "std"),
     [
@@ -160,6 +165,18 @@ def test_precisions_start_alike() -> None:
         (ops.Uniform(-1.0, 3.0), -1.0, 3.0, 4 / 12**0.5),
         (ops.Xavier(), -((6 / 300) ** 0.5), (6 / 300) ** 0.5, (2 / 300) ** 0.5),
         (ops.He(), -np.inf, np.inf, (2 / 100) ** 0.5),
+        (ops.Gaussian(0.5), -np.inf, np.inf, 0.5),
+        *(
+            (
+                kind(mode, law),
+                *((-((3 * variance) ** 0.5), (3 * variance) ** 0.5) if law == "uniform" else LIMITLESS),
+                variance**0.5,
+            )
+            for kind, gain in ((ops.Xavier, 1), (ops.He, 2))
+            for mode, fan in (("fan_in", 100), ("fan_out", 200), ("average", 150))
+            for law in ("uniform", "normal")
+            for variance in [gain / fan]
+        ),
         (ops.TruncatedNormal(0.5), -1.0, 1.0, 0.5 * 0.8796),  # the standard deviation within two of them
     ],
     ids=lambda value: type(value).__name__,
@@ -175,6 +192,40 @@ def test_initialisers(initial: ops.Constant, low: float, high: float, std: float
         assert values.min() == pytest.approx(low, abs=0.01 * (high - low))
         assert values.max() == pytest.approx(high, abs=0.01 * (high - low))
     assert not layout.views(initial_weights(layout, 1, "float64"))["dense1.bias"].any()
+
+
+def test_a_mean_and_the_defaults() -> None:
+    generator = np.random.default_rng(0)
+    assert ops.Gaussian(0.1, 3.0)(generator, (10_000,), 1, 1).mean() == pytest.approx(3.0, abs=0.005)
+    assert (ops.Xavier(), ops.He()) == (ops.Xavier("average", "uniform"), ops.He("fan_in", "normal"))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ops.He("fan"), "mode: of He must be one of fan_in, fan_out, average, got 'fan'"),
+        (lambda: ops.Xavier(distribution="flat"), "distribution: of Xavier must be one of uniform, normal, got 'flat'"),
+    ],
+)
+def test_initialisers_that_there_are_not(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        make()
+    assert str(caught.value) == message
+
+
+def test_biases_and_norms_start_as_they_are_told() -> None:
+    """Gaussian, or by the fans of the layer that they belong to; 25 channels into 64."""
+    graph = Graph()
+    x = graph.input("x", (1, 25, 6, 6))
+    x = ops.conv2d(x, 64, 2, initial_bias=ops.He("fan_in", "normal"), name="conv")
+    x = ops.batch_norm(x, initial=ops.Constant(0.0), initial_bias=ops.Gaussian(0.5), name="norm")
+    ops.dense(ops.flatten(x), 2000, initial_bias=ops.Xavier("fan_out", "uniform"), name="dense")
+    layout = plan_layout(graph)
+    views = layout.views(initial_weights(layout, 1, "float64"))
+    assert views["conv.bias"].std() == pytest.approx((2 / 100) ** 0.5, rel=0.3)
+    assert not views["norm.weight"].any()
+    assert views["norm.bias"].std() == pytest.approx(0.5, rel=0.3)
+    assert views["dense.bias"].max() == pytest.approx((3 / 2000) ** 0.5, rel=0.01)
 
 
 def test_a_gradient_kept_as_factors() -> None:

@@ -1,0 +1,41 @@
+"""The program of docs/first_net.md runs, learns, and prints what the page says."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.launching import mpirun, needs_mpi, run
+
+PAGE = (Path(__file__).parents[1] / "docs/first_net.md").read_text()
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    (text,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    path = tmp_path / "first_net.py"
+    path.write_text(text)
+    return path
+
+
+def check(printed: str) -> None:
+    accuracy, shape, bias = re.fullmatch(r"(\S+) \((10, 64)\) (\S+)\n", printed).groups()  # type: ignore[union-attr]
+    assert float(accuracy) > 0.9  # chance is 0.1
+    assert shape == "10, 64"
+    assert float(bias) == pytest.approx(1.0, abs=1e-3)
+
+
+def test_alone(program: Path) -> None:
+    done = run([sys.executable, str(program)], cwd=program.parent)
+    assert done.returncode == 0, done.stderr
+    check(done.stdout)
+
+
+@needs_mpi
+def test_on_two_ranks(program: Path) -> None:
+    done = mpirun(2, str(program), cwd=program.parent)
+    assert done.returncode == 0, done.stderr
+    check(done.stdout)
