@@ -75,7 +75,8 @@ REFUSED = {
     "no data": ("data.train=nowhere", 3, "nowhere: there is no such folder; convert the data to it first"),
     "no test data": ("data.test=nowhere", 3, "nowhere: there is no such folder; convert the data to it first"),
     "no limit": (
-        "stop.epochs=null", 2, "stop: one of epochs, accuracy, minutes, iterations must be set, got null for all",
+        "stop.epochs=null", 2,
+        "stop: one of epochs, accuracy, minutes, iterations, metric must be set, got null for all",
     ),
     "restless replicas": (
         "rule={name: sma, gain: none, alpha: 1.5}", 2,

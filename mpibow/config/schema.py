@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
-from mpibow.bounds import Above, AtLeast, AtMost, Below, Matches, NotEmpty
+from mpibow.bounds import Above, AtLeast, Below, Matches, NotEmpty
 from mpibow.comm.settings import Limits
 from mpibow.config import document
 from mpibow.config.listing import listing
@@ -20,6 +20,7 @@ from mpibow.errors import ConfigError
 from mpibow.models.settings import Augmentation, Loss, Normalisation
 from mpibow.optim.schedules import Schedule, over
 from mpibow.optim.sgd import Sgd
+from mpibow.run.stop import Stop
 from mpibow.sync.settings import Independent, Sma, Ssgd
 from mpibow.tune.settings import Tuner
 
@@ -87,47 +88,6 @@ class Data:
     def most_damaged(self) -> int:
         """Damaged samples that a rank may meet."""
         return self.corrupt_limit if self.on_corrupt == "skip" else 0
-
-
-@dataclass(frozen=True)
-class Stop:
-    """The run ends at the first limit that is reached."""
-
-    epochs: Annotated[Positive | None, "end after so many epochs"] = 10.0
-    accuracy: Annotated[
-        Annotated[float, Above(0), AtMost(1)] | None,
-        "end when the centre reaches this accuracy on the validation data, without these on the test data",
-    ] = None
-    minutes: Annotated[Positive | None, "end after so many minutes of training"] = None
-    iterations: Annotated[Count | None, "end after so many iterations"] = None
-
-    def __post_init__(self) -> None:
-        if self.epochs is self.accuracy is self.minutes is self.iterations is None:
-            raise ConfigError("one of epochs, accuracy, minutes, iterations must be set, got null for all")
-
-    def reached(self, iteration: int, position: int, count: int, *, accurate: bool) -> str:
-        """The first limit that is reached at `position`, in samples of which an epoch has `count`; '' if none is."""
-        if self.epochs is not None and position >= self.epochs * count:
-            return f"stop.epochs {self.epochs:g}"
-        if self.iterations is not None and iteration >= self.iterations:
-            return f"stop.iterations {self.iterations}"
-        return f"stop.accuracy {self.accuracy:g}" if self.accuracy is not None and accurate else ""
-
-    def overdue(self, seconds: float) -> str:
-        """The limit of time if so many `seconds` of training pass it, as rank 0's clock tells; '' if not."""
-        return "" if self.minutes is None or seconds <= 60 * self.minutes else f"stop.minutes {self.minutes:g}"
-
-    def foreseen(
-        self, iteration: int, position: int, count: int, *, samples: int, speed: float, seconds: float
-    ) -> float | None:
-        """The position at which the run will end as things are: `samples` an iteration, `speed` of them a second, after
-        `seconds` of training. None where only an accuracy ends it."""
-        ends = [
-            None if self.epochs is None else self.epochs * count,
-            None if self.iterations is None else position + (self.iterations - iteration) * samples,
-            None if self.minutes is None else position + (60 * self.minutes - seconds) * speed,
-        ]
-        return min((end for end in ends if end is not None), default=None)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from mpibow.config import Config
 from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples, inputs_of
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Graph
 from mpibow.models.settings import Augmentation, Loss
 from mpibow.ops import MatrixFactorisation
+from mpibow.optim.plateau import Plateau
 
 
 def check_rows(graph: Graph, data: Samples) -> None:
@@ -29,6 +32,21 @@ def described(data: Samples) -> str:
     if isinstance(data, NamedSamples):
         return ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in data.inputs.items())
     return f"{data.shape} {data.dtype}, {data.classes} classes"
+
+
+def check_metrics(config: Config, evaluated: Collection[str], *, classes: bool) -> None:
+    """Raises ConfigError where a metric that decides is of data that are not there; `evaluated` are those that are."""
+    schedule = config.update.schedule
+    plateau = schedule.metric if isinstance(schedule, Plateau) else None
+    for key, metric in (("stop.metric", config.stop.metric), ("update.schedule.metric", plateau)):
+        if metric in (None, "training_loss"):
+            continue
+        if not evaluated or (key.startswith("update") and "validation" not in evaluated):
+            raise ConfigError(
+                f"{key}: {metric} is of validation data, and there are none; set data.validation=0.1, or training_loss"
+            )
+        if metric == "accuracy" and not classes:
+            raise ConfigError(f"{key}: accuracy is a classifier's, and this net gives losses; set it to loss")
 
 
 def check_augmentation(settings: Augmentation, data: Dataset, config: Config) -> None:

@@ -26,7 +26,7 @@ from mpibow.errors import ConfigError, DeviceError, ShapeError
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
-from mpibow.job.checks import check_augmentation, check_losses, check_rows, check_sets_alike, described
+from mpibow.job.checks import check_augmentation, check_losses, check_metrics, check_rows, check_sets_alike, described
 from mpibow.job.gpu import ON_GPUS, FindGpu, find_gpu
 from mpibow.job.normalise import Scaling, scaling_of
 from mpibow.kernels import KernelSet, choose, gpu_set
@@ -266,6 +266,10 @@ def make_job(
     for key, data in (("data.test", test), ("data.validation", validation)):
         if data is not None:
             check_sets_alike(key, data, train)
+    sets = {"validation": validation, "test": test}
+    check_metrics(
+        config, [name for name, data in sets.items() if data is not None], classes=not isinstance(train, NamedSamples)
+    )
     if isinstance(train, NamedSamples):
         check_losses(config, train, augmentation)
         job = Job(title, config, objective(net, train.inputs), train, test, validation=validation, held_out=held_out)

@@ -1,7 +1,8 @@
 """Learning-rate schedules: what the rate is multiplied by, as a pure function of the epoch.
 
-Epochs are fractions: after half of the samples of the third epoch, `epoch` is 2.5. Step and multistep drop the rate at
-a moment, where SMA may restart (`drops`); the others are smooth and never do.
+Epochs are fractions: after half of the samples of the third epoch, `epoch` is 2.5. Step, multistep and plateau drop the
+rate at a moment, where SMA may restart (`drops`); the others never do. A rate of 1 is `update.lr`. Where PyTorch has a
+schedule (torch.optim.lr_scheduler), its formula is the one here, with epochs in place of steps.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Annotated, Literal
 
 from mpibow.bounds import Above, AtLeast, AtMost, Below, NotEmpty, Rising
 from mpibow.errors import ConfigError
+from mpibow.optim.plateau import Plateau
 
 
 class Smooth:
@@ -87,27 +90,145 @@ class Inverse(Smooth):
         return float((1 + self.gamma * epoch) ** -self.power)
 
 
-@dataclass(frozen=True)
-class Cosine(Smooth):
-    """floor + (1 - floor) * (1 + cos(pi * epoch / epochs)) / 2, and floor after `epochs`; see `over` for auto."""
+Epochs = Annotated[Literal["auto"] | Annotated[float, Above(0)], "epochs until the schedule ends; auto is stop.epochs"]
+Floor = Annotated[float, AtLeast(0), Below(1), "the last rate, as a fraction of lr"]
 
-    name: Literal["cosine"] = field(default="cosine", kw_only=True)
-    epochs: Annotated[
-        Literal["auto"] | Annotated[float, Above(0)], "epochs until the rate is at its floor; auto is stop.epochs"
-    ] = "auto"
-    floor: Annotated[float, AtLeast(0), Below(1), "the last rate, as a fraction of the first"] = 0.0
+
+def cosine(start: float, end: float, part: float) -> float:
+    """From `start` at part 0 to `end` at 1, along half a cosine."""
+    return end + (start - end) * (1 + math.cos(math.pi * part)) / 2
+
+
+def line(start: float, end: float, part: float) -> float:
+    """From `start` at part 0 to `end` at 1, straight."""
+    return start + (end - start) * part
+
+
+class Ending(Smooth):
+    """A smooth schedule that ends after `epochs`, with the rate `along(1)`; see `over` for auto."""
+
+    epochs: float | Literal["auto"]
+
+    def along(self, part: float) -> float:
+        """The rate at `part` of the epochs, 0 to 1."""
+        raise NotImplementedError
 
     def rate(self, epoch: float) -> float:
         assert self.epochs != "auto"
-        return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * min(epoch / self.epochs, 1.0))) / 2
+        return self.along(min(epoch / self.epochs, 1.0))
 
 
-Schedule = Constant | Step | MultiStep | Exponential | Inverse | Cosine
+@dataclass(frozen=True)
+class Cosine(Ending):
+    """floor + (1 - floor) * (1 + cos(pi * epoch / epochs)) / 2, and floor after `epochs` (CosineAnnealingLR)."""
+
+    name: Literal["cosine"] = field(default="cosine", kw_only=True)
+    epochs: Epochs = "auto"
+    floor: Floor = 0.0
+
+    def along(self, part: float) -> float:
+        return cosine(1.0, self.floor, part)
+
+
+@dataclass(frozen=True)
+class Linear(Ending):
+    """start_factor + (end_factor - start_factor) * epoch / epochs, and end_factor after `epochs` (LinearLR)."""
+
+    name: Literal["linear"] = field(default="linear", kw_only=True)
+    epochs: Epochs = "auto"
+    start_factor: Annotated[float, AtLeast(0), "the first rate, as a multiple of lr"] = 1.0
+    end_factor: Annotated[float, AtLeast(0), "the last rate, as a multiple of lr"] = 0.0
+
+    def along(self, part: float) -> float:
+        return line(self.start_factor, self.end_factor, part)
+
+
+@dataclass(frozen=True)
+class Polynomial(Ending):
+    """(1 - epoch / epochs) ** power, and 0 after `epochs` (PolynomialLR)."""
+
+    name: Literal["polynomial"] = field(default="polynomial", kw_only=True)
+    epochs: Epochs = "auto"
+    power: Annotated[float, Above(0), "exponent; 1 is a straight line"] = 1.0
+
+    def along(self, part: float) -> float:
+        return float((1.0 - part) ** self.power)
+
+
+@dataclass(frozen=True)
+class OneCycle(Ending):
+    """Up from 1 / div_factor to 1 within pct_start of `epochs`, then down to 1 / (div_factor * final_div_factor)
+    (Smith and Topin, arXiv:1708.07120; OneCycleLR with cycle_momentum=False: the momentum stays as it is)."""
+
+    name: Literal["one_cycle"] = field(default="one_cycle", kw_only=True)
+    epochs: Epochs = "auto"
+    pct_start: Annotated[float, Above(0), Below(1), "share of the epochs in which the rate rises"] = 0.3
+    anneal_strategy: Annotated[Literal["cos", "linear"], "shape of the rise and the fall"] = "cos"
+    div_factor: Annotated[float, AtLeast(1), "lr / the first rate"] = 25.0
+    final_div_factor: Annotated[float, AtLeast(1), "the first rate / the last rate"] = 1e4
+    three_phase: Annotated[bool, "fall to the first rate in as many epochs as the rise took, then to the last rate"] = (
+        False
+    )
+
+    def along(self, part: float) -> float:
+        first, up = 1.0 / self.div_factor, self.pct_start
+        last = first / self.final_div_factor
+        points = [(0.0, first), (up, 1.0), (1.0, last)]
+        if self.three_phase:
+            points.insert(2, (min(2 * up, 1.0), first))
+        curve = cosine if self.anneal_strategy == "cos" else line
+        for (begin, start), (end, stop) in pairwise(points):
+            if part <= end:
+                return curve(start, stop, (part - begin) / (end - begin)) if end > begin else stop
+        return last
+
+
+@dataclass(frozen=True)
+class CosineRestarts(Smooth):
+    """A cosine from 1 to floor over `every` epochs, then again from 1, each `mult` times as long as the one before
+    (Loshchilov and Hutter, arXiv:1608.03983; CosineAnnealingWarmRestarts with T_0 = every and T_mult = mult)."""
+
+    name: Literal["cosine_restarts"] = field(default="cosine_restarts", kw_only=True)
+    every: Annotated[float, Above(0), "epochs of the first cosine"]
+    mult: Annotated[int, AtLeast(1), "length of each cosine / that of the one before"] = 1
+    floor: Floor = 0.0
+
+    def rate(self, epoch: float) -> float:
+        begin, length = 0.0, self.every
+        if self.mult == 1:
+            begin = math.floor(epoch / length) * length
+        while epoch >= begin + length:
+            begin, length = begin + length, length * self.mult
+        return cosine(1.0, self.floor, (epoch - begin) / length)
+
+
+@dataclass(frozen=True)
+class Wsd(Ending):
+    """1, and over the last `decay` of `epochs` down to floor: warm-up, stable, decay, with update.warmup in front
+    (Hu et al., arXiv:2404.06395). `sqrt` is 1 - sqrt(part of the decay) (Haegele et al., arXiv:2405.18392)."""
+
+    name: Literal["wsd"] = field(default="wsd", kw_only=True)
+    epochs: Epochs = "auto"
+    decay: Annotated[float, Above(0), AtMost(1), "share of the epochs in which the rate falls"] = 0.2
+    shape: Annotated[Literal["linear", "cosine", "sqrt"], "shape of the fall"] = "linear"
+    floor: Floor = 0.0
+
+    def along(self, part: float) -> float:
+        fallen = max((part - (1.0 - self.decay)) / self.decay, 0.0)
+        if self.shape == "cosine":
+            return cosine(1.0, self.floor, fallen)
+        return line(1.0, self.floor, math.sqrt(fallen) if self.shape == "sqrt" else fallen)
+
+
+Schedule = (
+    Constant | Step | MultiStep | Exponential | Inverse | Cosine | Linear | Polynomial | OneCycle | CosineRestarts | Wsd
+    | Plateau
+)  # fmt: skip
 
 
 def over(schedule: Schedule, epochs: float | None) -> Schedule:
     """The schedule of a run of so many epochs, None where it has no such limit. Raises ConfigError."""
-    if not isinstance(schedule, Cosine) or schedule.epochs != "auto":
+    if not isinstance(schedule, Ending) or schedule.epochs != "auto":
         return schedule
     if epochs is None:
         raise ConfigError("update.schedule.epochs: auto is stop.epochs, which is null; give a number")
@@ -116,23 +237,29 @@ def over(schedule: Schedule, epochs: float | None) -> Schedule:
 
 def ended_early(schedule: Schedule, rate: float, epochs: float | None) -> str:
     """What to say of a schedule that ends before a run of `epochs` at `rate` does, '' of others."""
-    if not isinstance(schedule, Cosine) or schedule.epochs == "auto" or epochs is None or schedule.epochs >= epochs:
+    if not isinstance(schedule, Ending) or schedule.epochs == "auto" or epochs is None or schedule.epochs >= epochs:
         return ""
-    last = f"from epoch {schedule.epochs:g} to {epochs:g} the rate is {schedule.floor * rate:g}"
+    last = f"from epoch {schedule.epochs:g} to {epochs:g} the rate is {schedule.along(1.0) * rate:g}"
     return f"warning: update.schedule ends before the run: {last}; set update.schedule.epochs=auto"
 
 
 @dataclass(frozen=True)
 class Warmup:
-    """start + (1 - start) * epoch / epochs, and 1 after `epochs`; 0 epochs are no warm-up."""
+    """start + (1 - start) * epoch / epochs, and 1 after `epochs`; or the same of iterations. 0 of both: no warm-up."""
 
     epochs: Annotated[float, AtLeast(0), "epochs until the rate reaches its full value; 0 is no warm-up"] = 0.0
     start: Annotated[float, Above(0), AtMost(1), "the first rate, as a fraction of the full rate"] = 0.1
+    iterations: Annotated[int, AtLeast(0), "iterations until the rate reaches its full value, in place of epochs"] = 0
 
-    def rate(self, epoch: float) -> float:
-        return self.start + (1 - self.start) * epoch / self.epochs if epoch < self.epochs else 1.0
+    def __post_init__(self) -> None:
+        if self.epochs and self.iterations:
+            raise ConfigError(f"iterations: can't be with epochs {self.epochs:g}, got {self.iterations}; leave one out")
+
+    def rate(self, epoch: float, iteration: int = 0) -> float:
+        done, whole = (iteration, self.iterations) if self.iterations else (epoch, self.epochs)
+        return self.start + (1 - self.start) * done / whole if done < whole else 1.0
 
 
-def multiplier(schedule: Schedule, warmup: Warmup, epoch: float) -> float:
+def multiplier(schedule: Schedule, warmup: Warmup, epoch: float, iteration: int = 0) -> float:
     """What the learning rate is multiplied by at `epoch`: the schedule's rate times the warm-up's."""
-    return warmup.rate(epoch) * schedule.rate(epoch)
+    return warmup.rate(epoch, iteration) * schedule.rate(epoch)

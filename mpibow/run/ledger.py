@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from mpibow.optim.plateau import Reduced
 from mpibow.run.evaluate import Evaluation
+from mpibow.run.stop import Watched
 
 
 @dataclass
@@ -32,7 +34,8 @@ class Ledger:
     best_at: int | None = None  # iteration
     best_test_accuracy: float | None = None  # of the best checkpoint, on test data that did not choose it
     best_test_loss: float | None = None
-    target: float | None = None  # the accuracy to be reached
+    goal: str = "accuracy"  # what is to reach the target
+    target: float | None = None
     epochs_to_target: float | None = None
     seconds_to_target: float | None = None
     evaluated_at: int = -1  # position
@@ -42,6 +45,10 @@ class Ledger:
     changes: int = 0  # of learners
     reason: str | None = None  # of the tuner's last decision that said something new
     settled: bool = False  # whether its last decision, be it new or not, was to stay
+    epoch_loss: float = 0.0  # sums since the last epoch ended
+    epoch_samples: int = 0
+    watched: Watched = field(default_factory=Watched)  # stop.metric
+    reduced: Reduced = field(default_factory=Reduced)  # a plateau schedule
     damaged: list[str] = field(default_factory=list)  # samples that others replaced, by data set and number
 
     def heard(self, loss: float, hits: float, samples: int) -> None:
@@ -49,6 +56,8 @@ class Ledger:
         self.loss += loss
         self.hits += hits
         self.samples += samples
+        self.epoch_loss += loss
+        self.epoch_samples += samples
 
     def evaluated(self, data: str, found: Evaluation, iteration: int, position: int, epoch: float) -> bool:
         """Enters an evaluation on the `data` that choose, "validation" or "test"; whether it is the best so far.
@@ -75,6 +84,16 @@ class Ledger:
         """The last accuracy on the data that choose."""
         return self.accuracy if self.chooser == "test" else self.validation_accuracy
 
+    @property
+    def chosen_loss(self) -> float | None:
+        """Likewise the last loss."""
+        return self.test_loss if self.chooser == "test" else self.validation_loss
+
+    def met(self, epoch: float) -> None:
+        """The target is reached."""
+        if self.target is not None and self.epochs_to_target is None:
+            self.epochs_to_target, self.seconds_to_target = epoch, self.seconds
+
     def _enter(self, data: str, found: Evaluation) -> None:
         self.evaluation_seconds += found.seconds
         if data == "test":
@@ -89,8 +108,8 @@ class Ledger:
             self.best_loss = found.loss
         if found.accuracy is None:
             return lower
-        if self.target is not None and found.accuracy >= self.target and self.epochs_to_target is None:
-            self.epochs_to_target, self.seconds_to_target = epoch, self.seconds
+        if self.goal == "accuracy" and self.target is not None and found.accuracy >= self.target:
+            self.met(epoch)
         best = self.best_accuracy is None or found.accuracy > self.best_accuracy
         if best:
             self.best_accuracy = found.accuracy
@@ -100,17 +119,22 @@ class Ledger:
         return asdict(self)
 
     @classmethod
-    def of(cls, state: Mapping[str, Any], target: float | None, chooser: str = "test") -> Ledger:
+    def of(
+        cls, state: Mapping[str, Any], target: float | None, chooser: str = "test", goal: str = "accuracy"
+    ) -> Ledger:
         """The ledger that `state` gave, {} for a new one; another target than it had is still to be reached.
 
         Where other data choose now there is no best yet.
         """
-        ledger = cls(**state)
+        kinds: dict[str, Callable[[Any], Any]] = {"watched": Watched.of, "reduced": Reduced.of}
+        ledger = cls(**{key: kinds[key](value) if key in kinds else value for key, value in state.items()})
         other = ledger.chooser != chooser
         if other:
             ledger.chooser, ledger.evaluated_at = chooser, -1
             ledger.best_accuracy = ledger.best_loss = ledger.best_at = None
             ledger.best_test_accuracy = ledger.best_test_loss = None
-        if other or ledger.target != target:
+            ledger.watched, ledger.reduced = Watched(), replace(ledger.reduced, metric="")
+        if other or (ledger.goal, ledger.target) != (goal, target):
+            ledger.goal = goal
             ledger.target, ledger.epochs_to_target, ledger.seconds_to_target = target, None, None
         return ledger

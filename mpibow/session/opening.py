@@ -199,7 +199,8 @@ def _take_up(
 
 def _open_reporter(begun: Beginning, rank: int, job: Job, plan: Plan, device: Device) -> Reporter:
     header = begun.origin.header
-    ledger = Ledger.of(header.ledger.state() if header else {}, job.config.stop.accuracy, chooser_of(job))
+    goal, target = job.config.stop.target
+    ledger = Ledger.of(header.ledger.state() if header else {}, target, chooser_of(job), goal)
     classes = "accuracy" in plan.graph.outputs
     return Reporter(begun.origin.folder, rank, ledger, job, header, classes=classes, memory=device.peak)
 

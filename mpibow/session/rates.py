@@ -5,16 +5,19 @@ from __future__ import annotations
 from mpibow.config import Config
 from mpibow.kernels.passes import Local
 from mpibow.optim.schedules import multiplier
+from mpibow.run.steering import Steering
+from mpibow.session.reporter import Where
 from mpibow.sync.settings import Sma
 
 
-def local_step(config: Config, epoch: float, decayed: int) -> Local:
-    """The local step at `epoch`; weight decay is of the first `decayed` elements."""
+def local_step(config: Config, where: Where, steering: Steering, decayed: int) -> Local:
+    """The local step of the iteration that begins at `where`; weight decay is of the first `decayed` elements."""
     update = config.update
-    rate = update.lr * multiplier(config.schedule, update.warmup, epoch)
+    rate = update.lr * multiplier(config.schedule, update.warmup, where.epoch, where.iteration) * steering.rate
     return Local(rate, update.momentum, update.nesterov, update.weight_decay, decayed)
 
 
-def restarts(config: Config, before: float, now: float) -> bool:
-    """Whether `rule.restart` wants averaging to start again between the epochs `before` and `now`."""
-    return isinstance(config.rule, Sma) and config.rule.restarts(before, now, config.schedule.drops(before, now))
+def restarts(config: Config, before: float, where: Where, steering: Steering) -> bool:
+    """Whether `rule.restart` wants averaging to start again between the epoch `before` and `where`."""
+    drops = config.schedule.drops(before, where.epoch) or steering.drops(where.iteration)
+    return isinstance(config.rule, Sma) and config.rule.restarts(before, where.epoch, drops)

@@ -255,7 +255,7 @@ class Reporter:
             chosen_by=job.chooser,
             epochs=where.epoch, iterations=where.iteration, samples=where.position, ranks=len(where.learners),
             learners=where.learners, execution=where.execution or None, changes=ledger.changes, settled=settled,
-            gain=gain, corrupt=len(ledger.damaged), target=config.stop.accuracy,
+            gain=gain, corrupt=len(ledger.damaged), target=ledger.target, goal=ledger.goal,
             top_k=config.evaluate.top_k, batch_size=config.batch_size, rule=plain(config.rule), seed=config.seed,
             device=job.kernels.name, precision=job.precision, versions=versions(),
             data_wait=shares["data_wait"], sync_wait=shares["sync_wait"], sync_hidden=hidden(waits),

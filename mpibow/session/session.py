@@ -20,6 +20,7 @@ from mpibow.run.coordinator import Request, settle_requests
 from mpibow.run.evaluate import due
 from mpibow.run.iteration_times import IterationTimes
 from mpibow.run.state import mean_statistics, named
+from mpibow.run.steering import Steering
 from mpibow.session.opening import open_parts, open_pipeline
 from mpibow.session.rates import local_step, restarts
 from mpibow.session.reporter import Where
@@ -45,6 +46,7 @@ class Session:
             self.rule, self.synchroniser, self.resets = parts.rule, parts.synchroniser, parts.resets
             self.coordinator, self.tuning, self.judge = parts.coordinator, parts.tuning, parts.judge
             self.reporter, self.ledger = parts.reporter, parts.reporter.ledger
+            self.steering = Steering(self.config.stop, self.config.schedule, self.ledger)
             self.iteration, self.counts = parts.begun.iteration, parts.begun.learners[0]
             self._asked, _, self._owed = parts.begun.due  # to talk, and to evaluate
             self._untold = parts.begun.kept.untold if parts.begun.kept else 0  # samples whose losses were not sent yet
@@ -75,8 +77,7 @@ class Session:
     # What the loop asks for, iteration by iteration
     def limit_reached(self) -> str:
         """The first limit of `stop` that is reached, '' if none is."""
-        accurate = self.ledger.epochs_to_target is not None
-        return self.config.stop.reached(self.iteration, self.position, self.job.train.count, accurate=accurate)
+        return self.steering.limit_reached(self.iteration, self.position, self.job.train.count)
 
     def prepare(self) -> Local:
         """This iteration's local step; averaging starts again where learners change or the rate drops."""
@@ -86,7 +87,7 @@ class Session:
         with self._iteration_times.aside():
             self.reporter.note(self.trace.begin(self.iteration, self.synchroniser.call))
             self._change()
-        return local_step(self.config, self.where.epoch, self.plan.layout.decayed)
+        return local_step(self.config, self.where, self.steering, self.plan.layout.decayed)
 
     def _change(self) -> None:
         """What the timeline says of this iteration, and the rate."""
@@ -161,6 +162,10 @@ class Session:
         if self.iteration % config.rule.resync == 0:
             self._agree()
         passed = partial(due, before, self.position, self.job.train.count)
+        if passed(1.0):
+            if self.steering.by_epoch:
+                self.settle()  # the epoch's last losses too
+            self.reporter.note(self.steering.epoch_ended(self.iteration, self.where.epoch))
         self._owed = self.judge is not None and passed(config.evaluate.every)
         with self._iteration_times.aside():
             best = self._owed and not stop and self.evaluate()
@@ -171,13 +176,18 @@ class Session:
 
     # What happens between iterations
 
-    def evaluate(self) -> bool:
-        """Evaluates the centre on the data that choose; whether it is the best so far."""
+    def evaluate(self, last: bool = False) -> bool:
+        """Evaluates the centre on the data that choose; whether it is the best so far.
+
+        The `last` one of a run is out of turn, and decides nothing: a longer run does not have it.
+        """
         assert self.judge is not None
         self._owed = False
         self._read_centre()
         self.reporter.clock()
         best = self.judge.choose(self.where, self.rule.centre, self.statistics())
+        if not last:
+            self.reporter.note(self.steering.evaluated(self.iteration, self.where.epoch))
         self._tell_damages()
         return best
 
@@ -207,7 +217,7 @@ class Session:
         self._tell_resets()
         if not stop.startswith("SIG"):
             late = self.judge is not None and self.ledger.evaluated_at != self.position
-            best = self.evaluate() if late else False
+            best = self.evaluate(last=True) if late else False
             if self.config.checkpoint.interval is not None and (late or not self._saver.has(self.iteration)):
                 self.save(best)
             if self.judge is not None:
@@ -272,7 +282,7 @@ class Session:
     def _restart_due(self) -> bool:
         """Whether `rule.restart` wants averaging to start again before this iteration."""
         before = self.coordinator.timeline().position(self.iteration - 1) / self.job.train.count
-        return restarts(self.config, before, self.where.epoch)
+        return restarts(self.config, before, self.where, self.steering)
 
     @property
     def position(self) -> int:

@@ -37,6 +37,7 @@ class Summary:
     seconds: float
     evaluation_seconds: float
     target: float | None
+    goal: str  # what is to reach the target
     epochs_to_target: float | None
     seconds_to_target: float | None
     images_per_second: float
@@ -96,7 +97,8 @@ class Summary:
                 if self.epochs_to_target is not None and self.seconds_to_target is not None
                 else "not reached"
             )
-            lines.append(f"target {self.target:.2%} {reached}")
+            target = f"{self.target:.2%}" if "accuracy" in self.goal else f"{self.target:g}"
+            lines.append(f"target {'' if self.goal == 'accuracy' else f'{self.goal} '}{target} {reached}")
         lines.append(
             f"{self.images_per_second:,.0f} images/s over {self.seconds:.1f} s of training, "
             f"{self.evaluation_seconds:.1f} s of evaluation"

@@ -10,7 +10,8 @@ from mpibow.config.schema import Checkpoint, Data, Evaluate, Every, Model, Stop
 from mpibow.data.settings import Image
 from mpibow.errors import ConfigError
 from mpibow.models.settings import Augmentation, Jitter, Loss
-from mpibow.optim.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, Step, Warmup
+from mpibow.optim.plateau import Plateau
+from mpibow.optim.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, OneCycle, Step, Warmup
 from mpibow.optim.sgd import Sgd
 from mpibow.sync.settings import Independent, Sma, Ssgd
 from mpibow.tune import Tuner
@@ -88,7 +89,8 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
         (["update.nesterov=true"], "update.nesterov: needs momentum above 0, got momentum 0"),
         (
             ["update.schedule.name=cos"],
-            "update.schedule.name: must be one of constant, cosine, exponential, inverse, multistep, step, got 'cos'",
+            "update.schedule.name: must be one of constant, cosine, cosine_restarts, exponential, inverse, linear, "
+            "multistep, one_cycle, plateau, polynomial, step, wsd, got 'cos'",
         ),
         (
             ["data.validation=1"],
@@ -125,7 +127,7 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
         (["learners=[1, 0]"], "learners[1]: must be an integer of at least 1, got 0"),
         (
             ["stop.epochs=null"],
-            "stop: one of epochs, accuracy, minutes, iterations must be set, got null for all",
+            "stop: one of epochs, accuracy, minutes, iterations, metric must be set, got null for all",
         ),
         (["stop.accuracy=88"], "stop.accuracy: must be a number above 0 and of at most 1 or null, got 88"),
         (["tuner.threshold=1"], "tuner.threshold: must be a number above 0 and below 1, got 1"),
@@ -326,10 +328,11 @@ update:
   clip_value: null
   clip_norm: null
   schedule: {name: constant}
-  warmup: {epochs: 0.0, start: 0.1}
+  warmup: {epochs: 0.0, start: 0.1, iterations: 0}
   momentum: 0.0
   nesterov: false
-stop: {epochs: 10.0, accuracy: null, minutes: null, iterations: null}
+stop: {epochs: 10.0, accuracy: null, minutes: null, iterations: null, metric: null, above: null, below: null, patience: null,
+  min_delta: 0.0, median: 1}
 device: auto
 onednn: {library: null, winograd: true}
 precision: auto
@@ -346,7 +349,7 @@ metrics: {every: 50}
 limits: {start: auto, iteration: auto, evaluation: auto, checkpoint: auto}
 seed: 1
 out: runs
-"""
+"""  # noqa: E501
     )
 
 
@@ -364,6 +367,8 @@ schedules = st.one_of(
     st.builds(Exponential, positive),
     st.builds(Inverse, positive, positive),
     st.builds(Cosine, positive, fraction),
+    st.builds(OneCycle, positive, st.just(0.5), st.sampled_from(["cos", "linear"])),
+    st.builds(Plateau, st.just("training_loss"), patience=counts),
 )
 rules = st.one_of(
     st.builds(Ssgd, st.booleans(), counts),

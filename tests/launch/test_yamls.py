@@ -161,6 +161,15 @@ PUBLISHED: dict[str, tuple[Any, ...]] = {
 }
 
 
+# Its measure: the median of the last five epochs' test accuracies
+TARGETS = {
+    "lenet-mnist": ("accuracy", 0.99, 5),
+    "resnet32-cifar10": ("accuracy", 0.88, 5),
+    "vgg16-cifar100": ("accuracy", 0.69, 5),
+    "resnet50-imagenet": ("accuracy", 0.53, 5),
+}
+
+
 @pytest.mark.parametrize("path", CROSSBOW, ids=lambda path: path.stem)
 def test_crossbows_settings(path: Path) -> None:
     config = load(path)
@@ -172,6 +181,7 @@ def test_crossbows_settings(path: Path) -> None:
     sgd = (update.lr, update.momentum, update.weight_decay, update.schedule)
     assert (int(found[1]), config.learners, config.batch_size, *sgd, epochs, weights) == PUBLISHED[path.stem]
     assert config.rule == Sma(gain="none", momentum=0.9)
+    assert (config.stop.metric, config.stop.above, config.stop.median) == TARGETS.get(path.stem, (None, None, 1))
     assert (LAUNCH / path.name).exists()  # the small batches beside it
 
 

@@ -1,6 +1,7 @@
 """Schedules at points that can be worked out by hand, and where they drop."""
 
 import math
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -10,11 +11,17 @@ from mpibow.errors import ConfigError
 from mpibow.optim.schedules import (
     Constant,
     Cosine,
+    CosineRestarts,
     Exponential,
     Inverse,
+    Linear,
     MultiStep,
+    OneCycle,
+    Polynomial,
+    Schedule,
     Step,
     Warmup,
+    Wsd,
     ended_early,
     multiplier,
     over,
@@ -48,6 +55,40 @@ from mpibow.optim.schedules import (
         (Cosine(10), 11.0, 0.0),
         (Cosine(10, floor=0.2), 5.0, 0.6),
         (Cosine(10, floor=0.2), 25.0, 0.2),
+        (Linear(8), 2.0, 0.75),
+        (Linear(8), 9.0, 0.0),
+        (Linear(8, 0.5, 2.0), 6.0, 1.625),
+        (Linear(8, 0.5, 2.0), 80.0, 2.0),
+        (Polynomial(8), 2.0, 0.75),
+        (Polynomial(8, 2.0), 2.0, 0.5625),
+        (Polynomial(8, 0.5), 6.0, 0.5),
+        (Polynomial(8, 2.0), 8.5, 0.0),
+        (OneCycle(10), 0.0, 0.04),
+        (OneCycle(10), 1.5, 0.52),
+        (OneCycle(10), 3.0, 1.0),
+        (OneCycle(10), 6.5, (1 + 4e-6) / 2),
+        (OneCycle(10), 10.0, 4e-6),
+        (OneCycle(10), 30.0, 4e-6),
+        (OneCycle(10, 0.25, "linear", 2.0, 5.0), 1.0, 0.7),
+        (OneCycle(10, 0.25, "linear", 2.0, 5.0), 6.25, 0.55),
+        (OneCycle(10, 0.25, "linear", 2.0, 5.0, True), 3.75, 0.75),
+        (OneCycle(10, 0.25, "linear", 2.0, 5.0, True), 5.0, 0.5),
+        (OneCycle(10, 0.25, "linear", 2.0, 5.0, True), 7.5, 0.3),
+        (OneCycle(10, 0.75, "linear", 2.0, 5.0, True), 10.0, 0.5),  # no time is left for the third
+        (CosineRestarts(10), 5.0, 0.5),
+        (CosineRestarts(10), 10.0, 1.0),
+        (CosineRestarts(12, floor=0.2), 28.0, 0.8),
+        (CosineRestarts(12, 2), 11.999999999, 0.0),
+        (CosineRestarts(12, 2), 20.0, 0.75),
+        (CosineRestarts(12, 2), 36.0, 1.0),
+        (CosineRestarts(12, 2), 60.0, 0.5),
+        (Wsd(10), 8.0, 1.0),
+        (Wsd(10), 9.0, 0.5),
+        (Wsd(10, floor=0.2), 9.0, 0.6),
+        (Wsd(10, floor=0.2), 11.0, 0.2),
+        (Wsd(10, 0.5, "cosine"), 6.25, (1 + math.cos(math.pi / 4)) / 2),
+        (Wsd(10, 0.5, "sqrt"), 6.25, 0.5),
+        (Wsd(10, 1.0), 2.5, 0.75),
     ],
 )
 def test_rate(schedule, epoch, rate):
@@ -72,7 +113,7 @@ def test_drops(schedule, before, after, drops):
     assert schedule.drops(before, after) is drops
 
 
-@pytest.mark.parametrize("schedule", [Constant(), Exponential(0.5), Inverse(1.0, 1.0), Cosine(5)])
+@pytest.mark.parametrize("schedule", [Constant(), Exponential(0.5), Inverse(1.0, 1.0), Cosine(5), CosineRestarts(2)])
 def test_smooth_schedules_never_drop(schedule):
     assert not any(schedule.drops(step / 10, (step + 1) / 10) for step in range(100))
     assert not schedule.drops(0.0, 100.0)
@@ -107,20 +148,26 @@ def test_multiplier_is_the_product():
     assert math.isclose(multiplier(Step(2, 0.1), Warmup(1.0), 2.0), 0.1)
 
 
+def test_a_warmup_of_iterations() -> None:
+    assert [Warmup(start=0.2, iterations=4).rate(9.0, n) for n in (0, 1, 3, 4)] == pytest.approx([0.2, 0.4, 0.8, 1.0])
+    assert multiplier(Exponential(0.5), Warmup(start=0.5, iterations=2), 1.0, 1) == 0.375
+    with pytest.raises(ConfigError) as caught:
+        Warmup(1.0, iterations=5)
+    assert str(caught.value) == "iterations: can't be with epochs 1, got 5; leave one out"
+
+
 def test_names():
-    schedules = Constant(), Step(1, 1), MultiStep((1,), 1), Exponential(1), Inverse(1, 1), Cosine(1)
-    assert [schedule.name for schedule in schedules] == [
-        "constant",
-        "step",
-        "multistep",
-        "exponential",
-        "inverse",
-        "cosine",
-    ]
+    names = [kind.__dataclass_fields__["name"].default for kind in get_args(Schedule)]
+    assert names == [
+        "constant", "step", "multistep", "exponential", "inverse", "cosine", "linear", "polynomial", "one_cycle",
+        "cosine_restarts", "wsd", "plateau",
+    ]  # fmt: skip
 
 
 def test_auto_is_the_runs_epochs() -> None:
     assert over(Cosine(floor=0.1), 30) == Cosine(30, floor=0.1)
+    for kind in (Cosine, Linear, Polynomial, OneCycle, Wsd):
+        assert over(kind(), 30) == kind(30)
     for schedule in (Cosine(20), Step(2, factor=0.5), Constant()):
         assert over(schedule, 30) is over(schedule, None) is schedule
     with pytest.raises(ConfigError):
@@ -131,5 +178,6 @@ def test_what_ends_before_the_run_is_said() -> None:
     said = "warning: update.schedule ends before the run: from epoch 20 to 100 the rate is 0"
     assert ended_early(Cosine(20), 0.02, 100) == f"{said}; set update.schedule.epochs=auto"
     assert "the rate is 0.002; " in ended_early(Cosine(20, floor=0.1), 0.02, 100)
+    assert "the rate is 0.03; " in ended_early(Linear(20, end_factor=1.5), 0.02, 100)
     for schedule, epochs in ((Cosine(20), 20), (Cosine(20), None), (over(Cosine(), 7), 7), (Constant(), 100)):
         assert ended_early(schedule, 0.02, epochs) == ""

@@ -1,0 +1,80 @@
+"""Reduce on plateau: the rate drops where a metric has stopped improving; the state is a value, the step pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, Literal
+
+from mpibow.bounds import Above, AtLeast, Below
+
+Metric = Literal["accuracy", "loss", "training_loss"]
+
+
+def better(metric: str, value: float, than: float) -> bool:
+    """Accuracies are to rise, losses to fall."""
+    return value > than if metric == "accuracy" else value < than
+
+
+@dataclass(frozen=True)
+class Plateau:
+    """The rate times `factor` after more than `patience` values of the metric in a row that are no improvement
+    (ReduceLROnPlateau). `accuracy` and `loss` are those of each evaluation on validation data, `training_loss` is each
+    epoch's mean. Its rate depends on how the run goes: `Reduced` has it."""
+
+    name: Literal["plateau"] = field(default="plateau", kw_only=True)
+    metric: Annotated[Metric, "what must improve: loss or accuracy on the validation data, or training_loss"] = "loss"
+    factor: Annotated[float, Above(0), Below(1), "what a drop multiplies the rate by"] = 0.1
+    patience: Annotated[int, AtLeast(0), "so many values without improvement change nothing"] = 10
+    threshold: Annotated[float, AtLeast(0), "smallest change that counts as an improvement"] = 1e-4
+    threshold_mode: Annotated[Literal["rel", "abs"], "threshold as a fraction of the best value, or as it is"] = "rel"
+    cooldown: Annotated[int, AtLeast(0), "values after a drop that are ignored"] = 0
+    floor: Annotated[float, AtLeast(0), Below(1), "lowest rate, as a fraction of lr"] = 0.0
+
+    def rate(self, epoch: float) -> float:
+        return 1.0
+
+    def drops(self, before: float, after: float) -> bool:
+        return False
+
+    def improves(self, value: float, best: float | None) -> bool:
+        if best is None or not math.isfinite(value):
+            return math.isfinite(value)
+        margin = self.threshold * (best if self.threshold_mode == "rel" else 1.0)
+        return better(self.metric, value, best + margin if self.metric == "accuracy" else best - margin)
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """Where a plateau schedule stands: the best value of `metric` and how many since were no improvement; how many more
+    do not count; what the rate has come to, and the iteration at which it dropped last."""
+
+    metric: str = ""
+    best: float | None = None
+    bad: int = 0
+    cooldown: int = 0
+    rate: float = 1.0
+    dropped_at: int = -1
+
+    @classmethod
+    def of(cls, entries: Mapping[str, Any]) -> Reduced:
+        """As asdict, or JSON, gave it."""
+        return cls(**entries)
+
+
+def follow(schedule: Plateau, state: Reduced, value: float, iteration: int) -> Reduced:
+    """The state after another value of the metric; a drop is of the iteration to come, number `iteration`."""
+    if state.metric != schedule.metric:  # a resumed run may go by another
+        state = Reduced(metric=schedule.metric, rate=state.rate, dropped_at=state.dropped_at)
+    if schedule.improves(value, state.best):
+        state = replace(state, best=value, bad=0)
+    else:
+        state = replace(state, bad=state.bad + 1)
+    if state.cooldown > 0:
+        state = replace(state, cooldown=state.cooldown - 1, bad=0)
+    if state.bad <= schedule.patience:
+        return state
+    rate = max(state.rate * schedule.factor, schedule.floor)
+    dropped = iteration if rate < state.rate else state.dropped_at
+    return replace(state, bad=0, cooldown=schedule.cooldown, rate=rate, dropped_at=dropped)

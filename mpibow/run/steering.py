@@ -1,0 +1,66 @@
+"""What metrics decide while a run trains: when it ends (`stop.metric`), and where a plateau schedule drops the rate.
+
+Accuracy and loss are those of an evaluation on the data that choose, training_loss is an epoch's mean. All of it goes
+by values that every rank has alike; the state is the ledger's, so that checkpoints have it.
+"""
+
+from __future__ import annotations
+
+from mpibow.optim.plateau import Plateau, follow
+from mpibow.optim.schedules import Schedule
+from mpibow.run.ledger import Ledger
+from mpibow.run.stop import Stop
+
+
+class Steering:
+    """Every rank has one, alike."""
+
+    def __init__(self, stop: Stop, schedule: Schedule, ledger: Ledger) -> None:
+        self._stop, self._ledger = stop, ledger
+        self._plateau = schedule if isinstance(schedule, Plateau) else None
+        metrics = (stop.metric, None if self._plateau is None else self._plateau.metric)
+        self.by_epoch = "training_loss" in metrics  # whether every epoch's training loss is asked for
+
+    @property
+    def rate(self) -> float:
+        """What a plateau schedule multiplies the rate by."""
+        return 1.0 if self._plateau is None else self._ledger.reduced.rate
+
+    def drops(self, iteration: int) -> bool:
+        """Whether a plateau schedule drops the rate at the beginning of this iteration."""
+        return self._plateau is not None and self._ledger.reduced.dropped_at == iteration
+
+    def limit_reached(self, iteration: int, position: int, count: int) -> str:
+        """As Stop.reached."""
+        accurate = self._ledger.epochs_to_target is not None
+        return self._stop.reached(iteration, position, count, accurate=accurate, watched=self._ledger.watched)
+
+    def evaluated(self, iteration: int, epoch: float) -> str:
+        """After an evaluation on the data that choose, before `iteration`: what to say of the rate, '' for nothing."""
+        accuracy, loss = self._ledger.chosen_accuracy, self._ledger.chosen_loss
+        values = {"accuracy": accuracy, "loss": loss}
+        return "".join(self._take(m, v, iteration, epoch) for m, v in values.items() if v is not None)
+
+    def epoch_ended(self, iteration: int, epoch: float) -> str:
+        """At the end of an epoch whose losses all are in the ledger; as `evaluated`."""
+        ledger = self._ledger
+        loss, samples = ledger.epoch_loss, ledger.epoch_samples
+        ledger.epoch_loss, ledger.epoch_samples = 0.0, 0
+        return self._take("training_loss", loss / samples, iteration, epoch) if samples else ""
+
+    def _take(self, metric: str, value: float, iteration: int, epoch: float) -> str:
+        ledger, stop = self._ledger, self._stop
+        if stop.metric == metric:
+            ledger.watched = stop.follow(ledger.watched, value)
+            if stop.met(ledger.watched):
+                ledger.met(epoch)
+        if self._plateau is None or self._plateau.metric != metric:
+            return ""
+        ledger.reduced = follow(self._plateau, ledger.reduced, value, iteration)
+        if not self.drops(iteration):
+            return ""
+        best = ledger.reduced.best
+        since = "is not finite" if best is None else f"has been no better than {best:.4g}"
+        return (
+            f"epoch {epoch:.2f}: {metric.replace('_', ' ')} {since}: the rate is {ledger.reduced.rate:g} of update.lr"
+        )
