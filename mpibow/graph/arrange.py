@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from mpibow.errors import ShapeError
 from mpibow.graph.formats import Reorder, canonical
 from mpibow.graph.graph import FLOAT, Graph, Node
-from mpibow.graph.kernel import Formats, KernelTable, Shapes
+from mpibow.graph.kernel import LACKS, Formats, KernelTable, Shapes
 from mpibow.graph.steps import trained_values
 
 
@@ -38,14 +38,14 @@ class Arrangement:
         return {node.full(k): r for node in self.graph.nodes for k, r in shapes[node.name].formats.factors.items()}
 
 
-def arrange(graph: Graph, kernels: KernelTable, training: bool) -> Arrangement:
+def arrange(graph: Graph, kernels: KernelTable, training: bool, lacks: str = LACKS) -> Arrangement:
     """Asks every node's kernel in order, given what its inputs come in. Inputs and outputs of the graph are canonical.
 
-    Raises ShapeError where the kernels lack an operator or refuse the shapes.
+    Raises ShapeError, with the text `lacks`, where the kernels lack an operator, and where they refuse the shapes.
     """
     missing = sorted({n.op.kind for n in graph.nodes if type(n.op) not in kernels and not n.op.is_view(training)})
     if missing:
-        raise ShapeError(f"the kernel set has no kernel for {', '.join(missing)}")
+        raise ShapeError(lacks.format(", ".join(missing)))
     trained = trained_values(graph) if training else set()
     out = Graph()
     for name in graph.inputs:

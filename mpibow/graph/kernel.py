@@ -90,7 +90,8 @@ class Kernel:
     """How one operator is computed by one library: binds arrays to runs.
 
     `backward` overwrites dx and dw, it never adds; None for an operator without gradients. `formats` says the layouts
-    that it wants where its inputs come in the layouts `given`. `slow` names what a library has only reference code for.
+    that it wants where its inputs come in the layouts `given`. `slow` names what a library has only reference code for;
+    `reference` marks NumPy's kernel in the table of another set.
     """
 
     forward: Callable[[Call], Run]
@@ -98,9 +99,11 @@ class Kernel:
     buffers: Callable[[Any, Shapes], Buffers] = lambda op, shapes: Buffers()
     formats: Callable[[Any, Shapes, tuple[str, ...]], Formats] = canonical_formats
     slow: Callable[[Any, Shapes], Sequence[str]] = lambda op, shapes: ()
+    reference: bool = False
 
 
 KernelTable = Mapping[type, Kernel]
+LACKS = "the kernel set has no kernel for {}"
 
 
 def same_graph(graph: Graph, training: bool) -> Graph:
@@ -117,6 +120,7 @@ class Kernels:
 
     `fuse` replaces nodes of a graph by fused ones that the library has; `join` turns runs into fewer that do the same.
     Arrays are made by `zeros`, and host arrays copied into them by `put`. `widths` says what 16 bits are used for.
+    `lacks` is the error for operators that are not in the table; {} stands for their names.
     """
 
     operators: KernelTable
@@ -125,3 +129,4 @@ class Kernels:
     zeros: Callable[..., Any] = zeros
     put: Callable[[Any, Array], None] = np.copyto
     widths: Widths = NO_WIDTHS
+    lacks: str = LACKS

@@ -69,6 +69,12 @@ class Plan:
         found = {name: self.kernels.operators[type(op)].slow(op, self.shapes[name]) for name, op in nodes.items()}
         return {name: parts for name, parts in found.items() if parts}
 
+    @property
+    def reference(self) -> list[str]:
+        """The operators that NumPy computes because the kernel set has nothing faster."""
+        nodes = {type(step.node.op): step.node.op.kind for step in self.program.steps}
+        return sorted({kind for op, kind in nodes.items() if self.kernels.operators[op].reference})
+
     def __str__(self) -> str:
         return describe(self)
 
@@ -80,7 +86,7 @@ def choose_layout(
 
     Those are of no use to who reads gradients element by element.
     """
-    arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training)
+    arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training, kernels.lacks)
     return plan_layout(graph, decay_biases, arrangement.weight_formats(), arrangement.ranks() if factors else {})
 
 
@@ -93,7 +99,7 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
     statistics, narrow = plan_statistics(graph), np.dtype(dtype).itemsize < 4
     if narrow:
         graph = mixed(graph, kernels.widths, training)
-    arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training)
+    arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training, kernels.lacks)
     graph, shapes = arrangement.graph, _kept_as_factors(arrangement, layout, training)
     program = compile_steps(graph, training, arrangement.formats)
     if narrow:

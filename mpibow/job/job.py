@@ -127,16 +127,18 @@ class Job:
         return watch.note if watch else ""
 
     def slow(self) -> str:
-        """A line that names what the kernels' library has only reference code for in training; '' for nothing."""
+        """A line that names what the library lacks, or has only reference code for, in training; '' for nothing."""
         if self.kernels.prepare is None:  # not the host's library
             return ""
-        found = [f"{name} ({', '.join(parts)})" for name, parts in self.training_plan().slow.items()]
-        if not found:
-            return ""
-        return (
-            f"{self.kernels.about} has only reference code, which may be hundreds of times slower, for "
-            f"{', '.join(found)}: device=numpy may be faster; compare with python -m mpibow.bench train"
-        )
+        plan, lines = self.training_plan(), list[str]()
+        if plan.reference:
+            lines.append(f"NumPy computes {', '.join(plan.reference)}, for which {self.kernels.about} has no kernel")
+        if found := [f"{name} ({', '.join(parts)})" for name, parts in plan.slow.items()]:
+            lines.append(
+                f"{self.kernels.about} has only reference code, which may be hundreds of times slower, for "
+                f"{', '.join(found)}: device=numpy may be faster; compare with python -m mpibow.bench train"
+            )
+        return "; ".join(lines)
 
     def _plan(self, batch: int, *, training: bool) -> Plan:
         graph = self.build(batch, training)

@@ -92,6 +92,7 @@ def gpu_set(gpu: Gpu) -> KernelSet:
         zeros=table.zeros_of(gpu.machine),
         put=gpu.machine.put,
         widths=table.WIDTHS,
+        lacks="device cuda has no kernel for {}: set device=onednn, or device=numpy",
         flat=cast(FlatKernels, gpu.flat),
         precisions=("float32", "tf32", "bf16", "fp16"),
         about=gpu.about,

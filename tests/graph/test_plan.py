@@ -15,7 +15,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Graph, Tensor
 from mpibow.graph.kernel import Kernel, Kernels
 from mpibow.graph.layout import Layout, initial_weights, plan_layout
-from mpibow.graph.plan import BoundPlan, Plan, compile_plan
+from mpibow.graph.plan import BoundPlan, Plan, choose_layout, compile_plan
 from mpibow.graph.steps import Sum
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models import MODELS
@@ -343,6 +343,15 @@ def test_missing_kernel() -> None:
     assert str(error.value) == (
         "the kernel set has no kernel for accuracy, dense, normalise, relu, softmax_cross_entropy"
     )
+    table = {op: kernel for op, kernel in OPERATORS.items() if op not in (ops.Relu, ops.Accuracy)}
+    lacking = Kernels(table, lacks="no {}: buy some")
+    for training in (True, False):
+        with pytest.raises(ShapeError, match="no accuracy, relu: buy some"):
+            compile_plan(
+                tiny(), plan_layout(tiny()), Kernels(table, lacks="no {}: buy some"), "float32", training=training
+            )
+    with pytest.raises(ShapeError, match="no accuracy, relu: buy some"):
+        choose_layout(tiny(), lacking)
 
 
 def test_kernel_without_gradient() -> None:

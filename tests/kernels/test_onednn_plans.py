@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,9 @@ import pytest
 from mpibow import ops
 from mpibow.bench import SHAPES
 from mpibow.graph.graph import Graph
+from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
-from mpibow.kernels import NUMPY, choose, onednn_set
+from mpibow.kernels import NUMPY, KernelSet, choose, onednn_set
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops.fused import ConvNormAddRelu, NormAddRelu
@@ -232,3 +234,39 @@ def test_what_only_reference_code_computes_is_named(monkeypatch: pytest.MonkeyPa
     assert f"\n{line}\n" in describe_job(job, (2,), [1 << 30])
     monkeypatch.setattr(Job, "prepare", lambda self, *, told: "")  # which compiles
     assert agreed(job, Single())[1] == ["", "", line]
+
+
+def without(kind: type) -> KernelSet:
+    """The kernel set, as if it had nothing faster than NumPy for one operator."""
+    kernel = replace(NUMPY.operators[kind], reference=True)
+    return replace(FAST, operators={**FAST.operators, kind: kernel})
+
+
+def test_numpy_computes_what_the_set_lacks_as_a_run_of_its_own() -> None:
+    """In the canonical layout, and with the GIL, between runs that are one call each."""
+    graph = Graph()
+    x = ops.conv2d(graph.input("image", (2, 3, 9, 9)), 32, 3)
+    y = ops.dense(ops.flatten(ops.max_pool2d(ops.tanh(x), 2)), 5)
+    graph.output("loss", ops.softmax_cross_entropy(y, graph.input("label", (2,), "int32")))
+    lacking, found = without(ops.Tanh), {}
+    for kernels in (lacking, NUMPY):
+        layout = choose_layout(graph, kernels)
+        plan = compile_plan(graph, layout, kernels, "float32", training=True)
+        flat = initial_weights(layout, 1, "float32")
+        bound = plan.bind(flat, gradients := np.zeros_like(flat))
+        bound.inputs["image"][...] = np.random.default_rng(1).standard_normal((2, 3, 9, 9))
+        bound.inputs["label"][...] = [4, 0]
+        bound.run()
+        found[kernels.name] = bound.outputs["loss"].copy(), layout.unpacked(gradients)
+        if kernels is lacking:
+            assert plan.reference == ["tanh"]
+            assert [isinstance(run, Command) for run in bound.runs] == [True, False, True, False, True]
+    for mine, theirs in zip(found["onednn"], found["numpy"], strict=True):
+        for key in theirs if isinstance(theirs, dict) else [...]:
+            np.testing.assert_allclose(mine[key], theirs[key], rtol=1e-4, atol=1e-6)
+
+
+def test_the_line_names_what_numpy_computes() -> None:
+    job = replace(open_job(load_mapping({**BUILT_IN, "device": "onednn"}, [])), opened=without(ops.Dense))
+    assert job.slow() == f"NumPy computes dense, for which {job.kernels.about} has no kernel"
+    assert f"\n{job.slow()}\n" in describe_job(job, (2,), [1 << 30])

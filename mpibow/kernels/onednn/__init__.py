@@ -16,6 +16,7 @@ from mpibow.graph.graph import Graph, Operator
 from mpibow.graph.kernel import Kernel, KernelTable
 from mpibow.kernels.compiled import means
 from mpibow.kernels.compiled.table import OPERATORS as COMPILED
+from mpibow.kernels.numpy import OPERATORS as REFERENCE
 from mpibow.kernels.onednn.batch_norm import BatchNormalisation
 from mpibow.kernels.onednn.conv import Convolution, ConvolutionNormalised
 from mpibow.kernels.onednn.dense import InnerProduct
@@ -38,10 +39,13 @@ from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 
 
 def operators(library: Library, winograd: bool = True) -> KernelTable:
-    """oneDNN's kernels where it has them, else numba's: none is NumPy's, so any plan is one call without Python."""
+    """oneDNN's kernels where it has them, else numba's, else NumPy's.
+
+    A plan with none of NumPy's is one call without Python; one of NumPy's is a run of its own in between."""
     convolution, normalised = Convolution(library, winograd), ConvolutionNormalised(library)
     norm, pooling = BatchNormalisation(library), Pooling(library)
     return {
+        **{op: replace(kernel, reference=True) for op, kernel in REFERENCE.items()},
         **COMPILED,
         AdaptiveAvgPool2d: Kernel(means.forward, means.backward),
         AvgPool2d: _layer(pooling),
