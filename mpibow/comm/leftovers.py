@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 AGE = 60.0  # seconds: a job that begins makes a file before it maps it
-MEMORY = re.compile(r"sm_segment\..+\.(\d+)\.[0-9a-f]+\.\d+|mpibow-\w+")  # of Open MPI, and of comm.window
+MEMORY = re.compile(r"sm_segment\..+\.(\d+)\.[0-9a-f]+\.\d+|mpibow-\w+")  # of Open MPI, and of comm.shared
 SESSION = re.compile(r"ompi\.(\d+)")  # .PID of mpirun
 ALL_PROCESSES = "pid:[4026531836]"  # Linux's first PID namespace: in another one processes are hidden
 

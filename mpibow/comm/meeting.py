@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mpibow.comm.window import Window
+from mpibow.comm.shared import SharedRows
 
 ORDERED = ("x86_64", "AMD64")  # processors on which others see a rank's stores in the order in which it made them
 
@@ -43,14 +43,14 @@ class ByMessages:
 
 
 class ByBoard:
-    """A word for every rank in a window of two int64 a rank: the meeting's number above, the token below.
+    """A word for every rank in shared rows of two int64 a rank: the meeting's number above, the token below.
 
     One store, so neither is seen without the other; what a rank wrote before it came is seen before its word is, on
     processors that are ORDERED. Words take turns: who is at the next meeting has not overwritten this one's.
     """
 
-    def __init__(self, window: Window, rank: int) -> None:
-        words: Any = window.rows
+    def __init__(self, shared: SharedRows, rank: int) -> None:
+        words: Any = shared.rows
         self._words = memoryview(words.reshape(-1))  # read in 50 ns
         self._starts = range(0, words.size, words.shape[1])
         self._rank, self._number = rank, 0

@@ -16,7 +16,7 @@ from typing import Any
 from mpibow.comm.communicator import Array, InPlace, describe, differ, flat
 from mpibow.comm.meeting import ByBoard, ByMessages, Meeting, ordered
 from mpibow.comm.pulse import Pulse
-from mpibow.comm.window import Window, open_window
+from mpibow.comm.shared import SharedRows, open_shared
 from mpibow.errors import CommunicationError
 
 DIRECT = 2  # ranks whose arrays each rank reads whole: more are added up by shares, and read once
@@ -57,11 +57,11 @@ class Mpi(InPlace):
         self.size: int = world.size
         self.pulse.ranks = self.size, self.local_size
         self._largest = largest
-        self._windows = weakref.WeakValueDictionary[int, Window]()  # by their arrays' ids
+        self._shared = weakref.WeakValueDictionary[int, SharedRows]()  # by their arrays' ids
         self._free = threading.Lock()  # held during a call, and for ever after a call that was cut short
         self._launcher = os.getppid()
         self._meeting: Meeting = ByMessages(self._comm, mpi.MAX)
-        board = self._open_window(2, "int64")
+        board = self._open_shared(2, "int64")
         self.shared_memory = board is not None  # whether all ranks see what `zeros` gives
         if board is not None and ordered():
             self._meeting = ByBoard(board, self.rank)
@@ -83,24 +83,24 @@ class Mpi(InPlace):
         return short(self._mpi.Get_library_version())
 
     def zeros(self, size: int, dtype: str) -> Array:
-        window = self._open_window(size, dtype)
-        if window is None:
+        shared = self._open_shared(size, dtype)
+        if shared is None:
             return super().zeros(size, dtype)
-        self._windows[id(array := window.take())] = window
+        self._shared[id(array := shared.take())] = shared
         return array
 
     def sum(self, array: Array) -> Array:
-        window = self._window(array)
-        if window is None or self.size > DIRECT:
+        shared = self._shared_rows(array)
+        if shared is None or self.size > DIRECT:
             return super().sum(array)
-        with self._call(window.called):
+        with self._call(shared.called):
             pass
-        return window.rows
+        return shared.rows
 
     def allreduce(self, array: Array, stream: Any = None) -> None:
-        if (window := self._window(array)) is not None:
-            with self._call(window.called):
-                window.add_up()
+        if (shared := self._shared_rows(array)) is not None:
+            with self._call(shared.called):
+                shared.add_up()
                 self._meet("added up")
             return
         whole = flat(array)
@@ -144,13 +144,13 @@ class Mpi(InPlace):
             os._exit(code)  # should the library return from it
         self.pulse.stop()
 
-    def _open_window(self, size: int, dtype: str) -> Window | None:
-        return open_window(self, size, dtype) if 1 < self.size == self.local_size else None
+    def _open_shared(self, size: int, dtype: str) -> SharedRows | None:
+        return open_shared(self, size, dtype) if 1 < self.size == self.local_size else None
 
-    def _window(self, array: Array) -> Window | None:
-        """The window that `array` was taken from by `zeros`; None for any other array, and for a part of such a one."""
-        window = self._windows.get(id(array))
-        return window if window is not None and window.taken() is array else None
+    def _shared_rows(self, array: Array) -> SharedRows | None:
+        """The rows that `array` was taken from by `zeros`; None for any other array, and for a part of such a one."""
+        shared = self._shared.get(id(array))
+        return shared if shared is not None and shared.taken() is array else None
 
     @contextmanager
     def _call(self, what: str) -> Iterator[None]:

@@ -66,7 +66,7 @@ def sums_rows_in_rank_order(comm: Communicator) -> None:
 
 
 def sums_in_place_what_zeros_gave(comm: Communicator) -> None:
-    array, other = (comm.zeros(40_000, "float32") for _ in range(2))  # more than a Window adds up at a time
+    array, other = (comm.zeros(40_000, "float32") for _ in range(2))  # more than SharedRows add up at a time
     for turn in range(3):
         array[:], other[:] = random_of(comm.rank, turn, 40_000), 7.0
         comm.allreduce(array)
@@ -248,9 +248,9 @@ def shared(comm: Any, turns: int) -> None:
     said = [f"rank {rank} {call}" for rank, call in enumerate(["sum of 20000 float32 in shared memory", *said])]
     assert str(caught.value) == "the ranks make different calls: " + "; ".join(said)
     stress(comm, arrays, turns)
-    assert len(comm._windows) == 2
+    assert len(comm._shared) == 2
     del arrays, array, rows, caught
-    assert len(comm._windows) == 0  # nothing is held for ever
+    assert len(comm._shared) == 0  # nothing is held for ever
 
 
 def stress(comm: Any, arrays: list[Array], turns: int) -> None:
@@ -304,8 +304,8 @@ def unordered(communicator: Communicator) -> None:
         array = strict.zeros(10, "float32")
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
         assert not apart.shared_memory
-        assert strict._window(array) is None
-        patch.setattr("mpibow.comm.window.FOLDER", "/nowhere")
+        assert strict._shared_rows(array) is None
+        patch.setattr("mpibow.comm.shared.FOLDER", "/nowhere")
         nowhere = Mpi()
         assert not nowhere.shared_memory
     for comm in (strict, apart, nowhere):

@@ -18,8 +18,8 @@ FOLDER = "/dev/shm"
 BLOCK = 16384  # elements that are summed while they are in a core's cache
 
 
-class Window:
-    """A row for every rank, each of which writes its own. Arrays over a row keep the window alive, nothing else does.
+class SharedRows:
+    """A row for every rank, each of which writes its own. Arrays over a row keep the memory alive, nothing else does.
 
     Whoever reads a row must have met its writer since it was written (Mpi does): meeting orders the memory as well.
     """
@@ -53,7 +53,7 @@ class Window:
             self.rows[1:, part] = total
 
 
-def open_window(comm: Communicator, size: int, dtype: str) -> Window | None:
+def open_shared(comm: Communicator, size: int, dtype: str) -> SharedRows | None:
     """Zeros for every rank. Collective; None on all ranks where one has no such memory, or not enough of it."""
     page = mmap.PAGESIZE
     row = max(-(-size * np.dtype(dtype).itemsize // page) * page, page)
@@ -74,4 +74,4 @@ def open_window(comm: Communicator, size: int, dtype: str) -> Window | None:
     everywhere = all(comm.share(mapping is not None))
     if name and comm.rank == 0:  # all have it open: no file is left, however they end
         os.unlink(name)
-    return Window(mapping, comm.rank, comm.size, size, dtype) if everywhere and mapping is not None else None
+    return SharedRows(mapping, comm.rank, comm.size, size, dtype) if everywhere and mapping is not None else None
