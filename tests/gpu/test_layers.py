@@ -18,7 +18,7 @@ from mpibow.kernels.cuda import plans
 from mpibow.kernels.cuda.layers import layers
 from mpibow.kernels.cuda.operands import PRECISIONS
 from mpibow.kernels.cuda.plans import Choice, Planner, Target
-from mpibow.kernels.cuda.specs import ConvForward, Window
+from mpibow.kernels.cuda.specs import ConvForward, ConvGeometry
 from mpibow.kernels.cuda.timing import DeviceTimer
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
@@ -220,7 +220,9 @@ def test_the_same_bits_again(precision: str) -> None:
 
 # How plans are chosen, and kept
 
-SPEC = ConvForward(Window((4, 16, 8, 8), (16, 16, 3, 3), (4, 16, 8, 8), (1, 1), (1, 1), (1, 1)), PRECISIONS["tf32"])
+SPEC = ConvForward(
+    ConvGeometry((4, 16, 8, 8), (16, 16, 3, 3), (4, 16, 8, 8), (1, 1), (1, 1), (1, 1)), PRECISIONS["tf32"]
+)
 CASE = Case(ops.Conv2d(16, (3, 3), (1, 1), (1, 1), False, INITIAL), ((4, 16, 8, 8),))
 
 

@@ -14,6 +14,7 @@ from mpibow.kernels.cuda.operands import SIZES, Precision
 from mpibow.kernels.cuda.specs import (
     ConvData,
     ConvForward,
+    ConvGeometry,
     ConvWeights,
     NormBackward,
     NormForward,
@@ -21,7 +22,6 @@ from mpibow.kernels.cuda.specs import (
     Product,
     ReluBackward,
     Spec,
-    Window,
 )
 from mpibow.ops import Add, BatchNorm, Conv2d, Dense, Relu
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
@@ -66,7 +66,7 @@ def convolution(
     conv = op if isinstance(op, Conv2d) else op.conv
     w = (replicas * conv.channels, shapes.x[0][1] // conv.groups, *conv.kernel)
     x, y = wide(shapes.x[0], replicas), wide(shapes.y, replicas)
-    window = Window(x, w, y, conv.stride, conv.padding, conv.dilation)
+    window = ConvGeometry(x, w, y, conv.stride, conv.padding, conv.dilation)
     if isinstance(op, ConvNormAddRelu):
         return {"forward": ConvForward(window, precision, conv.bias, op.norm.epsilon, op.added, op.relu)}
     relu = isinstance(op, ConvRelu)
@@ -118,7 +118,7 @@ def dense(
         weights: Spec = Product(k, units, n, features, turned(of_y), of_x, of_w, "float32", precision)
         data: Spec = Product(k, n, units, features, of_y, of_w, of_x, io, precision)
     else:
-        pixel = Window(x, w, y, (1, 1), (0, 0), (1, 1))
+        pixel = ConvGeometry(x, w, y, (1, 1), (0, 0), (1, 1))
         if pitch not in (None, features * units):
             raise ShapeError(f"exact float32 takes the weights of {k} replicas packed, not {pitch} elements apart")
         found = {"forward": ConvForward(pixel, precision, op.bias)}

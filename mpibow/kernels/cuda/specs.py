@@ -14,7 +14,7 @@ NORM = ("mean", "variance", "scale", "shift")  # of an inference norm: running s
 
 
 @dataclass(frozen=True)
-class Window:
+class ConvGeometry:
     """x (n, c, h, w), filters (o, c / groups, kh, kw), y (n, o, h', w'), and how the filter moves."""
 
     x: Shape
@@ -33,7 +33,7 @@ class Window:
 class ConvForward:
     """y = conv(x, w), + bias where `bias`, normed by running statistics where `norm`, + z where `added`, relu."""
 
-    window: Window
+    window: ConvGeometry
     precision: Precision
     bias: bool = False
     norm: float | None = None  # epsilon
@@ -55,7 +55,7 @@ class ConvForward:
 class ConvData:
     """dx of dy and w."""
 
-    window: Window
+    window: ConvGeometry
     precision: Precision
     kind: ClassVar[str] = "conv_data"
 
@@ -73,7 +73,7 @@ class ConvData:
 class ConvWeights:
     """dw of x and dy, in the arrays' own precision: of float32 out of 16 bits cuDNN has the slow fallback only."""
 
-    window: Window
+    window: ConvGeometry
     precision: Precision
     kind: ClassVar[str] = "conv_weights"
 

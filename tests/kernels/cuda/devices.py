@@ -34,6 +34,7 @@ from mpibow.kernels.cuda.specs import (
     Cast,
     ConvData,
     ConvForward,
+    ConvGeometry,
     ConvWeights,
     NormBackward,
     NormForward,
@@ -41,7 +42,6 @@ from mpibow.kernels.cuda.specs import (
     Product,
     ReluBackward,
     Spec,
-    Window,
 )
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
@@ -92,7 +92,7 @@ REFUSE = (
 
 
 TF32, FP32, BF16 = PRECISIONS["tf32"], PRECISIONS["fp32"], PRECISIONS["bf16"]
-WINDOW = Window((2, 8, 6, 6), (8, 8, 3, 3), (2, 8, 6, 6), (1, 1), (1, 1), (1, 1))
+WINDOW = ConvGeometry((2, 8, 6, 6), (8, 8, 3, 3), (2, 8, 6, 6), (1, 1), (1, 1), (1, 1))
 FEW: list[Spec] = [  # one of each kind, the cheapest to compile
     ConvForward(WINDOW, FP32, bias=True, relu=True),
     ConvForward(WINDOW, BF16, norm=1e-5, added=True, relu=True),

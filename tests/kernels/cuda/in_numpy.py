@@ -20,6 +20,7 @@ from mpibow.kernels.cuda.specs import (
     Cast,
     ConvData,
     ConvForward,
+    ConvGeometry,
     ConvWeights,
     NormBackward,
     NormForward,
@@ -27,7 +28,6 @@ from mpibow.kernels.cuda.specs import (
     Product,
     ReluBackward,
     Spec,
-    Window,
 )
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.ops.fused import AddRelu
@@ -64,7 +64,7 @@ class HostSession:
         return lambda stream: compute(spec, views)
 
 
-def taps(window: Window, x: Array) -> list[tuple[int, int, Array]]:
+def taps(window: ConvGeometry, x: Array) -> list[tuple[int, int, Array]]:
     """Of padded x (n, c, h, w), for every element of the filter, what it sees: (n, c, rows, columns), a view."""
     (_, _, kh, kw), (_, _, rows, columns) = window.w, window.y
     found = []
@@ -78,7 +78,7 @@ def taps(window: Window, x: Array) -> list[tuple[int, int, Array]]:
     return found
 
 
-def padded(window: Window, x: Array) -> Array:
+def padded(window: ConvGeometry, x: Array) -> Array:
     (ph, pw) = window.padding
     return np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
 
@@ -88,14 +88,14 @@ def grouped(array: Array, groups: int, axis: int) -> Array:
     return array.reshape(*array.shape[:axis], groups, -1, *array.shape[axis + 1 :])
 
 
-def convolve(window: Window, x: Array, w: Array) -> Array:
+def convolve(window: ConvGeometry, x: Array, w: Array) -> Array:
     g, y = window.groups, np.zeros(window.y)
     for i, j, part in taps(window, padded(window, x)):
         y += np.einsum("ngchw,goc->ngohw", grouped(part, g, 1), grouped(w[:, :, i, j], g, 0)).reshape(window.y)
     return y
 
 
-def convolve_data(window: Window, dy: Array, w: Array) -> Array:
+def convolve_data(window: ConvGeometry, dy: Array, w: Array) -> Array:
     g, dx = window.groups, padded(window, np.zeros(window.x))
     for i, j, part in taps(window, dx):
         part += np.einsum("ngohw,goc->ngchw", grouped(dy, g, 1), grouped(w[:, :, i, j], g, 0)).reshape(part.shape)
@@ -103,7 +103,7 @@ def convolve_data(window: Window, dy: Array, w: Array) -> Array:
     return dx[:, :, ph : ph + h, pw : pw + width]
 
 
-def convolve_weights(window: Window, x: Array, dy: Array) -> Array:
+def convolve_weights(window: ConvGeometry, x: Array, dy: Array) -> Array:
     g, dw = window.groups, np.zeros(window.w)
     for i, j, part in taps(window, padded(window, x)):
         product = np.einsum("ngohw,ngchw->goc", grouped(dy, g, 1), grouped(part, g, 1))

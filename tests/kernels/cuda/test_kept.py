@@ -17,13 +17,13 @@ from mpibow.kernels.cuda import graphs, opened, plans
 from mpibow.kernels.cuda.kept import Folder, Made
 from mpibow.kernels.cuda.operands import PRECISIONS
 from mpibow.kernels.cuda.plans import Choice, Executable, Planner, Target, forbidden
-from mpibow.kernels.cuda.specs import Cast, ConvForward, ReluBackward, Spec, Window
+from mpibow.kernels.cuda.specs import Cast, ConvForward, ConvGeometry, ReluBackward, Spec
 from tests.device.fakes import gpu
 
 TF32, FP32 = PRECISIONS["tf32"], PRECISIONS["fp32"]
 SPEC = Cast(48, "float32", "float16", TF32)
 MADE = Made(bytes(range(200)), "eng7_k2=5", 1024, 2.5e-5)
-WINDOW = Window((2, 8, 6, 6), (8, 8, 3, 3), (2, 8, 6, 6), (1, 1), (1, 1), (1, 1))
+WINDOW = ConvGeometry((2, 8, 6, 6), (8, 8, 3, 3), (2, 8, 6, 6), (1, 1), (1, 1), (1, 1))
 
 
 @pytest.fixture

@@ -20,11 +20,11 @@ from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.operands import PRECISIONS
 from mpibow.kernels.cuda.paper import Kernel, Part, of_launch, of_spec
 from mpibow.kernels.cuda.roofline import Rates, fills, grouped, images_per_second, least, resident
-from mpibow.kernels.cuda.specs import ConvForward, ConvWeights, NormForward, Product, Window
+from mpibow.kernels.cuda.specs import ConvForward, ConvGeometry, ConvWeights, NormForward, Product
 
 TF32, BF16 = PRECISIONS["tf32"], PRECISIONS["bf16"]
 # 2 images of 8 channels and 6 x 6 pixels, 16 filters of 3 x 3: 2 * 16 * 36 outputs of 72 products each
-WINDOW = Window((2, 8, 6, 6), (16, 8, 3, 3), (2, 16, 6, 6), (1, 1), (1, 1), (1, 1))
+WINDOW = ConvGeometry((2, 8, 6, 6), (16, 8, 3, 3), (2, 16, 6, 6), (1, 1), (1, 1), (1, 1))
 ONE = Rates("one", {"tf32": 100.0}, bandwidth=10.0, launch=2.0, multiprocessors=2)
 
 

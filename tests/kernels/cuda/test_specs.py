@@ -21,6 +21,7 @@ from mpibow.kernels.cuda.specs import (
     Cast,
     ConvData,
     ConvForward,
+    ConvGeometry,
     ConvWeights,
     NormBackward,
     NormForward,
@@ -28,7 +29,6 @@ from mpibow.kernels.cuda.specs import (
     Product,
     ReluBackward,
     Spec,
-    Window,
     scalars,
 )
 from mpibow.models import MODELS
@@ -41,7 +41,7 @@ from tests.kernels.cuda.in_numpy import compute, seen
 TF32, FP32, BF16 = PRECISIONS["tf32"], PRECISIONS["fp32"], PRECISIONS["bf16"]
 CONV = Conv2d(6, (3, 3), (2, 2), (1, 1), True, He(), groups=2)
 SHAPE = Shapes(((2, 4, 8, 8),), (2, 6, 4, 4), training=True, wanted=(0,))
-WINDOW = Window((2, 4, 8, 8), (6, 2, 3, 3), (2, 6, 4, 4), (2, 2), (1, 1), (1, 1))
+WINDOW = ConvGeometry((2, 4, 8, 8), (6, 2, 3, 3), (2, 6, 4, 4), (2, 2), (1, 1), (1, 1))
 
 
 def test_images_lie_with_channels_innermost() -> None:
@@ -114,7 +114,7 @@ def test_a_dense_layer() -> None:
 
 def test_exact_float32_has_no_products() -> None:
     op, shapes = Dense(10, True, He()), Shapes(((16, 256),), (16, 10), training=True, wanted=(0,))
-    window = Window((16, 256, 1, 1), (10, 256, 1, 1), (16, 10, 1, 1), (1, 1), (0, 0), (1, 1))
+    window = ConvGeometry((16, 256, 1, 1), (10, 256, 1, 1), (16, 10, 1, 1), (1, 1), (0, 0), (1, 1))
     assert dense(op, shapes, FP32) == {
         "forward": ConvForward(window, FP32, bias=True),
         "relu": ReluBackward((16, 10, 1, 1), FP32, relu=False, sums=True),
