@@ -20,8 +20,8 @@ from mpibow.data.dataset import read_into
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.steps import kind_of
 from mpibow.job import Job, on_device
+from mpibow.kernels.cuda.cudnn import DeviceRun
 from mpibow.kernels.cuda.opened import Gpu
-from mpibow.kernels.cuda.session import DeviceRun
 from mpibow.kernels.cuda.timing import seconds_of
 
 

@@ -20,12 +20,12 @@ from mpibow.device.cuda import Found
 from mpibow.device.cupy_driver import CupyDriver
 from mpibow.device.machine import Machine
 from mpibow.errors import DeviceError
+from mpibow.kernels.cuda.cudnn import Cudnn, Handles
 from mpibow.kernels.cuda.elementwise import fill
 from mpibow.kernels.cuda.launcher import Launcher
 from mpibow.kernels.cuda.opened import cache_folder, plan_folder
 from mpibow.kernels.cuda.operands import PRECISIONS
 from mpibow.kernels.cuda.plans import Choice, Planner, Target
-from mpibow.kernels.cuda.session import Handles, Session
 from mpibow.kernels.cuda.specs import Cast
 from mpibow.kernels.cuda.timing import DeviceTimer
 
@@ -52,12 +52,12 @@ def planner(machine: Machine, handles: Handles) -> Planner:
 
 def cudnn(machine: Machine) -> bool:
     handles = Handles()
-    session = Session(planner(machine, handles), handles)
+    cudnn = Cudnn(planner(machine, handles), handles)
     spec = Cast(COUNT, "float32", "bfloat16", PRECISIONS["bf16"])
     x, y = machine.zeros(COUNT, "float32"), machine.zeros(2 * COUNT, "uint8")
     machine.put(x, np.arange(COUNT, dtype=np.float32) % 256)  # which bfloat16 holds
-    scratch = machine.zeros(max(session.workspace(spec), 1), "uint8")
-    session.bind(spec, {"x": x, "y": y}, scratch)(machine.stream)
+    scratch = machine.zeros(max(cudnn.workspace(spec), 1), "uint8")
+    cudnn.bind(spec, {"x": x, "y": y}, scratch)(machine.stream)
     wide = machine.host(y).view(np.uint16).astype(np.uint32) << 16
     return bool((wide.view(np.float32) == np.arange(COUNT) % 256).all())
 

@@ -87,7 +87,7 @@ def gpu_set(gpu: Gpu) -> KernelSet:
 
     return KernelSet(
         name="cuda",
-        operators=table.operators(gpu.bind, gpu.session, gpu.precision),
+        operators=table.operators(gpu.bind, gpu.cudnn, gpu.precision),
         fuse=rewrite,
         zeros=table.zeros_of(gpu.machine),
         put=gpu.machine.put,

@@ -21,6 +21,7 @@ from mpibow.device.machine import Machine
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array, Tensor
 from mpibow.graph.kernel import Call, Kernel, Kernels, Run
+from mpibow.kernels.cuda.cudnn import Cudnn, DeviceRun, Handles
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.launcher import Launcher
 from mpibow.kernels.cuda.layers import DeviceKernel, layers
@@ -29,7 +30,6 @@ from mpibow.kernels.cuda.opened import cache_folder, plan_folder
 from mpibow.kernels.cuda.operands import PRECISIONS, Precision
 from mpibow.kernels.cuda.own import OWN
 from mpibow.kernels.cuda.plans import Choice, Planner, Target
-from mpibow.kernels.cuda.session import DeviceRun, Handles, Session
 
 PAGE = 4096  # bytes: a device copy lies as its host array does within one of these, so it is as well aligned
 HALVES = ("float16", "bfloat16")
@@ -217,12 +217,12 @@ class Mirror:
         back = None if kernel.backward is None else partial(bound, kernel.backward)
         return Kernel(partial(bound, kernel.forward), back, kernel.buffers, kernel.formats)
 
-    def session(self, plans: Planner | None = None) -> Session:
-        return Session(plans or planner(), self._device.handles, self.address)
+    def cudnn(self, plans: Planner | None = None) -> Cudnn:
+        return Cudnn(plans or planner(), self._device.handles, self.address)
 
     def table(self, precision: Precision, plans: Planner | None = None) -> dict[type, Kernel]:
         """The whole kernel set; runs stay on the device."""
-        cudnn = {op: self.layer(kernel) for op, kernel in layers(self.session(plans), precision).items()}
+        cudnn = {op: self.layer(kernel) for op, kernel in layers(self.cudnn(plans), precision).items()}
         return {**{op: self.own(op) for op in OWN}, **cudnn}
 
 

@@ -65,7 +65,7 @@ class Pair:
     def of(cls, case: Case, precision: str, training: bool = True, planner: Planner | None = None) -> Pair:
         """Raises DeviceError where cuDNN has no engine, ShapeError where it takes no such channels."""
         mirror = opened.Mirror()
-        kernel = mirror.layer(layers(mirror.session(planner), PRECISIONS[precision])[kind_of(case.op)])
+        kernel = mirror.layer(layers(mirror.cudnn(planner), PRECISIONS[precision])[kind_of(case.op)])
         images = len(case.shapes[0]) == 4
         fast = Bench(
             case, opened.apart(kernel, mirror), PRECISIONS[precision].io, training=training,

@@ -23,10 +23,10 @@ from mpibow.device.machine import Machine
 from mpibow.graph.graph import Array
 from mpibow.graph.memory import zeros
 from mpibow.kernels import KernelSet, gpu_set
+from mpibow.kernels.cuda.cudnn import DeviceRun
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.opened import NAMES, Gpu
 from mpibow.kernels.cuda.operands import PRECISIONS
-from mpibow.kernels.cuda.session import DeviceRun
 from mpibow.kernels.cuda.shadows import Shadows
 from mpibow.kernels.cuda.specs import Spec
 from tests.device.fakes import gpu
@@ -166,7 +166,7 @@ class Bind:
 
 @dataclass
 class Layers:
-    """cuDNN's graphs as NumPy computes them: mpibow.kernels.cuda.session.Session on the simulation."""
+    """cuDNN's graphs as NumPy computes them: mpibow.kernels.cuda.cudnn.Cudnn on the simulation."""
 
     shadows: Shadows
 

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from mpibow.device.driver import Event, Graph, Refused, Stream
 from mpibow.errors import DeviceError
-from mpibow.kernels.cuda.session import DeviceRun
+from mpibow.kernels.cuda.cudnn import DeviceRun
 
 Range = Callable[[str], AbstractContextManager[object]]  # a named range in a profiler's timeline: NVTX
 

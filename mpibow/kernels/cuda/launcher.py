@@ -13,8 +13,8 @@ from mpibow.device.driver import Driver, Stream
 from mpibow.device.machine import Machine
 from mpibow.graph.graph import Array
 from mpibow.kernels.cuda.compile import compiled
+from mpibow.kernels.cuda.cudnn import DeviceRun
 from mpibow.kernels.cuda.kernels import KERNELS, Constant, Launch
-from mpibow.kernels.cuda.session import DeviceRun
 
 Compile = Callable[[str, str, Path | None, int], Any]  # source, architecture, folder of kept modules, CUDA -> Module
 

@@ -14,8 +14,8 @@ from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Spec
 from mpibow.kernels.cuda import listing
 from mpibow.kernels.cuda import specs as cudnn
+from mpibow.kernels.cuda.cudnn import Cudnn, DeviceRun, together
 from mpibow.kernels.cuda.operands import Precision
-from mpibow.kernels.cuda.session import DeviceRun, Session, together
 from mpibow.ops import BatchNorm, Conv2d, Dense
 from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
@@ -40,7 +40,7 @@ class DeviceKernel:
 class _Layer:
     """What all of them share: the specs of a node, and their scratch."""
 
-    session: Session
+    cudnn: Cudnn
     precision: Precision
     list: List
 
@@ -48,11 +48,11 @@ class _Layer:
         return self.list(op, shapes, self.precision)
 
     def scratch(self, *specs: cudnn.Spec | None) -> dict[str, Spec]:
-        size = self.session.workspace(*specs)
+        size = self.cudnn.workspace(*specs)
         return {"workspace": ((size,), "uint8")} if size else {}
 
     def bind(self, call: Call, spec: cudnn.Spec, arrays: Mapping[str, Any]) -> DeviceRun:
-        return self.session.bind(spec, arrays, call.scratch.get("workspace"))
+        return self.cudnn.bind(spec, arrays, call.scratch.get("workspace"))
 
     def kernel(self, back: bool = True) -> DeviceKernel:
         layer: Any = self
@@ -174,16 +174,16 @@ def _running(call: Call, before: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def layers(session: Session, precision: Precision) -> dict[type, DeviceKernel]:
+def layers(cudnn: Cudnn, precision: Precision) -> dict[type, DeviceKernel]:
     """The part of the kernel table that cuDNN computes."""
-    convolution = Weighted(session, precision, listing.convolution)
-    norm = Norm(session, precision, listing.norm)
+    convolution = Weighted(cudnn, precision, listing.convolution)
+    norm = Norm(cudnn, precision, listing.norm)
     return {
         BatchNorm: norm.kernel(),
         Conv2d: convolution.kernel(),
         ConvNormAddRelu: convolution.kernel(back=False),
         ConvRelu: convolution.kernel(),
-        Dense: Weighted(session, precision, listing.dense).kernel(),
+        Dense: Weighted(cudnn, precision, listing.dense).kernel(),
         NormAddRelu: norm.kernel(),
-        WideDense: Weighted(session, precision, listing.wide_dense).kernel(),
+        WideDense: Weighted(cudnn, precision, listing.wide_dense).kernel(),
     }

@@ -19,6 +19,7 @@ from mpibow.errors import DeviceError, install
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import BoundPlan, Plan
 from mpibow.kernels.cuda.capture import Executor, Range, no_range
+from mpibow.kernels.cuda.cudnn import Cudnn, DeviceRun, Handles
 from mpibow.kernels.cuda.elementwise import cast, fill
 from mpibow.kernels.cuda.flat import CHUNK, LOSS_SCALE, join_rows, part_rows, report_batch
 from mpibow.kernels.cuda.fused import blocks_of
@@ -29,7 +30,6 @@ from mpibow.kernels.cuda.launcher import Bind, Launcher
 from mpibow.kernels.cuda.operands import PRECISIONS, Precision
 from mpibow.kernels.cuda.passes import DeviceFlat, bound_norms
 from mpibow.kernels.cuda.plans import Choice, Planner, Target
-from mpibow.kernels.cuda.session import DeviceRun, Handles, Session
 from mpibow.kernels.cuda.shadows import Shadows
 from mpibow.kernels.cuda.timing import DeviceTimer
 from mpibow.kernels.passes import chunks_of
@@ -42,14 +42,14 @@ FIRST_SCALE, INTERVAL = 65536.0, 2000  # of the loss in 16 bits, and good iterat
 
 @dataclass
 class Gpu:
-    """`session` binds cuDNN's graphs, `bind` launches of own kernels; `flat` are the passes of this rank.
+    """`cudnn` binds cuDNN's graphs, `bind` launches of own kernels; `flat` are the passes of this rank.
 
     `scale` is the loss's in fp16, a LOSS_SCALE in device memory; elsewhere None.
     """
 
     machine: Machine
     bind: Bind
-    session: Session
+    cudnn: Cudnn
     shadows: Shadows
     precision: Precision
     graphs: bool = True
@@ -187,14 +187,14 @@ def open_gpu(
 ) -> Gpu:
     """CUDA's own parts, of a GPU that is opened. Raises DeviceError where cuDNN is missing or does not start."""
     chosen, shadows, handles = PRECISIONS[NAMES.get(precision, precision)], Shadows(), Handles()
-    cudnn, found = load_cudnn(), machine.found.gpu
+    library, found = load_cudnn(), machine.found.gpu
     folder, choice = cache or cache_folder(), Choice(deterministic=deterministic, tries=TRIES)
     kept = plan_folder(folder, found, choice)
     target = Target(kept.about[0], handles.of(machine.stream))
     timer = DeviceTimer(machine.driver, machine.stream, handles.of)
-    session = Session(Planner(target, choice, kept, timer), handles, shadows.address)
-    about = f"{found}, cuDNN {cudnn.backend_version_string()}, {chosen.name}"
-    return Gpu(machine, Launcher(machine, folder / "kernels"), session, shadows, chosen, graphs, about)
+    cudnn = Cudnn(Planner(target, choice, kept, timer), handles, shadows.address)
+    about = f"{found}, cuDNN {library.backend_version_string()}, {chosen.name}"
+    return Gpu(machine, Launcher(machine, folder / "kernels"), cudnn, shadows, chosen, graphs, about)
 
 
 def plan_folder(folder: Path, gpu: Device, choice: Choice) -> Folder:

@@ -16,11 +16,11 @@ from mpibow.device.machine import Machine
 from mpibow.graph.plan import Plan
 from mpibow.graph.steps import kind_of
 from mpibow.kernels import KernelSet, gpu_set
+from mpibow.kernels.cuda.cudnn import DeviceRun
 from mpibow.kernels.cuda.flat import CHUNK, STEP, sma_alone
 from mpibow.kernels.cuda.kernels import Constant, Launch
 from mpibow.kernels.cuda.opened import NAMES, Gpu
 from mpibow.kernels.cuda.operands import PRECISIONS, SIZES
-from mpibow.kernels.cuda.session import DeviceRun
 from mpibow.kernels.cuda.shadows import Shadows
 from mpibow.kernels.cuda.specs import ConvData, ConvForward, ConvWeights, Product, Spec
 from mpibow.kernels.passes import chunks_of
@@ -146,8 +146,8 @@ class Driver:
         pass
 
 
-class _Session:
-    """As mpibow.kernels.cuda.session.Session."""
+class _PaperCudnn:
+    """As mpibow.kernels.cuda.cudnn.Cudnn."""
 
     def workspace(self, *specs: Spec | None) -> int:
         return 0
@@ -169,8 +169,8 @@ def paper_set(precision: str) -> KernelSet:
     """The kernel set of a GPU on paper, in a config's precision."""
     driver: Any = Driver()
     machine = Machine(driver, Found(Device(0, "paper", "", "", (9, 0), 0), (), False))
-    session: Any = _Session()
-    return gpu_set(Gpu(machine, _bind, session, Shadows(), PRECISIONS[NAMES.get(precision, precision)]))
+    cudnn: Any = _PaperCudnn()
+    return gpu_set(Gpu(machine, _bind, cudnn, Shadows(), PRECISIONS[NAMES.get(precision, precision)]))
 
 
 def listed(plan: Plan, gpu: Gpu) -> list[Part]:

@@ -17,12 +17,12 @@ from mpibow.device.machine import Machine
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Span
 from mpibow.kernels.cuda import flat
+from mpibow.kernels.cuda.cudnn import DeviceRun
 from mpibow.kernels.cuda.elementwise import fill
 from mpibow.kernels.cuda.gain import DeviceGain
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.launcher import Bind
 from mpibow.kernels.cuda.orthogonal import Coefficients, DeviceCommonStep, Tables
-from mpibow.kernels.cuda.session import DeviceRun
 from mpibow.kernels.passes import STILL, WHOLE, Local
 
 STEPS = 256  # records that are on their way at once, and passes that are bound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mpibow.device.array import DeviceArray
-from mpibow.kernels.cuda.session import pointer_of
+from mpibow.kernels.cuda.cudnn import pointer_of
 
 NARROW = ("bfloat16", "float16")
 

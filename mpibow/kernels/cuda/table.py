@@ -8,12 +8,12 @@ from typing import Any, cast
 from mpibow.device.machine import Machine
 from mpibow.graph.kernel import Kernel, KernelTable, Run
 from mpibow.graph.mixed import Widths
+from mpibow.kernels.cuda.cudnn import Cudnn
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.launcher import Bind
 from mpibow.kernels.cuda.layers import DeviceKernel, layers
 from mpibow.kernels.cuda.operands import Precision
 from mpibow.kernels.cuda.own import OWN
-from mpibow.kernels.cuda.session import Session
 from mpibow.ops import (
     Accuracy,
     BatchNorm,
@@ -39,14 +39,14 @@ WIDTHS = Widths(
 )
 
 
-def operators(bind: Bind, session: Session, precision: Precision) -> KernelTable:
+def operators(bind: Bind, cudnn: Cudnn, precision: Precision) -> KernelTable:
     """Its kernels bind runs that take the stream they enqueue on."""
 
     def bound(launches: Sequence[Launch]) -> Run:
         return cast(Run, bind(launches))
 
     own = {op: kernel.bound(bound) for op, kernel in OWN.items()}
-    return {**own, **{op: _kernel(layer) for op, layer in layers(session, precision).items()}}
+    return {**own, **{op: _kernel(layer) for op, layer in layers(cudnn, precision).items()}}
 
 
 def _kernel(layer: DeviceKernel) -> Kernel:

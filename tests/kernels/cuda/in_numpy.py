@@ -1,4 +1,4 @@
-"""What each of cuDNN's graphs means, in NumPy: a session that runs on host arrays, to check all that we tell cuDNN."""
+"""What each of cuDNN's graphs means, in NumPy: on host arrays, to check all that we tell cuDNN."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from numpy.lib.stride_tricks import as_strided
 from mpibow.graph.formats import Reorder, pack, unpack
 from mpibow.graph.graph import Array, Graph
 from mpibow.graph.kernel import Call, Kernel, Kernels, Run
+from mpibow.kernels.cuda.cudnn import DeviceRun
 from mpibow.kernels.cuda.layers import DeviceKernel, layers
 from mpibow.kernels.cuda.listing import rewrite
 from mpibow.kernels.cuda.operands import Operand, Precision
-from mpibow.kernels.cuda.session import DeviceRun
 from mpibow.kernels.cuda.specs import (
     Cast,
     ConvData,
@@ -48,8 +48,8 @@ def seen(array: Array, operand: Operand) -> Array:
 
 
 @dataclass
-class HostSession:
-    """As mpibow.kernels.cuda.session.Session. `bound` are the specs that were bound, in order."""
+class HostCudnn:
+    """As mpibow.kernels.cuda.cudnn.Cudnn. `bound` are the specs that were bound, in order."""
 
     bound: list[Spec]
 
@@ -169,10 +169,10 @@ def ended(y: Array, a: Mapping[str, Array], added: bool, relu: bool) -> Array:
 
 def host_kernels(precision: Precision) -> tuple[Kernels, list[Spec]]:
     """NumPy's kernels with cuDNN's layers in their place, as this file computes them; and the specs that get bound."""
-    session = HostSession([])
-    table = {op: _kernel(kernel) for op, kernel in layers(session, precision).items()}  # type: ignore[arg-type]
+    cudnn = HostCudnn([])
+    table = {op: _kernel(kernel) for op, kernel in layers(cudnn, precision).items()}  # type: ignore[arg-type]
     own = {AddRelu: Kernel(_add_relu, _add_relu_back), Reorder: Kernel(_reorder, _reorder_back)}
-    return Kernels({**OPERATORS, **own, **table}, fuse=_rewrite), session.bound
+    return Kernels({**OPERATORS, **own, **table}, fuse=_rewrite), cudnn.bound
 
 
 def _rewrite(graph: Graph, training: bool) -> Graph:

@@ -1,4 +1,4 @@
-"""What an executor, a session and a timer call, and in which order, on streams that are made up."""
+"""What an executor, cuDNN and a timer call, and in which order, on streams that are made up."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import pytest
 from mpibow.device.driver import Refused
 from mpibow.device.memory import DeviceFull
 from mpibow.errors import DeviceError
+from mpibow.kernels.cuda import cudnn as binding
 from mpibow.kernels.cuda import graphs
-from mpibow.kernels.cuda import session as sessions
 from mpibow.kernels.cuda.capture import Executor
+from mpibow.kernels.cuda.cudnn import Cudnn, DeviceRun, Handles, together
 from mpibow.kernels.cuda.kept import Made
 from mpibow.kernels.cuda.operands import PRECISIONS
 from mpibow.kernels.cuda.plans import Executable
-from mpibow.kernels.cuda.session import DeviceRun, Handles, Session, together
 from mpibow.kernels.cuda.specs import Cast, NormBackward
 from mpibow.kernels.cuda.timing import DeviceTimer, random_bytes, seconds_of
 from tests.device.fakes import FakeDriver, FakeEvent, FakeStream, HostArray, Log
@@ -114,7 +114,7 @@ def cudnn(monkeypatch: pytest.MonkeyPatch) -> Log:
         destroy_handle=lambda handle: log.append(("destroy", handle)),
         backend_version_string=lambda: "9.28.0",
     )
-    for module in (sessions, graphs):
+    for module in (binding, graphs):
         monkeypatch.setattr(module, "load_cudnn", lambda: fake)
     return log
 
@@ -134,7 +134,7 @@ def test_a_handle_that_is_refused(cudnn: Log, monkeypatch: pytest.MonkeyPatch) -
     def refuse() -> None:
         raise RuntimeError("CUDNN_STATUS_NOT_INITIALIZED\nmore")
 
-    monkeypatch.setattr(sessions.load_cudnn(), "create_handle", refuse)
+    monkeypatch.setattr(binding.load_cudnn(), "create_handle", refuse)
     with pytest.raises(DeviceError) as caught:
         Handles().of(FakeStream("a", []))
     assert str(caught.value) == "device cuda: cuDNN 9.28.0 cannot start: CUDNN_STATUS_NOT_INITIALIZED"
@@ -143,12 +143,12 @@ def test_a_handle_that_is_refused(cudnn: Log, monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.usefixtures("cudnn")
 def test_bound_runs_hand_on_addresses() -> None:
     planner = FakePlanner(workspace=64)
-    session = Session(planner, Handles())  # type: ignore[arg-type]
+    cudnn = Cudnn(planner, Handles())  # type: ignore[arg-type]
     x, y, scratch = (HostArray(np.zeros(48, dtype)) for dtype in (np.float32, np.float16, np.uint8))
-    assert session.workspace(SPEC, None, SPEC) == 64
-    assert session.workspace() == 0
+    assert cudnn.workspace(SPEC, None, SPEC) == 64
+    assert cudnn.workspace() == 0
     scratch = HostArray(np.zeros(64, np.uint8))
-    run = together([session.bind(SPEC, {"x": x, "y": y}, scratch)] * 2)
+    run = together([cudnn.bind(SPEC, {"x": x, "y": y}, scratch)] * 2)
     assert planner.calls == []  # nothing runs while it is bound
     run(FakeStream("s", [], pointer=7))
     assert planner.calls == [("cast", {1: x.ptr, 2: y.ptr}, scratch.ptr, "handle 0")] * 2
@@ -160,20 +160,20 @@ def test_weights_in_16_bits_lie_elsewhere() -> None:
     planner = FakePlanner(workspace=0)
     x, y = HostArray(np.zeros(48, np.float32)), HostArray(np.zeros(48, np.float32))
     shadows = {(x.ptr, "float32"): 111, (y.ptr, "float16"): 222}
-    session = Session(planner, Handles(), lambda array, dtype: shadows[array.ptr, dtype])  # type: ignore[arg-type]
-    session.bind(SPEC, {"x": x, "y": y})(FakeStream("s", []))
+    cudnn = Cudnn(planner, Handles(), lambda array, dtype: shadows[array.ptr, dtype])  # type: ignore[arg-type]
+    cudnn.bind(SPEC, {"x": x, "y": y})(FakeStream("s", []))
     assert planner.calls == [("cast", {1: 111, 2: 222}, 0, "handle 0")]
 
 
 def test_what_is_bound_wrongly() -> None:
-    session = Session(FakePlanner(workspace=64), Handles())  # type: ignore[arg-type]
+    cudnn = Cudnn(FakePlanner(workspace=64), Handles())  # type: ignore[arg-type]
     x, y = HostArray(np.zeros(48, np.float32)), HostArray(np.zeros(48, np.float16))
     with pytest.raises(AssertionError, match=r"cast is bound without, or with more than, its operands: \['y'\]"):
-        session.bind(SPEC, {"x": x})
+        cudnn.bind(SPEC, {"x": x})
     with pytest.raises(AssertionError, match="an array of float32 where float16 is wanted"):
-        session.bind(SPEC, {"x": x, "y": x}, y)
+        cudnn.bind(SPEC, {"x": x, "y": x}, y)
     with pytest.raises(AssertionError, match="cast"):
-        session.bind(SPEC, {"x": x, "y": y}, HostArray(np.zeros(63, np.uint8)))
+        cudnn.bind(SPEC, {"x": x, "y": y}, HostArray(np.zeros(63, np.uint8)))
 
 
 def test_what_cuda_does_not_capture_ends_in_words() -> None:

@@ -63,7 +63,7 @@ def pointer_of(array: Any, dtype: str) -> int:
     return int(array.data.ptr)
 
 
-class Session:
+class Cudnn:
     """Binds specs to arrays. `address` says where an array lies: a rank that computes in 16 bits has a copy of its
     float32 weights, and knows where.
     """
