@@ -20,7 +20,7 @@ from mpibow.data.dataset import read_into
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.steps import kind_of
 from mpibow.job import Job, on_device
-from mpibow.kernels.cuda.cudnn import DeviceRun
+from mpibow.kernels.cuda.cudnn import Enqueue
 from mpibow.kernels.cuda.opened import Gpu
 from mpibow.kernels.cuda.timing import seconds_of
 
@@ -35,7 +35,7 @@ def kinds(steps: Sequence[Any], seconds: Sequence[float]) -> dict[str, dict[str,
     return found
 
 
-def once(gpu: Gpu, runs: Sequence[DeviceRun]) -> None:
+def once(gpu: Gpu, runs: Sequence[Enqueue]) -> None:
     """One pass by itself and one as a CUDA graph, for a profiler that lists kernels."""
     executor = gpu.executor("a pass", runs, gpu.machine.stream)
     executor.prepare()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,12 +10,11 @@ import numpy.typing as npt
 
 from mpibow.device.array import DeviceArray
 from mpibow.device.cuda import Found
-from mpibow.device.driver import Driver, Event, Stream
+from mpibow.device.driver import Driver, Event
 from mpibow.device.memory import DeviceMemory
 
 URGENT = -1  # priority of the averaging stream: all learners wait for it
 REMEDY = "take fewer learners, or a smaller batch_size"
-Enqueue = Callable[[Stream], None]
 
 
 class Machine:

@@ -21,7 +21,7 @@ from mpibow.device.machine import Machine
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array, Tensor
 from mpibow.graph.kernel import Call, Kernel, Kernels, Run
-from mpibow.kernels.cuda.cudnn import Cudnn, DeviceRun, Handles
+from mpibow.kernels.cuda.cudnn import Cudnn, Enqueue, Handles
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.launcher import Launcher
 from mpibow.kernels.cuda.layers import DeviceKernel, layers
@@ -143,7 +143,7 @@ class Mirror:
         self._narrow: dict[tuple[int, str], tuple[Array, Array]] = {}  # weights, and what they are in 16 bits
 
     def address(self, view: Array, dtype: str = "") -> int:
-        """Where `view` lies on the device, as a DeviceRun's operand of that dtype: of float32 in 16 bits its copy."""
+        """Where `view` lies on the device, as a Enqueue's operand of that dtype: of float32 in 16 bits its copy."""
         if dtype in HALVES and view.dtype.name == "float32":
             key = (view.ctypes.data, dtype)
             self._narrow.setdefault(key, (view, np.zeros(view.shape, dtype)))
@@ -206,7 +206,7 @@ class Mirror:
     def layer(self, kernel: DeviceKernel) -> Kernel:
         """A layer of cuDNN's, whose runs stay on the device."""
 
-        def bound(half: Callable[[Call], DeviceRun], call: Call) -> Run:
+        def bound(half: Callable[[Call], Enqueue], call: Call) -> Run:
             scratch = dict(call.scratch)
             if "workspace" in scratch:
                 place, array = self.address(scratch["workspace"]), scratch["workspace"]

@@ -23,7 +23,7 @@ from mpibow.device.machine import Machine
 from mpibow.graph.graph import Array
 from mpibow.graph.memory import zeros
 from mpibow.kernels import KernelSet, gpu_set
-from mpibow.kernels.cuda.cudnn import DeviceRun
+from mpibow.kernels.cuda.cudnn import Enqueue
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.opened import NAMES, Gpu
 from mpibow.kernels.cuda.operands import PRECISIONS
@@ -151,7 +151,7 @@ class Bind:
 
     names: list[str] = field(default_factory=list)
 
-    def __call__(self, launches: Sequence[Launch]) -> DeviceRun:
+    def __call__(self, launches: Sequence[Launch]) -> Enqueue:
         on_host = [
             host.Bound(Launch(one.kernel, one.grid, tuple(map(numpy_of, one.arguments)), one.block)) for one in launches
         ]
@@ -173,7 +173,7 @@ class Layers:
     def workspace(self, *specs: Spec | None) -> int:
         return WORKSPACE
 
-    def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace: Any = None) -> DeviceRun:
+    def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace: Any = None) -> Enqueue:
         assert {o.name for o in spec.operands} == set(arrays), (spec.kind, sorted(arrays))
         assert workspace.nbytes == WORKSPACE
         for operand in spec.operands:  # which checks what the array holds

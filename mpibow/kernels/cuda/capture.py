@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from mpibow.device.driver import Event, Graph, Refused, Stream
 from mpibow.errors import DeviceError
-from mpibow.kernels.cuda.cudnn import DeviceRun
+from mpibow.kernels.cuda.cudnn import Enqueue
 
 Range = Callable[[str], AbstractContextManager[object]]  # a named range in a profiler's timeline: NVTX
 
@@ -25,7 +25,7 @@ class Executor:
     """
 
     def __init__(
-        self, name: str, runs: Sequence[DeviceRun], stream: Stream, *, graphs: bool = True, ranges: Range = no_range
+        self, name: str, runs: Sequence[Enqueue], stream: Stream, *, graphs: bool = True, ranges: Range = no_range
     ) -> None:
         self.name, self.stream, self.timed = name, stream, False
         self._runs, self._graphs, self._range = tuple(runs), graphs, ranges

@@ -19,7 +19,7 @@ class OnStream(Protocol):
     def pointer(self) -> int: ...
 
 
-DeviceRun = Callable[[OnStream], None]  # enqueues on the stream; allocates nothing, waits for nothing
+Enqueue = Callable[[OnStream], None]  # enqueues on the stream; allocates nothing, waits for nothing
 Address = Callable[[Any, str], int]  # where an array lies on the device, as one of that dtype
 
 
@@ -75,7 +75,7 @@ class Cudnn:
         """Bytes of scratch that these need one after the other."""
         return max((self.planner.plan(spec).workspace for spec in specs if spec is not None), default=0)
 
-    def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace: Any = None) -> DeviceRun:
+    def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace: Any = None) -> Enqueue:
         """The run of `spec` on arrays by operand; `workspace` (bytes,) as large as `workspace` said."""
         executable, handles = self.planner.plan(spec), self.handles
         missing = {operand.name for operand in spec.operands} ^ set(arrays)
@@ -90,7 +90,7 @@ class Cudnn:
         return run
 
 
-def together(runs: list[DeviceRun]) -> DeviceRun:
+def together(runs: list[Enqueue]) -> Enqueue:
     """Several runs as one."""
     if len(runs) == 1:
         return runs[0]

@@ -13,7 +13,7 @@ from mpibow.device.driver import Driver, Stream
 from mpibow.device.machine import Machine
 from mpibow.graph.graph import Array
 from mpibow.kernels.cuda.compile import compiled
-from mpibow.kernels.cuda.cudnn import DeviceRun
+from mpibow.kernels.cuda.cudnn import Enqueue
 from mpibow.kernels.cuda.kernels import KERNELS, Constant, Launch
 
 Compile = Callable[[str, str, Path | None, int], Any]  # source, architecture, folder of kept modules, CUDA -> Module
@@ -22,7 +22,7 @@ Compile = Callable[[str, str, Path | None, int], Any]  # source, architecture, f
 class Bind(Protocol):
     """What makes a run of launches."""
 
-    def __call__(self, launches: Sequence[Launch]) -> DeviceRun: ...
+    def __call__(self, launches: Sequence[Launch]) -> Enqueue: ...
 
 
 class Launcher:
@@ -36,7 +36,7 @@ class Launcher:
         self._functions: dict[str, Any] = {}
         self._constants: dict[tuple[str, bytes], Any] = {}
 
-    def __call__(self, launches: Sequence[Launch]) -> DeviceRun:
+    def __call__(self, launches: Sequence[Launch]) -> Enqueue:
         calls = [_Call(self._driver, self._function(one.kernel), one, self._constant) for one in launches]
 
         def run(stream: Any) -> None:

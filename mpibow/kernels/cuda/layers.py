@@ -14,7 +14,7 @@ from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Spec
 from mpibow.kernels.cuda import listing
 from mpibow.kernels.cuda import specs as cudnn
-from mpibow.kernels.cuda.cudnn import Cudnn, DeviceRun, together
+from mpibow.kernels.cuda.cudnn import Cudnn, Enqueue, together
 from mpibow.kernels.cuda.operands import Precision
 from mpibow.ops import BatchNorm, Conv2d, Dense
 from mpibow.ops.batch_norm import check_values
@@ -30,8 +30,8 @@ List = Callable[[Any, Shapes, Precision], Named]
 class DeviceKernel:
     """As mpibow.graph.kernel.Kernel, but its runs take the stream that they enqueue on."""
 
-    forward: Callable[[Call], DeviceRun]
-    backward: Callable[[Call], DeviceRun] | None
+    forward: Callable[[Call], Enqueue]
+    backward: Callable[[Call], Enqueue] | None
     buffers: Callable[[Any, Shapes], Buffers]
     formats: Callable[[Any, Shapes, tuple[str, ...]], Formats]
 
@@ -51,7 +51,7 @@ class _Layer:
         size = self.cudnn.workspace(*specs)
         return {"workspace": ((size,), "uint8")} if size else {}
 
-    def bind(self, call: Call, spec: cudnn.Spec, arrays: Mapping[str, Any]) -> DeviceRun:
+    def bind(self, call: Call, spec: cudnn.Spec, arrays: Mapping[str, Any]) -> Enqueue:
         return self.cudnn.bind(spec, arrays, call.scratch.get("workspace"))
 
     def kernel(self, back: bool = True) -> DeviceKernel:
@@ -86,7 +86,7 @@ class Weighted(_Layer):
             return None
         return cudnn.Cast(math.prod(made.shape), made.dtype, "float32", self.precision)
 
-    def forward(self, call: Call) -> DeviceRun:
+    def forward(self, call: Call) -> Enqueue:
         spec = self.specs(call.op, call.shapes)["forward"]
         names = ("a", "b", "c") if isinstance(spec, cudnn.Product) else ("x", "w", "y")
         arrays = dict(zip(names, (call.x[0], call.w["weight"], call.y), strict=True))
@@ -97,8 +97,8 @@ class Weighted(_Layer):
             arrays |= {"z": call.x[1]} if call.op.added else {}
         return self.bind(call, spec, arrays)
 
-    def backward(self, call: Call) -> DeviceRun:
-        specs, dy, runs = self.specs(call.op, call.shapes), call.dy, list[DeviceRun]()
+    def backward(self, call: Call) -> Enqueue:
+        specs, dy, runs = self.specs(call.op, call.shapes), call.dy, list[Enqueue]()
         if "relu" in specs:
             arrays = {"dy": dy}
             if isinstance(call.op, ConvRelu):
@@ -144,7 +144,7 @@ class Norm(_Layer):
             backward["dx"] = (shapes.y, FLOAT)
         return Buffers(saved=saved, forward=forward, backward=backward)
 
-    def forward(self, call: Call) -> DeviceRun:
+    def forward(self, call: Call) -> Enqueue:
         spec = self.specs(call.op, call.shapes)["forward"]
         arrays = {"x": call.x[0], "y": call.y}
         if isinstance(spec, cudnn.NormInference):
@@ -156,7 +156,7 @@ class Norm(_Layer):
         arrays |= {"z": call.x[1]} if len(call.x) > 1 else {}
         return self.bind(call, spec, arrays)
 
-    def backward(self, call: Call) -> DeviceRun:
+    def backward(self, call: Call) -> Enqueue:
         spec = self.specs(call.op, call.shapes)["backward"]
         arrays = {"dy": call.dy, "x": call.x[0], "weight": call.w["weight"], **call.saved}
         arrays |= {"dweight": call.dw["weight"], "dbias": call.dw["bias"]}

@@ -19,7 +19,7 @@ from mpibow.errors import DeviceError, install
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import BoundPlan, Plan
 from mpibow.kernels.cuda.capture import Executor, Range, no_range
-from mpibow.kernels.cuda.cudnn import Cudnn, DeviceRun, Handles
+from mpibow.kernels.cuda.cudnn import Cudnn, Enqueue, Handles
 from mpibow.kernels.cuda.elementwise import cast, fill
 from mpibow.kernels.cuda.flat import CHUNK, LOSS_SCALE, join_rows, part_rows, report_batch
 from mpibow.kernels.cuda.fused import blocks_of
@@ -75,7 +75,7 @@ class Gpu:
     def bound(
         self, plan: Plan, weights: Any, gradients: Any = None, statistics: Any = None,
         inputs: Mapping[str, Any] | None = None,
-    ) -> tuple[BoundPlan, list[DeviceRun]]:  # fmt: skip
+    ) -> tuple[BoundPlan, list[Enqueue]]:  # fmt: skip
         """As `plan.bind`, and what a pass begins with: weights in 16 bits, and the loss's gradient times the scale."""
         launches = list[Launch]()
         if self.narrow:  # before layers ask where it is
@@ -94,7 +94,7 @@ class Gpu:
     def behind(
         self, number: int, bound: BoundPlan, gradient: Any, clip_value: float | None, clip_norm: float | None,
         learners: int = 1,
-    ) -> list[DeviceRun]:  # fmt: skip
+    ) -> list[Enqueue]:  # fmt: skip
         """What a learner's pass ends with: the scale taken back, the gradient's limits, and its report.
 
         Where the plan is of several `learners`, its losses and hits are every so many of the plan's.
@@ -133,7 +133,7 @@ class Gpu:
             runs[1].extend(self.behind(r, bound, rows[1][r], *limits, learners=k))
         return bound, runs
 
-    def executor(self, name: str, runs: Sequence[DeviceRun], stream: Stream) -> Executor:
+    def executor(self, name: str, runs: Sequence[Enqueue], stream: Stream) -> Executor:
         return Executor(name, runs, stream, graphs=self.graphs, ranges=self.ranges)
 
     def evaluation(

@@ -16,7 +16,7 @@ from mpibow.device.machine import Machine
 from mpibow.graph.plan import Plan
 from mpibow.graph.steps import kind_of
 from mpibow.kernels import KernelSet, gpu_set
-from mpibow.kernels.cuda.cudnn import DeviceRun
+from mpibow.kernels.cuda.cudnn import Enqueue
 from mpibow.kernels.cuda.flat import CHUNK, STEP, sma_alone
 from mpibow.kernels.cuda.kernels import Constant, Launch
 from mpibow.kernels.cuda.opened import NAMES, Gpu
@@ -152,12 +152,12 @@ class _PaperCudnn:
     def workspace(self, *specs: Spec | None) -> int:
         return 0
 
-    def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace: Any = None) -> DeviceRun:
+    def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace: Any = None) -> Enqueue:
         assert {operand.name for operand in spec.operands} == set(arrays), (spec.kind, sorted(arrays))
         return _listing([of_spec(spec)])
 
 
-def _bind(launches: Sequence[Launch]) -> DeviceRun:
+def _bind(launches: Sequence[Launch]) -> Enqueue:
     return _listing([of_launch(one) for one in launches])
 
 

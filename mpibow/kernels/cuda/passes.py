@@ -17,7 +17,7 @@ from mpibow.device.machine import Machine
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Span
 from mpibow.kernels.cuda import flat
-from mpibow.kernels.cuda.cudnn import DeviceRun
+from mpibow.kernels.cuda.cudnn import Enqueue
 from mpibow.kernels.cuda.elementwise import fill
 from mpibow.kernels.cuda.gain import DeviceGain
 from mpibow.kernels.cuda.kernels import Launch
@@ -46,7 +46,7 @@ class DeviceFlat:
         self.reports: Any = None
         self._gradients: Any = None
         self._row: Any = None
-        self._bound: dict[tuple[Any, ...], tuple[DeviceRun, Any]] = {}
+        self._bound: dict[tuple[Any, ...], tuple[Enqueue, Any]] = {}
 
     # Arrays
 

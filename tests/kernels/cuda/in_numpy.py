@@ -12,7 +12,7 @@ from numpy.lib.stride_tricks import as_strided
 from mpibow.graph.formats import Reorder, pack, unpack
 from mpibow.graph.graph import Array, Graph
 from mpibow.graph.kernel import Call, Kernel, Kernels, Run
-from mpibow.kernels.cuda.cudnn import DeviceRun
+from mpibow.kernels.cuda.cudnn import Enqueue
 from mpibow.kernels.cuda.layers import DeviceKernel, layers
 from mpibow.kernels.cuda.listing import rewrite
 from mpibow.kernels.cuda.operands import Operand, Precision
@@ -56,7 +56,7 @@ class HostCudnn:
     def workspace(self, *specs: Spec | None) -> int:
         return WORKSPACE
 
-    def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace: Any = None) -> DeviceRun:
+    def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace: Any = None) -> Enqueue:
         assert {o.name for o in spec.operands} == set(arrays), (spec.kind, sorted(arrays))
         assert workspace.nbytes == WORKSPACE
         views = {o.name: seen(arrays[o.name], o) for o in spec.operands}

@@ -16,7 +16,7 @@ from mpibow.errors import DeviceError
 from mpibow.kernels.cuda import cudnn as binding
 from mpibow.kernels.cuda import graphs
 from mpibow.kernels.cuda.capture import Executor
-from mpibow.kernels.cuda.cudnn import Cudnn, DeviceRun, Handles, together
+from mpibow.kernels.cuda.cudnn import Cudnn, Enqueue, Handles, together
 from mpibow.kernels.cuda.kept import Made
 from mpibow.kernels.cuda.operands import PRECISIONS
 from mpibow.kernels.cuda.plans import Executable
@@ -28,7 +28,7 @@ TF32 = PRECISIONS["tf32"]
 SPEC = Cast(48, "float32", "float16", TF32)
 
 
-def kernel(name: str) -> DeviceRun:
+def kernel(name: str) -> Enqueue:
     return lambda stream: stream.enqueue(name)  # type: ignore[attr-defined]
 
 
