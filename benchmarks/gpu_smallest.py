@@ -25,7 +25,7 @@ from mpibow.kernels.cuda.elementwise import fill
 from mpibow.kernels.cuda.launcher import Launcher
 from mpibow.kernels.cuda.opened import cache_folder, plan_folder
 from mpibow.kernels.cuda.operands import PRECISIONS
-from mpibow.kernels.cuda.plans import Choice, Planner, Target
+from mpibow.kernels.cuda.plans import Planner, Search, Target
 from mpibow.kernels.cuda.specs import Cast
 from mpibow.kernels.cuda.timing import DeviceTimer
 
@@ -46,8 +46,8 @@ def nvrtc(machine: Machine) -> bool:
 
 def planner(machine: Machine, handles: Handles) -> Planner:
     """Of the plans that cuDNN ranks first, as the tests take them."""
-    kept = plan_folder(cache_folder(), machine.found.gpu, Choice())
-    return Planner(Target(kept.about[0], handles.of(machine.stream)), Choice(), kept)
+    kept = plan_folder(cache_folder(), machine.found.gpu, Search())
+    return Planner(Target(kept.about[0], handles.of(machine.stream)), Search(), kept)
 
 
 def cudnn(machine: Machine) -> bool:

@@ -10,7 +10,7 @@ import pytest
 
 from mpibow.device.driver import Gpu
 from mpibow.kernels.cuda.opened import TRIES, plan_folder
-from mpibow.kernels.cuda.plans import Choice
+from mpibow.kernels.cuda.plans import Search
 from tests.kernels.cuda import devices
 
 ROOT = Path(__file__).parents[2]
@@ -91,6 +91,6 @@ def test_plans_lie_where_a_run_on_that_gpu_looks(bundle: Any, tmp_path: Path) ->
     said = bundle.plans(tmp_path, [], 250.0)
     assert said == f"{2 * len(devices.FEW)} plans of cuDNN for an H200, of the kind of each graph and of no model"
     gpu = Gpu(3, "NVIDIA H200", "a UUID", "an address", (9, 0), 141 << 30)
-    for cache, choice in (("first", Choice(tries=TRIES)), ("first", Choice()), ("caches", Choice())):
-        kept = plan_folder(tmp_path / cache / "mpibow", gpu, choice)
+    for cache, search in (("first", Search(tries=TRIES)), ("first", Search()), ("caches", Search())):
+        kept = plan_folder(tmp_path / cache / "mpibow", gpu, search)
         assert [spec for spec in devices.FEW if kept.read(spec) is None] == []

@@ -29,7 +29,7 @@ from mpibow.kernels.cuda.listing import rewrite
 from mpibow.kernels.cuda.opened import cache_folder, plan_folder
 from mpibow.kernels.cuda.operands import PRECISIONS, Precision
 from mpibow.kernels.cuda.own import OWN
-from mpibow.kernels.cuda.plans import Choice, Planner, Target
+from mpibow.kernels.cuda.plans import Planner, Search, Target
 
 PAGE = 4096  # bytes: a device copy lies as its host array does within one of these, so it is as well aligned
 HALVES = ("float16", "bfloat16")
@@ -109,11 +109,11 @@ class Device:
     def wait(self) -> None:
         self.stream.synchronise()
 
-    def planner(self, choice: Choice | None = None, folder: Path | None = None) -> Planner:
+    def planner(self, search: Search | None = None, folder: Path | None = None) -> Planner:
         """Plans are kept as a run's are, in the user's cache or in `folder`."""
-        kept = plan_folder(folder or cache_folder(), self.gpu, choice or Choice())
+        kept = plan_folder(folder or cache_folder(), self.gpu, search or Search())
         target = Target(kept.about[0], handle=self.handles.of(self.stream))
-        return Planner(target, choice, kept)
+        return Planner(target, search, kept)
 
 
 @cache

@@ -17,7 +17,7 @@ from mpibow.graph.graph import Array
 from mpibow.kernels.cuda import plans
 from mpibow.kernels.cuda.layers import layers
 from mpibow.kernels.cuda.operands import PRECISIONS
-from mpibow.kernels.cuda.plans import Choice, Planner, Target
+from mpibow.kernels.cuda.plans import Planner, Search, Target
 from mpibow.kernels.cuda.specs import ConvForward, ConvGeometry
 from mpibow.kernels.cuda.timing import DeviceTimer
 from mpibow.kernels.numpy import OPERATORS as NUMPY
@@ -243,7 +243,7 @@ def test_the_fastest_of_several_is_taken() -> None:
     device = opened.device()
     timer = DeviceTimer(device.driver, device.stream, device.handles.of)
     target = Target("timed", handle=device.handles.of(device.stream))
-    planner = Planner(target, Choice(tries=3), timer=timer)
+    planner = Planner(target, Search(tries=3), timer=timer)
     seconds = planner.plan(SPEC).made.seconds
     assert seconds is not None
     assert 1e-7 < seconds < 1e-2

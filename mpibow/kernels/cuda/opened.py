@@ -29,7 +29,7 @@ from mpibow.kernels.cuda.kernels import Constant, Launch
 from mpibow.kernels.cuda.launcher import Bind, Launcher
 from mpibow.kernels.cuda.operands import PRECISIONS, Precision
 from mpibow.kernels.cuda.passes import DeviceFlat, bound_norms
-from mpibow.kernels.cuda.plans import Choice, Planner, Target
+from mpibow.kernels.cuda.plans import Planner, Search, Target
 from mpibow.kernels.cuda.shadows import Shadows
 from mpibow.kernels.cuda.timing import DeviceTimer
 from mpibow.kernels.passes import chunks_of
@@ -188,21 +188,21 @@ def open_gpu(
     """CUDA's own parts, of a GPU that is opened. Raises DeviceError where cuDNN is missing or does not start."""
     chosen, shadows, handles = PRECISIONS[NAMES.get(precision, precision)], Shadows(), Handles()
     library, found = load_cudnn(), machine.found.gpu
-    folder, choice = cache or cache_folder(), Choice(deterministic=deterministic, tries=TRIES)
-    kept = plan_folder(folder, found, choice)
+    folder, search = cache or cache_folder(), Search(deterministic=deterministic, tries=TRIES)
+    kept = plan_folder(folder, found, search)
     target = Target(kept.about[0], handles.of(machine.stream))
     timer = DeviceTimer(machine.driver, machine.stream, handles.of)
-    cudnn = Cudnn(Planner(target, choice, kept, timer), handles, shadows.address)
+    cudnn = Cudnn(Planner(target, search, kept, timer), handles, shadows.address)
     about = f"{found}, cuDNN {library.backend_version_string()}, {chosen.name}"
     return Gpu(machine, Launcher(machine, folder / "kernels"), cudnn, shadows, chosen, graphs, about)
 
 
-def plan_folder(folder: Path, gpu: Device, choice: Choice) -> Folder:
+def plan_folder(folder: Path, gpu: Device, search: Search) -> Folder:
     """Where plans are kept for a kind of GPU, both parts of cuDNN and a way of choosing; the kind is named first."""
     cudnn = load_cudnn()
     name = f"{gpu.name} {gpu.capability[0]}.{gpu.capability[1]}"
     versions = cudnn.backend_version_string(), f"frontend {cudnn.__version__}"
-    return Folder(folder / "plans", (name, *versions, *choice.words()))
+    return Folder(folder / "plans", (name, *versions, *search.words()))
 
 
 def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:

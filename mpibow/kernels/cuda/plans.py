@@ -19,7 +19,7 @@ WORKSPACE = 1 << 30  # bytes at most of one plan
 
 
 @dataclass(frozen=True)
-class Choice:
+class Search:
     """How plans are chosen: of those that heuristics rank first so many are timed, and the fastest is taken.
 
     `tries` are of engines that cuDNN brings as machine code: such a plan is built in no time. `compiled` are of engines
@@ -85,9 +85,9 @@ class Planner:
     """Plans by spec, made once: read from `folder`, else built and, with a timer, the fastest of several taken."""
 
     def __init__(
-        self, target: Target, choice: Choice | None = None, folder: Folder | None = None, timer: Timer | None = None
+        self, target: Target, search: Search | None = None, folder: Folder | None = None, timer: Timer | None = None
     ) -> None:
-        self._target, self._choice = target, choice or Choice()
+        self._target, self._search = target, search or Search()
         self._folder, self._timer = folder, timer
         self._made: dict[Spec, Executable] = {}
         self._lock = threading.Lock()  # learners bind their plans one after the other
@@ -122,7 +122,7 @@ class Planner:
 
     def _make(self, spec: Spec) -> Executable:
         """The first plan that can be built, or the fastest of those that are tried; kept for the next run."""
-        found = candidates(spec, self._target, self._choice)
+        found = candidates(spec, self._target, self._search)
         best = self._fastest(spec, found, self._timer) if self._timer else next(found)
         best = self._load(spec, best.made)  # alone, without the graph that its rivals were built in
         if self._folder:
@@ -145,20 +145,20 @@ class Planner:
         return min(timed, key=lambda pair: pair[0])[1]
 
 
-def candidates(spec: Spec, target: Target, choice: Choice) -> Iterator[Executable]:
-    """As many plans of `spec` as `choice` wants, in cuDNN's order; each is built when it is asked for.
+def candidates(spec: Spec, target: Target, search: Search) -> Iterator[Executable]:
+    """As many plans of `spec` as `search` wants, in cuDNN's order; each is built when it is asked for.
 
     Raises DeviceError where there is none, with the spec and cuDNN's own words.
     """
     cudnn = load_cudnn()
     graph = build_graph(spec, handle=target.handle, properties=target.properties)
     why, any_built = "", False
-    left = {False: choice.tries, True: choice.compiled}  # by whether the engine is compiled for the plan
+    left = {False: search.tries, True: search.compiled}  # by whether the engine is compiled for the plan
     try:
         graph.build_operation_graph()
         graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
-        graph.deselect_numeric_notes(forbidden(cudnn.numerical_note, spec, choice.deterministic))
-        graph.deselect_workspace_greater_than(choice.workspace)
+        graph.deselect_numeric_notes(forbidden(cudnn.numerical_note, spec, search.deterministic))
+        graph.deselect_workspace_greater_than(search.workspace)
         indices = range(graph.get_execution_plan_count())
     except refusals() as error:
         why, indices = first_line(error), range(0)
@@ -182,7 +182,7 @@ def candidates(spec: Spec, target: Target, choice: Choice) -> Iterator[Executabl
     if not any_built:
         raise DeviceError(
             f"cuDNN {cudnn.backend_version_string()} has no engine on {target.name} for {spec}"
-            f"{' that is deterministic' if choice.deterministic else ''}: {why}"
+            f"{' that is deterministic' if search.deterministic else ''}: {why}"
         )
 
 

@@ -29,7 +29,7 @@ from mpibow.kernels.cuda.kept import Folder
 from mpibow.kernels.cuda.listing import specs_of
 from mpibow.kernels.cuda.opened import TRIES, plan_folder
 from mpibow.kernels.cuda.operands import PRECISIONS
-from mpibow.kernels.cuda.plans import Choice, Planner, Target
+from mpibow.kernels.cuda.plans import Planner, Search, Target
 from mpibow.kernels.cuda.specs import (
     Cast,
     ConvData,
@@ -132,11 +132,11 @@ def ahead(folder: Path, models: Sequence[str]) -> None:
     for model in models:
         name, precision, batch = model.split(":")
         wanted |= dict.fromkeys(specs_of_model(name, precision, int(batch)))
-    kinds: list[tuple[str, Choice, Sequence[Spec]]] = [
-        ("first", Choice(tries=TRIES), list(wanted)), ("first", Choice(), FEW), ("caches", Choice(), FEW)
+    kinds: list[tuple[str, Search, Sequence[Spec]]] = [
+        ("first", Search(tries=TRIES), list(wanted)), ("first", Search(), FEW), ("caches", Search(), FEW)
     ]  # fmt: skip
-    for cache, choice, specs in kinds:
-        planner = Planner(target("h200"), choice, plan_folder(folder / cache / "mpibow", device, choice))
+    for cache, search, specs in kinds:
+        planner = Planner(target("h200"), search, plan_folder(folder / cache / "mpibow", device, search))
         for spec in specs:
             try:
                 planner.plan(spec)
@@ -220,10 +220,10 @@ def specs_of_model(name: str, precision: str, batch: int, replicas: int = 1) -> 
 
 
 def report(
-    specs: Sequence[Spec], device: str, *, choice: Choice | None = None, folder: Path | None = None
+    specs: Sequence[Spec], device: str, *, search: Search | None = None, folder: Path | None = None
 ) -> dict[str, Any]:
     """How many specs have a plan, the largest workspace, and who has none, in words."""
-    planner = Planner(target(device), choice, Folder(folder, (device,)) if folder else None)
+    planner = Planner(target(device), search, Folder(folder, (device,)) if folder else None)
     workspaces, refused, engines = [], [], list[str]()
     for spec in specs:
         try:

@@ -16,7 +16,7 @@ from mpibow.errors import DeviceError
 from mpibow.kernels.cuda import graphs, opened, plans
 from mpibow.kernels.cuda.kept import Folder, Made
 from mpibow.kernels.cuda.operands import PRECISIONS
-from mpibow.kernels.cuda.plans import Choice, Executable, Planner, Target, forbidden
+from mpibow.kernels.cuda.plans import Executable, Planner, Search, Target, forbidden
 from mpibow.kernels.cuda.specs import Cast, ConvForward, ConvGeometry, ReluBackward, Spec
 from tests.device.fakes import gpu
 
@@ -55,10 +55,10 @@ def test_a_plan_is_for_its_spec_and_device_only(folder: Folder, tmp_path: Path) 
 
 
 def test_plans_are_kept_by_gpu_versions_and_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def folder(version: str = "1.28.0", backend: str = "9.28.0", index: int = 0, **choice: Any) -> Folder:
+    def folder(version: str = "1.28.0", backend: str = "9.28.0", index: int = 0, **search: Any) -> Folder:
         cudnn = SimpleNamespace(__version__=version, backend_version_string=lambda: backend)
         monkeypatch.setattr(opened, "load_cudnn", lambda: cudnn)
-        return opened.plan_folder(tmp_path, gpu(index), Choice(**choice))
+        return opened.plan_folder(tmp_path, gpu(index), Search(**search))
 
     assert folder() == folder(index=1)  # of one kind
     assert folder().about[:3] == ("NVIDIA H100 9.0", "9.28.0", "frontend 1.28.0")
@@ -118,8 +118,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Three candidates a spec, which take 3, 1 and 2 ms; the engines that were built, in order."""
     built: list[str] = []
 
-    def candidates(spec: Spec, target: Target, choice: Choice) -> Any:
-        for i in range(min(3, choice.tries)):
+    def candidates(spec: Spec, target: Target, search: Search) -> Any:
+        for i in range(min(3, search.tries)):
             built.append(f"eng{i}")
             yield Executable(spec, Made(bytes([i]), f"eng{i}", 10 * i), FakeGraph())
 
@@ -140,7 +140,7 @@ TARGET = Target("H100", properties="described")
 
 
 def test_without_a_timer_the_first_is_taken(made: list[str]) -> None:
-    planner = Planner(TARGET, Choice(tries=3))
+    planner = Planner(TARGET, Search(tries=3))
     plan = planner.plan(SPEC)
     assert (plan.made.engine, plan.workspace, made) == ("eng0", 0, ["eng0"])
     assert planner.plan(SPEC) is plan
@@ -150,24 +150,24 @@ def test_without_a_timer_the_first_is_taken(made: list[str]) -> None:
 
 
 def test_the_fastest_of_those_that_are_tried(made: list[str]) -> None:
-    assert Planner(TARGET, Choice(tries=1), timer=timer).plan(SPEC).made.engine == "eng0"
+    assert Planner(TARGET, Search(tries=1), timer=timer).plan(SPEC).made.engine == "eng0"
     made.clear()
-    plan = Planner(TARGET, Choice(tries=2), timer=timer).plan(SPEC)
+    plan = Planner(TARGET, Search(tries=2), timer=timer).plan(SPEC)
     assert (plan.made, made) == (Made(b"\1", "eng1", 10, 1e-3), ["eng0", "eng1"])
-    assert Planner(TARGET, Choice(tries=9), timer=timer).plan(SPEC).made.engine == "eng1"
+    assert Planner(TARGET, Search(tries=9), timer=timer).plan(SPEC).made.engine == "eng1"
 
 
 def test_what_is_kept_is_not_made_again(made: list[str], folder: Folder) -> None:
-    Planner(TARGET, Choice(tries=3), folder, timer).plan(SPEC)
+    Planner(TARGET, Search(tries=3), folder, timer).plan(SPEC)
     made.clear()
-    plan = Planner(TARGET, Choice(tries=3), folder, timer).plan(SPEC)
+    plan = Planner(TARGET, Search(tries=3), folder, timer).plan(SPEC)
     assert (plan.made.engine, plan.graph.loaded, made) == ("eng1", b"\1", [])
 
 
 @pytest.mark.parametrize("blob", REFUSED)
 def test_a_kept_plan_that_cudnn_refuses_is_made_anew(made: list[str], folder: Folder, blob: bytes) -> None:
     folder.write(SPEC, Made(blob, "eng9", 0))
-    assert Planner(TARGET, Choice(), folder).plan(SPEC).made.engine == "eng0"
+    assert Planner(TARGET, Search(), folder).plan(SPEC).made.engine == "eng0"
     assert made == ["eng0"]
     again = folder.read(SPEC)
     assert again is not None
@@ -198,19 +198,19 @@ def test_an_engine_that_cannot_be_timed_is_passed_over(made: list[str]) -> None:
         return timed
 
     found = [
-        Planner(TARGET, Choice(tries=3), timer=without(*engines)).plan(SPEC).made.engine
+        Planner(TARGET, Search(tries=3), timer=without(*engines)).plan(SPEC).made.engine
         for engines in ((), ("eng1",), ("eng1", "eng2"))
     ]
     assert found == ["eng1", "eng2", "eng0"]
     with pytest.raises(DeviceError, match=r"^eng2 is not captured$"):
-        Planner(TARGET, Choice(tries=3), timer=without("eng0", "eng1", "eng2")).plan(SPEC)
+        Planner(TARGET, Search(tries=3), timer=without("eng0", "eng1", "eng2")).plan(SPEC)
 
     def full(executable: Executable) -> float:
         raise DeviceFull("no memory")
 
     made.clear()
     with pytest.raises(DeviceFull):
-        Planner(TARGET, Choice(tries=3), timer=full).plan(SPEC)
+        Planner(TARGET, Search(tries=3), timer=full).plan(SPEC)
     assert made == ["eng0"]
 
 
@@ -331,7 +331,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, graph: OneGraph) -> OneGraph:
 
 def test_candidates_are_built_as_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = planned(monkeypatch, OneGraph())
-    found = plans.candidates(SPEC, TARGET, Choice(tries=2, workspace=500))
+    found = plans.candidates(SPEC, TARGET, Search(tries=2, workspace=500))
     assert next(found).made == Made(b"\2", "eng2", 200)
     assert graph.at == 2
     assert graph.said == [["A", "FALLBACK"], ["down", "sums", "order"], 500]
@@ -339,23 +339,23 @@ def test_candidates_are_built_as_they_are_asked_for(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("compiled", "choice", "engines"),
+    ("compiled", "search", "engines"),
     [
-        ((), Choice(tries=12), list(range(2, 14))),
-        (range(20), Choice(tries=12), [2]),
-        ((2, 3, 5, 8), Choice(tries=3), [2, 4, 6, 7]),
-        ((4, 5, 6), Choice(tries=2, compiled=2), [2, 3, 4, 5]),
+        ((), Search(tries=12), list(range(2, 14))),
+        (range(20), Search(tries=12), [2]),
+        ((2, 3, 5, 8), Search(tries=3), [2, 4, 6, 7]),
+        ((4, 5, 6), Search(tries=2, compiled=2), [2, 3, 4, 5]),
     ],
 )
 def test_more_engines_are_tried_of_those_that_need_no_compiling(
-    monkeypatch: pytest.MonkeyPatch, compiled: Sequence[int], choice: Choice, engines: list[int]
+    monkeypatch: pytest.MonkeyPatch, compiled: Sequence[int], search: Search, engines: list[int]
 ) -> None:
     """Nothing is built beyond what is tried: that is what takes the time."""
     graph = planned(monkeypatch, OneGraph(20, compiled))
     built = list[int]()
     build = graph.build_plan_at_index
     monkeypatch.setattr(graph, "build_plan_at_index", lambda index: (built.append(index), build(index)))
-    found = plans.candidates(SPEC, TARGET, choice)
+    found = plans.candidates(SPEC, TARGET, search)
     assert [one.made.engine for one in found] == [f"eng{i}" for i in engines]
     assert [i for i in built if i != 1] == engines
 
@@ -364,7 +364,7 @@ def test_more_engines_are_tried_of_those_that_need_no_compiling(
 def test_no_candidate(monkeypatch: pytest.MonkeyPatch, deterministic: bool, words: str) -> None:
     planned(monkeypatch, OneGraph(2))
     with pytest.raises(DeviceError) as caught:
-        list(plans.candidates(SPEC, TARGET, Choice(deterministic=deterministic)))
+        list(plans.candidates(SPEC, TARGET, Search(deterministic=deterministic)))
     assert str(caught.value) == (
         f"cuDNN 9.28.0 has no engine on H100 for Cast(count=48, source='float32', target='float16', precision="
         f"Precision(name='tf32', io='float32', tensor_cores=True)){words}: Deselecting execution plan"
