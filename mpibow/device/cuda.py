@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from mpibow.device.driver import Driver, Gpu, Refused
+from mpibow.device.driver import DeviceProperties, Driver, Refused
 from mpibow.device.near import near_cores, share_of_cores
 from mpibow.errors import DeviceError, install
 
@@ -34,7 +34,7 @@ class Node(Protocol):
 class Found:
     """A rank's GPU, the cores near it that are its own, and whether another rank computes on it as well."""
 
-    gpu: Gpu
+    gpu: DeviceProperties
     cores: tuple[int, ...]
     shared: bool
 
@@ -75,7 +75,9 @@ def find_device(
     return Found(gpu, tuple(cores), shared=len(users) > 1)
 
 
-def _open(driver: Driver, local_rank: int, local_size: int, share_gpu: bool, environment: Mapping[str, str]) -> Gpu:
+def _open(
+    driver: Driver, local_rank: int, local_size: int, share_gpu: bool, environment: Mapping[str, str]
+) -> DeviceProperties:
     version, runtime = driver.version(), driver.runtime()
     if version == 0:
         raise DeviceError(

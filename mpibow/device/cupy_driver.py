@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.device import libraries
-from mpibow.device.driver import Driver, Gpu, OutOfMemory, Refused, Stream
+from mpibow.device.driver import DeviceProperties, Driver, OutOfMemory, Refused, Stream
 from mpibow.errors import DeviceError, install
 
 MODES = {0: "default", 2: "prohibited", 3: "exclusive"}  # cudaComputeMode
@@ -174,14 +174,14 @@ class CupyDriver:
         with _refusals(self._cupy):
             return int(self._cupy.cuda.runtime.getDeviceCount())
 
-    def describe(self, index: int) -> Gpu:
+    def describe(self, index: int) -> DeviceProperties:
         runtime = self._cupy.cuda.runtime
         with _refusals(self._cupy):
             found = runtime.getDeviceProperties(index)
             mode = MODES.get(runtime.deviceGetAttribute(COMPUTE_MODE, index), "default")
             bus = runtime.deviceGetPCIBusId(index)
         capability = (found["major"], found["minor"])
-        return Gpu(
+        return DeviceProperties(
             index, found["name"].decode(), uuid_of(index), bus.lower(), capability, found["totalGlobalMem"], mode
         )  # fmt: skip
 

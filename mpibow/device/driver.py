@@ -10,7 +10,7 @@ from mpibow.errors import DeviceError
 
 
 @dataclass(frozen=True)
-class Gpu:
+class DeviceProperties:
     """One visible GPU: its number here, name, UUID, PCI address, compute capability, bytes of memory.
 
     `mode` is the compute mode: default, exclusive or prohibited.
@@ -104,7 +104,7 @@ class Driver(Protocol):
         ...
 
     def count(self) -> int: ...
-    def describe(self, index: int) -> Gpu: ...
+    def describe(self, index: int) -> DeviceProperties: ...
 
     def use(self, index: int) -> None:
         """Makes it this process's device; opens a context on it."""

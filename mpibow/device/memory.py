@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mpibow.device.driver import Driver, Gpu, OutOfMemory
+from mpibow.device.driver import DeviceProperties, Driver, OutOfMemory
 from mpibow.errors import DeviceError
 
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
@@ -18,7 +18,7 @@ class DeviceFull(DeviceError, MemoryError):
 class DeviceMemory:
     """Blocks stay until they are released by name. Learners take none while an iteration runs; any thread may."""
 
-    def __init__(self, driver: Driver, gpu: Gpu) -> None:
+    def __init__(self, driver: Driver, gpu: DeviceProperties) -> None:
         self._driver, self._gpu = driver, gpu
         self._blocks: dict[str, Any] = {}
         self.peak = 0  # bytes held at once, of this rank

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mpibow.device.driver import Gpu
+from mpibow.device.driver import DeviceProperties
 from mpibow.kernels.cuda.opened import TRIES, plan_folder
 from mpibow.kernels.cuda.plans import Search
 from tests.kernels.cuda import devices
@@ -90,7 +90,7 @@ def test_what_is_not_there(
 def test_plans_lie_where_a_run_on_that_gpu_looks(bundle: Any, tmp_path: Path) -> None:
     said = bundle.plans(tmp_path, [], 250.0)
     assert said == f"{2 * len(devices.FEW)} plans of cuDNN for an H200, of the kind of each graph and of no model"
-    gpu = Gpu(3, "NVIDIA H200", "a UUID", "an address", (9, 0), 141 << 30)
+    gpu = DeviceProperties(3, "NVIDIA H200", "a UUID", "an address", (9, 0), 141 << 30)
     for cache, search in (("first", Search(tries=TRIES)), ("first", Search()), ("caches", Search())):
         kept = plan_folder(tmp_path / cache / "mpibow", gpu, search)
         assert [spec for spec in devices.FEW if kept.read(spec) is None] == []

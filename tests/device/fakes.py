@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.device.driver import Gpu, OutOfMemory, Refused
+from mpibow.device.driver import DeviceProperties, OutOfMemory, Refused
 
 Log = list[tuple[Any, ...]]
 
 
-def gpu(index: int, **changes: Any) -> Gpu:
+def gpu(index: int, **changes: Any) -> DeviceProperties:
     fields: dict[str, Any] = {
         "name": "NVIDIA H100", "uuid": f"GPU-{index:04x}", "bus": f"0000:{0x10 + index:02x}:00.0",
         "capability": (9, 0), "memory": 80 << 30,
     }  # fmt: skip
-    return Gpu(index, **{**fields, **changes})
+    return DeviceProperties(index, **{**fields, **changes})
 
 
 class HostArray:
@@ -104,7 +104,7 @@ class FakeStream:
 class FakeDriver:
     """`gpus` as this process sees them; `busy` are numbers of those that cannot be opened."""
 
-    gpus: list[Gpu] = field(default_factory=lambda: [gpu(0)])
+    gpus: list[DeviceProperties] = field(default_factory=lambda: [gpu(0)])
     driver: int = 13000
     cupy: int = 13020
     busy: tuple[int, ...] = ()
@@ -124,7 +124,7 @@ class FakeDriver:
             raise Refused(self.refusal)
         return len(self.gpus)
 
-    def describe(self, index: int) -> Gpu:
+    def describe(self, index: int) -> DeviceProperties:
         return self.gpus[index]
 
     def use(self, index: int) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from mpibow import add, batch_norm, conv2d, dense, dropout, flatten, max_pool2d, relu
 from mpibow.device.cuda import Found
-from mpibow.device.driver import Gpu
+from mpibow.device.driver import DeviceProperties
 from mpibow.device.machine import Machine
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array, Tensor
@@ -89,7 +89,7 @@ class Device:
 
         self.driver = CupyDriver()
         self.driver.use(0)
-        self.gpu: Gpu = self.driver.describe(0)
+        self.gpu: DeviceProperties = self.driver.describe(0)
         machine = Machine(self.driver, Found(self.gpu, (0,), shared=False))
         self.stream, self.handles, self.bind = machine.stream, Handles(), Launcher(machine, cache_folder() / "kernels")
         self._runtime = runtime

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.device.array import DeviceArray
-from mpibow.device.driver import Gpu as Device
-from mpibow.device.driver import Stream
+from mpibow.device.driver import DeviceProperties, Stream
 from mpibow.device.machine import Machine
 from mpibow.errors import DeviceError, install
 from mpibow.graph.graph import Array
@@ -197,7 +196,7 @@ def open_gpu(
     return Gpu(machine, Launcher(machine, folder / "kernels"), cudnn, shadows, chosen, graphs, about)
 
 
-def plan_folder(folder: Path, gpu: Device, search: Search) -> Folder:
+def plan_folder(folder: Path, gpu: DeviceProperties, search: Search) -> Folder:
     """Where plans are kept for a kind of GPU, both parts of cuDNN and a way of choosing; the kind is named first."""
     cudnn = load_cudnn()
     name = f"{gpu.name} {gpu.capability[0]}.{gpu.capability[1]}"

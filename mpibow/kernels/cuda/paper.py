@@ -11,7 +11,7 @@ import numpy as np
 
 from mpibow.device.array import DeviceArray
 from mpibow.device.cuda import Found
-from mpibow.device.driver import Gpu as Device
+from mpibow.device.driver import DeviceProperties
 from mpibow.device.machine import Machine
 from mpibow.graph.plan import Plan
 from mpibow.graph.steps import kind_of
@@ -168,7 +168,7 @@ def _listing(kernels: Sequence[Kernel]) -> Callable[[Any], None]:
 def paper_set(precision: str) -> KernelSet:
     """The kernel set of a GPU on paper, in a config's precision."""
     driver: Any = Driver()
-    machine = Machine(driver, Found(Device(0, "paper", "", "", (9, 0), 0), (), False))
+    machine = Machine(driver, Found(DeviceProperties(0, "paper", "", "", (9, 0), 0), (), False))
     cudnn: Any = _PaperCudnn()
     return gpu_set(Gpu(machine, _bind, cudnn, Shadows(), PRECISIONS[NAMES.get(precision, precision)]))
 

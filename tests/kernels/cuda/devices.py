@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from mpibow.bench import SHAPES
-from mpibow.device.driver import Gpu
+from mpibow.device.driver import DeviceProperties
 from mpibow.device.libraries import open_libraries
 from mpibow.errors import DeviceError
 from mpibow.kernels.cuda.graphs import load_cudnn
@@ -127,7 +127,7 @@ def try_few(folder: Path) -> None:
 def ahead(folder: Path, models: Sequence[str]) -> None:
     """Plans for an H200, filed as a run there looks for them: in FOLDER/first those of `models`, each
     MODEL:PRECISION:BATCH, and of FEW, in FOLDER/caches those of FEW as the tests on a GPU take them. None is timed."""
-    device = Gpu(0, DEVICES["h200"]["deviceName"], "", "", (9, 0), 0)
+    device = DeviceProperties(0, DEVICES["h200"]["deviceName"], "", "", (9, 0), 0)
     wanted = dict.fromkeys(FEW)
     for model in models:
         name, precision, batch = model.split(":")
