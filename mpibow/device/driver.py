@@ -56,7 +56,7 @@ class Event(Protocol):
     def synchronise(self) -> None: ...
 
 
-class Graph(Protocol):
+class CudaGraph(Protocol):
     """Captured work, ready to be launched on a stream."""
 
     def launch(self, stream: Any) -> None: ...
@@ -84,7 +84,7 @@ class Stream(Protocol):
     def wait(self, event: Any) -> None: ...
     def synchronise(self) -> None: ...
 
-    def capture(self, enqueue: Callable[[], None]) -> Graph:
+    def capture(self, enqueue: Callable[[], None]) -> CudaGraph:
         """What `enqueue` enqueues, as a graph; nothing of it runs. Ends the capture as well where it fails.
 
         Python's garbage collection rests meanwhile: memory that it gave back would end the capture.

@@ -82,17 +82,17 @@ class Stream(SimStream):
         else:
             self.capturing.append(work)
 
-    def capture(self, enqueue: Callable[[], None]) -> Graph:
+    def capture(self, enqueue: Callable[[], None]) -> CudaGraph:
         self.capturing, captured = (works := list[Callable[[], None]]()), works
         try:
             enqueue()
         finally:
             self.capturing = None
-        return Graph(captured)
+        return CudaGraph(captured)
 
 
 @dataclass
-class Graph:
+class CudaGraph:
     works: Sequence[Callable[[], None]]
 
     def launch(self, stream: Stream) -> None:

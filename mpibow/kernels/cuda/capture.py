@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
-from mpibow.device.driver import Event, Graph, Refused, Stream
+from mpibow.device.driver import CudaGraph, Event, Refused, Stream
 from mpibow.errors import DeviceError
 from mpibow.kernels.cuda.cudnn import Enqueue
 
@@ -29,7 +29,7 @@ class Executor:
     ) -> None:
         self.name, self.stream, self.timed = name, stream, False
         self._runs, self._graphs, self._range = tuple(runs), graphs, ranges
-        self._graph: Graph | None = None
+        self._graph: CudaGraph | None = None
 
     def prepare(self) -> None:
         """Runs everything once and captures it. Before the first iteration, on inputs of any kind: libraries load
