@@ -13,16 +13,16 @@ from typing import Any
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Spec
 from mpibow.kernels.cuda import listing
-from mpibow.kernels.cuda import specs as cudnn
 from mpibow.kernels.cuda.cudnn import Cudnn, Enqueue, together
 from mpibow.kernels.cuda.operands import Precision
+from mpibow.kernels.cuda.specs import Spec as CudnnSpec
 from mpibow.ops import BatchNorm, Conv2d, Dense
 from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
 from mpibow.ops.wide import WideDense
 
 LAST = {2: "ab", 3: "acb", 4: "acdb", 5: "acdeb"}  # channels innermost, by the number of axes
-Named = Mapping[str, cudnn.Spec]
+Named = Mapping[str, CudnnSpec]
 List = Callable[[Any, Shapes, Precision], Named]
 
 
@@ -47,11 +47,11 @@ class _Layer:
     def specs(self, op: Any, shapes: Shapes) -> Named:
         return self.list(op, shapes, self.precision)
 
-    def scratch(self, *specs: cudnn.Spec | None) -> dict[str, Spec]:
+    def scratch(self, *specs: CudnnSpec | None) -> dict[str, Spec]:
         size = self.cudnn.workspace(*specs)
         return {"workspace": ((size,), "uint8")} if size else {}
 
-    def bind(self, call: Call, spec: cudnn.Spec, arrays: Mapping[str, Any]) -> Enqueue:
+    def bind(self, call: Call, spec: CudnnSpec, arrays: Mapping[str, Any]) -> Enqueue:
         return self.cudnn.bind(spec, arrays, call.scratch.get("workspace"))
 
     def kernel(self, back: bool = True) -> DeviceKernel:
@@ -79,7 +79,7 @@ class Weighted(_Layer):
             backward["dw"] = ((2 * narrow.count,), "uint8")
         return Buffers(forward=forward, backward=backward)
 
-    def _narrow(self, weights: cudnn.Spec) -> cudnn.Cast | None:
+    def _narrow(self, weights: CudnnSpec) -> cudnn.Cast | None:
         """What makes a 16-bit gradient of weights float32, where there is one."""
         made = weights.operands[-1]
         if made.dtype == "float32":
