@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from mpibow.errors import ConfigError, MpibowError, install
 from mpibow.run import directory
-from mpibow.run.series import PANELS, Curve, Run, curves, read_run
+from mpibow.run.series import PANELS, Curve, RunLog, curves, read_run
 from mpibow.system.streams import as_command
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ NO_DATE = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"Creatio
 
 
 def draw(
-    runs: Sequence[Run], panels: Sequence[str] = tuple(PANELS), axis: str | None = None, smooth: int | None = None
+    runs: Sequence[RunLog], panels: Sequence[str] = tuple(PANELS), axis: str | None = None, smooth: int | None = None
 ) -> Figure:
     """A figure with a cell for every panel and axis that has curves. Raises ConfigError where none has.
 

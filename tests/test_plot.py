@@ -12,7 +12,7 @@ import pytest
 
 from mpibow import plot
 from mpibow.errors import ConfigError
-from mpibow.run.series import PANELS, Run, clock, curves, read_run
+from mpibow.run.series import PANELS, RunLog, clock, curves, read_run
 from tests.launching import run as launch
 
 BLUE, RED = plot.COLOURS[:2]
@@ -31,9 +31,9 @@ def lines(entries: int = 4, ranks: int = 2, speed: float = 10.0) -> list[dict[st
     return events
 
 
-def made(label: str, **options: Any) -> Run:
+def made(label: str, **options: Any) -> RunLog:
     events = lines(**options)
-    return Run(label, tuple(events), tuple(clock(events, {})))
+    return RunLog(label, tuple(events), tuple(clock(events, {})))
 
 
 def write(folder: Path, events: list[dict[str, Any]]) -> Path:
@@ -124,7 +124,7 @@ def test_steps_start_at_nothing_and_a_wide_loss_is_logarithmic() -> None:
 def test_cells_of_an_odd_number_do_not_lie_over_each_other() -> None:
     """A run of one rank hides nothing: seven cells."""
     events = [{key: value for key, value in event.items() if key != "sync_hidden"} for event in lines(ranks=1)]
-    figure = plot.draw([Run("a", tuple(events), tuple(clock(events, {})))])
+    figure = plot.draw([RunLog("a", tuple(events), tuple(clock(events, {})))])
     assert len(figure.axes) == 7
     figure.draw_without_rendering()
     boxes = [axes.get_tightbbox() for axes in figure.axes]
@@ -140,12 +140,12 @@ def test_a_single_point_can_be_seen() -> None:
 
 def test_what_a_run_lacks_is_left_out() -> None:
     events = [event for event in lines() if event["event"] != "evaluate"]
-    without = Run("a", tuple(events), tuple(clock(events, {})))
+    without = RunLog("a", tuple(events), tuple(clock(events, {})))
     figure = plot.draw([without, made("b")], ["accuracy"], "samples", smooth=1)
     assert [len(drawn(figure.axes[0], colour)) for colour in (BLUE, RED)] == [1, 2]
     for event in events:
         event.pop("accuracy", None)
-    losses = Run("a", tuple(events), tuple(clock(events, {})))
+    losses = RunLog("a", tuple(events), tuple(clock(events, {})))
     assert [title for title, _ in titles(plot.draw([losses], ["accuracy", "loss"]))] == ["loss", "loss"]
 
 

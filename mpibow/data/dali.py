@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from mpibow.data.damage import decoding, undecodable
-from mpibow.data.decoders import Decoder, OnDevice, OnHost, Raw, Run, Windows
+from mpibow.data.decoders import DaliBatch, Decoder, OnDevice, OnHost, Raw, Windows
 from mpibow.data.imagesize import size_of
 from mpibow.data.photo import alike
 from mpibow.data.recordset import RecordSet
@@ -58,7 +58,7 @@ class Dali:
             self._decoder = OnHost(windows, size, threads)
         else:
             self._decoder = OnDevice(windows, size, feeder)
-        self._runs: deque[Run] = deque()
+        self._runs: deque[DaliBatch] = deque()
         self._most = samples
         try:
             self._pipe = self._built(samples)
@@ -69,7 +69,7 @@ class Dali:
             ) from error
 
     def begin(self, slots: list[Slot]) -> None:
-        run = Run.of(slots)
+        run = DaliBatch.of(slots)
         try:
             for row, sample in enumerate(run.samples.tolist()):
                 self._take(run, row, sample)
@@ -104,7 +104,7 @@ class Dali:
         self._pipe = None  # before what it reads
         self._runs.clear()
 
-    def _take(self, run: Run, row: int, sample: int) -> None:
+    def _take(self, run: DaliBatch, row: int, sample: int) -> None:
         """What is stored of `sample`, or of the one that replaces it, to one row of the run."""
         while True:
             try:
@@ -122,7 +122,7 @@ class Dali:
             raise error
         return self._damaged(error)
 
-    def _mend(self, run: Run, error: RuntimeError) -> None:
+    def _mend(self, run: DaliBatch, error: RuntimeError) -> None:
         """Replaces what DALI can't decode, which it is asked for sample by sample; sets run.error where that fails."""
         pipe, found = None, False
         try:

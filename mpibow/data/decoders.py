@@ -22,7 +22,7 @@ Windows = Callable[[Array, Array], Array]  # of sides (n, 2) and counters (n, 4)
 
 
 @dataclass
-class Run:
+class DaliBatch:
     """What fills the `slots` together: n samples, replaced where they are damaged."""
 
     slots: list[Slot]
@@ -35,7 +35,7 @@ class Run:
     error: MpibowError | None = None
 
     @classmethod
-    def of(cls, slots: list[Slot]) -> Run:
+    def of(cls, slots: list[Slot]) -> DaliBatch:
         samples = np.concatenate([slot.samples for slot in slots])
         n = len(samples)
         return cls(slots, samples, np.zeros(n, np.int32), np.zeros((n, 2), np.int64), [samples] * n)
@@ -60,11 +60,11 @@ class Decoder(Protocol):
         """DALI's operators, the last of them: `fn` and `types` are DALI's modules."""
         ...
 
-    def plan(self, run: Run) -> None:
+    def plan(self, run: DaliBatch) -> None:
         """Sets the run's inputs, whose names are those of the graph's."""
         ...
 
-    def deliver(self, run: Run, outputs: Any) -> None:
+    def deliver(self, run: DaliBatch, outputs: Any) -> None:
         """Fills the slots' images with what DALI made."""
         ...
 
@@ -80,10 +80,10 @@ class Raw:
     def graph(self, fn: Any, types: Any) -> Any:
         return fn.external_source(name="images", dtype=types.UINT8, ndim=1, no_copy=True)
 
-    def plan(self, run: Run) -> None:
+    def plan(self, run: DaliBatch) -> None:
         run.inputs = {"images": np.stack(run.images)}
 
-    def deliver(self, run: Run, outputs: Any) -> None:
+    def deliver(self, run: DaliBatch, outputs: Any) -> None:
         run.spread("image", np.asarray(outputs.as_tensor()).view(self._dtype))
 
     def close(self) -> None:
@@ -105,10 +105,10 @@ class OnHost:
     def graph(self, fn: Any, types: Any) -> Any:
         return _part(fn, types, "cpu")
 
-    def plan(self, run: Run) -> None:
+    def plan(self, run: DaliBatch) -> None:
         _plan(run, self._windows, self._size)
 
-    def deliver(self, run: Run, outputs: Any) -> None:
+    def deliver(self, run: DaliBatch, outputs: Any) -> None:
         n, size = len(run.samples), self._size
         parts = run.inputs["parts"].astype(np.int64)
         assert [shape[:2] for shape in outputs.shape()] == list(map(tuple, parts[:, 2:].tolist()))
@@ -146,12 +146,12 @@ class OnDevice:
         )  # fmt: skip
         return fn.transpose(image, perm=[2, 0, 1])
 
-    def plan(self, run: Run) -> None:
+    def plan(self, run: DaliBatch) -> None:
         _plan(run, self._windows, self._size)
         start = run.windows[:, :2] - run.inputs["parts"][:, :2]
         run.inputs["corners"] = np.concatenate([start, start + run.windows[:, 2:]], axis=1).astype(np.float32)
 
-    def deliver(self, run: Run, outputs: Any) -> None:
+    def deliver(self, run: DaliBatch, outputs: Any) -> None:
         """Enqueues the copies. The host has seen that the outputs are done; they stay DALI's until the copies are."""
         feeder, size = self._feeder, 3 * self._size**2
         addresses = [outputs[i].data_ptr() for i in range(len(run.samples))]
@@ -182,7 +182,7 @@ def _in_a_row(addresses: Sequence[int], size: int) -> list[tuple[int, int]]:
     return list(pairwise([0, *breaks, len(addresses)]))
 
 
-def _plan(run: Run, windows: Windows, size: int) -> None:
+def _plan(run: DaliBatch, windows: Windows, size: int) -> None:
     run.windows = np.ascontiguousarray(windows(run.sides, run.gather("counter")), np.float64)
     run.inputs = {"images": run.images, "parts": reach(run.windows, run.sides, size).astype(np.int32)}
 

@@ -15,8 +15,8 @@ from mpibow.comm.pulse import Pulse
 from mpibow.data.dataset import Array, Samples, read_into
 from mpibow.data.slots import arrays_for
 from mpibow.graph.plan import BoundPlan, Plan
+from mpibow.sync.synchroniser import RunTasks
 
-Run = Callable[[list[Callable[[], Any]]], list[Any]]
 Each = Callable[[Array, Array, Array], None]  # samples (n,), labels (n,), logits (n, classes)
 Compute = Callable[[Mapping[str, Array]], Mapping[str, Array]]  # one batch, from a slot's arrays to outputs
 Bind = Callable[[Plan, Array, Array], Compute]  # a plan, to a centre's weights and statistics
@@ -56,7 +56,7 @@ class Evaluator:
         data: Samples,
         centre: Array,
         statistics: Array,
-        run: Run,
+        run: RunTasks,
         comm: Callable[[Callable[[Communicator], Any]], Any],
         each: Each | None = None,
         *,

@@ -23,7 +23,7 @@ Points = list[tuple[float, float]]  # x, y
 
 
 @dataclass(frozen=True)
-class Run:
+class RunLog:
     """A run's events in order; `known` are its (samples, seconds of training) pairs, rising in both."""
 
     label: str
@@ -44,7 +44,7 @@ class Curve:
     raw: list[float] | None = None
 
 
-def read_run(path: Path, label: str | None = None) -> Run:
+def read_run(path: Path, label: str | None = None) -> RunLog:
     """The run in directory `path`. Raises ConfigError where there is none, RecordError where a line is no event."""
     file = path / "metrics.jsonl"
     if not path.is_dir():
@@ -53,7 +53,7 @@ def read_run(path: Path, label: str | None = None) -> Run:
         raise ConfigError(f"{path}: is no run directory, it has no metrics.jsonl")
     events = tuple(kept(parse(read_file(file), file)))
     summary = path / "summary.json"
-    return Run(label or path.resolve().name, events, tuple(clock(events, _summary(summary))))
+    return RunLog(label or path.resolve().name, events, tuple(clock(events, _summary(summary))))
 
 
 def parse(content: bytes, name: Path) -> list[Event]:
@@ -123,7 +123,7 @@ def seconds_at(known: Sequence[tuple[float, float]], position: float) -> float |
     return t if position == q else s + (t - s) * (position - p) / (q - p)
 
 
-def x_of(run: Run, axis: str) -> Callable[[Event], float | None]:
+def x_of(run: RunLog, axis: str) -> Callable[[Event], float | None]:
     """Where an event lies on the axis: samples, epochs, or seconds of training; None where that is not known."""
     if axis == "samples":
         return lambda event: float(event["position"])
@@ -134,7 +134,7 @@ def x_of(run: Run, axis: str) -> Callable[[Event], float | None]:
     return lambda event: event["epoch"] if "epoch" in event else event["position"] / count
 
 
-def accuracy(run: Run, axis: str, smooth: int | None) -> list[Curve]:
+def accuracy(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
     return [
         *_evaluated(run, axis, "accuracy"),
         *_evaluated(run, axis, "top_k_accuracy", ", top k"),
@@ -142,21 +142,21 @@ def accuracy(run: Run, axis: str, smooth: int | None) -> list[Curve]:
     ]
 
 
-def loss(run: Run, axis: str, smooth: int | None) -> list[Curve]:
+def loss(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
     return [
         *_evaluated(run, axis, "loss"),
         _curve("training", _points(run, axis, run.of("train"), "loss"), smooth),
     ]
 
 
-def _evaluated(run: Run, axis: str, key: str, more: str = "") -> list[Curve]:
+def _evaluated(run: RunLog, axis: str, key: str, more: str = "") -> list[Curve]:
     """The centre's evaluations by data set; older runs do not name the set, which was the test data."""
     found = [event for event in run.of("evaluate") if "checkpoint" not in event]
     sets = {name: [event for event in found if event.get("data", "test") == name] for name in ("validation", "test")}
     return [_curve(name + more, _points(run, axis, events, key)) for name, events in sets.items()]
 
 
-def speed(run: Run, axis: str, smooth: int | None) -> list[Curve]:
+def speed(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
     """Images/s from entry to entry, evaluations left out."""
     x, seconds = x_of(run, axis), x_of(run, "seconds")
     points: Points = []
@@ -171,7 +171,7 @@ def speed(run: Run, axis: str, smooth: int | None) -> list[Curve]:
     return [_curve("images/s", points, smooth)]
 
 
-def learners(run: Run, axis: str, smooth: int | None) -> list[Curve]:
+def learners(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
     """Learners by rank, to be drawn as steps; ranks that always had as many as each other are one curve."""
     told = _learners(run, axis)
     if len(told) < 2:  # one does not say for how long
@@ -185,7 +185,7 @@ def learners(run: Run, axis: str, smooth: int | None) -> list[Curve]:
     return [Curve(_ranks(members, ranks), every, list(history)) for history, members in alike.items()]
 
 
-def all_learners(run: Run, axis: str, smooth: int | None) -> list[Curve]:
+def all_learners(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
     """Learners of all ranks together, to be drawn as steps."""
     told = _learners(run, axis)
     if len(told) < 2:  # one does not say for how long
@@ -193,17 +193,17 @@ def all_learners(run: Run, axis: str, smooth: int | None) -> list[Curve]:
     return [Curve("all ranks", [at for at, _ in told], [float(sum(counts)) for _, counts in told])]
 
 
-def _learners(run: Run, axis: str) -> list[tuple[float, list[int]]]:
+def _learners(run: RunLog, axis: str) -> list[tuple[float, list[int]]]:
     x = x_of(run, axis)
     return [(at, event["learners"]) for event in run.events if "learners" in event and (at := x(event)) is not None]
 
 
-def hidden(run: Run, axis: str, smooth: int | None) -> list[Curve]:
+def hidden(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
     """The fraction of the all-reduces that rank 0's learners did not stand still for; runs of one rank have none."""
     return [_curve("hidden", _points(run, axis, run.of("train"), "sync_hidden"), smooth)]
 
 
-def waits(run: Run, axis: str, smooth: int | None) -> list[Curve]:
+def waits(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
     """The fractions of the training from entry to entry that rank 0's learners waited for data, and for averaging.
 
     Entries have them since the process started, which is where the last `start` was.
@@ -227,7 +227,7 @@ def waits(run: Run, axis: str, smooth: int | None) -> list[Curve]:
     return curves
 
 
-Panel = Callable[[Run, str, int | None], list[Curve]]
+Panel = Callable[[RunLog, str, int | None], list[Curve]]
 
 # What can be drawn, in the order in which it is
 PANELS: Mapping[str, Panel] = {
@@ -241,7 +241,7 @@ PANELS: Mapping[str, Panel] = {
 ASIDE: Mapping[str, Panel] = {"learners": all_learners}  # what replaces it where runs are side by side
 
 
-def curves(run: Run, panel: str, axis: str, smooth: int | None = None, *, aside: bool = False) -> list[Curve]:
+def curves(run: RunLog, panel: str, axis: str, smooth: int | None = None, *, aside: bool = False) -> list[Curve]:
     """The curves of a panel that have any points; `aside`: there are other runs in it.
 
     `smooth` entries of training are averaged, a fiftieth of those that there are where it is None.
@@ -261,7 +261,7 @@ def _curve(name: str, points: Points, smooth: int | None = 1) -> Curve:
     return Curve(name, x, smoothed(y, n), y) if n > 1 else Curve(name, x, y)
 
 
-def _points(run: Run, axis: str, events: Iterable[Event], key: str) -> Points:
+def _points(run: RunLog, axis: str, events: Iterable[Event], key: str) -> Points:
     """What is finite: a training loss is null before the first all-reduce."""
     x = x_of(run, axis)
     found = [(x(event), event.get(key)) for event in events]

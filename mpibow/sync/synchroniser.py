@@ -22,7 +22,7 @@ from mpibow.trace import SILENT, Trace
 
 T = TypeVar("T")
 QUIET = np.errstate(over="ignore", invalid="ignore")  # what overflows, the learners' next losses tell
-Run = Callable[[list[Callable[[], Any]]], Any]  # the scheduler's: all tasks at once, on the learners' threads
+RunTasks = Callable[[list[Callable[[], Any]]], Any]  # the scheduler's: all tasks at once, on the learners' threads
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Synchroniser:
     """
 
     def __init__(
-        self, comm: Communicator, rule: Rule, rows: Rows, flat: FlatKernels, run: Run, *, overlap: bool,
+        self, comm: Communicator, rule: Rule, rows: Rows, flat: FlatKernels, run: RunTasks, *, overlap: bool,
         trace: Trace = SILENT, book: Book | None = None,
     ) -> None:  # fmt: skip
         self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap

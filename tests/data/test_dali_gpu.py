@@ -18,7 +18,7 @@ from mpibow.data.dali import Dali
 from mpibow.data.damage import Damages
 from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
-from mpibow.data.decoders import OnDevice, OnHost, Run
+from mpibow.data.decoders import DaliBatch, OnDevice, OnHost
 from mpibow.data.feeds import ToGpu
 from mpibow.data.pipeline import Pipeline
 from mpibow.data.readers import Choice, open_source
@@ -168,7 +168,7 @@ def test_memory_that_is_given_back_too_early_shows(
     right = seen(HOST, data, None, prefetch=1)
     if missing == "hold":
 
-        def deliver(self: OnDevice, run: Run, outputs: Any, whole: Any = OnDevice.deliver) -> None:
+        def deliver(self: OnDevice, run: DaliBatch, outputs: Any, whole: Any = OnDevice.deliver) -> None:
             whole(self, run, outputs)
             self._held.clear()
 
@@ -219,7 +219,7 @@ def test_the_graph_is_one_that_dali_knows() -> None:
 
 def test_what_a_gpu_is_told() -> None:
     """Of a 90 x 60 image rows 20 to 68 and columns 0 to 24, scaled to 24: triangles 2 and 1 wide, and one to spare."""
-    run = Run.of([Slot(slot_arrays(1, (3, 24, 24), np.dtype(np.uint8)), lambda: None, np.array([0]))])
+    run = DaliBatch.of([Slot(slot_arrays(1, (3, 24, 24), np.dtype(np.uint8)), lambda: None, np.array([0]))])
     run.sides[0], run.images = (90, 60), [np.zeros(5, np.uint8)]
     decoder = OnDevice(lambda sides, counter: np.array([[20.0, 0.0, 48.0, 24.0]]), 24, feeder_on(SimDriver()))
     decoder.plan(run)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mpibow.errors import ConfigError, RecordError
-from mpibow.run.series import PANELS, Curve, Run, clock, curves, kept, parse, read_run, seconds_at, smoothed
+from mpibow.run.series import PANELS, Curve, RunLog, clock, curves, kept, parse, read_run, seconds_at, smoothed
 from tests.run import tiny
 
 
@@ -19,11 +19,11 @@ def event(kind: str, position: float, **fields: Any) -> dict[str, Any]:
     return {"event": kind, "time": 1000.0, "position": position, "epoch": position / 100, **fields}
 
 
-def run_of(*events: dict[str, Any], **summary: float) -> Run:
-    return Run("run", tuple(events), tuple(clock(events, summary)))
+def run_of(*events: dict[str, Any], **summary: float) -> RunLog:
+    return RunLog("run", tuple(events), tuple(clock(events, summary)))
 
 
-def points(run: Run, panel: str, axis: str = "samples", smooth: int = 1) -> dict[str, list[tuple[float, float]]]:
+def points(run: RunLog, panel: str, axis: str = "samples", smooth: int = 1) -> dict[str, list[tuple[float, float]]]:
     return {curve.name: list(zip(curve.x, curve.y, strict=True)) for curve in curves(run, panel, axis, smooth)}
 
 
