@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mpibow.config.document import parse
-from mpibow.config.strict import choose, plain, records_of, settings_of
+from mpibow.config.strict import plain, record_of, records_of, settings_of
 from mpibow.config.words import show
 from mpibow.errors import ConfigError
 
@@ -55,7 +55,7 @@ def _drop(kind: type[Any], old: Any, new: Any, path: Path, given: set[Path]) -> 
         if not records or not isinstance(after, dict):
             continue
         before = old.get(setting.name) if isinstance(old.get(setting.name), dict) else {}
-        was, now = choose(records, before, setting.default), choose(records, after, setting.default)
+        was, now = record_of(records, before, setting.default), record_of(records, after, setting.default)
         if was and now:
             for name in {s.name for s in settings_of(was)} - {s.name for s in settings_of(now)}:
                 if not any((*where, name)[:length] in given for length in range(1, len(where) + 2)):

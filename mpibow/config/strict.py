@@ -103,7 +103,7 @@ def records_of(hint: Any) -> list[type[Any]]:
     return [member for member in members(unwrap(hint)[0]) if is_record(member)]
 
 
-def choose(records: Sequence[type[Any]], mapping: Mapping[str, Any], default: Any) -> type[Any] | None:
+def record_of(records: Sequence[type[Any]], mapping: Mapping[str, Any], default: Any) -> type[Any] | None:
     """The dataclass that the mapping's `name` names, or else the default's; None where there is none of that name."""
     if len(records) == 1:
         return records[0]
@@ -120,7 +120,7 @@ def _value(setting: Setting, value: Any, path: str, found: list[str]) -> Any:
     core = unwrap(setting.hint)[0]
     records = records_of(core)
     if isinstance(value, Mapping) and records:
-        if kind := choose(records, value, setting.default):
+        if kind := record_of(records, value, setting.default):
             return _record(kind, value, path, found)
         names = ", ".join(sorted(str(tag_of(record)) for record in records))
         fault = (
