@@ -15,6 +15,7 @@ from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Spec
 from mpibow.kernels.cuda import listing
 from mpibow.kernels.cuda.cudnn import Cudnn, Enqueue, together
 from mpibow.kernels.cuda.operands import Precision
+from mpibow.kernels.cuda.specs import Cast, NormInference, Product
 from mpibow.kernels.cuda.specs import Spec as CudnnSpec
 from mpibow.ops import BatchNorm, Conv2d, Dense
 from mpibow.ops.batch_norm import check_values
@@ -79,16 +80,16 @@ class Weighted(_Layer):
             backward["dw"] = ((2 * narrow.count,), "uint8")
         return Buffers(forward=forward, backward=backward)
 
-    def _narrow(self, weights: CudnnSpec) -> cudnn.Cast | None:
+    def _narrow(self, weights: CudnnSpec) -> Cast | None:
         """What makes a 16-bit gradient of weights float32, where there is one."""
         made = weights.operands[-1]
         if made.dtype == "float32":
             return None
-        return cudnn.Cast(math.prod(made.shape), made.dtype, "float32", self.precision)
+        return Cast(math.prod(made.shape), made.dtype, "float32", self.precision)
 
     def forward(self, call: Call) -> Enqueue:
         spec = self.specs(call.op, call.shapes)["forward"]
-        names = ("a", "b", "c") if isinstance(spec, cudnn.Product) else ("x", "w", "y")
+        names = ("a", "b", "c") if isinstance(spec, Product) else ("x", "w", "y")
         arrays = dict(zip(names, (call.x[0], call.w["weight"], call.y), strict=True))
         if "bias" in call.w:
             arrays["bias"] = call.w["bias"]
@@ -106,7 +107,7 @@ class Weighted(_Layer):
                 arrays |= {"y": call.y, "dz": dy}
             arrays |= {"sums": call.dw["bias"]} if "bias" in call.dw else {}
             runs.append(self.bind(call, specs["relu"], arrays))
-        product, narrow = isinstance(specs["weights"], cudnn.Product), self._narrow(specs["weights"])
+        product, narrow = isinstance(specs["weights"], Product), self._narrow(specs["weights"])
         dw = call.dw["weight"] if narrow is None else call.scratch["dw"]
         names = ("b", "a", "c") if product else ("x", "dy", "dw")
         arrays = dict(zip(names, (call.x[0], dy, dw), strict=True))
@@ -147,7 +148,7 @@ class Norm(_Layer):
     def forward(self, call: Call) -> Enqueue:
         spec = self.specs(call.op, call.shapes)["forward"]
         arrays = {"x": call.x[0], "y": call.y}
-        if isinstance(spec, cudnn.NormInference):
+        if isinstance(spec, NormInference):
             arrays |= _running(call, "")
         else:
             mean, variance = call.statistics["mean"], call.statistics["variance"]
