@@ -255,7 +255,7 @@ def _recover(folder: Path) -> None:
                 old.rename(name)
 
 
-def choose(path: Path, note: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
+def find_whole(path: Path, note: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
     """The first checkpoint of `find` that is whole; each damaged one is named. Raises CheckpointError if none is."""
     damages = list[str]()
     for candidate in find(path):

@@ -178,9 +178,9 @@ def header_of(path: Path, entries: Mapping[str, Any]) -> Header:
     return checked(Header, {key: value for key, value in entries.items() if key not in ("format", "crc32c")}, path)
 
 
-def choose(path: Path, note: Any) -> tuple[Path, Header]:
-    """As checkpoint.choose."""
-    found, entries = checkpoint.choose(path, note)
+def open_checkpoint(path: Path, note: Any) -> tuple[Path, Header]:
+    """As checkpoint.find_whole."""
+    found, entries = checkpoint.find_whole(path, note)
     return found, header_of(found, entries)
 
 

@@ -21,7 +21,7 @@ from mpibow.job.normalise import input_entries
 from mpibow.run import directory
 from mpibow.run.replay import differing, recorded, resumed_with
 from mpibow.run.state import read_centre
-from mpibow.session.header import NUMBERS, Header, check_fits, checked, choose, timeline_of
+from mpibow.session.header import NUMBERS, Header, check_fits, checked, open_checkpoint, timeline_of
 from mpibow.sync.averaging import check_rule
 from mpibow.sync.rules import kind_of
 from mpibow.tune import Counts, as_sum
@@ -117,7 +117,7 @@ def _find(job: Job, resume: str | None) -> Origin:
     out = Path(config.out)
     start = directory.latest(out, config.name) if resume == "auto" else Path(resume) if resume else None
     if start is not None:
-        path, header = choose(start, notes.append)
+        path, header = open_checkpoint(start, notes.append)
         notes.append(f"continuing {path} at iteration {header.iteration}")
         folder, then = path.parent.parent, document.parse(header.config, str(path))
         other = tuple(name for name in differing(then, plain(config)) if name != "rule")  # of which more is said

@@ -14,7 +14,17 @@ from google_crc32c import value as crc32c
 from mpibow.comm import Communicator, Single, on_threads
 from mpibow.errors import CheckpointError
 from mpibow.run import checkpoint
-from mpibow.run.checkpoint import Snapshot, choose, find, name_of, newest_first, prune, read_arrays, read_header, save
+from mpibow.run.checkpoint import (
+    Snapshot,
+    find,
+    find_whole,
+    name_of,
+    newest_first,
+    prune,
+    read_arrays,
+    read_header,
+    save,
+)
 
 
 def snapshot(iteration: int = 7, rank: int = 0) -> Snapshot:
@@ -108,7 +118,7 @@ def test_a_kill_while_it_is_replaced_leaves_one(tmp_path: Path, monkeypatch: pyt
         with pytest.raises(KeyboardInterrupt):
             save(folder, snapshot(), single)
     monkeypatch.undo()
-    assert choose(tmp_path, lambda text: pytest.fail(text))[0] == first
+    assert find_whole(tmp_path, lambda text: pytest.fail(text))[0] == first
     assert save(folder, snapshot(), single) == first
     prune(folder, 1, first)
     assert list(folder.iterdir()) == [first]
@@ -198,7 +208,7 @@ def test_choose_takes_the_first_whole_one(four: Path) -> None:
     notes: list[str] = []
     for iteration in (100, 20):
         (four / "checkpoints" / name_of(iteration) / "common.safetensors").unlink()
-    path, header = choose(four, notes.append)
+    path, header = find_whole(four, notes.append)
     assert header["iteration"] == 10
     assert path == four / "checkpoints" / name_of(10)
     assert notes == [

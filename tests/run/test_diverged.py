@@ -12,7 +12,7 @@ from mpibow.data.dataset import ArrayData
 from mpibow.data.order import samples_at
 from mpibow.errors import DivergedError
 from mpibow.job import Job
-from mpibow.run.checkpoint import choose, read_arrays
+from mpibow.run.checkpoint import find_whole, read_arrays
 from mpibow.session.session import Session
 from tests.run import tiny
 from tests.run.test_resume import AT_END, arrays, copy, point, saving
@@ -141,7 +141,7 @@ def test_a_rate_that_is_far_too_high(tmp_path: Path, rule: str, on_nan: str) -> 
     with pytest.raises(DivergedError) as caught:
         tiny.run(job(tmp_path, 2, on_nan=on_nan, **settings), 2)
     assert "; lower update.lr (now 1e+30)" in str(caught.value)
-    path, _ = choose(tmp_path / "run", lambda text: None)
+    path, _ = find_whole(tmp_path / "run", lambda text: None)
     assert str(caught.value).endswith(f"; the last checkpoint is {path}")
     assert all(np.isfinite(array).all() for array in read_arrays(path, "centre").values())
     assert not (tmp_path / "run/summary.json").exists()
