@@ -45,7 +45,7 @@ class Judge:
         self._chooser, self._plan = job.chooser, plan
         self._evaluator = Evaluator(plan, job.config.loss.ignore, bind)
 
-    def choose(self, where: Where, centre: Array, statistics: Array) -> bool:
+    def evaluate(self, where: Where, centre: Array, statistics: Array) -> bool:
         """Evaluates on the data that choose; whether it is the best centre so far."""
         found = self._look(where, self._chooser, centre, statistics)
         return self._reporter.evaluated(where, self._chooser, found)

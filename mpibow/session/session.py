@@ -185,7 +185,7 @@ class Session:
         self._owed = False
         self._read_centre()
         self.reporter.clock()
-        best = self.judge.choose(self.where, self.rule.centre, self.statistics())
+        best = self.judge.evaluate(self.where, self.rule.centre, self.statistics())
         if not last:
             self.reporter.note(self.steering.evaluated(self.iteration, self.where.epoch))
         self._tell_damages()
