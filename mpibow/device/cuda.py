@@ -96,7 +96,7 @@ def _open(
     if count == 0:
         seen = "" if visible is None else f" (CUDA_VISIBLE_DEVICES is '{visible}')"
         raise DeviceError(f"device cuda: no GPU is visible{seen}: ask the batch system for one, {CPU}")
-    index = choose(local_rank, local_size, count, share_gpu)
+    index = index_of(local_rank, local_size, count, share_gpu)
     gpu = driver.describe(index)
     if gpu.capability < OLDEST:
         raise DeviceError(
@@ -117,7 +117,7 @@ def _open(
     return gpu
 
 
-def choose(local_rank: int, local_size: int, count: int, share_gpu: bool) -> int:
+def index_of(local_rank: int, local_size: int, count: int, share_gpu: bool) -> int:
     """The number of the GPU for a local rank where `count` are visible to it.
 
     One visible and several ranks: each was given its own (or all the same one: UUIDs will tell). Raises DeviceError

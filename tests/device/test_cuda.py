@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mpibow.comm import Communicator, Single, on_threads
-from mpibow.device.cuda import Found, choose, find_device
+from mpibow.device.cuda import Found, find_device, index_of
 from mpibow.errors import DeviceError
 from tests.device.fakes import FakeDriver, gpu
 
@@ -72,7 +72,7 @@ def test_more_ranks_than_gpus() -> None:
 
 @pytest.mark.parametrize(("local_rank", "expected"), [(0, 0), (1, 1), (2, 0), (5, 1)])
 def test_shared_gpus_are_dealt_out(local_rank: int, expected: int) -> None:
-    assert choose(local_rank, 6, 2, share_gpu=True) == expected
+    assert index_of(local_rank, 6, 2, share_gpu=True) == expected
 
 
 def test_one_rank_that_fails_fails_all() -> None:
