@@ -17,7 +17,7 @@ from mpibow.convert import export
 from mpibow.convert.conversion import cores, exit_code, spreader
 from mpibow.data import verify
 from mpibow.data.aside import file_aside
-from mpibow.data.contents import contents, draw, summary
+from mpibow.data.contents import contents, pick, summary
 from mpibow.data.pictures import sheet
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.errors import ConfigError, MpibowError, RecordError
@@ -89,7 +89,7 @@ def draw(data: RecordSet, file: Path, samples: int, wanted: str | None, seed: in
         chosen = np.flatnonzero(data.labels() == label)
         if not len(chosen):
             raise RecordError(f"{data.folder}: has no records of class {wanted!r}")
-    drawn = draw(chosen, samples, seed)
+    drawn = pick(chosen, samples, seed)
     picture = sheet(data, sorted(drawn, key=data.label))
     with file_aside(file) as target:
         picture.save(target, "PNG")

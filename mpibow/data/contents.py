@@ -86,7 +86,7 @@ def _balance(data: RecordSet, counts: dict[int, int]) -> list[str]:
 
 
 def _sizes(data: RecordSet) -> dict[str, Any]:
-    chosen = draw(np.arange(data.count), SAMPLED, seed=0)
+    chosen = pick(np.arange(data.count), SAMPLED, seed=0)
     rows = []
     for sample in chosen:
         try:
@@ -112,7 +112,7 @@ def _sizes_line(sizes: dict[str, Any], count: int) -> str:
     return f"of {sizes['sampled']:,} sampled images of {count:,}: {', '.join(parts)}"
 
 
-def draw(samples: Array, wanted: int, seed: int) -> list[int]:
+def pick(samples: Array, wanted: int, seed: int) -> list[int]:
     """At most `wanted` of the samples (n,), drawn at random, in their order."""
     drawn = np.random.default_rng(seed).choice(samples, min(wanted, len(samples)), replace=False)
     return sorted(drawn.tolist())

@@ -12,7 +12,7 @@ from PIL import Image
 
 from mpibow import records
 from mpibow.data import contents, pictures
-from mpibow.data.contents import draw
+from mpibow.data.contents import pick
 from mpibow.data.pictures import GAP, LINE
 from mpibow.data.recordset import open_records, write_records
 
@@ -202,8 +202,8 @@ def test_some_images_of_one_class_drawn_by_the_seed(tmp_path: Path, capsys: pyte
 
 
 def test_chosen_samples_are_all_where_there_are_fewer() -> None:
-    assert draw(np.array([3, 5, 9]), 5, 0) == [3, 5, 9]
-    assert sorted({n for seed in range(50) for n in draw(np.arange(5), 2, seed)}) == [0, 1, 2, 3, 4]
+    assert pick(np.array([3, 5, 9]), 5, 0) == [3, 5, 9]
+    assert sorted({n for seed in range(50) for n in pick(np.arange(5), 2, seed)}) == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
