@@ -34,7 +34,7 @@ from sides import Peer, machine, note, ours, write
 
 from mpibow.bench import SHAPES
 from mpibow.graph.plan import choose_layout
-from mpibow.kernels import choose
+from mpibow.kernels import find_kernels
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 
@@ -188,7 +188,7 @@ def sizes_of(model: str, batch: int) -> tuple[int, int]:
     """Bytes of the weights, and of what of their gradient is not kept as factors at this batch."""
     classes, shape = SHAPES[model]
     graph = classifier(partial(MODELS[model], classes=classes), shape, "uint8")(batch, True)
-    layout = choose_layout(graph, choose("auto", "float32", None)[0], factors=True)
+    layout = choose_layout(graph, find_kernels("auto", "float32", None)[0], factors=True)
     kept = sum(stop - start for start, stop, _, _ in layout.factors.tolist())
     return 4 * layout.size, 4 * (layout.size - kept)
 

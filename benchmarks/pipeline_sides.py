@@ -24,7 +24,7 @@ from mpibow.data.window import random_windows
 from mpibow.graph.graph import Graph
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import choose_layout, compile_plan
-from mpibow.kernels import choose
+from mpibow.kernels import find_kernels
 from mpibow.ops import augment, normalise
 
 SIZE, AREA, ASPECT = 224, (0.08, 1.0), (3 / 4, 4 / 3)
@@ -55,7 +55,7 @@ def flipped(batch: int) -> Callable[[Any], None]:
     graph = Graph()
     image = graph.input("image", (batch, 3, SIZE, SIZE), "uint8")
     graph.output("seen", normalise(augment(image, flip=True), MEAN, STD))
-    kernels, _ = choose("auto", "float32", None)
+    kernels, _ = find_kernels("auto", "float32", None)
     layout = choose_layout(graph, kernels, training=False)
     plan = compile_plan(graph, layout, kernels, "float32", training=False).bind(initial_weights(layout, 0, "float32"))
 

@@ -193,9 +193,9 @@ def _kernels(config: Config | None, tried: str | None) -> dict[str, str]:
         device = "auto" if config.device == "cuda" else config.device
         precision, library = "float64" if config.precision == "float64" else "float32", config.onednn.library
     try:
-        from mpibow.kernels import choose
+        from mpibow.kernels import find_kernels
 
-        kernels, hint = choose(device, precision, library)
+        kernels, hint = find_kernels(device, precision, library)
     except (MpibowError, ImportError) as error:
         return {"kernels": "none", "library": str(error)}
     return {"kernels": kernels.about, "slow": hint}

@@ -15,10 +15,10 @@ import pytest
 from mpibow.bench import _memory_text, _over, _profile_text
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.comm.threads import on_threads
-from mpibow.kernels import choose
+from mpibow.kernels import find_kernels
 from tests.launching import mpirun, needs_mpi
 
-FASTEST = choose("auto", "float32", None)[0].name
+FASTEST = find_kernels("auto", "float32", None)[0].name
 
 
 def bench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

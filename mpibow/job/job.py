@@ -29,7 +29,7 @@ from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job.checks import check_augmentation, check_losses, check_metrics, check_rows, check_sets_alike, described
 from mpibow.job.gpu import ON_GPUS, FindGpu, find_gpu
 from mpibow.job.normalise import Scaling, scaling_of
-from mpibow.kernels import KernelSet, choose, gpu_set
+from mpibow.kernels import KernelSet, find_kernels, gpu_set
 from mpibow.kernels.cuda.fused import fused_plan
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import Build, Net, classifier
@@ -208,7 +208,7 @@ def named_objective(config: Config) -> LossNet:
 
 def kernels_of(config: Config) -> tuple[KernelSet, str]:
     """The kernel set of `device`, and what to say of it. Raises DeviceError."""
-    return choose(config.device, config.precision, config.onednn.library, config.onednn.winograd)
+    return find_kernels(config.device, config.precision, config.onednn.library, config.onednn.winograd)
 
 
 def on_device(job: Job, comm: Communicator, find: FindGpu = find_gpu) -> tuple[Job, str]:

@@ -100,7 +100,7 @@ def gpu_set(gpu: Gpu) -> KernelSet:
     )
 
 
-def choose(device: str, precision: str, library: str | None, winograd: bool = True) -> tuple[KernelSet, str]:
+def find_kernels(device: str, precision: str, library: str | None, winograd: bool = True) -> tuple[KernelSet, str]:
     """The kernel set of `device`, and what to say of it: auto takes the fastest that is there.
 
     Raises DeviceError where what is asked for by name is not.

@@ -8,7 +8,7 @@ import pytest
 
 from mpibow import kernels
 from mpibow.errors import DeviceError
-from mpibow.kernels import NUMPY, choose
+from mpibow.kernels import NUMPY, find_kernels
 
 
 @pytest.fixture
@@ -29,27 +29,27 @@ def without_numba(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_numpy_by_name() -> None:
-    assert choose("numpy", "float32", None) == (NUMPY, "")
-    assert choose("numpy", "float64", None) == (NUMPY, "")
+    assert find_kernels("numpy", "float32", None) == (NUMPY, "")
+    assert find_kernels("numpy", "float64", None) == (NUMPY, "")
 
 
 def test_auto_is_onednn_where_it_is_there() -> None:
     pytest.importorskip("numba")
     if pytest.importorskip("mpibow.kernels.onednn.library").find_library() is None:
         pytest.skip("no libdnnl found: pip install -e '.[cpu]'")
-    chosen, hint = choose("auto", "float32", None)
+    chosen, hint = find_kernels("auto", "float32", None)
     assert (chosen.name, hint) == ("onednn", "")
     assert chosen.about.startswith("oneDNN 3.")
-    assert choose("onednn", "float32", None)[0] is chosen
+    assert find_kernels("onednn", "float32", None)[0] is chosen
 
 
 def test_auto_in_float64_is_numpy() -> None:
-    assert choose("auto", "float64", None) == (NUMPY, "")
+    assert find_kernels("auto", "float64", None) == (NUMPY, "")
 
 
 @pytest.mark.usefixtures("without_library")
 def test_auto_without_the_library_says_what_to_install() -> None:
-    chosen, hint = choose("auto", "float32", None)
+    chosen, hint = find_kernels("auto", "float32", None)
     assert chosen is NUMPY
     assert hint == (
         "computing with NumPy, which is slow: no libdnnl found: pip install -e '.[cpu]', or give its path: "
@@ -60,13 +60,13 @@ def test_auto_without_the_library_says_what_to_install() -> None:
 @pytest.mark.usefixtures("without_numba")
 def test_auto_without_numba_says_what_to_install() -> None:
     hint = "computing with NumPy, which is slow: numba is not installed: pip install -e '.[cpu]'"
-    assert choose("auto", "float32", None) == (NUMPY, hint)
+    assert find_kernels("auto", "float32", None) == (NUMPY, hint)
 
 
 @pytest.mark.usefixtures("without_library")
 def test_onednn_by_name_without_the_library() -> None:
     with pytest.raises(DeviceError, match=r"^device onednn: no libdnnl found: pip install -e '\.\[cpu\]'"):
-        choose("onednn", "float32", None)
+        find_kernels("onednn", "float32", None)
 
 
 def test_onednn_in_float64() -> None:
@@ -74,16 +74,16 @@ def test_onednn_in_float64() -> None:
     if pytest.importorskip("mpibow.kernels.onednn.library").find_library() is None:
         pytest.skip("no libdnnl found: pip install -e '.[cpu]'")
     with pytest.raises(DeviceError, match=r"^device: onednn computes in float32, precision is float64$"):
-        choose("onednn", "float64", None)
+        find_kernels("onednn", "float64", None)
 
 
 def test_numpy_in_what_is_a_gpus() -> None:
     with pytest.raises(DeviceError, match=r"^device: numpy computes in float32, float64, precision is tf32$"):
-        choose("numpy", "tf32", None)
+        find_kernels("numpy", "tf32", None)
 
 
 def test_auto_is_float32_on_the_host() -> None:
-    assert choose("numpy", "auto", None) == (NUMPY, "")
+    assert find_kernels("numpy", "auto", None) == (NUMPY, "")
     assert [NUMPY.computes_in(precision) for precision in ("auto", "float64")] == ["float32", "float64"]
     assert NUMPY.dtype("auto") == "float32"
 
@@ -91,4 +91,4 @@ def test_auto_is_float32_on_the_host() -> None:
 def test_a_library_that_was_asked_for_must_be_one() -> None:
     pytest.importorskip("numba")
     with pytest.raises(DeviceError, match=r"^onednn.library: /nowhere/libdnnl.so cannot be loaded: "):
-        choose("auto", "float32", "/nowhere/libdnnl.so")
+        find_kernels("auto", "float32", "/nowhere/libdnnl.so")

@@ -17,7 +17,7 @@ from mpibow.bench import SHAPES
 from mpibow.graph.graph import Graph
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
-from mpibow.kernels import NUMPY, KernelSet, choose, onednn_set
+from mpibow.kernels import NUMPY, KernelSet, find_kernels, onednn_set
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops.fused import ConvNormAddRelu, NormAddRelu
@@ -33,7 +33,7 @@ from mpibow.kernels.onednn.library import Library, Primitive, find_library, load
 from mpibow.session.start import agreed
 from mpibow.train import describe_job
 
-FAST = choose("auto", "float32", None)[0]
+FAST = find_kernels("auto", "float32", None)[0]
 pytestmark = pytest.mark.skipif(FAST is NUMPY, reason="oneDNN or numba is not there: pip install -e '.[cpu]'")
 
 BATCH = 4

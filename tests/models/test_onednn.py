@@ -10,11 +10,11 @@ import pytest
 
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import choose_layout, compile_plan
-from mpibow.kernels import NUMPY, KernelSet, choose
+from mpibow.kernels import NUMPY, KernelSet, find_kernels
 from mpibow.models import MODELS
 from mpibow.models.classifier import Build, classifier
 
-FAST = choose("auto", "float32", None)[0]
+FAST = find_kernels("auto", "float32", None)[0]
 pytestmark = pytest.mark.skipif(FAST is NUMPY, reason="oneDNN or numba is not there: pip install -e '.[cpu]'")
 
 BATCH = 4

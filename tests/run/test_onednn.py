@@ -15,14 +15,14 @@ from mpibow.comm.communicator import Single
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.graph.plan import compile_plan
-from mpibow.kernels import choose
+from mpibow.kernels import find_kernels
 from mpibow.run.checkpoint import newest_first
 from mpibow.session.session import Session
 from mpibow.train import train
 from tests.run import tiny
 
 pytestmark = pytest.mark.skipif(
-    choose("auto", "float32", None)[0].name != "onednn",
+    find_kernels("auto", "float32", None)[0].name != "onednn",
     reason="oneDNN or numba is not there: pip install -e '.[cpu]'",
 )
 

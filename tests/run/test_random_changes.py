@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mpibow.kernels import choose
+from mpibow.kernels import find_kernels
 from tests.launching import RANKS, mpirun, needs_mpi
 
 MEGABYTE = 1 << 20
@@ -15,7 +15,7 @@ MEGABYTE = 1 << 20
 
 @needs_mpi
 @pytest.mark.skipif(
-    choose("auto", "float32", None)[0].name != "onednn",
+    find_kernels("auto", "float32", None)[0].name != "onednn",
     reason="oneDNN or numba is not there: pip install -e '.[cpu]'",
 )
 @pytest.mark.parametrize("delay", [0, 1])

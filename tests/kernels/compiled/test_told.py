@@ -63,9 +63,9 @@ def test_nothing_is_said_where_nothing_is_compiled() -> None:
 @pytest.mark.slow
 def test_a_job_says_it_in_its_first_process_only(tmp_path: Path) -> None:
     """With a cache of its own, empty at first."""
-    from mpibow.kernels import NUMPY, choose
+    from mpibow.kernels import NUMPY, find_kernels
 
-    if choose("auto", "float32", None)[0] is NUMPY:
+    if find_kernels("auto", "float32", None)[0] is NUMPY:
         pytest.skip("oneDNN is not there: pip install -e '.[cpu]'")
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     for first in (True, False):
