@@ -41,7 +41,7 @@ def snapshot(
         **({} if scale is None else {"scale": scale}),
     }
     own |= {key: host(array) for key, array in state.own.items()}
-    shared = {key: host(array) for key, array in state.common.items()}
+    shared = {key: host(array) for key, array in state.shared.items()}
     stored, lies = plan.layout.canonical(), plan.layout
     entries = {
         **header,
@@ -112,7 +112,7 @@ def restore(
          **dict.fromkeys(states, each)},
         {"pending": sent, "squares": Form((None,), double), "scale": Form((2,), double)},
     )  # fmt: skip
-    common = _read(path, "common", dict.fromkeys(rule.state().common, line), {"common": sent})
+    common = _read(path, "common", dict.fromkeys(rule.state().shared, line), {"common": sent})
     if len(own["tally"]) not in (3, 3 + 3 * k) or ("pending" in own) != ("squares" in own):
         raise CheckpointError(f"{path / f'rank-{rank}.safetensors'}: tally, pending and squares do not fit each other")
     flat_ones = FLAT | replicas.states.keys()

@@ -104,7 +104,7 @@ class Delayed:
 
     def load(self, centre: Array, state: RuleState) -> None:
         self._alone.load(centre)
-        self._live, self._turn = "common" in state.common, state.numbers["turn"]
+        self._live, self._turn = "common" in state.shared, state.numbers["turn"]
         if self._live:
-            self._flat.put(self._out.sent, state.common["common"])
+            self._flat.put(self._out.sent, state.shared["common"])
         self._gain.load(state.numbers)

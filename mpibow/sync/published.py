@@ -124,8 +124,8 @@ class Published:
 
     def load(self, centre: Array, state: RuleState) -> None:
         self._flat.put(self._z, centre)
-        self._alone.load(state.common.get("mean", centre))
-        self._flat.put(self._previous, state.common.get("previous", centre))
+        self._alone.load(state.shared.get("mean", centre))
+        self._flat.put(self._previous, state.shared.get("previous", centre))
         self._fresh, self._turn = "pending" not in state.own, state.numbers["turn"]
         if not self._fresh:
             squares, here = state.own["squares"], self._out.squares.size

@@ -80,7 +80,7 @@ class Rows(Protocol):
 class RuleState:
     """Arrays that all ranks share, this rank's own, and numbers that JSON carries exactly."""
 
-    common: Mapping[str, Array]
+    shared: Mapping[str, Array]
     own: Mapping[str, Array]
     numbers: Mapping[str, Any]
 

@@ -180,7 +180,7 @@ def known_to(rule: Rule) -> Averages:
 
 def mean_of(rule: Rule) -> Array:
     """W."""
-    return rule.state().common.get("mean", rule.centre)
+    return rule.state().shared.get("mean", rule.centre)
 
 
 def alone(array: Array) -> None:
@@ -370,7 +370,7 @@ def test_what_is_sent_ends_with_the_sum_of_squares_and_room_for_three() -> None:
 def saved(rule: Rule) -> RuleState:
     """The rule's state as a checkpoint would carry it: copies, and numbers through JSON."""
     state = rule.state()
-    common, own = ({key: array.copy() for key, array in part.items()} for part in (state.common, state.own))
+    common, own = ({key: array.copy() for key, array in part.items()} for part in (state.shared, state.own))
     return RuleState(common, own, json.loads(json.dumps(state.numbers)))
 
 
@@ -428,7 +428,7 @@ def test_another_number_of_learners_restarts(settings: Sma) -> None:
         np.testing.assert_array_equal(rule.centre, centre)
         assert known_to(rule) == known
         assert gain_of(rule) == (noise_gain(known, 5) if settings.gain in ("auto", "none") else settings.gain)
-        assert rule.state().common.keys() == ({"mean", "previous"} if settings.gain == "none" else set())
+        assert rule.state().shared.keys() == ({"mean", "previous"} if settings.gain == "none" else set())
         assert rule.state().own == {}
         assert rule.state().numbers["turn"] == 0
     np.testing.assert_array_equal(cluster.momenta[[0, 3, 4]], momenta)
