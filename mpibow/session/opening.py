@@ -34,7 +34,7 @@ from mpibow.session.carried import kept_states
 from mpibow.session.device import Device, device_of
 from mpibow.session.judge import Judge, sets_told
 from mpibow.session.reporter import Reporter
-from mpibow.session.start import Beginning, agreed, beginning, find_origin, first_timeline, lasting, replayed_run
+from mpibow.session.start import Start, agreed, find_source, first_timeline, lasting, replayed_run, start_of
 from mpibow.sync.averaging import MOST, caps
 from mpibow.sync.rule import Rule
 from mpibow.sync.rules import make_rule
@@ -45,13 +45,13 @@ from mpibow.tune import as_sum
 
 @dataclass(frozen=True)
 class Parts:
-    """Every rank has its own, alike. The run's state is that of `begun`; nothing is read yet, and nobody was told."""
+    """Every rank has its own, alike. The run's state is that of `start`; nothing is read yet, and nobody was told."""
 
     job: Job  # on this rank's device
     device: Device
     plan: Plan
     loading: Loading
-    begun: Beginning
+    start: Start
     lasting: Mapping[str, Any]  # what every checkpoint has alike
     coordinator: Coordinator
     tuning: Tuning
@@ -80,17 +80,17 @@ def open_parts(
     loading = _choose_loading(job, device, comm)
     carrier, way = device.transport(comm, stack)
     # The state that it begins with
-    begun = beginning(find_origin(job, comm, resume), job, plan, first)
-    begun = replace(begun, timeline=begun.timeline.executed(device.execution))
-    counts, execution = begun.learners
-    coordinator = Coordinator(begun.timeline, loading.ahead, recorded=replayed_run(config) is not None)
+    start = start_of(find_source(job, comm, resume), job, plan, first)
+    start = replace(start, timeline=start.timeline.executed(device.execution))
+    counts, execution = start.learners
+    coordinator = Coordinator(start.timeline, loading.ahead, recorded=replayed_run(config) is not None)
     # Learners: how many there is room for, who decides how many there are, and those that there are now
     evaluation = job.evaluation_plan() if job.evaluated else None
     states = config.update.states
     learner = learner_bytes(plan, evaluation, loading.held.learner, len(states))
     room = _find_room(device, loading, comm, learner)
-    tuning = _open_tuning(job, device, begun, comm, room)
-    most = max(change.counts[comm.rank] for change in begun.timeline.changes)
+    tuning = _open_tuning(job, device, start, comm, room)
+    most = max(change.counts[comm.rank] for change in start.timeline.changes)
     statistics = initial_weights(plan.statistics, config.seed, plan.weight_dtype)
     capacity = device.capacity(most, room)
     replicas = Replicas(capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat, states)
@@ -99,21 +99,21 @@ def open_parts(
     scheduler = Scheduler(trace, apart=not device.enqueues)
     stack.callback(scheduler.close)
     # What averages them
-    rule = make_rule(config.rule, flat, replicas, begun.centre.copy(), device.zeros(carrier), plan.layout)
+    rule = make_rule(config.rule, flat, replicas, start.centre.copy(), device.zeros(carrier), plan.layout)
     synchroniser = Synchroniser(
         carrier, rule, replicas, flat, partial(scheduler.run, name="update"), overlap=config.overlap, trace=trace,
         book=device.book(rule, learners, carrier),
     )  # fmt: skip
     stack.callback(synchroniser.close)
     resets = Resets(
-        comm.rank, config.on_nan, config.update.lr, synchroniser, rule, flat, begun.due[1], device.scale_is_large
+        comm.rank, config.on_nan, config.update.lr, synchroniser, rule, flat, start.due[1], device.scale_is_large
     )
     learners.change(counts[comm.rank], execution)
-    rule.begin(sum(counts), begun.exact)
-    _take_up(begun, comm.rank, job, plan, device, replicas, rule, synchroniser)
+    rule.begin(sum(counts), start.exact)
+    _take_up(start, comm.rank, job, plan, device, replicas, rule, synchroniser)
     # Who looks at them, and tells of it
-    comm.pulse.folder = begun.origin.folder
-    reporter = _open_reporter(begun, comm.rank, job, plan, device)
+    comm.pulse.folder = start.source.folder
+    reporter = _open_reporter(start, comm.rank, job, plan, device)
     stack.callback(reporter.close)
     judge = None
     if evaluation is not None:
@@ -122,11 +122,11 @@ def open_parts(
         )  # fmt: skip
     warnings = device.warnings(comm, counts, room)
     told = device.notes(execution, compared=tuning.compares)
-    if comm.rank == 0 and begun.origin.checkpoint is not None:
-        directory.write(begun.origin.folder / "config.yaml", dump(config))
-    notes = [note, *notes, way, *warnings, *_told(begun, job, reporter.ledger), loading.described, *told]
+    if comm.rank == 0 and start.source.checkpoint is not None:
+        directory.write(start.source.folder / "config.yaml", dump(config))
+    notes = [note, *notes, way, *warnings, *_told(start, job, reporter.ledger), loading.described, *told]
     return Parts(
-        job, device, plan, loading, begun, lasting(job, plan, first), coordinator, tuning, replicas, learners,
+        job, device, plan, loading, start, lasting(job, plan, first), coordinator, tuning, replicas, learners,
         scheduler, rule, synchroniser, resets, reporter, judge, notes,
     )  # fmt: skip
 
@@ -139,7 +139,7 @@ def open_pipeline(parts: Parts, rank: int, trace: Trace, stack: ExitStack) -> Pi
         where = "the GPU's memory" if loading.choice.on_device else "memory"
         parts.reporter.note(f"{job.train.name}: read into {where} in {time.perf_counter() - begin:.1f} s")
     pipeline = Pipeline(
-        job.train, reader, parts.coordinator.timeline, rank=rank, iteration=parts.begun.iteration,
+        job.train, reader, parts.coordinator.timeline, rank=rank, iteration=parts.start.iteration,
         seed=job.config.seed, prefetch=loading.ahead, trace=trace, feed=feed,
     )  # fmt: skip
     stack.callback(pipeline.close)
@@ -170,39 +170,39 @@ def _find_room(device: Device, loading: Loading, comm: Communicator, learner: in
     return room_for(device.free(comm) - held.data, learner, MOST, host, held.locked)
 
 
-def _open_tuning(job: Job, device: Device, begun: Beginning, comm: Communicator, room: int) -> Tuning:
+def _open_tuning(job: Job, device: Device, start: Start, comm: Communicator, room: int) -> Tuning:
     config, auto = job.config, job.config.learners == "auto"
     return open_tuning(
-        (begun.kept and begun.kept.tuning) or {}, begun.timeline.counts(begun.iteration), config.batch_size,
-        begun.learners[1], config.tuner,
+        (start.kept and start.kept.tuning) or {}, start.timeline.counts(start.iteration), config.batch_size,
+        start.learners[1], config.tuner,
         rooms=comm.share(room) if auto else None, caps=caps(config.rule, comm.size) if auto else (),
         compares=device.compares,
     )  # fmt: skip
 
 
 def _take_up(
-    begun: Beginning, rank: int, job: Job, plan: Plan, device: Device, replicas: Replicas, rule: Rule,
+    start: Start, rank: int, job: Job, plan: Plan, device: Device, replicas: Replicas, rule: Rule,
     synchroniser: Synchroniser,
 ) -> None:  # fmt: skip
     """Replicas and averaging go on where the checkpoint was made, if it is continued bit for bit."""
-    flat, path = job.kernels.flat, begun.origin.checkpoint
-    if begun.kept is None:
-        flat.put(replicas.statistics, begun.statistics)
+    flat, path = job.kernels.flat, start.source.checkpoint
+    if start.kept is None:
+        flat.put(replicas.statistics, start.statistics)
         return
     assert path is not None
-    kept = kept_states(begun.kept.config, job.config)
-    tally, scale = restore(path, begun.kept.rule, rank, begun.centre, replicas, rule, flat, plan.layout, kept)
+    kept = kept_states(start.kept.config, job.config)
+    tally, scale = restore(path, start.kept.rule, rank, start.centre, replicas, rule, flat, plan.layout, kept)
     synchroniser.book.load(tally)
     if scale is not None:
         device.load_scale(scale)
 
 
-def _open_reporter(begun: Beginning, rank: int, job: Job, plan: Plan, device: Device) -> Reporter:
-    header = begun.origin.header
+def _open_reporter(start: Start, rank: int, job: Job, plan: Plan, device: Device) -> Reporter:
+    header = start.source.header
     goal, target = job.config.stop.target
     ledger = Ledger.of(header.ledger.state() if header else {}, target, chooser_of(job), goal)
     classes = "accuracy" in plan.graph.outputs
-    return Reporter(begun.origin.folder, rank, ledger, job, header, classes=classes, memory=device.peak)
+    return Reporter(start.source.folder, rank, ledger, job, header, classes=classes, memory=device.peak)
 
 
 def chooser_of(job: Job) -> str:
@@ -212,15 +212,15 @@ def chooser_of(job: Job) -> str:
     return job.chooser or "test"
 
 
-def _told(begun: Beginning, job: Job, ledger: Ledger) -> list[str]:
+def _told(start: Start, job: Job, ledger: Ledger) -> list[str]:
     """What is run, with how many learners, in which folder; and what is other than before."""
-    config, origin, (counts, _) = job.config, begun.origin, begun.learners
+    config, source, (counts, _) = job.config, start.source, start.learners
     how = {"auto": "auto, now "}.get(config.learners, "replayed, now ") if isinstance(config.learners, str) else ""
     about = (
         f"{job.title}: {job.weights:,} weights, {len(counts)} rank(s), "
-        f"learners {how}{as_sum(counts)}, batch {config.batch_size}, {job.kernels.about}; {origin.folder}"
+        f"learners {how}{as_sum(counts)}, batch {config.batch_size}, {job.kernels.about}; {source.folder}"
     )
     early = ended_early(config.schedule, config.update.lr, config.stop.epochs)
-    chose = origin.header.ledger.chooser if origin.header else ledger.chooser
+    chose = source.header.ledger.chooser if source.header else ledger.chooser
     other = f"{chose} data chose the best so far: the choice begins anew" if chose != ledger.chooser else ""
-    return [*origin.notes, begun.restarts, other, about, *sets_told(job), early]
+    return [*source.notes, start.restarts, other, about, *sets_told(job), early]

@@ -19,7 +19,7 @@ class Saver:
 
     def __init__(self, parts: Parts, rank: int) -> None:
         self._parts, self._settings, self._rank = parts, parts.job.config.checkpoint, rank
-        self.last: Path | None = parts.begun.origin.checkpoint
+        self.last: Path | None = parts.start.source.checkpoint
         self._agreed = time.perf_counter()
 
     def overdue(self) -> bool:

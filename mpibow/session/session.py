@@ -47,9 +47,9 @@ class Session:
             self.coordinator, self.tuning, self.judge = parts.coordinator, parts.tuning, parts.judge
             self.reporter, self.ledger = parts.reporter, parts.reporter.ledger
             self.steering = Steering(self.config.stop, self.config.schedule, self.ledger)
-            self.iteration, self.counts = parts.begun.iteration, parts.begun.learners[0]
-            self._asked, _, self._owed = parts.begun.due  # to talk, and to evaluate
-            self._untold = parts.begun.kept.untold if parts.begun.kept else 0  # samples whose losses were not sent yet
+            self.iteration, self.counts = parts.start.iteration, parts.start.learners[0]
+            self._asked, _, self._owed = parts.start.due  # to talk, and to evaluate
+            self._untold = parts.start.kept.untold if parts.start.kept else 0  # samples whose losses were not sent yet
             self._gain, self._saver = gain_of(self.rule), Saver(parts, comm.rank)
             self._times = self.device.times(trace)
             self._iteration_times = IterationTimes(lambda: self.synchroniser.seconds()[0])
@@ -59,7 +59,7 @@ class Session:
                 partial(self.learners.bind_within, partial(self.device.room, self.synchroniser.call)),
                 lambda rank, count, why: self.reporter.no_memory(self.where, rank, count, why),
             )  # fmt: skip
-            self.reporter.start(self.where, self.job.title, parts.notes, parts.begun.told)
+            self.reporter.start(self.where, self.job.title, parts.notes, parts.start.told)
             if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
                 self._tune(decided)  # the memory, or tuner.most, is another one
             self.pipeline = open_pipeline(parts, comm.rank, trace, stack)

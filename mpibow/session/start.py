@@ -28,7 +28,7 @@ from mpibow.tune import Counts, as_sum
 
 
 @dataclass(frozen=True)
-class Origin:
+class Source:
     """The run's folder, the checkpoint that it continues (its path and header) if any, and what is to be said."""
 
     folder: Path
@@ -39,13 +39,13 @@ class Origin:
 
 
 @dataclass(frozen=True)
-class Beginning:
-    """The state that a process begins with: a new run's, or that of the checkpoint of `origin`.
+class Start:
+    """The state that a process begins with: a new run's, or that of the checkpoint of `source`.
 
     `changed` says what is other than there, so that averaging starts again from its `centre`.
     """
 
-    origin: Origin
+    source: Source
     iteration: int
     timeline: Timeline
     centre: Array  # (layout.size,)
@@ -55,17 +55,17 @@ class Beginning:
     @property
     def exact(self) -> bool:
         """Whether a checkpoint is continued bit for bit, replicas included."""
-        return self.origin.header is not None and not self.changed
+        return self.source.header is not None and not self.changed
 
     @property
     def kept(self) -> Header | None:
         """The checkpoint's header, for what it says of averaging and of the tuner; None where these begin anew."""
-        return self.origin.header if self.exact else None
+        return self.source.header if self.exact else None
 
     @property
     def told(self) -> dict[str, Any]:
         """What a start's entry says of a run that is continued: averaging begins anew, other settings."""
-        return ({"anew": True} if self.changed else {}) | ({"other": self.origin.other} if self.origin.other else {})
+        return ({"anew": True} if self.changed else {}) | ({"other": self.source.other} if self.source.other else {})
 
     @property
     def restarts(self) -> str:
@@ -84,7 +84,7 @@ class Beginning:
     @property
     def due(self) -> tuple[bool, bool, bool]:
         """What the ranks were about to do when the checkpoint was made: talk, agree after a reset, evaluate."""
-        return (False, False, False) if self.origin.header is None else self.origin.header.due
+        return (False, False, False) if self.source.header is None else self.source.header.due
 
 
 def agreed(job: Job, comm: Communicator) -> tuple[Job, list[str]]:
@@ -106,13 +106,13 @@ def agreed(job: Job, comm: Communicator) -> tuple[Job, list[str]]:
     return replace(job, canonical=True), [*notes, more]
 
 
-def find_origin(job: Job, comm: Communicator, resume: str | None) -> Origin:
+def find_source(job: Job, comm: Communicator, resume: str | None) -> Source:
     """Decided by rank 0 for all. `resume`: None, a run directory, a checkpoint, or 'auto', the newest run of `out`."""
-    origin: Origin = directory.on_rank_0(lambda f: f(comm), comm.rank, lambda: _find(job, resume))
-    return origin
+    source: Source = directory.on_rank_0(lambda f: f(comm), comm.rank, lambda: _find(job, resume))
+    return source
 
 
-def _find(job: Job, resume: str | None) -> Origin:
+def _find(job: Job, resume: str | None) -> Source:
     config, notes = job.config, list[str]()
     out = Path(config.out)
     start = directory.latest(out, config.name) if resume == "auto" else Path(resume) if resume else None
@@ -123,14 +123,14 @@ def _find(job: Job, resume: str | None) -> Origin:
         other = tuple(name for name in differing(then, plain(config)) if name != "rule")  # of which more is said
         if other:
             notes.append(f"settings that differ from before: {', '.join(other)}")
-        return Origin(folder, path, header, tuple(notes), other)
+        return Source(folder, path, header, tuple(notes), other)
     if resume == "auto":
         notes.append(f"no run to resume in {out}: starting a new one")
     if run := replayed_run(config):
         notes += _replayed(run, job)
     folder = directory.create(out, config.name, job.title, again=resume == "auto")
     directory.write(folder / "config.yaml", dump(config), directory.ELSEWHERE)
-    return Origin(folder, notes=tuple(notes))
+    return Source(folder, notes=tuple(notes))
 
 
 def first_timeline(config: Config, ranks: int) -> Timeline:
@@ -185,22 +185,22 @@ def check_alike(comm: Communicator, text: str) -> None:
         )
 
 
-def beginning(origin: Origin, job: Job, plan: Plan, first: Timeline) -> Beginning:
-    """What `origin` comes to, for the weights of `plan`, and learners that a new run would begin with as `first` says.
+def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
+    """What `source` comes to, for the weights of `plan`, and learners that a new run would begin with as `first` says.
 
     Raises CheckpointError where the checkpoint is another model's.
     """
-    config, header, path = job.config, origin.header, origin.checkpoint
+    config, header, path = job.config, source.header, source.checkpoint
 
     if header is None or path is None:
         new = partial(initial_weights, seed=config.seed, dtype=plan.weight_dtype)
-        return Beginning(origin, 0, first, new(plan.layout), new(plan.statistics))
+        return Start(source, 0, first, new(plan.layout), new(plan.statistics))
     check_fits(path, header, identity(job, plan))
     timeline = timeline_of(header, started(config, first), first)
     changed = tuple(anew(header, config, first))
     if not changed:
         checked(NUMBERS[kind_of(config.rule)], header.rule, path, "rule")
-    return Beginning(origin, header.iteration, timeline, *read_centre(path, plan), changed)
+    return Start(source, header.iteration, timeline, *read_centre(path, plan), changed)
 
 
 def lasting(job: Job, plan: Plan, first: Timeline) -> dict[str, Any]:
