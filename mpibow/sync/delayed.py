@@ -10,7 +10,7 @@ from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.alone import Alone
 from mpibow.sync.averaging import averaging
-from mpibow.sync.gain import Gain, Meter
+from mpibow.sync.gain import Gain, GainMeter
 from mpibow.sync.outbox import Outbox, Zeros
 from mpibow.sync.rule import Add, OnChunks, Rows, RuleState, drift_of
 from mpibow.sync.settings import Sma
@@ -30,7 +30,7 @@ class Delayed:
         self._turn, self._live = 0, False  # _live: there are sums of the iteration before, which lie in `spare`
 
     @property
-    def meter(self) -> Meter:
+    def meter(self) -> GainMeter:
         return self._gain.meter
 
     @property

@@ -79,7 +79,7 @@ def noise_gain(averages: Averages, k: int) -> float:
     return min(max(gain, 1.0), float(k)) if math.isfinite(gain) else 1.0
 
 
-class Meter(Protocol):
+class GainMeter(Protocol):
     """Keeps the gain of one rank, where its flat arrays are. All ranks' are alike: they follow the same sums."""
 
     @property

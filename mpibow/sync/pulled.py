@@ -12,7 +12,7 @@ from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.alone import Alone
 from mpibow.sync.averaging import averaging
-from mpibow.sync.gain import Gain, Meter
+from mpibow.sync.gain import Gain, GainMeter
 from mpibow.sync.orthogonal import Common
 from mpibow.sync.outbox import Outbox, Zeros
 from mpibow.sync.rule import Add, OnChunks, Rows, RuleState, drift_of
@@ -55,7 +55,7 @@ class Pulled:
         return self._orthogonal is not None and self.averaging.orthogonal
 
     @property
-    def meter(self) -> Meter:
+    def meter(self) -> GainMeter:
         return self._gain.meter
 
     @property

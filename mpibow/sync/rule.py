@@ -34,7 +34,7 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import Local, States
-from mpibow.sync.gain import Meter
+from mpibow.sync.gain import GainMeter
 from mpibow.sync.outbox import TAIL as TAIL
 
 OnChunks = Callable[[range], None]
@@ -104,7 +104,7 @@ class Rule(Protocol):
         ...
 
     @property
-    def meter(self) -> Meter | None:
+    def meter(self) -> GainMeter | None:
         """What keeps the gain, where there is one."""
         ...
 
