@@ -27,7 +27,7 @@ class DeviceGain:
         self.gain = 1.0
 
     def load(self, k: int, fixed: float | None, gain: float, averages: tuple[float, float, float, int]) -> None:
-        """As mpibow.sync.gain.Meter says."""
+        """As mpibow.sync.gain.GainMeter says."""
         record, common = np.zeros(1, flat.GAIN), np.zeros(2, np.float32)
         record["n1"], record["n2"], record["weight"], record["count"] = averages
         used = gain if fixed is None else fixed
@@ -59,7 +59,7 @@ class DeviceGain:
         return self._common[1:]
 
     def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any = None) -> None:
-        """As mpibow.sync.gain.Meter says; what the ranks added up is squared here."""
+        """As mpibow.sync.gain.GainMeter says; what the ranks added up is squared here."""
         self._owed = k, rate, None, sums[0]  # passes that are to come still read the gain of before
 
     def follow_alone(self, k: int, rate: float, own: Any) -> None:
