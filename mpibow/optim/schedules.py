@@ -36,7 +36,7 @@ class Constant(Smooth):
 
 
 @dataclass(frozen=True)
-class Step:
+class StepDecay:
     """factor ** floor(epoch / every)"""
 
     name: Literal["step"] = field(default="step", kw_only=True)
@@ -221,8 +221,8 @@ class Wsd(Ending):
 
 
 Schedule = (
-    Constant | Step | MultiStep | Exponential | Inverse | Cosine | Linear | Polynomial | OneCycle | CosineRestarts | Wsd
-    | Plateau
+    Constant | StepDecay | MultiStep | Exponential | Inverse | Cosine | Linear | Polynomial | OneCycle | CosineRestarts
+    | Wsd | Plateau
 )  # fmt: skip
 
 

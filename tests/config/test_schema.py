@@ -11,7 +11,7 @@ from mpibow.data.settings import Image
 from mpibow.errors import ConfigError
 from mpibow.models.settings import Augmentation, Jitter, Loss
 from mpibow.optim.plateau import Plateau
-from mpibow.optim.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, OneCycle, Step, Warmup
+from mpibow.optim.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, OneCycle, StepDecay, Warmup
 from mpibow.optim.sgd import Sgd
 from mpibow.sync.settings import Independent, Sma, Ssgd
 from mpibow.tune import Tuner
@@ -362,7 +362,7 @@ scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False)
 keys = st.from_regex(r"[a-z][a-z_]{0,20}", fullmatch=True).filter(lambda key: key not in ("name", "classes"))
 schedules = st.one_of(
     st.just(Constant()),
-    st.builds(Step, positive, positive),
+    st.builds(StepDecay, positive, positive),
     st.builds(MultiStep, rising, positive),
     st.builds(Exponential, positive),
     st.builds(Inverse, positive, positive),

@@ -20,7 +20,7 @@ from mpibow.job import named_net
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import classifier
 from mpibow.models.settings import Augmentation
-from mpibow.optim.schedules import Cosine, MultiStep, Step
+from mpibow.optim.schedules import Cosine, MultiStep, StepDecay
 from mpibow.sync.settings import Sma
 from mpibow.train import main
 from tests.data.photos import MOMENTS, encode, picture
@@ -155,7 +155,7 @@ def test_learners_are_measured_but_where_a_run_is_too_short(path: Path) -> None:
 PUBLISHED: dict[str, tuple[Any, ...]] = {
     "lenet-mnist": (1, 1, 1, 0.001, 0.0, 1e-4, MultiStep((120.0,), 0.1), 100, 1_111_946),
     "resnet32-cifar10": (2, 1, 64, 0.1, 0.9, 1e-4, MultiStep((80.0, 120.0), 0.1), 140, 469_114),
-    "vgg16-cifar100": (1, 1, 256, 0.1, 0.9, 5e-4, Step(20.0, 0.5), 250, 15_038_116),
+    "vgg16-cifar100": (1, 1, 256, 0.1, 0.9, 5e-4, StepDecay(20.0, 0.5), 250, 15_038_116),
     "resnet50-imagenet": (8, 2, 16, 0.1, 0.9, 1e-4, MultiStep((30.0, 60.0, 80.0), 0.1), 90, 25_557_032),
     "resnet101-imagenet": (8, 1, 32, 0.1, 0.9, 1e-4, MultiStep((30.0, 60.0, 80.0), 0.1), 90, 44_549_160),
 }

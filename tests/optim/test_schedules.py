@@ -19,7 +19,7 @@ from mpibow.optim.schedules import (
     OneCycle,
     Polynomial,
     Schedule,
-    Step,
+    StepDecay,
     Warmup,
     Wsd,
     ended_early,
@@ -33,11 +33,11 @@ from mpibow.optim.schedules import (
     [
         (Constant(), 0.0, 1.0),
         (Constant(), 1e6, 1.0),
-        (Step(30, 0.1), 0.0, 1.0),
-        (Step(30, 0.1), 29.999, 1.0),
-        (Step(30, 0.1), 30.0, 0.1),
-        (Step(30, 0.5), 60.0, 0.25),
-        (Step(0.5, 0.5), 1.75, 0.125),
+        (StepDecay(30, 0.1), 0.0, 1.0),
+        (StepDecay(30, 0.1), 29.999, 1.0),
+        (StepDecay(30, 0.1), 30.0, 0.1),
+        (StepDecay(30, 0.5), 60.0, 0.25),
+        (StepDecay(0.5, 0.5), 1.75, 0.125),
         (MultiStep((80, 120), 0.1), 79.999, 1.0),
         (MultiStep((80, 120), 0.1), 80.0, 0.1),
         (MultiStep((80, 120), 0.1), 119.999, 0.1),
@@ -98,10 +98,10 @@ def test_rate(schedule, epoch, rate):
 @pytest.mark.parametrize(
     ("schedule", "before", "after", "drops"),
     [
-        (Step(30, 0.1), 0.0, 29.9, False),
-        (Step(30, 0.1), 29.9, 30.0, True),  # a drop at the end of the interval belongs to it
-        (Step(30, 0.1), 30.0, 30.1, False),  # one at its start does not
-        (Step(30, 0.1), 10.0, 100.0, True),
+        (StepDecay(30, 0.1), 0.0, 29.9, False),
+        (StepDecay(30, 0.1), 29.9, 30.0, True),  # a drop at the end of the interval belongs to it
+        (StepDecay(30, 0.1), 30.0, 30.1, False),  # one at its start does not
+        (StepDecay(30, 0.1), 10.0, 100.0, True),
         (MultiStep((80, 120), 0.1), 0.0, 79.9, False),
         (MultiStep((80, 120), 0.1), 79.9, 80.0, True),
         (MultiStep((80, 120), 0.1), 80.0, 119.9, False),
@@ -123,7 +123,7 @@ epochs = st.floats(0, 1000)
 
 
 @given(
-    st.one_of(st.builds(Step, st.floats(0.01, 100), st.just(0.5)), st.just(MultiStep((1.5, 20, 300), 0.5))),
+    st.one_of(st.builds(StepDecay, st.floats(0.01, 100), st.just(0.5)), st.just(MultiStep((1.5, 20, 300), 0.5))),
     epochs,
     epochs,
 )
@@ -145,7 +145,7 @@ def test_no_warmup_by_default():
 def test_multiplier_is_the_product():
     assert multiplier(Cosine(10), Warmup(10.0, 0.5), 5.0) == pytest.approx(0.5 * 0.75)
     assert multiplier(Exponential(0.5), Warmup(), 3.0) == 0.125
-    assert math.isclose(multiplier(Step(2, 0.1), Warmup(1.0), 2.0), 0.1)
+    assert math.isclose(multiplier(StepDecay(2, 0.1), Warmup(1.0), 2.0), 0.1)
 
 
 def test_a_warmup_of_iterations() -> None:
@@ -168,7 +168,7 @@ def test_auto_is_the_runs_epochs() -> None:
     assert over(Cosine(floor=0.1), 30) == Cosine(30, floor=0.1)
     for kind in (Cosine, Linear, Polynomial, OneCycle, Wsd):
         assert over(kind(), 30) == kind(30)
-    for schedule in (Cosine(20), Step(2, factor=0.5), Constant()):
+    for schedule in (Cosine(20), StepDecay(2, factor=0.5), Constant()):
         assert over(schedule, 30) is over(schedule, None) is schedule
     with pytest.raises(ConfigError):
         over(Cosine(), None)

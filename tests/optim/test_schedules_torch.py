@@ -6,7 +6,16 @@ from typing import Any
 
 import pytest
 
-from mpibow.optim.schedules import Cosine, CosineRestarts, Exponential, Linear, MultiStep, OneCycle, Polynomial, Step
+from mpibow.optim.schedules import (
+    Cosine,
+    CosineRestarts,
+    Exponential,
+    Linear,
+    MultiStep,
+    OneCycle,
+    Polynomial,
+    StepDecay,
+)
 
 STEPS = 40
 
@@ -27,7 +36,7 @@ def theirs(name: str, **settings: Any) -> list[float]:
 @pytest.mark.parametrize(
     ("schedule", "name", "settings"),
     [
-        (Step(7, 0.5), "StepLR", {"step_size": 7, "gamma": 0.5}),
+        (StepDecay(7, 0.5), "StepLR", {"step_size": 7, "gamma": 0.5}),
         (MultiStep((5, 25), 0.1), "MultiStepLR", {"milestones": [5, 25], "gamma": 0.1}),
         (Exponential(0.9), "ExponentialLR", {"gamma": 0.9}),
         (Cosine(STEPS - 1, floor=0.1), "CosineAnnealingLR", {"T_max": STEPS - 1, "eta_min": 0.1}),
