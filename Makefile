@@ -86,7 +86,10 @@ help:
 demo: $(RUN_READY)
 	$(call run,$(MPIRUN) -np $(RANKS) $(python) -m mpibow.train learners=$(LEARNERS) $(ARGS))
 
+# Kernels are compiled before, else both that test would do it; and the hundreds of processes find the modules compiled.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(DEV_READY)
+	@python -m mpibow.kernels || true
 	$(call run,python -m pytest -n 2 --dist worksteal $(ARGS))
 
 test-%: $(DEV_READY)

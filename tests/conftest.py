@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import gc
 import signal
 from importlib.util import find_spec
 
@@ -23,6 +24,11 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(MISSING)
     if asked_for("dali", wanted) and (missing := without_dali()):
         raise pytest.UsageError(missing)
+
+
+def pytest_collection_finish() -> None:
+    """The tests themselves stay to the end: the garbage collector need not look through them again and again."""
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
