@@ -66,17 +66,21 @@ def close(got: Array, expected: Array) -> None:
     np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize(("alpha", "gain"), [(0.0, 0.0), (0.25, 0.0), (0.0, 1.5), (0.25, 1.5)])
-@pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
-@pytest.mark.parametrize("k", [1, 2, 3, 6])
-def test_sma_alone(flat: FlatKernels, k: int, local: Local, alpha: float, gain: float) -> None:
+# Every local step by one learner and by several; every number of learners, correction and gain by the richest step.
+ALONE = [(k, name, 0.25, 1.5) for name in LOCALS for k in (1, 3)] + [
+    (k, "all", *numbers) for k in (1, 2, 3, 6) for numbers in ((0.0, 0.0), (0.25, 0.0), (0.0, 1.5), (0.25, 1.5))
+]
+
+
+@pytest.mark.parametrize(("k", "local", "alpha", "gain"), list(dict.fromkeys(ALONE)))
+def test_sma_alone(flat: FlatKernels, k: int, local: str, alpha: float, gain: float) -> None:
     chunk, chunks = flat.chunk, all_chunks(flat)
     w, v, g = arrays((k, SIZE), (k, SIZE), (k, SIZE))
     sums = np.full((len(chunks), 2), np.nan)
-    momenta, u = sgd(w, v, g, local)
+    momenta, u = sgd(w, v, g, LOCALS[local])
     total, mean = u.sum(axis=0), w.mean(axis=0)
     expected, centre = w + u - alpha * (w - mean) + gain * total, mean + (1 / k + gain) * total
-    flat.sma_alone(w, (v,), g, sums, local=local, alpha=alpha, gain=gain, chunks=chunks)
+    flat.sma_alone(w, (v,), g, sums, local=LOCALS[local], alpha=alpha, gain=gain, chunks=chunks)
     close(w, expected)
     close(v, momenta)
     close(w.mean(axis=0), centre)
