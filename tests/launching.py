@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -88,6 +89,35 @@ def run(
         _kill(child)
         raise
     return subprocess.CompletedProcess(command, child.returncode, out, err)
+
+
+# Prints, as JSON, each command's exit code, standard output and standard error.
+_IN_TURN = """
+import contextlib, importlib, io, json, os, sys
+
+main, ends = importlib.import_module(sys.argv[1]).main, []
+for folder, *arguments in json.loads(sys.argv[2]):
+    out, err = io.StringIO(), io.StringIO()
+    os.chdir(folder)
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            main(arguments)
+        except SystemExit as end:
+            ends.append([end.code, out.getvalue(), err.getvalue()])
+print(json.dumps(ends))
+"""
+
+
+def in_turn(module: str, *commands: tuple[Path, Sequence[str]]) -> list[subprocess.CompletedProcess[str]]:
+    """`python -m module arguments...` in a folder, each: in one process, as starts would take most of the time."""
+    listed = json.dumps([[str(folder), *arguments] for folder, arguments in commands])
+    done = run([sys.executable, "-c", _IN_TURN, module, listed])
+    assert done.returncode == 0, done.stderr
+    ends = json.loads(done.stdout.splitlines()[-1])
+    return [
+        subprocess.CompletedProcess([module, *arguments], *end)
+        for (_, arguments), end in zip(commands, ends, strict=True)
+    ]
 
 
 def _kill(child: subprocess.Popen[str]) -> None:

@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
+from contextlib import chdir, redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from mpibow.bench import _memory_text, _over, _profile_text
+from mpibow.bench import _memory_text, _over, _profile_text, main
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.comm.threads import on_threads
 from mpibow.kernels import find_kernels
-from tests.launching import mpirun, needs_mpi
+from tests.launching import in_turn, mpirun, needs_mpi
 
 FASTEST = find_kernels("auto", "float32", None)[0].name
 
 
 def bench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "mpibow.bench", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240, check=False)
+    """The command, in this process."""
+    out, err = StringIO(), StringIO()
+    with chdir(cwd), redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as end:
+        main(list(arguments))
+    return subprocess.CompletedProcess(arguments, end.value.code or 0, out.getvalue(), err.getvalue())  # type: ignore[arg-type]
 
 
 def test_train_prints_one_json_line(tmp_path: Path) -> None:
@@ -187,14 +191,14 @@ def test_the_text_of_a_profile() -> None:
 
 
 def test_what_is_refused(tmp_path: Path) -> None:
-    for arguments, message in (
-        (("train", "convnet", "--seconds", "0"), "error: --seconds: must be above 0, got 0\n"),
+    refused = (
+        (["train", "convnet", "--seconds", "0"], "error: --seconds: must be above 0, got 0\n"),
         (
-            ("train", "matrix_factorisation", "--classes", "5"),
+            ["train", "matrix_factorisation", "--classes", "5"],
             "error: --shape, --classes: matrix_factorisation has neither; leave them out\n",
         ),
-        (("train", "convnet", "--shape", "x"), "error: --shape: must be channels,height,width, got 'x'\n"),
-        (("train", "convnet", "--batch-size", "0"), "error: batch_size: must be an integer of at least 1, got 0\n"),
-    ):
-        done = bench(*arguments, cwd=tmp_path)
-        assert (done.returncode, done.stderr) == (2, message)
+        (["train", "convnet", "--shape", "x"], "error: --shape: must be channels,height,width, got 'x'\n"),
+        (["train", "convnet", "--batch-size", "0"], "error: batch_size: must be an integer of at least 1, got 0\n"),
+    )
+    found = in_turn("mpibow.bench", *((tmp_path, arguments) for arguments, _ in refused))
+    assert [(done.returncode, done.stderr) for done in found] == [(2, message) for _, message in refused]

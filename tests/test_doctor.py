@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 from mpibow import kernels
 from mpibow.diagnose.machine import GIGABYTE, MEGABYTE, Facts, Finding, check_all, exit_code, in_bytes, in_ranks
 from mpibow.doctor import _free, _kernels, _required, describe, table
-from tests.launching import RANKS, mpirun, needs_mpi, run
+from tests.launching import RANKS, in_turn, mpirun, needs_mpi, run
 from tests.run.processes import write_run
 
 try:
@@ -235,37 +234,18 @@ def test_alone(tmp_path):
 
 def test_a_config_that_training_refuses(tmp_path):
     (tmp_path / "run.yaml").write_text("model: {name: convnet}\ndata: {train: nowhere/train}\nbatch_size: 0\n")
-    done = doctor("run.yaml", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "error    config    batch_size: " in done.stdout
-    done = doctor("run.yaml", "batch_size=4", cwd=tmp_path)
-    assert done.returncode == 1
-    assert "error    config    nowhere/train" in done.stdout
-
-
-# Commands one after the other in one process: a start of Python for each would take most of the time.
-MANY = """
-import contextlib, io, json, sys
-from mpibow.doctor import main
-
-ends = []
-for arguments in json.loads(sys.argv[1]):
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        try:
-            main(arguments)
-        except SystemExit as end:
-            ends.append([end.code, out.getvalue()])
-print(json.dumps(ends))
-"""
+    commands = (["run.yaml"], ["run.yaml", "batch_size=4"])
+    found = in_turn("mpibow.doctor", *((tmp_path, each) for each in commands))
+    assert [done.returncode for done in found] == [1, 1]
+    assert "error    config    batch_size: " in found[0].stdout
+    assert "error    config    nowhere/train" in found[1].stdout
 
 
 def kernels_of(*commands: list[str], cwd: Path) -> list[tuple[str, str, int]]:
     """What a doctor's table and its findings say of kernels, and its exit code, by command."""
-    done = run([sys.executable, "-c", MANY, json.dumps(commands)], cwd=cwd)
-    assert done.returncode == 0, done.stderr
     found = []
-    for code, out in json.loads(done.stdout):
+    for done in in_turn("mpibow.doctor", *((cwd, each) for each in commands)):
+        code, out = done.returncode, done.stdout
         row = next(line for line in out.splitlines() if line.startswith("  kernels "))
         finding = next(line for line in out.splitlines() if line[9:19] == "kernels   ")
         found.append((row.split(maxsplit=1)[1], f"{finding[:9].strip()} {finding[19:]}", code))

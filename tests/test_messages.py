@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import resource
 import shutil
@@ -18,7 +17,7 @@ from mpibow.data import manifest
 from mpibow.data.records import HEADER
 from mpibow.data.recordset import write_records
 from mpibow.models import MODELS, OBJECTIVES
-from tests.launching import RANKS, mpirun, needs_mpi, run
+from tests.launching import RANKS, in_turn, mpirun, needs_mpi, run
 from tests.run import tiny
 from tests.run.processes import write_run
 
@@ -113,31 +112,15 @@ UNREADABLE = (
          "seed: must be an integer of at least 0 and below 4294967296, got -1"),
 )  # fmt: skip
 
-# Commands one after the other in one process: a start of Python for each would take most of the time.
-MANY = """
-import contextlib, io, json, os, sys
-from mpibow.train import main
 
-ends = []
-for folder, *arguments in json.loads(sys.argv[1]):
-    out, err = io.StringIO(), io.StringIO()
-    os.chdir(folder)
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        try:
-            main(arguments)
-        except SystemExit as end:
-            ends.append([end.code, out.getvalue(), err.getvalue()])
-print(json.dumps(ends))
-"""
+COMPILING = re.compile(r"^compiling kernels for this machine, once: about half a minute\n")  # where nothing has yet
 
 
 def train_many(commands: list[tuple[Path, list[str]]]) -> list[tuple[int, str]]:
     """The exit code and standard error of each command, of which none writes to standard output."""
-    done = run([sys.executable, "-c", MANY, json.dumps([[str(folder), *rest] for folder, rest in commands])])
-    assert done.returncode == 0, done.stderr
-    ends = json.loads(done.stdout.splitlines()[-1])
-    assert [out for _, out, _ in ends] == [""] * len(commands)
-    return [(code, err) for code, _, err in ends]
+    found = in_turn("mpibow.train", *commands)
+    assert [done.stdout for done in found] == [""] * len(commands)
+    return [(done.returncode, COMPILING.sub("", done.stderr)) for done in found]
 
 
 def test_refused_at_the_door(whole: Path) -> None:
@@ -261,8 +244,6 @@ def test_a_full_disk(folder: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))
 
     command = [sys.executable, "-m", "mpibow.train", "run.yaml", "stop.epochs=4", "checkpoint.every=10 iterations"]
-    first = run([*command, "name=a"], cwd=folder)
-    assert first.returncode == 0
     wide = ["model.hidden=[300]", "name=b"]
     done = subprocess.run(
         [*command, *wide], cwd=folder, preexec_fn=limited, capture_output=True, text=True, timeout=240, check=False
