@@ -216,6 +216,25 @@ def test_the_reach_by_hand(flat: FlatKernels) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("iterations", [3, 5, 6])
+def test_of_fixed_length_it_is_what_the_iterations_make(flat: FlatKernels, iterations: int, dtype: str) -> None:
+    """As Jordan's program has them, one after the other; in place, and however long the matrix is."""
+    first, third, fifth = COEFFICIENTS
+    for size in (1e-20, 3.0):
+        matrix = (size * np.random.default_rng(0).standard_normal((17, 40))).astype(dtype)
+        wide = matrix.astype(np.float64)
+        x = wide / np.linalg.norm(wide)
+        for _ in range(iterations):
+            square = x @ x.T
+            x = first * x + (third * square + fifth * square @ square) @ x
+        where = place(matrix.shape, 5)
+        total = np.full(int(places(where).max()) + 7, 7, dtype)
+        total[places(where)] = matrix
+        flat.orthogonal([where], dtype, iterations)(total, total, 0, gain=1.0, even=0.2, fixed=True)
+        assert norm(total[places(where)] - 0.2 * x) < (1e-5 if dtype == "float32" else 1e-12) * norm(0.2 * x)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_matrices_know_nothing_of_each_other(flat: FlatKernels, dtype: str) -> None:
     """Made in any order in the same room, or alone: the same bits."""
     shapes, start = ((20, 50), (1, 3), (16, 144), (33, 33), (2, 300)), 0

@@ -222,7 +222,7 @@ def _or_1(divisor: float) -> float:
 
 @compiled
 def _orthogonal(
-    step: Array, total: Array, rows: Array, columns: Array, room: Array, gain: float, even: float,
+    step: Array, total: Array, rows: Array, columns: Array, room: Array, gain: float, even: float, fixed: bool,
     numbers: tuple[Any, ...], iterations: int,
 ) -> None:  # fmt: skip
     """step <- the step of the matrix that lies there in `total`; its room is 2 matrices and 4 squares, in panels."""
@@ -257,21 +257,24 @@ def _orthogonal(
         for p in range(panels):
             place = (p * width + j) * LINE
             rows_by_columns(whole + p * side * LINE, x + j * LINE, y + place, panels, width * LINE)
-    longer = largest * (length / _or_1(_square_sum(y, size))) ** 0.5
-    _scale(y, size, longer * min(even, gain * (1.0 if reach < 1.0 else reach)))
+    if fixed:
+        _scale(y, size, even / _or_1(length) ** 0.5)
+    else:
+        longer = largest * (length / _or_1(_square_sum(y, size))) ** 0.5
+        _scale(y, size, longer * min(even, gain * (1.0 if reach < 1.0 else reach)))
     _write(y, width, rows, columns, step)
 
 
-def orthogonal(matrices: Sequence[Matrix], dtype: Any) -> Callable[..., None]:
+def orthogonal(matrices: Sequence[Matrix], dtype: Any, iterations: int = ITERATIONS) -> Callable[..., None]:
     """As NumPy's; of float64, which no training computes in here, it is NumPy's."""
     if dtype != np.float32:
-        return reference.orthogonal(matrices, dtype)
+        return reference.orthogonal(matrices, dtype, iterations)
     sides = [tuple(-(-len(each) // ROWS) * ROWS for each in (matrix.rows, matrix.columns)) for matrix in matrices]
     room = zeros(max((2 * a * b + 4 * a * a for a, b in sides), default=0), "float32")
 
-    def make(step: Array, total: Array, number: int, *, gain: float, even: float) -> None:
+    def make(step: Array, total: Array, number: int, *, gain: float, even: float, fixed: bool = False) -> None:
         matrix = matrices[number]
         place = matrix.rows, matrix.columns
-        _orthogonal(step, total, *place, room, float(gain), float(even), NUMBERS, ITERATIONS)
+        _orthogonal(step, total, *place, room, float(gain), float(even), fixed, NUMBERS, iterations)
 
     return make

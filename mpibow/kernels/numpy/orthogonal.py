@@ -14,8 +14,10 @@ COEFFICIENTS = 3.4445, -4.7750, 2.0315
 ITERATIONS = 5
 
 
-def nearest(v: Array) -> tuple[Array, float]:
+def nearest(v: Array, iterations: int = ITERATIONS, fixed: bool = False) -> tuple[Array, float]:
     """|V| O / |O| of V (a, b), Frobenius norms; O is the orthogonal matrix nearest to V, roughly. 0 stays 0.
+
+    Or O itself, `fixed`, whose singular values are about 1, however long V is.
 
     And the reach of V, (sum s^8)^(1/8) sqrt(min(a, b)) / |V| with its singular values s: about how many times as long
     the result may be until it goes as far in every direction as V does in its strongest; at least 1.
@@ -27,7 +29,7 @@ def nearest(v: Array) -> tuple[Array, float]:
     multiplies X by a polynomial of X X^T; their product is made of the first X X^T alone, and multiplies V once.
     """
     if v.shape[0] > v.shape[1]:
-        made, reach = nearest(v.T)
+        made, reach = nearest(v.T, iterations, fixed)
         return made.T, reach
     largest = _or_1(abs(v).max())
     x = v / largest  # no square overflows now, or is 0
@@ -36,13 +38,14 @@ def nearest(v: Array) -> tuple[Array, float]:
     square = x @ x.T
     factor, power = _polynomial(square)
     whole, strongest = factor, np.linalg.norm(power) ** 0.25
-    for _ in range(ITERATIONS - 1):
+    for _ in range(iterations - 1):
         square = factor @ square @ factor
         factor, _ = _polynomial(square)
         whole = factor @ whole
     y = whole @ x
-    y *= length / _or_1(np.linalg.norm(y))
-    y *= largest
+    if not fixed:
+        y *= length / _or_1(np.linalg.norm(y))
+        y *= largest
     return y, max(float(strongest) * len(v) ** 0.5, 1.0) if strongest == strongest else np.nan
 
 
@@ -57,17 +60,18 @@ def _or_1(divisor: Any) -> Any:
     return divisor if divisor != 0 else type(divisor)(1)
 
 
-def orthogonal(matrices: Sequence[Matrix], dtype: Any) -> Callable[..., None]:
+def orthogonal(matrices: Sequence[Matrix], dtype: Any, iterations: int = ITERATIONS) -> Callable[..., None]:
     """What makes orthogonal steps of matrices, on one thread: its room is its own.
 
-    (step, total, number, gain=, even=): step (size,) <- of total (size,), where the matrix of that number lies, its
-    `nearest`, `even` times, or so often that it goes `gain` times as far as its strongest direction, whichever is less.
-    That is rough, as `nearest` is: where the second bound held, 1.2 to 1.9 times as far was measured.
+    (step, total, number, gain=, even=, fixed=False): step (size,) <- of total (size,), where the matrix of that number
+    lies, its `nearest`, `even` times, or so often that it goes `gain` times as far as its strongest direction,
+    whichever is less. That is rough, as `nearest` is: where the second bound held, 1.2 to 1.9 times as far was seen.
+    Or, `fixed`, the orthogonal matrix itself, `even` times. `step` and `total` may be the same array.
     """
     places = [matrix.rows[:, np.newaxis] + matrix.columns for matrix in matrices]
 
-    def make(step: Array, total: Array, number: int, *, gain: float, even: float) -> None:
-        made, reach = nearest(total[places[number]])
-        step[places[number]] = made * step.dtype.type(min(even, gain * reach))
+    def make(step: Array, total: Array, number: int, *, gain: float, even: float, fixed: bool = False) -> None:
+        made, reach = nearest(total[places[number]], iterations, fixed)
+        step[places[number]] = made * step.dtype.type(even if fixed else min(even, gain * reach))
 
     return make
