@@ -5,30 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
-from mpibow.graph.formats import unpack
-from mpibow.graph.graph import Array, Shape
+from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, Span
+from mpibow.kernels.matrices import cost_of, matrix_of, place_of
 from mpibow.kernels.numpy.orthogonal import COEFFICIENTS, ITERATIONS, orthogonal
-from mpibow.kernels.passes import FlatKernels, Matrix
+from mpibow.kernels.passes import FlatKernels
 from mpibow.sync.rule import OnChunks
 
 LARGEST = 256
-
-
-def matrix_of(shape: Shape) -> tuple[int, int]:
-    """Rows and columns of a weight of at least two axes: outputs, and all that each is made of."""
-    return shape[0], prod(shape[1:])
-
-
-def cost_of(span: Span) -> int:
-    """Operations, about."""
-    a, b = sorted(matrix_of(span.shape))
-    return 4 * a * a * b + 2 * a**3 * (4 * ITERATIONS - 3)
 
 
 def matrices_of(layout: Layout) -> list[Span]:
@@ -50,17 +38,6 @@ def rest_of(layout: Layout) -> list[slice]:
         found.append(slice(end, span.offset))
         end = span.offset + span.size
     return [each for each in (*found, slice(end, layout.size)) if each.start < each.stop]
-
-
-def place_of(span: Span) -> Matrix:
-    """Where a matrix lies, with its smaller side as rows, and both sides in the order in which they lie.
-
-    In every layout an element's place is the sum of one for each of its indices. Padding is no part of it.
-    """
-    places = unpack(np.arange(span.size), span.format, span.shape).reshape(matrix_of(span.shape))
-    rows, columns = np.sort(places[:, 0]), np.sort(places[0] - places[0, 0])
-    rows, columns = (rows, columns) if len(rows) <= len(columns) else (columns, rows)
-    return Matrix(rows + span.offset, columns)
 
 
 def spread(step: Array, layout: Layout, gain: float = 1.0, even: float = 1.0) -> Array:

@@ -16,12 +16,13 @@ from mpibow.errors import ConfigError
 from mpibow.graph.formats import canonical, physical
 from mpibow.graph.graph import Array, Shape, Weight
 from mpibow.graph.layout import Layout, Span, plan_layout
+from mpibow.kernels.matrices import cost_of, place_of
 from mpibow.kernels.numpy.orthogonal import nearest
 from mpibow.kernels.passes import FlatKernels, chunks_of, share_of
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops.initialisers import Constant
-from mpibow.sync.orthogonal import CommonStep, cost_of, matrices_of, place_of, rest_of, spread
+from mpibow.sync.orthogonal import CommonStep, matrices_of, rest_of, spread
 from mpibow.sync.settings import MANY, Sma
 
 
