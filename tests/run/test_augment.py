@@ -26,7 +26,7 @@ from mpibow.job.normalise import Scaling, scaling_of
 from mpibow.models.settings import Augmentation, Jitter
 from mpibow.run.checkpoint import read_arrays, read_header
 from mpibow.train import train
-from tests.launching import run
+from tests.launching import in_turn, run
 from tests.run import tiny
 from tests.run.processes import write_run
 
@@ -177,7 +177,10 @@ def test_from_a_file_and_evaluated_from_its_checkpoint(tmp_path: Path) -> None:
     write_run(tmp_path, data=data, stop={"epochs": 2}, loss=loss, evaluate=evaluate)
     done = run([sys.executable, "-m", "mpibow.train", "run.yaml"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = run([sys.executable, "-m", "mpibow.evaluate", "runs/run", "data/test", "--json"], cwd=tmp_path)
+    evaluations = (["--json"], ["--top-k", "3"], ["--top-k", "4"])
+    found, three, refused = in_turn(
+        "mpibow.evaluate", *((tmp_path, ["runs/run", "data/test", *options]) for options in evaluations)
+    )
     assert found.returncode == 0, found.stderr
     summary, result = json.loads((tmp_path / "runs/run/summary.json").read_text()), json.loads(found.stdout)
     assert result["loss"] == pytest.approx(summary["test_loss"], rel=1e-6)
@@ -185,9 +188,7 @@ def test_from_a_file_and_evaluated_from_its_checkpoint(tmp_path: Path) -> None:
     assert summary["top_k"] == 2
     assert f", top-2 {summary['top_k_accuracy']:.2%}\n" in done.stderr
     assert tiny.events(tmp_path / "runs/run", "evaluate")[-1]["top_k_accuracy"] == summary["top_k_accuracy"]
-    command = [sys.executable, "-m", "mpibow.evaluate", "runs/run", "data/test", "--top-k"]
-    assert "%, top-k 100.0000%, loss " in run([*command, "3"], cwd=tmp_path).stdout
-    refused = run([*command, "4"], cwd=tmp_path)
+    assert "%, top-k 100.0000%, loss " in three.stdout
     assert refused.returncode == 2
     assert refused.stderr.startswith("error: --top-k: must be at most the 3 classes of runs/run/checkpoints/iteration-")
 
