@@ -23,9 +23,11 @@ from mpibow.kernels.cuda.timing import DeviceTimer
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu, NormAddRelu
 from tests.gpu import opened
-from tests.kernels.cases import CASES, INITIAL, Alone, Bench, Case, kind_of, name
+from tests.kernels.cases import INITIAL, Alone, Bench, Case, kind_of, name
 from tests.kernels.cuda.test_layers import NETS, REFERENCE, graph_of, run
-from tests.kernels.shapes import channels, convolutions, sides
+from tests.kernels.draw import channels, sides
+from tests.kernels.operators import CASES
+from tests.kernels.operators.conv import convolutions
 
 pytestmark = opened.needs_gpu()
 

@@ -16,7 +16,8 @@ from mpibow.graph.kernel import Kernels, Shapes
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
-from tests.kernels.cases import CASES, Bench, Case, name
+from tests.kernels.cases import Bench, Case, name
+from tests.kernels.operators import CASES
 
 Array = npt.NDArray[Any]
 CASES_HERE = [case for case in CASES if case.op.kind == "batch_norm"]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -19,112 +18,13 @@ from mpibow.graph.kernel import Kernel
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.ops.philox import stream
 from tests.kernels.against import compare
-from tests.kernels.cases import CASES, Bench, Case, name
-from tests.kernels.plain import PLAIN
+from tests.kernels.cases import Bench, Case, name
+from tests.kernels.operators import CASES, CHECKED
 from tests.kernels.shapes import RANDOM, asked
 from tests.ops.test_philox import plain
 
 Weights = Mapping[str, Array]
 Back = tuple[list[Array], dict[str, Array]]  # gradients of inputs, of weights
-
-
-def conv(op: ops.Conv2d, x: Array, w: Weights) -> Array:
-    y = np.zeros(op.infer(x.shape))
-    for (n, o, i, j), _ in np.ndenumerate(y):
-        y[n, o, i, j] = w["bias"][o] if op.bias else 0
-        for source, target in conv_terms(op, x.shape, (n, o, i, j)):
-            y[n, o, i, j] += x[source] * w["weight"][target]
-    return y
-
-
-def conv_terms(op: ops.Conv2d, shape: tuple[int, ...], at: tuple[int, ...]) -> list[tuple[Any, Any]]:
-    """Indices into x and weight of the products that make up y[at]."""
-    n, o, i, j = at
-    terms = []
-    channels = shape[1] // op.groups
-    first = o // (op.channels // op.groups) * channels
-    for c, a, b in product(range(channels), range(op.kernel[0]), range(op.kernel[1])):
-        row = i * op.stride[0] + a * op.dilation[0] - op.padding[0]
-        column = j * op.stride[1] + b * op.dilation[1] - op.padding[1]
-        if 0 <= row < shape[2] and 0 <= column < shape[3]:
-            terms.append(((n, first + c, row, column), (o, c, a, b)))
-    return terms
-
-
-def conv_back(op: ops.Conv2d, x: Array, w: Weights, dy: Array) -> Back:
-    dx, dw = np.zeros(x.shape), {key: np.zeros(array.shape) for key, array in w.items()}
-    for at, d in np.ndenumerate(dy):
-        if op.bias:
-            dw["bias"][at[1]] += d
-        for source, target in conv_terms(op, x.shape, at):
-            dx[source] += d * w["weight"][target]
-            dw["weight"][target] += d * x[source]
-    return [dx], dw
-
-
-def windows(op: ops.MaxPool2d | ops.AvgPool2d, shape: tuple[int, ...], at: tuple[int, ...]) -> list[Any]:
-    """Indices of the elements of y[at]'s window that are inside the image, row by row."""
-    n, c, i, j = at
-    top, left = i * op.stride[0] - op.padding[0], j * op.stride[1] - op.padding[1]
-    elements = product(range(top, top + op.kernel[0]), range(left, left + op.kernel[1]))
-    return [(n, c, a, b) for a, b in elements if 0 <= a < shape[2] and 0 <= b < shape[3]]
-
-
-def counted(op: ops.AvgPool2d, shape: tuple[int, ...], at: tuple[int, ...]) -> int:
-    """How many elements the mean of y[at]'s window is of."""
-    if not op.count_padding:
-        return len(windows(op, shape, at))
-    wide = replace(op, padding=(0, 0))  # the same windows over an image that has its padding
-    return len(windows(wide, (*shape[:2], shape[2] + 2 * op.padding[0], shape[3] + 2 * op.padding[1]), at))
-
-
-def max_pool(op: ops.MaxPool2d, x: Array, w: Weights) -> Array:
-    y = np.zeros(op.infer(x.shape))
-    for at, _ in np.ndenumerate(y):
-        y[at] = max(x[element] for element in windows(op, x.shape, at))
-    return y
-
-
-def max_pool_back(op: ops.MaxPool2d, x: Array, w: Weights, dy: Array) -> Back:
-    dx = np.zeros(x.shape)
-    for at, d in np.ndenumerate(dy):
-        elements = windows(op, x.shape, at)
-        dx[max(elements, key=lambda element: x[element])] += d  # max keeps the first of equals
-    return [dx], {}
-
-
-def avg_pool(op: ops.AvgPool2d, x: Array, w: Weights) -> Array:
-    y = np.zeros(op.infer(x.shape))
-    for at, _ in np.ndenumerate(y):
-        elements = windows(op, x.shape, at)
-        y[at] = sum(x[element] for element in elements) / counted(op, x.shape, at)
-    return y
-
-
-def avg_pool_back(op: ops.AvgPool2d, x: Array, w: Weights, dy: Array) -> Back:
-    dx = np.zeros(x.shape)
-    for at, d in np.ndenumerate(dy):
-        elements = windows(op, x.shape, at)
-        for element in elements:
-            dx[element] += d / counted(op, x.shape, at)
-    return [dx], {}
-
-
-def dense(op: ops.Dense, x: Array, w: Weights) -> Array:
-    y = np.zeros((len(x), op.units))
-    for (n, u), _ in np.ndenumerate(y):
-        y[n, u] = sum(x[n, f] * w["weight"][u, f] for f in range(x.shape[1])) + (w["bias"][u] if op.bias else 0)
-    return y
-
-
-def dense_back(op: ops.Dense, x: Array, w: Weights, dy: Array) -> Back:
-    dx, dw = np.zeros(x.shape), {key: np.zeros(array.shape) for key, array in w.items()}
-    for (n, u), d in np.ndenumerate(dy):
-        dx[n] += d * w["weight"][u]
-        dw["weight"][u] += d * x[n]
-        if op.bias:
-            dw["bias"][u] += d
-    return [dx], dw
 
 
 def mask(op: ops.Dropout, counter: Array, shape: tuple[int, ...], node: str = "node") -> Array:
@@ -137,49 +37,16 @@ def mask(op: ops.Dropout, counter: Array, shape: tuple[int, ...], node: str = "n
     return kept.reshape(shape) / (1 - op.rate)
 
 
-def normalised(op: ops.Normalise, x: Array, w: Weights) -> Array:
-    y = np.zeros(x.shape)
-    for at, value in np.ndenumerate(x):
-        which = at[1] if len(op.mean) == x.shape[1] else np.ravel_multi_index(at[1:], x.shape[1:])
-        y[at] = (float(value) - op.mean[which]) / op.std[at[1]]
-    return y
-
-
-def add(op: Any, *args: Any) -> Array:
-    return np.sum(args[:-1], axis=0)
-
-
-def sigmoid(x: Array) -> Array:
-    return 1 / (1 + np.exp(-x))
-
-
-SLOW: dict[str, tuple[Callable[..., Array], Callable[..., Back] | None]] = {
-    "dense": (dense, dense_back),
-    "conv": (conv, conv_back),
-    "max_pool": (max_pool, max_pool_back),
-    "avg_pool": (avg_pool, avg_pool_back),
-    "relu": (lambda op, x, w: np.where(x > 0, x, 0), lambda op, x, w, dy: ([np.where(x > 0, dy, 0)], {})),
-    "sigmoid": (
-        lambda op, x, w: sigmoid(x),
-        lambda op, x, w, dy: ([dy * sigmoid(x) * (1 - sigmoid(x))], {}),
-    ),
-    "tanh": (lambda op, x, w: np.tanh(x), lambda op, x, w, dy: ([dy / np.cosh(x) ** 2], {})),
-    "dropout": (
-        lambda op, x, counter, w: x * mask(op, counter, x.shape),
-        lambda op, x, counter, w, dy: ([dy * mask(op, counter, x.shape)], {}),
-    ),
-    "normalise": (normalised, None),
-    "sum": (add, None),
-    **PLAIN,
-}
-KERNEL_CASES = [  # batch norm has its own tests
-    case for case in CASES if type(case.op) in OPERATORS and case.op.kind != "batch_norm"
-]
+KERNEL_CASES = [case for case in CASES if CHECKED[type(case.op)].plain is not None]
 TOLERANCE = 1e-12
 
 
 def kernel_of(case: Case) -> Kernel:
     return OPERATORS[type(case.op)]
+
+
+def plain_of(case: Case) -> Any:
+    return CHECKED[type(case.op)].plain
 
 
 def close(got: Array, expected: Array) -> None:
@@ -193,14 +60,13 @@ RUNS = [(case, training) for case in KERNEL_CASES for training in (True, False) 
 @pytest.mark.parametrize(("case", "training"), RUNS, ids=lambda v: name(v) if isinstance(v, Case) else f"training={v}")
 def test_forward(case: Case, training: bool) -> None:
     bench = Bench(case, kernel_of(case), "float64", training=training)
-    close(bench.forward(), SLOW[case.op.kind][0](case.op, *bench.x, bench.w))
+    close(bench.forward(), plain_of(case)[0](case.op, *bench.x, bench.w))
 
 
-@pytest.mark.parametrize("case", [case for case in KERNEL_CASES if kernel_of(case).backward is not None], ids=name)
+@pytest.mark.parametrize("case", [case for case in KERNEL_CASES if plain_of(case)[1] is not None], ids=name)
 def test_backward(case: Case) -> None:
     bench = Bench(case, kernel_of(case), "float64")
-    back = SLOW[case.op.kind][1]
-    assert back is not None
+    back = plain_of(case)[1]
     dx, dw = back(case.op, *bench.x, bench.w, bench.dy)
     bench.forward()
     run = kernel_of(case).backward(bench.call(backward=True))  # type: ignore[misc]

@@ -13,8 +13,10 @@ from mpibow.graph.kernel import KernelTable, Shapes
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 from tests.kernels.against import compare
-from tests.kernels.cases import CASES, INITIAL, Alone, Bench, Case, name
-from tests.kernels.shapes import LAYOUTS, RANDOM, asked, given_in, images
+from tests.kernels.cases import INITIAL, Alone, Bench, Case, name
+from tests.kernels.draw import LAYOUTS, images
+from tests.kernels.operators import CASES
+from tests.kernels.shapes import RANDOM, asked, given_in
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.compiled.table import OPERATORS as COMPILED

@@ -21,7 +21,8 @@ from mpibow.kernels import NUMPY, KernelSet, find_kernels, onednn_set
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops.fused import ConvNormAddRelu, NormAddRelu
-from tests.kernels.cases import CASES, Bench, Case, name
+from tests.kernels.cases import Bench, Case, name
+from tests.kernels.operators import CASES
 from tests.run import tiny
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")

@@ -21,8 +21,10 @@ from mpibow.kernels.compiled.table import OPERATORS
 from mpibow.kernels.numpy import OPERATORS as NUMPY
 from mpibow.ops.fused import AddRelu
 from tests.kernels.against import check, compare, twin
-from tests.kernels.cases import CASES, INITIAL, Bench, Case, name
-from tests.kernels.shapes import LAYOUTS, RANDOM, asked
+from tests.kernels.cases import INITIAL, Bench, Case, name
+from tests.kernels.draw import LAYOUTS
+from tests.kernels.operators import CASES
+from tests.kernels.shapes import RANDOM, asked
 
 
 @pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.kind)

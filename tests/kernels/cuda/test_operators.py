@@ -36,10 +36,12 @@ from mpibow.ops.wide import (
     WideSoftmax,
 )
 from tests.kernels.against import results
-from tests.kernels.cases import CASES, INITIAL, Bench, Case, name
+from tests.kernels.cases import INITIAL, Bench, Case, name
 from tests.kernels.cuda.host import needs_compiler, prepared, run_all
+from tests.kernels.draw import tensors
+from tests.kernels.operators import CASES
 from tests.kernels.reference import REFERENCE
-from tests.kernels.shapes import RANDOM, WIDE, asked, given_in, reorders, tensors
+from tests.kernels.shapes import RANDOM, WIDE, asked, given_in, reorders
 
 pytestmark = needs_compiler
 prepare = prepared(*sorted(set(KERNELS.values())))

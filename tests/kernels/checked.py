@@ -1,0 +1,77 @@
+"""What the tests of an operator take: one record an operator, which its module of tests.kernels.operators has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpibow.graph.graph import Array
+from mpibow.ops.philox import stream
+from tests.kernels.cases import Case
+from tests.kernels.draw import Cases
+from tests.ops.test_philox import Words
+from tests.ops.test_philox import plain as philox
+
+N = 4096  # of large cases: the smallest array that a kernel could allocate, (N,) bool, is 4 KB
+IMAGE = (N, 6, 5, 5)
+
+Shapes = tuple[tuple[int, ...], ...]
+Lengths = tuple[float, float, float]
+Weights = Mapping[str, Array]
+Back = tuple[list[Array], dict[str, Array]]  # gradients of inputs, of weights
+
+
+class Looser(NamedTuple):
+    """The bound is of `floor` where max |reference| is below that, for this reason."""
+
+    floor: float
+    reason: str
+
+
+# Numbers are standard normal: few of some thousand are above 4, whose rounding (2^-24 of it, 2.4e-7) is below UNIT.
+# So a floor of 1 is for a result that is small beside the terms it is left of, when there are so few results that the
+# largest of them is small.
+SUM = Looser(1, "terms, normal numbers or products of two, may all but cancel: they are rounded, not their sum")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """An operator's numbers to try, and what they should give.
+
+    `cases` are small, for the gradient check and all comparisons; `large` ones are of a size where an array that a
+    kernel allocates stands out; `random` draws cases of any shape and setting. `plain` is the operator in plain loops,
+    (op, *inputs, weights) -> output and (op, *inputs, weights, dy) -> gradients, `torch` the same in PyTorch,
+    (op, torch, *inputs, **weights) -> output. `lengths` are those of the longest sums in y, in gradients of inputs and
+    in those of weights. Kernel sets that are no reference lack the operator where they are in `lacking`.
+    """
+
+    op: type
+    cases: Sequence[Case]
+    random: Cases | None = None
+    large: Sequence[Case] = ()
+    plain: tuple[Callable[..., Array], Callable[..., Back] | None] | None = None
+    torch: Callable[..., Any] | None = None
+    lengths: Callable[[Any, Shapes], Lengths] = lambda op, shapes: (1, 1, 1)
+    looser: Looser | None = None
+    lacking: Sequence[str] = ()
+
+
+def elementwise(f: Callable[[Any, float], float], slope: Callable[[Any, float], float]) -> tuple[Any, Any]:
+    """f and its derivative, number by number."""
+
+    def forward(op: Any, x: Array, w: Any) -> Array:
+        return np.array([f(op, value) for value in x.ravel().tolist()]).reshape(x.shape)
+
+    def back(op: Any, x: Array, w: Any, dy: Array) -> Back:
+        return [dy * np.array([slope(op, value) for value in x.ravel().tolist()]).reshape(x.shape)], {}
+
+    return forward, back
+
+
+def block(counter: list[int], node: str = "node") -> Words:
+    """A sample's first Philox block for a node."""
+    seed, epoch, low, high = counter
+    return philox((0, low, high, epoch), (seed, stream(node)))

@@ -1,0 +1,56 @@
+"""Concat: what its tests take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpibow import ops
+from mpibow.graph.graph import FLOAT, Array
+from tests.kernels.cases import Case
+from tests.kernels.checked import Back, Checked, N
+from tests.kernels.draw import (
+    tensors,
+)
+
+
+@st.composite
+def concats(draw: st.DrawFn, kind: Any = ops.Concat) -> Case:
+    first = draw(tensors)
+    axis, count = draw(st.integers(0, len(first) - 1)), draw(st.integers(1, 4))
+    extent = st.sampled_from([16, 32, 8]) if draw(st.booleans()) else st.integers(1, 20)
+    shapes = [(*first[:axis], draw(extent), *first[axis + 1 :]) for _ in range(count)]
+    return Case(
+        kind(count, axis), tuple(shapes), (FLOAT if kind is ops.Concat else draw(st.sampled_from([FLOAT, "int32"])),)
+    )
+
+
+def concat(op: ops.Concat, *args: Any) -> Array:
+    return np.concatenate(args[:-1], axis=op.axis)
+
+
+def concat_back(op: ops.Concat, *args: Any) -> Back:
+    *x, _, dy = args
+    dx, start = [], 0
+    for one in x:
+        dx.append(dy.take(range(start, start + one.shape[op.axis]), axis=op.axis))
+        start += one.shape[op.axis]
+    return dx, {}
+
+
+CHECKED = (
+    Checked(
+        op=ops.Concat,
+        cases=[
+            Case(ops.Concat(2, 1), ((2, 3, 2, 2), (2, 1, 2, 2))),
+            Case(ops.Concat(3, 2), ((2, 2, 1), (2, 2, 3), (2, 2, 2)), id="three, last axis"),
+            Case(ops.Concat(1, 0), ((3, 2),), id="one, first axis"),
+        ],
+        large=[Case(ops.Concat(2, 1), ((N, 5), (N, 2)))],
+        random=concats(),
+        plain=(concat, concat_back),
+        torch=lambda op, torch, *x: torch.cat(x, op.axis),
+    ),
+)

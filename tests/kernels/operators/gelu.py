@@ -1,0 +1,44 @@
+"""Gelu: what its tests take."""
+
+from __future__ import annotations
+
+import math
+
+from hypothesis import strategies as st
+
+from mpibow import ops
+from tests.kernels.cases import Case
+from tests.kernels.checked import Checked, Looser, N, elementwise
+from tests.kernels.draw import (
+    one,
+)
+
+
+def gelu(op: ops.Gelu, x: float) -> float:
+    if op.tanh:
+        return 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return 0.5 * x * math.erfc(-x / math.sqrt(2))
+
+
+def gelu_slope(op: ops.Gelu, x: float) -> float:
+    if op.tanh:
+        t = math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+        return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x * x)
+    return 0.5 * math.erfc(-x / math.sqrt(2)) + x * math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+
+
+CHECKED = (
+    Checked(
+        op=ops.Gelu,
+        cases=[
+            Case(ops.Gelu(False), ((4, 5),)),
+            Case(ops.Gelu(False), ((3, 2000),), id="chunks"),
+            Case(ops.Gelu(True), ((4, 5),), id="tanh"),
+        ],
+        large=[Case(ops.Gelu(False), ((N, 9),)), Case(ops.Gelu(True), ((N, 9),), id="tanh")],
+        random=st.booleans().flatmap(lambda tanh: one(ops.Gelu(tanh))),
+        plain=elementwise(gelu, gelu_slope),
+        looser=Looser(1, "its slope P(x) + x P'(x) goes through 0, and 1 + erf or 1 + tanh comes near it"),
+        torch=lambda op, torch, x: torch.nn.functional.gelu(x, approximate="tanh" if op.tanh else "none"),
+    ),
+)

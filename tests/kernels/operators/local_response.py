@@ -1,0 +1,71 @@
+"""Local response: what its tests take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpibow import ops
+from mpibow.graph.graph import Array
+from tests.kernels.cases import Case
+from tests.kernels.checked import IMAGE, SUM, Back, Checked
+from tests.kernels.draw import (
+    one,
+)
+
+
+@st.composite
+def responses(draw: st.DrawFn) -> ops.LocalResponseNorm:
+    return ops.LocalResponseNorm(draw(st.integers(1, 9)), draw(st.sampled_from([0.1, 0.5])), 0.75, 2.0)
+
+
+def neighbours(op: ops.LocalResponseNorm, channels: int, c: int) -> range:
+    return range(max(0, c - op.size // 2), min(channels - 1, c + (op.size - 1) // 2) + 1)
+
+
+def base(op: ops.LocalResponseNorm, x: Array, at: tuple[int, ...]) -> float:
+    n, c, *rest = at
+    squares = [float(x[(n, j, *rest)]) ** 2 for j in neighbours(op, x.shape[1], c)]
+    return op.k + op.alpha / op.size * sum(squares)
+
+
+def local_response_norm(op: ops.LocalResponseNorm, x: Array, w: Any) -> Array:
+    y = np.zeros(x.shape)
+    for at, value in np.ndenumerate(x):
+        y[at] = value / base(op, x, at) ** op.beta
+    return y
+
+
+def local_response_norm_back(op: ops.LocalResponseNorm, x: Array, w: Any, dy: Array) -> Back:
+    dx = np.zeros(x.shape)
+    for at, d in np.ndenumerate(dy):
+        b = base(op, x, at)
+        dx[at] += d * b**-op.beta
+        for j in neighbours(op, x.shape[1], at[1]):
+            other = (at[0], j, *at[2:])
+            dx[other] -= d * x[at] * op.beta * b ** (-op.beta - 1) * 2 * op.alpha / op.size * x[other]
+    return [dx], {}
+
+
+def by_torch(op: ops.LocalResponseNorm, torch: Any, x: Any) -> Any:
+    """PyTorch's takes three axes and more."""
+    return torch.nn.functional.local_response_norm(x[..., None], op.size, op.alpha, op.beta, op.k)[..., 0]
+
+
+CHECKED = (
+    Checked(
+        op=ops.LocalResponseNorm,
+        cases=[
+            Case(ops.LocalResponseNorm(5, 0.5, 0.75, 1.0), ((2, 7, 2, 3),)),
+            Case(ops.LocalResponseNorm(4, 2.0, 0.5, 2.0), ((2, 3, 4),), id="even, wider than the channels"),
+        ],
+        large=[Case(ops.LocalResponseNorm(5, 1e-4, 0.75, 1.0), (IMAGE,))],
+        random=responses().flatmap(one),
+        plain=(local_response_norm, local_response_norm_back),
+        lengths=lambda op, shapes: (op.size, op.size, 1),
+        looser=SUM,
+        torch=by_torch,
+    ),
+)

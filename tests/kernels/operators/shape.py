@@ -1,0 +1,47 @@
+"""Shape: what its tests take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpibow import ops
+from mpibow.graph.graph import Array
+from tests.kernels.cases import Case
+from tests.kernels.checked import IMAGE, Back, Checked
+from tests.kernels.draw import (
+    tensors,
+)
+
+
+def pad_channels(op: ops.PadChannels, x: Array, w: Any) -> Array:
+    y = np.zeros(op.infer(x.shape))
+    for at, value in np.ndenumerate(x):
+        y[at] = value
+    return y
+
+
+def pad_channels_back(op: ops.PadChannels, x: Array, w: Any, dy: Array) -> Back:
+    return [np.array([dy[at] for at in np.ndindex(*x.shape)]).reshape(x.shape)], {}
+
+
+CHECKED = (
+    Checked(
+        op=ops.Flatten,
+        cases=[Case(ops.Flatten(), ((2, 3, 4),))],
+    ),
+    Checked(
+        op=ops.PadChannels,
+        cases=[Case(ops.PadChannels(5), ((2, 3, 2, 2),)), Case(ops.PadChannels(4), ((3, 4),), id="nothing to pad")],
+        large=[Case(ops.PadChannels(9), (IMAGE,))],
+        random=st.builds(
+            lambda more, shape: Case(ops.PadChannels(shape[1] + more), (shape,)),
+            st.sampled_from([0, 1, 16, 32]),
+            tensors,
+        ),
+        plain=(pad_channels, pad_channels_back),
+        torch=lambda op, torch, x: torch.cat([x, x.new_zeros(x.shape[0], op.channels - x.shape[1], *x.shape[2:])], 1),
+    ),
+)

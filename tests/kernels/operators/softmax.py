@@ -1,0 +1,52 @@
+"""Softmax: what its tests take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpibow import ops
+from mpibow.graph.graph import Array
+from tests.kernels.cases import Case
+from tests.kernels.checked import IMAGE, SUM, Back, Checked
+from tests.kernels.draw import (
+    counts,
+    images,
+    rows,
+)
+
+
+@st.composite
+def softmaxes(draw: st.DrawFn) -> Case:
+    shape = draw(st.one_of(rows, images, st.tuples(counts, st.integers(1, 40), st.integers(1, 4))))
+    return Case(ops.Softmax(draw(st.integers(0, len(shape) - 1))), (shape,))
+
+
+def softmax(op: Any, x: Array, w: Any) -> Array:
+    y = np.exp(x - x.max(axis=op.axis, keepdims=True))
+    return y / y.sum(axis=op.axis, keepdims=True)
+
+
+def softmax_back(op: ops.Softmax, x: Array, w: Any, dy: Array) -> Back:
+    y, d = np.moveaxis(softmax(op, x, w), op.axis, -1), np.moveaxis(dy, op.axis, -1)
+    dx = np.zeros(y.shape)
+    for at in np.ndindex(*y.shape[:-1]):
+        jacobian = np.diag(y[at]) - np.outer(y[at], y[at])
+        dx[at] = jacobian @ d[at]
+    return [np.moveaxis(dx, -1, op.axis)], {}
+
+
+CHECKED = (
+    Checked(
+        op=ops.Softmax,
+        cases=[Case(ops.Softmax(1), ((5, 4),)), Case(ops.Softmax(2), ((2, 3, 4, 2),), id="inner axis")],
+        large=[Case(ops.Softmax(1), (IMAGE,))],
+        random=softmaxes(),
+        plain=(softmax, softmax_back),
+        lengths=lambda op, shapes: (shapes[0][op.axis], shapes[0][op.axis], 1),
+        looser=SUM,
+        torch=lambda op, torch, x: torch.softmax(x, op.axis),
+    ),
+)
