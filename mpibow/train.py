@@ -7,36 +7,27 @@ python -m mpibow.train                                   one process: the built-
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import EXIT_INTERRUPTED, run_ranks, say
-from mpibow.config import Config, describe, dump, limits_of, load, load_mapping
-from mpibow.data.readers import Choice, choose, find_facts
-from mpibow.device.memory import in_words
+from mpibow.comm.launch import EXIT_INTERRUPTED, run_ranks
+from mpibow.config import Config, describe, limits_of, load, load_mapping
 from mpibow.errors import EXIT_REQUEUE, EXIT_STALLED, OutputError
-from mpibow.job import BUILT_IN, Job, on_device, open_job
-from mpibow.job.checks import described
+from mpibow.job import BUILT_IN, Job, open_job
 from mpibow.job.normalise import Scaling
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.run.chrome import WINDOW, check_path, open_trace
 from mpibow.run.directory import on_rank_0
-from mpibow.run.memory import free_memory, learner_bytes, replica_bytes, room_for
 from mpibow.run.signals import Signals
-from mpibow.session.judge import sets_told
-from mpibow.session.opening import loading_of
+from mpibow.session.describe import check_job
 from mpibow.session.session import Session
 from mpibow.session.start import first_timeline
 from mpibow.session.summary import Trained
-from mpibow.sync.averaging import may_spread, most_learners
-from mpibow.sync.orthogonal import matrices_of
 from mpibow.system.streams import as_command
 from mpibow.trace import SILENT, Trace
-from mpibow.tune import Counts
 
 
 def train(job: Job, comm: Communicator, *, resume: str | None = None, note: str = "", trace: Trace = SILENT) -> Trained:
@@ -61,43 +52,6 @@ def iterate(session: Session, signals: Signals) -> str:
     session.synchroniser.update(local, workers)  # local steps and corrections of the replicas; sums of the steps
     session.synchroniser.start(session.tally(finite, signals.received), local, workers)  # exchanges the ranks' sums
     return session.advance(local.rate, signals.received)  # metrics, evaluation, checkpoint where they are due
-
-
-def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice = Choice("host", "")) -> str:  # noqa: B008
-    """What `train --check` prints: settings, data, the plan step by step, and the memory that a rank will take.
-
-    `counts` are the learners to begin with, `free` the bytes that are each rank's share of its node's or GPU's memory,
-    `choice` is how data are read.
-    """
-    plan, layout = job.training_plan(), job.layout
-    sets = {"train": job.train, **job.evaluated}
-    lines = [dump(job.config).rstrip(), ""]
-    lines += [f"{name}: {found.count:,} samples {described(found)}" for name, found in sets.items()]
-    lines += [*sets_told(job)[1:], "", str(plan), *filter(None, [job.slow()]), ""]
-    flat = layout.size * (8 if job.config.precision == "float64" else 4)
-    auto, gpu = job.config.learners == "auto", job.kernels.gpu
-    most = min(job.config.tuner.most, most_learners(job.config.rule, len(counts)))
-    states = job.config.update.states
-    replica, ahead = replica_bytes(plan, len(states)), loading_of(job, choice, 1).held
-    learner = learner_bytes(plan, job.evaluation_plan() if job.evaluated else None, ahead.learner, len(states))
-    averaging, parts = 5 * flat, ", ".join(["weights", "gradients", *states])
-    parts = " and ".join(parts.rsplit(", ", 1))
-    if gpu is not None and may_spread(job.config.rule):  # on the host what nobody touches takes no memory
-        averaging += gpu.flat.common_step_bytes(matrices_of(layout), layout.size)
-    for rank, k in enumerate(counts):
-        total = k * (plan.arena_bytes + replica + ahead.learner) + averaging + ahead.data
-        place = "for a rank" if gpu is None else f"on {gpu.machine.found.gpu}"
-        where = f" of {in_words(free[rank])} that are free {place}"
-        where += f", and {in_words(k * ahead.locked)} of page-locked memory" if ahead.locked else ""
-        data = f" + data {ahead.data / 2**20:.1f} MiB" if ahead.data else ""
-        room = room_for(free[rank] - ahead.data, learner, most)
-        fits = f"; up to {room} learner(s), {'no more are tried' if room == most else 'for memory'}" if auto else ""
-        lines.append(
-            f"rank {rank}: {'auto, begins with ' * auto}{k} learner(s) x (arena {plan.arena_bytes / 2**20:.1f} MiB + "
-            f"{parts} {replica / 2**20:.1f} MiB + slots {ahead.learner / 2**20:.1f} MiB) + "
-            f"averaging {averaging / 2**20:.1f} MiB{data} = {total / 2**20:.1f} MiB{where}{fits}"
-        )
-    return "\n".join(lines)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -148,15 +102,7 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
 
     job = open_job(config, on_rank_0(lambda function: function(comm), comm.rank, look))
     if arguments.check:
-        job, told = on_device(job, comm)
-        gpu = job.kernels.gpu
-        own = free_memory(comm.local_size) if gpu is None else gpu.free(comm)
-        free, facts = comm.share(own), comm.share(find_facts(comm.local_size, None if gpu is None else own))
-        if comm.rank == 0:
-            if told:
-                say(told)
-            assert job.config.data is not None
-            print(describe_job(job, counts, free, choose(job.config.data.pipeline, job.train, facts)))
+        check_job(job, comm, counts)
         return 0
     trained = train(job, comm, resume=arguments.resume, note=note, trace=trace)
     stopped = trained.summary.stopped

@@ -20,8 +20,9 @@ from mpibow.config import describe, dump, load
 from mpibow.data.dataset import Array, channels_last
 from mpibow.device.memory import in_words
 from mpibow.errors import ConfigError, DivergedError, RecordError, ShapeError
+from mpibow.session.describe import describe_job
 from mpibow.session.session import Session
-from mpibow.train import describe_job, iterate
+from mpibow.train import iterate
 from tests.launching import RANKS, mpirun, needs_mpi, run
 from tests.run import tiny
 from tests.run.processes import write_run

@@ -13,6 +13,7 @@ from mpibow.data.pipeline import Reader
 from mpibow.data.readers import Facts
 from mpibow.device.feed import Packing
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import Layout
 from mpibow.job import Job
 from mpibow.learn.learners import Binder, Learners
 from mpibow.learn.replica import Replicas
@@ -60,6 +61,15 @@ class Device(Protocol):
 
     def capacity(self, given: int, room: int) -> int:
         """Replicas to keep rows for, where `given` are wanted and there is `room` for so many."""
+        ...
+
+    def averaging_bytes(self, layout: Layout) -> int:
+        """What averaging takes, whatever the number of learners."""
+        ...
+
+    @property
+    def place(self) -> str:
+        """Which memory that is, behind "that are free"."""
         ...
 
     # Executions: in which ways the learners of a rank can run

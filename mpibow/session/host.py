@@ -15,6 +15,7 @@ from mpibow.data.pipeline import Reader
 from mpibow.data.readers import Facts, find_facts
 from mpibow.device.feed import Packing
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import Layout
 from mpibow.learn.learner import HostBinder
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
@@ -26,10 +27,13 @@ from mpibow.sync.tally import HostBook
 from mpibow.trace import Trace
 from mpibow.tune import Counts
 
+AVERAGING = 5  # flat arrays
+
 
 class Host:
     """As mpibow.session.device.Device has it; `ranks` share the node's memory."""
 
+    place = "for a rank"
     name, enqueues, compares, evaluation = "cpu", False, False, None
 
     def __init__(self, config: Config, ranks: int) -> None:
@@ -50,6 +54,9 @@ class Host:
     def capacity(self, given: int, room: int) -> int:
         """Rows that nobody touches take no memory."""
         return max(min(room, self._config.tuner.most), given)
+
+    def averaging_bytes(self, layout: Layout) -> int:
+        return AVERAGING * layout.size * (8 if self._config.precision == "float64" else 4)
 
     def execution(self, recorded: str) -> str:
         return ""

@@ -15,6 +15,7 @@ from mpibow.data.pipeline import Reader
 from mpibow.data.readers import Facts, find_facts
 from mpibow.device.feed import Feeder, Packing
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import Layout
 from mpibow.job import Job
 from mpibow.job.gpu import EXECUTIONS, execution_of
 from mpibow.kernels.cuda.fused import without_form
@@ -24,7 +25,10 @@ from mpibow.learn.replica import Replicas
 from mpibow.run.device_times import DeviceTimes
 from mpibow.run.evaluate import Bind
 from mpibow.run.memory import TAKEN
+from mpibow.session.host import AVERAGING
 from mpibow.session.start import replayed_run
+from mpibow.sync.averaging import may_spread
+from mpibow.sync.orthogonal import matrices_of
 from mpibow.sync.rule import Rule
 from mpibow.sync.tally import DeviceBook
 from mpibow.trace import Trace
@@ -62,6 +66,15 @@ class OnGpu:
     def capacity(self, given: int, room: int) -> int:
         auto = self._config.learners == "auto"
         return max(min(room, self._config.tuner.most), given) if auto else given
+
+    def averaging_bytes(self, layout: Layout) -> int:
+        more = may_spread(self._config.rule)  # on the host what nobody touches takes no memory
+        spread = self._gpu.flat.common_step_bytes(matrices_of(layout), layout.size) if more else 0
+        return AVERAGING * 4 * layout.size + spread
+
+    @property
+    def place(self) -> str:
+        return f"on {self._machine.found.gpu}"
 
     @cached_property
     def _unfused(self) -> str:

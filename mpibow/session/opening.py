@@ -9,13 +9,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from mpibow.comm.binding import allowed_cores, machine_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.config import dump
-from mpibow.config.schema import Data
 from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Pipeline
-from mpibow.data.readers import Choice, choose, prefetch, threads_of
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
@@ -33,6 +30,7 @@ from mpibow.run.tuning import Tuning, open_tuning
 from mpibow.session.carried import kept_states
 from mpibow.session.device import Device, device_of
 from mpibow.session.judge import Judge, sets_told
+from mpibow.session.loading import choose_loading
 from mpibow.session.reporter import Reporter
 from mpibow.session.start import Start, agreed, find_source, first_timeline, lasting, replayed_run, start_of
 from mpibow.sync.averaging import MOST, caps
@@ -77,7 +75,7 @@ def open_parts(
     comm.pulse.limits = config.limits
     stack.callback(comm.pulse.beat, "start")  # the last iteration is over
     plan = job.training_plan()
-    loading = _choose_loading(job, device, comm)
+    loading = choose_loading(job, device, comm)
     carrier, way = device.transport(comm, stack)
     # The state that it begins with
     start = start_of(find_source(job, comm, resume), job, plan, first)
@@ -145,23 +143,6 @@ def open_pipeline(parts: Parts, rank: int, trace: Trace, stack: ExitStack) -> Pi
     stack.callback(pipeline.close)
     stack.callback(device.drain, parts.learners)  # before the pipeline ends
     return pipeline
-
-
-def loading_of(job: Job, choice: Choice, ranks: int) -> Loading:
-    """How one of a node's `ranks` reads the data of `job`, by `choice`."""
-    config, data = job.config, job.config.data or Data("given")
-    return Loading(
-        job.train, job.evaluated, choice, config.batch_size, prefetch(config.prefetch, job.train, config.batch_size),
-        threads_of(data.workers, allowed_cores(), machine_cores(), ranks), data.most_damaged,
-        gpu=job.kernels.gpu is not None,
-    )  # fmt: skip
-
-
-def _choose_loading(job: Job, device: Device, comm: Communicator) -> Loading:
-    """The same choice on all ranks, from what each of them has."""
-    wanted = "auto" if job.config.data is None else job.config.data.pipeline
-    facts = comm.share(device.facts(comm))
-    return loading_of(job, choose(wanted, job.train, facts), comm.local_size)
 
 
 def _find_room(device: Device, loading: Loading, comm: Communicator, learner: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mpibow.config import Config
+from mpibow.data.timeline import Timeline
 from mpibow.kernels.passes import Local
 from mpibow.optim.schedules import multiplier
 from mpibow.run.steering import Steering
@@ -17,7 +18,10 @@ def local_step(config: Config, where: Where, steering: Steering, decayed: int) -
     return Local(rate, update.momentum, update.nesterov, update.weight_decay, decayed)
 
 
-def restarts(config: Config, before: float, where: Where, steering: Steering) -> bool:
-    """Whether `rule.restart` wants averaging to start again between the epoch `before` and `where`."""
+def restarts(config: Config, timeline: Timeline, count: int, where: Where, steering: Steering) -> bool:
+    """Whether `rule.restart` wants averaging to start again before the iteration at `where`; epochs have `count`."""
+    if where.iteration <= timeline.changes[0].iteration:
+        return False
+    before = timeline.position(where.iteration - 1) / count
     drops = config.schedule.drops(before, where.epoch) or steering.drops(where.iteration)
     return isinstance(config.rule, Sma) and config.rule.restarts(before, where.epoch, drops)

@@ -51,9 +51,8 @@ class Session:
             self._asked, _, self._owed = parts.start.due  # to talk, and to evaluate
             self._untold = parts.start.kept.untold if parts.start.kept else 0  # samples whose losses were not sent yet
             self._gain, self._saver = gain_of(self.rule), Saver(parts, comm.rank)
-            self._times = self.device.times(trace)
             self._iteration_times = IterationTimes(lambda: self.synchroniser.seconds()[0])
-            self._watch = Watch(self.loading.remedy)
+            self._times, self._watch = self.device.times(trace), Watch(self.loading.remedy)
             self.announcer = Announcer(
                 self.coordinator, self.rank, self.synchroniser.talk,
                 partial(self.learners.bind_within, partial(self.device.room, self.synchroniser.call)),
@@ -91,14 +90,15 @@ class Session:
 
     def _change(self) -> None:
         """What the timeline says of this iteration, and the rate."""
-        change, begin = self.coordinator.timeline().change(self.iteration), time.perf_counter()
+        timeline, begin = self.coordinator.timeline(), time.perf_counter()
+        change = timeline.change(self.iteration)
         if change.counts != self.counts:
             self._read_centre()  # with which new learners begin
             self.check([], self.config.update.lr)  # what came late is of learners that may go now
             self.change_learners(change.counts, change.execution)
             self.ledger.changes += 1
             self.reporter.changed(self.where, time.perf_counter() - begin + self.announcer.seconds())
-        elif self.iteration > self.coordinator.timeline().changes[0].iteration and self._restart_due():
+        elif restarts(self.config, timeline, self.job.train.count, self.where, self.steering):
             self.settle()
             self.rule.restart()
         if change.execution != self.learners.execution:
@@ -138,8 +138,8 @@ class Session:
 
     def tally(self, results: list[Result], signal: str) -> Tally:
         """What this rank tells the others beside its steps."""
-        attention = self._request(signal).attention
-        return Tally(attention, sum(result.loss for result in results), sum(result.hits for result in results))
+        loss, hits = sum(result.loss for result in results), sum(result.hits for result in results)
+        return Tally(self._request(signal).attention, loss, hits)
 
     def advance(self, rate: float, signal: str) -> str:
         """Ends an iteration: requests, metrics, evaluation, checkpoint where due. The reason to stop now, if any."""
@@ -177,10 +177,7 @@ class Session:
     # What happens between iterations
 
     def evaluate(self, last: bool = False) -> bool:
-        """Evaluates the centre on the data that choose; whether it is the best so far.
-
-        The `last` one of a run is out of turn, and decides nothing: a longer run does not have it.
-        """
+        """Evaluates the centre on the data that choose; whether it is the best so far. The `last` decides no more."""
         assert self.judge is not None
         self._owed = False
         self._read_centre()
@@ -188,7 +185,7 @@ class Session:
         best = self.judge.evaluate(self.where, self.rule.centre, self.statistics())
         if not last:
             self.reporter.note(self.steering.evaluated(self.iteration, self.where.epoch))
-        self._tell_damages()
+        self._tell()
         return best
 
     def save(self, best: bool = False) -> None:
@@ -196,7 +193,7 @@ class Session:
         self._read_centre()
         self.resets.check_centre(self.iteration, self._saver.last)
         self.reporter.clock()
-        self._tell_resets()
+        self._tell(self.resets.tell())
         diverged = any(self.synchroniser.call(lambda comm: comm.share(self.resets.due)))
         header = {
             "counts": self.counts,
@@ -214,7 +211,7 @@ class Session:
         self._read_centre()
         self.resets.end(self.iteration, sum(self.counts[: self.rank]), self._saver.last)
         self.reporter.clock()
-        self._tell_resets()
+        self._tell(self.resets.tell())
         if not stop.startswith("SIG"):
             late = self.judge is not None and self.ledger.evaluated_at != self.position
             best = self.evaluate(last=True) if late else False
@@ -223,7 +220,7 @@ class Session:
             if self.judge is not None:
                 self.reporter.clock()
                 self.judge.test(self.where, self.rule.centre, self.statistics())
-                self._tell_damages()
+                self._tell()
         self.reporter.note(self.trace.end(self.synchroniser.call))
         settled = None if (decided := self.tuning.decision) is None else decided.settled
         summary = self.reporter.summary(
@@ -244,7 +241,7 @@ class Session:
         outcome = settle_requests(requests)
         self._asked = False
         if outcome.resync:
-            self._tell_resets()
+            self._tell(self.resets.tell())
             self._agree()
             self.resets.due = False
         if outcome.stop:
@@ -262,15 +259,12 @@ class Session:
         for text in self.device.limits(self.synchroniser.call, tuned.counts) if tuned.settled else []:
             self.reporter.note(text)
 
-    def _tell_resets(self) -> None:
-        """Every rank enters the resets of all, and the damaged samples."""
-        own = self.resets.tell()
-        for texts in self.synchroniser.call(lambda comm: comm.share(own)):
+    def _tell(self, resets: Sequence[str] | None = None) -> None:
+        """Every rank enters the `resets` of all, if that is asked for, and the damaged samples."""
+        call = self.synchroniser.call
+        for texts in [] if resets is None else call(lambda comm: comm.share(resets)):
             self.reporter.reset(texts)
-        self._tell_damages()
-
-    def _tell_damages(self) -> None:
-        for damaged in self.synchroniser.call(lambda comm: comm.share(self.loading.damaged())):
+        for damaged in call(lambda comm: comm.share(self.loading.damaged())):
             self.reporter.damaged(damaged)
 
     def _agree(self) -> None:
@@ -278,11 +272,6 @@ class Session:
         with self.trace.span("synchronisation", "agree"):
             found = self.synchroniser.agree(sum(self.counts))
         self.reporter.agreed(self.where, found)
-
-    def _restart_due(self) -> bool:
-        """Whether `rule.restart` wants averaging to start again before this iteration."""
-        before = self.coordinator.timeline().position(self.iteration - 1) / self.job.train.count
-        return restarts(self.config, before, self.where, self.steering)
 
     @property
     def position(self) -> int:

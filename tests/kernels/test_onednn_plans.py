@@ -31,8 +31,8 @@ from mpibow.config import load_mapping
 from mpibow.job import BUILT_IN, Job, open_job
 from mpibow.kernels.compiled.command import Command
 from mpibow.kernels.onednn.library import Library, Primitive, find_library, load
+from mpibow.session.describe import describe_job
 from mpibow.session.start import agreed
-from mpibow.train import describe_job
 
 FAST = find_kernels("auto", "float32", None)[0]
 pytestmark = pytest.mark.skipif(FAST is NUMPY, reason="oneDNN or numba is not there: pip install -e '.[cpu]'")

@@ -23,8 +23,9 @@ from mpibow.evaluate import main
 from mpibow.job import Job, open_job
 from mpibow.plot import draw, read_run
 from mpibow.run.checkpoint import read_arrays
+from mpibow.session.describe import describe_job
 from mpibow.session.judge import sets_told
-from mpibow.train import describe_job, train
+from mpibow.train import train
 from tests.run import tiny
 
 FRACTION = 0.2

@@ -42,10 +42,11 @@ from mpibow.run.chrome import open_trace
 from mpibow.run.memory import learner_bytes
 from mpibow.run.signals import Signals
 from mpibow.run.tuning import Given
+from mpibow.session.describe import describe_job
 from mpibow.session.session import Session
 from mpibow.session.summary import Trained
 from mpibow.sync.settings import MANY
-from mpibow.train import describe_job, iterate, train
+from mpibow.train import iterate, train
 from tests.kernels.cuda.host import needs_compiler
 from tests.run import tiny
 from tests.simulated.gpu import Ring, simulated

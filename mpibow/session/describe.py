@@ -1,0 +1,76 @@
+"""What `train --check` prints of a job: settings, data, the plan step by step, and the memory that every rank takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpibow.comm.communicator import Communicator
+from mpibow.comm.launch import say
+from mpibow.config import dump
+from mpibow.data.loading import Held
+from mpibow.data.readers import Choice, choose
+from mpibow.device.memory import in_words
+from mpibow.graph.plan import Plan
+from mpibow.job import Job, on_device
+from mpibow.job.checks import described
+from mpibow.run.memory import learner_bytes, replica_bytes, room_for
+from mpibow.session.device import device_of
+from mpibow.session.judge import sets_told
+from mpibow.session.loading import loading_of
+from mpibow.sync.averaging import most_learners
+from mpibow.tune import Counts
+
+MIB = 1 << 20
+
+
+def check_job(job: Job, comm: Communicator, counts: Counts) -> None:
+    """Rank 0 prints `describe_job` of `counts` learners by rank, as they would begin here. Collective."""
+    job, told = on_device(job, comm)
+    device = device_of(job, comm.local_size)
+    free, facts = comm.share(device.free(comm)), comm.share(device.facts(comm))
+    if comm.rank == 0:
+        if told:
+            say(told)
+        assert job.config.data is not None
+        print(describe_job(job, counts, free, choose(job.config.data.pipeline, job.train, facts)))
+
+
+def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice = Choice("host", "")) -> str:  # noqa: B008
+    """Settings, data, the plan step by step, and the memory that a rank will take.
+
+    `counts` are the learners to begin with, `free` the bytes that are each rank's share of its node's or GPU's memory,
+    `choice` is how data are read.
+    """
+    plan, ahead = job.training_plan(), loading_of(job, choice, 1).held
+    sets = {"train": job.train, **job.evaluated}
+    return "\n".join([
+        dump(job.config).rstrip(), "",
+        *(f"{name}: {found.count:,} samples {described(found)}" for name, found in sets.items()),
+        *sets_told(job)[1:], "",
+        str(plan), *filter(None, [job.slow()]), "",
+        *(_memory(job, plan, ahead, rank, counts, free[rank]) for rank in range(len(counts))),
+    ])  # fmt: skip
+
+
+def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: int) -> str:
+    """What `rank` takes of the bytes that are `free` there."""
+    config, device, k, states = job.config, device_of(job, 1), counts[rank], job.config.update.states
+    auto, averaging = config.learners == "auto", device.averaging_bytes(job.layout)
+    replica = replica_bytes(plan, len(states))
+    total = k * (plan.arena_bytes + replica + ahead.learner) + averaging + ahead.data
+    names = " and ".join(", ".join(["weights", "gradients", *states]).rsplit(", ", 1))
+    learner = learner_bytes(plan, job.evaluation_plan() if job.evaluated else None, ahead.learner, len(states))
+    most = min(config.tuner.most, most_learners(config.rule, len(counts)))
+    room = room_for(free - ahead.data, learner, most)
+    data = f" + data {_mib(ahead.data)}" if ahead.data else ""
+    locked = f", and {in_words(k * ahead.locked)} of page-locked memory" if ahead.locked else ""
+    fits = f"; up to {room} learner(s), {'no more are tried' if room == most else 'for memory'}" if auto else ""
+    return (
+        f"rank {rank}: {'auto, begins with ' * auto}{k} learner(s) x (arena {_mib(plan.arena_bytes)} + "
+        f"{names} {_mib(replica)} + slots {_mib(ahead.learner)}) + averaging {_mib(averaging)}{data} = {_mib(total)}"
+        f" of {in_words(free)} that are free {device.place}{locked}{fits}"
+    )
+
+
+def _mib(size: int) -> str:
+    return f"{size / MIB:.1f} MiB"
