@@ -42,9 +42,8 @@ def check_metrics(config: Config, evaluated: Collection[str], *, classes: bool) 
         if metric in (None, "training_loss"):
             continue
         if not evaluated or (key.startswith("update") and "validation" not in evaluated):
-            raise ConfigError(
-                f"{key}: {metric} is of validation data, and there are none; set data.validation=0.1, or training_loss"
-            )
+            remedy = f"set data.validation=0.1 or {key}=training_loss"
+            raise ConfigError(f"{key}: {metric} is of validation data, and there are none; {remedy}")
         if metric == "accuracy" and not classes:
             raise ConfigError(f"{key}: accuracy is a classifier's, and this net gives losses; set it to loss")
 

@@ -11,6 +11,7 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,11 +143,19 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("base", nargs="?", metavar="BASE.yaml", help="settings of all runs (default: the built-in run)")
     parser.add_argument("keys", nargs="*", metavar="key.path=values", help="settings that win over the file's")
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="what is kept, and looked for")
-    parser.add_argument("--ranks", type=_natural, default=1, metavar="N", help="ranks of a run, by mpirun (default: 1)")
+    parser.add_argument(
+        "--ranks",
+        type=partial(_integer, least=1),
+        default=1,
+        metavar="N",
+        help="ranks of a run, by mpirun (default: 1)",
+    )
     parser.add_argument(
         "--launcher", metavar="COMMAND", help="what starts the ranks in place of mpirun, as 'srun -n {ranks}'"
     )
-    parser.add_argument("--nice", type=int, default=0, metavar="N", help="niceness of all runs (default: %(default)s)")
+    parser.add_argument(
+        "--nice", type=partial(_integer, least=0), default=0, metavar="N", help="niceness of all runs (default: 0)"
+    )
     parser.add_argument("--list", action="store_true", help="print the cells and what runs them, and run nothing")
     parser.add_argument(
         "--table", nargs="?", const="", metavar="KEYS",
@@ -159,9 +168,9 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
-def _natural(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"must be an integer of at least 1, got '{text}'")
+def _integer(text: str, least: int) -> int:
+    if not text.isdigit() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"must be an integer of at least {least}, got '{text}'")
     return int(text)
 
 

@@ -114,10 +114,11 @@ def test_patience_of_the_training_loss_ends_the_run(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"update": update(metric="loss")},
-         "update.schedule.metric: loss is of validation data, and there are none; set data.validation=0.1, or "
-         "training_loss"),
+         "update.schedule.metric: loss is of validation data, and there are none; set data.validation=0.1 or "
+         "update.schedule.metric=training_loss"),
         ({"test": None, "stop": {"metric": "loss", "patience": 1}},
-         "stop.metric: loss is of validation data, and there are none; set data.validation=0.1, or training_loss"),
+         "stop.metric: loss is of validation data, and there are none; set data.validation=0.1 or "
+         "stop.metric=training_loss"),
     ],
 )  # fmt: skip
 def test_data_that_are_not_there(tmp_path: Path, settings: dict[str, Any], message: str) -> None:

@@ -94,6 +94,22 @@ def test_a_cell_that_was_cut_off_goes_on_to_the_same_bits(folder: Path) -> None:
     assert centre(run_of_it, 3000) == centre(run_of_all, 3000)
 
 
+@needs_mpi
+@pytest.mark.slow
+def test_a_signal_has_all_ranks_of_a_cell_save(folder: Path) -> None:
+    """Though mpirun kills its ranks at SIGINT."""
+    endless = ["stop={epochs: null, iterations: 1000000000}", "checkpoint={every: 100000000 iterations, best: false}"]
+    command = ["-m", "mpibow.sweep", "run.yaml", *endless, "metrics.every=20", "--ranks", "2", "--output", "out"]
+    with started(1, *command, cwd=folder) as child:
+        wait_for(child, lambda: any(reached(path, 200) for path in folder.glob("out/runs/*/metrics.jsonl")))
+        child.send_signal(signal.SIGINT)
+        code, said = ended(child)
+    assert code == 130, said
+    (saved,) = folder.glob("out/runs/*/checkpoints/iteration-*")
+    assert int(saved.name.rpartition("-")[2]) >= 200
+    assert cells(folder) == {}
+
+
 def test_a_run_that_fails_leaves_the_others_be(folder: Path) -> None:
     done = sweep(folder, "run.yaml", "data.train=nowhere,data/train", "--output", "out")
     assert done.returncode == 1
