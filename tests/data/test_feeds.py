@@ -24,6 +24,7 @@ from mpibow.kernels.cuda.kernels import Launch
 from tests.device.simulated import SimDriver, SimStream
 from tests.device.test_feed import feeder_on
 from tests.kernels.cuda.host import needs_compiler, run_all
+from tests.launching import LIMIT
 
 SEED, BATCH, COUNT = 5, 3, 40
 Batches = dict[tuple[int, int], dict[str, list[Any]]]  # by iteration and learner
@@ -253,7 +254,7 @@ class Held(Direct):
         self.go = threading.Event()
 
     def end(self) -> None:
-        assert self.go.wait(10)
+        assert self.go.wait(LIMIT)
         super().end()
 
 
@@ -278,9 +279,9 @@ def test_a_host_that_waits_while_learners_compute_has_not_waited_for_data(timed:
     )  # fmt: skip
     caller = threading.Thread(target=lambda: done.append(made.next()))
     caller.start()
-    assert waiting.wait(10)
+    assert waiting.wait(LIMIT)
     reader.go.set()
-    caller.join(10)
+    caller.join(LIMIT)
     assert len(done) == 1
     assert made.waited == 0
     busy.queue.clear()

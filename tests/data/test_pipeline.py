@@ -16,6 +16,7 @@ from mpibow.data.pipeline import Direct, Pipeline
 from mpibow.data.slots import Slot, fill_counter
 from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import RecordError
+from tests.launching import LIMIT
 
 COUNT, BATCH, SEED = 23, 4, 5
 
@@ -180,7 +181,7 @@ def test_close_ends_a_caller_that_waits_for_a_slot() -> None:
         go = threading.Event()
 
         def read(self, samples: Array, images: Array, labels: Array) -> None:
-            assert self.go.wait(10)
+            assert self.go.wait(LIMIT)
             raise OSError("too late")
 
     data, seen = Stuck(), []

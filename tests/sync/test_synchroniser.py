@@ -24,6 +24,7 @@ from mpibow.sync.rule import TAIL, Rule, gain_of
 from mpibow.sync.rules import make_rule
 from mpibow.sync.settings import Sma, Ssgd
 from mpibow.sync.synchroniser import Synchroniser, Tally
+from tests.launching import LIMIT
 from tests.sync.test_rules import layout_of
 
 SIZE = flat.chunk + 40
@@ -120,7 +121,7 @@ class Gate(Single):
 
     def allreduce(self, array: Array, stream: Any = None) -> None:
         self.threads.add(threading.current_thread().name)
-        assert self.open.wait(10)
+        assert self.open.wait(LIMIT)
 
 
 def test_an_overlapped_exchange_is_under_way_when_start_returns() -> None:
@@ -172,7 +173,7 @@ def test_what_learners_wait_for_and_what_is_hidden(
             nonlocal now
             begun.set()
             if waited == 1.0:
-                assert computed.wait(10)
+                assert computed.wait(LIMIT)
             now = 4.0
             ended.set()
 
@@ -180,7 +181,7 @@ def test_what_learners_wait_for_and_what_is_hidden(
         seen = now
         if seen == 3.0:  # receive() looks
             computed.set()
-            assert ended.wait(10)
+            assert ended.wait(LIMIT)
         return seen
 
     comm = Clocked()
@@ -188,7 +189,7 @@ def test_what_learners_wait_for_and_what_is_hidden(
     monkeypatch.setattr("mpibow.sync.synchroniser.time", SimpleNamespace(perf_counter=clock))
     rank = Rank(comm, settings, 2, 3, overlap=overlap)
     rank.step()
-    assert begun.wait(10)
+    assert begun.wait(LIMIT)
     now = max(now, 3.0)  # the learners compute
     rank.sync.receive()
     assert (rank.sync.busy, rank.sync.waited) == (4.0, waited)
