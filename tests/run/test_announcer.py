@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,25 +12,19 @@ import pytest
 from mpibow.comm import Communicator, on_threads
 from mpibow.data.timeline import fixed
 from mpibow.errors import CommunicationError
+from mpibow.run import announcer as announcing
 from mpibow.run.announcer import Announcer
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.tuning import Given, Measured
+from mpibow.session import session as sessions
 from mpibow.session.session import Session
 from mpibow.tune import Decision, History, Reading, Tuner, decide
+from tests.clock import Clock
 from tests.run import tiny
 from tests.run.test_tuning import TWO, auto, on, then
 from tests.tune.windows import history, window
 
 SPAN = Tuner().looking
-
-
-class Clock:
-    """Goes on where a learner is bound, and where ranks talk."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
-        self.now = 0.0
-        for module in modules:
-            monkeypatch.setattr(f"{module}.time", SimpleNamespace(perf_counter=lambda: self.now))
 
 
 @dataclass
@@ -61,7 +54,7 @@ def decided(k: int, settled: bool = False) -> Decision:
 
 def test_a_change_costs_what_its_learners_were_bound_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """However long learners were looked at before."""
-    ranks, coordinator = Ranks(Clock(monkeypatch, "mpibow.run.announcer")), Coordinator(fixed(4, (1,)), prefetch=2)
+    ranks, coordinator = Ranks(Clock(monkeypatch, announcing)), Coordinator(fixed(4, (1,)), prefetch=2)
     announcer = ranks.announcer(coordinator)
     announcer.follow(Given(), decided(3), 10)
     assert coordinator.timeline().changes[-1].iteration == 13
@@ -124,7 +117,7 @@ def test_ranks_that_decide_differently_are_an_error() -> None:
 
 def test_a_run_tells_all_that_a_change_cost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Five seconds a learner that is new, seventy to change: also the change that comes after many looks."""
-    clock = Clock(monkeypatch, "mpibow.run.announcer", "mpibow.session.session")
+    clock = Clock(monkeypatch, announcing, sessions)
     faster = [TWO]
 
     def slow(session: Session) -> None:

@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from mpibow.comm import Communicator, on_threads
+from mpibow.run import iteration_times
 from mpibow.run.iteration_times import IterationTimes
 from mpibow.run.signals import Signals
 from mpibow.session.session import Session
 from mpibow.train import iterate
 from mpibow.tune import Reading
+from tests.clock import Clock
 from tests.kernels.cuda.host import needs_compiler
 from tests.run import tiny
 from tests.simulated.gpu import simulated
@@ -69,23 +70,8 @@ def test_a_gpus_rank_takes_from_the_devices_clock_what_it_waited(tmp_path: Path,
         assert 0 < apart <= waited * (1 + 1e-9)
 
 
-class Clock:
-    """Goes on only where it is told to."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now = 0.0
-        monkeypatch.setattr("mpibow.run.iteration_times.time", SimpleNamespace(perf_counter=lambda: self.now))
-
-    def slowed(self, function: Any, seconds: float) -> Any:
-        def slow(*args: Any, **kwargs: Any) -> Any:
-            self.now += seconds
-            return function(*args, **kwargs)
-
-        return slow
-
-
 def test_a_lap_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, waited = Clock(monkeypatch), [0.0]
+    clock, waited = Clock(monkeypatch, iteration_times), [0.0]
     laps = IterationTimes(lambda: waited[0])
     clock.now = 7.0  # before the first iteration
     assert laps.lap() is None
@@ -106,7 +92,7 @@ def test_an_iteration_is_all_of_the_loop_but_what_is_only_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Metrics take half a second, what is outside of it one; changes, talk, evaluation and checkpoints a hundred."""
-    clock, found = Clock(monkeypatch), list[float]()
+    clock, found = Clock(monkeypatch, iteration_times), list[float]()
     done = dict.fromkeys(("change_learners", "_talk", "evaluate", "save"), 0)
 
     def counted(name: str, function: Any) -> Any:

@@ -6,7 +6,6 @@ import threading
 import time
 import warnings
 from importlib import import_module
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,10 +19,12 @@ from mpibow.kernels.numpy import flat
 from mpibow.kernels.passes import Local
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
+from mpibow.sync import synchroniser
 from mpibow.sync.rule import TAIL, Rule, gain_of
 from mpibow.sync.rules import make_rule
 from mpibow.sync.settings import Sma, Ssgd
 from mpibow.sync.synchroniser import Synchroniser, Tally
+from tests.clock import Clock
 from tests.launching import LIMIT
 from tests.sync.test_rules import layout_of
 
@@ -164,33 +165,33 @@ def test_what_learners_wait_for_and_what_is_hidden(
     monkeypatch: pytest.MonkeyPatch, settings: Sma | Ssgd, overlap: bool, any_thread: bool, waited: float
 ) -> None:
     """An exchange takes four seconds, of which the learners compute three where they may."""
-    now, begun, computed, ended = 0.0, threading.Event(), threading.Event(), threading.Event()
+    begun, computed, ended = threading.Event(), threading.Event(), threading.Event()
 
     class Clocked(Single):
         size = 2
 
         def allreduce(self, array: Array, stream: Any = None) -> None:
-            nonlocal now
             begun.set()
             if waited == 1.0:
                 assert computed.wait(LIMIT)
-            now = 4.0
+            clock.now = 4.0
             ended.set()
 
-    def clock() -> float:
-        seen = now
-        if seen == 3.0:  # receive() looks
-            computed.set()
-            assert ended.wait(LIMIT)
-        return seen
+    class Looked(Clock):
+        def read(self) -> float:
+            seen = self.now
+            if seen == 3.0:  # receive() looks
+                computed.set()
+                assert ended.wait(LIMIT)
+            return seen
 
     comm = Clocked()
     comm.any_thread = any_thread
-    monkeypatch.setattr("mpibow.sync.synchroniser.time", SimpleNamespace(perf_counter=clock))
+    clock = Looked(monkeypatch, synchroniser)
     rank = Rank(comm, settings, 2, 3, overlap=overlap)
     rank.step()
     assert begun.wait(LIMIT)
-    now = max(now, 3.0)  # the learners compute
+    clock.now = max(clock.now, 3.0)  # the learners compute
     rank.sync.receive()
     assert (rank.sync.busy, rank.sync.waited) == (4.0, waited)
     rank.sync.close()
@@ -199,17 +200,15 @@ def test_what_learners_wait_for_and_what_is_hidden(
 @pytest.mark.parametrize(("size", "seconds"), [(1, 0.0), (2, 4.0)])
 def test_ranks_that_talk_wait_for_each_other(monkeypatch: pytest.MonkeyPatch, size: int, seconds: float) -> None:
     """The other comes four seconds later."""
-    now = 0.0
+    clock = Clock(monkeypatch, synchroniser)
 
     class Late(Single):
         def share(self, obj: Any) -> list[Any]:
-            nonlocal now
-            now += 4.0
+            clock.now += 4.0
             return [obj] * size
 
     comm = Late()
     comm.size = size
-    monkeypatch.setattr("mpibow.sync.synchroniser.time", SimpleNamespace(perf_counter=lambda: now))
     rank = Rank(comm, Sma(gain="none"), 2, 2, overlap=True)
     assert rank.sync.talk("a") == ["a"] * size
     assert rank.sync.seconds() == (seconds, seconds)

@@ -1,0 +1,30 @@
+"""A clock that is made up: it goes on only where a test moves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+
+class Clock:
+    """`perf_counter` of the modules that are given, until the test ends."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> None:
+        self.now = 0.0
+        for module in modules:
+            monkeypatch.setattr(module, "time", SimpleNamespace(perf_counter=self.read))
+
+    def read(self) -> float:
+        return self.now
+
+    def slowed(self, function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
+        """The function, which takes so long."""
+
+        def slow(*args: Any, **kwargs: Any) -> Any:
+            self.now += seconds
+            return function(*args, **kwargs)
+
+        return slow
