@@ -8,8 +8,8 @@ from typing import Any
 
 from mpibow.errors import ConfigError, DeviceError
 from mpibow.job import Job
+from mpibow.kernels.cache import cache_folder
 from mpibow.kernels.cuda.compile import compiled
-from mpibow.kernels.cuda.opened import cache_folder
 from mpibow.kernels.cuda.paper import Part, listed, paper_set
 from mpibow.kernels.cuda.roofline import H200, fills, grouped, images_per_second
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
 
 from mpibow.errors import DeviceError, install
+from mpibow.formulas.formula import Formula
 from mpibow.graph.kernel import Kernels
 from mpibow.kernels import numpy as reference
 from mpibow.kernels.numpy import flat
@@ -22,15 +23,15 @@ if TYPE_CHECKING:
 class KernelSet(Kernels):
     """One library's kernels: operator -> kernel, and the passes over flat arrays.
 
-    `about` says which library it is; `prepare` compiles the passes, None where nothing is compiled. `gpu` is what it
-    computes on, None on the host.
+    `about` says which library it is; `prepare` compiles the passes around a step's formula, None where nothing is
+    compiled. `gpu` is what it computes on, None on the host.
     """
 
     name: str
     flat: FlatKernels
     precisions: tuple[str, ...]
     about: str
-    prepare: Callable[[], None] | None = None
+    prepare: Callable[[Formula], None] | None = None
     gpu: Gpu | None = None
 
     def computes_in(self, precision: str) -> str:

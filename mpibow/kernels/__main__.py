@@ -9,6 +9,8 @@ from pkgutil import walk_packages
 
 from mpibow import kernels
 from mpibow.errors import DeviceError
+from mpibow.optim.sgd import Sgd
+from mpibow.optim.table import UPDATES
 
 
 def modules() -> Iterator[str]:
@@ -29,7 +31,8 @@ def main() -> int:
 
     with compiling() as watch:
         assert chosen.prepare is not None
-        chosen.prepare()
+        for update in (Sgd(momentum=0.9), *(kind(name=name) for name, kind in UPDATES.items())):
+            chosen.prepare(update.formula)
         for name in modules():
             for found in vars(import_module(name)).values():
                 if isinstance(found, Native):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
 
+from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Span
 
@@ -16,18 +18,31 @@ States = tuple[Array, ...]  # what a local step keeps of every row, each (k, siz
 PIECE = 65536  # elements: what a rule's arrays hold of a piece fits a core's cache
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Local:
-    """The numbers of one local step: rate, momentum, Nesterov's form or not, decay of the first `decayed` elements."""
+    """One local step of a rank's rows: its formula, and the scalars that it takes of every row and group of weights.
 
+    `rate` is the learning rate; `numbers` gives the scalars (rows, groups, scalars) float64 at a rate. Span number p of
+    a row ends in front of element ends[p] and is of group groups[p]; both are int64 (spans,), the last end is the size.
+    """
+
+    formula: Formula
     rate: float
-    momentum: float
-    nesterov: bool
-    decay: float
-    decayed: int
+    ends: Array
+    groups: Array
+    numbers: Callable[[float], Array]
 
+    @cached_property
+    def scalars(self) -> Array:
+        return self.numbers(self.rate)
 
-STILL = Local(0.0, 0.0, False, 0.0, 0)  # of a pass that makes no local step
+    def times(self, factor: float) -> Local:
+        """At `factor` times the rate."""
+        return replace(self, rate=self.rate * factor)
+
+    def of(self, i: int) -> Local:
+        """Row i's alone."""
+        return replace(self, numbers=lambda rate: self.numbers(rate)[i : i + 1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from mpibow.graph.layout import halves
 from mpibow.graph.plan import BoundPlan, Plan
 from mpibow.learn.on_device import DeviceLearner
 from mpibow.learn.replica import Replicas
-from mpibow.optim.sgd import Sgd
+from mpibow.optim.update import Update
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Learner:
 class HostBinder:
     """Learners on the host's cores, whose gradients are limited as `update` says."""
 
-    def __init__(self, replicas: Replicas, update: Sgd) -> None:
+    def __init__(self, replicas: Replicas, update: Update) -> None:
         self._replicas, self._limits = replicas, (update.clip_value, update.clip_norm)
 
     def one(self, plan: Plan, i: int) -> Learner:

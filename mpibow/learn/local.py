@@ -1,20 +1,77 @@
-"""The local update as a pure function: what a learner would do alone. The flat-array passes are tested against it."""
+"""The local step of every iteration: an optimiser's formula with the scalars of each replica and group of weights."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import Local
+from mpibow.learn.replica import Replicas
+from mpibow.optim.update import Update
 
 
-def sgd(w: Array, v: Array, g: Array, local: Local) -> tuple[Array, Array]:
-    """(v', u): momentum and step from weights, momentum and gradient, each (..., size).
+@dataclass(frozen=True)
+class Group:
+    """Weights that are updated alike: the optimiser as it is for them, and how many times the rate."""
 
-    g' = g + d w on the first `decayed` elements      v' = m v + g'
-    u  = -rate v', or with Nesterov's momentum -rate (g' + m v')    (Sutskever et al., ICML 2013, as PyTorch writes it)
-    """
-    g = g.copy()
-    g[..., : local.decayed] += local.decay * w[..., : local.decayed]
-    if not local.momentum:
-        return v, -local.rate * g
-    v = local.momentum * v + g
-    return v, -local.rate * (g + local.momentum * v if local.nesterov else v)
+    update: Update
+    lr_scale: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """The groups, and where they lie: span number p ends in front of element ends[p] and is of groups[p]."""
+
+    groups: Sequence[Group]
+    ends: Array
+    which: Array
+
+
+def groups_of(update: Update, layout: Layout) -> Groups:
+    """Weights that decay, and those that do not."""
+    groups = [Group(update), Group(replace(update, weight_decay=0.0))]
+    return _joined(groups, [(layout.decayed, 0), (layout.size, 1)])
+
+
+def _joined(groups: Sequence[Group], spans: Sequence[tuple[int, int]]) -> Groups:
+    """`spans` are ends and groups, ascending: empty ones go, and neighbours of equal groups are one."""
+    ends, which, before = list[int](), list[int](), 0
+    for end, group in spans:
+        group = groups.index(groups[group])
+        if end == before:
+            continue
+        if which and which[-1] == group:
+            ends[-1] = end
+        else:
+            ends.append(end)
+            which.append(group)
+        before = end
+    return Groups(groups, np.array(ends, np.int64), np.array(which, np.int64))
+
+
+class Stepping:
+    """Makes the local steps of a rank's replicas."""
+
+    def __init__(self, update: Update, layout: Layout, replicas: Replicas) -> None:
+        self._update, self._replicas, self._groups = update, replicas, groups_of(update, layout)
+
+    @property
+    def width(self) -> int:
+        """How many scalars a replica has."""
+        return len(self._groups.groups) * len(self._update.formula.scalars)
+
+    def at(self, rate: float) -> Local:
+        """The next one, at this learning rate. A replica's scalars are those of when they are first read."""
+        return Local(self._update.formula, rate, self._groups.ends, self._groups.which, self._scalars)
+
+    def _scalars(self, rate: float) -> Array:
+        """(replicas, groups, scalars) of the update that every replica's states have next."""
+        counts = (self._replicas.updates + 1).tolist() if self._update.counts else [1] * self._replicas.count
+        found = {
+            count: [g.update.scalars(rate * g.lr_scale, count) for g in self._groups.groups] for count in {*counts}
+        }
+        return np.array([found[count] for count in counts], np.float64)

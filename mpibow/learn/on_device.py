@@ -13,7 +13,7 @@ from mpibow.graph.plan import Plan
 from mpibow.graph.wide import MARK
 from mpibow.kernels.cuda.fused import fused_bytes
 from mpibow.learn.replica import Replicas
-from mpibow.optim.sgd import Sgd
+from mpibow.optim.update import Update
 
 STREAMS, FUSED = "streams", "fused"  # executions: every learner is a DeviceLearner, or all are one
 
@@ -85,7 +85,7 @@ class GpuBinder:
     """
 
     def __init__(
-        self, replicas: Replicas, update: Sgd, gpu: Any, packing: Packing, fused_plan: Callable[[int], Plan],
+        self, replicas: Replicas, update: Update, gpu: Any, packing: Packing, fused_plan: Callable[[int], Plan],
         *, dated: bool,
     ) -> None:  # fmt: skip
         self._replicas, self._limits, self._dated = replicas, (update.clip_value, update.clip_norm), dated

@@ -15,7 +15,8 @@ from mpibow.kernels.passes import WHOLE, States
 class Replicas:
     """Weights, states and gradients (capacity, size) of a rank's learners; the first `count` rows are in use.
 
-    `states` are what the local step keeps of every replica, by name.
+    `states` are what the local step keeps of every replica, by name, and `updates` how many steps these have seen: a
+    formula may correct for states that began as 0.
 
     Statistics (capacity, its own size) are what operators keep beside weights, as batch norm's running means.
     Rows are taken from zeroed pages that the system gives out on first touch: a learner that never runs costs nothing,
@@ -34,6 +35,7 @@ class Replicas:
         self._weights: Array = flat.zeros((capacity, size), dtype)
         self._states: dict[str, Array] = {name: flat.zeros((capacity, size), dtype) for name in states}
         self._gradients: Array = flat.zeros((capacity, size), dtype)
+        self._updates = np.zeros(capacity, np.int64)  # the host's
 
     @property
     def weights(self) -> Array:
@@ -48,11 +50,18 @@ class Replicas:
         """Every learner's states are 0."""
         for state in self.states.values():
             self._flat.put(state, 0)
+        self.updates[:] = 0
 
     def level(self) -> None:
         """Every learner has the first one's states."""
         for state in self.states.values():
             self._flat.put(state[1:], state[0])
+        self.updates[1:] = self.updates[0]
+
+    @property
+    def updates(self) -> Array:
+        """(count,) int64: local steps since a replica's states were 0."""
+        return self._updates[: self.count]
 
     @property
     def states(self) -> dict[str, Array]:
@@ -76,6 +85,7 @@ class Replicas:
         assert 1 <= count <= self.capacity
         for state in self._states.values():
             self._flat.put(state[self.count : count], 0)
+        self._updates[self.count : count] = 0
         self._flat.put(self._statistics[self.count : count], self._first if statistics is None else statistics)
         self.count = count
 
@@ -84,6 +94,7 @@ class Replicas:
         self._flat.put(self._weights[i], centre)
         for state in self._states.values():
             self._flat.put(state[i], 0)
+        self._updates[i] = 0
         self.leave_out(i)
 
     def leave_out(self, i: int) -> None:

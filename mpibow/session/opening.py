@@ -17,6 +17,7 @@ from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
 from mpibow.learn.learners import Learners
+from mpibow.learn.local import Stepping
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.optim.schedules import ended_early
@@ -55,6 +56,7 @@ class Parts:
     tuning: Tuning
     replicas: Replicas
     learners: Learners
+    stepping: Stepping
     scheduler: Scheduler
     rule: Rule
     synchroniser: Synchroniser
@@ -125,7 +127,7 @@ def open_parts(
     notes = [note, *notes, way, *warnings, *_told(start, job, reporter.ledger), loading.described, *told]
     return Parts(
         job, device, plan, loading, start, lasting(job, plan, first), coordinator, tuning, replicas, learners,
-        scheduler, rule, synchroniser, resets, reporter, judge, notes,
+        Stepping(config.update, plan.layout, replicas), scheduler, rule, synchroniser, resets, reporter, judge, notes,
     )  # fmt: skip
 
 

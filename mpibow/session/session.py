@@ -22,7 +22,7 @@ from mpibow.run.iteration_times import IterationTimes
 from mpibow.run.state import mean_statistics, named
 from mpibow.run.steering import Steering
 from mpibow.session.opening import open_parts, open_pipeline
-from mpibow.session.rates import local_step, restarts
+from mpibow.session.rates import rate_of, restarts
 from mpibow.session.reporter import Where
 from mpibow.session.saving import Saver
 from mpibow.session.summary import Trained
@@ -42,9 +42,10 @@ class Session:
             parts = open_parts(job, comm, resume, note, trace, stack)
             self.job, self.config, self.rank, self.trace = parts.job, parts.job.config, comm.rank, trace
             self.device, self.plan, self.loading, self._pulse = parts.device, parts.plan, parts.loading, comm.pulse
-            self.replicas, self.learners, self.scheduler = parts.replicas, parts.learners, parts.scheduler
-            self.rule, self.synchroniser, self.resets = parts.rule, parts.synchroniser, parts.resets
-            self.coordinator, self.tuning, self.judge = parts.coordinator, parts.tuning, parts.judge
+            self.replicas, self.learners, self.stepping = parts.replicas, parts.learners, parts.stepping
+            self.scheduler, self.rule, self.synchroniser = parts.scheduler, parts.rule, parts.synchroniser
+            self.resets, self.coordinator, self.tuning = parts.resets, parts.coordinator, parts.tuning
+            self.judge = parts.judge
             self.reporter, self.ledger = parts.reporter, parts.reporter.ledger
             self.steering = Steering(self.config.stop, self.config.schedule, self.ledger)
             self.iteration, self.counts = parts.start.iteration, parts.start.learners[0]
@@ -86,7 +87,7 @@ class Session:
         with self._iteration_times.aside():
             self.reporter.note(self.trace.begin(self.iteration, self.synchroniser.call))
             self._change()
-        return local_step(self.config, self.where, self.steering, self.plan.layout.decayed)
+        return self.stepping.at(rate_of(self.config, self.where, self.steering))
 
     def _change(self) -> None:
         """What the timeline says of this iteration, and the rate."""
@@ -144,6 +145,7 @@ class Session:
     def advance(self, rate: float, signal: str) -> str:
         """Ends an iteration: requests, metrics, evaluation, checkpoint where due. The reason to stop now, if any."""
         config, before = self.config, self.position
+        self.replicas.updates[:] += 1
         self.iteration += 1
         self._pulse.beat("iteration")
         self.ledger.images += self.position - before

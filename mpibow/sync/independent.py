@@ -45,7 +45,7 @@ class Apart:
             row = slice(i, i + 1)
             self._flat.sgd_update(
                 weights[row], tuple(state[row] for state in states), gradients[i],
-                local=local, scale=1.0, chunks=chunks, factors=self._rows.factors,
+                local=local.of(i), scale=1.0, chunks=chunks, factors=self._rows.factors,
             )  # fmt: skip
 
     def outgoing(self) -> Array | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -44,7 +43,7 @@ class SynchronousSgd:
 
     def apply(self, local: Local, sums: Any) -> Sequence[OnChunks]:
         if self._settings.scale_lr:  # Goyal et al., arXiv:1706.02677
-            local = replace(local, rate=local.rate * self._k)
+            local = local.times(self._k)
         return (partial(self._step, local, sums[:, : self._out.size]),)
 
     def _step(self, local: Local, sums: Any, chunks: range) -> None:

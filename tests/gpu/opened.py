@@ -21,12 +21,13 @@ from mpibow.device.machine import Machine
 from mpibow.errors import DeviceError
 from mpibow.graph.graph import Array, Tensor
 from mpibow.graph.kernel import Call, Kernel, Kernels, Run
+from mpibow.kernels.cache import cache_folder
 from mpibow.kernels.cuda.cudnn import Cudnn, Enqueue, Handles
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.launcher import Launcher
 from mpibow.kernels.cuda.layers import DeviceKernel, layers
 from mpibow.kernels.cuda.listing import rewrite
-from mpibow.kernels.cuda.opened import cache_folder, plan_folder
+from mpibow.kernels.cuda.opened import plan_folder
 from mpibow.kernels.cuda.operands import PRECISIONS, Precision
 from mpibow.kernels.cuda.own import OWN
 from mpibow.kernels.cuda.plans import Planner, Search, Target

@@ -15,8 +15,6 @@ from mpibow.data.order import samples_at
 from mpibow.errors import DivergedError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
-from mpibow.kernels.passes import Local
-from mpibow.learn.local import sgd
 from mpibow.run.checkpoint import newest_first
 from mpibow.run.signals import Signals
 from mpibow.session.session import Session
@@ -28,6 +26,7 @@ from tests.gpu import opened
 from tests.run import test_diverged, tiny
 from tests.run.test_diverged import bad, meetings  # noqa: F401  bad is a fixture
 from tests.run.test_onednn import residual
+from tests.stepping import local_of, sgd
 
 pytestmark = opened.needs_gpu(pytest.mark.timeout(250))
 
@@ -65,7 +64,7 @@ def oracle(work: tiny.Job, iterations: int) -> dict[str, Array]:
     state, v = start(initial_weights(plan.layout, config.seed, "float64"), k), np.zeros((k, plan.layout.size))
     w, g = (np.zeros(plan.layout.size) for _ in range(2))
     bound = plan.bind(w, g)
-    local = Local(update.lr, update.momentum, update.nesterov, update.weight_decay, plan.layout.decayed)
+    local = local_of(update, plan.layout.decayed)
     for t in range(iterations):
         _, samples = samples_at(t * k * b, k * b, tiny.COUNT, config.seed)
         steps = np.zeros_like(v)

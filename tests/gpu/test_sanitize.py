@@ -15,11 +15,12 @@ from mpibow.kernels.cuda.own import OWN
 from tests.gpu import opened
 from tests.gpu.test_runs import WAYS, job
 from tests.kernels.cases import Bench
-from tests.kernels.cuda.test_flat import row, rows, step
+from tests.kernels.cuda.test_flat import device, row, rows, step
 from tests.kernels.cuda.test_layers import NETS, REFERENCE, graph_of, run
 from tests.kernels.cuda.test_operators import MINE, layouts
 from tests.kernels.cuda.test_orthogonal import bench as orthogonal_steps
 from tests.run import tiny
+from tests.stepping import sgd_step
 
 pytestmark = opened.needs_gpu(pytest.mark.timeout(580))
 FIRST = {type(case.op): case for case in reversed(MINE)}  # one of each operator
@@ -40,13 +41,14 @@ def test_the_flat_passes() -> None:
     w, v, g = (rows(generator, k, size) for _ in range(3))
     total, centre, common, mean, previous = (row(generator, size) for _ in range(5))
     numbers, chunks = step(alpha=0.3, gain=1.0, begin=1, scale=0.5, pull=0.5), -(-size // flat.CHUNK)
+    own = device(sgd_step(0.1, 0.9))
     squares, sums, norms = np.zeros((k, chunks)), np.zeros((chunks, 2)), np.zeros(k)
     for launches in (
-        flat.sma_update(w, (v,), g, total, np.zeros(chunks), centre, common, numbers),
-        flat.sma_alone(w, (v,), g, sums, numbers),
+        flat.sma_update(w, (v,), g, total, np.zeros(chunks), centre, common, numbers, own),
+        flat.sma_alone(w, (v,), g, sums, numbers, own),
         flat.rows_mean(w, mean),
         flat.gradient_sum(g, total),
-        flat.sgd_update(w, (v,), total, numbers, mean),
+        flat.sgd_update(w, (v,), total, numbers, own, mean),
         flat.centre_update(mean, centre, previous, total, numbers),
         flat.add_scaled(w, total, numbers),
         flat.squared_norms(g, squares, norms),

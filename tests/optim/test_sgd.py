@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from mpibow.errors import ConfigError
-from mpibow.kernels.passes import Local
-from mpibow.learn.local import sgd
 from mpibow.optim.sgd import Sgd
+from tests.stepping import sgd, sgd_step
 
 
 @pytest.mark.parametrize("nesterov", [False, True])
@@ -18,7 +17,7 @@ def test_the_formula_is_the_pure_function(momentum: float, nesterov: bool, decay
     nesterov = nesterov and momentum > 0
     update = Sgd(lr=0.1, momentum=momentum, nesterov=nesterov, weight_decay=decay)
     w, g, v = np.random.default_rng(0).standard_normal((3, 100))
-    after, u = sgd(w, v, g, Local(0.07, momentum, nesterov, decay, 100))
+    after, u = sgd(w, v, g, sgd_step(0.07, momentum, nesterov, decay))
     assert update.states == (("momenta",) if momentum else ())
     assert not update.counts
     step, *states = update.formula(

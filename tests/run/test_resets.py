@@ -12,7 +12,6 @@ import pytest
 from mpibow.comm.communicator import Single
 from mpibow.errors import DivergedError
 from mpibow.kernels.numpy import flat
-from mpibow.kernels.passes import Local
 from mpibow.learn.learner import Result
 from mpibow.learn.replica import Replicas
 from mpibow.run.resets import HOPELESS, Resets
@@ -20,6 +19,7 @@ from mpibow.sync.rules import make_rule
 from mpibow.sync.settings import Sma, Ssgd
 from mpibow.sync.synchroniser import Synchroniser, Tally
 from mpibow.sync.tally import HostBook, Late
+from tests.stepping import ball_step
 
 GOOD, BAD = Result(1.0, 2.0, True, 0.0), Result(np.nan, 0.0, False, 0.0)
 SIZE = 4
@@ -89,7 +89,7 @@ def test_a_learner_starts_again_from_the_centre() -> None:
 
 def test_the_centre_is_that_of_after_the_last_update() -> None:
     """Which the rule makes only when it is asked to."""
-    rank, local = Rank(), Local(0.1, 0.0, False, 0.0, 0)
+    rank, local = Rank(), ball_step(0.1, 0.0, False, 0.0, 0)
     rank.replicas.gradients[...] = [[10.0], [20.0], [30.0]]
     rank.synchroniser.update(local, 1)
     rank.synchroniser.start(Tally(), local, 1)

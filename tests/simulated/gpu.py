@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ml_dtypes  # noqa: F401  NumPy knows bfloat16 by it
@@ -152,9 +152,7 @@ class Bind:
     names: list[str] = field(default_factory=list)
 
     def __call__(self, launches: Sequence[Launch]) -> Enqueue:
-        on_host = [
-            host.Bound(Launch(one.kernel, one.grid, tuple(map(numpy_of, one.arguments)), one.block)) for one in launches
-        ]
+        on_host = [host.Bound(replace(one, arguments=tuple(map(numpy_of, one.arguments)))) for one in launches]
         self.names += [one.kernel for one in launches]
 
         def run(stream: Any) -> None:

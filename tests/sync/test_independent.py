@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from mpibow.kernels.numpy import flat
-from mpibow.kernels.passes import FlatKernels, Local, chunks_of
-from mpibow.learn.local import sgd
+from mpibow.kernels.passes import FlatKernels, chunks_of
 from mpibow.learn.replica import Replicas
 from mpibow.sync.averaging import check_rule, most_learners
 from mpibow.sync.outbox import TAIL
 from mpibow.sync.rules import make_rule
 from mpibow.sync.settings import Independent
 from tests.run import tiny
+from tests.stepping import ball_step, sgd
 
-SIZE, LOCAL = 50, Local(0.1, 0.9, False, 0.01, 40)
+SIZE, LOCAL = 50, ball_step(0.1, 0.9, False, 0.01, 40)
 
 
 def replicas(count: int) -> Replicas:

@@ -10,12 +10,11 @@ import numpy as np
 import pytest
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import Local
-from mpibow.learn.local import sgd
 from mpibow.sync.averaging import Averaging, alpha_limit
 from mpibow.sync.gain import Averages
 from mpibow.sync.oracle import State, apply, restart, send, start
 from mpibow.sync.settings import Sma
+from tests.stepping import ball_step, sgd
 
 LAGGING = Averaging(k=2, alpha=0.5, mu=0.5, period=1, gain=None, delay=1)
 PULLED = Averaging(k=2, alpha=0.5, mu=0.0, period=1, gain=2.0, delay=1)
@@ -254,7 +253,7 @@ def test_pulling_to_the_mean_conserves_the_mean(alpha: float) -> None:
 @pytest.mark.parametrize("period", [1, 3])
 def test_one_learner_is_plain_sgd_bit_for_bit(gain: Any, delay: int, period: int) -> None:
     rule = Averaging(k=1, alpha=1.0, mu=0.9, period=period, gain=gain, delay=delay)
-    local = Local(0.1, 0.9, True, 0.01, 3)
+    local = ball_step(0.1, 0.9, True, 0.01, 3)
     generator = np.random.default_rng(0)
     w = generator.standard_normal(5)
     v = np.zeros(5)

@@ -25,7 +25,6 @@ from mpibow.graph.layout import Layout, Span, initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS, flat
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, share_of
-from mpibow.learn.local import sgd
 from mpibow.learn.replica import Replicas
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
@@ -42,14 +41,15 @@ from mpibow.sync.rule import Rule, RuleState, gain_of
 from mpibow.sync.rules import make_rule
 from mpibow.sync.settings import MANY, Sma, Ssgd
 from mpibow.sync.ssgd import SynchronousSgd
+from tests.stepping import ball_step, sgd
 
 CHUNK = 4096  # of NumPy's here, for short arrays
 SIZE, LARGE = 48, CHUNK + 40  # one chunk, and two
 NUMPY = cast(FlatKernels, flat)
 LOCALS = {
-    "plain": Local(0.1, 0.0, False, 0.0, SIZE),
-    "momentum": Local(0.05, 0.9, False, 0.0, SIZE),
-    "nesterov and decay": Local(0.05, 0.9, True, 0.01, 32),
+    "plain": ball_step(0.1, 0.0, False, 0.0, SIZE),
+    "momentum": ball_step(0.05, 0.9, False, 0.0, SIZE),
+    "nesterov and decay": ball_step(0.05, 0.9, True, 0.01, 32),
 }
 RANKS = {"one rank": (3,), "two ranks": (1, 2), "three ranks": (2, 1, 3)}
 
@@ -231,7 +231,7 @@ def test_sma_is_the_pure_function_in_place(
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS.keys())
 def test_and_with_more_than_one_chunk(kernels: FlatKernels, settings: Sma) -> None:
     size = kernels.chunk + 40
-    compare(settings, Local(0.05, 0.5, False, 0.01, kernels.chunk + 16), (1, 2), size, kernels)
+    compare(settings, ball_step(0.05, 0.5, False, 0.01, kernels.chunk + 16), (1, 2), size, kernels)
 
 
 ALONE = {  # of any number of learners along the mean step
@@ -610,7 +610,7 @@ def test_ssgd_of_n_learners_is_one_learner_with_an_n_fold_batch() -> None:
     build = classifier(partial(MODELS["mlp"], classes=4, hidden=[6]), (1, 3, 3), "float")
     layout = plan_layout(build(1))
     z = initial_weights(layout, 1, "float64")
-    local = Local(0.2, 0.9, False, 0.01, layout.decayed)
+    local = ball_step(0.2, 0.9, False, 0.01, layout.decayed)
     several, alone = Cluster(Ssgd(), (1, 2), z, layout.size), Cluster(Ssgd(), (1,), z, layout.size)
     generator = np.random.default_rng(0)
     gradients = [np.zeros(layout.size) for _ in range(4)]

@@ -16,7 +16,6 @@ from mpibow.comm.threads import on_threads
 from mpibow.errors import CommunicationError
 from mpibow.graph.graph import Array
 from mpibow.kernels.numpy import flat
-from mpibow.kernels.passes import Local
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.sync import synchroniser
@@ -26,10 +25,11 @@ from mpibow.sync.settings import Sma, Ssgd
 from mpibow.sync.synchroniser import Synchroniser, Tally
 from tests.clock import Clock
 from tests.launching import LIMIT
+from tests.stepping import ball_step
 from tests.sync.test_rules import layout_of
 
 SIZE = flat.chunk + 40
-LOCAL, NOTHING = Local(0.05, 0.9, False, 0.01, SIZE), Tally()
+LOCAL, NOTHING = ball_step(0.05, 0.9, False, 0.01, SIZE), Tally()
 SETTINGS = {
     "gain none": Sma(gain="none"),
     "gain none, period 3": Sma(gain="none", period=3),

@@ -1,4 +1,4 @@
-"""What the compiled passes over flat arrays are made of: how they are compiled, cut into blocks, and a local step."""
+"""What the compiled passes over flat arrays are made of: how they are compiled, and cut into blocks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import TILE
 from mpibow.kernels.compiled.command import helpers
 from mpibow.kernels.compiled.factors import tile
-from mpibow.kernels.passes import States
 
 F = TypeVar("F", bound=Callable[..., Any])
 _njit = cast(Any, numba.njit)  # some versions have types, which differ
@@ -29,7 +28,7 @@ summed: Callable[[F], F] = _njit(nogil=True, forceinline=True, fastmath={"reasso
 
 chunk = 16384  # elements: threads get even shares, and what a chunk's rows have in common stays in L2
 BLOCK = TILE  # elements: what two rows have in common stays in L1; of more rows at once the prefetcher loses track
-TINY = 1e-30  # a dead unit's momentum decays into denormals and stays there: 2 to 3 times the time, seen on Zen 4
+PAGES = 4096  # elements: of four rows or more a row is walked so far before the next; what they share stays in L2
 
 
 @summed
@@ -39,23 +38,16 @@ def plus_square(total: float, x: Any) -> float:
 
 
 @inlined
-def step(w: Any, v: Any, g: Any, rate: Any, momentum: Any, nesterov: bool, decay: Any, tiny: Any) -> tuple[Any, Any]:
-    """An element's (v', u). The conditions hold for all elements alike: the compiler makes a loop for each case."""
-    if decay:
-        g = g + decay * w
-    if not momentum:
-        return v, rate * g
-    v = momentum * v + g
-    if abs(v) < tiny:
-        v = v - v  # 0 of its own type
-    return v, rate * (g + momentum * v if nesterov else v)
+def span_of(ends: Array, p: int, a: int) -> int:
+    """The span that element `a` lies in, from span p on; `ends` are where spans end."""
+    while ends[p] <= a:
+        p += 1
+    return p
 
 
 @inlined
-def cut(a: int, b: int, decayed: int, factors: Array) -> tuple[int, int]:
-    """The end of a block from `a`, at most b, all decayed or not; the factors that its gradient is kept as, or -1."""
-    if a < decayed < b:
-        b = decayed
+def cut(a: int, b: int, factors: Array) -> tuple[int, int]:
+    """The end of a block from `a`, at most b; the factors that its gradient is kept as, or -1."""
     for f in range(len(factors)):
         if factors[f, 0] <= a < factors[f, 1]:
             return min(b, a + TILE), f
@@ -85,15 +77,20 @@ def scaled_into(target: Array, source: Array, scale: Any) -> None:
 
 
 @inlined
-def momenta_of(row: Array, a: int, b: int, momentum: Any, spare: Array) -> Array:
-    """Elements a to b of the momenta in `row`; where there is no momentum, of `spare`, whose pages are there.
-
-    Vector code masks out what a 0 makes useless, but a masked load from a page that nobody has touched yet, as those of
-    momenta that are not kept, faults each time, which the system does not see: up to 40 times the whole pass.
-    """
-    return row[a:b] if momentum else spare[: b - a]
+def copied(source: Array, target: Array) -> None:
+    for j in range(len(source)):  # an assignment of slices takes three times as long
+        target[j] = source[j]
 
 
-def only(states: States, weights: Array) -> Array:
-    """The one state that there may be, else the weights: an array that nobody reads."""
-    return states[0] if states else weights
+@inlined
+def mean_of(rows: Array, a: int, b: int, mean: Array) -> None:
+    """mean[: b - a] <- the mean of the rows' elements a to b, added up in row order, two at a time."""
+    k = len(rows)
+    for i in range(0, k, 2):
+        one, other = rows[i, a:b], rows[min(i + 1, k - 1), a:b]
+        for j in range(b - a):
+            x = mean[j] + one[j] if i else one[j]
+            mean[j] = x + other[j] if i + 1 < k else x
+    share = mean.dtype.type(1.0 / k)
+    for j in range(b - a):
+        mean[j] *= share

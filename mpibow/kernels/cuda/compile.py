@@ -22,6 +22,7 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # what is compiled for in CI: A100
 # Without fused multiply-adds every operation rounds as NumPy's does: the same bits, and memory is what bounds them all.
 OPTIONS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v")
 SOURCES = Path(__file__).parent / "source"
+FORMULA = "formula.cuh"  # the local step; the file of that name is SGD's with momentum
 
 
 @dataclass(frozen=True)
@@ -115,16 +116,20 @@ def nvrtc(path: str) -> Nvrtc:
     return Nvrtc(path)
 
 
-def compiled(source: str, architecture: str, folder: Path | None = None, major: int | None = None) -> Module:
+def compiled(
+    source: str, architecture: str, folder: Path | None = None, major: int | None = None, formula: str = ""
+) -> Module:  # fmt: skip
     """All kernels of the file `source` for `architecture`, out of `folder` if they are there, else put there.
 
-    By the NVRTC of CUDA `major`, or by the newest. Raises DeviceError where there is none.
+    By the NVRTC of CUDA `major`, or by the newest. `formula` is the header formula.cuh, where not SGD's. Raises
+    DeviceError where there is none.
     """
     found = libraries.load("nvrtc", major)
     if found is None:
         raise DeviceError(f"no libnvrtc found: {install('cuda-check')}")
     compiler, files = nvrtc(found), texts()
     headers = {name: text for name, text in files.items() if name.endswith(".cuh")}
+    headers |= {FORMULA: formula} if formula else {}
     kernels = [kernel for kernel, file in KERNELS.items() if file == source]
     key = repr((files[source], headers, kernels, architecture, OPTIONS, compiler.version))
     kept = None if folder is None else folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"

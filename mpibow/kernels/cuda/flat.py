@@ -2,26 +2,30 @@
 
 Arrays are as there, on the device, all float32 but for sums of squares, which are float64: `squares` (chunks,), `sums`
 (chunks, 2), `norms` (k,). `step` is a record STEP in device memory: what changes from one iteration to the next is
-written there, and captured graphs follow. All arrays are aligned to 16 bytes, and so are all rows.
+written there, and captured graphs follow. So are the `scalars` (k, groups, n) of a local step, float32. All arrays are
+aligned to 16 bytes, and so are all rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from mpibow.kernels.cuda.kernels import Constant, Launch, instance, lanes, turns
-from mpibow.kernels.passes import chunks_of
+from mpibow.kernels.passes import Local, chunks_of
 
 TAIL = 4  # elements behind the steps that ranks add up: mpibow.sync.rule says the same
 CHUNK = 2048  # elements of a block: flat.cu says the same
 STEP = np.dtype(
-    [(name, "f4") for name in ("rate", "momentum", "decay", "alpha", "gain", "scale", "pull", "centre_momentum")]
-    + [("attention", "f4"), ("even", "f4"), ("nesterov", "i4"), ("begin", "i4"), ("decayed", "i8")],
+    [(name, "f4") for name in ("rate", "alpha", "gain", "scale", "pull", "centre_momentum", "attention", "even")]
+    + [("begin", "i4")],
     align=True,
 )
+SPAN = np.dtype([("end", "i8"), ("group", "i8")])
+MOST = 4  # states that passes take
 # `fixed` is taken where `measured` is 0; see mpibow.sync.gain for the others.
 GAIN = np.dtype(
     [
@@ -47,9 +51,26 @@ def _extents(rows: Any) -> tuple[np.int64, np.int64, np.int32]:
     return np.int64(size), np.int64(stride), np.int32(k)
 
 
-def _state(states: Sequence[Any]) -> Any:
-    """The only one, or none."""
-    return states[0] if states else None
+@dataclass(frozen=True, eq=False)
+class DeviceStep:
+    """A local step as launches take it: the text of its formula, its scalars in device memory, its spans."""
+
+    formula: str
+    scalars: Any  # (rows, groups, n)
+    spans: Constant  # of SPAN
+
+
+def spans_of(local: Local) -> Constant:
+    """A pack of elements is in one span."""
+    made = np.zeros(len(local.ends), SPAN)
+    made["end"], made["group"] = local.ends, local.groups
+    assert not (made["end"] % lanes("float32")).any(), made["end"]
+    return Constant(made)
+
+
+def _four(states: Sequence[Any]) -> tuple[Any, ...]:
+    assert len(states) <= MOST, len(states)
+    return (*states, *[None] * (MOST - len(states)))
 
 
 def _chunks(size: int) -> int:
@@ -62,18 +83,23 @@ def _turns(size: int) -> tuple[int, int, int]:
 
 def sma_update(
     weights: Any, states: Sequence[Any], gradients: Any, total: Any, squares: Any, centre: Any, common: Any, step: Any,
-    norms: Any = None,
+    local: DeviceStep, norms: Any = None,
 ) -> Launch:  # fmt: skip
     """`norms` (k,), where given: a row whose |g|^2 is not finite makes no step, but is corrected."""
-    arguments = (weights, _state(states), gradients, total, squares, centre, common, step, norms, *_extents(weights))
-    return Launch("sma_update", (_chunks(weights.shape[1]), 1, 1), arguments)
+    arguments = (weights, *_four(states), gradients, total, squares, centre, common, step)
+    return _step_launch("sma_update", weights, arguments, local, norms)
 
 
 def sma_alone(
-    weights: Any, states: Sequence[Any], gradients: Any, sums: Any, step: Any, norms: Any = None
+    weights: Any, states: Sequence[Any], gradients: Any, sums: Any, step: Any, local: DeviceStep, norms: Any = None
 ) -> Launch:  # fmt: skip
-    arguments = (weights, _state(states), gradients, sums, step, norms, *_extents(weights))
-    return Launch("sma_alone", (_chunks(weights.shape[1]), 1, 1), arguments)
+    return _step_launch("sma_alone", weights, (weights, *_four(states), gradients, sums, step), local, norms)
+
+
+def _step_launch(kernel: str, weights: Any, arguments: tuple[Any, ...], local: DeviceStep, norms: Any) -> Launch:
+    groups = np.int32(local.scalars.shape[1])
+    arguments = (*arguments, local.scalars, local.spans, norms, *_extents(weights), groups)
+    return Launch(kernel, (_chunks(weights.shape[1]), 1, 1), arguments, formula=local.formula)
 
 
 def rows_mean(rows: Any, mean: Any) -> Launch:
@@ -86,11 +112,12 @@ def gradient_sum(gradients: Any, total: Any, norms: Any = None) -> Launch:
 
 
 def sgd_update(
-    weights: Any, states: Sequence[Any], gradient: Any, step: Any, mean: Any = None, norm: Any = None
+    weights: Any, states: Sequence[Any], gradient: Any, step: Any, local: DeviceStep, mean: Any = None,
+    norm: Any = None,
 ) -> Launch:  # fmt: skip
     """`mean` (size,), where given, becomes a copy of the weights; `norm` (1,) as norms of sma_update."""
-    arguments = (weights, _state(states), gradient, mean, step, norm, *_extents(weights))
-    return Launch("sgd_update", _turns(gradient.size), arguments)
+    arguments = (weights, *_four(states), gradient, mean, step, local.scalars, local.spans, norm, *_extents(weights))
+    return Launch("sgd_update", _turns(gradient.size), arguments, formula=local.formula)
 
 
 def centre_update(mean: Any, centre: Any, previous: Any, total: Any, step: Any) -> Launch:

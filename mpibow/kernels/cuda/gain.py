@@ -8,7 +8,7 @@ import numpy as np
 
 from mpibow.kernels.cuda import flat
 from mpibow.kernels.cuda.kernels import Launch
-from mpibow.kernels.passes import Local, chunks_of
+from mpibow.kernels.passes import chunks_of
 
 if TYPE_CHECKING:
     from mpibow.kernels.cuda.passes import DeviceFlat
@@ -80,8 +80,8 @@ class DeviceGain:
         machine, owed, self._owed = self._passes.machine, self._owed, None
         if owed is not None:
             k, rate, own, total = owed
-            arrays, local = (self._state, own, total), Local(rate, 0.0, False, 0.0, 0)
-            self._passes.run(f"follow {k}", arrays, lambda step: self._launches(k, step, own, total), local)
+            arrays = (self._state, own, total)
+            self._passes.run(f"follow {k}", arrays, lambda step: self._launches(k, step, own, total), rate=rate)
         machine.driver.copy(self._seen, self._state, machine.stream)
 
     def seen(self) -> None:

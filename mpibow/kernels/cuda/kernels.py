@@ -37,12 +37,10 @@ def _of(*parameters: Sequence[str]) -> Values:
 
 
 _FAMILIES: Mapping[str, Mapping[str, Values]] = {  # source -> kernel -> what its template is made for
+    "steps.cu": {"sma_update": _of(), "sma_alone": _of(), "sgd_update": _of()},
     "flat.cu": {
-        "sma_update": _of(),
-        "sma_alone": _of(),
         "rows_mean": _of(),
         "gradient_sum": _of(),
-        "sgd_update": _of(),
         "centre_update": _of(),
         "add_scaled": _of(),
         "chunk_squares": _of(),
@@ -141,13 +139,15 @@ class Launch:
     """One launch: which kernel, on how many blocks of how many threads, with which arguments in its own order.
 
     An argument is an array on the device or a Constant, whose address is passed, None for no array, or a NumPy scalar
-    of the type that the kernel takes; a struct by value is a NumPy void.
+    of the type that the kernel takes; a struct by value is a NumPy void. `formula` is the text that stands for the
+    header formula.cuh, where a local step is made.
     """
 
     kernel: str
     grid: Grid
     arguments: tuple[Any, ...]
     block: Grid = (THREADS, 1, 1)
+    formula: str = ""
 
     def __post_init__(self) -> None:
         assert self.kernel in KERNELS, self.kernel

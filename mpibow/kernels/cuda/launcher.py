@@ -16,7 +16,7 @@ from mpibow.kernels.cuda.compile import compiled
 from mpibow.kernels.cuda.cudnn import Enqueue
 from mpibow.kernels.cuda.kernels import KERNELS, Constant, Launch
 
-Compile = Callable[[str, str, Path | None, int], Any]  # source, architecture, folder of kept modules, CUDA -> Module
+Compile = Callable[[str, str, Path | None, int, str], Any]  # source, architecture, kept in, CUDA, formula -> Module
 
 
 class Bind(Protocol):
@@ -32,12 +32,12 @@ class Launcher:
         major, minor = machine.found.gpu.capability
         self._machine, self._driver, self._folder, self._compile = machine, machine.driver, folder, compile_
         self.architecture, self._cuda = f"sm_{major}{minor}", machine.driver.runtime() // 1000
-        self._modules: dict[str, tuple[Any, Any]] = {}
-        self._functions: dict[str, Any] = {}
+        self._modules: dict[tuple[str, str], tuple[Any, Any]] = {}  # by source and formula
+        self._functions: dict[tuple[str, str], Any] = {}  # by kernel and formula
         self._constants: dict[tuple[str, bytes], Any] = {}
 
     def __call__(self, launches: Sequence[Launch]) -> Enqueue:
-        calls = [_Call(self._driver, self._function(one.kernel), one, self._constant) for one in launches]
+        calls = [_Call(self._driver, self._function(one.kernel, one.formula), one, self._constant) for one in launches]
 
         def run(stream: Any) -> None:
             for call in calls:
@@ -45,15 +45,15 @@ class Launcher:
 
         return run
 
-    def _function(self, kernel: str) -> Any:
-        if kernel not in self._functions:
+    def _function(self, kernel: str, formula: str) -> Any:
+        if (kernel, formula) not in self._functions:
             source = KERNELS[kernel]
-            if source not in self._modules:
-                module = self._compile(source, self.architecture, self._folder, self._cuda)
-                self._modules[source] = self._driver.load(module.code), module.names
-            loaded, names = self._modules[source]
-            self._functions[kernel] = self._driver.function(loaded, names[kernel])
-        return self._functions[kernel]
+            if (source, formula) not in self._modules:
+                module = self._compile(source, self.architecture, self._folder, self._cuda, formula)
+                self._modules[source, formula] = self._driver.load(module.code), module.names
+            loaded, names = self._modules[source, formula]
+            self._functions[kernel, formula] = self._driver.function(loaded, names[kernel])
+        return self._functions[kernel, formula]
 
     def _constant(self, array: Array) -> Any:
         key = (array.dtype.str, array.tobytes())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from mpibow.device.machine import Machine
 from mpibow.errors import DeviceError, install
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import BoundPlan, Plan
+from mpibow.kernels.cache import cache_folder
 from mpibow.kernels.cuda.capture import Executor, Range, no_range
 from mpibow.kernels.cuda.cudnn import Cudnn, Enqueue, Handles
 from mpibow.kernels.cuda.elementwise import cast, fill
@@ -202,11 +202,6 @@ def plan_folder(folder: Path, gpu: DeviceProperties, search: Search) -> Folder:
     name = f"{gpu.name} {gpu.capability[0]}.{gpu.capability[1]}"
     versions = cudnn.backend_version_string(), f"frontend {cudnn.__version__}"
     return Folder(folder / "plans", (name, *versions, *search.words()))
-
-
-def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where compiled kernels and plans are kept: the user's cache."""
-    return Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mpibow"
 
 
 def widened(array: Array) -> Array:

@@ -17,7 +17,6 @@ from mpibow.graph.formats import parse
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import ALIGNMENT, Span
 from mpibow.kernels.cuda.kernels import Constant, Launch, lanes, turns
-from mpibow.kernels.passes import STILL
 
 if TYPE_CHECKING:
     from mpibow.kernels.cuda.passes import DeviceFlat
@@ -207,6 +206,6 @@ class DeviceCommonStep:
 
         def run(chunks: range) -> None:
             arrays, numbers = (weights, mean, total), {"gain": gain, "even": even, "scale": scale}
-            self._passes.run("spread", arrays, make, STILL, writes=True, **numbers)
+            self._passes.run("spread", arrays, make, writes=True, **numbers)
 
         return (run,)

@@ -17,7 +17,7 @@ from mpibow.graph.plan import Plan
 from mpibow.graph.steps import kind_of
 from mpibow.kernels import KernelSet, gpu_set
 from mpibow.kernels.cuda.cudnn import Enqueue
-from mpibow.kernels.cuda.flat import CHUNK, STEP, sma_alone
+from mpibow.kernels.cuda.flat import CHUNK, SPAN, STEP, DeviceStep, sma_alone
 from mpibow.kernels.cuda.kernels import Constant, Launch
 from mpibow.kernels.cuda.opened import NAMES, Gpu
 from mpibow.kernels.cuda.operands import PRECISIONS, SIZES
@@ -25,7 +25,7 @@ from mpibow.kernels.cuda.shadows import Shadows
 from mpibow.kernels.cuda.specs import ConvData, ConvForward, ConvWeights, Product, Spec
 from mpibow.kernels.passes import chunks_of
 
-UPDATED = {"sma_alone": (0, 1)}  # arrays that a kernel reads and writes, by their places among its arguments
+UPDATED = {"sma_alone": (0, 1, 2, 3, 4)}  # arrays that a kernel reads and writes, by their places among its arguments
 COPIES = "copy_runs"  # its arrays are parts of larger ones: it is counted by its numbers
 
 
@@ -73,7 +73,7 @@ def of_launch(launch: Launch) -> Kernel:
         unit = 16 if "Pack" in launch.kernel else source.itemsize
         return Kernel(name, 0.0, int(runs) * (2 * int(length) + int(zeros)) * unit, launch)
     arrays = [a.array if isinstance(a, Constant) else a for a in launch.arguments]
-    twice = [arrays[place] for place in UPDATED.get(name, ())]
+    twice = [arrays[place] for place in UPDATED.get(name, ()) if arrays[place] is not None]
     taken = [a for a in (*arrays, *twice) if isinstance(a, DeviceArray) or (isinstance(a, np.ndarray) and a.ndim)]
     return Kernel(name, 0.0, sum(int(array.nbytes) for array in taken), launch)
 
@@ -188,7 +188,9 @@ def listed(plan: Plan, gpu: Gpu) -> list[Part]:
         parts.append(_part(kind_of(step), [run], stream))
     parts.append(_part("report", gpu.behind(0, bound, gradients[0], None, None), stream))
     sums, record = machine.zeros((len(chunks_of(size, CHUNK)), 2), "float64"), machine.zeros(1, STEP)
-    update = gpu.bind([sma_alone(weights, (momenta,), gradients, sums, record, gpu.flat.norms)])
+    spans = np.array([(plan.layout.decayed, 0), (size, 1)], SPAN)
+    local = DeviceStep("", machine.zeros((1, 2, 3), "float32"), Constant(spans))  # SGD with momentum
+    update = gpu.bind([sma_alone(weights, (momenta,), gradients, sums, record, local, gpu.flat.norms)])
     return [*parts, _part("update", [update], stream)]
 
 

@@ -14,6 +14,8 @@ import numpy as np
 from mpibow.device.array import DeviceArray
 from mpibow.device.driver import Event
 from mpibow.device.machine import Machine
+from mpibow.formulas import cuda_source
+from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Span
 from mpibow.kernels.cuda import flat
@@ -23,12 +25,13 @@ from mpibow.kernels.cuda.gain import DeviceGain
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.kernels.cuda.launcher import Bind
 from mpibow.kernels.cuda.orthogonal import Coefficients, DeviceCommonStep, Tables
-from mpibow.kernels.passes import STILL, WHOLE, Local
+from mpibow.kernels.passes import WHOLE, Local
 
 STEPS = 256  # records that are on their way at once, and passes that are bound
-SLOT = 64  # bytes of a record's place, so that records are aligned
-NUMBERS = ("alpha", "gain", "scale", "pull", "centre_momentum", "attention", "even", "begin")
+SLOT = 64  # bytes of a record's place, so that records are aligned; behind it are a local step's scalars
+NUMBERS = ("rate", "alpha", "gain", "scale", "pull", "centre_momentum", "attention", "even", "begin")
 FIELDS = cast(Mapping[str, tuple[Any, int]], flat.STEP.fields)
+SCALARS = 64  # of a learner's local step, for which there is room from the start
 REPORT = 3  # numbers that a learner says of its batch: loss, hits, |gradient|^2
 
 
@@ -39,14 +42,18 @@ class DeviceFlat:
 
     def __init__(self, machine: Machine, bind: Bind) -> None:
         self.machine, self.bind = machine, bind
-        self._sent = machine.pinned(STEPS * SLOT, "rates").reshape(STEPS, SLOT)
-        self._steps = machine.zeros((STEPS, SLOT), "uint8")
+        self._make_room(SLOT)
         self._next, self._passed = 0, list[Event | None]([None, None])
         self.norms: Any = None
         self.reports: Any = None
         self._gradients: Any = None
         self._row: Any = None
         self._bound: dict[tuple[Any, ...], tuple[Enqueue, Any]] = {}
+        self._formulas: dict[int, tuple[Formula, str]] = {}  # by identity, with their texts
+
+    def _make_room(self, slot: int) -> None:
+        self._sent = self.machine.pinned(STEPS * slot, "rates").reshape(STEPS, slot)
+        self._steps = self.machine.zeros((STEPS, slot), "uint8")
 
     # Arrays
 
@@ -90,46 +97,79 @@ class DeviceFlat:
     def learners(self, gradients: Any) -> None:
         """The block (capacity, size) that learners' gradients lie in: so it is known whose a row is."""
         self._gradients = gradients
+        self._bound.clear()
+        self._make_room(SLOT + 4 * SCALARS * len(gradients))
         self.norms = self.machine.zeros(len(gradients), "float64", "what learners report")
         self.reports = self.machine.zeros((len(gradients), REPORT), "float64", "what learners report")
 
     # How a pass is run
 
     def run(
-        self, name: str, arrays: Sequence[Any], make: Callable[[Any], Sequence[Launch]], local: Local | None = None, *,
-        writes: bool = False, **numbers: Any,
+        self, name: str, arrays: Sequence[Any], make: Callable[[Any], Sequence[Launch]], *, writes: bool = False,
+        **numbers: Any,
     ) -> None:  # fmt: skip
         """Enqueues the launches that `make` makes of a record STEP; for the same name and arrays they are made once.
 
         The record is written in front of them: a number that the device alone knows is given as the array it lies in.
         `writes`: what they write are weights, which learners wait for.
         """
+        self._run(name, arrays, lambda place: make(_step_of(place)), None, writes, numbers)
+
+    def _stepped(
+        self, name: str, arrays: Sequence[Any], make: Callable[[Any, flat.DeviceStep], Launch], local: Local,
+        **numbers: Any,
+    ) -> None:  # fmt: skip
+        """As `run`, of one launch that takes a local step, too."""
+
+        def made(place: Any) -> Sequence[Launch]:
+            shape = local.scalars.shape
+            scalars = place[SLOT : SLOT + 4 * local.scalars.size].view(np.float32).reshape(shape)
+            return [make(_step_of(place), flat.DeviceStep(self._text(local.formula), scalars, flat.spans_of(local)))]
+
+        numbers["rate"] = local.rate
+        self._run(f"{name} {len(local.scalars)}", arrays, made, local.scalars, True, numbers)
+
+    def _text(self, formula: Formula) -> str:
+        if id(formula) not in self._formulas:
+            self._formulas[id(formula)] = formula, cuda_source.source(formula)
+        return self._formulas[id(formula)][1]
+
+    def _run(
+        self, name: str, arrays: Sequence[Any], make: Callable[[Any], Sequence[Launch]], scalars: Array | None,
+        writes: bool, numbers: Mapping[str, Any],
+    ) -> None:  # fmt: skip
         key = (name, *(None if array is None else (array.ptr, array.shape) for array in arrays))
+        need = 0 if scalars is None else SLOT + 4 * scalars.size
+        if need > self._steps.shape[1]:
+            self.machine.stream.synchronise()
+            self._bound.clear()
+            self._make_room(-(-need // SLOT) * SLOT)
         if key not in self._bound:
             if len(self._bound) == STEPS:
                 self._bound.clear()
-            step = self._steps[len(self._bound)][: flat.STEP.itemsize].view(flat.STEP)
-            self._bound[key] = self.bind(make(step)), step
-        launches, step = self._bound[key]
-        if local is not None:
-            self._write(step, local, numbers)
+            place = self._steps[len(self._bound)]
+            self._bound[key] = self.bind(make(place)), place
+        launches, place = self._bound[key]
+        if numbers:
+            self._write(place, scalars, numbers)
         launches(self.machine.stream)
         if writes:
             self.machine.mark()
 
-    def _write(self, step: Any, local: Local, numbers: Mapping[str, Any]) -> None:
-        place = self._sent[self._place()][: flat.STEP.itemsize]
-        record = place.view(flat.STEP)
-        record["rate"], record["momentum"], record["nesterov"] = local.rate, local.momentum, local.nesterov
-        record["decay"], record["decayed"] = local.decay, local.decayed
-        there = {name: value for name, value in numbers.items() if isinstance(value, DeviceArray)}
+    def _write(self, there: Any, scalars: Array | None, numbers: Mapping[str, Any]) -> None:
+        sent = self._sent[self._place()]
+        record = _step_of(sent)
+        of_device = {name: value for name, value in numbers.items() if isinstance(value, DeviceArray)}
         for name in NUMBERS:
-            record[name] = 0 if name in there else numbers.get(name, 0)
+            record[name] = 0 if name in of_device else numbers.get(name, 0)
+        count = 0 if scalars is None else scalars.size
+        if scalars is not None:
+            sent[SLOT : SLOT + 4 * count].view(np.float32)[:] = scalars.reshape(-1)
         copy, stream = self.machine.driver.copy, self.machine.stream
-        copy(step.view(np.uint8), place, stream)
-        for name, value in there.items():
+        copy(there[: SLOT + 4 * count], sent[: SLOT + 4 * count], stream)
+        for name, value in of_device.items():
             begin = FIELDS[name][1]
-            copy(step.view(np.uint8)[begin : begin + 4], value[:1], stream)
+            copy(there[begin : begin + 4], value[:1], stream)
 
     def _place(self) -> int:
         """Where the next record goes: what was sent from the half of the ring that begins there has gone by then."""
@@ -148,20 +188,21 @@ class DeviceFlat:
         *, local: Local, alpha: float, gain: Any, begin: bool, chunks: range, factors: Array = WHOLE,
     ) -> None:  # fmt: skip
         others, norms = (gradients, total, squares, centre, common), self._own(gradients)
-        self.run(
+        self._stepped(
             "sma_update", (weights, *states, *others),
-            lambda step: [flat.sma_update(weights, states, *others, step, norms)], local,
-            writes=True, alpha=alpha, gain=gain, begin=begin,
+            lambda step, own: flat.sma_update(weights, states, *others, step, own, norms), local,
+            alpha=alpha, gain=gain, begin=begin,
         )  # fmt: skip
 
     def sma_alone(
         self, weights: Any, states: Sequence[Any], gradients: Any, sums: Any, *, local: Local, alpha: float, gain: Any,
         chunks: range, factors: Array = WHOLE,
     ) -> None:  # fmt: skip
-        arrays, norms = (weights, *states, gradients, sums), self._own(gradients)
-        self.run(
-            "sma_alone", arrays, lambda step: [flat.sma_alone(weights, states, gradients, sums, step, norms)], local,
-            writes=True, alpha=alpha, gain=gain,
+        norms = self._own(gradients)
+        self._stepped(
+            "sma_alone", (weights, *states, gradients, sums),
+            lambda step, own: flat.sma_alone(weights, states, gradients, sums, step, own, norms), local,
+            alpha=alpha, gain=gain,
         )  # fmt: skip
 
     def rows_mean(self, rows: Any, mean: Any, *, chunks: range) -> None:
@@ -175,10 +216,10 @@ class DeviceFlat:
         self, weights: Any, states: Sequence[Any], gradient: Any, *, local: Local, scale: float, chunks: range,
         factors: Array = WHOLE,
     ) -> None:  # fmt: skip
-        arrays, norm = (weights, *states, gradient), self._own(gradient.reshape(1, -1))
-        self.run(
-            "sgd_update", arrays, lambda step: [flat.sgd_update(weights, states, gradient, step, norm=norm)], local,
-            writes=True, scale=scale,
+        norm = self._own(gradient.reshape(1, -1))
+        self._stepped(
+            "sgd_update", (weights, *states, gradient),
+            lambda step, own: flat.sgd_update(weights, states, gradient, step, own, norm=norm), local, scale=scale,
         )  # fmt: skip
 
     def centre_update(
@@ -187,7 +228,7 @@ class DeviceFlat:
     ) -> None:  # fmt: skip
         arrays = (mean, centre, previous, total)
         self.run(
-            "centre_update", arrays, lambda step: [flat.centre_update(*arrays, step)], STILL,
+            "centre_update", arrays, lambda step: [flat.centre_update(*arrays, step)],
             pull=pull, alpha=alpha, centre_momentum=momentum, scale=scale,
         )  # fmt: skip
 
@@ -203,7 +244,7 @@ class DeviceFlat:
     def add_scaled(self, target: Any, source: Any, *, scale: Any, chunks: range) -> None:
         arrays = (target, source)
         self.run(
-            "add_scaled", arrays, lambda step: [flat.add_scaled(*arrays, step)], STILL,
+            "add_scaled", arrays, lambda step: [flat.add_scaled(*arrays, step)],
             writes=target.ndim == 2, scale=scale,
         )  # fmt: skip
 
@@ -217,7 +258,7 @@ class DeviceFlat:
         """unsent (3,) += this rank's wish to talk, and what its learners report; into tail (3,) where given."""
         arrays = (reports, unsent, tail)
         self.run(
-            "enter_reports", arrays, lambda step: [flat.enter_reports(reports, step, unsent, tail)], STILL,
+            "enter_reports", arrays, lambda step: [flat.enter_reports(reports, step, unsent, tail)],
             attention=attention,
         )  # fmt: skip
 
@@ -226,6 +267,11 @@ class DeviceFlat:
         first, rest = divmod(gradients.ptr - self._gradients.ptr, self._gradients.strides[0])
         inside = 0 <= first < len(self._gradients) and rest == 0
         return self.norms[first : first + len(gradients)] if inside else None
+
+
+def _step_of(place: Any) -> Any:
+    """The record STEP at a place of the ring."""
+    return place[: flat.STEP.itemsize].view(flat.STEP)
 
 
 def bound_norms(

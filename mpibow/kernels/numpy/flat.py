@@ -26,30 +26,18 @@ def _slices(chunks: range, size: int) -> Iterator[tuple[int, slice]]:
         yield i, slice(i * chunk, min((i + 1) * chunk, size))
 
 
-def _decay(w: Array, g: Array, part: slice, local: Local, scratch: Array) -> None:
-    """g += decay * w where the layout says so: the elements before local.decayed."""
-    count = min(part.stop, local.decayed) - part.start
-    if local.decay and count > 0:
-        np.multiply(w[:count], w.dtype.type(local.decay), out=scratch[:count])
-        np.add(g[:count], scratch[:count], out=g[:count])
-
-
-def _step(w: Array, own: Sequence[Array], g: Array, part: slice, local: Local, scratch: Array) -> None:
-    """v <- m v + g + d w; g <- the step u = -rate v, or -rate (g + d w + m v) with Nesterov's momentum."""
-    number = w.dtype.type
-    _decay(w, g, part, local, scratch)
-    if local.momentum:
-        (v,) = own
-        np.multiply(v, number(local.momentum), out=v)
-        np.add(v, g, out=v)
-        if local.nesterov:
-            np.multiply(v, number(local.momentum), out=scratch)
-            np.add(g, scratch, out=g)
-            np.multiply(g, number(-local.rate), out=g)
-        else:
-            np.multiply(v, number(-local.rate), out=g)
-    else:
-        np.multiply(g, number(-local.rate), out=g)
+def _step(w: Array, own: Sequence[Array], g: Array, part: slice, local: Local, i: int) -> None:
+    """g <- the step u of row i's elements `part`, by the formula; their states `own` follow."""
+    start = 0
+    for end, group in zip(local.ends.tolist(), local.groups.tolist(), strict=True):
+        stop = min(end, part.stop) - part.start
+        if start < stop:
+            here = slice(start, stop)
+            scalars = dict(zip(local.formula.scalars, local.scalars[i, group].tolist(), strict=True))
+            found = local.formula(w[here], g[here], *(state[here] for state in own), **scalars)
+            for target, values in zip((g, *own), found, strict=True):
+                target[here] = values
+            start = stop
 
 
 def sma_update(
@@ -81,7 +69,7 @@ def sma_update(
         square = 0.0 if begin else float(squares[c])
         for i in range(len(weights)):
             w, u = weights[i, part], gradients[i, part]
-            _step(w, [state[i, part] for state in states], u, part, local, scratch)
+            _step(w, [state[i, part] for state in states], u, part, local, i)
             square += float(np.dot(u, u))
             if begin and i == 0:
                 np.copyto(total[part], u)
@@ -128,7 +116,7 @@ def sma_alone(
         square = 0.0
         for i in range(len(weights)):
             w, u = weights[i, part], gradients[i, part]
-            _step(w, [state[i, part] for state in states], u, part, local, scratch)
+            _step(w, [state[i, part] for state in states], u, part, local, i)
             square += float(np.dot(u, u))
             np.add(total, u, out=total)
             if alpha:
@@ -209,12 +197,10 @@ def sgd_update(
     What the gradient holds afterwards is not defined.
     """
     gradient = whole(gradient, factors)
-    scratch_all = np.empty(chunk, weights.dtype)
     for _, part in _slices(chunks, weights.shape[1]):
-        scratch = scratch_all[: part.stop - part.start]
         w, own, u = weights[0, part], [state[0, part] for state in states], gradient[part]
         np.multiply(u, weights.dtype.type(scale), out=u)
-        _step(w, own, u, part, local, scratch)
+        _step(w, own, u, part, local, 0)
         np.add(w, u, out=w)
         for i in range(1, len(weights)):
             np.copyto(weights[i, part], w)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.cuda.compile import SOURCES, texts
+from mpibow.kernels.cuda.compile import FORMULA, SOURCES, texts
 from mpibow.kernels.cuda.kernels import KERNELS, Constant, Launch
 
 HEADER = Path(__file__).with_name("host.h")
@@ -50,8 +50,8 @@ def prepared(*sources: str) -> Any:
 class Library:
     """Kernels of the file `source`, each with a function that runs it and one that says what it takes."""
 
-    def __init__(self, source: Path, kernels: Sequence[str]) -> None:
-        self._library = _compiled(source, kernels)
+    def __init__(self, source: Path, kernels: Sequence[str], formula: str = "") -> None:
+        self._library = _compiled(source, kernels, formula)
         self._numbers = {kernel: i for i, kernel in enumerate(kernels)}
         self._signatures: dict[str, list[str]] = {}
 
@@ -73,12 +73,12 @@ class Library:
 
 
 @cache
-def library(source: str) -> Library:
-    """All kernels of one of the package's sources."""
-    return Library(SOURCES / source, [kernel for kernel, file in KERNELS.items() if file == source])
+def library(source: str, formula: str = "") -> Library:
+    """All kernels of one of the package's sources, with `formula` as its local step where it is given."""
+    return Library(SOURCES / source, [kernel for kernel, file in KERNELS.items() if file == source], formula)
 
 
-def _compiled(source: Path, kernels: Sequence[str]) -> ctypes.CDLL:
+def _compiled(source: Path, kernels: Sequence[str], formula: str) -> ctypes.CDLL:
     lines = [f'#include "{HEADER}"', f'#include "{source}"']
     for i, kernel in enumerate(kernels):
         lines += [
@@ -88,13 +88,17 @@ def _compiled(source: Path, kernels: Sequence[str]) -> ctypes.CDLL:
             f"{{ static const std::string all = host::signature({kernel}); return all.c_str(); }}",
         ]
     text = "\n".join(lines) + "\n"
-    key = repr((text, HEADER.read_text(), source.read_text(), sorted(texts().items()), FLAGS))
+    key = repr((text, HEADER.read_text(), source.read_text(), sorted(texts().items()), FLAGS, formula))
     path = BUILT / f"{source.name}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
     if not path.is_file():
         assert COMPILER is not None
         BUILT.mkdir(parents=True, exist_ok=True)
         aside = path.with_suffix(f".{os.getpid()}")
-        command = [COMPILER, *FLAGS, f"-I{SOURCES}", "-", "-o", str(aside)]
+        own = path.with_suffix("")  # where the formula is found before the package's own
+        if formula:
+            own.mkdir(exist_ok=True)
+            (own / FORMULA).write_text(formula)
+        command = [COMPILER, *FLAGS, f"-I{own}", f"-I{SOURCES}", "-", "-o", str(aside)]
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
         os.replace(aside, path)
@@ -146,7 +150,7 @@ class Bound:
     """A launch on NumPy arrays, laid out once, when it is sure that their types are what the kernel takes."""
 
     def __init__(self, launch: Launch, within: Library | None = None) -> None:
-        self._kernel, self._kernels = launch.kernel, within or library(KERNELS[launch.kernel])
+        self._kernel, self._kernels = launch.kernel, within or library(KERNELS[launch.kernel], launch.formula)
         parameters = self._kernels.signature(self._kernel)
         assert len(parameters) == len(launch.arguments), (self._kernel, parameters)
         self._guarded: dict[int, tuple[_Guarded, bool]] = {}

@@ -9,16 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mpibow.formulas import cuda_source
 from mpibow.graph.graph import Array
 from mpibow.kernels.cuda import flat
 from mpibow.kernels.cuda.kernels import Constant
 from mpibow.kernels.numpy import flat as reference
 from mpibow.kernels.passes import Local, chunks_of
+from mpibow.optim.update import Update
 from mpibow.sync.gain import Averages, follow, noise_gain
 from tests.kernels.cuda.host import needs_compiler, prepared, run_all
+from tests.optim.test_table import every
+from tests.stepping import kept, local_of, sgd_step
 
 pytestmark = needs_compiler
-prepare = prepared("flat.cu")
+prepare = prepared("flat.cu", "steps.cu")
 CHECKS = settings(deadline=None, max_examples=25)
 
 SIZES = st.one_of(st.integers(1, 40), st.sampled_from([2048, 2049, 5000]))
@@ -28,7 +32,8 @@ NUMBERS = st.sampled_from([0.0, 0.1, 0.25, 1.5])
 
 @st.composite
 def locals_(draw: Any) -> Local:
-    return Local(draw(NUMBERS), draw(NUMBERS), draw(st.booleans()), draw(NUMBERS), draw(st.integers(0, 2100)))
+    momentum, nesterov, decay = draw(st.tuples(st.sampled_from([0.0, 0.1, 0.25]), st.booleans(), NUMBERS))
+    return sgd_step(draw(NUMBERS), momentum, nesterov, decay, 4 * draw(st.integers(0, 525)))
 
 
 def rows(generator: np.random.Generator, k: int, size: int) -> Array:
@@ -43,16 +48,17 @@ def row(generator: np.random.Generator, size: int) -> Array:
     return generator.standard_normal(size).astype(np.float32)
 
 
-STILL = Local(0, 0, False, 0, 0)
-
-
-def step(local: Local = STILL, **others: float) -> Array:
+def step(**numbers: float) -> Array:
     made = np.zeros(1, flat.STEP)
-    made["rate"], made["momentum"], made["nesterov"] = local.rate, local.momentum, local.nesterov
-    made["decay"], made["decayed"] = local.decay, local.decayed
-    for name, value in others.items():
+    for name, value in numbers.items():
         made[name] = value
     return made
+
+
+def device(local: Local) -> flat.DeviceStep:
+    return flat.DeviceStep(
+        cuda_source.source(local.formula), local.scalars.astype(np.float32), flat.spans_of(local)
+    )  # fmt: skip
 
 
 def everything(size: int) -> range:
@@ -76,20 +82,11 @@ def test_sma_update(local: Local, alpha: float, gain: float, begin: bool, size: 
     expected = [array.copy() for array in (w, v, g, total)]
     sums = np.ones(1)
     reference.sma_update(
-        expected[0],
-        (expected[1],),
-        *expected[2:],
-        sums,
-        centre,
-        common,
-        local=local,
-        alpha=alpha,
-        gain=gain,
-        begin=begin,
-        chunks=everything(size),
-    )
-    numbers = step(local, alpha=alpha, gain=gain, begin=begin)
-    run_all(flat.sma_update(w, (v,), g, total, squares, centre, common, numbers), backwards)
+        expected[0], kept(local, expected[1]), *expected[2:], sums, centre, common,
+        local=local, alpha=alpha, gain=gain, begin=begin, chunks=everything(size),
+    )  # fmt: skip
+    own = kept(local, v), g, total, squares, centre, common, step(alpha=alpha, gain=gain, begin=begin), device(local)
+    run_all(flat.sma_update(w, *own), backwards)
     for got, wanted in ((w, expected[0]), (v, expected[1]), (total, expected[3])):
         np.testing.assert_array_equal(got, wanted)
     before = 0 if begin else sum(range(1, 1 + len(squares))) - 1
@@ -104,10 +101,17 @@ def test_sma_alone(local: Local, alpha: float, gain: float, size: int, k: int, b
     gain = float(np.float32(gain))
     expected, sums = [array.copy() for array in (w, v, g)], np.zeros((1, 2))
     reference.sma_alone(
-        expected[0], (expected[1],), expected[2], sums, local=local, alpha=alpha, gain=gain, chunks=everything(size)
+        expected[0],
+        kept(local, expected[1]),
+        expected[2],
+        sums,
+        local=local,
+        alpha=alpha,
+        gain=gain,
+        chunks=everything(size),
     )
     parts = np.full((-(-size // flat.CHUNK), 2), np.nan)
-    run_all(flat.sma_alone(w, (v,), g, parts, step(local, alpha=alpha, gain=gain)), backwards)
+    run_all(flat.sma_alone(w, kept(local, v), g, parts, step(alpha=alpha, gain=gain), device(local)), backwards)
     for got, wanted in ((w, expected[0]), (v, expected[1])):
         np.testing.assert_array_equal(got, wanted)
     np.testing.assert_allclose(parts.sum(axis=0), sums[0], rtol=1e-5)
@@ -129,20 +133,22 @@ def test_a_row_whose_gradient_overflowed_stands_still() -> None:
     norms, squares, parts = np.full(2, np.nan), np.full((2, 1), np.nan), np.full(1, np.nan)
     run_all(flat.squared_norms(g, squares, norms))
     assert norms.tolist() == [np.inf, 1.0]
-    plain = Local(0.5, 0.0, False, 0.0, 0)
-    numbers, total = step(plain, alpha=0.25, begin=1), row(np.random.default_rng(0), 4)
+    plain, ball = device(sgd_step(0.5)), device(sgd_step(0.5, 0.9))
+    numbers, total = step(alpha=0.25, begin=1), row(np.random.default_rng(0), 4)
     centre = np.zeros(4, np.float32)
-    run_all(flat.sma_update(w, (v,), g, total, parts, centre, centre, numbers, norms))
+    run_all(flat.sma_update(w, (), g, total, parts, centre, centre, numbers, plain, norms))
     assert w[:, 0].tolist() == [0.75, 1.0]
     assert total[0] == -0.5
     assert parts.tolist() == [0.25]
     alone, sums = np.array([[1, 0, 0, 0], [2, 0, 0, 0]], np.float32), np.zeros((1, 2))
-    run_all(flat.sma_alone(alone, (v,), g, sums, step(plain), norms))
+    run_all(flat.sma_alone(alone, (), g, sums, step(), plain, norms))
     assert alone[:, 0].tolist() == [1.0, 1.5]
     assert sums.tolist() == [[0.25, 0.25]]
     one, momenta = np.ones((2, 4), np.float32), np.zeros((2, 4), np.float32)
-    run_all(flat.sgd_update(one, (momenta,), g[0], step(plain, scale=1.0), norm=norms[:1]))
+    run_all(flat.sgd_update(one, (momenta,), g[0], step(scale=1.0), ball, norm=norms[:1]))
     assert one.tolist() == [[1.0] * 4] * 2
+    run_all(flat.sma_alone(one, (momenta,), g, sums, step(), ball, norms))
+    assert momenta[:, 0].tolist() == [0.0, 1.0]
 
 
 @given(SIZES, ROWS)
@@ -164,9 +170,9 @@ def test_sgd_update(local: Local, size: int, k: int, follows: bool) -> None:
     gradient, mean = row(generator, w.shape[1]), np.full(w.shape[1], np.nan, np.float32) if follows else None
     expected = w.copy(), v.copy()
     reference.sgd_update(
-        expected[0], (expected[1],), gradient.copy(), local=local, scale=0.25, chunks=everything(w.shape[1])
+        expected[0], kept(local, expected[1]), gradient.copy(), local=local, scale=0.25, chunks=everything(w.shape[1])
     )
-    run_all(flat.sgd_update(w, (v,), gradient, step(local, scale=0.25), mean))
+    run_all(flat.sgd_update(w, kept(local, v), gradient, step(scale=0.25), device(local), mean))
     np.testing.assert_array_equal(w, expected[0])
     np.testing.assert_array_equal(v, expected[1])
     if mean is not None:
@@ -227,7 +233,7 @@ def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float
     state["measured"] = 1
     rate = float(np.float32(0.1))
     for squares, square in [*sums, (np.inf, 1.0), (1.0, np.nan)]:
-        run_all(flat.follow_gain(np.array([squares, square]), step(Local(rate, 0, False, 0, 0)), state, common, k))
+        run_all(flat.follow_gain(np.array([squares, square]), step(rate=rate), state, common, k))
         averages = follow(averages, k, squares / k, square / k**2, rate)
     gain = noise_gain(averages, k)
     np.testing.assert_allclose(state["gain"], gain, rtol=1e-6)
@@ -240,7 +246,7 @@ def test_the_gain_is_1_for_20_iterations() -> None:
     state, common, seen = np.zeros(1, flat.GAIN), np.zeros(2, np.float32), []
     state["measured"] = 1
     for _ in range(22):
-        run_all(flat.follow_gain(np.array([4.0, 4.0]), step(Local(1.0, 0, False, 0, 0)), state, common, 4))
+        run_all(flat.follow_gain(np.array([4.0, 4.0]), step(rate=1.0), state, common, 4))
         seen.append(float(state["gain"][0]))
     assert seen[:20] == [1.0] * 20
     assert seen[20:] == [4.0] * 2  # n1 = 1, n2 = 1/4: noise alone
@@ -280,7 +286,7 @@ def test_the_ranks_sum_of_squares_stands_for_this_ranks() -> None:
     for sent, sums in ((np.full(1, 16, np.float32), [np.nan, 4.0]), (None, [16.0, 4.0])):
         state, common = np.zeros(1, flat.GAIN), np.zeros(2, np.float32)
         state["measured"], state["count"] = 1, 20
-        numbers = step(Local(1.0, 0, False, 0, 0))
+        numbers = step(rate=1.0)
         run_all(flat.follow_gain(np.array(sums), numbers, state, common, 4, sent))
         assert (state["gain"].item(), common.tolist()) == (4.0, [0.75, 1.0])
 
@@ -337,3 +343,41 @@ def test_rows_are_joined_replica_beside_replica_and_parted_again() -> None:
     np.testing.assert_array_equal(back[:, :20], rows_[:, :20])
     np.testing.assert_array_equal(back[:, 32:35], rows_[:, 32:35])
     assert (back[:, 20:32] == -1).all()
+
+
+@every
+def test_every_optimiser_gives_numpys_bits(update: Update) -> None:
+    """Three rows of 50 elements, of which 16 decay, in their second update."""
+    generator, local, size = np.random.default_rng(10), local_of(update, 16, 2), 52
+    w, g, total, centre = (*(rows(generator, 3, size) for _ in range(2)), *(row(generator, size) for _ in range(2)))
+    states = [np.abs(rows(generator, 3, size)) for _ in update.states]
+    squares, own = np.zeros(1), device(local)
+
+    def both(mine: Any, its: Any) -> None:
+        """Weights and states after a pass, by the kernels and by NumPy."""
+        found = []
+        for run in (mine, its):
+            arrays = [w.copy(), *(state.copy() for state in states)]
+            run(arrays[0], tuple(arrays[1:]), g.copy(), total.copy())
+            found.append(arrays)
+        for got, wanted in zip(*found, strict=True):
+            np.testing.assert_array_equal(got, wanted)
+
+    both(
+        lambda w, s, g, t: run_all(flat.sma_update(w, s, g, t, squares, centre, t, step(alpha=0.25, begin=1), own)),
+        lambda w, s, g, t: reference.sma_update(
+            w, s, g, t, squares, centre, t, local=local, alpha=0.25, gain=0, begin=True, chunks=everything(size)
+        ),
+    )
+    both(
+        lambda w, s, g, t: run_all(flat.sma_alone(w, s, g, np.zeros((1, 2)), step(alpha=0.25, gain=0.5), own)),
+        lambda w, s, g, t: reference.sma_alone(
+            w, s, g, np.zeros((1, 2)), local=local, alpha=0.25, gain=0.5, chunks=everything(size)
+        ),
+    )
+    for array in (w, *states):
+        array[:] = array[0]
+    both(
+        lambda w, s, g, t: run_all(flat.sgd_update(w, s, t, step(scale=0.5), own)),
+        lambda w, s, g, t: reference.sgd_update(w, s, t, local=local, scale=0.5, chunks=everything(size)),
+    )

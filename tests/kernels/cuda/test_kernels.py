@@ -10,7 +10,19 @@ import pytest
 from mpibow.errors import ShapeError
 from mpibow.kernels.cuda import flat, layout, pool
 from mpibow.kernels.cuda.compile import texts
-from mpibow.kernels.cuda.kernels import BLOCKS, KERNELS, THREADS, WARP, Launch, instance, integer, lanes, turns, warps
+from mpibow.kernels.cuda.kernels import (
+    BLOCKS,
+    KERNELS,
+    THREADS,
+    WARP,
+    Constant,
+    Launch,
+    instance,
+    integer,
+    lanes,
+    turns,
+    warps,
+)
 from mpibow.ops import AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool2d
 
 
@@ -23,7 +35,7 @@ def said(source: str, name: str) -> int:
 def test_numbers_that_both_say() -> None:
     assert said("each.cuh", "THREADS") == THREADS
     assert said("each.cuh", "WARP") == WARP
-    assert said("flat.cu", "CHUNK") == flat.CHUNK
+    assert said("chunk.cuh", "CHUNK") == flat.CHUNK
     assert (said("layout.cu", "TILE"), said("layout.cu", "ROWS")) == (layout.TILE, layout.ROWS)
 
 
@@ -72,8 +84,9 @@ def test_names() -> None:
 def test_the_flat_passes_have_a_block_for_every_chunk() -> None:
     rows, size = np.zeros((3, 5000), np.float32), 5000
     vector, step, parts = np.zeros(size, np.float32), np.zeros(1, flat.STEP), np.zeros((3, 3))
-    launch = flat.sma_update(rows, (rows,), rows, vector, parts, vector, vector, step)
-    assert (launch.grid, launch.block, launch.arguments[-3:]) == ((3, 1, 1), (256, 1, 1), (5000, 5000, 3))
+    local = flat.DeviceStep("", np.zeros((3, 2, 3), np.float32), Constant(np.zeros(2, flat.SPAN)))
+    launch = flat.sma_update(rows, (rows,), rows, vector, parts, vector, vector, step, local)
+    assert (launch.grid, launch.block, launch.arguments[-4:]) == ((3, 1, 1), (256, 1, 1), (5000, 5000, 3, 2))
     first, second = flat.squared_norms(rows, parts, np.zeros(3))
     assert (first.grid, second.grid) == ((3, 3, 1), (1, 3, 1))
 

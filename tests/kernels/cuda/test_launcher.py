@@ -42,7 +42,7 @@ class Loading(Simulation):
 
 
 def launcher(driver: Loading, seen: list[Any]) -> Launcher:
-    def compile_(source: str, architecture: str, folder: Path | None, cuda: int) -> Any:
+    def compile_(source: str, architecture: str, folder: Path | None, cuda: int, formula: str) -> Any:
         seen.append((source, architecture, folder, cuda))
         return SimpleNamespace(code=source.encode(), names={kernel: f"_{kernel}" for kernel in KERNELS})
 

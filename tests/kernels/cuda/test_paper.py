@@ -65,7 +65,8 @@ def test_own_kernels() -> None:
         of_launch(Launch("linear<float>", (1, 1, 1), (array(100), array(100), None, array(100), *numbers))).bytes
         == 1200
     )
-    rows = array(1, 4096), array(1, 4096), array(1, 4096), array(2, 2, dtype="float64")
+    states = array(1, 4096), None, None, None
+    rows = array(1, 4096), *states, array(1, 4096), array(2, 2, dtype="float64")
     updated = of_launch(Launch("sma_alone", (2, 1, 1), rows))
     assert updated.bytes == 5 * 4 * 4096 + 32  # weights and momenta read and written
     # 3 runs of 4 elements go into runs of 6: 12 are read, 18 written; the array that they are part of is larger

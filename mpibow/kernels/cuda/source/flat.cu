@@ -1,118 +1,9 @@
-// Passes over flat arrays: what turns gradients into steps, corrections and sums. mpibow.kernels.numpy.flat defines them.
+// Passes over flat arrays that make no local step: sums, means, the centre, limits. mpibow.kernels.numpy.flat defines them.
 //
-// A rank's k replicas are rows of weights, momenta and gradients, `stride` elements apart; all are done in one launch,
-// in row order. Every number that changes from one iteration to the next is read from device memory.
-#include "reduce.cuh"
+// A rank's k replicas are rows, `stride` elements apart; all are done in one launch, in row order. Every number that
+// changes from one iteration to the next is read from device memory.
+#include "chunk.cuh"
 #include "step.cuh"
-
-constexpr int CHUNK = 2048;  // elements of a block: flat.py says the same
-constexpr int V = LANES<float>;
-
-// body(i) for the packs of this block's chunk.
-template <class Body> __device__ void each_of_chunk(long long size, Body body) {
-    const long long start = (long long)blockIdx.x * CHUNK, stop = start + CHUNK < size ? start + CHUNK : size;
-    for (long long i = start + V * threadIdx.x; i < stop; i += V * THREADS) body(i);
-}
-
-// u of one element, and v <- m v + g + d w.
-__device__ inline float stepped(const Step& s, float w, float& v, float g, bool decays) {
-    if (decays) g = g + s.decay * w;
-    if (s.momentum == 0) return -s.rate * g;
-    v = s.momentum * v + g;
-    return -s.rate * (s.nesterov ? g + s.momentum * v : v);
-}
-
-// A row's pack of steps at element i, its momenta updated. A row whose gradient overflowed stands still.
-__device__ inline void row_steps(
-    const Step& s, const float (&w)[V], float* momenta, const float* gradients, long long i, long long size, bool lost,
-    float (&u)[V]) {
-    float v[V] = {}, g[V];
-    load(gradients, i, size, g);
-    if (s.momentum != 0) load(momenta, i, size, v);
-    for (int n = 0; n < V; n++) u[n] = lost ? 0 : stepped(s, w[n], v[n], g[n], s.decay != 0 && i + n < s.decayed);
-    if (s.momentum != 0 && !lost) store(momenta, i, size, v);
-}
-
-// w_i <- w_i + u_i - alpha (w_i - centre) + gain common; total <- (begin ? 0 : total) + sum of u_i, squares[chunk] alike.
-// norms (k,) may be null: |g_i|^2, not finite where a row's step is to be left out.
-__global__ void __launch_bounds__(THREADS) sma_update(
-    float* weights, float* momenta, const float* gradients, float* total, double* squares, const float* centre,
-    const float* common, const Step* step, const double* norms, long long size, long long stride, int k) {
-    const Step s = *step;
-    double square = 0;
-    each_of_chunk(size, [&](long long i) {
-        float sum[V] = {}, z[V] = {}, c[V] = {};
-        if (!s.begin) load(total, i, size, sum);
-        if (s.alpha != 0) load(centre, i, size, z);
-        if (s.gain != 0) load(common, i, size, c);
-        for (int row = 0; row < k; row++) {
-            float w[V], u[V];
-            load(weights + row * stride, i, size, w);
-            row_steps(s, w, momenta + row * stride, gradients + row * stride, i, size, norms && !is_finite(norms[row]), u);
-            for (int n = 0; n < V; n++) {
-                square += double(u[n]) * double(u[n]);
-                sum[n] = s.begin && row == 0 ? u[n] : sum[n] + u[n];
-                if (s.alpha != 0) u[n] = u[n] - s.alpha * (w[n] - z[n]);
-                if (s.gain != 0) u[n] = u[n] + s.gain * c[n];
-                w[n] = w[n] + u[n];
-            }
-            store(weights + row * stride, i, size, w);
-        }
-        store(total, i, size, sum);
-    });
-    square = block_sum(square);
-    if (threadIdx.x == 0) squares[blockIdx.x] = s.begin ? square : squares[blockIdx.x] + square;
-}
-
-// m <- the mean of the k rows' packs at element i: their sum in row order, times 1/k.
-__device__ inline void mean_of(const float* rows, long long i, long long size, long long stride, int k, float (&m)[V]) {
-    const float share = float(1.0 / k);
-    load(rows, i, size, m);
-    for (int row = 1; row < k; row++) {
-        float w[V];
-        load(rows + row * stride, i, size, w);
-        for (int n = 0; n < V; n++) m[n] = m[n] + w[n];
-    }
-    for (int n = 0; n < V; n++) m[n] = m[n] * share;
-}
-
-// Learners that are all this rank's: U = sum of u_i goes into the weights at once. W is the mean of the rows as they were.
-// w_i <- w_i + u_i - alpha (w_i - W) + gain U; sums[chunk] <- (sum |u_i|^2, |U|^2).
-__global__ void __launch_bounds__(THREADS) sma_alone(
-    float* weights, float* momenta, const float* gradients, double* sums, const Step* step, const double* norms,
-    long long size, long long stride, int k) {
-    const Step s = *step;
-    double squares = 0, square = 0;
-    each_of_chunk(size, [&](long long i) {
-        float total[V] = {}, m[V] = {};
-        if (s.alpha != 0) mean_of(weights, i, size, stride, k, m);  // by which the rows lie in a cache
-        for (int row = 0; row < k; row++) {
-            float w[V], u[V];
-            load(weights + row * stride, i, size, w);
-            row_steps(s, w, momenta + row * stride, gradients + row * stride, i, size, norms && !is_finite(norms[row]), u);
-            for (int n = 0; n < V; n++) {
-                squares += double(u[n]) * double(u[n]);
-                total[n] = total[n] + u[n];
-                if (s.alpha != 0) u[n] = u[n] - s.alpha * (w[n] - m[n]);
-                w[n] = w[n] + u[n];
-            }
-            store(weights + row * stride, i, size, w);
-        }
-        for (int row = 0; s.gain != 0 && row < k; row++) {  // U is known only now; the row is in a cache still
-            float w[V];
-            load(weights + row * stride, i, size, w);
-            for (int n = 0; n < V; n++) w[n] = w[n] + s.gain * total[n];
-            store(weights + row * stride, i, size, w);
-        }
-        for (int n = 0; n < V; n++) square += double(total[n]) * double(total[n]);
-    });
-    squares = block_sum(squares);
-    square = block_sum(square);
-    if (threadIdx.x == 0) {
-        sums[2 * blockIdx.x] = squares;
-        sums[2 * blockIdx.x + 1] = square;
-    }
-}
 
 // mean <- the mean of the rows.
 __global__ void rows_mean(const float* rows, float* mean, long long size, long long stride, int k) {
@@ -137,28 +28,6 @@ __global__ void gradient_sum(
             none = false;
         }
         store(total, i, size, sum);
-    });
-}
-
-// One step with `scale` times the summed gradient, the same for every row; and mean <- the weights where it is not null.
-// norm (1,) may be null: the gradient's |g|^2, not finite where the step is to be left out.
-__global__ void sgd_update(
-    float* weights, float* momenta, const float* gradient, float* mean, const Step* step, const double* norm,
-    long long size, long long stride, int k) {
-    const Step s = *step;
-    if (norm && !is_finite(*norm)) return;
-    each(size, V, [&](long long i) {
-        float w[V], v[V] = {}, g[V];
-        load(weights, i, size, w);
-        load(gradient, i, size, g);
-        if (s.momentum != 0) load(momenta, i, size, v);
-        for (int n = 0; n < V; n++)
-            w[n] = w[n] + stepped(s, w[n], v[n], s.scale * g[n], s.decay != 0 && i + n < s.decayed);
-        for (int row = 0; row < k; row++) {
-            store(weights + row * stride, i, size, w);
-            if (s.momentum != 0) store(momenta + row * stride, i, size, v);
-        }
-        if (mean) store(mean, i, size, w);
     });
 }
 

@@ -2,7 +2,6 @@
 #pragma once
 
 struct Step {
-    float rate, momentum, decay, alpha, gain, scale, pull, centre_momentum, attention, even;
-    int nesterov, begin;
-    long long decayed;
+    float rate, alpha, gain, scale, pull, centre_momentum, attention, even;
+    int begin;
 };

@@ -1,0 +1,73 @@
+"""Modules that are written to files: the loops of loops.py around one formula. Numba's cache wants a file."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from mpibow.formulas import numba_source
+from mpibow.formulas.formula import Formula
+from mpibow.kernels.cache import cache_folder
+
+LOOPS = Path(__file__).with_name("loops.py")
+FUTURE = "from __future__ import annotations\n"
+_MADE: dict[int, tuple[Formula, Any]] = {}  # by a formula's identity: to hash one takes longer than many a pass
+
+
+def loops(formula: Formula) -> Any:
+    """The module of loops.py's passes for `formula`."""
+    if id(formula) not in _MADE:
+        _MADE[id(formula)] = formula, _imported(formula.name, text(formula))
+    return _MADE[id(formula)][1]
+
+
+def text(formula: Formula) -> str:
+    """What its module is made of: the formula, what depends on how many states and scalars it has, and the loops."""
+    states, scalars = range(len(formula.arrays) - 2), range(len(formula.scalars))
+    parts = "".join(f"states[{n}][i, a:b], " for n in states)
+    numbers = "".join(f"number(scalars[i, group, {n}]), " for n in scalars)
+    return "\n".join(
+        [
+            f'"""Written by mpibow: the local step {formula.name}."""\n', FUTURE,
+            numba_source.source(formula),
+            "@_inlined", "def parts(states, i, a, b):", f"    return ({parts})\n",
+            "@_inlined", "def numbers(scalars, i, group, like):", "    number = like.dtype.type",
+            f"    return ({numbers})\n",
+            "@_inlined", "def level(states, i, a, b):",
+            *(f"    copied(states[{n}][0, a:b], states[{n}][i, a:b])" for n in states), "    return\n",
+            LOOPS.read_text().replace(FUTURE, ""),
+        ]
+    )  # fmt: skip
+
+
+def _imported(name: str, content: str) -> Any:
+    title = f"step_{name}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+    path = _written(f"{title}.py", content)
+    spec = importlib.util.spec_from_file_location(f"mpibow_{title}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def _written(name: str, content: str) -> Path:
+    """The file, in the user's cache, else in a folder of this process's own. One that is there is not touched: numba
+    goes by its date."""
+    for folder in (cache_folder() / "steps", Path(tempfile.gettempdir()) / f"mpibow-{os.getpid()}"):
+        path = folder / name
+        with suppress(OSError):
+            if not path.is_file() or path.read_text() != content:
+                folder.mkdir(parents=True, exist_ok=True)
+                aside = path.with_name(f"{name}.{os.getpid()}")
+                aside.write_text(content)
+                os.replace(aside, path)
+            return path
+    raise OSError(f"{name}: cannot be written, neither in {cache_folder()} nor in {tempfile.gettempdir()}")

@@ -1,0 +1,220 @@
+"""The loops around a step's formula. generated.py puts the formula's text in front of this one's.
+
+It defines `step`, `parts`, `numbers` and `level`, as below. `scalars` (k, groups, n) are every row's own; span number p
+of the rows ends in front of element ends[p] and is of group groups[p].
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mpibow.graph.graph import Array
+from mpibow.graph.layout import TILE
+from mpibow.kernels.compiled.steps import (
+    BLOCK,
+    PAGES,
+    chunk,
+    compiled,
+    copied,
+    cut,
+    gradient_of,
+    inlined,
+    mean_of,
+    plus_square,
+    scaled_into,
+    span_of,
+)
+from mpibow.kernels.passes import States
+
+if TYPE_CHECKING:
+
+    def step(w: Any, g: Any, states: States, j: int, scalars: Any) -> Any:
+        """An element's u; its states, element j of each, are updated."""
+
+    def parts(states: States, i: int, a: int, b: int) -> States:
+        """Elements a to b of row i of every state."""
+
+    def numbers(scalars: Array, i: int, group: int, like: Array) -> Any:
+        """Row i's scalars as a tuple of numbers of the type of `like`."""
+
+    def level(states: States, i: int, a: int, b: int) -> None:
+        """Elements a to b of row i of every state become those of the first row."""
+
+
+@inlined
+def _sma_row(
+    w: Array, s: States, g: Array, total: Array, centre: Array, common: Array, c: Any, alpha: Any, gain: Any,
+    begin: bool,
+) -> float:  # fmt: skip
+    """A part of one row; its |u|^2."""
+    square = 0.0
+    for j in range(len(w)):
+        u = step(w[j], g[j], s, j, c)
+        square = plus_square(square, u)
+        total[j] = u if begin else total[j] + u
+        if alpha:
+            u = u - alpha * (w[j] - centre[j])
+        if gain:
+            u = u + gain * common[j]
+        w[j] += u
+    return square
+
+
+@compiled
+def sma_update(
+    weights: Array, states: States, gradients: Array, total: Array, squares: Array, centre: Array, common: Array,
+    factors: Array, ends: Array, groups: Array, scalars: Array, alpha: float, gain: float, begin: bool, first: int,
+    last: int,
+) -> None:  # fmt: skip
+    number, (k, size) = weights.dtype.type, weights.shape
+    block = BLOCK if k > 1 else chunk
+    made = np.empty(TILE, weights.dtype)
+    for c in range(first, last):
+        square = 0.0 if begin else squares[c]
+        stop = min((c + 1) * chunk, size)
+        for row in range(0, k, 2):
+            a, p = c * chunk, 0
+            while a < stop:
+                p = span_of(ends, p, a)
+                b, f = cut(a, min(a + block, stop, ends[p]), factors)
+                for i in range(row, min(row + 2, k)):
+                    g = gradient_of(gradients[i], a, b, factors, f, made)
+                    square += _sma_row(
+                        weights[i, a:b], parts(states, i, a, b), g, total[a:b], centre[a:b], common[a:b],
+                        numbers(scalars, i, groups[p], weights), number(alpha), number(gain), begin and i == 0,
+                    )  # fmt: skip
+                a = b
+        squares[c] = square
+
+
+@inlined
+def _two(
+    w0: Array, w1: Array, s0: States, s1: States, g0: Array, g1: Array, c0: Any, c1: Any, alpha: Any, gain: Any
+) -> tuple[float, float]:
+    """A part of two rows that are all there are, whole, in registers; their sum |u|^2 and |U|^2."""
+    squares, square, half = 0.0, 0.0, w0.dtype.type(0.5)
+    for j in range(len(w0)):
+        x, y = w0[j], w1[j]
+        u0, u1 = step(x, g0[j], s0, j, c0), step(y, g1[j], s1, j, c1)
+        squares = plus_square(plus_square(squares, u0), u1)
+        both = u0 + u1
+        square = plus_square(square, both)
+        if alpha:
+            mean = (x + y) * half
+            u0, u1 = u0 - alpha * (x - mean), u1 - alpha * (y - mean)
+        x, y = x + u0, y + u1
+        if gain:
+            x, y = x + gain * both, y + gain * both
+        w0[j], w1[j] = x, y
+    return squares, square
+
+
+@inlined
+def _pair(
+    w0: Array, w1: Array, s0: States, s1: States, g0: Array, g1: Array, total: Array, mean: Array, c0: Any, c1: Any,
+    alpha: Any,
+) -> float:  # fmt: skip
+    """A part of two rows of more, but for the common step; their sum |u|^2. Of two, `total` and `mean` move once."""
+    squares = 0.0
+    for j in range(len(w0)):
+        x, y, centre = w0[j], w1[j], mean[j]
+        u0, u1 = step(x, g0[j], s0, j, c0), step(y, g1[j], s1, j, c1)
+        squares = plus_square(plus_square(squares, u0), u1)
+        total[j] = total[j] + u0 + u1
+        if alpha:
+            u0, u1 = u0 - alpha * (x - centre), u1 - alpha * (y - centre)
+        w0[j], w1[j] = x + u0, y + u1
+    return squares
+
+
+@inlined
+def _last(w: Array, s: States, g: Array, total: Array, mean: Array, c: Any, alpha: Any) -> float:
+    """As `_pair`, of one row."""
+    square = 0.0
+    for j in range(len(w)):
+        u = step(w[j], g[j], s, j, c)
+        square = plus_square(square, u)
+        total[j] += u
+        if alpha:
+            u = u - alpha * (w[j] - mean[j])
+        w[j] += u
+    return square
+
+
+@compiled
+def sma_alone(
+    weights: Array, states: States, gradients: Array, sums: Array, factors: Array, ends: Array, groups: Array,
+    scalars: Array, alpha: float, gain: float, first: int, last: int,
+) -> None:  # fmt: skip
+    number, (k, size) = weights.dtype.type, weights.shape
+    pull, further = number(alpha), number(gain)
+    block = chunk if k == 2 else BLOCK if k < 4 else PAGES
+    total, mean = np.zeros(block, weights.dtype), np.zeros(block, weights.dtype)
+    made0, made1 = np.empty(TILE, weights.dtype), np.empty(TILE, weights.dtype)
+    for c in range(first, last):
+        squares, square = 0.0, 0.0
+        stop = min((c + 1) * chunk, size)
+        a, p = c * chunk, 0
+        while a < stop:
+            p = span_of(ends, p, a)
+            group = groups[p]
+            b, f = cut(a, min(a + block, stop, ends[p]), factors)
+            if k == 2:
+                x, y = _two(
+                    weights[0, a:b], weights[1, a:b], parts(states, 0, a, b), parts(states, 1, a, b),
+                    gradient_of(gradients[0], a, b, factors, f, made0),
+                    gradient_of(gradients[1], a, b, factors, f, made1),
+                    numbers(scalars, 0, group, weights), numbers(scalars, 1, group, weights), pull, further,
+                )  # fmt: skip
+                squares, square, a = squares + x, square + y, b
+                continue
+            part, centre = total[: b - a], mean[: b - a]
+            part[:] = 0
+            if alpha:
+                mean_of(weights, a, b, centre)
+            for i in range(0, k - 1, 2):
+                squares += _pair(
+                    weights[i, a:b], weights[i + 1, a:b], parts(states, i, a, b), parts(states, i + 1, a, b),
+                    gradient_of(gradients[i], a, b, factors, f, made0),
+                    gradient_of(gradients[i + 1], a, b, factors, f, made1), part, centre,
+                    numbers(scalars, i, group, weights), numbers(scalars, i + 1, group, weights), pull,
+                )  # fmt: skip
+            if k % 2:
+                g = gradient_of(gradients[k - 1], a, b, factors, f, made0)
+                c0 = numbers(scalars, k - 1, group, weights)
+                squares += _last(weights[k - 1, a:b], parts(states, k - 1, a, b), g, part, centre, c0, pull)
+            for j in range(b - a):
+                square = plus_square(square, part[j])
+            if gain:
+                for i in range(k):  # which lie in a cache still
+                    scaled_into(weights[i, a:b], part, further)
+            a = b
+        sums[c, 0], sums[c, 1] = squares, square
+
+
+@inlined
+def _one(w: Array, s: States, gradient: Array, scale: Any, c: Any) -> None:
+    for j in range(len(w)):
+        w[j] += step(w[j], scale * gradient[j], s, j, c)
+
+
+@compiled
+def sgd_update(
+    weights: Array, states: States, gradient: Array, factors: Array, ends: Array, groups: Array, scalars: Array,
+    scale: float, start: int, stop: int,
+) -> None:  # fmt: skip
+    made = np.empty(TILE, weights.dtype)
+    a, p = start, 0
+    while a < stop:
+        p = span_of(ends, p, a)
+        b, f = cut(a, min(a + BLOCK, stop, ends[p]), factors)
+        _one(
+            weights[0, a:b], parts(states, 0, a, b), gradient_of(gradient, a, b, factors, f, made),
+            weights.dtype.type(scale), numbers(scalars, 0, groups[p], weights),
+        )  # fmt: skip
+        for i in range(1, len(weights)):
+            copied(weights[0, a:b], weights[i, a:b])
+            level(states, i, a, b)
+        a = b
