@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ from mpibow.graph.steps import Sum
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
+from tests.allocations import allocated
 from tests.graph.product import KERNEL, Product, product
 
 TABLE = {**OPERATORS, Product: KERNEL}
@@ -213,21 +213,9 @@ def test_running_allocates_nothing(name: str, training: bool) -> None:
     batch = 128 if name == "lenet" else 1024  # where the smallest array, (batch,), is 4 KB
     plan, *_ = bound(built(model, batch, "uint8", **options), "float32", training)
     feed(plan)
-    size = np.getbufsize()
-    np.setbufsize(16)  # NumPy converts between dtypes through buffers of fixed size, 32 KB each: make them small
-    try:
-        plan.run()
-        tracemalloc.start()
-        plan.run()
-        before, _ = tracemalloc.get_traced_memory()
-        tracemalloc.reset_peak()
-        plan.run()
-        after, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-        np.setbufsize(size)
-    assert peak - before < 2048, f"{peak - before} bytes"  # NumPy's iterators; each of our arrays is more
-    assert after - before < 512, "something is kept"
+    peak, kept = allocated(plan.run)
+    assert peak < 2048, f"{peak} bytes"  # NumPy's iterators; each of our arrays is more
+    assert kept < 512, "something is kept"
 
 
 def test_plans_of_two_batch_sizes_share_the_layout() -> None:
