@@ -44,7 +44,6 @@ FEW: dict[str, Any] = {
 }  # fmt: skip
 HOST: dict[str, tuple[Trained, list[float]]] = {}  # what it learnt, of every kind of data once
 
-each_way = pytest.mark.parametrize("execution", EXECUTIONS)
 each_precision = pytest.mark.parametrize("precision", APART)
 
 
@@ -75,10 +74,20 @@ def check(tmp_path: Path, data: str, job: Callable[..., Job], precision: str, ex
 AUGMENTED = Augmentation(pad=1, flip=True, mixup=0.4, cutout=2, jitter=Jitter(brightness=0.2, contrast=0.2))
 
 
-@pytest.mark.parametrize("augmentation", [None, AUGMENTED], ids=["plain", "augmented"])
-@each_way
-@each_precision
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+# Each data type in each precision and execution, one of them augmented; the other way round where 16 bits may overflow.
+IMAGES = [
+    (*kind, precision, way)
+    for precision in APART
+    for way in EXECUTIONS
+    for kind in (("uint8", AUGMENTED), ("float32", None))
+] + [("uint8", None, "fp16", "fused"), ("float32", AUGMENTED, "fp16", "fused")]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "augmentation", "precision", "execution"),
+    IMAGES,
+    ids=["-".join((dtype, "augmented" if more else "plain", *how)) for dtype, more, *how in IMAGES],
+)
 def test_images(
     tmp_path: Path, dtype: str, precision: str, execution: str, augmentation: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
