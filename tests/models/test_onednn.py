@@ -51,6 +51,8 @@ CASES: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("inception_v3", photo(107), {}),
     ("overfeat", photo(119), {"hidden": (24, 20)}),
 ]
+# More of ResNet-50's blocks: in training rounding leaves no bound that would notice what ResNet-50's does not.
+EVALUATED = ("resnet101", "resnet152")
 SLOW = ("resnet34", "resnet50", "resnet101", "resnet152", "vgg16", "inception_v3")
 
 # A bound is of the norm of what is compared. Forward in evaluation, and in training: outputs and statistics, gradients.
@@ -71,8 +73,6 @@ NORMS = {
     "vgg16_cifar": (2e-3, 0.05),
     "resnet50": (1e-3, 0.15),
     "inception_v3": (2e-3, 0.15),
-    "resnet101": (3e-3, 0.3),
-    "resnet152": (0.01, 0.6),
 }
 LOOSER = {name: (TRAINING[0], bound) for name, bound in TIES.items()} | NORMS
 
@@ -113,11 +113,15 @@ def results(
     return found
 
 
-@pytest.mark.parametrize("training", [False, True], ids=["evaluation", "training"])
 @pytest.mark.parametrize(
-    ("name", "shape", "options"),
-    [pytest.param(*case, marks=pytest.mark.slow if case[0] in SLOW else ()) for case in CASES],
-    ids=lambda value: str(value) if value else "",
+    ("name", "shape", "options", "training"),
+    [
+        pytest.param(*case, training, marks=pytest.mark.slow if case[0] in SLOW else ())
+        for case in CASES
+        for training in (False, True)
+        if not (training and case[0] in EVALUATED)
+    ],
+    ids=str,
 )
 def test_as_numpy(name: str, shape: tuple[int, ...], options: dict[str, Any], training: bool) -> None:
     net, seed = build(name, shape, options), IMAGES.get(name, 1)
