@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from mpibow import testing
 from mpibow.formulas.formula import Formula
 from mpibow.formulas.functions import exp, sqrt, tanh
 from mpibow.formulas.language import formula
@@ -19,6 +18,7 @@ from mpibow.optim.adamw import AdamW
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update
 from mpibow.testing import check_update
+from mpibow.testing import update as testing
 
 
 def squashed(w: Any, g: Any, velocity: Any, *, rate: Any, keep: Any) -> tuple[Any, ...]:

@@ -43,7 +43,8 @@ def arrange(graph: Graph, kernels: KernelTable, training: bool, lacks: str = LAC
 
     Raises ShapeError, with the text `lacks`, where the kernels lack an operator, and where they refuse the shapes.
     """
-    missing = sorted({n.op.kind for n in graph.nodes if type(n.op) not in kernels and not n.op.is_view(training)})
+    unknown = [node for node in graph.nodes if type(node.op) not in kernels]
+    missing = sorted({n.op.kind for n in unknown if not n.op.is_view(training) or (training and n.weights)})
     if missing:
         raise ShapeError(lacks.format(", ".join(missing)))
     trained = trained_values(graph) if training else set()
@@ -73,9 +74,10 @@ def arrange(graph: Graph, kernels: KernelTable, training: bool, lacks: str = LAC
         return copy
 
     for node in graph.nodes:
-        x, y = tuple(graph.tensors[name].shape for name in node.inputs), graph.tensors[node.name].shape
+        x, ys = tuple(graph.tensors[name].shape for name in node.inputs), graph.made(node)
+        y = ys[0]
         wanted = tuple(i for i in node.op.differentiable or () if training and node.inputs[i] in trained)
-        mine = Shapes(x, y, training, wanted)
+        mine = Shapes(x, y, training, wanted, ys=ys)
         try:
             if node.op.is_view(training):
                 formats = Formats(tuple(canonical(shape) for shape in x), canonical(y))
@@ -87,7 +89,7 @@ def arrange(graph: Graph, kernels: KernelTable, training: bool, lacks: str = LAC
             reordered(name, tag) if graph.tensors[name].dtype == FLOAT else name
             for name, tag in zip(node.inputs, formats.x, strict=True)
         )
-        out.append(replace(node, inputs=inputs), y)
+        out.append(replace(node, inputs=inputs), *ys)
         shapes[node.name] = replace(mine, formats=formats)
         if formats.y != canonical(y):
             found[node.name] = formats.y

@@ -28,7 +28,12 @@ def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
         if node.name in inside:
             continue
         chain = [node]
-        while len(chain) < longest and chain[-1].name not in shown and len(users.get(chain[-1].name, ())) == 1:
+        while (
+            len(chain) < longest
+            and chain[-1].outputs == 1
+            and chain[-1].name not in shown
+            and len(users.get(chain[-1].name, ())) == 1
+        ):
             (behind,) = users[chain[-1].name]
             if behind.name in inside:
                 break
@@ -49,7 +54,7 @@ def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
             node = _joined(taken[node.name], op)
         elif node.name in inside:
             continue
-        out.append(node, graph.tensors[node.name].shape)
+        out.append(node, *graph.made(node))
     for key, name in graph.outputs.items():
         out.output(key, out.tensors[name])
     return out

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, ClassVar, Protocol
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mpibow.errors import ShapeError
+from mpibow.graph.scope import prefix
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
@@ -34,12 +36,13 @@ class Weight:
 class Operator(Protocol):
     """A frozen description of one tensor function.
 
-    `infer` gives the output's shape or raises ShapeError with the broken rule; `weights` names the arrays that a
-    node of it owns, `statistics` those that its forward itself updates in training. `reads` says which of x (inputs),
-    y (output) and w (weights) its backward reads, empty where it only reads what its kernel saved. `differentiable`
-    says for which inputs there is a gradient, None for an operator without backward; `shares` which gradient that of
-    input i is: OUTPUT the output's own, j that of input j, None one of its own; `is_view` that the output is the
-    input under another shape: no kernel runs. `dtype` is the output's for inputs of these.
+    `infer` gives the output's shape or raises ShapeError with the broken rule, `outputs` those of all outputs where
+    there are several, infer's first; `weights` names the arrays that a node of it owns, `statistics` those that its
+    forward itself updates in training. `reads` says which of x (inputs), y (outputs) and w (weights) its backward
+    reads, empty where it only reads what its kernel saved. `differentiable` says for which inputs there is a gradient,
+    None for an operator without backward; `shares` which gradient that of input i is: OUTPUT the output's own, j that
+    of input j, None one of its own; `is_view` that the output is the input, or of no inputs the weight, under another
+    shape: forward runs no kernel. `dtype` is the outputs' for inputs of these.
     """
 
     kind: ClassVar[str]
@@ -48,6 +51,7 @@ class Operator(Protocol):
     @property
     def differentiable(self) -> tuple[int, ...] | None: ...
     def infer(self, *shapes: Shape) -> Shape: ...
+    def outputs(self, *shapes: Shape) -> tuple[Shape, ...]: ...
     def dtype(self, *dtypes: str) -> str: ...
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]: ...
     def statistics(self, *shapes: Shape) -> Mapping[str, Weight]: ...
@@ -64,6 +68,12 @@ class Op:
     @property
     def differentiable(self) -> tuple[int, ...] | None:
         return (0,)
+
+    def infer(self, *shapes: Shape) -> Shape:
+        raise NotImplementedError
+
+    def outputs(self, *shapes: Shape) -> tuple[Shape, ...]:
+        return (self.infer(*shapes),)
 
     def dtype(self, *dtypes: str) -> str:
         return FLOAT
@@ -159,8 +169,8 @@ class Multiply(Op):
 class Node:
     """An operator at its place: the tensors it reads; its output carries the node's name.
 
-    `names` are the full names of weights and statistics by key, where they are not this node's own: it is several
-    nodes of the user's graph in one.
+    Of several `outputs` the second is called `name.1`, the third `name.2`. `names` are the full names of weights and
+    statistics by key, where they are not this node's own: it is several nodes of the user's graph in one.
     """
 
     name: str
@@ -169,10 +179,29 @@ class Node:
     weights: Mapping[str, Weight]
     statistics: Mapping[str, Weight]
     names: Mapping[str, str] = field(default_factory=dict)
+    outputs: int = 1
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The names of its outputs."""
+        return (self.name, *(f"{self.name}.{i}" for i in range(1, self.outputs)))
 
     def full(self, key: str) -> str:
         """The name of the weight or statistic `key` in a replica: conv1.weight."""
         return self.names.get(key, f"{self.name}.{key}")
+
+
+_CURRENT: ContextVar[Graph | None] = ContextVar("current", default=None)
+
+
+def current() -> Graph:
+    """The graph that was made last, which is the one that a net's function adds to."""
+    found = _CURRENT.get()
+    if found is None:
+        raise ShapeError(
+            "there is no graph yet: parameters belong to a net, so make them in the function that builds it"
+        )
+    return found
 
 
 class Graph:
@@ -184,6 +213,7 @@ class Graph:
         self.nodes: list[Node] = []
         self.outputs: dict[str, str] = {}
         self._counts: dict[str, int] = {}
+        _CURRENT.set(self)
 
     def input(self, name: str, shape: Shape, dtype: str = FLOAT) -> Tensor:
         """A tensor that the caller fills before each run; asking again for the same one returns it."""
@@ -196,28 +226,40 @@ class Graph:
         return tensor
 
     def add(self, op: Operator, *inputs: Tensor, name: str | None = None) -> Tensor:
-        """The output of `op` applied to `inputs`. Raises ShapeError naming the node, the rule and the shapes."""
+        """The output of `op` applied to `inputs`, its first. Raises ShapeError naming node, rule and shapes."""
+        return self.add_all(op, *inputs, name=name)[0]
+
+    def add_all(self, op: Operator, *inputs: Tensor, name: str | None = None) -> tuple[Tensor, ...]:
+        """All outputs of `op` applied to `inputs`, as `add`."""
         if name is None:
-            self._counts[op.kind] = self._counts.get(op.kind, 0) + 1
-            name = f"{op.kind}{self._counts[op.kind]}"
+            kind = f"{prefix()}{op.kind}"
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            name = f"{kind}{self._counts[kind]}"
+        else:
+            name = f"{prefix()}{name}"
         shapes = [tensor.shape for tensor in inputs]
         sources = ", ".join(f"{tensor.name} {tensor.shape}" for tensor in inputs)
         for tensor in inputs:
             if tensor.graph is not self:
                 raise ShapeError(f"{name}: {tensor.name} belongs to another graph")
         try:
-            shape = op.infer(*shapes)
+            made = op.outputs(*shapes)
         except ShapeError as error:
             raise ShapeError(f"{name} ({op.kind} of {sources}): {error}") from None
         names = tuple(tensor.name for tensor in inputs)
-        return self.append(Node(name, op, names, op.weights(*shapes), op.statistics(*shapes)), shape)
+        node = Node(name, op, names, op.weights(*shapes), op.statistics(*shapes), outputs=len(made))
+        return self.append(node, *made)
 
-    def append(self, node: Node, shape: Shape) -> Tensor:
-        """The output (shape) of a node that is taken over as it is, as rewriting a graph does."""
+    def append(self, node: Node, *shapes: Shape) -> tuple[Tensor, ...]:
+        """The outputs (shapes) of a node that is taken over as it is, as rewriting a graph does."""
         dtype = node.op.dtype(*(self.tensors[name].dtype for name in node.inputs))
-        output = self._tensor(node.name, shape, dtype)
+        outputs = [self._tensor(name, shape, dtype) for name, shape in zip(node.made, shapes, strict=True)]
         self.nodes.append(node)
-        return output
+        return tuple(outputs)
+
+    def made(self, node: Node) -> tuple[Shape, ...]:
+        """The shapes of its outputs."""
+        return tuple(self.tensors[name].shape for name in node.made)
 
     def output(self, name: str, tensor: Tensor) -> Tensor:
         """Shows `tensor` to the plan's caller as `name`. 'loss' is what a training plan differentiates (its mean)."""

@@ -46,20 +46,22 @@ class Formats:
 @dataclass(frozen=True)
 class Shapes:
     """What a kernel sees of a node before there are arrays. Shapes are logical, `wanted` are the inputs that need a
-    gradient, and `formats` what the kernel itself asked for."""
+    gradient, and `formats` what the kernel itself asked for. `ys` are those of all outputs, y the first."""
 
     x: tuple[Shape, ...]
     y: Shape
     training: bool
     wanted: tuple[int, ...] = ()
     formats: Formats = Formats((), "")
+    ys: tuple[Shape, ...] = ()
 
 
 @dataclass(frozen=True)
 class Call:
     """The arrays of one node, in the layouts that its kernel asked for.
 
-    In a forward call `dy`, `dx` and `dw` are empty; dx[i] is None where not wanted.
+    In a forward call `dy`, `dx` and `dw` are empty; dx[i] is None where not wanted. `ys` and `dys` are of all outputs,
+    those behind the first always canonical; the gradient of one that nothing reads is 0.
     """
 
     name: str
@@ -74,6 +76,8 @@ class Call:
     dw: Mapping[str, Array] = field(default_factory=dict)
     statistics: Mapping[str, Array] = field(default_factory=dict)
     shapes: Shapes = Shapes((), (), False)
+    ys: tuple[Array, ...] = ()
+    dys: tuple[Array, ...] = ()
 
     def buffer(self, key: str) -> Array:
         """The buffer `key`, saved in training and scratch in evaluation."""

@@ -88,12 +88,13 @@ def mixed(graph: Graph, widths: Widths, training: bool) -> Graph:
     for node in graph.nodes:
         found = [dtypes[name] for name in node.inputs]
         if node.op.is_view(training):
-            dtypes[node.name] = found[0]
+            made = found[0]
         else:
             wanted = widths.read(node.op, found)
             node = replace(node, inputs=tuple(map(converted, node.inputs, wanted)))
-            dtypes[node.name] = widths.made(node.op, wanted)
-        out.append(node, graph.tensors[node.name].shape)
+            made = widths.made(node.op, wanted)
+        dtypes |= dict.fromkeys(node.made, made)
+        out.append(node, *graph.made(node))
     for key, name in graph.outputs.items():
         out.output(key, out.tensors[name])
     return out

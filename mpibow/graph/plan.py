@@ -72,8 +72,8 @@ class Plan:
     @property
     def reference(self) -> list[str]:
         """The operators that NumPy computes because the kernel set has nothing faster."""
-        nodes = {type(step.node.op): step.node.op.kind for step in self.program.steps}
-        return sorted({kind for op, kind in nodes.items() if self.kernels.operators[op].reference})
+        nodes = [step.node.op for step in self.program.steps]
+        return sorted({op.kind for op in nodes if self.kernels.operators[type(op)].reference})
 
     def __str__(self) -> str:
         return describe(self)
@@ -232,11 +232,13 @@ class BoundPlan:
             op=node.op,
             x=tuple(self._value(name) for name in node.inputs),
             y=self._value(step.writes[0] if step.kind == "reorder" else node.name),
+            ys=tuple(map(self._value, node.made)) if node.outputs > 1 else (),
             w={key: self._value(name) for key, name in step.weights.items()},
             statistics={key: self._statistics[node.full(key)] for key in node.statistics},
             saved={key: self._buffer(_saved(node, key), *spec) for key, spec in buffers.saved.items()},
             scratch={key: self._buffer(_scratch(step, key), *spec) for key, spec in scratch.items()},
             dy=self._value(gradient(node.name)) if backward else np.empty(0),
+            dys=tuple(self._value(gradient(name)) for name in node.made) if backward and node.outputs > 1 else (),
             dx=self._dx(step) if backward else (),
             dw={key: self._value(name) for key, name in step.gradients.items()},
             shapes=self.plan.shapes[node.name],
@@ -256,7 +258,8 @@ class BoundPlan:
         owner, shape = self.plan.program.values[root], _extents(value)
         if owner.place:
             views = self._weights if owner.place == "weights" else self._gradients
-            return views[root.removeprefix("weight ").removeprefix("d weight ")]
+            whole = views[root.removeprefix("weight ").removeprefix("d weight ")]
+            return whole if name == root else whole.reshape(shape)
         if root in self.inputs:
             return self.inputs[root].reshape(shape)
         if owner.constant is not None:

@@ -105,10 +105,10 @@ def compile_steps(graph: Graph, training: bool, formats: Mapping[str, str] | Non
     steps = []
     for node in graph.nodes:
         if node.op.is_view(training):
-            base = values[node.inputs[0]]
+            base = values[node.inputs[0] if node.inputs else weight(node.full(*node.weights))]
             values[node.name] = replace(values[node.name], base=base.name, dtype=base.dtype)
         else:
-            steps.append(Step("forward", node, node.inputs, (node.name,), weights=_weights(node)))
+            steps.append(Step("forward", node, node.inputs, node.made, weights=_weights(node)))
     if training:
         steps += _backward(graph, values)
     return Program(tuple(steps), values)
@@ -127,15 +127,18 @@ def _backward(graph: Graph, values: dict[str, Value]) -> list[Step]:
     values[gradient(loss)] = Value(gradient(loss), values[loss].shape, constant=1.0 / max(1, _size(values[loss].shape)))
     consumers = {name: sum(node.inputs.count(name) for node in graph.nodes) for name in values}
     for node in reversed(graph.nodes):
-        contributions = parts.get(node.name)
-        if node.name not in trained or not contributions:
+        if node.name not in trained or not any(map(parts.get, node.made)):
             continue
+        for name in node.made:
+            contributions, dy = parts.get(name, []), gradient(name)
+            if not contributions:  # of several outputs, one that leads nowhere
+                values[dy] = Value(dy, values[name].shape, constant=0.0)
+            elif len(contributions) > 1:
+                values[dy] = Value(dy, values[name].shape, format=values[name].format)
+                steps.append(Step("sum", Node(dy, Sum(), tuple(contributions), {}, {}), tuple(contributions), (dy,)))
+            elif contributions[0] != dy:
+                values[dy] = replace(values[contributions[0]], name=dy, base=contributions[0])
         dy = gradient(node.name)
-        if len(contributions) > 1:
-            values[dy] = Value(dy, values[node.name].shape, format=values[node.name].format)
-            steps.append(Step("sum", Node(dy, Sum(), tuple(contributions), {}, {}), tuple(contributions), (dy,)))
-        elif contributions[0] != dy:
-            values[dy] = replace(values[contributions[0]], name=dy, base=contributions[0])
         writes: list[tuple[int, str]] = []
         wanted = tuple(i for i in node.op.differentiable or () if node.inputs[i] in trained)
         made: dict[int, str] = {OUTPUT: dy}
@@ -150,9 +153,9 @@ def _backward(graph: Graph, values: dict[str, Value]) -> list[Step]:
             if not base:
                 writes.append((i, name))
         if writes or node.weights:
-            read = [dy]
+            read = list(map(gradient, node.made))
             read += list(node.inputs) if "x" in node.op.reads else []
-            read += [node.name] if "y" in node.op.reads else []
+            read += node.made if "y" in node.op.reads else []
             weights = _weights(node)
             steps.append(
                 Step(
@@ -175,7 +178,7 @@ def trained_values(graph: Graph) -> set[str]:
         if node.op.differentiable is not None and (
             node.weights or any(node.inputs[i] in trained for i in node.op.differentiable)
         ):
-            trained.add(node.name)
+            trained.update(node.made)
     return trained
 
 

@@ -23,6 +23,10 @@ def plain(name: str) -> str:
     return name.partition(MARK)[0]
 
 
+def _none(node: Node) -> str:
+    return f"{node.name} ({node.op.kind}) has no form for fused learners; set execution=streams"
+
+
 def widen(graph: Graph, k: int, operators: Widened, rows: tuple[type, ...], view: Any, concat: Any) -> Graph:
     """`graph` of k learners. `operators` are those that have such a form, `rows` those that go by rows of logits;
     `view(shape)` and `concat(inputs, axis)` make operators. Raises ShapeError naming what has none.
@@ -53,15 +57,15 @@ def widen(graph: Graph, k: int, operators: Widened, rows: tuple[type, ...], view
         return joined[name]
 
     for node in graph.nodes:
+        if node.outputs > 1 or not node.inputs:
+            raise ShapeError(f"execution: {_none(node)}")
         if node.name not in trained and not any(name in trained for name in node.inputs):
             for r in range(k):
                 names = tuple(f"{name}{MARK}{r}" for name in node.inputs)
                 out.append(Node(f"{node.name}{MARK}{r}", node.op, names, {}, {}), graph.tensors[node.name].shape)
             continue
         if type(node.op) not in operators or graph.tensors[node.inputs[0]].dtype != FLOAT:
-            raise ShapeError(
-                f"execution: {node.name} ({node.op.kind}) has no form for fused learners; set execution=streams"
-            )
+            raise ShapeError(f"execution: {_none(node)}")
         op, inputs = operators[type(node.op)](node.op, k), tuple(map(wide, node.inputs))
         n, *more = graph.tensors[node.name].shape
         if isinstance(node.op, rows) or not more:  # or what is made of losses

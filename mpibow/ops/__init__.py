@@ -26,6 +26,8 @@ from mpibow.ops.local_response import *
 from mpibow.ops.loss import *
 from mpibow.ops.mixup import *
 from mpibow.ops.normalise import *
+from mpibow.ops.own import *
+from mpibow.ops.parameter import *
 from mpibow.ops.pool import *
 from mpibow.ops.shape import *
 from mpibow.ops.softmax import *
@@ -50,6 +52,8 @@ MODULES = (
     "loss",
     "mixup",
     "normalise",
+    "own",
+    "parameter",
     "pool",
     "shape",
     "softmax",

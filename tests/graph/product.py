@@ -20,6 +20,9 @@ class Product:
     reads: ClassVar[frozenset[str]] = frozenset("x")
     differentiable: ClassVar[tuple[int, ...] | None] = (0, 1)
 
+    def outputs(self, *shapes: Shape) -> tuple[Shape, ...]:
+        return (self.infer(*shapes),)
+
     def infer(self, *shapes: Shape) -> Shape:
         return shapes[0]
 

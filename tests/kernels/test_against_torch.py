@@ -63,7 +63,7 @@ def test_cases(case: Case) -> None:
     check(case, 0)
 
 
-@pytest.mark.parametrize("op", [op for op in WITH if op in RANDOM], ids=lambda op: op.kind)
+@pytest.mark.parametrize("op", [op for op in WITH if op in RANDOM], ids=lambda op: op.__name__)
 @settings(deadline=None, max_examples=40)
 @given(data=st.data(), seed=seeds)
 def test_random(op: type, data: st.DataObject, seed: int) -> None:

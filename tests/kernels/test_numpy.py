@@ -79,7 +79,7 @@ def test_backward(case: Case) -> None:
             close(bench.dw[key], expected)
 
 
-@pytest.mark.parametrize("op", OPERATORS, ids=lambda op: op.kind)
+@pytest.mark.parametrize("op", [op for op in OPERATORS if op in RANDOM], ids=lambda op: op.__name__)
 @settings(max_examples=25)
 @given(data=st.data(), seed=st.integers(0, 1000))
 def test_float32_is_close_to_float64(op: type, data: st.DataObject, seed: int) -> None:

@@ -22,7 +22,7 @@ from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops.fused import ConvNormAddRelu, NormAddRelu
 from tests.kernels.cases import Bench, Case, name
-from tests.kernels.operators import CASES
+from tests.kernels.operators import CASES, CHECKED
 from tests.run import tiny
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
@@ -195,7 +195,14 @@ def test_a_config_says_whether_winograds_are_taken(tmp_path: Path) -> None:
     assert left is not taken
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not case.op.is_view(training=True)], ids=name)
+LACKING = {op for op, checked in CHECKED.items() if "onednn" in checked.lacking}
+
+
+def test_the_set_lacks_what_it_is_said_to_lack() -> None:
+    assert {op for op, kernel in FAST.operators.items() if kernel.reference} == LACKING
+
+
+@pytest.mark.parametrize("case", [c for c in CASES if not c.op.is_view(True) and type(c.op) not in LACKING], ids=name)
 def test_every_operator_runs_without_python(case: Case) -> None:
     """So that plans of nets that are not among the models are one call, too."""
     bench = Bench(case, FAST.operators[type(case.op)], "float32")

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Op
 from mpibow.graph.mixed import Convert
-from mpibow.ops import Flatten
+from mpibow.ops import Flatten, Parameter
 from mpibow.ops.wide import View, WideDense
 from tests.kernels.against import LOOSER
 from tests.kernels.cases import kind_of
 from tests.kernels.shapes import RANDOM, WIDE, asked
 
 # Views run no kernel, a reorder is drawn with the layouts that a set knows, and cuDNN alone has WideDense.
-ELSEWHERE = {Convert, Flatten, Reorder, View, WideDense}
+ELSEWHERE = {Convert, Flatten, Parameter, Reorder, View, WideDense}
 
 
 def operators(parent: type = Op) -> set[type]:
@@ -28,7 +28,7 @@ def test_every_operator_is_drawn() -> None:
     assert {*RANDOM, *WIDE, *ELSEWHERE} == {op for op in operators() if op.__module__.startswith("mpibow.")}
 
 
-@pytest.mark.parametrize("op", [*RANDOM, *WIDE], ids=lambda op: op.kind)
+@pytest.mark.parametrize("op", [*RANDOM, *WIDE], ids=lambda op: op.__name__)
 @settings(max_examples=10)
 @given(data=st.data())
 def test_it_draws_shapes_that_the_operator_takes(op: type, data: st.DataObject) -> None:

@@ -1,10 +1,4 @@
-"""Checks for what a script brings of its own: `check_update` of an optimiser.
-
-from mpibow.testing import check_update
-
-def test_my_step():
-    check_update(MyStep(lr=0.1))
-"""
+"""The check of an optimiser: its declaration, its numbers, and every machine beside NumPy."""
 
 from __future__ import annotations
 

@@ -1,0 +1,99 @@
+"""An operator of a script's own: forward and backward in NumPy, as functions from arrays to arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Array, Op, Operator, Shape, Tensor
+from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+
+__all__ = ["Own", "operator"]
+
+
+@dataclass(frozen=True)
+class Own(Op):
+    """y = forward(*x); `trained` are the inputs that backward gives a gradient for, None without backward."""
+
+    name: str
+    forward: Callable[..., Any]
+    backward: Callable[..., Any] | None
+    shape: Callable[..., Any]
+    trained: tuple[int, ...] | None
+    reads: ClassVar[frozenset[str]] = frozenset("xy")
+
+    @property
+    def kind(self) -> str:  # type: ignore[override]
+        return self.name
+
+    @property
+    def differentiable(self) -> tuple[int, ...] | None:
+        return self.trained
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return self.outputs(*shapes)[0]
+
+    def outputs(self, *shapes: Shape) -> tuple[Shape, ...]:
+        made = self.shape(*shapes)
+        return tuple(map(tuple, made)) if made and not isinstance(made[0], int) else (tuple(made),)
+
+
+def operator(
+    name: str,
+    forward: Callable[..., Any],
+    backward: Callable[..., Any] | None = None,
+    *,
+    shape: Callable[..., Any] = lambda *shapes: shapes[0],
+) -> Callable[..., Any]:
+    """The function from tensors to a tensor that NumPy computes by `forward`, for nets on CPUs.
+
+    forward(*x) gives an array, or a tuple of arrays, from the inputs' arrays; backward(*x, y, dy) the loss's gradient
+    by the input, or a tuple of one for every input, None for integers: y is what forward gave, dy the gradient by it,
+    tuples where there are several. shape(*shapes) gives the output's shape, or a tuple of shapes; the first input's
+    unless given. Without `backward` nothing is trained through it. The functions must not change their arguments, or
+    keep them. `mpibow.testing.check_operator` checks all this. Weights are inputs: mpibow.parameter.
+    """
+
+    def add(*inputs: Tensor, name: str | None = None) -> Any:
+        floating = tuple(i for i, tensor in enumerate(inputs) if tensor.dtype == FLOAT)
+        op = Own(own, forward, backward, shape, floating if backward is not None else None)
+        made = inputs[0].graph.add_all(cast(Operator, op), *inputs, name=name)
+        return made[0] if len(made) == 1 else made
+
+    own = name
+    return add
+
+
+def _all(found: Any) -> Sequence[Any]:
+    return found if isinstance(found, tuple | list) else (found,)
+
+
+def _put(name: str, half: str, targets: Sequence[Array | None], found: Any) -> None:
+    found = _all(found)
+    if len(found) != len(targets):
+        raise ShapeError(f"{name}: {half} gives {len(found)} arrays, it should give {len(targets)}")
+    for target, array in zip(targets, found, strict=True):
+        if target is not None:
+            if np.shape(array) != target.shape:
+                raise ShapeError(f"{name}: {half} gives an array of {np.shape(array)}, it should be {target.shape}")
+            np.copyto(target, array, casting="same_kind")
+
+
+def own_forward(call: Call) -> Run:
+    x, ys, op = call.x, call.ys or (call.y,), call.op
+    return lambda: _put(call.name, "forward", ys, op.forward(*x))
+
+
+def own_backward(call: Call) -> Run:
+    x, dx, op = call.x, call.dx, call.op
+    y, dy = (call.ys, call.dys) if call.ys else (call.y, call.dy)
+    return lambda: _put(call.name, "backward", dx, op.backward(*x, y, dy))
+
+
+KERNELS: KernelTable = {
+    Own: Kernel(own_forward, own_backward),
+}

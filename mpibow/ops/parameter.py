@@ -1,0 +1,64 @@
+"""A trained array by itself, for use at several places."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from mpibow.graph.graph import Initialiser, Op, Shape, Tensor, Weight, current
+from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.graph.scope import scope
+from mpibow.ops.initialisers import ZERO
+
+__all__ = ["Parameter", "parameter", "scope"]
+
+
+@dataclass(frozen=True)
+class Parameter(Op):
+    """y = the weight, a view of where it lies in the replica."""
+
+    shape: Shape
+    initial: Initialiser
+    decay: bool
+    kind: ClassVar[str] = "parameter"
+    differentiable: ClassVar[tuple[int, ...] | None] = ()
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return self.shape
+
+    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+        units, size = self.shape[0] if self.shape else 1, prod(self.shape)
+        return {"weight": Weight(self.shape, self.initial, size // units, units, decay=self.decay)}
+
+    def is_view(self, training: bool) -> bool:
+        return True
+
+
+def parameter(
+    shape: int | tuple[int, ...], *, initial: Initialiser = ZERO, decay: bool = True, name: str | None = None
+) -> Tensor:
+    """A weight (shape) of the net that is being built; wherever it is used, its gradient is the sum of all uses.
+
+    It starts as `initial`, whose fan out is the first extent and whose fan in is the size of the rest, and is 0 unless
+    given. `decay` says whether weight decay applies to it.
+    """
+    op = Parameter((shape,) if isinstance(shape, int) else tuple(shape), initial, decay)
+    return current().add(op, name=name)
+
+
+def forward(call: Call) -> Run:
+    raise AssertionError("a view runs no kernel")
+
+
+def backward(call: Call) -> Run:
+    dy, dw = call.dy, call.dw["weight"]
+    return lambda: np.copyto(dw, dy)
+
+
+KERNELS: KernelTable = {
+    Parameter: Kernel(forward, backward),
+}

@@ -1,0 +1,27 @@
+"""Checks for what a script brings of its own: `check_update` of an optimiser, `check_operator` of an operator.
+
+from mpibow.testing import check_operator, check_update
+
+def test_my_step():
+    check_update(MyStep(lr=0.1))
+
+def test_my_operator():
+    check_operator(swish, (4, 3))
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mpibow.testing.operator import check_operator as check_operator
+    from mpibow.testing.update import check_update as check_update
+    from mpibow.testing.update import hard as hard
+
+_FOUND = {"check_operator": "operator", "check_update": "update", "hard": "update"}
+
+
+def __getattr__(name: str) -> Any:
+    """Each check imports what it needs when it is used."""
+    if name not in _FOUND:
+        raise AttributeError(f"module 'mpibow.testing' has no attribute '{name}'")
+    return getattr(import_module(f"{__name__}.{_FOUND[name]}"), name)

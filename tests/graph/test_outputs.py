@@ -1,0 +1,150 @@
+"""Nodes of several outputs, weights used at several places, and scopes: in graphs and through whole plans."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import mpibow as mb
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import Graph, Op, Shape, Tensor
+from mpibow.graph.kernel import Call, Kernel, Kernels, Run
+from mpibow.graph.layout import plan_layout
+from mpibow.graph.plan import compile_plan
+from mpibow.kernels import NUMPY
+from mpibow.testing import check_operator
+
+
+@dataclass(frozen=True)
+class Powers(Op):
+    """x^2 and x^3."""
+
+    kind: ClassVar[str] = "powers"
+    reads: ClassVar[frozenset[str]] = frozenset("x")
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return shapes[0]
+
+    def outputs(self, *shapes: Shape) -> tuple[Shape, ...]:
+        return shapes[0], shapes[0]
+
+
+def forward(call: Call) -> Run:
+    (x,), (square, cube) = call.x, call.ys
+
+    def run() -> None:
+        square[...] = x**2
+        cube[...] = x**3
+
+    return run
+
+
+def backward(call: Call) -> Run:
+    (x,), (dx,), (d2, d3) = call.x, call.dx, call.dys
+
+    def run() -> None:
+        assert dx is not None
+        dx[...] = 2 * x * d2 + 3 * x**2 * d3
+
+    return run
+
+
+KERNELS = Kernels({**NUMPY.operators, Powers: Kernel(forward, backward)})
+
+
+@pytest.mark.parametrize("used", ["both", "the first", "the second", "the second, twice"])
+def test_the_gradient_of_several_outputs(used: str) -> None:
+    graph = Graph()
+    x = mb.parameter((2, 3), initial=lambda *_: np.arange(1.0, 7.0).reshape(2, 3), name="x")
+    square, cube = graph.add_all(Powers(), x)
+    assert (square.name, cube.name, cube.shape) == ("powers1", "powers1.1", (2, 3))
+    loss = {
+        "both": lambda: square + cube,
+        "the first": lambda: mb.relu(square),
+        "the second": lambda: mb.relu(cube),
+        "the second, twice": lambda: cube * cube,
+    }[used]()
+    graph.output("loss", loss)
+    layout = plan_layout(graph)
+    plan = compile_plan(graph, layout, KERNELS, "float64", training=True)
+    flat, x0 = np.zeros(layout.size), np.arange(1.0, 7.0)
+    flat[:6] = x0
+    bound = plan.bind(flat, gradients := np.full(layout.size, np.nan))
+    bound.run()
+    expected = {
+        "both": 2 * x0 + 3 * x0**2,
+        "the first": 2 * x0,
+        "the second": 3 * x0**2,
+        "the second, twice": 6 * x0**5,
+    }[used]
+    np.testing.assert_allclose(gradients[:6], expected / 6)
+
+
+def test_several_outputs_are_outputs_of_a_graph() -> None:
+    graph = Graph()
+    square, cube = graph.add_all(Powers(), graph.input("x", (4,)))
+    graph.output("square", square)
+    graph.output("cube", cube)
+    bound = compile_plan(graph, plan_layout(graph), KERNELS, "float32", training=False).bind(np.zeros(0, np.float32))
+    bound.inputs["x"][...] = [1, 2, 3, 4]
+    bound.run()
+    assert bound.outputs["square"].tolist() == [1, 4, 9, 16]
+    assert bound.outputs["cube"].tolist() == [1, 8, 27, 64]
+
+
+def test_a_weight_at_two_places_has_the_sum_of_both_gradients() -> None:
+    def shared(x: Tensor) -> Tensor:
+        w = mb.parameter((3, 2), initial=mb.Xavier())
+        return w * w + mb.tanh(w * x)
+
+    check_operator(shared, (3, 2))
+
+
+def test_a_weight_under_another_shape() -> None:
+    check_operator(lambda x: mb.flatten(mb.parameter((3, 2, 2), initial=mb.He())) * x, (3, 4))
+
+
+def test_a_parameter_is_a_view_of_the_replica() -> None:
+    """No kernel runs forward, and the arena has no copy."""
+    graph = Graph()
+    w = mb.parameter(5, initial=mb.Constant(2.0), decay=False, name="scale")
+    graph.output("y", w * graph.input("x", (5,)))
+    layout = plan_layout(graph)
+    assert [(span.name, span.shape) for span in layout.spans] == [("scale.weight", (5,))]
+    assert layout.decayed == 0
+    plan = compile_plan(graph, layout, NUMPY, "float32", training=False)
+    assert [step.node.op.kind for step in plan.program.steps] == ["multiply"]
+    assert plan.offsets.keys() == {"multiply1"}
+
+
+def test_scopes_name_nodes_and_weights() -> None:
+    def net(blocks: int) -> list[str]:
+        graph = Graph()
+        x = graph.input("x", (2, 4))
+        for i in range(blocks):
+            with mb.scope(f"block{i}"):
+                x = mb.relu(mb.dense(x, 4))
+                with mb.scope("head"):
+                    x = mb.dense(x, 4, name="out")
+        mb.dense(x, 2)
+        return [node.full(key) for node in graph.nodes for key in node.weights if key == "weight"]
+
+    one, two = net(1), net(2)
+    assert one == ["block0.dense1.weight", "block0.head.out.weight", "dense1.weight"]
+    assert two == [*one[:2], "block1.dense1.weight", "block1.head.out.weight", "dense1.weight"]
+
+
+def test_a_scope_that_is_left_by_an_error_is_left() -> None:
+    with pytest.raises(RuntimeError), mb.scope("broken"):
+        raise RuntimeError
+    graph = Graph()
+    assert mb.relu(graph.input("x", (1,))).name == "relu1"
+
+
+def test_a_scope_without_a_name() -> None:
+    with pytest.raises(ShapeError) as error, mb.scope("two words"):
+        pass
+    assert str(error.value) == "scope 'two words': a name begins with a letter, then letters, digits, _, - and . follow"
