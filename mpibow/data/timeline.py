@@ -21,6 +21,10 @@ class Change:
     counts: Counts
     execution: str = ""
 
+    def before(self, iteration: int, batch: int) -> int:
+        """Samples consumed before `iteration`, where this holds until then."""
+        return self.position + (iteration - self.iteration) * sum(self.counts) * batch
+
 
 @dataclass(frozen=True)
 class Timeline:
@@ -40,18 +44,15 @@ class Timeline:
     def position(self, iteration: int) -> int:
         """Samples consumed before `iteration`."""
         change = self.change(iteration)
-        return change.position + (iteration - change.iteration) * sum(change.counts) * self.batch
+        return change.before(iteration, self.batch)
 
     def announce(self, iteration: int, counts: Counts, execution: str | None = None) -> Timeline:
         """The timeline with `counts` from `iteration` on, which must lie behind all that was announced before.
 
         Without `execution` that of before stays.
         """
-        assert iteration > self.changes[-1].iteration
-        assert len(counts) == len(self.changes[-1].counts)
-        assert min(counts) >= 1, "a rank keeps at least one learner"
         execution = self.changes[-1].execution if execution is None else execution
-        change = Change(iteration, self.position(iteration), counts, execution)
+        change = following(self.batch, self.changes[-1], iteration, counts, execution)
         return replace(self, changes=(*self.changes, change))
 
     def executed(self, by: Callable[[str], str]) -> Timeline:
@@ -77,10 +78,10 @@ class Timeline:
 
     def followed(self, by: Timeline) -> Timeline:
         """The timeline, then the changes of `by` that lie behind its last one."""
-        timeline = self
+        changes = list(self.changes)
         for change in by.changes[by._place(self.changes[-1].iteration) + 1 :]:
-            timeline = timeline.announce(change.iteration, change.counts, change.execution)
-        return timeline
+            changes.append(following(self.batch, changes[-1], change.iteration, change.counts, change.execution))
+        return replace(self, changes=tuple(changes))
 
     def _place(self, iteration: int) -> int:
         """Where in `changes` the one is that holds at `iteration`, -1 where that lies before all."""
@@ -90,3 +91,11 @@ class Timeline:
 def fixed(batch: int, counts: Counts, iteration: int = 0, position: int = 0, execution: str = "") -> Timeline:
     """The same `counts` for ever."""
     return Timeline(batch, (Change(iteration, position, counts, execution),))
+
+
+def following(batch: int, last: Change, iteration: int, counts: Counts, execution: str) -> Change:
+    """The change to `counts` at `iteration`, which must lie behind the `last` one."""
+    assert iteration > last.iteration
+    assert len(counts) == len(last.counts)
+    assert min(counts) >= 1, "a rank keeps at least one learner"
+    return Change(iteration, last.before(iteration, batch), counts, execution)

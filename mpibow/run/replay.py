@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mpibow.data.timeline import Timeline, fixed
+from mpibow.data.timeline import Change, Timeline, following
 from mpibow.errors import ConfigError
 from mpibow.system.files import read_file
 from mpibow.tune import Counts, as_sum
@@ -39,10 +39,10 @@ def recorded(run: Path, ranks: int, batch: int) -> Timeline:
     first, *later = events
     if len(first.counts) != ranks:
         raise ConfigError(f"learners: {run} had {len(first.counts)} rank(s), got {ranks}; start as many")
-    timeline = fixed(batch, first.counts, execution=first.execution)
+    changes = [Change(0, 0, first.counts, first.execution)]
     for event in later:
-        timeline = _follow(timeline, event)
-    return timeline
+        _follow(changes, batch, event)
+    return Timeline(batch, tuple(changes))
 
 
 def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -72,8 +72,9 @@ class _Event:
     anew: bool
 
 
-def _follow(timeline: Timeline, event: _Event) -> Timeline:
-    last = timeline.changes[-1]
+def _follow(changes: list[Change], batch: int, event: _Event) -> None:
+    """Adds what the event says. A run may have very many: none is looked at again but the last."""
+    last = changes[-1]
     if event.resumed and (event.anew or event.counts != last.counts):
         now, then = as_sum(event.counts), as_sum(last.counts)
         raise ConfigError(
@@ -81,12 +82,12 @@ def _follow(timeline: Timeline, event: _Event) -> Timeline:
             f"had {then}, or with another rule, and began to average anew: it cannot be replayed, give one that can"
         )
     if (event.counts, event.execution) == (last.counts, last.execution):  # as it was before it was resumed
-        return timeline
+        return
     if event.iteration < max(last.iteration, 1) or len(event.counts) != len(last.counts):
         raise ConfigError(f"learners: {event.where} is no event of a run")
     if event.iteration == last.iteration:  # resumed where learners or their execution change next: the last one holds
-        timeline = replace(timeline, changes=timeline.changes[:-1])
-    return timeline.announce(event.iteration, event.counts, event.execution)
+        changes.pop()
+    changes.append(following(batch, changes[-1], event.iteration, event.counts, event.execution))
 
 
 def _read(line: bytes, where: str) -> _Event | None:
