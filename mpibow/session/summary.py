@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import asdict, dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -120,6 +121,7 @@ class Trained:
     weights: dict[str, Array]
 
 
+@cache
 def versions() -> dict[str, str]:
     """Of Python and of the packages that the numbers depend on."""
     found = {"python": platform.python_version()}
