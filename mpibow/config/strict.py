@@ -14,7 +14,7 @@ import numbers
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
-from functools import cache, partial
+from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from mpibow.config.words import is_record, is_sequence, members, show, unwrap, words
@@ -22,8 +22,17 @@ from mpibow.errors import ConfigError
 
 T = TypeVar("T")
 MISFIT = object()
-# The hints of a dataclass's fields. To evaluate them is most of what a config costs, so it is done once.
-hints_of = cast(Callable[[type[Any]], Mapping[str, Any]], cache(partial(get_type_hints, include_extras=True)))
+
+
+def once(function: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..., Any]], T]:
+    """What follows from a dataclass or function alone, found once: that is most of what a config costs."""
+    return cast(Callable[[Callable[..., Any]], T], cache(function))
+
+
+@once
+def hints_of(kind: Callable[..., Any]) -> Mapping[str, Any]:
+    """The hints of a dataclass's fields, or of a function's parameters."""
+    return get_type_hints(kind, include_extras=True)
 
 
 @dataclass(frozen=True)
@@ -53,7 +62,7 @@ def check_options(path: str, function: Callable[..., Any], options: Mapping[str,
 
     Options are its keyword-only parameters and those with a default. Raises ConfigError with one line for each problem.
     """
-    hints = get_type_hints(function, include_extras=True)
+    hints = hints_of(function)
     parameters = inspect.signature(function).parameters.values()
     settings = [
         Setting(p.name, hints.get(p.name, Any), MISSING if p.default is p.empty else p.default)
@@ -78,7 +87,8 @@ def plain(value: Any) -> Any:
     return [plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def settings_of(kind: type[Any]) -> tuple[Setting, ...]:
+@once
+def settings_of(kind: Any) -> tuple[Setting, ...]:
     """The fields of a dataclass, but for the one that takes the rest."""
     hints = hints_of(kind)
     defaults = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(kind)}
@@ -86,13 +96,15 @@ def settings_of(kind: type[Any]) -> tuple[Setting, ...]:
     return tuple(Setting(name, hints[name], default) for name, default in defaults.items() if name != rest)
 
 
-def rest_of(kind: type[Any]) -> str | None:
+@once
+def rest_of(kind: Any) -> str | None:
     """The name of the field that takes the rest, if there is one."""
     hints = hints_of(kind).items()
     return next((name for name, hint in hints if get_origin(hint) is Annotated and Rest() in get_args(hint)), None)
 
 
-def tag_of(kind: type[Any]) -> str | None:
+@once
+def tag_of(kind: Any) -> str | None:
     """The dataclass's `name` where that can only be one text."""
     hint = unwrap(hints_of(kind).get("name"))[0]
     return str(get_args(hint)[0]) if get_origin(hint) is Literal and len(get_args(hint)) == 1 else None
