@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
 
@@ -188,6 +189,11 @@ class Config:
     def __post_init__(self) -> None:
         over(self.update.schedule, self.stop.epochs)  # which refuses what does not go together
 
+    @cached_property
+    def text(self) -> str:
+        """As `dump` gives it: to write YAML takes longer than to train a small net for ten iterations."""
+        return document.write(plain(self))
+
     @property
     def schedule(self) -> Schedule:
         """That of the rate, over the epochs of the run."""
@@ -248,4 +254,4 @@ def describe() -> str:
 
 def dump(config: Config) -> str:
     """Every setting as YAML text that loads as the same config."""
-    return document.write(plain(config))
+    return config.text

@@ -1,5 +1,7 @@
 """The config of a run: defaults, messages in full, and dump and load as inverses."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -445,3 +447,12 @@ def test_describe_has_every_setting():
             yield from paths(value, f"{path}{key}.") if isinstance(value, dict) else [path + key]
 
     assert set(paths(parse(dump(load_mapping(RUN)), "dump"))) <= {line.split()[0] for line in lines}
+
+
+def test_a_config_is_written_as_yaml_once(monkeypatch):
+    """A run asks thrice: to compare the ranks, for its folder, and for every checkpoint's header."""
+    written = []
+    monkeypatch.setattr("mpibow.config.document.write", lambda mapping: written.append(mapping) or "text")
+    config = load_mapping(RUN)
+    assert [dump(config), dump(config), dump(replace(config, seed=2))] == ["text"] * 3
+    assert [mapping["seed"] for mapping in written] == [1, 2]
