@@ -191,12 +191,17 @@ def _compute(spec: Spec, views: Mapping[str, Array]) -> None:
                 views[operand.name][...] = wide[operand.name]
 
 
-def simulated(seed: int = 0, precision: str = "float32", *, graphs: bool = True, shared: bool = False) -> KernelSet:
-    """The kernel set of a GPU of its own, opened."""
+def simulated(
+    seed: int = 0, precision: str = "float32", *, graphs: bool = True, shared: bool = False, scale: float | None = None
+) -> KernelSet:
+    """The kernel set of a GPU of its own, opened. `scale` is what the loss begins with in fp16."""
     driver, shadows = Simulation(seed), Shadows()
     machine = Machine(driver, Found(gpu(0), (0,), shared))  # type: ignore[arg-type]
     chosen = PRECISIONS[NAMES.get(precision, precision)]
-    return gpu_set(Gpu(machine, Bind(), Layers(shadows), shadows, chosen, graphs, "a simulation"))  # type: ignore[arg-type]
+    opened = Gpu(machine, Bind(), Layers(shadows), shadows, chosen, graphs, "a simulation")  # type: ignore[arg-type]
+    if scale is not None:
+        opened.load_scale(np.array([scale, 0]))
+    return gpu_set(opened)
 
 
 @dataclass

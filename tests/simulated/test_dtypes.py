@@ -47,12 +47,6 @@ HOST: dict[str, tuple[Trained, list[float]]] = {}  # what it learnt, of every ki
 each_precision = pytest.mark.parametrize("precision", APART)
 
 
-@pytest.fixture(autouse=True)
-def scale(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of the loss, so that its gradients fit into 16 bits from the first iteration on."""
-    monkeypatch.setattr("mpibow.kernels.cuda.opened.FIRST_SCALE", 256.0)
-
-
 def losses(folder: Path) -> list[float]:
     return [event["loss"] for event in tiny.events(folder / "run", "train") if event["loss"] is not None]
 
@@ -61,7 +55,8 @@ def check(tmp_path: Path, data: str, job: Callable[..., Job], precision: str, ex
     """What job(folder, **settings) learns of `data` on the GPU is what it learns on the host."""
     if data not in HOST:
         HOST[data] = tiny.run(job(tmp_path / "host", precision="float32")), losses(tmp_path / "host")
-    gpu, apart, (host, its) = run(job(tmp_path, precision=precision, execution=execution)), APART[precision], HOST[data]
+    own, apart, (host, its) = job(tmp_path, precision=precision, execution=execution), APART[precision], HOST[data]
+    gpu = run(own, scale=256.0)  # its gradients fit into 16 bits from the first iteration on
     assert {event["execution"] for event in tiny.events(tmp_path / "run", "train")} == {execution}
     assert tiny.distance(gpu.weights, host.weights) < apart
     assert len(its) > 0

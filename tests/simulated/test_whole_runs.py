@@ -84,9 +84,12 @@ def work(out: Path, **settings: Any) -> Job:
     return tiny.job(out, **{"net": lenet, **defaults, **settings})
 
 
-def on_gpu(job: Job, comm: Communicator, seed: int = 0, graphs: bool = True, resume: str | None = None) -> Trained:
+def on_gpu(
+    job: Job, comm: Communicator, seed: int = 0, graphs: bool = True, resume: str | None = None,
+    scale: float | None = None,
+) -> Trained:  # fmt: skip
     config = replace(job.config, device="cuda", graphs=graphs)
-    opened = simulated(100 * seed + comm.rank, config.precision, graphs=graphs, shared=comm.size > 1)
+    opened = simulated(100 * seed + comm.rank, config.precision, graphs=graphs, shared=comm.size > 1, scale=scale)
     return train(replace(job, config=config, opened=opened), comm, resume=resume)
 
 
@@ -213,28 +216,26 @@ def test_a_learner_that_overflows_makes_no_step_and_starts_again(tmp_path: Path,
 
 
 @pytest.mark.parametrize(("precision", "apart"), [("tf32", 1e-3), ("bf16", 0.3), ("fp16", 0.1)])
-def test_other_precisions_learn_the_same(tmp_path: Path, precision: str, apart: float, monkeypatch: Any) -> None:
+def test_other_precisions_learn_the_same(tmp_path: Path, precision: str, apart: float) -> None:
     """Weights and all that averages stay float32: what differs is what 16 bits round on the way."""
-    monkeypatch.setattr("mpibow.kernels.cuda.opened.FIRST_SCALE", 256.0)
     settings = {"net": resnet8, "learners": 2, "update": {"lr": 0.02}}
     host = tiny.run(work(tmp_path / "host", **settings))
-    gpu = run(work(tmp_path / "gpu", precision=precision, **settings))
+    gpu = run(work(tmp_path / "gpu", precision=precision, **settings), scale=256.0)
     assert all(array.dtype == np.float32 for array in gpu.weights.values())
     assert tiny.distance(gpu.weights, host.weights) < apart
     assert gpu.summary.accuracy == pytest.approx(host.summary.accuracy, abs=0.1)
-    again = run(work(tmp_path / "again", precision=precision, **settings), seed=5)
+    again = run(work(tmp_path / "again", precision=precision, **settings), seed=5, scale=256.0)
     assert tiny.same_bits(again.weights, gpu.weights)
 
 
-def test_a_loss_that_is_scaled_too_much_is_no_divergence(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_loss_that_is_scaled_too_much_is_no_divergence(tmp_path: Path) -> None:
     """2^30 overflows until it is halved often enough: nobody is reset, and a run that is continued knows the scale."""
-    monkeypatch.setattr("mpibow.kernels.cuda.opened.FIRST_SCALE", 2.0**30)
     settings = {"net": resnet8, "learners": 2, "precision": "fp16", "update": {"lr": 0.02}}
-    whole = run(work(tmp_path / "whole", **settings))
+    whole = run(work(tmp_path / "whole", **settings), scale=2.0**30)
     assert "not finite" not in (tmp_path / "whole" / "run" / "log.txt").read_text()
     assert all(np.isfinite(array).all() for array in whole.weights.values())
     half = {**settings, "checkpoint": {"every": "6 iterations"}, "stop": {"epochs": None, "iterations": 12}}
-    run(work(tmp_path / "half", **half), seed=1)
+    run(work(tmp_path / "half", **half), seed=1, scale=2.0**30)
     rest = run(work(tmp_path / "half", **settings), seed=2, resume=str(tmp_path / "half" / "run"))
     assert tiny.same_bits(rest.weights, whole.weights)
 
