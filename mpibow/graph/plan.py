@@ -71,9 +71,9 @@ class Plan:
 
     @property
     def reference(self) -> list[str]:
-        """The operators that NumPy computes because the kernel set has nothing faster."""
-        nodes = [step.node.op for step in self.program.steps]
-        return sorted({op.kind for op in nodes if self.kernels.operators[type(op)].reference})
+        """The operators that NumPy computes because the kernel set has nothing faster; a view is not computed."""
+        ops = [step.node.op for step in self.program.steps if not step.node.op.is_view(self.training)]
+        return sorted({op.kind for op in ops if self.kernels.operators[type(op)].reference})
 
     def __str__(self) -> str:
         return describe(self)
