@@ -58,20 +58,25 @@ class Stepping:
 
     def __init__(self, update: Update, layout: Layout, replicas: Replicas) -> None:
         self._update, self._replicas, self._groups = update, replicas, groups_of(update, layout)
+        self._samples, self._now = 0, self._groups.groups  # the groups as they are where an update takes so many
 
     @property
     def width(self) -> int:
         """How many scalars a replica has."""
         return len(self._groups.groups) * len(self._update.formula.scalars)
 
-    def at(self, rate: float) -> Local:
-        """The next one, at this learning rate. A replica's scalars are those of when they are first read."""
+    def at(self, rate: float, samples: int) -> Local:
+        """The next one, at this learning rate and of so many samples. A replica's scalars are those of when they are
+        first read."""
+        if samples != self._samples:
+            self._samples = samples
+            self._now = [replace(group, update=group.update.at(samples)) for group in self._groups.groups]
         return Local(self._update.formula, rate, self._groups.ends, self._groups.which, self._scalars)
 
     def _scalars(self, rate: float) -> Array:
         """(replicas, groups, scalars) of the update that every replica's states have next."""
         counts = (self._replicas.updates + 1).tolist() if self._update.counts else [1] * self._replicas.count
         found = {
-            count: [g.update.scalars(rate * g.lr_scale, count) for g in self._groups.groups] for count in {*counts}
+            count: [g.update.scalars(rate * g.lr_scale, count) for g in self._now] for count in {*counts}
         }
         return np.array([found[count] for count in counts], np.float64)

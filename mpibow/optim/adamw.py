@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from mpibow.bounds import Above, AtLeast
@@ -10,7 +10,7 @@ from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import abs, maximum, sqrt, where
 from mpibow.formulas.language import formula
 from mpibow.optim.adam import averaging
-from mpibow.optim.update import SMALL, TINY, Beta, Update
+from mpibow.optim.update import SMALL, TINY, Beta, HalfLife, Update, kept_of_both
 
 
 def adamw(
@@ -50,8 +50,14 @@ class AdamW(Update):
     betas: Annotated[tuple[Beta, Beta], "decay rates of the averages of gradients and of their squares"] = (
         0.9, 0.999,
     )  # fmt: skip
+    half_life: Annotated[tuple[HalfLife, HalfLife], "samples after which half is left, in place of a beta"] = (
+        None, None,
+    )  # fmt: skip
     eps: Annotated[float, AtLeast(0), "added to the root of the average of squared gradients"] = 1e-8
     amsgrad: Annotated[bool, "divide by the largest average of squared gradients so far"] = False
+
+    def at(self, samples: int) -> AdamW:
+        return replace(self, betas=kept_of_both(self.betas, self.half_life, samples), half_life=(None, None))
 
     @property
     def formula(self) -> Formula:

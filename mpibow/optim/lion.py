@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from mpibow.bounds import Above, AtLeast
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import abs, sign, where
 from mpibow.formulas.language import formula
-from mpibow.optim.update import TINY, Beta, Update
+from mpibow.optim.update import TINY, Beta, HalfLife, Update, kept_of_both
 
 
 def lion(
@@ -34,6 +34,12 @@ class Lion(Update):
     betas: Annotated[tuple[Beta, Beta], "decay rates of the average of gradients: in the step, and in the average"] = (
         0.9, 0.99,
     )  # fmt: skip
+    half_life: Annotated[tuple[HalfLife, HalfLife], "samples after which half is left, in place of a beta"] = (
+        None, None,
+    )  # fmt: skip
+
+    def at(self, samples: int) -> Lion:
+        return replace(self, betas=kept_of_both(self.betas, self.half_life, samples), half_life=(None, None))
 
     @property
     def formula(self) -> Formula:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from mpibow.bounds import AtLeast, Below
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import abs, maximum, sqrt, where
 from mpibow.formulas.language import formula
-from mpibow.optim.update import SMALL, TINY, Beta, Update
+from mpibow.optim.update import SMALL, TINY, Beta, HalfLife, Update, kept
 
 
 def plain(
@@ -82,6 +82,10 @@ class RmsProp(Update):
     centered: Annotated[bool, "divide by the standard deviation of gradients, not by the root of their mean square"] = (
         False
     )
+    half_life: Annotated[HalfLife, "samples after which half of the average is left, in place of alpha"] = None
+
+    def at(self, samples: int) -> RmsProp:
+        return replace(self, alpha=kept(self.alpha, self.half_life, samples), half_life=None)
 
     @property
     def formula(self) -> Formula:

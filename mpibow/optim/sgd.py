@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from mpibow.bounds import AtLeast, Below
@@ -10,7 +10,7 @@ from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import abs, where
 from mpibow.formulas.language import formula
-from mpibow.optim.update import TINY, Update
+from mpibow.optim.update import TINY, HalfLife, Update, kept
 
 
 def plain(w: Array, g: Array, *, rate: float, decay: float) -> Array:
@@ -42,13 +42,21 @@ class Sgd(Update):
     momentum: Annotated[float, AtLeast(0), Below(1), "momentum of each learner"] = 0.0
     nesterov: Annotated[bool, "Nesterov's momentum; needs momentum above 0"] = False
 
+    half_life: Annotated[HalfLife, "samples after which half of the momentum is left, in place of momentum"] = None
+
     def __post_init__(self) -> None:
-        if self.nesterov and self.momentum == 0:
+        if self.nesterov and self.momentum == 0 and self.half_life is None:
             raise ConfigError("nesterov: needs momentum above 0, got momentum 0")
+
+    def at(self, samples: int) -> Sgd:
+        if self.half_life is None:
+            return self
+        return replace(self, momentum=kept(self.momentum, self.half_life, samples), half_life=None)
 
     @property
     def formula(self) -> Formula:
-        return formula(nesterov if self.nesterov else heavy_ball if self.momentum else plain)
+        moves = self.momentum or self.half_life
+        return formula(nesterov if self.nesterov else heavy_ball if moves else plain)
 
     def scalars(self, rate: float, count: int) -> tuple[float, ...]:
         return (rate, self.weight_decay, self.momentum) if self.momentum else (rate, self.weight_decay)

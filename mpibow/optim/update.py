@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Self
 
 from mpibow.bounds import Above, AtLeast, Below
 from mpibow.formulas.formula import Formula
 from mpibow.optim.schedules import Constant, Schedule, Warmup
 
 Beta = Annotated[float, AtLeast(0), Below(1)]
+HalfLife = Annotated[float, Above(0)] | None
 # A dead unit's averages decay into denormals and stay there: 2 to 3 times the time, seen on Zen 4. So formulas make an
 # average that is smaller 0; squares are averaged down to SMALL.
 TINY, SMALL = 1e-30, 1e-36
@@ -46,6 +47,10 @@ class Update:
         """The names of the arrays that a replica keeps beside its weights. They begin as 0."""
         return self.formula.arrays[2:]
 
+    def at(self, samples: int) -> Self:
+        """The same where an update takes so many samples: half-lives as what an update keeps."""
+        return self
+
     @property
     def counts(self) -> bool:
         """Whether scalars depend on how many updates a replica's states have had."""
@@ -54,3 +59,18 @@ class Update:
     def scalars(self, rate: float, count: int) -> tuple[float, ...]:
         """The formula's scalars at learning rate `rate`; the states' updates are `count`, this one among them."""
         raise NotImplementedError
+
+
+def kept(beta: float, half_life: float | None, samples: int) -> float:
+    """What an update of so many samples keeps of an average: half after `half_life` samples, or `beta` without one.
+
+    0.5 ** (samples / half_life) holds when batches grow (Marek et al., 2025, arXiv:2507.07101, section 3).
+    """
+    return beta if half_life is None else float(0.5 ** (samples / half_life))
+
+
+def kept_of_both(
+    betas: tuple[float, float], half_life: tuple[float | None, float | None], samples: int
+) -> tuple[float, float]:
+    (beta1, beta2), (first, second) = betas, half_life
+    return kept(beta1, first, samples), kept(beta2, second, samples)

@@ -87,7 +87,8 @@ class Session:
         with self._iteration_times.aside():
             self.reporter.note(self.trace.begin(self.iteration, self.synchroniser.call))
             self._change()
-        return self.stepping.at(rate_of(self.config, self.where, self.steering))
+        samples = self.config.batch_size * (sum(self.counts) if self.rule.alike else 1)  # of an update of states
+        return self.stepping.at(rate_of(self.config, self.where, self.steering), samples)
 
     def _change(self) -> None:
         """What the timeline says of this iteration, and the rate."""

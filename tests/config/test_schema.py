@@ -333,6 +333,7 @@ update:
   warmup: {epochs: 0.0, start: 0.1, iterations: 0}
   momentum: 0.0
   nesterov: false
+  half_life: null
 stop: {epochs: 10.0, accuracy: null, minutes: null, iterations: null, metric: null, above: null, below: null, patience: null,
   min_delta: 0.0, median: 1}
 device: auto
