@@ -7,7 +7,8 @@
         momenta = momentum * momenta + g
         return -rate * momenta, momenta
 
-Positional parameters are elements of arrays, keyword-only ones scalars of the iteration.
+Positional parameters are elements of arrays, keyword-only ones scalars of the iteration. A number that the function's
+module names, as TINY, is a literal.
 """
 
 from __future__ import annotations

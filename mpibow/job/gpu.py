@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.device.cuda import find_device
-from mpibow.errors import CommunicationError, DeviceError
+from mpibow.errors import CommunicationError, ConfigError, DeviceError
 from mpibow.learn.on_device import FUSED, STREAMS
+from mpibow.optim.muon import Muon
 
 if TYPE_CHECKING:
     from mpibow.kernels.cuda.opened import Gpu
@@ -33,7 +34,9 @@ def find_gpu(config: Config, comm: Communicator) -> tuple[Gpu | None, str]:
 
     Raises DeviceError where it is cuda.
     """
-    problem = _missing()
+    if isinstance(config.update, Muon) and config.device == "cuda":
+        raise ConfigError("update.name: muon computes on CPUs only, got device cuda; set device to onednn")
+    problem = "update.name is muon, which computes on CPUs only" if isinstance(config.update, Muon) else _missing()
     refusals = [text for text in comm.share(problem) if text]
     if refusals and config.device == "auto":
         return None, refusals[0]

@@ -35,6 +35,7 @@ from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import Build, Net, classifier
 from mpibow.models.objective import LossNet, objective
 from mpibow.models.settings import Augmentation
+from mpibow.optim.muon import Muon
 
 # What `python -m mpibow.train` does without a file: real digits, a small convolutional net, under a minute.
 BUILT_IN = {
@@ -81,7 +82,7 @@ class Job:
         graph, update = self.build(self.config.batch_size, True), self.config.update
         if self.canonical:
             return plan_layout(graph, update.decay_biases)
-        whole = update.clip_value is not None  # which looks at a gradient's elements
+        whole = update.clip_value is not None or isinstance(update, Muon)  # which look at a gradient's elements
         return choose_layout(graph, self.kernels, update.decay_biases, factors=not whole)
 
     @property

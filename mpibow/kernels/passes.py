@@ -24,6 +24,9 @@ class Local:
 
     `rate` is the learning rate; `numbers` gives the scalars (rows, groups, scalars) float64 at a rate. Span number p of
     a row ends in front of element ends[p] and is of group groups[p]; both are int64 (spans,), the last end is the size.
+
+    `directs` (states, gradients), where it is not None, makes what threads do first, each once with any chunks: the
+    gradients (rows, size) become what the formula takes in their place.
     """
 
     formula: Formula
@@ -31,6 +34,7 @@ class Local:
     ends: Array
     groups: Array
     numbers: Callable[[float], Array]
+    directs: Callable[[States, Array], Callable[[range], None]] | None = None
 
     @cached_property
     def scalars(self) -> Array:
@@ -74,7 +78,7 @@ class FlatKernels(Protocol):
     sum_squares: Callable[[Any, Any], None]
     meter: Callable[[], Any] | None
     common_step: Callable[[Sequence[Span], int, tuple[float, float, float], int], Any] | None
-    orthogonal: Callable[[Sequence[Matrix], Any], Callable[..., None]]
+    orthogonal: Callable[..., Callable[..., None]]
 
     @property
     def chunk(self) -> int:

@@ -11,6 +11,7 @@ from mpibow.optim.adagrad import Adagrad
 from mpibow.optim.adam import Adam
 from mpibow.optim.adamw import AdamW
 from mpibow.optim.lion import Lion
+from mpibow.optim.muon import Muon
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update
@@ -22,6 +23,7 @@ UPDATES: Mapping[str, type[Update]] = {
     "rmsprop": RmsProp,
     "adagrad": Adagrad,
     "lion": Lion,
+    "muon": Muon,
 }
 
 if TYPE_CHECKING:

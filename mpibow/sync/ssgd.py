@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.outbox import Outbox, Zeros
@@ -44,15 +46,32 @@ class SynchronousSgd:
     def apply(self, local: Local, sums: Any) -> Sequence[OnChunks]:
         if self._settings.scale_lr:  # Goyal et al., arXiv:1706.02677
             local = local.times(self._k)
-        return (partial(self._step, local, sums[:, : self._out.size]),)
+        sums = sums[:, : self._out.size]
+        if local.directs is None:
+            return (partial(self._step, local, sums),)
+        _, states, _ = self._rows.trained
+        mean = self._out.spare
+        directed = local.directs(tuple(state[:1] for state in states), mean[np.newaxis])
+        return partial(self._average, sums), directed, partial(self._take, local, mean, 1.0)
+
+    def _average(self, sums: Any, chunks: range) -> None:
+        """The mean gradient, which becomes a direction where it lies."""
+        mean = self._out.spare
+        self._flat.gradient_sum(sums, mean, chunks=chunks)
+        part = slice(chunks.start * self._flat.chunk, chunks.stop * self._flat.chunk)
+        np.multiply(mean[part], mean.dtype.type(1.0 / self._k), out=mean[part])
 
     def _step(self, local: Local, sums: Any, chunks: range) -> None:
         total = sums[0]
         if len(sums) > 1:  # other ranks read their rows
             total = self._out.spare
             self._flat.gradient_sum(sums, total, chunks=chunks)
+        self._take(local, total, 1.0 / self._k, chunks)
+
+    def _take(self, local: Local, total: Any, scale: float, chunks: range) -> None:
+        """The step of `scale` times the sum of gradients."""
         weights, states, _ = self._rows.trained
-        self._flat.sgd_update(weights, states, total, local=local, scale=1.0 / self._k, chunks=chunks)
+        self._flat.sgd_update(weights, states, total, local=local, scale=scale, chunks=chunks)
         part = slice(chunks.start * self._flat.chunk, chunks.stop * self._flat.chunk)
         self._flat.put(self.centre[part], weights[0, part])
 

@@ -112,6 +112,9 @@ class Synchroniser:
         """
         owed, self._owed = self._owed, ()
         self.book.gather()
+        if local.directs is not None and not self._rule.alike:  # replicas that are alike take one step, of the sum
+            _, states, gradients = self._rows.trained
+            self._on_learners(workers, local.directs(states, gradients))
 
         def work(chunks: range) -> None:
             for part in pieces(chunks, self._flat.chunk) if owed else [chunks]:

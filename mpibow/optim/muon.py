@@ -1,0 +1,118 @@
+"""Muon (Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024).
+
+Matrices take an orthogonal step; all other weights, and matrices that are too large, take that of `fallback`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Annotated, Literal
+
+from mpibow.bounds import Above, AtLeast, Below
+from mpibow.errors import ConfigError
+from mpibow.formulas.formula import Apply, Expression, Formula, Name, Number
+from mpibow.optim.adagrad import Adagrad
+from mpibow.optim.adam import Adam
+from mpibow.optim.adamw import AdamW
+from mpibow.optim.lion import Lion
+from mpibow.optim.rmsprop import RmsProp
+from mpibow.optim.schedules import Constant, Warmup
+from mpibow.optim.sgd import Sgd
+from mpibow.optim.update import HalfLife, Update, kept
+
+MOMENTA = "matrix_momenta"
+
+
+@dataclass(frozen=True)
+class Muon(Update):
+    """v <- momentum v + g;  d = v, or g + momentum v with nesterov;  u = -lr (scale(d) + weight_decay w) of a matrix.
+
+    length     |d| O / |O|, O being the orthogonal matrix nearest to d: as long as SGD's step
+    spectral   max(1, rows / columns)^0.5 O (Jordan et al.; PyTorch's `original`)
+    rms        0.2 max(rows, columns)^0.5 O, as long as AdamW's step mostly is (Liu et al., 2025, arXiv:2502.16982;
+               PyTorch's `match_rms_adamw`)
+
+    `fallback` has a learning rate of its own, which the schedule multiplies alike.
+    """
+
+    name: Literal["muon"] = field(default="muon", kw_only=True)
+    lr: Annotated[float, Above(0), "learning rate of matrices; not scaled with the number of learners"] = 0.02
+    weight_decay: Annotated[
+        float, AtLeast(0), "decoupled weight decay: lr times this factor times the weights is subtracted from them"
+    ] = 0.0
+    momentum: Annotated[float, AtLeast(0), Below(1), "momentum of each learner"] = 0.95
+    nesterov: Annotated[bool, "Nesterov's momentum"] = True
+    half_life: Annotated[HalfLife, "samples after which half of the momentum is left, in place of momentum"] = None
+    ns_steps: Annotated[int, AtLeast(1), "Newton-Schulz iterations"] = 5
+    scale: Annotated[Literal["length", "spectral", "rms"], "length of a matrix's step"] = "spectral"
+    largest: Annotated[
+        int, AtLeast(1), "matrices whose smaller side is larger take the fallback: their orthogonal step costs too much"
+    ] = 256
+    fallback: Annotated[
+        AdamW | Adam | Sgd | RmsProp | Adagrad | Lion,
+        "step of vectors, the first convolution, the classifier, and matrices that are too large",
+    ] = field(default_factory=AdamW)
+
+    def __post_init__(self) -> None:
+        own = self.fallback
+        if (own.schedule, own.warmup, own.clip_value, own.clip_norm) != (Constant(), Warmup(), None, None):
+            raise ConfigError("fallback: has no schedule, warmup or clipping of its own; set them beside it")
+
+    def at(self, samples: int) -> Muon:
+        momentum = kept(self.momentum, self.half_life, samples)
+        return replace(self, momentum=momentum, half_life=None, fallback=self.fallback.at(samples))
+
+    @property
+    def formula(self) -> Formula:
+        return _beside(self.fallback.formula)
+
+    @property
+    def counts(self) -> bool:
+        return self.fallback.counts
+
+    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
+        """Those of a weight that takes the fallback."""
+        rate = self.fallback.lr * rate / self.lr
+        return 0.0, 0.0, 0.0, *self.fallback.scalars(rate, count)
+
+    def scale_of(self, rows: int, columns: int) -> tuple[bool, float]:
+        """Whether a matrix's direction has a length of its own, whatever the gradient's is; how many times it goes."""
+        if self.scale == "length":
+            return False, 1.0
+        return True, max(1.0, rows / columns) ** 0.5 if self.scale == "spectral" else 0.2 * max(rows, columns) ** 0.5
+
+
+@dataclass(frozen=True)
+class OnMatrices(Muon):
+    """Muon of a matrix, whose scaled direction stands in the place of its gradient."""
+
+    @classmethod
+    def of(cls, update: Muon) -> OnMatrices:
+        return cls(**{each.name: getattr(update, each.name) for each in fields(Muon)})
+
+    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
+        return 1.0, rate, rate * self.weight_decay, *super().scalars(rate, count)[3:]
+
+
+@cache
+def _beside(other: Formula) -> Formula:
+    """A matrix's step from its direction, or else the other formula's; a matrix's states stay as they are here."""
+    w, g, *states = other.arrays
+    own, zero = Apply("*", (Apply("negative", (Name("matrix_rate"),)), Name(g))), Number(0.0)
+    shrunk = Apply("-", (Name("matrix_step"), Apply("*", (Name("matrix_shrink"), Name(w)))))
+    decays, matrix = (Apply("!=", (Name(name), zero)) for name in ("matrix_shrink", "is_matrix"))
+    before: tuple[tuple[str, Expression], ...] = (
+        ("matrix_step", own),
+        ("matrix_step", Apply("where", (decays, shrunk, Name("matrix_step")))),
+        *((f"matrix_{state}", Name(state)) for state in states),
+    )
+    own_results = ("matrix_step", *(f"matrix_{state}" for state in states))
+    step, *after = (Apply("where", (matrix, Name(n), tree)) for n, tree in zip(own_results, other.results, strict=True))
+    return Formula(
+        f"muon_or_{other.name}",
+        (w, g, MOMENTA, *states),
+        ("is_matrix", "matrix_rate", "matrix_shrink", *other.scalars),
+        (*before, *other.assignments),
+        (step, Name(MOMENTA), *after),
+    )
