@@ -24,6 +24,12 @@ class Case:
     dtypes: tuple[str, ...] = (FLOAT,)
     integers_below: int = 4  # for integer inputs
     id: str = field(default="")
+    positive: bool = False  # numbers of 0.1 and above
+
+
+def _normal(generator: np.random.Generator, shape: tuple[int, ...], positive: bool) -> Array:
+    array = generator.standard_normal(shape)
+    return np.abs(array) + 0.1 if positive else array
 
 
 def name(case: Case) -> str:
@@ -71,7 +77,7 @@ class Bench:
         self.case, self.kernel, self.dtype = case, kernel, dtype
         dtypes = case.dtypes * len(case.shapes) if len(case.dtypes) == 1 else case.dtypes
         self.x = tuple(
-            generator.standard_normal(shape).astype(dtype)
+            _normal(generator, shape, case.positive).astype(dtype)
             if kind == FLOAT
             else generator.integers(case.integers_below, size=shape).astype(kind)
             for shape, kind in zip(case.shapes, dtypes, strict=True)
@@ -85,9 +91,13 @@ class Bench:
         made = case.op.dtype(*dtypes)
         self.y = poisoned(self.shape, dtype if made == FLOAT else made)
         self.dy = generator.standard_normal(self.shape).astype(dtype)
+        behind = case.op.outputs(*case.shapes)[1:]  # of several outputs; nothing reads these unless a test says so
+        self.more = [poisoned(shape, dtype) for shape in behind]
+        self.dmore = [np.zeros(shape, dtype) for shape in behind]
         gradients = (case.op.differentiable or ()) if wanted is None else wanted
         self.dx = tuple(poisoned(x.shape, x.dtype.name) if i in gradients else None for i, x in enumerate(self.x))
-        shapes = Shapes(case.shapes, self.shape, training, tuple(gradients) if training else ())
+        wants = tuple(gradients) if training else ()
+        shapes = Shapes(case.shapes, self.shape, training, wants, ys=(self.shape, *behind))
         asked = kernel.formats(case.op, shapes, given or tuple(canonical(shape) for shape in case.shapes))
         asked = replace(asked, factors={})  # gradients whole, as a plan has them whose layout wants none as factors
         floating = [
@@ -124,6 +134,8 @@ class Bench:
             {key: _outward(array, written[key]) for key, array in self.dw.items()},
             self.statistics,
             self.shapes,
+            (self.y, *self.more) if self.more else (),
+            (self.dy, *self.dmore) if self.more else (),
         )
 
     def forward(self) -> np.ndarray[Any, Any]:
@@ -148,7 +160,7 @@ class Bench:
     def hide_what_backward_may_not_read(self) -> None:
         reads = self.case.op.reads
         hidden = [] if "x" in reads else list(self.x)
-        hidden += [] if "y" in reads else [self.y]
+        hidden += [] if "y" in reads else [self.y, *self.more]
         hidden += [] if "w" in reads else list(self.w.values())
         for array in hidden:
             array.view(np.uint8).fill(0xFF)

@@ -26,8 +26,8 @@ labels = st.sampled_from(["int32", "int64"])
 pixels = st.sampled_from(["uint8", FLOAT])
 
 
-def one(op: Any, shapes: st.SearchStrategy[Any] = tensors) -> Cases:
-    return shapes.map(lambda shape: Case(op, (shape,)))
+def one(op: Any, shapes: st.SearchStrategy[Any] = tensors, positive: bool = False) -> Cases:
+    return shapes.map(lambda shape: Case(op, (shape,), positive=positive))
 
 
 def several(make: Callable[[int], Any], least: int = 2) -> Cases:
