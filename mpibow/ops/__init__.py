@@ -31,6 +31,7 @@ from mpibow.ops.parameter import *
 from mpibow.ops.pool import *
 from mpibow.ops.shape import *
 from mpibow.ops.softmax import *
+from mpibow.ops.unary import *
 
 MODULES = (
     "accuracy",
@@ -57,6 +58,7 @@ MODULES = (
     "pool",
     "shape",
     "softmax",
+    "unary",
 )
 _FOUND = [import_module(f"{__name__}.{name}") for name in MODULES]
 

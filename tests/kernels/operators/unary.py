@@ -1,0 +1,57 @@
+"""Elementary functions, element by element; some of numbers above 0 only, where they are not defined below."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpibow import ops
+from tests.kernels.cases import Case
+from tests.kernels.checked import Checked, Looser, N, elementwise
+from tests.kernels.draw import one
+
+HOST = ("onednn", "cuda")
+
+
+def silu(op: Any, x: float) -> float:
+    return float(x / (1 + np.exp(-x)))
+
+
+def silu_slope(op: Any, x: float) -> float:
+    s = 1 / (1 + np.exp(-x))
+    return float(s * (1 + x * (1 - s)))
+
+
+def checked(op: Any, plain: Any, torch: str, looser: Looser | None = None, positive: bool = False) -> Checked:
+    return Checked(
+        op=type(op),
+        cases=[Case(op, ((4, 5),), positive=positive), Case(op, ((2, 3, 2),), id="image", positive=positive)],
+        large=[Case(op, ((N, 5),), positive=positive)],
+        random=one(op, positive=positive),
+        plain=plain,
+        torch=lambda op, t, x: getattr(t.nn.functional if torch == "silu" else t, torch)(x),
+        looser=looser,
+        lacking=HOST,
+    )
+
+
+CHECKED = (
+    checked(ops.Negative(), elementwise(lambda op, x: -x, lambda op, x: -1.0), "neg"),
+    checked(ops.Abs(), elementwise(lambda op, x: np.abs(x), lambda op, x: float(np.sign(x))), "abs"),
+    checked(ops.Exp(), elementwise(lambda op, x: float(np.exp(x)), lambda op, x: float(np.exp(x))), "exp"),
+    checked(
+        ops.Log(),
+        elementwise(lambda op, x: float(np.log(x)), lambda op, x: 1 / x),
+        "log",
+        Looser(1, "it goes through 0, where x is rounded"),
+        positive=True,
+    ),
+    checked(ops.Sqrt(), elementwise(lambda op, x: x**0.5, lambda op, x: 0.5 / x**0.5), "sqrt", positive=True),
+    checked(
+        ops.Silu(),
+        elementwise(silu, silu_slope),
+        "silu",
+        Looser(1, "its slope goes through 0, and 1 - s comes near it"),
+    ),
+)
