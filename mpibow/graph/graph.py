@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from math import isfinite
+from importlib import import_module
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -100,69 +100,48 @@ class Tensor:
     shape: Shape
     dtype: str = FLOAT
 
-    def __add__(self, other: Tensor) -> Tensor:
-        return self._and("+", other, Add((1.0, 1.0)))
+    def __add__(self, other: Tensor | float) -> Tensor:
+        return self._by("plus", "+", other)
 
-    def __sub__(self, other: Tensor) -> Tensor:
-        return self._and("-", other, Add((1.0, -1.0)))
+    def __sub__(self, other: Tensor | float) -> Tensor:
+        return self._by("minus", "-", other)
 
-    def __mul__(self, other: Tensor) -> Tensor:
-        return self._and("*", other, Multiply(2))
+    def __rsub__(self, other: float) -> Tensor:
+        return self._by("from_number", "-", other)
 
-    __radd__, __rsub__, __rmul__ = __add__, __sub__, __mul__  # of what is no tensor, which they refuse
+    def __mul__(self, other: Tensor | float) -> Tensor:
+        return self._by("times", "*", other)
 
-    def _and(self, sign: str, other: object, op: Operator) -> Tensor:
+    def __truediv__(self, other: Tensor | float) -> Tensor:
+        return self._by("over", "/", other)
+
+    def __rtruediv__(self, other: float) -> Tensor:
+        return self._by("number_over", "/", other)
+
+    def __pow__(self, exponent: float) -> Tensor:
+        return self._by("power", "**", exponent)
+
+    def __neg__(self) -> Tensor:
+        return self * -1.0
+
+    __radd__, __rmul__ = __add__, __mul__
+
+    def __getitem__(self, index: object) -> Tensor:
+        part: Tensor = import_module("mpibow.ops.slice").sliced(self, index)
+        return part
+
+    def __matmul__(self, other: Tensor) -> Tensor:
         if not isinstance(other, Tensor):
-            raise TypeError(
-                f"{self.name} {sign} {type(other).__name__}: +, - and * are of two tensors of one shape; "
-                "mpibow.add(x, y, coefficients=(a, b)) is a * x + b * y"
-            )
-        return self.graph.add(op, self, other)
+            raise TypeError(f"{self.name} @ {type(other).__name__}: the other must be a tensor")
+        product: Tensor = import_module("mpibow.ops.matmul").matmul(self, other)
+        return product
 
-
-def one_shape(shapes: tuple[Shape, ...], inputs: int) -> Shape:
-    """The shape of all of an operator's `inputs`. Raises ShapeError where they differ."""
-    if inputs < 2 or len(shapes) != inputs:
-        raise ShapeError(f"there must be {inputs} inputs as the operator says, and at least 2, got {len(shapes)}")
-    if any(shape != shapes[0] for shape in shapes):
-        raise ShapeError("all inputs must have one shape")
-    return shapes[0]
-
-
-@dataclass(frozen=True)
-class Add(Op):
-    """y = sum over i of coefficients[i] x_i; `a + b` and `a - b` of tensors."""
-
-    coefficients: tuple[float, ...]
-    kind: ClassVar[str] = "add"
-
-    @property
-    def differentiable(self) -> tuple[int, ...]:
-        return tuple(range(len(self.coefficients)))
-
-    def shares(self, i: int) -> int | None:
-        return OUTPUT if self.coefficients[i] == 1.0 else None
-
-    def infer(self, *shapes: Shape) -> Shape:
-        if len(self.coefficients) != len(shapes) or not all(isfinite(c) for c in self.coefficients):
-            raise ShapeError(f"coefficients must be one finite number an input, got {self.coefficients}")
-        return one_shape(shapes, len(shapes))
-
-
-@dataclass(frozen=True)
-class Multiply(Op):
-    """y = the product of all x_i; `a * b` of tensors."""
-
-    inputs: int
-    kind: ClassVar[str] = "multiply"
-    reads: ClassVar[frozenset[str]] = frozenset("x")
-
-    @property
-    def differentiable(self) -> tuple[int, ...]:
-        return tuple(range(self.inputs))
-
-    def infer(self, *shapes: Shape) -> Shape:
-        return one_shape(shapes, self.inputs)
+    def _by(self, operation: str, sign: str, other: object) -> Tensor:
+        """Operators stand above graphs, so that those which have signs are looked up when they are used."""
+        if not isinstance(other, Tensor | float | int) or isinstance(other, bool):
+            raise TypeError(f"{self.name} {sign} {type(other).__name__}: the other must be a tensor or a number")
+        made: Tensor = getattr(import_module("mpibow.ops.arithmetic"), operation)(self, other)
+        return made
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from mpibow.graph.kernel import KernelTable
 from mpibow.ops.accuracy import *
 from mpibow.ops.activation import *
 from mpibow.ops.adaptive_pool import *
+from mpibow.ops.arithmetic import *
 from mpibow.ops.augment import *
 from mpibow.ops.batch_norm import *
 from mpibow.ops.colour import *
@@ -37,6 +38,7 @@ MODULES = (
     "accuracy",
     "activation",
     "adaptive_pool",
+    "arithmetic",
     "augment",
     "batch_norm",
     "colour",

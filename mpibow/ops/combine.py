@@ -4,15 +4,62 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import ClassVar
 
 import numpy as np
 
-from mpibow.graph.graph import FLOAT, Add, Multiply, Op, Shape, Tensor, one_shape
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, OUTPUT, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.graph.steps import Sum
 
 __all__ = ["Add", "Maximum", "Multiply", "add", "maximum", "multiply"]
+
+
+def one_shape(shapes: tuple[Shape, ...], inputs: int) -> Shape:
+    """The shape of all of an operator's `inputs`. Raises ShapeError where they differ."""
+    if inputs < 2 or len(shapes) != inputs:
+        raise ShapeError(f"there must be {inputs} inputs as the operator says, and at least 2, got {len(shapes)}")
+    if any(shape != shapes[0] for shape in shapes):
+        raise ShapeError("all inputs must have one shape")
+    return shapes[0]
+
+
+@dataclass(frozen=True)
+class Add(Op):
+    """y = sum over i of coefficients[i] x_i."""
+
+    coefficients: tuple[float, ...]
+    kind: ClassVar[str] = "add"
+
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        return tuple(range(len(self.coefficients)))
+
+    def shares(self, i: int) -> int | None:
+        return OUTPUT if self.coefficients[i] == 1.0 else None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        if len(self.coefficients) != len(shapes) or not all(isfinite(c) for c in self.coefficients):
+            raise ShapeError(f"coefficients must be one finite number an input, got {self.coefficients}")
+        return one_shape(shapes, len(shapes))
+
+
+@dataclass(frozen=True)
+class Multiply(Op):
+    """y = the product of all x_i."""
+
+    inputs: int
+    kind: ClassVar[str] = "multiply"
+    reads: ClassVar[frozenset[str]] = frozenset("x")
+
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        return tuple(range(self.inputs))
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return one_shape(shapes, self.inputs)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Graph, Tensor
 from mpibow.graph.layout import initial_weights, plan_layout
+from mpibow.graph.plan import compile_plan
 from mpibow.graph.steps import Sum, compile_steps
+from mpibow.kernels import NUMPY
 
 Make = Callable[[Graph, Tensor], object]
 
@@ -262,32 +265,52 @@ def test_signs_between_tensors_are_operators() -> None:
 
 
 @pytest.mark.parametrize(
-    ("apply", "what"),
+    ("apply", "expected"),
     [
-        (lambda x: x + 1, "x + int"),
-        (lambda x: 1 + x, "x + int"),
-        (lambda x: x * 2.0, "x * float"),
-        (lambda x: 2.0 * x, "x * float"),
-        (lambda x: 1 - x, "x - int"),
-        (lambda x: np.float32(2) * x, "x * float"),
-        (lambda x: sum([x, x]), "x + int"),
+        (lambda x: x + 1, [2, 3, 5]),
+        (lambda x: 1 + x, [2, 3, 5]),
+        (lambda x: x * 2.0, [2, 4, 8]),
+        (lambda x: np.float32(2) * x, [2, 4, 8]),
+        (lambda x: 1 - x, [0, -1, -3]),
+        (lambda x: x - 1, [0, 1, 3]),
+        (lambda x: x / 2, [0.5, 1, 2]),
+        (lambda x: 2 / x, [2, 1, 0.5]),
+        (lambda x: x**2, [1, 4, 16]),
+        (lambda x: -x, [-1, -2, -4]),
+        (lambda x: sum([x, x]), [2, 4, 8]),
+        (lambda x: x / x, [1, 1, 1]),
     ],
 )
-def test_signs_are_between_tensors_only(apply: Callable[[Tensor], Tensor], what: str) -> None:
+def test_signs_between_tensors_and_numbers(apply: Callable[[Tensor], Tensor], expected: list[float]) -> None:
     graph = Graph()
-    with pytest.raises(TypeError) as error:
-        apply(vector(graph))
-    assert str(error.value) == (
-        f"{what}: +, - and * are of two tensors of one shape; mpibow.add(x, y, coefficients=(a, b)) is a * x + b * y"
-    )
-    assert graph.nodes == []
+    graph.output("y", apply(graph.input("x", (3,))))
+    bound = compile_plan(graph, plan_layout(graph), NUMPY, "float64", training=False).bind(np.zeros(0))
+    bound.inputs["x"][...] = [1, 2, 4]
+    bound.run()
+    assert bound.outputs["y"].tolist() == expected
 
 
-def test_signs_want_one_shape() -> None:
+def test_signs_broadcast() -> None:
+    graph = Graph()
+    y = graph.input("x", (2, 1, 3)) * graph.input("y", (4, 1)) + graph.input("z", (3,))
+    assert y.shape == (2, 4, 3)
+    assert [node.op.kind for node in graph.nodes] == ["expand", "expand", "multiply", "expand", "add"]
+
+
+def test_signs_want_shapes_that_can_be_broadcast() -> None:
     graph = Graph()
     with pytest.raises(ShapeError) as error:
         vector(graph) * image(graph)
-    assert str(error.value) == "multiply1 (multiply of x (2, 3), image (2, 3, 8, 8)): all inputs must have one shape"
+    assert str(error.value) == "x (2, 3) and image (2, 3, 8, 8): cannot be broadcast to one shape"
+
+
+@pytest.mark.parametrize("other", ["1", None, True, [1.0]])
+def test_signs_are_between_tensors_and_numbers_only(other: Any) -> None:
+    graph = Graph()
+    with pytest.raises(TypeError) as error:
+        vector(graph) + other
+    assert str(error.value) == f"x + {type(other).__name__}: the other must be a tensor or a number"
+    assert graph.nodes == []
 
 
 @pytest.mark.parametrize("norm", [ops.batch_norm, ops.layer_norm])
