@@ -25,6 +25,7 @@ from mpibow.ops.initialisers import *
 from mpibow.ops.layer_norm import *
 from mpibow.ops.local_response import *
 from mpibow.ops.loss import *
+from mpibow.ops.matmul import *
 from mpibow.ops.mixup import *
 from mpibow.ops.normalise import *
 from mpibow.ops.own import *
@@ -53,6 +54,7 @@ MODULES = (
     "layer_norm",
     "local_response",
     "loss",
+    "matmul",
     "mixup",
     "normalise",
     "own",
