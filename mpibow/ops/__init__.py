@@ -31,6 +31,7 @@ from mpibow.ops.normalise import *
 from mpibow.ops.own import *
 from mpibow.ops.parameter import *
 from mpibow.ops.pool import *
+from mpibow.ops.reshape import *
 from mpibow.ops.shape import *
 from mpibow.ops.softmax import *
 from mpibow.ops.unary import *
@@ -60,6 +61,7 @@ MODULES = (
     "own",
     "parameter",
     "pool",
+    "reshape",
     "shape",
     "softmax",
     "unary",

@@ -8,7 +8,7 @@ from math import prod
 from typing import ClassVar
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Weight
+from mpibow.graph.graph import Shape, Weight
 from mpibow.ops.concat import Concat
 from mpibow.ops.dense import Dense
 from mpibow.ops.dropout import Dropout
@@ -16,25 +16,6 @@ from mpibow.ops.layer_norm import LayerNorm
 from mpibow.ops.local_response import LocalResponseNorm
 from mpibow.ops.shape import PadChannels
 from mpibow.ops.softmax import Softmax
-
-
-@dataclass(frozen=True)
-class View(Op):
-    """x under another shape of as many elements. No kernel runs."""
-
-    shape: Shape
-    kind: ClassVar[str] = "view"
-
-    def infer(self, *shapes: Shape) -> Shape:
-        if prod(shapes[0]) != prod(self.shape):
-            raise ShapeError(f"{self.shape} must have as many elements as the input")
-        return self.shape
-
-    def dtype(self, *dtypes: str) -> str:
-        return dtypes[0]
-
-    def is_view(self, training: bool) -> bool:
-        return True
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from mpibow.graph.memory import zeros
 from mpibow.graph.plan import BoundPlan, compile_plan
 from mpibow.kernels import NUMPY
 from mpibow.ops import concat, multiply, parameter
-from mpibow.ops.wide import View
+from mpibow.ops.reshape import View
 
 STEP = 1e-6  # of the difference quotient, in float64
 GROWTH = 4096  # bytes that a run may leave behind, as Python's own objects do

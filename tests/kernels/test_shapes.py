@@ -10,7 +10,8 @@ from mpibow.graph.formats import Reorder
 from mpibow.graph.graph import Op
 from mpibow.graph.mixed import Convert
 from mpibow.ops import Flatten, Parameter
-from mpibow.ops.wide import View, WideDense
+from mpibow.ops.reshape import View
+from mpibow.ops.wide import WideDense
 from tests.kernels.against import LOOSER
 from tests.kernels.cases import kind_of
 from tests.kernels.shapes import RANDOM, WIDE, asked

@@ -10,7 +10,8 @@ import pytest
 from mpibow import ops
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Graph, Tensor
-from mpibow.ops.wide import View, WideDropout
+from mpibow.ops.reshape import View
+from mpibow.ops.wide import WideDropout
 
 
 def image(graph: Graph) -> Tensor:

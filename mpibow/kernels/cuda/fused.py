@@ -44,9 +44,9 @@ from mpibow.ops import (
     SoftmaxCrossEntropy,
     Tanh,
 )
+from mpibow.ops.reshape import View
 from mpibow.ops.wide import (
     Beside,
-    View,
     WideConcat,
     WideDense,
     WideDropout,

@@ -47,7 +47,7 @@ pytestmark = needs_compiler
 prepare = prepared(*sorted(set(KERNELS.values())))
 
 CUDNN = (ops.BatchNorm, ops.Conv2d, ops.Dense)  # what cuDNN computes
-VIEWS = (ops.Flatten,)
+VIEWS = (ops.Flatten, ops.View)
 # Of max |reference|: 4 times half a unit of the last place, as what backward reads is rounded too.
 HALF = {"float16": 2e-3, "bfloat16": 1.6e-2}
 PRECISIONS = ("float32", *HALF)
