@@ -30,6 +30,7 @@ from mpibow.ops.mixup import *
 from mpibow.ops.normalise import *
 from mpibow.ops.own import *
 from mpibow.ops.parameter import *
+from mpibow.ops.permute import *
 from mpibow.ops.pool import *
 from mpibow.ops.reshape import *
 from mpibow.ops.shape import *
@@ -60,6 +61,7 @@ MODULES = (
     "normalise",
     "own",
     "parameter",
+    "permute",
     "pool",
     "reshape",
     "shape",

@@ -1,0 +1,72 @@
+"""Axes in another order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+
+__all__ = ["Permute", "permute", "transpose"]
+
+
+@dataclass(frozen=True)
+class Permute(Op):
+    """y's axis number i is x's axis number axes[i]."""
+
+    axes: tuple[int, ...]
+    kind: ClassVar[str] = "permute"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if sorted(self.axes) != list(range(len(x))):
+            raise ShapeError(f"axes {self.axes} must be each of the input's {len(x)} once")
+        return tuple(x[axis] for axis in self.axes)
+
+    def dtype(self, *dtypes: str) -> str:
+        return dtypes[0]
+
+
+def permute(x: Tensor, *axes: int, name: str | None = None) -> Tensor:
+    """x with its axes in the order of `axes`; below 0 they count from the last."""
+    return x.graph.add(Permute(tuple(axis + len(x.shape) * (axis < 0) for axis in axes)), x, name=name)
+
+
+def transpose(x: Tensor, first: int = -2, second: int = -1, *, name: str | None = None) -> Tensor:
+    """x with two axes exchanged, the last two unless given."""
+    axes = list(range(len(x.shape)))
+    if not all(-len(axes) <= axis < len(axes) for axis in (first, second)):
+        raise ShapeError(f"transpose of {x.name} {x.shape}: axes {first} and {second} must be two of its {len(axes)}")
+    axes[first], axes[second] = axes[second], axes[first]
+    return permute(x, *axes, name=name)
+
+
+# The reference kernels.
+
+
+def forward(call: Call) -> Run:
+    x, y = call.x[0].transpose(call.op.axes), call.y
+
+    def run() -> None:
+        np.copyto(y, x)
+
+    return run
+
+
+def backward(call: Call) -> Run:
+    assert call.dx[0] is not None
+    dx, dy = call.dx[0].transpose(call.op.axes), call.dy
+
+    def run() -> None:
+        np.copyto(dx, dy)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    Permute: Kernel(forward, backward),
+}

@@ -1,0 +1,47 @@
+"""Axes in another order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpibow import ops
+from mpibow.graph.graph import Array
+from tests.kernels.cases import Case
+from tests.kernels.checked import IMAGE, Back, Checked
+from tests.kernels.draw import tensors
+
+
+@st.composite
+def orders(draw: st.DrawFn) -> Case:
+    shape = draw(tensors)
+    return Case(ops.Permute(tuple(draw(st.permutations(range(len(shape)))))), (shape,))
+
+
+def plain(op: ops.Permute, x: Array, w: Any) -> Array:
+    y = np.zeros(op.infer(x.shape))
+    for at, value in np.ndenumerate(x):
+        y[tuple(at[axis] for axis in op.axes)] = value
+    return y
+
+
+def back(op: ops.Permute, x: Array, w: Any, dy: Array) -> Back:
+    dx = np.zeros(x.shape)
+    for at, _ in np.ndenumerate(x):
+        dx[at] = dy[tuple(at[axis] for axis in op.axes)]
+    return [dx], {}
+
+
+CHECKED = (
+    Checked(
+        op=ops.Permute,
+        cases=[Case(ops.Permute((1, 0)), ((3, 4),)), Case(ops.Permute((0, 2, 3, 1)), ((2, 3, 4, 2),), id="image")],
+        large=[Case(ops.Permute((0, 2, 3, 1)), (IMAGE,))],
+        random=orders(),
+        plain=(plain, back),
+        torch=lambda op, torch, x: x.permute(op.axes),
+        lacking=("onednn", "cuda"),
+    ),
+)
