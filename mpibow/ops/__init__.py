@@ -34,6 +34,7 @@ from mpibow.ops.permute import *
 from mpibow.ops.pool import *
 from mpibow.ops.reshape import *
 from mpibow.ops.shape import *
+from mpibow.ops.slice import *
 from mpibow.ops.softmax import *
 from mpibow.ops.unary import *
 
@@ -65,6 +66,7 @@ MODULES = (
     "pool",
     "reshape",
     "shape",
+    "slice",
     "softmax",
     "unary",
 )

@@ -25,11 +25,14 @@ def test_gradient(case: Case) -> None:
     moved = [array for array, dx in zip(bench.x, bench.dx, strict=True) if dx is not None] + list(bench.w.values())
     directions = [generator.standard_normal(array.shape) for array in moved]
     step, weight = 1e-6, bench.dy
+    for array in bench.dmore:
+        array[...] = generator.standard_normal(array.shape)
 
     def objective(sign: float) -> float:
         for array, direction in zip(moved, directions, strict=True):
             array += sign * step * direction
         value = float((bench.forward() * weight).sum())
+        value += sum(float((y * dy).sum()) for y, dy in zip(bench.more, bench.dmore, strict=True))
         for array, direction in zip(moved, directions, strict=True):
             array -= sign * step * direction
         return value
@@ -75,4 +78,5 @@ def test_every_operator_has_a_slow_definition() -> None:
         ops.BatchNorm,
         ops.Flatten,
         ops.Parameter,
+        ops.View,
     }

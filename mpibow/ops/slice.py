@@ -1,0 +1,160 @@
+"""Parts of tensors: `x[:, 1:]`, and split into several."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import Array, Op, Shape, Tensor
+from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.ops.reshape import reshape
+
+__all__ = ["Slice", "Split", "split"]
+
+
+@dataclass(frozen=True)
+class Slice(Op):
+    """y = the elements start, start + step, ... below stop along each axis: (start, stop, step) an axis."""
+
+    ranges: tuple[tuple[int, int, int], ...]
+    kind: ClassVar[str] = "slice"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        made = tuple(len(range(*each)) for each in self.ranges)
+        if len(made) != len(x) or any(
+            not extent or start < 0 or step < 1 or stop > whole
+            for extent, (start, stop, step), whole in zip(made, self.ranges, x, strict=True)
+        ):
+            raise ShapeError(f"ranges {self.ranges} must be one an axis of {x}, forwards, and none empty")
+        return made
+
+    def dtype(self, *dtypes: str) -> str:
+        return dtypes[0]
+
+
+@dataclass(frozen=True)
+class Split(Op):
+    """The parts of x of `sizes` along `axis`, one output each."""
+
+    sizes: tuple[int, ...]
+    axis: int
+    kind: ClassVar[str] = "split"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return self.outputs(*shapes)[0]
+
+    def outputs(self, *shapes: Shape) -> tuple[Shape, ...]:
+        (x,) = shapes
+        if not 0 <= self.axis < len(x) or sum(self.sizes) != x[self.axis] or min(self.sizes, default=0) < 1:
+            raise ShapeError(f"sizes {self.sizes} must be at least 1 and add up to axis {self.axis} of {x}")
+        return tuple((*x[: self.axis], size, *x[self.axis + 1 :]) for size in self.sizes)
+
+    def dtype(self, *dtypes: str) -> str:
+        return dtypes[0]
+
+
+def split(x: Tensor, sizes: int | Sequence[int], axis: int = 0, *, name: str | None = None) -> tuple[Tensor, ...]:
+    """x cut along `axis` into parts of `sizes`; of a number each has that size, but for a smaller last one."""
+    at = axis + len(x.shape) * (axis < 0)
+    if isinstance(sizes, int):
+        if sizes < 1 or not 0 <= at < len(x.shape):
+            raise ShapeError(
+                f"split of {x.name} {x.shape}: size {sizes} must be at least 1, axis {axis} one of its own"
+            )
+        sizes = [min(sizes, x.shape[at] - start) for start in range(0, x.shape[at], sizes)]
+    return x.graph.add_all(Split(tuple(sizes), at), x, name=name)
+
+
+def sliced(x: Tensor, index: object) -> Tensor:
+    """x[index]: integers, slices forwards, None for a new axis, and one `...`, as NumPy has them."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    missing = len(x.shape) - sum(item is not None and item is not Ellipsis for item in items)
+    if items.count(Ellipsis) > 1 or missing < 0:
+        raise ShapeError(
+            f"{x.name} {x.shape}: it has {len(x.shape)} axes, an index takes at most that many and one ..."
+        )
+    if Ellipsis not in items:
+        items.append(Ellipsis)
+    at = items.index(Ellipsis)
+    items[at : at + 1] = [slice(None)] * missing
+    ranges, shape, axis = list[tuple[int, int, int]](), list[int](), 0
+    for item in items:
+        if item is None:
+            shape.append(1)
+            continue
+        extent = x.shape[axis]
+        axis += 1
+        if isinstance(item, slice):
+            ranges.append(item.indices(extent))
+            shape.append(len(range(*ranges[-1])))
+        elif isinstance(item, int) and -extent <= item < extent:
+            start = item % extent
+            ranges.append((start, start + 1, 1))
+        else:
+            raise ShapeError(f"{x.name} {x.shape}: index {item!r} of axis {axis - 1} must be a slice or within it")
+    whole = all(each == (0, extent, 1) for each, extent in zip(ranges, x.shape, strict=True))
+    part = x if whole else x.graph.add(Slice(tuple(ranges)), x)
+    return part if part.shape == tuple(shape) else reshape(part, shape)
+
+
+# The reference kernels.
+
+
+def _part(op: Slice, array: Array) -> Array:
+    part: Array = array[tuple(slice(*each) for each in op.ranges)]
+    return part
+
+
+def forward(call: Call) -> Run:
+    part, y = _part(call.op, call.x[0]), call.y
+
+    def run() -> None:
+        np.copyto(y, part)
+
+    return run
+
+
+def backward(call: Call) -> Run:
+    dy, dx = call.dy, call.dx[0]
+    assert dx is not None
+    part = _part(call.op, dx)
+
+    def run() -> None:
+        dx.fill(0)
+        np.copyto(part, dy)
+
+    return run
+
+
+def split_forward(call: Call) -> Run:
+    cuts = np.cumsum(call.op.sizes)[:-1].tolist()
+    pairs = list(zip(call.ys or (call.y,), np.split(call.x[0], cuts, call.op.axis), strict=True))
+
+    def run() -> None:
+        for y, part in pairs:
+            np.copyto(y, part)
+
+    return run
+
+
+def split_backward(call: Call) -> Run:
+    assert call.dx[0] is not None
+    cuts = np.cumsum(call.op.sizes)[:-1].tolist()
+    pairs = list(zip(call.dys or (call.dy,), np.split(call.dx[0], cuts, call.op.axis), strict=True))
+
+    def run() -> None:
+        for dy, part in pairs:
+            np.copyto(part, dy)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    Slice: Kernel(forward, backward),
+    Split: Kernel(split_forward, split_backward),
+}

@@ -1,0 +1,88 @@
+"""Parts of tensors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpibow import ops
+from mpibow.graph.graph import Array
+from tests.kernels.cases import Case
+from tests.kernels.checked import IMAGE, Back, Checked, N
+from tests.kernels.draw import tensors
+
+HOST = ("onednn", "cuda")
+
+
+@st.composite
+def slices(draw: st.DrawFn) -> Case:
+    shape, ranges = draw(tensors), []
+    for extent in shape:
+        start = draw(st.integers(0, extent - 1))
+        ranges.append((start, draw(st.integers(start + 1, extent)), draw(st.integers(1, 3))))
+    return Case(ops.Slice(tuple(ranges)), (shape,))
+
+
+@st.composite
+def splits(draw: st.DrawFn) -> Case:
+    shape = draw(tensors)
+    axis = draw(st.integers(0, len(shape) - 1))
+    sizes = draw(st.lists(st.integers(1, 5), min_size=1, max_size=4))
+    return Case(ops.Split(tuple(sizes), axis), ((*shape[:axis], sum(sizes), *shape[axis + 1 :]),))
+
+
+def sources(op: ops.Slice) -> Any:
+    """Of every element of y, its place in x."""
+    for at in np.ndindex(*(len(range(*each)) for each in op.ranges)):
+        yield at, tuple(range(*each)[i] for i, each in zip(at, op.ranges, strict=True))
+
+
+def plain(op: ops.Slice, x: Array, w: Any) -> Array:
+    y = np.zeros(op.infer(x.shape))
+    for at, source in sources(op):
+        y[at] = x[source]
+    return y
+
+
+def back(op: ops.Slice, x: Array, w: Any, dy: Array) -> Back:
+    dx = np.zeros(x.shape)
+    for at, source in sources(op):
+        dx[source] = dy[at]
+    return [dx], {}
+
+
+def first(op: ops.Split, x: Array, w: Any) -> Array:
+    return x.take(range(op.sizes[0]), op.axis)
+
+
+def first_back(op: ops.Split, x: Array, w: Any, dy: Array) -> Back:
+    dx = np.zeros(x.shape)
+    np.moveaxis(dx, op.axis, 0)[: op.sizes[0]] = np.moveaxis(dy, op.axis, 0)
+    return [dx], {}
+
+
+CHECKED = (
+    Checked(
+        op=ops.Slice,
+        cases=[
+            Case(ops.Slice(((1, 3, 1), (0, 4, 2))), ((3, 4),)),
+            Case(ops.Slice(((0, 2, 1), (2, 3, 1), (0, 4, 3))), ((2, 3, 4),), id="image"),
+        ],
+        large=[Case(ops.Slice(((0, N, 1), (1, 6, 2), (0, 5, 1), (1, 5, 1))), (IMAGE,))],
+        random=slices(),
+        plain=(plain, back),
+        torch=lambda op, torch, x: x[tuple(slice(*each) for each in op.ranges)],
+        lacking=HOST,
+    ),
+    Checked(
+        op=ops.Split,
+        cases=[Case(ops.Split((2, 1, 3), 1), ((2, 6),)), Case(ops.Split((2,), 0), ((2, 3, 2),), id="one")],
+        large=[Case(ops.Split((2, 4), 1), (IMAGE,))],
+        random=splits(),
+        plain=(first, first_back),
+        torch=lambda op, torch, x: torch.split(x, op.sizes, op.axis)[0],
+        lacking=HOST,
+    ),
+)
