@@ -32,6 +32,7 @@ from mpibow.ops.own import *
 from mpibow.ops.parameter import *
 from mpibow.ops.permute import *
 from mpibow.ops.pool import *
+from mpibow.ops.reduce import *
 from mpibow.ops.reshape import *
 from mpibow.ops.shape import *
 from mpibow.ops.slice import *
@@ -64,6 +65,7 @@ MODULES = (
     "parameter",
     "permute",
     "pool",
+    "reduce",
     "reshape",
     "shape",
     "slice",

@@ -1,0 +1,162 @@
+"""Sums, means and maxima over axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.ops.reshape import reshape
+
+__all__ = ["ReduceMax", "ReduceMean", "ReduceSum", "amax", "mean", "sum"]
+
+Axes = int | Sequence[int] | None
+
+
+@dataclass(frozen=True)
+class _Reduction(Op):
+    """Over `axes`, which stay with extent 1."""
+
+    axes: tuple[int, ...]
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if not self.axes or len(set(self.axes)) < len(self.axes) or not set(self.axes) <= set(range(len(x))):
+            raise ShapeError(f"axes {self.axes} must be different ones of the input's {len(x)}, and at least one")
+        return tuple(1 if axis in self.axes else extent for axis, extent in enumerate(x))
+
+
+@dataclass(frozen=True)
+class ReduceSum(_Reduction):
+    """y = the sum of x over `axes`."""
+
+    kind: ClassVar[str] = "reduce_sum"
+
+
+@dataclass(frozen=True)
+class ReduceMean(_Reduction):
+    """y = the mean of x over `axes`."""
+
+    kind: ClassVar[str] = "reduce_mean"
+
+
+@dataclass(frozen=True)
+class ReduceMax(_Reduction):
+    """y = the largest of x over `axes`; its gradient is shared by equals, as that of PyTorch's amax."""
+
+    kind: ClassVar[str] = "reduce_max"
+    reads: ClassVar[frozenset[str]] = frozenset("xy")
+
+
+def _reduced(kind: type[_Reduction], x: Tensor, axis: Axes, keepdim: bool, name: str | None) -> Tensor:
+    rank = len(x.shape)
+    given = range(1, rank) if axis is None else (axis,) if isinstance(axis, int) else axis
+    axes = tuple(each + rank * (each < 0) for each in given)
+    y = x.graph.add(kind(axes), x, name=name)
+    shape = tuple(extent for i, extent in enumerate(y.shape) if i not in axes)
+    return y if keepdim or not shape else reshape(y, shape)
+
+
+def sum(x: Tensor, axis: Axes = None, *, keepdim: bool = False, name: str | None = None) -> Tensor:
+    """The sum over `axis`, one or several: all but the first, the batch, unless given. Below 0 it counts from the last.
+
+    The axes are gone unless `keepdim`, which leaves them with extent 1.
+    """
+    return _reduced(ReduceSum, x, axis, keepdim, name)
+
+
+def mean(x: Tensor, axis: Axes = None, *, keepdim: bool = False, name: str | None = None) -> Tensor:
+    """The mean over `axis`, as `sum`."""
+    return _reduced(ReduceMean, x, axis, keepdim, name)
+
+
+def amax(x: Tensor, axis: Axes = None, *, keepdim: bool = False, name: str | None = None) -> Tensor:
+    """The largest over `axis`, as `sum`; equals share its gradient."""
+    return _reduced(ReduceMax, x, axis, keepdim, name)
+
+
+# The reference kernels.
+
+
+def sum_forward(call: Call) -> Run:
+    x, y, axes = call.x[0], call.y, call.op.axes
+
+    def run() -> None:
+        np.sum(x, axis=axes, keepdims=True, out=y)
+
+    return run
+
+
+def sum_backward(call: Call) -> Run:
+    dy, dx = call.dy, call.dx[0]
+    assert dx is not None
+
+    def run() -> None:
+        np.copyto(dx, dy)
+
+    return run
+
+
+def _each(x: Array, y: Array) -> np.generic:
+    each: np.generic = y.dtype.type(prod(y.shape) / prod(x.shape))
+    return each
+
+
+def mean_forward(call: Call) -> Run:
+    total, y, each = sum_forward(call), call.y, _each(call.x[0], call.y)
+
+    def run() -> None:
+        total()
+        np.multiply(y, each, out=y)
+
+    return run
+
+
+def mean_backward(call: Call) -> Run:
+    dy, dx = call.dy, call.dx[0]
+    assert dx is not None
+    each = _each(dx, dy)
+
+    def run() -> None:
+        np.multiply(dy, each, out=dx)
+
+    return run
+
+
+def max_forward(call: Call) -> Run:
+    x, y, axes = call.x[0], call.y, call.op.axes
+
+    def run() -> None:
+        np.max(x, axis=axes, keepdims=True, out=y)
+
+    return run
+
+
+def max_buffers(op: ReduceMax, shapes: Shapes) -> Buffers:
+    return Buffers(backward={"count": (shapes.y, FLOAT)})
+
+
+def max_backward(call: Call) -> Run:
+    x, y, dy, dx, count, axes = call.x[0], call.y, call.dy, call.dx[0], call.scratch["count"], call.op.axes
+    assert dx is not None
+
+    def run() -> None:
+        np.equal(x, y, out=dx, casting="unsafe")
+        np.sum(dx, axis=axes, keepdims=True, out=count)
+        np.divide(dy, count, out=count)
+        np.multiply(dx, count, out=dx)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    ReduceMax: Kernel(max_forward, max_backward, max_buffers),
+    ReduceMean: Kernel(mean_forward, mean_backward),
+    ReduceSum: Kernel(sum_forward, sum_backward),
+}
