@@ -19,6 +19,7 @@ from mpibow.ops.concat import *
 from mpibow.ops.conv import *
 from mpibow.ops.dense import *
 from mpibow.ops.dropout import *
+from mpibow.ops.embedding import *
 from mpibow.ops.factorise import *
 from mpibow.ops.gelu import *
 from mpibow.ops.initialisers import *
@@ -52,6 +53,7 @@ MODULES = (
     "conv",
     "dense",
     "dropout",
+    "embedding",
     "factorise",
     "gelu",
     "initialisers",
