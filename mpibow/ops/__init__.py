@@ -25,6 +25,7 @@ from mpibow.ops.gelu import *
 from mpibow.ops.initialisers import *
 from mpibow.ops.layer_norm import *
 from mpibow.ops.local_response import *
+from mpibow.ops.log_softmax import *
 from mpibow.ops.loss import *
 from mpibow.ops.matmul import *
 from mpibow.ops.mixup import *
@@ -59,6 +60,7 @@ MODULES = (
     "initialisers",
     "layer_norm",
     "local_response",
+    "log_softmax",
     "loss",
     "matmul",
     "mixup",
