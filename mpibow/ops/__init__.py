@@ -36,6 +36,7 @@ from mpibow.ops.permute import *
 from mpibow.ops.pool import *
 from mpibow.ops.reduce import *
 from mpibow.ops.reshape import *
+from mpibow.ops.rms_norm import *
 from mpibow.ops.shape import *
 from mpibow.ops.slice import *
 from mpibow.ops.softmax import *
@@ -71,6 +72,7 @@ MODULES = (
     "pool",
     "reduce",
     "reshape",
+    "rms_norm",
     "shape",
     "slice",
     "softmax",
