@@ -22,6 +22,7 @@ from mpibow.ops.dropout import *
 from mpibow.ops.embedding import *
 from mpibow.ops.factorise import *
 from mpibow.ops.gelu import *
+from mpibow.ops.group_norm import *
 from mpibow.ops.initialisers import *
 from mpibow.ops.layer_norm import *
 from mpibow.ops.local_response import *
@@ -58,6 +59,7 @@ MODULES = (
     "embedding",
     "factorise",
     "gelu",
+    "group_norm",
     "initialisers",
     "layer_norm",
     "local_response",
