@@ -11,6 +11,7 @@ from mpibow.ops.accuracy import *
 from mpibow.ops.activation import *
 from mpibow.ops.adaptive_pool import *
 from mpibow.ops.arithmetic import *
+from mpibow.ops.attention import *
 from mpibow.ops.augment import *
 from mpibow.ops.batch_norm import *
 from mpibow.ops.colour import *
@@ -48,6 +49,7 @@ MODULES = (
     "activation",
     "adaptive_pool",
     "arithmetic",
+    "attention",
     "augment",
     "batch_norm",
     "colour",

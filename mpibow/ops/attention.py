@@ -1,0 +1,142 @@
+"""Scaled dot-product attention (Vaswani et al., arXiv:1706.03762, section 3.2.1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+
+__all__ = ["Attention", "scaled_dot_product_attention"]
+
+
+@dataclass(frozen=True)
+class Attention(Op):
+    """y = softmax(scale q k^T + mask) v: q (..., t, d), k (..., s, d), v (..., s, e) -> (..., t, e).
+
+    `causal` lets row i see columns up to i only. A mask, the fourth input, is broadcast to (..., t, s): floats are
+    added, integers are seen where they are not 0. A row that sees nothing is NaN; the mask has no gradient.
+    """
+
+    scale: float
+    causal: bool
+    kind: ClassVar[str] = "attention"
+    reads: ClassVar[frozenset[str]] = frozenset("x")
+    differentiable: ClassVar[tuple[int, ...] | None] = (0, 1, 2)
+
+    def infer(self, *shapes: Shape) -> Shape:
+        q, k, v, *mask = shapes
+        if min(map(len, (q, k, v))) < 2 or not q[:-2] == k[:-2] == v[:-2] or q[-1] != k[-1] or k[-2] != v[-2]:
+            raise ShapeError("query, key and value must be (..., t, d), (..., s, d) and (..., s, e)")
+        scores = (*q[:-1], k[-2])
+        tail = scores[len(scores) - len(mask[0]) :] if mask else ()
+        if mask and (len(mask[0]) > len(scores) or any(m not in (1, s) for m, s in zip(mask[0], tail, strict=True))):
+            raise ShapeError(f"the mask {mask[0]} cannot be broadcast to {scores}")
+        return (*q[:-1], v[-1])
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    mask: Tensor | None = None,
+    *,
+    is_causal: bool = False,
+    scale: float | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """query (..., t, d), key (..., s, d), value (..., s, e) -> (..., t, e): rows of value by how query meets key.
+
+    `is_causal` lets position i see positions up to i only; `mask` is added where it is of floats, else it is seen where
+    it is not 0. `scale` is 1 / sqrt(d) unless given.
+    """
+    op = Attention(1 / sqrt(query.shape[-1]) if scale is None else scale, is_causal)
+    inputs = (query, key, value) if mask is None else (query, key, value, mask)
+    return query.graph.add(op, *inputs, name=name)
+
+
+# The reference kernels: the matrix (t, s) of every sample is in memory.
+
+
+def _scores(shapes: Shapes) -> Shape:
+    return (*shapes.x[0][:-1], shapes.x[1][-2])
+
+
+def buffers(op: Attention, shapes: Shapes) -> Buffers:
+    scores = _scores(shapes)
+    kept: dict[str, Spec] = {"p": (scores, FLOAT)}
+    forward: dict[str, Spec] = {"column": ((*scores[:-1], 1), FLOAT)}
+    if len(shapes.x) > 3:
+        forward["hidden"] = (shapes.x[3], "bool")
+    if not shapes.training:
+        return Buffers(forward={**kept, **forward})
+    backward: dict[str, Spec] = {"dp": (scores, FLOAT), "part": (scores, FLOAT), "column": ((*scores[:-1], 1), FLOAT)}
+    return Buffers(saved=kept, forward=forward, backward=backward)
+
+
+def _later(t: int, s: int) -> Array:
+    """(t, s): which columns a row does not see."""
+    return np.triu(np.ones((t, s), bool), 1)
+
+
+def forward(call: Call) -> Run:
+    (q, k, v, *masks), y, op = call.x, call.y, call.op
+    p, column, k_t = call.buffer("p"), call.scratch["column"], np.swapaxes(k, -1, -2)
+    number, later = y.dtype.type, _later(*p.shape[-2:]) if op.causal else None
+    scale, never = number(op.scale), number(-np.inf)
+    added = masks[0] if masks and masks[0].dtype == y.dtype else None
+    seen, hidden = (masks[0], call.scratch["hidden"]) if masks and added is None else (None, None)
+
+    def run() -> None:
+        np.matmul(q, k_t, out=p)
+        np.multiply(p, scale, out=p)
+        if added is not None:
+            np.add(p, added, out=p)
+        if seen is not None:
+            np.equal(seen, 0, out=hidden)
+            np.copyto(p, never, where=hidden)
+        if later is not None:
+            np.copyto(p, never, where=later)
+        np.max(p, axis=-1, keepdims=True, out=column)
+        np.subtract(p, column, out=p)
+        np.exp(p, out=p)
+        np.sum(p, axis=-1, keepdims=True, out=column)
+        np.divide(p, column, out=p)
+        np.matmul(p, v, out=y)
+
+    return run
+
+
+def backward(call: Call) -> Run:
+    (q, k, v, *_), dy, (dq, dk, dv, *_) = call.x, call.dy, call.dx
+    p, dp, part, column = call.saved["p"], call.scratch["dp"], call.scratch["part"], call.scratch["column"]
+    p_t, dp_t, v_t = np.swapaxes(p, -1, -2), np.swapaxes(dp, -1, -2), np.swapaxes(v, -1, -2)
+    scale = dy.dtype.type(call.op.scale)
+
+    def run() -> None:
+        if dv is not None:
+            np.matmul(p_t, dy, out=dv)
+        if dq is None and dk is None:
+            return
+        np.matmul(dy, v_t, out=dp)
+        np.multiply(dp, p, out=part)
+        np.sum(part, axis=-1, keepdims=True, out=column)
+        np.subtract(dp, column, out=dp)
+        np.multiply(dp, p, out=dp)
+        np.multiply(dp, scale, out=dp)
+        if dq is not None:
+            np.matmul(dp, k, out=dq)
+        if dk is not None:
+            np.matmul(dp_t, q, out=dk)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    Attention: Kernel(forward, backward, buffers),
+}

@@ -1,0 +1,87 @@
+"""Scaled dot-product attention."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpibow import ops
+from mpibow.graph.graph import FLOAT, Array
+from tests.kernels.cases import Case
+from tests.kernels.checked import SUM, Back, Checked, Lengths, N, Shapes
+
+
+@st.composite
+def heads(draw: st.DrawFn) -> Case:
+    front = tuple(draw(st.lists(st.integers(1, 3), max_size=2)))
+    t, s, d, e = draw(st.tuples(*[st.integers(1, 9)] * 4))
+    op = ops.Attention(draw(st.sampled_from([0.5, 1.0])), draw(st.booleans()))
+    mask: tuple[Any, ...] = ((t, s),) if draw(st.booleans()) else ()
+    return Case(op, ((*front, t, d), (*front, s, d), (*front, s, e), *mask), (FLOAT,) * (3 + len(mask)))
+
+
+def parts(op: ops.Attention, q: Array, k: Array, v: Array, mask: Array | None) -> Array:
+    scores = op.scale * np.einsum("...td,...sd->...ts", q, k)
+    if mask is not None:
+        scores = scores + mask if mask.dtype.kind == "f" else np.where(mask != 0, scores, -np.inf)
+    if op.causal:
+        t, s = scores.shape[-2:]
+        scores = np.where(np.arange(s) <= np.arange(t)[:, None], scores, -np.inf)
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    return p / p.sum(-1, keepdims=True)
+
+
+def plain(op: ops.Attention, *args: Any) -> Array:
+    q, k, v, *mask = args[:-1]
+    return parts(op, q, k, v, *mask or [None]) @ v
+
+
+def back(op: ops.Attention, *args: Any) -> Back:
+    q, k, v, *mask = args[:-2]
+    dy, p = args[-1], parts(op, q, k, v, *mask or [None])
+    dp = np.einsum("...te,...se->...ts", dy, v)
+    ds = np.zeros(p.shape)
+    for at in np.ndindex(*p.shape[:-1]):  # by the Jacobian of each row
+        ds[at] = (np.diag(p[at]) - np.outer(p[at], p[at])) @ dp[at]
+    dq, dk = np.einsum("...ts,...sd->...td", ds, k), np.einsum("...ts,...td->...sd", ds, q)
+    return [op.scale * dq, op.scale * dk, np.einsum("...ts,...te->...se", p, dy)], {}
+
+
+def by_torch(op: ops.Attention, torch: Any, q: Any, k: Any, v: Any, mask: Any = None) -> Any:
+    if mask is not None and not mask.is_floating_point():
+        mask = mask != 0
+    if op.causal:
+        seen = torch.ones(q.shape[-2], k.shape[-2], dtype=torch.bool).tril()
+        floats = torch.zeros(seen.shape, dtype=q.dtype).masked_fill(~seen, -torch.inf)
+        mask = floats if mask is None else floats + (mask if mask.is_floating_point() else 0)
+    return torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, scale=op.scale)
+
+
+def lengths(op: ops.Attention, shapes: Shapes) -> Lengths:
+    (*_, t, d), (*_, s, _), *_ = shapes
+    return d + s, max(d, t) + s, 1
+
+
+HEADS = ((2, 2, 3, 4), (2, 2, 3, 4), (2, 2, 3, 5))
+CHECKED = (
+    Checked(
+        op=ops.Attention,
+        cases=[
+            Case(ops.Attention(0.5, False), ((2, 3, 4), (2, 5, 4), (2, 5, 2))),
+            Case(ops.Attention(0.5, True), HEADS, id="causal"),
+            Case(ops.Attention(1.0, False), (*HEADS, (2, 1, 3, 3)), (FLOAT,) * 4, id="mask"),
+        ],
+        large=[
+            Case(ops.Attention(0.5, True), ((N // 4, 4, 3),) * 3),
+            Case(ops.Attention(0.5, False), (*((N // 4, 4, 3),) * 3, (4, 4)), (FLOAT,) * 3 + ("int32",), id="mask"),
+        ],
+        random=heads(),
+        plain=(plain, back),
+        torch=by_torch,
+        lengths=lengths,
+        looser=SUM,
+        lacking=("onednn", "cuda"),
+    ),
+)
