@@ -29,6 +29,7 @@ from mpibow.ops.layer_norm import *
 from mpibow.ops.local_response import *
 from mpibow.ops.log_softmax import *
 from mpibow.ops.loss import *
+from mpibow.ops.lstm import *
 from mpibow.ops.matmul import *
 from mpibow.ops.mixup import *
 from mpibow.ops.normalise import *
@@ -67,6 +68,7 @@ MODULES = (
     "local_response",
     "log_softmax",
     "loss",
+    "lstm",
     "matmul",
     "mixup",
     "normalise",

@@ -1,0 +1,192 @@
+"""Long short-term memory over a sequence (Hochreiter and Schmidhuber, Neural Computation 9(8), 1997)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import sqrt
+from typing import ClassVar
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.ops.initialisers import Uniform
+
+__all__ = ["Lstm", "lstm"]
+
+
+def recurrent_weights(gates: int, units: int, features: int, initial: Initialiser) -> dict[str, Weight]:
+    """PyTorch's four of a layer: of the inputs and of the last output, gate below gate."""
+    rows = gates * units
+    return {
+        "weight_ih": Weight((rows, features), initial, features, rows),
+        "weight_hh": Weight((rows, units), initial, units, rows),
+        "bias_ih": Weight((rows,), initial, features, rows, decay=False),
+        "bias_hh": Weight((rows,), initial, units, rows, decay=False),
+    }
+
+
+def sequence(shape: Shape, units: int) -> Shape:
+    """The shape of all outputs of a layer. Raises ShapeError where the input is no sequence."""
+    if len(shape) != 3 or units < 1:
+        raise ShapeError(f"input must be (batch, steps, features) and units at least 1, got {units}")
+    return (*shape[:2], units)
+
+
+@dataclass(frozen=True)
+class Lstm(Op):
+    """y (n, t, units), and the last h and c (n, units), of x (n, t, features); h and c start at 0.
+
+    With i, f, g and o a quarter each of weight_ih x[t] + bias_ih + weight_hh h + bias_hh, s the sigmoid:
+    c <- s(f) c + s(i) tanh(g), h <- s(o) tanh(c), y[t] = h.
+    """
+
+    units: int
+    initial: Initialiser
+    kind: ClassVar[str] = "lstm"
+    reads: ClassVar[frozenset[str]] = frozenset("xwy")
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return sequence(shapes[0], self.units)
+
+    def outputs(self, *shapes: Shape) -> tuple[Shape, ...]:
+        y = self.infer(*shapes)
+        return y, (y[0], y[2]), (y[0], y[2])
+
+    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+        return recurrent_weights(4, self.units, shapes[0][2], self.initial)
+
+
+def lstm(
+    x: Tensor, units: int, *, initial: Initialiser | None = None, name: str | None = None
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """x (n, t, features) -> y (n, t, units), and the last (h, c), both (n, units): PyTorch's, with batch_first.
+
+    All weights start as `initial`, evenly within 1 / sqrt(units) unless given.
+    """
+    bound = 1 / sqrt(max(units, 1))
+    y, h, c = x.graph.add_all(Lstm(units, initial or Uniform(-bound, bound)), x, name=name)
+    return y, (h, c)
+
+
+# The reference kernels. Gates are (n, t, 4 units), what follows from them at once for all steps is one product.
+
+
+def buffers(op: Lstm, shapes: Shapes) -> Buffers:
+    n, t, units = shapes.y
+    gates, steps, one = ((n, t, 4 * units), FLOAT), (shapes.y, FLOAT), ((n, units), FLOAT)
+    kept: dict[str, Spec] = {"gates": gates, "cells": steps, "tanh": steps}
+    forward: dict[str, Spec] = {"part": ((n, 4 * units), FLOAT), "one": one}
+    if not shapes.training:
+        return Buffers(forward={**kept, **forward})
+    backward: dict[str, Spec] = {"dgates": gates, "past": steps, "dh": one, "dc": one, "one": one}
+    return Buffers(saved=kept, forward=forward, backward=backward)
+
+
+def sigmoid(x: Array) -> None:
+    """x <- 1 / (1 + exp(-x)), by tanh, which does not overflow."""
+    half = x.dtype.type(0.5)
+    np.multiply(x, half, out=x)
+    np.tanh(x, out=x)
+    np.multiply(x, half, out=x)
+    np.add(x, half, out=x)
+
+
+def by_gate(gates: Array, units: int) -> list[list[Array]]:
+    """Views (n, units) of gates (n, t, k units), by step and gate."""
+    return [
+        [gates[:, step, start : start + units] for start in range(0, gates.shape[2], units)]
+        for step in range(gates.shape[1])
+    ]
+
+
+def forward(call: Call) -> Run:
+    x, (y, last, cell), units = call.x[0], call.ys, call.op.units
+    gates, cells, tanhs = call.buffer("gates"), call.buffer("cells"), call.buffer("tanh")
+    part, one = call.scratch["part"], call.scratch["one"]
+    w_x, w_h = call.w["weight_ih"].T, call.w["weight_hh"].T
+    b_x, b_h, steps = call.w["bias_ih"], call.w["bias_hh"], by_gate(gates, units)
+    flat_x, flat_gates = x.reshape(-1, x.shape[2]), gates.reshape(-1, gates.shape[2])
+
+    def run() -> None:
+        np.matmul(flat_x, w_x, out=flat_gates)
+        np.add(flat_gates, b_x, out=flat_gates)
+        np.add(flat_gates, b_h, out=flat_gates)
+        for t, (i, f, g, o) in enumerate(steps):
+            if t:
+                np.matmul(y[:, t - 1], w_h, out=part)
+                np.add(gates[:, t], part, out=gates[:, t])
+            sigmoid(i)
+            sigmoid(f)
+            np.tanh(g, out=g)
+            sigmoid(o)
+            c = cells[:, t]
+            np.multiply(i, g, out=c)
+            if t:
+                np.multiply(f, cells[:, t - 1], out=one)
+                np.add(c, one, out=c)
+            np.tanh(c, out=tanhs[:, t])
+            np.multiply(o, tanhs[:, t], out=y[:, t])
+        np.copyto(last, y[:, -1])
+        np.copyto(cell, cells[:, -1])
+
+    return run
+
+
+def backward(call: Call) -> Run:
+    x, y, units, (dy, dlast, dcell), dx = call.x[0], call.y, call.op.units, call.dys, call.dx[0]
+    gates, cells, tanhs = call.saved["gates"], call.saved["cells"], call.saved["tanh"]
+    dgates, past, dh, dc, one = (call.scratch[key] for key in ("dgates", "past", "dh", "dc", "one"))
+    w_x, w_h, dw = call.w["weight_ih"], call.w["weight_hh"], call.dw
+    steps, dsteps = by_gate(gates, units), by_gate(dgates, units)
+    flat_d, flat_x, flat_past = (array.reshape(-1, array.shape[2]) for array in (dgates, x, past))
+    flat_dx, unit = None if dx is None else dx.reshape(flat_x.shape), dy.dtype.type(1)
+
+    def through(gate: Array, d: Array) -> None:
+        """d <- d s (1 - s), s being the gate."""
+        np.multiply(d, gate, out=d)
+        np.subtract(unit, gate, out=one)
+        np.multiply(d, one, out=d)
+
+    def run() -> None:
+        np.copyto(dh, dlast)
+        np.copyto(dc, dcell)
+        for t in reversed(range(len(steps))):
+            (i, f, g, o), (di, df, dg, do) = steps[t], dsteps[t]
+            np.add(dh, dy[:, t], out=dh)
+            np.multiply(dh, tanhs[:, t], out=do)
+            np.multiply(tanhs[:, t], tanhs[:, t], out=one)
+            np.subtract(unit, one, out=one)
+            np.multiply(one, o, out=one)
+            np.multiply(one, dh, out=one)
+            np.add(dc, one, out=dc)
+            np.multiply(dc, g, out=di)
+            if t:
+                np.multiply(dc, cells[:, t - 1], out=df)
+            else:
+                df.fill(0)
+            np.multiply(g, g, out=dg)
+            np.subtract(unit, dg, out=dg)
+            np.multiply(dg, i, out=dg)
+            np.multiply(dg, dc, out=dg)
+            for gate, d in ((i, di), (f, df), (o, do)):
+                through(gate, d)
+            np.multiply(dc, f, out=dc)
+            np.matmul(dgates[:, t], w_h, out=dh)
+        past[:, 0].fill(0)
+        np.copyto(past[:, 1:], y[:, :-1])
+        np.matmul(flat_d.T, flat_x, out=dw["weight_ih"])
+        np.matmul(flat_d.T, flat_past, out=dw["weight_hh"])
+        np.sum(flat_d, axis=0, out=dw["bias_ih"])
+        np.copyto(dw["bias_hh"], dw["bias_ih"])
+        if flat_dx is not None:
+            np.matmul(flat_d, w_x, out=flat_dx)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    Lstm: Kernel(forward, backward, buffers),
+}

@@ -1,0 +1,69 @@
+"""Long short-term memory over a sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpibow import ops
+from mpibow.graph.graph import Array
+from tests.kernels.cases import INITIAL, Case
+from tests.kernels.checked import SUM, Checked, Lengths, N, Shapes
+from tests.kernels.draw import Cases
+
+
+def sequences(make: Any) -> Cases:
+    """Of up to five steps: `make` gives the operator of so many units."""
+    return st.builds(
+        lambda units, shape: Case(make(units, INITIAL), (shape,)),
+        st.integers(1, 9),
+        st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 9)),
+    )
+
+
+def sigmoid(x: Array) -> Any:
+    return 1 / (1 + np.exp(-x))
+
+
+def plain(op: ops.Lstm, x: Array, w: Any) -> Array:
+    y = np.zeros(op.infer(x.shape))
+    for n in range(len(x)):
+        h = c = np.zeros(op.units)
+        for t, row in enumerate(x[n]):
+            gates = w["weight_ih"] @ row + w["bias_ih"] + w["weight_hh"] @ h + w["bias_hh"]
+            i, f, g, o = np.split(gates, 4)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+            y[n, t] = h = sigmoid(o) * np.tanh(c)
+    return y
+
+
+def by_torch(op: Any, torch: Any, x: Any, **w: Any) -> Any:
+    """PyTorch's layer, whose weights come by name."""
+    kind = torch.nn.LSTM if op.kind == "lstm" else torch.nn.GRU
+    layer = kind(x.shape[2], op.units, batch_first=True, dtype=x.dtype)
+    return torch.func.functional_call(layer, {f"{key}_l0": array for key, array in w.items()}, x)[0]
+
+
+def lengths(op: Any, shapes: Shapes) -> Lengths:
+    n, t, features = shapes[0]
+    return (features + op.units) * t, 4 * (features + op.units) * t, 4 * n * t * op.units
+
+
+CHECKED = (
+    Checked(
+        op=ops.Lstm,
+        cases=[
+            Case(ops.Lstm(3, INITIAL), ((2, 4, 5),)),
+            Case(ops.Lstm(2, INITIAL), ((1, 1, 3),), id="one step"),
+        ],
+        large=[Case(ops.Lstm(3, INITIAL), ((N, 2, 5),))],
+        random=sequences(ops.Lstm),
+        plain=(plain, None),
+        torch=by_torch,
+        lengths=lengths,
+        looser=SUM,
+        lacking=("onednn", "cuda"),
+    ),
+)
