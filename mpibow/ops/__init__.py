@@ -24,6 +24,7 @@ from mpibow.ops.embedding import *
 from mpibow.ops.factorise import *
 from mpibow.ops.gelu import *
 from mpibow.ops.group_norm import *
+from mpibow.ops.gru import *
 from mpibow.ops.initialisers import *
 from mpibow.ops.layer_norm import *
 from mpibow.ops.local_response import *
@@ -63,6 +64,7 @@ MODULES = (
     "factorise",
     "gelu",
     "group_norm",
+    "gru",
     "initialisers",
     "layer_norm",
     "local_response",

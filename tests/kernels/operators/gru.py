@@ -1,0 +1,43 @@
+"""Gated recurrent units over a sequence."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpibow import ops
+from mpibow.graph.graph import Array
+from tests.kernels.cases import INITIAL, Case
+from tests.kernels.checked import SUM, Checked, N
+from tests.kernels.operators.lstm import by_torch, lengths, sequences, sigmoid
+
+
+def plain(op: ops.Gru, x: Array, w: Any) -> Array:
+    y = np.zeros(op.infer(x.shape))
+    for n in range(len(x)):
+        h = np.zeros(op.units)
+        for t, row in enumerate(x[n]):
+            a = np.split(w["weight_ih"] @ row + w["bias_ih"], 3)
+            b = np.split(w["weight_hh"] @ h + w["bias_hh"], 3)
+            r, z = sigmoid(a[0] + b[0]), sigmoid(a[1] + b[1])
+            y[n, t] = h = (1 - z) * np.tanh(a[2] + r * b[2]) + z * h
+    return y
+
+
+CHECKED = (
+    Checked(
+        op=ops.Gru,
+        cases=[
+            Case(ops.Gru(3, INITIAL), ((2, 4, 5),)),
+            Case(ops.Gru(2, INITIAL), ((1, 1, 3),), id="one step"),
+        ],
+        large=[Case(ops.Gru(3, INITIAL), ((N, 2, 5),))],
+        random=sequences(ops.Gru),
+        plain=(plain, None),
+        torch=by_torch,
+        lengths=lengths,
+        looser=SUM,
+        lacking=("onednn", "cuda"),
+    ),
+)
