@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING
 from typing import Any
 
@@ -29,11 +29,20 @@ def _rows(kind: type[Any], path: str, owner: str = "") -> Iterator[tuple[str, st
         else:
             tags = ", ".join(sorted(str(tag_of(record)) for record in records))
             yield f"{where}.name", _default(getattr(setting.default, "name", MISSING)), _text(setting, f"one of {tags}")
-            for record in records:
-                rows = _rows(record, where, f"{tag_of(record)}: ")
-                yield from (row for row in rows if row[0] != f"{where}.name")
+            yield from _of_some(records, where, owner)
     if rest_of(kind):
         yield join(path, "<option>"), "", "any option that the named one takes"
+
+
+def _of_some(records: Sequence[type[Any]], path: str, owner: str) -> Iterator[tuple[str, str, str]]:
+    """What the records have beside their names, each line once, with the names of those that have it if not all do."""
+    owners = dict[tuple[str, str, str], list[str]]()
+    for record in records:
+        for row in _rows(record, path):
+            if row[0] != f"{path}.name":
+                owners.setdefault(row, []).append(str(tag_of(record)))
+    for (where, default, text), tags in owners.items():
+        yield where, default, owner + (f"{', '.join(tags)}: " if len(tags) < len(records) else "") + text
 
 
 def _default(value: Any) -> str:

@@ -21,8 +21,9 @@ from mpibow.errors import ConfigError
 from mpibow.models.settings import Augmentation, Loss, Normalisation
 from mpibow.optim.schedules import Schedule, over
 from mpibow.optim.sgd import Sgd
+from mpibow.optim.table import AnyUpdate
 from mpibow.run.stop import Stop
-from mpibow.sync.settings import Independent, Sma, Ssgd
+from mpibow.sync.settings import Independent, Settings, Sma, Ssgd, going_with
 from mpibow.tune.settings import Tuner
 
 Device = Literal["auto", "cuda", "onednn", "numpy"]
@@ -154,7 +155,7 @@ class Config:
     ] = "fixed"
     rule: Annotated[Sma | Ssgd | Independent, "how the replicas are kept together"] = field(default_factory=Sma)
     loss: Loss = field(default_factory=Loss)
-    update: Annotated[Sgd, "the optimiser: a learner's local step"] = field(default_factory=Sgd)
+    update: Annotated[AnyUpdate, "the optimiser: a learner's local step"] = field(default_factory=Sgd)
     stop: Annotated[Stop, "when the run ends: at the first limit that is reached"] = field(default_factory=Stop)
     device: Annotated[Device, "what to compute on; auto is the fastest available, a GPU first"] = "auto"
     onednn: Annotated[OneDnn, "settings of device onednn"] = field(default_factory=OneDnn)
@@ -198,6 +199,11 @@ class Config:
     def schedule(self) -> Schedule:
         """That of the rate, over the epochs of the run."""
         return over(self.update.schedule, self.stop.epochs)
+
+    @property
+    def averaging(self) -> Settings:
+        """The rule as it goes with the optimiser."""
+        return going_with(self.update.name, self.rule)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, model_given: bool = False, data_given: bool = False) -> Config:

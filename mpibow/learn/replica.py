@@ -25,17 +25,18 @@ class Replicas:
 
     def __init__(
         self, capacity: int, size: int, dtype: str, statistics: Array | None = None, factors: Array = WHOLE,
-        flat: Any = arrays, states: Sequence[str] = (),
+        flat: Any = arrays, states: Sequence[str] = (), counts: bool = False,
     ) -> None:  # fmt: skip
         """`statistics` (its size,) is what every replica's start from; `factors` which gradients are kept as such;
-        `flat` are the passes over them; `states` names what the local step keeps."""
+        `flat` are the passes over them; `states` names what the local step keeps,
+        and `counts` says whether it depends on `updates`."""
         self.capacity, self.count, self.factors, self._flat = capacity, 0, factors, flat
         self._first = np.zeros(0, dtype) if statistics is None else statistics
         self._statistics: Array = flat.zeros((capacity, self._first.size), dtype)
         self._weights: Array = flat.zeros((capacity, size), dtype)
         self._states: dict[str, Array] = {name: flat.zeros((capacity, size), dtype) for name in states}
         self._gradients: Array = flat.zeros((capacity, size), dtype)
-        self._updates = np.zeros(capacity, np.int64)  # the host's
+        self._updates, self.counts = np.zeros(capacity, np.int64), counts
 
     @property
     def weights(self) -> Array:
@@ -96,6 +97,10 @@ class Replicas:
             self._flat.put(state[i], 0)
         self._updates[i] = 0
         self.leave_out(i)
+
+    def stood_still(self, i: int) -> None:
+        """Learner i's last local step was left out: its states have not seen it."""
+        self._updates[i] -= 1
 
     def leave_out(self, i: int) -> None:
         """Learner i has learnt nothing this iteration; its statistics, which may be spoilt, are the first ones."""

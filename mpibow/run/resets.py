@@ -24,9 +24,13 @@ class Resets:
 
     def __init__(
         self, rank: int, on_nan: str, rate: float, synchroniser: Synchroniser, rule: Rule, flat: FlatKernels,
-        due: bool, scale_is_large: Callable[[], bool],
+        due: bool, scale_is_large: Callable[[], bool], stood: Callable[[int], None] = lambda i: None,
     ) -> None:  # fmt: skip
-        """`scale_is_large`: whether the loss's scale may be to blame for what is not finite, and is halved then."""
+        """`scale_is_large`: whether the loss's scale may be to blame for what is not finite, and is halved then.
+
+        `stood` is told of a learner that has made no step for that.
+        """
+        self._stood = stood
         self._rank, self._stops, self._rate, self.due = rank, on_nan == "stop", rate, due
         self._synchroniser, self._rule, self._flat, self._rescaled = synchroniser, rule, flat, scale_is_large
         self._barren, self._untold = 0, list[str]()
@@ -46,6 +50,8 @@ class Resets:
         self.losses = [result.loss for result in results]
         rescaled = not all(result.finite for result in results) and self._rescaled()
         for i, result in enumerate(results):
+            if rescaled and not result.finite and not self._rule.alike:
+                self._stood(i)
             if result.finite or rescaled:
                 continue
             what = self._what(now, first + i, result.loss)

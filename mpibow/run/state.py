@@ -38,6 +38,7 @@ def snapshot(
         "statistics": host(replicas.statistics),
         "tally": tally,
         **{name: host(rows) for name, rows in replicas.states.items()},
+        **({"updates": replicas.updates} if replicas.counts else {}),
         **({} if scale is None else {"scale": scale}),
     }
     own |= {key: host(array) for key, array in state.own.items()}
@@ -104,17 +105,21 @@ def restore(
     where arrays are not those of such a run.
     """
     k, size, dtype = replicas.count, layout.canonical().size, centre.dtype
+    counted = replicas.counts and bool(states)
     line, each = Form((size,), dtype), Form((k, size), dtype)
     sent, double = Form((size + TAIL,), dtype), np.dtype(np.float64)
     own = _read(
         path, f"rank-{rank}",
         {"weights": each, "statistics": Form(replicas.statistics.shape, dtype), "tally": Form((None,), double),
-         **dict.fromkeys(states, each)},
+         **dict.fromkeys(states, each), **({"updates": Form((k,), np.dtype(np.int64))} if counted else {})},
         {"pending": sent, "squares": Form((None,), double), "scale": Form((2,), double)},
     )  # fmt: skip
     common = _read(path, "common", dict.fromkeys(rule.state().shared, line), {"common": sent})
     if len(own["tally"]) not in (3, 3 + 3 * k) or ("pending" in own) != ("squares" in own):
         raise CheckpointError(f"{path / f'rank-{rank}.safetensors'}: tally, pending and squares do not fit each other")
+    if counted and own["updates"].min() < 0:
+        found = own["updates"].tolist()
+        raise CheckpointError(f"{path / f'rank-{rank}.safetensors'}: updates: must be at least 0, got {found}")
     flat_ones = FLAT | replicas.states.keys()
     own, common = (
         {key: repack(array, layout.canonical(), layout) if key in flat_ones else array for key, array in arrays.items()}
@@ -124,6 +129,7 @@ def restore(
     put(replicas.weights, own.pop("weights"))
     for name, rows in replicas.states.items():
         put(rows, own.pop(name, 0))
+    replicas.updates[:] = own.pop("updates", 0)
     put(replicas.statistics, own.pop("statistics"))
     tally, scale = own.pop("tally"), own.pop("scale", None)
     rule.load(centre, RuleState(common, own, numbers))

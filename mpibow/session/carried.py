@@ -19,3 +19,10 @@ def kept_states(text: str, config: Config) -> tuple[str, ...]:
     except ConfigError:  # another optimiser's settings, or a newer version's
         return ()
     return tuple(name for name in config.update.states if name in before.states)
+
+
+def fresh_states(text: str, config: Config) -> str:
+    """What the log says of states that the checkpoint does not have, '' where it has all."""
+    kept = kept_states(text, config)
+    fresh = [name for name in config.update.states if name not in kept]
+    return f"update: the checkpoint has no {', '.join(fresh)} of {config.update.name}: they begin at 0" if fresh else ""

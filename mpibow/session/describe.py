@@ -60,7 +60,7 @@ def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: 
     total = k * (plan.arena_bytes + replica + ahead.learner) + averaging + ahead.data
     names = " and ".join(", ".join(["weights", "gradients", *states]).rsplit(", ", 1))
     learner = learner_bytes(plan, job.evaluation_plan() if job.evaluated else None, ahead.learner, len(states))
-    most = min(config.tuner.most, most_learners(config.rule, len(counts)))
+    most = min(config.tuner.most, most_learners(config.averaging, len(counts)))
     room = room_for(free - ahead.data, learner, most)
     data = f" + data {_mib(ahead.data)}" if ahead.data else ""
     locked = f", and {in_words(k * ahead.locked)} of page-locked memory" if ahead.locked else ""

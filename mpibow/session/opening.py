@@ -30,7 +30,7 @@ from mpibow.run.memory import free_memory, learner_bytes, room_for
 from mpibow.run.resets import Resets
 from mpibow.run.state import restore
 from mpibow.run.tuning import Tuning, open_tuning
-from mpibow.session.carried import kept_states
+from mpibow.session.carried import fresh_states, kept_states
 from mpibow.session.device import Device, device_of
 from mpibow.session.judge import Judge, sets_told
 from mpibow.session.loading import choose_loading
@@ -95,21 +95,25 @@ def open_parts(
     most = max(change.counts[comm.rank] for change in start.timeline.changes)
     statistics = initial_weights(plan.statistics, config.seed, plan.weight_dtype)
     capacity = device.capacity(most, room)
-    replicas = Replicas(capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat, states)
+    replicas = Replicas(
+        capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat, states,
+        config.update.counts,
+    )  # fmt: skip
     binder = device.binder(replicas, loading.packing, carrier.size)
     learners = Learners(plan, replicas, binder, config.assignment, learner)
     scheduler = Scheduler(trace, apart=not device.enqueues)
     stack.callback(scheduler.close)
     # What averages them
-    rule = make_rule(config.rule, flat, replicas, start.centre.copy(), device.zeros(carrier), plan.layout)
+    rule = make_rule(config.averaging, flat, replicas, start.centre.copy(), device.zeros(carrier), plan.layout)
     synchroniser = Synchroniser(
         carrier, rule, replicas, flat, partial(scheduler.run, name="update"), overlap=config.overlap, trace=trace,
         book=device.book(rule, learners, carrier),
     )  # fmt: skip
     stack.callback(synchroniser.close)
     resets = Resets(
-        comm.rank, config.on_nan, config.update.lr, synchroniser, rule, flat, start.due[1], device.scale_is_large
-    )
+        comm.rank, config.on_nan, config.update.lr, synchroniser, rule, flat, start.due[1], device.scale_is_large,
+        replicas.stood_still,
+    )  # fmt: skip
     learners.change(counts[comm.rank], execution)
     rule.begin(sum(counts), start.exact)
     _take_up(start, comm.rank, job, plan, device, replicas, rule, synchroniser)
@@ -163,7 +167,7 @@ def _open_tuning(job: Job, device: Device, start: Start, comm: Communicator, roo
     return open_tuning(
         (start.kept and start.kept.tuning) or {}, start.timeline.counts(start.iteration), config.batch_size,
         start.learners[1], config.tuner,
-        rooms=comm.share(room) if auto else None, caps=caps(config.rule, comm.size) if auto else (),
+        rooms=comm.share(room) if auto else None, caps=caps(config.averaging, comm.size) if auto else (),
         compares=device.compares,
     )  # fmt: skip
 
@@ -209,6 +213,11 @@ def _told(start: Start, job: Job, ledger: Ledger) -> list[str]:
         f"learners {how}{as_sum(counts)}, batch {config.batch_size}, {job.kernels.about}; {source.folder}"
     )
     early = ended_early(config.schedule, config.update.lr, config.stop.epochs)
+    gain = f"rule: gain auto was derived for sgd; with {config.update.name} replicas are averaged with gain 1"
+    states = fresh_states(start.kept.config, config) if start.kept else ""
     chose = source.header.ledger.chooser if source.header else ledger.chooser
     other = f"{chose} data chose the best so far: the choice begins anew" if chose != ledger.chooser else ""
-    return [*source.notes, start.restarts, other, about, *sets_told(job), early]
+    return [
+        *source.notes, start.restarts, states, other, about, gain * (config.averaging != config.rule), *sets_told(job),
+        early,
+    ]  # fmt: skip

@@ -150,7 +150,7 @@ def first_timeline(config: Config, ranks: int) -> Timeline:
         each = 1 if isinstance(learners, str) else learners
         timeline = fixed(batch, each if isinstance(each, tuple) else (each,) * ranks)
     for change in timeline.changes:
-        check_rule(config.rule, sum(change.counts))
+        check_rule(config.averaging, sum(change.counts))
     return timeline
 
 
@@ -199,7 +199,7 @@ def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
     timeline = timeline_of(header, started(config, first), first)
     changed = tuple(anew(header, config, first))
     if not changed:
-        checked(NUMBERS[kind_of(config.rule)], header.rule, path, "rule")
+        checked(NUMBERS[kind_of(config.averaging)], header.rule, path, "rule")
     return Start(source, header.iteration, timeline, *read_centre(path, plan), changed)
 
 
@@ -208,7 +208,7 @@ def lasting(job: Job, plan: Plan, first: Timeline) -> dict[str, Any]:
     return {
         **identity(job, plan),
         "started": started(job.config, first),
-        "rule_settings": plain(job.config.rule),
+        "rule_settings": plain(job.config.averaging),
         "config": dump(job.config),
         "input": input_entries(job.train, job.scaling),
     }
@@ -222,10 +222,10 @@ def started(config: Config, first: Timeline) -> list[Any]:
 
 def anew(header: Header, config: Config, first: Timeline) -> list[str]:
     """Why averaging begins anew from a checkpoint: its run's learners or rule were others; [] where it goes on."""
-    defaults = plain(type(config.rule)())  # which an older checkpoint's rule had, where it does not say
+    defaults = plain(type(config.averaging)())  # which an older checkpoint's rule had, where it does not say
     learners, rule = list(header.started) != started(config, first), {**defaults, **header.rule_settings}
     return [f"learners were {as_sum(header.counts)}"] * learners + ["the rule was different"] * (
-        rule != plain(config.rule)
+        rule != plain(config.averaging)
     )
 
 

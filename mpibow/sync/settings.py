@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 from mpibow.bounds import Above, AtLeast, Below, NotEmpty, Rising
@@ -96,3 +96,15 @@ class Independent:
 
 
 Settings = Sma | Ssgd | Independent
+MEASURED = ("sgd",)  # the optimisers that `gain: auto` was derived for, and measured with
+
+
+def going_with(update: str, rule: Settings) -> Settings:
+    """The rule as it goes with the optimiser called `update`.
+
+    Where no gain was measured replicas are pulled to their mean, which moves by their mean step: gain 1. A gain or a
+    common step that is set stays.
+    """
+    if isinstance(rule, Sma) and rule.gain == rule.common == "auto" and update not in MEASURED:
+        return replace(rule, gain=1.0, common="mean")
+    return rule

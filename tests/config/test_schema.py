@@ -87,7 +87,10 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
         (["lr=0.1"], "lr: is not a setting; did you mean 'update.lr'?"),
         (["update.lr=-0.1"], "update.lr: must be a number above 0, got -0.1"),
         (["update.momentum=1"], "update.momentum: must be a number of at least 0 and below 1, got 1"),
-        (["update.name=adam"], "update.name: must be sgd, got 'adam'"),
+        (
+            ["update.name=adamm"],
+            "update.name: must be one of adagrad, adam, adamw, lion, rmsprop, sgd, got 'adamm'",
+        ),
         (["update.nesterov=true"], "update.nesterov: needs momentum above 0, got momentum 0"),
         (
             ["update.schedule.name=cos"],
@@ -438,7 +441,10 @@ def test_describe_has_every_setting():
     lines = [" ".join(line.split()) for line in describe().splitlines()]
     assert "model.name required the model's name (a string that is not empty)" in lines
     assert "model.<option> any option that the named one takes" in lines
-    assert "update.lr 0.01 learning rate; not scaled with the number of learners (a number above 0)" in lines
+    rate = "learning rate; not scaled with the number of learners (a number above 0)"
+    assert f"update.lr 0.01 sgd, rmsprop, adagrad: {rate}" in lines
+    assert f"update.lr 0.0001 lion: {rate}" in lines
+    assert "update.decay_biases false also decay biases and batch norm's weights (true or false)" in lines
     assert "rule.name sma how the replicas are kept together (one of independent, sma, ssgd)" in lines
     assert "rule.period 1 sma: iterations between corrections (an integer of at least 1)" in lines
     assert "update.schedule.gamma required inverse: decay per epoch (a number above 0)" in lines

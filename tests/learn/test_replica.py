@@ -84,3 +84,18 @@ def test_reseed_touches_one_learner() -> None:
     assert replicas.weights[:, 0].tolist() == [10, 7, 12]
     assert replicas.states["momenta"][:, 0].tolist() == [20, 0, 22]
     assert replicas.gradients[:, 0].tolist() == [30, 0, 32]
+
+
+def test_updates_are_counted_of_every_learner() -> None:
+    replicas = filled()
+    replicas.updates[:] = 5, 6, 7
+    replicas.reseed(1, np.zeros(5, np.float32))
+    assert replicas.updates.tolist() == [5, 0, 7]
+    replicas.stood_still(2)
+    replicas.resize(2)
+    replicas.resize(4)
+    assert replicas.updates.tolist() == [5, 0, 0, 0]
+    replicas.level()
+    assert replicas.updates.tolist() == [5, 5, 5, 5]
+    replicas.forget()
+    assert replicas.updates.tolist() == [0, 0, 0, 0]

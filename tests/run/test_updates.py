@@ -1,0 +1,129 @@
+"""Every optimiser in a run: resumed it is the same run; learners count their own updates; how they are averaged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.optim.table import UPDATES
+from mpibow.run.checkpoint import read_arrays
+from mpibow.session.session import Session
+from mpibow.sync.settings import Sma, Ssgd, going_with
+from tests.run import tiny
+from tests.run.test_resume import copy, point, saving
+
+EVERY: dict[str, dict[str, Any]] = {
+    **{name: {"name": name, "lr": 0.01, "weight_decay": 0.02} for name in UPDATES},
+    "amsgrad": {"name": "adam", "amsgrad": True},
+    "rmsprop with all": {"name": "rmsprop", "centered": True, "momentum": 0.5},
+    "adagrad, falling": {"name": "adagrad", "lr": 0.05, "lr_decay": 0.1},
+}
+every = pytest.mark.parametrize("update", EVERY.values(), ids=EVERY.keys())
+FEW = {"epochs": None, "iterations": 16}
+AT_END = {"every": "1000 iterations", "keep": 100, "best": False}
+TAKEN = {"weights", "statistics", "tally", "pending", "squares", "scale", "updates"}  # names of other arrays
+
+
+def arrays(folder: Path, iteration: int) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in sorted(point(folder, iteration).glob("*.safetensors"))}
+
+
+@every
+def test_a_run_that_is_resumed_is_the_same_run(tmp_path: Path, update: dict[str, Any]) -> None:
+    """All states, and what its scalars count: two learners, of which one has come later."""
+
+    def work(folder: Path) -> tiny.Job:
+        return tiny.job(folder, net=tiny.normed, update=update, learners=1, stop=FEW, checkpoint=AT_END)
+
+    def change(session: Session) -> None:
+        if session.iteration == 3:
+            session.coordinator.announce(3, (2,))
+        saving(9)(session)
+
+    whole = tiny.replay(work(tmp_path / "whole"), before=change)
+    resumed = tiny.run(work(tmp_path / "again"), resume=point(copy(tmp_path / "whole", tmp_path / "again"), 9))
+    assert tiny.same_bits(resumed.weights, whole[0].weights)
+    assert arrays(tmp_path / "again", 16) == arrays(tmp_path / "whole", 16)
+
+
+@every
+@pytest.mark.parametrize("rule", ["auto", "none", "ssgd"])
+def test_four_learners_are_the_same_on_two_ranks(tmp_path: Path, rule: str, update: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {"rule": tiny.RULES[rule], "update": update, "stop": FEW}
+    one = tiny.run(tiny.job(tmp_path / "1", learners=4, **settings))
+    two = tiny.run(tiny.job(tmp_path / "2", learners=2, **settings), 2)
+    assert tiny.distance(two.weights, one.weights) < 1e-9
+
+
+def test_a_learner_counts_its_own_updates(tmp_path: Path) -> None:
+    """One from the start, one from the change on, one that was reset; a checkpoint has them."""
+    update = {"name": "adamw"}
+
+    def change(session: Session) -> None:
+        if session.iteration == 3:
+            session.coordinator.announce(3, (3,))
+        if session.iteration == 9:
+            assert session.replicas.updates[0] == 9
+            assert session.replicas.updates[1] == session.replicas.updates[2] < 6
+            session.settle()
+            session.rule.reset(2)
+        if session.iteration == 12:
+            session.save()
+
+    tiny.replay(tiny.job(tmp_path, update=update, stop=FEW, learners=1, checkpoint=AT_END), before=change)
+    found = read_arrays(point(tmp_path, 12), "rank-0")["updates"]
+    assert found.dtype == np.int64
+    assert (found[0], found[2]) == (12, 3)
+    assert 3 < found[1] < 9
+
+
+def test_every_replica_of_ssgd_counts_alike(tmp_path: Path) -> None:
+    def change(session: Session) -> None:
+        if session.iteration == 3:
+            session.coordinator.announce(3, (3,))
+
+    rule = {"name": "ssgd"}
+    work = tiny.job(tmp_path, update={"name": "adam"}, rule=rule, stop=FEW, learners=1, checkpoint=AT_END)
+    tiny.replay(work, before=change)
+    assert read_arrays(point(tmp_path, 16), "rank-0")["updates"].tolist() == [16, 16, 16]
+
+
+def test_sgd_counts_nothing(tmp_path: Path) -> None:
+    tiny.run(tiny.job(tmp_path, stop=FEW, checkpoint=AT_END))
+    assert set(read_arrays(point(tmp_path, 16), "rank-0")) == {"weights", "momenta", "statistics", "tally"}
+
+
+@pytest.mark.parametrize("kind", UPDATES.values(), ids=UPDATES.keys())
+def test_states_are_called_as_no_other_array(kind: Any) -> None:
+    for settings in EVERY.values():
+        if settings["name"] == kind.__dataclass_fields__["name"].default:
+            states = kind(**{key: value for key, value in settings.items() if key != "name"}).states
+            assert len(set(states)) == len(states)
+            assert not TAKEN & set(states)
+
+
+def test_another_optimisers_states_begin_at_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings: dict[str, Any] = {"stop": FEW, "checkpoint": AT_END, "rule": {"name": "sma", "gain": 1}}
+    tiny.run(tiny.job(tmp_path, **settings))
+    adam = tiny.job(tmp_path, **{**settings, "stop": {"epochs": None, "iterations": 20}, "update": {"name": "adam"}})
+    tiny.run(adam, resume=point(tmp_path, 16))
+    assert read_arrays(point(tmp_path, 20), "rank-0")["updates"].tolist() == [4]
+    assert "update: the checkpoint has no exp_avg, exp_avg_sq of adam: they begin at 0" in capsys.readouterr().err
+
+
+def test_which_rule_goes_with_which_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Gain auto was derived for SGD."""
+    assert going_with("sgd", Sma()) == Sma()
+    assert going_with("adamw", Sma()) == Sma(gain=1.0, common="mean")
+    for given in (Sma(gain=2.0), Sma(gain="none"), Sma(common="orthogonal"), Ssgd()):
+        assert going_with("adamw", given) == given
+    told = "rule: gain auto was derived for sgd; with lion replicas are averaged with gain 1"
+    tiny.run(tiny.job(tmp_path / "lion", update={"name": "lion"}, learners=2, stop=FEW))
+    assert told in capsys.readouterr().err
+    gains = [line["gain"] for line in tiny.events(tmp_path / "lion/run", "train")]
+    assert set(gains) == {1.0}
+    tiny.run(tiny.job(tmp_path / "sgd", learners=2, stop=FEW))
+    assert "gain auto" not in capsys.readouterr().err
