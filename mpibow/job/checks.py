@@ -10,6 +10,7 @@ from mpibow.errors import ConfigError
 from mpibow.graph.graph import Graph
 from mpibow.models.settings import Augmentation, Loss
 from mpibow.ops import MatrixFactorisation
+from mpibow.optim.groups import check_groups
 from mpibow.optim.plateau import Plateau
 
 
@@ -25,6 +26,11 @@ def check_rows(graph: Graph, data: Samples) -> None:
                 least, most = int(data.arrays[name].min()), int(data.arrays[name].max())
                 if least < 0 or most >= rows:
                     raise ConfigError(f"{data.name}.{name}: must lie in [0, {rows}), got {least} to {most}")
+
+
+def check_groups_match(config: Config, graph: Graph) -> None:
+    """Raises ConfigError where a group of weights has none in the net."""
+    check_groups(config.update.groups, [node.full(key) for node in graph.nodes for key in node.weights])
 
 
 def described(data: Samples) -> str:

@@ -26,7 +26,15 @@ from mpibow.errors import ConfigError, DeviceError, ShapeError
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
-from mpibow.job.checks import check_augmentation, check_losses, check_metrics, check_rows, check_sets_alike, described
+from mpibow.job.checks import (
+    check_augmentation,
+    check_groups_match,
+    check_losses,
+    check_metrics,
+    check_rows,
+    check_sets_alike,
+    described,
+)
 from mpibow.job.gpu import ON_GPUS, FindGpu, find_gpu
 from mpibow.job.normalise import Scaling, scaling_of
 from mpibow.kernels import KernelSet, find_kernels, gpu_set
@@ -278,6 +286,7 @@ def make_job(
         job = Job(title, config, objective(net, train.inputs), train, test, validation=validation, held_out=held_out)
         for found in (train, *job.evaluated.values()):
             check_rows(job.build(config.batch_size), found)
+        check_groups_match(config, job.build(config.batch_size))
         return job
     loss, top_k = config.loss, config.evaluate.top_k
     check_augmentation(augmentation, train, config)
@@ -292,6 +301,7 @@ def make_job(
     )  # fmt: skip
     job = Job(title, config, build, train, test, scaling, validation, held_out)
     graph = job.build(config.batch_size)
+    check_groups_match(config, graph)
     logits = graph.tensors[graph.outputs["logits"]]
     if logits.shape[1] < train.classes:
         raise ShapeError(

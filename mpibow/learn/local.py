@@ -8,10 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import Layout
+from mpibow.graph.layout import Layout, Span
 from mpibow.kernels.passes import FlatKernels, Local, States
 from mpibow.learn.directions import Directions, matrices_of
 from mpibow.learn.replica import Replicas
+from mpibow.optim.groups import group_of
 from mpibow.optim.muon import Muon, OnMatrices
 from mpibow.optim.update import Update
 
@@ -34,33 +35,40 @@ class Groups:
 
 
 def groups_of(update: Update, layout: Layout) -> Groups:
-    """Weights that decay, and those that do not; of each, Muon's matrices and all else."""
-    still = replace(update, weight_decay=0.0)
-    if not (isinstance(update, Muon) and isinstance(still, Muon)):
-        return _joined([Group(update), Group(still)], [(layout.decayed, 0), (layout.size, 1)])
-    groups = [Group(each) for each in (update, still, OnMatrices.of(update), OnMatrices.of(still))]
-    ends = {layout.decayed: 0, layout.size: 1}
-    for span in matrices_of(layout, update):
-        decays = span.offset < layout.decayed
-        ends.setdefault(span.offset, 0 if decays else 1)
-        ends[span.offset + span.size] = 2 if decays else 3
-    return _joined(groups, sorted(ends.items()))
-
-
-def _joined(groups: Sequence[Group], spans: Sequence[tuple[int, int]]) -> Groups:
-    """`spans` are ends and groups, ascending: empty ones go, and neighbours of equal groups are one."""
-    ends, which, before = list[int](), list[int](), 0
-    for end, group in spans:
-        group = groups.index(groups[group])
-        if end == before:
+    """A weight's group is by its name, by whether it decays, and by whether it is one of Muon's matrices."""
+    matrices = {span.name for span in matrices_of(layout, update)} if isinstance(update, Muon) else set[str]()
+    groups, ends, which = list[Group](), list[int](), list[int]()
+    for span in sorted(layout.spans, key=lambda span: span.offset):
+        group = _group_of(update, span, span.offset < layout.decayed)
+        if span.name in matrices:
+            assert isinstance(group.update, Muon)
+            group = replace(group, update=OnMatrices.of(group.update))
+        if group not in groups:
+            groups.append(group)
+        if which and which[-1] == groups.index(group):
             continue
-        if which and which[-1] == group:
-            ends[-1] = end
-        else:
-            ends.append(end)
-            which.append(group)
-        before = end
+        if ends:
+            ends[-1] = span.offset  # with the padding in front of it
+        ends.append(layout.size)
+        which.append(groups.index(group))
     return Groups(groups, np.array(ends, np.int64), np.array(which, np.int64))
+
+
+def _group_of(update: Update, span: Span, decays: bool) -> Group:
+    own = group_of(update.groups, span.name)
+    if own is None or own.weight_decay is None:
+        settings = update if decays else decaying(update, 0.0)
+    else:
+        settings = decaying(update, own.weight_decay)
+    return Group(settings) if own is None else Group(settings, 0.0 if own.freeze else own.lr_scale)
+
+
+def decaying(update: Update, weight_decay: float) -> Update:
+    """The optimiser with another weight decay, and its fallback's, if it has one."""
+    if isinstance(update, Muon):
+        fallback = replace(update.fallback, weight_decay=weight_decay)
+        return replace(update, weight_decay=weight_decay, fallback=fallback)
+    return replace(update, weight_decay=weight_decay)
 
 
 class Stepping:

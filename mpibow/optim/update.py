@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from mpibow.bounds import Above, AtLeast, Below
 from mpibow.formulas.formula import Formula
+from mpibow.optim.groups import WeightGroup
 from mpibow.optim.schedules import Constant, Schedule, Warmup
 
 Beta = Annotated[float, AtLeast(0), Below(1)]
@@ -37,6 +38,10 @@ class Update:
     ] = None
     schedule: Annotated[Schedule, "schedule of the learning rate: a factor by epoch"] = field(default_factory=Constant)
     warmup: Annotated[Warmup, "linear warm-up of the learning rate"] = field(default_factory=Warmup)
+    groups: Annotated[
+        tuple[WeightGroup, ...],
+        "weights with settings of their own: a list of {match, freeze, lr_scale, weight_decay}; the first match wins",
+    ] = ()
 
     @property
     def formula(self) -> Formula:

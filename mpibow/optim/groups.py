@@ -1,0 +1,42 @@
+"""Groups of weights that take their own settings of an optimiser, by the patterns that their names match."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Annotated
+
+from mpibow.bounds import Above, AtLeast, NotEmpty
+from mpibow.errors import ConfigError
+
+NAMED = 6  # weights that an error lists
+
+
+@dataclass(frozen=True)
+class WeightGroup:
+    """Weights whose names match a pattern, as `conv1.*` or `*.bias`; null is as for all others."""
+
+    match: Annotated[str, NotEmpty(), "pattern of weights' names, as conv1.* or *.bias"]
+    freeze: Annotated[bool, "the weights stay as they are"] = False
+    lr_scale: Annotated[float, Above(0), "this factor times the learning rate"] = 1.0
+    weight_decay: Annotated[Annotated[float, AtLeast(0)] | None, "weight decay of these, biases included"] = None
+
+    def __post_init__(self) -> None:
+        if self.freeze and (self.lr_scale != 1.0 or self.weight_decay is not None):
+            raise ConfigError("freeze: frozen weights take no step; leave out lr_scale and weight_decay")
+
+
+def group_of(groups: Sequence[WeightGroup], name: str) -> WeightGroup | None:
+    """The first that the weight's name matches."""
+    return next((group for group in groups if fnmatchcase(name, group.match)), None)
+
+
+def check_groups(groups: Sequence[WeightGroup], names: Sequence[str]) -> None:
+    """Raises ConfigError for a pattern that no weight's name matches."""
+    for n, group in enumerate(groups):
+        if not any(fnmatchcase(name, group.match) for name in names):
+            some = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+            raise ConfigError(
+                f"update.groups[{n}].match: must match a weight's name, got {group.match!r}; there are {some}"
+            )

@@ -1,0 +1,76 @@
+"""Groups of weights in a run: frozen, with their own rate or weight decay, by the patterns of their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.errors import ConfigError
+from mpibow.graph.layout import initial_weights
+from tests.run import tiny
+from tests.run.test_resume import copy, point
+
+FEW = {"epochs": None, "iterations": 16}
+
+
+def groups(*found: dict[str, Any], **update: Any) -> dict[str, Any]:
+    return {"update": {"lr": 0.05, "momentum": 0.9, **update, "groups": list(found)}, "stop": FEW}
+
+
+def names(folder: Path) -> list[str]:
+    return [span.name for span in tiny.job(folder).layout.spans]
+
+
+@pytest.mark.parametrize("update", [{}, {"name": "adamw", "momentum": ...}], ids=["sgd", "adamw"])
+@pytest.mark.parametrize("rule", ["auto", "none", "ssgd"])
+def test_frozen_weights_stay_as_they_are(tmp_path: Path, rule: str, update: dict[str, Any]) -> None:
+    first, *others = names(tmp_path)
+    settings = groups({"match": first, "freeze": True}, weight_decay=0.1, **update)
+    settings["update"] = {key: value for key, value in settings["update"].items() if value is not ...}
+    work = tiny.job(tmp_path, rule=tiny.RULES[rule], learners=3, **settings)
+    trained = tiny.run(work).weights
+    begun = work.layout.unpacked(initial_weights(work.layout, work.config.seed, "float64"))
+    np.testing.assert_array_equal(trained[first], begun[first])
+    assert all((trained[name] != begun[name]).any() for name in others)
+
+
+def test_a_scaled_rate_is_another_rate(tmp_path: Path) -> None:
+    """All weights in a group of twice the rate."""
+    whole = tiny.run(tiny.job(tmp_path / "group", **groups({"match": "*", "lr_scale": 2.0}))).weights
+    other = tiny.run(tiny.job(tmp_path / "rate", **groups(lr=0.1))).weights
+    assert tiny.distance(whole, other) < 1e-12
+
+
+def test_a_group_decays_by_itself(tmp_path: Path) -> None:
+    alike = tiny.run(tiny.job(tmp_path / "all", **groups(weight_decay=0.1, decay_biases=True))).weights
+    group = tiny.run(tiny.job(tmp_path / "group", **groups({"match": "*", "weight_decay": 0.1}))).weights
+    assert tiny.distance(alike, group) < 1e-12
+
+
+def test_a_run_with_groups_is_resumed(tmp_path: Path) -> None:
+    found = groups({"match": "*.bias", "weight_decay": 0.2}, {"match": names(tmp_path)[0], "lr_scale": 0.5})
+    settings: dict[str, Any] = {**found, "learners": 2}
+    keep = {"every": "8 iterations", "keep": 100, "best": False}
+    whole = tiny.run(tiny.job(tmp_path / "whole", checkpoint=keep, **settings))
+    again = copy(tmp_path / "whole", tmp_path / "again")
+    resumed = tiny.run(tiny.job(again, checkpoint=keep, **settings), resume=point(again, 8))
+    assert tiny.same_bits(whole.weights, resumed.weights)
+
+
+def test_a_pattern_that_matches_nothing(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^update\.groups\[0\]\.match: must match a weight's name, got 'conv9\.\*'; "
+    ):
+        tiny.job(tmp_path, **groups({"match": "conv9.*", "freeze": True}))
+
+
+def test_what_is_no_group(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        tiny.job(tmp_path, **groups({"match": "*", "lr_scale": 0}, {"freeze": True}))
+    assert str(caught.value).splitlines() == [
+        "update.groups[0].lr_scale: must be a number above 0, got 0",
+        "update.groups[1].match: is required, a string that is not empty",
+    ]
