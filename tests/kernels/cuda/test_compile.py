@@ -9,9 +9,14 @@ import pytest
 
 from mpibow.device import libraries
 from mpibow.errors import DeviceError, install
+from mpibow.formulas import cuda_source
 from mpibow.kernels.cuda import compile as own
 from mpibow.kernels.cuda.compile import ARCHITECTURES, Module, Usage, compiled, nvrtc
 from mpibow.kernels.cuda.kernels import KERNELS
+from mpibow.optim.adamw import AdamW
+from mpibow.optim.rmsprop import RmsProp
+from mpibow.optim.sgd import Sgd
+from mpibow.optim.update import Update
 
 FOUND = libraries.load("nvrtc")
 KEPT = Path(__file__).parents[3] / "build" / "cuda-cubins"
@@ -30,6 +35,19 @@ def test_every_kernel_is_compiled_and_keeps_to_registers(architecture: str, sour
     assert module.code.startswith(b"\x7fELF")
     assert all(name.encode() in module.code for name in module.names.values())
     assert {kernel: usage for kernel, usage in module.usage.items() if usage.spilled or usage.registers > 96} == {}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ALL)
+@pytest.mark.parametrize("update", [Sgd(), AdamW(), RmsProp(centered=True, momentum=0.5)], ids=["0", "2", "3 states"])
+def test_passes_of_other_steps_are_compiled_and_keep_to_registers(update: Update, architecture: str) -> None:
+    module = compiled("steps.cu", architecture, KEPT, formula=cuda_source.source(update.formula))
+    assert set(module.names) == {"sma_update", "sma_alone", "sgd_update"}
+    assert {kernel: usage for kernel, usage in module.usage.items() if usage.spilled or usage.registers > 96} == {}
+
+
+def test_the_formula_beside_the_sources_is_sgds() -> None:
+    assert own.texts()[own.FORMULA] == cuda_source.source(Sgd(momentum=0.9).formula)
 
 
 @needs_nvrtc

@@ -1,0 +1,62 @@
+"""Optimisers with states and counts of their own on simulated GPUs: the host's numbers, resumed the same bits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.run.checkpoint import read_arrays
+from mpibow.session.session import Session
+from tests.kernels.cuda.host import needs_compiler, prepared
+from tests.run import tiny
+from tests.run.test_resume import copy, point
+from tests.simulated.test_whole_runs import lenet, run, work
+
+pytestmark = needs_compiler
+prepare = prepared("flat.cu", "elementwise.cu", "loss.cu", "pool.cu")
+ADAMW = {"name": "adamw", "lr": 0.01, "weight_decay": 0.1, "groups": [{"match": "*.bias", "lr_scale": 0.5}]}
+FEW = {"epochs": None, "iterations": 12}
+
+
+def adamw(folder: Path, **settings: Any) -> Any:
+    return work(folder, **{"net": lenet, "update": ADAMW, "learners": 2, "stop": FEW, **settings})
+
+
+@pytest.mark.parametrize(("rule", "ranks"), [("auto", 1), ("ssgd", 1), ("none-3", 2), ("independent", 1)])
+def test_the_numbers_are_the_hosts(tmp_path: Path, rule: str, ranks: int) -> None:
+    settings: dict[str, Any] = {"rule": tiny.RULES[rule]}
+    host = tiny.run(adamw(tmp_path / "host", **settings), ranks)
+    gpu = run(adamw(tmp_path / "gpu", **settings), ranks)
+    assert tiny.distance(gpu.weights, host.weights) < 1e-3
+
+
+def test_fused_learners_are_those_on_streams(tmp_path: Path) -> None:
+    streams, fused = (run(adamw(tmp_path / way, execution=way)) for way in ("streams", "fused"))
+    assert tiny.distance(fused.weights, streams.weights) < 1e-4
+
+
+def test_a_run_that_is_continued_has_the_same_bits(tmp_path: Path) -> None:
+    keep = {"every": "6 iterations", "keep": 100, "best": False}
+    whole = run(adamw(tmp_path / "whole", checkpoint=keep))
+    again = copy(tmp_path / "whole", tmp_path / "again")
+    resumed = run(adamw(again, checkpoint=keep), resume=str(point(again, 6)))
+    assert tiny.same_bits(whole.weights, resumed.weights)
+    assert read_arrays(point(again, 12), "rank-0")["updates"].tolist() == [12, 12]
+
+
+def test_a_step_that_the_losss_scale_has_cost_is_not_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a scale that overflows first, learners make a few steps less than there are iterations, both alike."""
+    seen = list[Any]()
+    save = Session.finish
+
+    def finish(self: Session, stop: str) -> Any:
+        found = save(self, stop)
+        seen.append(np.array(self.replicas.updates))
+        return found
+
+    monkeypatch.setattr(Session, "finish", finish)
+    run(adamw(tmp_path, precision="fp16", on_nan="reset"), scale=2.0**40)
+    assert 0 < seen[0].min() <= seen[0].max() < 12
