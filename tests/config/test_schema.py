@@ -89,7 +89,7 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
         (["update.momentum=1"], "update.momentum: must be a number of at least 0 and below 1, got 1"),
         (
             ["update.name=adamm"],
-            "update.name: must be one of adagrad, adam, adamw, lion, rmsprop, sgd, got 'adamm'",
+            "update.name: must be one of adagrad, adam, adamw, lion, muon, rmsprop, sgd, got 'adamm'",
         ),
         (["update.nesterov=true"], "update.nesterov: needs momentum above 0, got momentum 0"),
         (
@@ -334,6 +334,7 @@ update:
   clip_norm: null
   schedule: {name: constant}
   warmup: {epochs: 0.0, start: 0.1, iterations: 0}
+  groups: []
   momentum: 0.0
   nesterov: false
   half_life: null
