@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, cast
@@ -21,7 +21,8 @@ from mpibow.errors import ConfigError
 from mpibow.models.settings import Augmentation, Loss, Normalisation
 from mpibow.optim.schedules import Schedule, over
 from mpibow.optim.sgd import Sgd
-from mpibow.optim.table import AnyUpdate
+from mpibow.optim.table import UPDATES, AnyUpdate
+from mpibow.optim.update import Update
 from mpibow.run.stop import Stop
 from mpibow.sync.settings import Independent, Settings, Sma, Ssgd, going_with
 from mpibow.tune.settings import Tuner
@@ -242,8 +243,16 @@ def load_mapping(
     model_given: bool = False,
     data_given: bool = False,
 ) -> Config:
-    """The config of nested settings with `key.path=value` overrides laid over them. Raises ConfigError."""
-    return Config.from_mapping(override(Config, mapping, overrides), model_given=model_given, data_given=data_given)
+    """The config of nested settings with `key.path=value` overrides laid over them. Raises ConfigError.
+
+    `update` may be an optimiser of a program's own, as an object: the config has it as it is.
+    """
+    own = mapping.get("update")
+    if not isinstance(own, Update) or type(own) in UPDATES.values():
+        return Config.from_mapping(override(Config, mapping, overrides), model_given=model_given, data_given=data_given)
+    others = {key: value for key, value in mapping.items() if key != "update"}
+    config = load_mapping(others, overrides, model_given=model_given, data_given=data_given)
+    return replace(config, update=own)
 
 
 def limits_of(find: Callable[[], Config]) -> Limits:

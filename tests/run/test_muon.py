@@ -1,0 +1,57 @@
+"""Runs with Muon: the same numbers however learners lie on ranks, the same bits however a run is cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mpibow import dense, flatten, relu
+from mpibow.errors import ConfigError
+from mpibow.graph.graph import Tensor
+from tests.run import tiny
+
+MUON = {"name": "muon", "lr": 0.05, "weight_decay": 0.01, "fallback": {"name": "adamw", "lr": 0.01}}
+RULES = ("auto", "none", "ssgd", "independent")
+
+
+def deep(image: Tensor) -> Tensor:
+    """Two hidden matrices."""
+    return dense(relu(dense(relu(dense(relu(dense(flatten(image), 12)), 10)), 9)), tiny.CLASSES)
+
+
+def trained(folder: Path, ranks: int = 1, resume: str | None = None, **settings: Any) -> dict[str, Any]:
+    work = tiny.job(folder, net=deep, **{"update": MUON, **settings})
+    return tiny.run(work, ranks, None if resume is None else folder / resume).weights
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_learners_of_one_rank_or_of_two_are_the_same(tmp_path: Path, rule: str) -> None:
+    settings: dict[str, Any] = {"rule": tiny.RULES[rule]}
+    one = trained(tmp_path / "one", learners=4, **settings)
+    two = trained(tmp_path / "two", 2, learners=2, **settings)
+    assert tiny.distance(two, one) < 1e-9
+
+
+def test_one_learner_takes_the_same_step_by_every_rule(tmp_path: Path) -> None:
+    sma, ssgd = (trained(tmp_path / rule, rule=tiny.RULES[rule]) for rule in ("auto", "ssgd"))
+    assert tiny.distance(ssgd, sma) < 1e-12
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_run_that_is_cut_goes_on_with_the_same_bits(tmp_path: Path, rule: str) -> None:
+    settings: dict[str, Any] = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": {"every": "17 iterations"}}
+    whole = trained(tmp_path / "whole", **settings)
+    trained(tmp_path / "cut", stop={"epochs": None, "iterations": 17}, **settings)
+    assert tiny.same_bits(trained(tmp_path / "cut", resume="run", **settings), whole)
+
+
+def test_a_gpu_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^update\.name: muon computes on CPUs only, got device cuda; set device to"):
+        tiny.run(tiny.job(tmp_path, net=deep, update=MUON, device="cuda", precision="float32"))
+
+
+def test_it_learns(tmp_path: Path) -> None:
+    work = tiny.job(tmp_path, net=deep, update=MUON, stop={"epochs": 12}, learners=2)
+    assert (tiny.run(work).summary.accuracy or 0) > 0.8  # chance is a third
