@@ -136,7 +136,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="a Python that has PyTorch (this one)")
     parser.add_argument("--update", choices=list(UPDATES), default="adamw", help="the optimiser (adamw)")
     parser.add_argument("--nets", nargs="+", default=["lenet:8", "resnet20:4"], help="MODEL:BATCH")
-    parser.add_argument("--learners", type=int, default=len(allowed_cores()), help="learners of ours (the cores)")
+    parser.add_argument("--learners", type=int, default=allowed_cores(), help="learners of ours (the cores)")
     parser.add_argument("--pairs", type=int, default=20, help="of windows (20)")
     parser.add_argument("--seconds", type=float, default=1.0, help="of a window (1)")
     parser.add_argument("--device", choices=["auto", "onednn", "numpy"], help="what to compute on (auto)")
