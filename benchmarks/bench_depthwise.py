@@ -22,7 +22,8 @@ from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Call, Shapes
 from mpibow.graph.memory import zeros
 from mpibow.kernels.onednn.conv import Convolution
-from mpibow.kernels.onednn.library import Trio, find_library, load
+from mpibow.kernels.onednn.library import find_library, load
+from mpibow.kernels.onednn.primitives import Trio
 
 SHAPES = [  # channels, side, batch, kernel, dilation
     (64, 8, 16, 5, 1), (64, 8, 16, 7, 1), (64, 8, 16, 9, 1), (64, 8, 16, 3, 2), (64, 32, 16, 5, 1), (256, 32, 4, 7, 1),

@@ -30,7 +30,8 @@ from mpibow.comm.communicator import Single
 from mpibow.config import load_mapping
 from mpibow.job import BUILT_IN, Job, open_job
 from mpibow.kernels.compiled.command import Command
-from mpibow.kernels.onednn.library import Library, Primitive, find_library, load
+from mpibow.kernels.onednn.library import Library, find_library, load
+from mpibow.kernels.onednn.primitives import Primitive
 from mpibow.session.describe import describe_job
 from mpibow.session.start import agreed
 

@@ -13,8 +13,9 @@ from mpibow.kernels.compiled import batch_norm as blocks
 from mpibow.kernels.compiled.batch_norm import parts
 from mpibow.kernels.compiled.command import Command, command, floats, native, number, together, words
 from mpibow.kernels.compiled.elementwise import add_relu, masked
-from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn.library import Library, Primitive
+from mpibow.kernels.onednn import capi as dnn
+from mpibow.kernels.onednn.library import Library
+from mpibow.kernels.onednn.primitives import Primitive, slow
 from mpibow.ops import BatchNorm
 from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import NormAddRelu
@@ -68,7 +69,7 @@ class BatchNormalisation:
         return forward, make("batch_normalization_backward", c_int(dnn.BACKWARD), x, x, x, *settings, forward)
 
     def slow(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> tuple[str, ...]:
-        return () if self._blocks(shapes) else dnn.slow(*self._pair(op, shapes))
+        return () if self._blocks(shapes) else slow(*self._pair(op, shapes))
 
     def formats(self, op: BatchNorm | NormAddRelu, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         return Formats((given[0],) * len(shapes.x), given[0])

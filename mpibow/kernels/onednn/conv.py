@@ -13,9 +13,10 @@ from mpibow.graph.graph import FLOAT, Array, Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
 from mpibow.kernels.compiled.command import Command, command, floats, native, number, together, words
 from mpibow.kernels.compiled.elementwise import masked
+from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn import depthwise, winograd
-from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn.library import Library, Primitive, Trio, Unimplemented, behind, dims
+from mpibow.kernels.onednn.library import Library, Unimplemented, behind, dims
+from mpibow.kernels.onednn.primitives import Primitive, Trio, slow
 from mpibow.ops import Conv2d
 from mpibow.ops.fused import ConvNormAddRelu, ConvRelu
 
@@ -52,7 +53,7 @@ class Convolution:
     def _slow(self, op: ConvRelu | Conv2d, shapes: Shapes, trio: Trio) -> tuple[str, ...]:
         """What nothing but the library's reference code computes."""
         data, weights = (None if self._lanes(op, shapes, trio, p) else p for p in (trio.data, trio.weights))
-        return dnn.slow(trio.forward, data, weights)
+        return slow(trio.forward, data, weights)
 
     def slow(self, op: ConvRelu | Conv2d, shapes: Shapes) -> tuple[str, ...]:
         return () if self._winograd(op, shapes) else self._slow(op, shapes, self._trio(op, shapes))
@@ -202,7 +203,7 @@ class ConvolutionNormalised:
         return found if chosen == tag or not op.added else fused(chosen, chosen)
 
     def slow(self, op: ConvNormAddRelu, shapes: Shapes) -> tuple[str, ...]:
-        return dnn.slow(self._primitive(op, shapes))
+        return slow(self._primitive(op, shapes))
 
     def formats(self, op: ConvNormAddRelu, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         made = self._primitive(op, shapes)

@@ -11,8 +11,9 @@ from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes
 from mpibow.graph.layout import LANES
 from mpibow.kernels.compiled.command import command, together
 from mpibow.kernels.compiled.factors import write_factors
-from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn.library import Library, Trio
+from mpibow.kernels.onednn import capi as dnn
+from mpibow.kernels.onednn.library import Library
+from mpibow.kernels.onednn.primitives import Trio, slow
 from mpibow.ops import Dense
 
 TILES = f"AB16b{LANES}a"  # the layout of weights whose gradients may be kept as factors
@@ -53,7 +54,7 @@ class InnerProduct:
 
     def slow(self, op: Dense, shapes: Shapes) -> tuple[str, ...]:
         trio = self._trio(op, shapes)
-        return dnn.slow(trio.forward, trio.data, None if shapes.formats.factors else trio.weights)
+        return slow(trio.forward, trio.data, None if shapes.formats.factors else trio.weights)
 
     def formats(self, op: Dense, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         found, rank = self._trio(op, shapes).formats("ab", "ab"), _rank(op, shapes)

@@ -1,4 +1,4 @@
-"""oneDNN 3 through its C interface: memory descriptors, primitives, and the commands that run them."""
+"""oneDNN 3 through its C interface: the library with its engine and stream, and what makes its objects."""
 
 from __future__ import annotations
 
@@ -6,72 +6,37 @@ import ctypes
 import ctypes.util
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int64, c_size_t, c_uint, c_void_p
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mpibow.errors import DeviceError, ShapeError
-from mpibow.graph.graph import Array, Shape
-from mpibow.graph.kernel import Formats, Shapes
-from mpibow.kernels.compiled.command import Command, call_address
+from mpibow.graph.graph import Shape
+from mpibow.graph.kernel import Shapes
+from mpibow.kernels.compiled.command import call_address
+from mpibow.kernels.onednn.capi import (
+    FORMAT_KIND,
+    INNER_AXES,
+    INNER_COUNT,
+    INNER_SIZES,
+    INSTALL,
+    ISAS,
+    NDIMS,
+    NEEDED,
+    PADDED_DIMS,
+    RELU,
+    RUNTIMES,
+    STATUS,
+    STRIDES,
+    TYPES,
+    UNIMPLEMENTED,
+    Dims,
+)
+from mpibow.kernels.onednn.primitives import Descriptor, Handle, Primitive
 from mpibow.ops.window import Pair
-
-MAX_DIMS = 12
-Dims = c_int64 * MAX_DIMS
-UNIMPLEMENTED = 3
-STATUS = {1: "out of memory", 2: "invalid arguments", UNIMPLEMENTED: "unimplemented", 5: "runtime error"}
-TYPES = {"float32": 3, "int32": 4, "uint8": 6}  # dnnl_data_type_t
-RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB", 8: "threadpool", 512: "SYCL"}
-ISAS = {
-    0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2 VNNI", 0x1F: "AVX2 VNNI 2", 0x27: "AVX-512",
-    0x67: "AVX-512 VNNI", 0xE7: "AVX-512 BF16", 0x1EF: "AVX-512 FP16", 0xFEF: "AMX", 0x1FEF: "AMX FP16",
-}  # fmt: skip
-
-# dnnl_prop_kind_t
-TRAINING, INFERENCE, BACKWARD = 64, 96, 128
-# dnnl_alg_kind_t
-DIRECT = 1
-RELU = 0x20
-MAX_POOLING, AVG_POOLING, AVG_POOLING_INSIDE = 0x1FF, 0x2FF, 0x3FF
-LRN_ACROSS = 0xAFF
-ADD, MULTIPLY = 0x1FFF0, 0x1FFF1
-SOFTMAX = 0x30000
-# execution arguments
-SRC, SRC_1, DST, WEIGHTS, BIAS, MEAN, VARIANCE, SCALE, SHIFT = 1, 2, 17, 33, 41, 49, 50, 51, 52
-WORKSPACE, SCRATCHPAD, DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 64, 80, 129, 145, 161, 169
-DIFF_SCALE, DIFF_SHIFT, THEN = 255, 256, 32768
-# dnnl_query_t
-IMPLEMENTATION, STRIDES, EXEC_ARG_MD, NDIMS, PADDED_DIMS = 8, 14, 255, 256, 260
-FORMAT_KIND, INNER_COUNT, INNER_SIZES, INNER_AXES = 262, 263, 264, 265
-
-# What it needs of the system, which slim images lack
-INSTALL = {
-    "libgomp.so.1": "apt-get install libgomp1, or dnf install libgomp",
-    "libstdc++.so.6": "apt-get install libstdc++6, or dnf install libstdc++",
-}
-
-NEEDED = (
-    "dnnl_version", "dnnl_get_effective_cpu_isa", "dnnl_engine_create", "dnnl_engine_destroy", "dnnl_stream_create",
-    "dnnl_stream_destroy", "dnnl_memory_desc_create_with_tag", "dnnl_memory_desc_query", "dnnl_memory_desc_get_size",
-    "dnnl_memory_desc_clone", "dnnl_memory_desc_destroy", "dnnl_memory_create", "dnnl_memory_destroy",
-    "dnnl_primitive_desc_query", "dnnl_primitive_desc_query_md", "dnnl_primitive_desc_destroy",
-    "dnnl_primitive_create", "dnnl_primitive_execute", "dnnl_primitive_destroy", "dnnl_primitive_attr_create",
-    "dnnl_primitive_attr_destroy", "dnnl_primitive_attr_set_scratchpad_mode", "dnnl_primitive_attr_set_post_ops",
-    "dnnl_post_ops_create", "dnnl_post_ops_destroy", "dnnl_post_ops_append_eltwise", "dnnl_post_ops_append_binary",
-    "dnnl_convolution_forward_primitive_desc_create", "dnnl_convolution_backward_data_primitive_desc_create",
-    "dnnl_convolution_backward_weights_primitive_desc_create", "dnnl_inner_product_forward_primitive_desc_create",
-    "dnnl_inner_product_backward_data_primitive_desc_create",
-    "dnnl_inner_product_backward_weights_primitive_desc_create",
-    "dnnl_batch_normalization_forward_primitive_desc_create",
-    "dnnl_batch_normalization_backward_primitive_desc_create", "dnnl_pooling_forward_primitive_desc_create",
-    "dnnl_pooling_backward_primitive_desc_create", "dnnl_lrn_forward_primitive_desc_create",
-    "dnnl_lrn_backward_primitive_desc_create", "dnnl_softmax_forward_primitive_desc_create",
-    "dnnl_softmax_backward_primitive_desc_create", "dnnl_reorder_primitive_desc_create",
-)  # fmt: skip
 
 
 class Unimplemented(ShapeError):
@@ -82,106 +47,6 @@ class _Version(ctypes.Structure):
     _fields_ = (
         ("major", c_int), ("minor", c_int), ("patch", c_int), ("hash", c_char_p), ("cpu", c_uint), ("gpu", c_uint),
     )  # fmt: skip
-
-
-class _Argument(ctypes.Structure):
-    _fields_ = (("number", c_int), ("memory", c_void_p))
-
-
-class Handle:
-    """An object of the library, destroyed with this one."""
-
-    def __init__(self, value: c_void_p, destroy: Any) -> None:
-        self._as_parameter_, self._destroy = value, destroy
-
-    def __del__(self) -> None:
-        self._destroy(self._as_parameter_)
-
-
-class Descriptor(Handle):
-    """A memory descriptor: shape, type, layout."""
-
-    tag: str
-    bytes: int
-
-
-class Primitive(Handle):
-    """A primitive descriptor: what would run, and in which layouts."""
-
-    library: Library
-
-    def layout(self, argument: int) -> Descriptor:
-        """The descriptor of an execution argument."""
-        return self.library.wrap(self.library.c.dnnl_primitive_desc_query_md(self, EXEC_ARG_MD, argument))
-
-    @property
-    def implementation(self) -> str:
-        text = c_char_p()
-        self.library.check(
-            self.library.c.dnnl_primitive_desc_query(self, IMPLEMENTATION, 0, byref(text)), "implementation"
-        )
-        return (text.value or b"").decode()
-
-    @property
-    def slow(self) -> bool:
-        """Whether it is the library's reference code: one number after the other."""
-        return "ref" in self.implementation
-
-    @property
-    def scratch(self) -> int:
-        """Bytes that it needs during a call."""
-        return self.layout(SCRATCHPAD).bytes
-
-    def command(self, arrays: Mapping[int, Array]) -> Command:
-        """Its run on the arrays by execution argument; each must lie as `layout` says."""
-        library = self.library
-        primitive = library.make("primitive", library.c.dnnl_primitive_create, library.c.dnnl_primitive_destroy, self)
-        kept: list[Any] = [primitive, arrays]
-        block = (_Argument * len(arrays))()
-        for slot, (number, array) in zip(block, arrays.items(), strict=True):
-            layout = self.layout(number)
-            assert array.nbytes >= layout.bytes, (number, array.shape, array.nbytes, layout.bytes)
-            memory = library.make(
-                "memory", library.c.dnnl_memory_create, library.c.dnnl_memory_destroy, layout, library.engine,
-                c_void_p(array.ctypes.data),
-            )  # fmt: skip
-            kept.append(memory)
-            slot.number, slot.memory = number, memory._as_parameter_.value
-        row = (
-            library.execute, primitive._as_parameter_.value, library.stream._as_parameter_.value, len(block),
-            ctypes.addressof(block),
-        )  # fmt: skip
-        return Command([*library.one_thread, row], kept, block)
-
-
-def slow(forward: Primitive, data: Primitive | None = None, weights: Primitive | None = None) -> tuple[str, ...]:
-    """Those of an operator's halves that are the library's reference code."""
-    parts = {"output": forward, "gradient of its input": data, "gradient of its weights": weights}
-    return tuple(name for name, part in parts.items() if part is not None and part.slow)
-
-
-@dataclass(frozen=True)
-class Trio:
-    """The primitives of an operator with weights; those of its backward half only where they are needed."""
-
-    forward: Primitive
-    data: Primitive | None
-    weights: Primitive | None
-
-    @property
-    def weight(self) -> str:
-        return self.forward.layout(WEIGHTS).tag
-
-    @property
-    def back(self) -> str:
-        return self.data.layout(WEIGHTS).tag if self.data else self.weight
-
-    @property
-    def gradient(self) -> str:
-        return self.weights.layout(DIFF_WEIGHTS).tag if self.weights else self.weight
-
-    def formats(self, x: str, y: str) -> Formats:
-        return Formats((x,), y, {"weight": self.weight}, {"weight": self.back}, {"weight": self.gradient})
 
 
 class Library:

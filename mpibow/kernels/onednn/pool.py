@@ -8,8 +8,9 @@ from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
 from mpibow.kernels.compiled import means
-from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn.library import Library, Primitive, behind, dims
+from mpibow.kernels.onednn import capi as dnn
+from mpibow.kernels.onednn.library import Library, behind, dims
+from mpibow.kernels.onednn.primitives import Primitive, slow
 from mpibow.ops import AvgPool2d, MaxPool2d
 
 Pool = MaxPool2d | AvgPool2d
@@ -43,7 +44,7 @@ class Pooling:
         return forward, make("pooling_backward", c_int(kind), x, y, *window, forward)
 
     def slow(self, op: Pool, shapes: Shapes) -> tuple[str, ...]:
-        return () if _hangs(op, shapes) else dnn.slow(*self._pair(op, shapes))
+        return () if _hangs(op, shapes) else slow(*self._pair(op, shapes))
 
     def formats(self, op: Pool, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         tag = canonical(shapes.y) if _hangs(op, shapes) else given[0]

@@ -8,8 +8,9 @@ from mpibow.graph.formats import Reorder, canonical
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
 from mpibow.kernels.compiled import local_response
-from mpibow.kernels.onednn import library as dnn
-from mpibow.kernels.onednn.library import Library, Primitive
+from mpibow.kernels.onednn import capi as dnn
+from mpibow.kernels.onednn.library import Library
+from mpibow.kernels.onednn.primitives import Primitive
 from mpibow.ops import LocalResponseNorm, Softmax
 
 

@@ -1,0 +1,58 @@
+"""oneDNN's C interface by numbers and names, as dnnl_types.h has them."""
+
+from __future__ import annotations
+
+from ctypes import c_int64
+
+MAX_DIMS = 12
+Dims = c_int64 * MAX_DIMS
+UNIMPLEMENTED = 3
+STATUS = {1: "out of memory", 2: "invalid arguments", UNIMPLEMENTED: "unimplemented", 5: "runtime error"}
+TYPES = {"float32": 3, "int32": 4, "uint8": 6}  # dnnl_data_type_t
+RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB", 8: "threadpool", 512: "SYCL"}
+ISAS = {
+    0x1: "SSE4.1", 0x3: "AVX", 0x7: "AVX2", 0xF: "AVX2 VNNI", 0x1F: "AVX2 VNNI 2", 0x27: "AVX-512",
+    0x67: "AVX-512 VNNI", 0xE7: "AVX-512 BF16", 0x1EF: "AVX-512 FP16", 0xFEF: "AMX", 0x1FEF: "AMX FP16",
+}  # fmt: skip
+
+# dnnl_prop_kind_t
+TRAINING, INFERENCE, BACKWARD = 64, 96, 128
+# dnnl_alg_kind_t
+DIRECT = 1
+RELU = 0x20
+MAX_POOLING, AVG_POOLING, AVG_POOLING_INSIDE = 0x1FF, 0x2FF, 0x3FF
+LRN_ACROSS = 0xAFF
+ADD, MULTIPLY = 0x1FFF0, 0x1FFF1
+SOFTMAX = 0x30000
+# execution arguments
+SRC, SRC_1, DST, WEIGHTS, BIAS, MEAN, VARIANCE, SCALE, SHIFT = 1, 2, 17, 33, 41, 49, 50, 51, 52
+WORKSPACE, SCRATCHPAD, DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 64, 80, 129, 145, 161, 169
+DIFF_SCALE, DIFF_SHIFT, THEN = 255, 256, 32768
+# dnnl_query_t
+IMPLEMENTATION, STRIDES, EXEC_ARG_MD, NDIMS, PADDED_DIMS = 8, 14, 255, 256, 260
+FORMAT_KIND, INNER_COUNT, INNER_SIZES, INNER_AXES = 262, 263, 264, 265
+
+# What it needs of the system, which slim images lack
+INSTALL = {
+    "libgomp.so.1": "apt-get install libgomp1, or dnf install libgomp",
+    "libstdc++.so.6": "apt-get install libstdc++6, or dnf install libstdc++",
+}
+
+NEEDED = (
+    "dnnl_version", "dnnl_get_effective_cpu_isa", "dnnl_engine_create", "dnnl_engine_destroy", "dnnl_stream_create",
+    "dnnl_stream_destroy", "dnnl_memory_desc_create_with_tag", "dnnl_memory_desc_query", "dnnl_memory_desc_get_size",
+    "dnnl_memory_desc_clone", "dnnl_memory_desc_destroy", "dnnl_memory_create", "dnnl_memory_destroy",
+    "dnnl_primitive_desc_query", "dnnl_primitive_desc_query_md", "dnnl_primitive_desc_destroy",
+    "dnnl_primitive_create", "dnnl_primitive_execute", "dnnl_primitive_destroy", "dnnl_primitive_attr_create",
+    "dnnl_primitive_attr_destroy", "dnnl_primitive_attr_set_scratchpad_mode", "dnnl_primitive_attr_set_post_ops",
+    "dnnl_post_ops_create", "dnnl_post_ops_destroy", "dnnl_post_ops_append_eltwise", "dnnl_post_ops_append_binary",
+    "dnnl_convolution_forward_primitive_desc_create", "dnnl_convolution_backward_data_primitive_desc_create",
+    "dnnl_convolution_backward_weights_primitive_desc_create", "dnnl_inner_product_forward_primitive_desc_create",
+    "dnnl_inner_product_backward_data_primitive_desc_create",
+    "dnnl_inner_product_backward_weights_primitive_desc_create",
+    "dnnl_batch_normalization_forward_primitive_desc_create",
+    "dnnl_batch_normalization_backward_primitive_desc_create", "dnnl_pooling_forward_primitive_desc_create",
+    "dnnl_pooling_backward_primitive_desc_create", "dnnl_lrn_forward_primitive_desc_create",
+    "dnnl_lrn_backward_primitive_desc_create", "dnnl_softmax_forward_primitive_desc_create",
+    "dnnl_softmax_backward_primitive_desc_create", "dnnl_reorder_primitive_desc_create",
+)  # fmt: skip
