@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpibow.errors import ShapeError
+from mpibow.graph.arena import bytes_of, extents_of, extra_buffers, format_of
 from mpibow.graph.arrange import Arrangement, arrange
-from mpibow.graph.formats import Reorder, canonical, physical
-from mpibow.graph.graph import FLOAT, Array, Graph, Node, Shape
-from mpibow.graph.kernel import Buffers, Call, Formats, Kernels, Run, Shapes
+from mpibow.graph.bound import BoundPlan
+from mpibow.graph.formats import Reorder, canonical
+from mpibow.graph.graph import Array, Graph, Node, Shape
+from mpibow.graph.kernel import Buffers, Formats, Kernels, Shapes
 from mpibow.graph.layout import Layout, initial_weights, plan_layout, plan_statistics
 from mpibow.graph.memory import Block, lifetimes, peak, place
 from mpibow.graph.mixed import mixed
-from mpibow.graph.steps import Program, Step, Value, compile_steps, gradient, widened
-from mpibow.graph.wide import plain
+from mpibow.graph.steps import Program, Step, Value, compile_steps, widened
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
     for step in program.steps:
         node = step.node
         if node.name not in shapes:  # a sum of gradients
-            formats = tuple(_format(program.values[name]) for name in node.inputs)
+            formats = tuple(format_of(program.values[name]) for name in node.inputs)
             x = tuple(program.values[name].shape for name in node.inputs)
             shapes[node.name] = Shapes(x, x[0], training, (), Formats(formats, formats[0]))
         if node.name not in buffers:
@@ -123,9 +124,9 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
     outside |= set(graph.inputs)
     for step in program.steps:
         names = [name for name in map(program.root, step.touches) if name not in outside]
-        extra = _extra(step, buffers[step.node.name])
-        sizes |= {name: _bytes(*spec, dtype) for name, spec in extra.items()}
-        sizes |= {name: _bytes(_extents(program.values[name]), program.values[name].dtype, dtype) for name in names}
+        extra = extra_buffers(step, buffers[step.node.name])
+        sizes |= {name: bytes_of(*spec, dtype) for name, spec in extra.items()}
+        sizes |= {name: bytes_of(extents_of(program.values[name]), program.values[name].dtype, dtype) for name in names}
         uses.append([*names, *extra])
     shown = [program.root(name) for name in graph.outputs.values()]
     spans = lifetimes(uses, shown)
@@ -192,97 +193,6 @@ def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]
     return Program(tuple(steps), values)
 
 
-class BoundPlan:
-    """A plan with arrays: fill `inputs`, call `run`, read `outputs`. Owned by one thread at a time.
-
-    `runs` is what `run` calls, one after the other: the steps' own, or fewer where the kernel set joins them.
-    """
-
-    def __init__(
-        self, plan: Plan, arena: Array, weights: Array, gradients: Array | None, statistics: Array,
-        inputs: Mapping[str, Array],
-    ) -> None:  # fmt: skip
-        self.plan = plan
-        self._arena = arena
-        tensors = plan.graph.tensors
-        zeros = plan.kernels.zeros
-        self.inputs: dict[str, Array] = {}
-        for n in plan.graph.inputs:
-            given, dtype = inputs.get(n), _dtype(tensors[n].dtype, plan.dtype)
-            fits = given is not None and (given.shape, given.dtype) == (tensors[n].shape, dtype)
-            self.inputs[n] = given if given is not None and fits else zeros(tensors[n].shape, dtype.name)
-        self.constants: dict[str, Array] = {}
-        self._weights = plan.layout.views(weights)
-        self._gradients = {} if gradients is None else plan.layout.views(gradients)
-        self._statistics = plan.statistics.views(statistics)
-        self.outputs = {key: self._value(name) for key, name in plan.graph.outputs.items()}
-        self.runs = plan.kernels.join([self._bind(step) for step in plan.program.steps])
-
-    def run(self) -> None:
-        for run in self.runs:
-            run()
-
-    def _bind(self, step: Step) -> Run:
-        node, kernel = step.node, self.plan.kernels.operators[type(step.node.op)]
-        buffers = self.plan.buffers[node.name]
-        backward = step.kind == "backward"
-        scratch = buffers.backward if backward else buffers.forward
-        call = Call(
-            name=plain(node.name),
-            op=node.op,
-            x=tuple(self._value(name) for name in node.inputs),
-            y=self._value(step.writes[0] if step.kind == "reorder" else node.name),
-            ys=tuple(map(self._value, node.made)) if node.outputs > 1 else (),
-            w={key: self._value(name) for key, name in step.weights.items()},
-            statistics={key: self._statistics[node.full(key)] for key in node.statistics},
-            saved={key: self._buffer(_saved(node, key), *spec) for key, spec in buffers.saved.items()},
-            scratch={key: self._buffer(_scratch(step, key), *spec) for key, spec in scratch.items()},
-            dy=self._value(gradient(node.name)) if backward else np.empty(0),
-            dys=tuple(self._value(gradient(name)) for name in node.made) if backward and node.outputs > 1 else (),
-            dx=self._dx(step) if backward else (),
-            dw={key: self._value(name) for key, name in step.gradients.items()},
-            shapes=self.plan.shapes[node.name],
-        )
-        if not backward:
-            return kernel.forward(call)
-        if kernel.backward is None:
-            raise ShapeError(f"{node.name}: {node.op.kind} has no gradient in this kernel set")
-        return kernel.backward(call)
-
-    def _dx(self, step: Step) -> tuple[Array | None, ...]:
-        wanted = dict(zip(step.wanted, step.writes, strict=True))
-        return tuple(self._value(wanted[i]) if i in wanted else None for i in range(len(step.node.inputs)))
-
-    def _value(self, name: str) -> Array:
-        value, root = self.plan.program.values[name], self.plan.program.root(name)
-        owner, shape = self.plan.program.values[root], _extents(value)
-        if owner.place:
-            views = self._weights if owner.place == "weights" else self._gradients
-            whole = views[root.removeprefix("weight ").removeprefix("d weight ")]
-            return whole if name == root else whole.reshape(shape)
-        if root in self.inputs:
-            return self.inputs[root].reshape(shape)
-        if owner.constant is not None:
-            array = self._constant(root, owner.constant, shape, _dtype(owner.dtype, self.plan.dtype))
-            found: Array = array.reshape(shape)
-            return found
-        if root not in self.plan.offsets:  # a value that no step of this plan touches
-            return np.empty(0)
-        return self._buffer(root, shape, owner.dtype)
-
-    def _constant(self, name: str, value: float, shape: Shape, dtype: np.dtype[np.generic]) -> Array:
-        if name not in self.constants:
-            array: Array = self.plan.kernels.zeros(shape, dtype.name)
-            self.plan.kernels.put(array, np.full(shape, value, dtype))
-            self.constants[name] = array
-        return self.constants[name]
-
-    def _buffer(self, name: str, shape: Shape, dtype: str) -> Array:
-        size = _bytes(shape, dtype, self.plan.dtype)
-        offset = self.plan.offsets[name]
-        return self._arena[offset : offset + size].view(_dtype(dtype, self.plan.dtype)).reshape(shape)
-
-
 def describe(plan: Plan) -> str:
     """The plan as text: a line a step with the values it writes, where they lie, and what it reads; then the memory."""
     lines = []
@@ -304,37 +214,4 @@ def describe(plan: Plan) -> str:
 def _where(plan: Plan, name: str) -> str:
     value, root = plan.program.values[name], plan.program.root(name)
     place_ = f"@{plan.offsets[root]:#x}" if root in plan.offsets else ""
-    return f"{name}{list(value.shape)}{value.format if _format(value) != canonical(value.shape) else ''}{place_}"
-
-
-def _extra(step: Step, buffers: Buffers) -> dict[str, tuple[Shape, str]]:
-    """The saved and scratch buffers that a step touches, by their names in the arena."""
-    scratch = buffers.backward if step.kind == "backward" else buffers.forward
-    return {_saved(step.node, key): spec for key, spec in buffers.saved.items()} | {
-        _scratch(step, key): spec for key, spec in scratch.items()
-    }
-
-
-def _saved(node: Node, key: str) -> str:
-    return f"{node.name}.saved.{key}"
-
-
-def _scratch(step: Step, key: str) -> str:
-    return f"{step.node.name}.{step.kind}.{key}"
-
-
-def _format(value: Value) -> str:
-    return value.format or canonical(value.shape)
-
-
-def _extents(value: Value) -> Shape:
-    """The shape of a value's array."""
-    return physical(_format(value), value.shape)
-
-
-def _dtype(dtype: str, precision: str) -> np.dtype[np.generic]:
-    return np.dtype(precision if dtype == FLOAT else dtype)
-
-
-def _bytes(shape: Shape, dtype: str, precision: str) -> int:
-    return int(np.prod(shape)) * _dtype(dtype, precision).itemsize
+    return f"{name}{list(value.shape)}{value.format if format_of(value) != canonical(value.shape) else ''}{place_}"

@@ -14,9 +14,10 @@ import numpy as np
 
 from mpibow.data.slots import Slot
 from mpibow.device.memory import in_words
+from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import halves
-from mpibow.graph.plan import BoundPlan, Plan
+from mpibow.graph.plan import Plan
 from mpibow.learn.on_device import DeviceLearner
 from mpibow.learn.replica import Replicas
 from mpibow.optim.update import Update

@@ -14,7 +14,8 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.pulse import Pulse
 from mpibow.data.dataset import Array, Samples, read_into
 from mpibow.data.slots import arrays_for
-from mpibow.graph.plan import BoundPlan, Plan
+from mpibow.graph.bound import BoundPlan
+from mpibow.graph.plan import Plan
 from mpibow.sync.synchroniser import RunTasks
 
 Each = Callable[[Array, Array, Array], None]  # samples (n,), labels (n,), logits (n, classes)

@@ -12,9 +12,10 @@ import pytest
 from mpibow.device.feed import pack
 from mpibow.device.memory import DeviceFull, in_words
 from mpibow.errors import DeviceError
+from mpibow.graph.bound import BoundPlan
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import plan_layout
-from mpibow.graph.plan import BoundPlan, Plan, compile_plan
+from mpibow.graph.plan import Plan, compile_plan
 from mpibow.kernels.cuda.fused import fused_bytes
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.learn.learner import HostBinder

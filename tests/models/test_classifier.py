@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from mpibow.data.dataset import Array
+from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import FLOAT, Tensor
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout
-from mpibow.graph.plan import BoundPlan, compile_plan
+from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models.classifier import classifier
 from mpibow.models.settings import Augmentation, Jitter, Loss

@@ -10,8 +10,9 @@ import pytest
 
 from mpibow import dense, flatten, relu
 from mpibow.comm import Single
+from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import Tensor
-from mpibow.graph.plan import BoundPlan, Plan
+from mpibow.graph.plan import Plan
 from mpibow.learn.replica import Replicas
 from mpibow.run.memory import learner_bytes
 from mpibow.run.signals import Signals

@@ -22,7 +22,7 @@ from mpibow.data.order import samples_at
 from mpibow.data.timeline import fixed
 from mpibow.device.memory import in_words
 from mpibow.errors import ConfigError
-from mpibow.graph.plan import BoundPlan
+from mpibow.graph.bound import BoundPlan
 from mpibow.run.memory import free_memory, learner_bytes, room_for
 from mpibow.run.replay import recorded
 from mpibow.run.signals import Signals

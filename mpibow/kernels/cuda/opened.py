@@ -14,8 +14,9 @@ from mpibow.device.array import DeviceArray
 from mpibow.device.driver import DeviceProperties, Stream
 from mpibow.device.machine import Machine
 from mpibow.errors import DeviceError, install
+from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import Array
-from mpibow.graph.plan import BoundPlan, Plan
+from mpibow.graph.plan import Plan
 from mpibow.kernels.cache import cache_folder
 from mpibow.kernels.cuda.capture import Executor, Range, no_range
 from mpibow.kernels.cuda.cudnn import Cudnn, Enqueue, Handles

@@ -1,0 +1,109 @@
+"""A plan bound to arrays: what a learner or an evaluation runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.arena import bytes_of, dtype_of, extents_of, saved_name, scratch_name
+from mpibow.graph.graph import Array, Shape
+from mpibow.graph.kernel import Call, Run
+from mpibow.graph.steps import Step, gradient
+from mpibow.graph.wide import plain
+
+if TYPE_CHECKING:
+    from mpibow.graph.plan import Plan
+
+
+class BoundPlan:
+    """A plan with arrays: fill `inputs`, call `run`, read `outputs`. Owned by one thread at a time.
+
+    `runs` is what `run` calls, one after the other: the steps' own, or fewer where the kernel set joins them.
+    """
+
+    def __init__(
+        self, plan: Plan, arena: Array, weights: Array, gradients: Array | None, statistics: Array,
+        inputs: Mapping[str, Array],
+    ) -> None:  # fmt: skip
+        self.plan = plan
+        self._arena = arena
+        tensors = plan.graph.tensors
+        zeros = plan.kernels.zeros
+        self.inputs: dict[str, Array] = {}
+        for n in plan.graph.inputs:
+            given, dtype = inputs.get(n), dtype_of(tensors[n].dtype, plan.dtype)
+            fits = given is not None and (given.shape, given.dtype) == (tensors[n].shape, dtype)
+            self.inputs[n] = given if given is not None and fits else zeros(tensors[n].shape, dtype.name)
+        self.constants: dict[str, Array] = {}
+        self._weights = plan.layout.views(weights)
+        self._gradients = {} if gradients is None else plan.layout.views(gradients)
+        self._statistics = plan.statistics.views(statistics)
+        self.outputs = {key: self._value(name) for key, name in plan.graph.outputs.items()}
+        self.runs = plan.kernels.join([self._bind(step) for step in plan.program.steps])
+
+    def run(self) -> None:
+        for run in self.runs:
+            run()
+
+    def _bind(self, step: Step) -> Run:
+        node, kernel = step.node, self.plan.kernels.operators[type(step.node.op)]
+        buffers = self.plan.buffers[node.name]
+        backward = step.kind == "backward"
+        scratch = buffers.backward if backward else buffers.forward
+        call = Call(
+            name=plain(node.name),
+            op=node.op,
+            x=tuple(self._value(name) for name in node.inputs),
+            y=self._value(step.writes[0] if step.kind == "reorder" else node.name),
+            ys=tuple(map(self._value, node.made)) if node.outputs > 1 else (),
+            w={key: self._value(name) for key, name in step.weights.items()},
+            statistics={key: self._statistics[node.full(key)] for key in node.statistics},
+            saved={key: self._buffer(saved_name(node, key), *spec) for key, spec in buffers.saved.items()},
+            scratch={key: self._buffer(scratch_name(step, key), *spec) for key, spec in scratch.items()},
+            dy=self._value(gradient(node.name)) if backward else np.empty(0),
+            dys=tuple(self._value(gradient(name)) for name in node.made) if backward and node.outputs > 1 else (),
+            dx=self._dx(step) if backward else (),
+            dw={key: self._value(name) for key, name in step.gradients.items()},
+            shapes=self.plan.shapes[node.name],
+        )
+        if not backward:
+            return kernel.forward(call)
+        if kernel.backward is None:
+            raise ShapeError(f"{node.name}: {node.op.kind} has no gradient in this kernel set")
+        return kernel.backward(call)
+
+    def _dx(self, step: Step) -> tuple[Array | None, ...]:
+        wanted = dict(zip(step.wanted, step.writes, strict=True))
+        return tuple(self._value(wanted[i]) if i in wanted else None for i in range(len(step.node.inputs)))
+
+    def _value(self, name: str) -> Array:
+        value, root = self.plan.program.values[name], self.plan.program.root(name)
+        owner, shape = self.plan.program.values[root], extents_of(value)
+        if owner.place:
+            views = self._weights if owner.place == "weights" else self._gradients
+            whole = views[root.removeprefix("weight ").removeprefix("d weight ")]
+            return whole if name == root else whole.reshape(shape)
+        if root in self.inputs:
+            return self.inputs[root].reshape(shape)
+        if owner.constant is not None:
+            array = self._constant(root, owner.constant, shape, dtype_of(owner.dtype, self.plan.dtype))
+            found: Array = array.reshape(shape)
+            return found
+        if root not in self.plan.offsets:  # a value that no step of this plan touches
+            return np.empty(0)
+        return self._buffer(root, shape, owner.dtype)
+
+    def _constant(self, name: str, value: float, shape: Shape, dtype: np.dtype[np.generic]) -> Array:
+        if name not in self.constants:
+            array: Array = self.plan.kernels.zeros(shape, dtype.name)
+            self.plan.kernels.put(array, np.full(shape, value, dtype))
+            self.constants[name] = array
+        return self.constants[name]
+
+    def _buffer(self, name: str, shape: Shape, dtype: str) -> Array:
+        size = bytes_of(shape, dtype, self.plan.dtype)
+        offset = self.plan.offsets[name]
+        return self._arena[offset : offset + size].view(dtype_of(dtype, self.plan.dtype)).reshape(shape)
