@@ -1,0 +1,186 @@
+"""Opening a job: the data and the net that a config names, checked before anything is written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from mpibow.config import Config
+from mpibow.config.schema import Data
+from mpibow.config.strict import check_options
+from mpibow.data.dataset import NamedSamples, Samples
+from mpibow.data.decoded import Decoded
+from mpibow.data.digits import ensure_digits
+from mpibow.data.ratings import ratings
+from mpibow.data.readers import refuse
+from mpibow.data.recordset import RecordSet, open_records
+from mpibow.data.settings import Image
+from mpibow.data.split import split
+from mpibow.errors import ConfigError, ShapeError
+from mpibow.job.checks import (
+    check_augmentation,
+    check_groups_match,
+    check_losses,
+    check_metrics,
+    check_rows,
+    check_sets_alike,
+    described,
+)
+from mpibow.job.job import Job
+from mpibow.job.normalise import Scaling, scaling_of
+from mpibow.models import MODELS, OBJECTIVES
+from mpibow.models.classifier import Net, classifier
+from mpibow.models.objective import LossNet, objective
+from mpibow.models.settings import Augmentation
+
+# What `python -m mpibow.train` does without a file: real digits, a small convolutional net, under a minute.
+BUILT_IN = {
+    "model": {"name": "convnet"},
+    "data": {"train": "data/digits/train", "test": "data/digits/test"},
+    "batch_size": 8,
+    "learners": 2,
+    "update": {"lr": 0.02, "momentum": 0.9, "schedule": {"name": "cosine"}},
+    "stop": {"epochs": 20},
+}
+
+
+def open_job(config: Config, scaling: Scaling | None = None) -> Job:
+    """The job of a config that names its model and data. Raises ConfigError or RecordError.
+
+    `scaling` is what another rank found data.normalise to mean, so that no image is read for it again.
+    """
+    assert config.model is not None
+    assert config.data is not None
+    net: Net | LossNet
+    if config.model.name in OBJECTIVES:
+        train, test, validation = _sets(config.data, lambda path: ratings(open_records(path)))
+        net = named_objective(config)
+    else:
+        train, test, validation = _sets(config.data, open_data)
+        if config.model.classes not in (None, train.classes):
+            raise ConfigError(
+                f"data.train: {config.data.train} has {train.classes} classes, model.classes is "
+                f"{config.model.classes}: type model.classes={train.classes}, or leave it out"
+            )
+        net = named_net(config, train.classes)
+    return make_job(
+        _title(config), config, net, train, test, validation=validation, normalise=config.data.normalise,
+        augmentation=config.data.augment, image=config.data.image, scaling=scaling,
+    )  # fmt: skip
+
+
+def _sets(data: Data, read: Callable[[str], Any]) -> tuple[Any, Any, Any]:
+    """Training, test and validation data, as `read` from their folders; a fraction stays one, and None is none."""
+    train, test, validation = (
+        read(given) if isinstance(given, str) else given for given in (data.train, data.test, data.validation)
+    )
+    return train, test, validation
+
+
+def _title(config: Config) -> str:
+    """What a run is called: its model and its data set."""
+    assert config.model is not None
+    assert config.data is not None
+    return f"{config.model.name}-{Path(config.data.train).resolve().parent.name}"
+
+
+def named_net(config: Config, classes: int) -> Net:
+    """The net that `model` names, with its options. Raises ConfigError."""
+    assert config.model is not None
+    if config.model.name not in MODELS:
+        names = ", ".join(sorted([*MODELS, *OBJECTIVES]))
+        raise ConfigError(f"model.name: must be one of {names}, got '{config.model.name}'")
+    function = MODELS[config.model.name]
+    return partial(function, classes=classes, **check_options("model", function, config.model.options))
+
+
+def named_objective(config: Config) -> LossNet:
+    """The net of OBJECTIVES that `model` names, with its options. Raises ConfigError."""
+    assert config.model is not None
+    name, classes = config.model.name, config.model.classes
+    if classes is not None:
+        raise ConfigError(f"model.classes: {name} has no classes, got {classes}; leave it out")
+    return partial(OBJECTIVES[name], **check_options("model", OBJECTIVES[name], config.model.options))
+
+
+def make_job(
+    title: str,
+    config: Config,
+    net: Net | LossNet,
+    train: Samples,
+    test: Samples | None,
+    *,
+    normalise: str,
+    validation: Samples | float | None = None,
+    augmentation: Augmentation | None = None,
+    scaling: Scaling | None = None,
+    image: Image | None = None,
+) -> Job:
+    """The job of a net given as a function, on data given as objects. Raises ConfigError where they don't fit.
+
+    `validation` is data, or the fraction of `train` that is to be split off. `normalise` is as data.normalise;
+    `scaling` what it comes to, where that is known already.
+    """
+    augmentation, held_out = augmentation or Augmentation(), None
+    if isinstance(validation, float):
+        held_out = validation
+        train, validation = split(train, held_out, config.seed)
+    train = _decoded(train, augmentation, image)
+    test, validation = (None if data is None else _decoded(data, Augmentation(), image) for data in (test, validation))
+    refuse("auto" if config.data is None else config.data.pipeline, train)
+    for key, data in (("data.test", test), ("data.validation", validation)):
+        if data is not None:
+            check_sets_alike(key, data, train)
+    sets = {"validation": validation, "test": test}
+    check_metrics(
+        config, [name for name, data in sets.items() if data is not None], classes=not isinstance(train, NamedSamples)
+    )
+    if isinstance(train, NamedSamples):
+        check_losses(config, train, augmentation)
+        job = Job(title, config, objective(net, train.inputs), train, test, validation=validation, held_out=held_out)
+        for found in (train, *job.evaluated.values()):
+            check_rows(job.build(config.batch_size), found)
+        check_groups_match(config, job.build(config.batch_size))
+        return job
+    loss, top_k = config.loss, config.evaluate.top_k
+    check_augmentation(augmentation, train, config)
+    if loss.ignore is not None and loss.ignore >= train.classes:
+        raise ConfigError(f"loss.ignore: must be one of {train.name}'s {train.classes} classes, got {loss.ignore}")
+    if top_k is not None and top_k > train.classes:
+        raise ConfigError(f"evaluate.top_k: must be at most the {train.classes} classes of {train.name}, got {top_k}")
+    scaling = scaling or scaling_of(normalise, train, partial(print, file=sys.stderr))
+    build = classifier(
+        net, train.shape, str(train.dtype), scaling.mean, scaling.std, augmentation=augmentation, loss=loss,
+        top_k=top_k,
+    )  # fmt: skip
+    job = Job(title, config, build, train, test, scaling, validation, held_out)
+    graph = job.build(config.batch_size)
+    check_groups_match(config, graph)
+    logits = graph.tensors[graph.outputs["logits"]]
+    if logits.shape[1] < train.classes:
+        raise ShapeError(
+            f"{logits.name}: the net's output must be (batch, classes) with at least the {train.classes} classes of "
+            f"{train.name}, got {logits.shape}"
+        )
+    return job
+
+
+def _decoded(data: Samples, augmentation: Augmentation, image: Image | None) -> Samples:
+    """Encoded records with the windows to be taken of them. Raises ConfigError where settings are of those alone."""
+    if isinstance(data, RecordSet) and not data.shape:
+        return Decoded(data, image or Image(), augmentation.area, augmentation.aspect)
+    for key, value in (("data.augment.area", augmentation.area), ("data.image", image)):
+        if value is not None and not isinstance(data, Decoded):
+            raise ConfigError(f"{key}: is for encoded images, {data.name} has {described(data)}; leave it out")
+    return data
+
+
+def open_data(path: str) -> RecordSet:
+    """The records in folder `path`; the built-in digits are converted where they are asked for and not there."""
+    folder = Path(path)
+    if folder.parent == Path("data/digits") and folder.name in ("train", "test") and not folder.exists():
+        ensure_digits(folder.parent)
+    return open_records(folder)
