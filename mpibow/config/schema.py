@@ -24,7 +24,7 @@ from mpibow.optim.sgd import Sgd
 from mpibow.optim.table import UPDATES, AnyUpdate
 from mpibow.optim.update import Update
 from mpibow.run.stop import Stop
-from mpibow.sync.settings import Independent, Settings, Sma, Ssgd, going_with
+from mpibow.sync.settings import Settings, Sma, going_with
 from mpibow.tune.settings import Tuner
 
 Device = Literal["auto", "cuda", "onednn", "numpy"]
@@ -154,7 +154,7 @@ class Config:
     assignment: Annotated[
         Literal["fixed", "first_come"], "fixed: a batch belongs to one learner; first_come: the first free one takes it"
     ] = "fixed"
-    rule: Annotated[Sma | Ssgd | Independent, "how the replicas are kept together"] = field(default_factory=Sma)
+    rule: Annotated[Settings, "how the replicas are kept together"] = field(default_factory=Sma)
     loss: Loss = field(default_factory=Loss)
     update: Annotated[AnyUpdate, "the optimiser: a learner's local step"] = field(default_factory=Sgd)
     stop: Annotated[Stop, "when the run ends: at the first limit that is reached"] = field(default_factory=Stop)
