@@ -178,7 +178,6 @@ class Session:
         return stop
 
     # What happens between iterations
-
     def evaluate(self, last: bool = False) -> bool:
         """Evaluates the centre on the data that choose; whether it is the best so far. The `last` decides no more."""
         assert self.judge is not None
