@@ -19,7 +19,7 @@ from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Bench, Case
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-from mpibow.kernels.onednn import capi as dnn
+from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn import operators
 from mpibow.kernels.onednn.conv import Convolution
 from mpibow.kernels.onednn.depthwise import TAPS

@@ -20,7 +20,7 @@ from tests.kernels.shapes import RANDOM, asked, given_in
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 from mpibow.kernels.compiled.table import OPERATORS as COMPILED
-from mpibow.kernels.onednn import capi as dnn
+from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn import operators, winograd
 
 FOUND = dnn.find_library()

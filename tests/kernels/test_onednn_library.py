@@ -17,7 +17,7 @@ from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Case
 
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-from mpibow.kernels.onednn import capi as dnn
+from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn import operators
 
 FOUND = dnn.find_library()

@@ -17,7 +17,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import LANES, whole
 from mpibow.kernels.compiled.command import command
 from mpibow.kernels.compiled.factors import write_factors
-from mpibow.kernels.onednn import capi as dnn
+from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn import operators
 from tests.kernels.cases import INITIAL, Bench, Case
 

@@ -18,7 +18,7 @@ pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[c
 from mpibow.kernels.compiled.command import _call, command, native, together, words
 from mpibow.kernels.compiled.numeric import inlined
 from mpibow.kernels.compiled.steps import compiled
-from mpibow.kernels.onednn import capi as dnn
+from mpibow.kernels.onednn import library as dnn
 from mpibow.kernels.onednn import operators
 
 USLEEP = ctypes.cast(ctypes.CDLL(None).usleep, ctypes.c_void_p).value or 0
