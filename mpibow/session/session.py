@@ -74,7 +74,6 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    # What the loop asks for, iteration by iteration
     def limit_reached(self) -> str:
         """The first limit of `stop` that is reached, '' if none is."""
         return self.steering.limit_reached(self.iteration, self.position, self.job.train.count)
