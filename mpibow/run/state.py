@@ -20,9 +20,6 @@ from mpibow.run.checkpoint import Snapshot, read_arrays
 from mpibow.sync.rule import TAIL, Rule, RuleState
 from mpibow.sync.synchroniser import Synchroniser
 
-# What is stored in the canonical layout, as states are, so that a run may go on with kernels that want another.
-FLAT = {"weights", "mean", "previous", "common", "pending"}
-
 
 def snapshot(
     header: Mapping[str, Any], plan: Plan, timeline: Timeline, iteration: int, replicas: Replicas, rule: Rule,
@@ -41,6 +38,10 @@ def snapshot(
         **({"updates": replicas.updates} if replicas.counts else {}),
         **({} if scale is None else {"scale": scale}),
     }
+    declared = {name: stored.ranks for name, stored in rule.arrays.items()}
+    undeclared = {**dict.fromkeys(state.shared, "all"), **dict.fromkeys(state.own, "each")}.items() - declared.items()
+    assert not undeclared, f"{undeclared} of the state are not in the rule's arrays"
+    assert not own.keys() & declared.keys(), "a rule's array is called like the learners'"
     own |= {key: host(array) for key, array in state.own.items()}
     shared = {key: host(array) for key, array in state.shared.items()}
     stored, lies = plan.layout.canonical(), plan.layout
@@ -53,11 +54,7 @@ def snapshot(
         "layout": stored.digest(),
         "rule": dict(state.numbers),
     }
-    flat_ones = FLAT | replicas.states.keys()
-    common, own = (
-        {key: repack(array, lies, stored) if key in flat_ones else array for key, array in arrays.items()}
-        for arrays in (shared, own)
-    )
+    common, own = (_repacked(arrays, replicas, rule, lies, stored) for arrays in (shared, own))
     return Snapshot(entries, named(plan, host(rule.centre), statistics), common, own, inputs)
 
 
@@ -106,25 +103,26 @@ def restore(
     """
     k, size, dtype = replicas.count, layout.canonical().size, centre.dtype
     counted = replicas.counts and bool(states)
-    line, each = Form((size,), dtype), Form((k, size), dtype)
-    sent, double = Form((size + TAIL,), dtype), np.dtype(np.float64)
+    each, double = Form((k, size), dtype), np.dtype(np.float64)
+    needed, optional = _forms(rule, "each", size, dtype)
     own = _read(
         path, f"rank-{rank}",
         {"weights": each, "statistics": Form(replicas.statistics.shape, dtype), "tally": Form((None,), double),
-         **dict.fromkeys(states, each), **({"updates": Form((k,), np.dtype(np.int64))} if counted else {})},
-        {"pending": sent, "squares": Form((None,), double), "scale": Form((2,), double)},
+         **dict.fromkeys(states, each), **({"updates": Form((k,), np.dtype(np.int64))} if counted else {}), **needed},
+        {"scale": Form((2,), double), **optional},
     )  # fmt: skip
-    common = _read(path, "common", dict.fromkeys(rule.state().shared, line), {"common": sent})
-    if len(own["tally"]) not in (3, 3 + 3 * k) or ("pending" in own) != ("squares" in own):
-        raise CheckpointError(f"{path / f'rank-{rank}.safetensors'}: tally, pending and squares do not fit each other")
+    common = _read(path, "common", *_forms(rule, "all", size, dtype))
+    for name, arrays in (("common", common), (f"rank-{rank}", own)):
+        for key in arrays.keys() & rule.arrays.keys():
+            if (beside := rule.arrays[key].beside) and beside not in arrays:
+                raise CheckpointError(f"{path / name}.safetensors: {beside}: must be there beside {key}, got nothing")
+    if len(own["tally"]) not in (3, 3 + 3 * k):
+        shape = list(own["tally"].shape)
+        raise CheckpointError(f"{path / f'rank-{rank}.safetensors'}: tally: must be [3] or [{3 + 3 * k}], got {shape}")
     if counted and own["updates"].min() < 0:
         found = own["updates"].tolist()
         raise CheckpointError(f"{path / f'rank-{rank}.safetensors'}: updates: must be at least 0, got {found}")
-    flat_ones = FLAT | replicas.states.keys()
-    own, common = (
-        {key: repack(array, layout.canonical(), layout) if key in flat_ones else array for key, array in arrays.items()}
-        for arrays in (own, common)
-    )
+    own, common = (_repacked(arrays, replicas, rule, layout.canonical(), layout) for arrays in (own, common))
     put = flat.put
     put(replicas.weights, own.pop("weights"))
     for name, rows in replicas.states.items():
@@ -136,11 +134,30 @@ def restore(
     return tally, scale
 
 
+def _repacked(
+    arrays: Mapping[str, Array], replicas: Replicas, rule: Rule, source: Layout, target: Layout
+) -> dict[str, Array]:
+    """Arrays of weights' elements in the layout `target`, others as they are."""
+    flat = {"weights", *replicas.states, *(name for name, each in rule.arrays.items() if each.form != "numbers")}
+    return {name: repack(array, source, target) if name in flat else array for name, array in arrays.items()}
+
+
 class Form(NamedTuple):
     """What an array must be; None is any length but 0."""
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
+
+
+def _forms(rule: Rule, ranks: str, size: int, dtype: np.dtype[Any]) -> tuple[dict[str, Form], dict[str, Form]]:
+    """What `rule`, which has just begun, declares of a file: arrays that it has now, and those that it may have."""
+    sent, double = Form((size + TAIL,), dtype), Form((None,), np.dtype(np.float64))
+    forms, state = {"weights": Form((size,), dtype), "sent": sent, "numbers": double}, rule.state()
+    parts: tuple[dict[str, Form], dict[str, Form]] = ({}, {})
+    for name, stored in rule.arrays.items():
+        if stored.ranks == ranks:
+            parts[name not in state.shared and name not in state.own][name] = forms[stored.form]
+    return parts
 
 
 def _read(path: Path, name: str, needed: Mapping[str, Form], optional: Mapping[str, Form]) -> dict[str, Array]:

@@ -19,7 +19,6 @@ from mpibow.data.timeline import Change, Timeline, fixed
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.run import checkpoint
 from mpibow.run.ledger import Ledger
-from mpibow.sync.gain import Averages
 from mpibow.tune import History
 
 T = TypeVar("T")
@@ -108,42 +107,6 @@ def _check_tuning(state: Mapping[str, Any], ranks: int) -> None:
     for n, window in enumerate(windows):
         if len(window.counts) != ranks or len(window.own) != ranks or min(window.counts) < 1:
             raise ConfigError(f"tuning.windows[{n}]: must have counts of at least 1 and own of {ranks} rank(s)")
-
-
-@dataclass(frozen=True)
-class GainNumbers:
-    turn: Natural
-    gain: Annotated[float, AtLeast(1)]
-    averages: Averages
-    apart: bool = False  # older checkpoints lack it
-
-
-@dataclass(frozen=True)
-class PublishedNumbers:
-    turn: Natural
-    gain: float = 1.0  # older checkpoints have these, which nothing reads
-    averages: Averages = field(default_factory=Averages)
-    apart: bool = False
-
-
-@dataclass(frozen=True)
-class SsgdNumbers:
-    """None: every iteration is alike."""
-
-
-@dataclass(frozen=True)
-class IndependentNumbers:
-    turn: Natural
-
-
-# What `Rule.state` gives beside arrays, by the keys of mpibow.sync.rules.RULES.
-NUMBERS: Mapping[str, type] = {
-    "sma, at once": GainNumbers,
-    "sma, late": GainNumbers,
-    "sma, published": PublishedNumbers,
-    "ssgd": SsgdNumbers,
-    "independent": IndependentNumbers,
-}
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from mpibow.job.normalise import input_entries
 from mpibow.run import directory
 from mpibow.run.replay import differing, recorded, resumed_with
 from mpibow.run.state import read_centre
-from mpibow.session.header import NUMBERS, Header, check_fits, checked, open_checkpoint, timeline_of
+from mpibow.session.header import Header, check_fits, checked, open_checkpoint, timeline_of
 from mpibow.sync.averaging import check_rule
-from mpibow.sync.rules import kind_of
+from mpibow.sync.rules import declared
 from mpibow.tune import Counts, as_sum
 
 
@@ -199,7 +199,7 @@ def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
     timeline = timeline_of(header, started(config, first), first)
     changed = tuple(anew(header, config, first))
     if not changed:
-        checked(NUMBERS[kind_of(config.averaging)], header.rule, path, "rule")
+        checked(declared(config.averaging).numbers, header.rule, path, "rule")
     return Start(source, header.iteration, timeline, *read_centre(path, plan), changed)
 
 

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.alone import Alone
 from mpibow.sync.averaging import averaging
-from mpibow.sync.gain import Gain, GainMeter
+from mpibow.sync.gain import Gain, GainMeter, GainNumbers
 from mpibow.sync.outbox import Outbox, Zeros
-from mpibow.sync.rule import Add, OnChunks, Rows, RuleState, drift_of
+from mpibow.sync.rule import Add, OnChunks, Rows, RuleState, Stored, drift_of
 from mpibow.sync.settings import Sma
 
 
@@ -20,6 +20,8 @@ class Delayed:
     """Section 5b with delay 1; mpibow.sync.oracle: pulled, delay 1. One learner is plain SGD."""
 
     overlaps, alike, follows = True, False, True
+    numbers: ClassVar[type] = GainNumbers
+    arrays: ClassVar[Mapping[str, Stored]] = {"common": Stored("all", "sent")}
 
     def __init__(
         self, settings: Sma, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, astuple, dataclass, replace
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
+from mpibow.bounds import AtLeast
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels
 
@@ -168,6 +169,16 @@ class HostMeter:
 
     def seen(self) -> None:
         pass
+
+
+@dataclass(frozen=True)
+class GainNumbers:
+    """What a rule with a gain has in a checkpoint beside arrays; `apart`: a learner was reset (see Pulled)."""
+
+    turn: Annotated[int, AtLeast(0)]
+    gain: Annotated[float, AtLeast(1)]
+    averages: Averages
+    apart: bool = False  # older checkpoints lack it
 
 
 class Gain:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
+from mpibow.bounds import AtLeast
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.outbox import TAIL, Zeros
-from mpibow.sync.rule import Add, OnChunks, Rows, RuleState
+from mpibow.sync.rule import Add, OnChunks, Rows, RuleState, Stored
 from mpibow.sync.settings import Independent
 
 
-class Apart:
+@dataclass(frozen=True)
+class IndependentNumbers:
+    turn: Annotated[int, AtLeast(0)]
+
+
+class IndependentLearners:
     """The local steps and nothing else: the centre is the replicas' mean whenever `set_mean` makes it.
 
     What crosses ranks, every `period` iterations, is the synchroniser's own few numbers: no rank waits for another in
@@ -20,6 +27,8 @@ class Apart:
     """
 
     overlaps, alike, follows, meter = True, False, False, None
+    numbers: ClassVar[type] = IndependentNumbers
+    arrays: ClassVar[Mapping[str, Stored]] = {}
 
     def __init__(
         self, settings: Independent, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from mpibow.bounds import AtLeast
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.alone import Alone
 from mpibow.sync.averaging import averaging
+from mpibow.sync.gain import Averages
 from mpibow.sync.outbox import Outbox, Zeros
-from mpibow.sync.rule import Add, OnChunks, Rows, RuleState, drift_of
+from mpibow.sync.rule import Add, OnChunks, Rows, RuleState, Stored, drift_of
 from mpibow.sync.settings import Sma
+
+
+@dataclass(frozen=True)
+class PublishedNumbers:
+    turn: Annotated[int, AtLeast(0)]
+    gain: float = 1.0  # older checkpoints have these, which nothing reads
+    averages: Averages = field(default_factory=Averages)
+    apart: bool = False
 
 
 class Published:
@@ -24,6 +35,13 @@ class Published:
     """
 
     overlaps, alike, follows, meter = True, False, True, None
+    numbers: ClassVar[type] = PublishedNumbers
+    arrays: ClassVar[Mapping[str, Stored]] = {
+        "mean": Stored("all", "weights"),
+        "previous": Stored("all", "weights"),
+        "pending": Stored("each", "sent", beside="squares"),
+        "squares": Stored("each", "numbers", beside="pending"),
+    }
 
     def __init__(
         self, settings: Sma, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None

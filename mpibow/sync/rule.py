@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
@@ -77,15 +77,46 @@ class Rows(Protocol):
 
 
 @dataclass(frozen=True)
+class Stored:
+    """An array of a rule's state, as a checkpoint has it: once for all ranks, which have the same, or each rank's own.
+
+    `form` is "weights" (size,) or "sent" (size + TAIL,), of the weights' dtype, both stored in the canonical layout so
+    that kernels with another layout may go on from it; or "numbers", any number of float64. `beside` names an array
+    that is there whenever this one is.
+    """
+
+    ranks: Literal["all", "each"]
+    form: Literal["weights", "sent", "numbers"]
+    beside: str = ""
+
+
+@dataclass(frozen=True)
 class RuleState:
-    """Arrays that all ranks share, this rank's own, and numbers that JSON carries exactly."""
+    """Arrays that all ranks share, this rank's own, by the names in `Rule.arrays`; numbers that JSON carries exactly.
+
+    A checkpoint must have the arrays that a rule has right after `begin`; it may lack the others.
+    """
 
     shared: Mapping[str, Array]
     own: Mapping[str, Array]
     numbers: Mapping[str, Any]
 
 
-class Rule(Protocol):
+class Declared(Protocol):
+    """What a rule's class declares of its `state`; run.state, which saves and restores it, reads nothing else."""
+
+    @property
+    def numbers(self) -> type:
+        """A dataclass with bounds: its fields are the state's numbers."""
+        ...
+
+    @property
+    def arrays(self) -> Mapping[str, Stored]:
+        """Every array that the state ever has."""
+        ...
+
+
+class Rule(Declared, Protocol):
     """The update algorithm of one rank; see this module's docstring for the order of calls."""
 
     @property

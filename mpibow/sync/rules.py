@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels
 from mpibow.sync.averaging import may_spread
 from mpibow.sync.delayed import Delayed
-from mpibow.sync.independent import Apart
+from mpibow.sync.independent import IndependentLearners
 from mpibow.sync.orthogonal import common_step
 from mpibow.sync.outbox import Zeros
 from mpibow.sync.published import Published
 from mpibow.sync.pulled import Pulled
-from mpibow.sync.rule import Rows, Rule
+from mpibow.sync.rule import Declared, Rows, Rule
 from mpibow.sync.settings import Settings, Sma
 from mpibow.sync.ssgd import SynchronousSgd
 
-RULES: Mapping[str, Callable[..., Rule]] = {
+
+class Kind(Declared, Protocol):
+    """A rule's class: what it declares, and how it is made (make_rule has the arguments)."""
+
+    def __call__(self, *args: Any, **more: Any) -> Rule: ...
+
+
+RULES: Mapping[str, Kind] = {
     "sma, at once": Pulled,
     "sma, late": Delayed,
     "sma, published": Published,
     "ssgd": SynchronousSgd,
-    "independent": Apart,
+    "independent": IndependentLearners,
 }
 
 
@@ -33,6 +40,11 @@ def kind_of(settings: Settings) -> str:
     if not isinstance(settings, Sma):
         return settings.name
     return "sma, published" if settings.gain == "none" else "sma, late" if settings.delay else "sma, at once"
+
+
+def declared(settings: Settings) -> Declared:
+    """What the rule of these settings declares of its state, before it is made."""
+    return RULES[kind_of(settings)]
 
 
 def make_rule(

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.outbox import Outbox, Zeros
-from mpibow.sync.rule import Add, OnChunks, Rows, RuleState
+from mpibow.sync.rule import Add, OnChunks, Rows, RuleState, Stored
 from mpibow.sync.settings import Ssgd
+
+
+@dataclass(frozen=True)
+class SsgdNumbers:
+    """None: every iteration is alike."""
 
 
 class SynchronousSgd:
     """Gradients averaged over all learners, one step that all replicas take alike."""
 
     overlaps, alike, follows, meter = False, True, True, None
+    numbers: ClassVar[type] = SsgdNumbers
+    arrays: ClassVar[Mapping[str, Stored]] = {}
 
     def __init__(
         self, settings: Ssgd, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None

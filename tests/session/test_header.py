@@ -20,8 +20,7 @@ from mpibow.errors import CheckpointError, ConfigError
 from mpibow.evaluate import evaluate
 from mpibow.job import open_job
 from mpibow.run.checkpoint import crc32c, read_header
-from mpibow.session.header import NUMBERS, header_of
-from mpibow.sync.rules import RULES
+from mpibow.session.header import header_of
 from mpibow.train import train
 from mpibow.tune import History
 from mpibow.tune.history import Window
@@ -205,10 +204,6 @@ def test_entries_are_named_with_rule_and_value(tmp_path: Path) -> None:
         f"{file}: ledger.y: is no entry that this version reads",
         f"{file}: untold: must be an integer of at least 0, got 'x'",
     ]
-
-
-def test_every_rule_has_its_numbers() -> None:
-    assert NUMBERS.keys() == RULES.keys()
 
 
 def test_a_tuner_of_other_ranks(tmp_path: Path) -> None:

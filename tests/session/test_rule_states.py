@@ -1,0 +1,106 @@
+"""What every rule declares of its state is saved, and comes back on resume: arrays and numbers, every rule of RULES."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from safetensors.numpy import save as pack
+
+from mpibow.errors import CheckpointError
+from mpibow.session.session import Session
+from mpibow.sync.published import Published
+from mpibow.sync.rule import RuleState
+from mpibow.sync.rules import RULES
+from tests.run import tiny
+from tests.run.test_resume import copy, point
+from tests.session.test_header import replaced
+
+CUTS = (25, 26, 27)  # of a period of 3: once with unsent steps at least; a gain is measured after 20
+# A rule that shows all that its state may have, and on how many ranks. A rule that is not here fails.
+SHOWN: Mapping[str, tuple[Mapping[str, Any], int]] = {
+    "sma, at once": ({"name": "sma", "common": "mean"}, 1),
+    "sma, late": ({"name": "sma", "delay": 1}, 2),
+    "sma, published": ({"name": "sma", "gain": "none", "period": 3}, 2),
+    "ssgd": ({"name": "ssgd"}, 2),
+    "independent": ({"name": "independent", "period": 4}, 2),
+}
+OWN = "rank-0.safetensors"
+States = dict[tuple[int, int], RuleState]
+
+
+def work(folder: Path, kind: str, learners: int = 2) -> tiny.Job:
+    """In float32, which no rule's own float64 numbers are."""
+    settings: dict[str, Any] = {"rule": SHOWN[kind][0], "learners": learners, "precision": "float32"}
+    keep = {"every": None, "keep": 100, "best": False}
+    return tiny.job(folder, net=tiny.normed, stop={"epochs": None, "iterations": 28}, checkpoint=keep, **settings)
+
+
+def states(job: tiny.Job, ranks: int, resume: Path | None = None) -> States:
+    """By rank and iteration: as they were saved before the iterations CUTS, or as a resumed session begins with."""
+    found: States = {}
+
+    def before(session: Session) -> None:
+        if resume is None and session.iteration in CUTS:
+            session.settle()
+            if session.iteration == CUTS[1]:
+                session.rule.reset(0)
+            session.save()
+        if session.iteration in CUTS or not any(rank == session.rank for rank, _ in found):
+            found[session.rank, session.iteration] = deepcopy(session.rule.state())
+
+    tiny.replay(job, ranks, before=before, resume=resume, settle=False)
+    return found
+
+
+def test_every_rule_is_shown() -> None:
+    assert SHOWN.keys() == RULES.keys()
+
+
+@pytest.mark.parametrize("kind", RULES)
+def test_all_that_a_rule_declares_is_saved_and_comes_back(tmp_path: Path, kind: str) -> None:
+    ranks, declared = SHOWN[kind][1], RULES[kind].arrays
+    saved = states(work(tmp_path / "whole", kind), ranks)
+    begun = [saved.pop((rank, 0)) for rank in range(ranks)]
+    assert len(saved) == len(CUTS) * ranks
+    for cut in CUTS:
+        folder = copy(tmp_path / "whole", tmp_path / str(cut))
+        back = states(work(folder, kind), ranks, resume=point(folder, cut))
+        for rank in range(ranks):
+            before, after = saved[rank, cut], back[rank, cut]
+            for a, b in ((before.shared, after.shared), (before.own, after.own)):
+                assert a.keys() == b.keys()
+                for name in a:
+                    np.testing.assert_array_equal(b[name], a[name], err_msg=f"{kind}: {name}, iteration {cut}")
+            assert after.numbers == json.loads(json.dumps(before.numbers)), (kind, cut)
+    assert {name for one in saved.values() for name in (*one.shared, *one.own)} == declared.keys()
+    for name, first in begun[0].numbers.items():
+        assert any(one.numbers[name] != first for one in saved.values()), f"{kind}: {name} never changed"
+
+
+def test_an_array_that_its_rule_does_not_declare_stops_the_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Published, "arrays", {"mean": Published.arrays["mean"]})
+    with pytest.raises(AssertionError, match="previous"):
+        states(work(tmp_path, "sma, published"), 1)
+
+
+@pytest.mark.parametrize("name", Published.arrays)
+def test_a_checkpoint_that_lacks_an_array_is_refused(tmp_path: Path, name: str) -> None:
+    """One that the rule always has, or one of two that come together."""
+    states(work(tmp_path, "sma, published"), 1)
+    path = next(path for path in map(partial(point, tmp_path), CUTS) if "pending" in load_file(path / OWN))
+    file = "common.safetensors" if Published.arrays[name].ranks == "all" else OWN
+    replaced(path, file, pack({key: array for key, array in load_file(path / file).items() if key != name}))
+    with pytest.raises(CheckpointError) as caught:
+        states(work(tmp_path, "sma, published"), 1, resume=path)
+    assert str(caught.value).startswith(f"{path / file}: {name}: must be ")
+    assert str(caught.value).endswith(", got nothing")
