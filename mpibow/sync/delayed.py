@@ -17,7 +17,7 @@ from mpibow.sync.settings import Sma
 
 
 class Delayed:
-    """Section 5b with delay 1; mpibow.sync.oracle: pulled, delay 1. One learner is plain SGD."""
+    """As mpibow.sync.oracle has it: pulled, delay 1. One learner is plain SGD."""
 
     overlaps, alike, follows = True, False, True
     numbers: ClassVar[type] = GainNumbers

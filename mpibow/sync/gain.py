@@ -173,7 +173,7 @@ class HostMeter:
 
 @dataclass(frozen=True)
 class GainNumbers:
-    """What a rule with a gain has in a checkpoint beside arrays; `apart`: a learner was reset (see Pulled)."""
+    """What a rule with a gain has in a checkpoint beside arrays; `apart`: a learner was reset."""
 
     turn: Annotated[int, AtLeast(0)]
     gain: Annotated[float, AtLeast(1)]

@@ -20,7 +20,7 @@ from mpibow.sync.settings import Sma
 
 
 class Pulled:
-    """Section 5b with delay 0; mpibow.sync.oracle: pulled.
+    """As mpibow.sync.oracle has it: pulled, delay 0.
 
     Along the mean step learners that are all this rank's move together in one pass (`Alone`): W is their mean by
     construction. After one of them was reset W follows the sums, as on several ranks, until `set_mean`. It always does
@@ -39,7 +39,7 @@ class Pulled:
         self.averaging, self._alone, self._mean = averaging(settings, 1), Alone(flat, rows, initial), initial
         self._out, self._gain = Outbox(flat, initial.size, initial.dtype, zeros), Gain(settings.gain, flat)
         self._together = False  # all learners are this rank's, and one pass moves them
-        self._apart = False  # one of them was reset since W was set to their mean
+        self._was_reset = False  # one of them was reset since W was set to their mean
         self._turn = 0
         self._rate, self._sums = 0.0, np.zeros((1, 0))  # of the iteration whose sums are being applied
 
@@ -50,7 +50,7 @@ class Pulled:
 
     @property
     def _alone_now(self) -> bool:
-        return self._together and not self._apart
+        return self._together and not self._was_reset
 
     @property
     def _spreads(self) -> bool:
@@ -76,7 +76,7 @@ class Pulled:
         self._flat.put(self._rows.weights, self.centre)
         if self._settings.reset_momentum:
             self._rows.forget()
-        self._turn, self._apart = 0, False
+        self._turn, self._was_reset = 0, False
 
     def update(self, local: Local, chunks: range) -> None:
         rule, out = self.averaging, self._out
@@ -120,24 +120,25 @@ class Pulled:
 
     def reset(self, i: int) -> str:
         self._rows.reseed(i, self.centre)
-        self._apart = self._together
+        self._was_reset = self._together
         return "starts again from the centre"
 
     def set_mean(self, mean: Array, add: Add) -> float:
         drift = drift_of(self._flat.host(self.centre), mean)
         self._flat.put(self._mean, mean)
-        self._apart = False
+        self._was_reset = False
         return drift
 
     def shared(self) -> list[Array]:
         return [self.centre]
 
     def state(self) -> RuleState:
-        return RuleState({}, {}, {"turn": self._turn, "apart": self._apart, **self._gain.numbers()})
+        return RuleState({}, {}, {"turn": self._turn, "apart": self._was_reset, **self._gain.numbers()})
 
     def load(self, centre: Array, state: RuleState) -> None:
         self._alone.load(centre)
-        self._turn, self._apart = state.numbers["turn"], state.numbers.get("apart", False)  # older checkpoints lack it
+        self._turn = state.numbers["turn"]
+        self._was_reset = state.numbers.get("apart", False)  # older checkpoints lack it
         self._gain.load(state.numbers)
 
 

@@ -1,27 +1,33 @@
 """What a rule is: how a rank's flat arrays change around one sum, over the ranks, of one flat array.
 
-An iteration, with u the local steps of all learners:
+An iteration, with u the local steps of all learners; `Rule` has each call's contract:
 
-    update(chunks)    by all learner threads, each its chunks: local steps and corrections; sums of steps
-    outgoing()        the flat array to be summed over the ranks, or None where this iteration sends nothing
-    apply(sums)       the passes that make the centre of the ranks' sums, one after the other over all chunks
-    advance()         those are made; where the rule `overlaps`, they are made with the next update, or before the
-                      centre is read, and only the exchange is over
+    update(local, chunks)   by all learner threads, each its chunks: local steps and corrections; sums of steps
+    outgoing()              the flat array to be summed over the ranks, or None where this iteration sends nothing
+    apply(local, sums)      gives the passes that make the centre of the ranks' sums
+    advance()               the iteration is counted: the passes are made; where the rule `overlaps` they are still due
 
-And between iterations, in front of all that reads or changes the centre:
+Between iterations:
 
-    settle()          the centre is that of after the last update; what reads it earlier is an AssertionError
+    settle()                before anything reads or changes the centre, which is that of after the last update then;
+                            what reads it earlier is an AssertionError
+    reset(i)                after the gradients and before `update`, on the rank whose replica is not finite
+    begin(k)                after `replicas.resize`, so that new rows start again too; `settle` comes before both
 
 A pass takes any chunks, each of them once. So an update may later come bucket by bucket, as sums arrive.
 
 What is sent, who waits for it, and when the centre is made:
 
-    SMA, one rank               nothing is sent; `settle` makes the centre, the mean of the replicas
+    SMA, one rank               the tail alone; `settle` makes the centre, the mean of the replicas
+      orthogonal common step    as several ranks: by default from settings.MANY learners on
+      after a reset             as several ranks, until the next `set_mean`
     SMA, several ranks          sums of steps; all wait; `apply` adds the common step to replicas and centre
     SMA with `delay: 1`         sums of steps, hidden behind the next gradients; the centre moves with the next update
     SMA as published, EA-SGD    as with `delay: 1`, once in `period` iterations
     S-SGD                       sums of gradients; all wait; one step moves all replicas, which are the centre
-    independent                 nothing, until the weights are averaged
+    independent                 the tail alone, once in `period` iterations; `set_mean` makes the centre
+
+One learner is plain SGD under every SMA.
 """
 
 from __future__ import annotations
@@ -131,7 +137,11 @@ class Rule(Declared, Protocol):
 
     @property
     def follows(self) -> bool:
-        """Whether the centre follows the replicas by itself; else it is their mean after `set_mean` alone."""
+        """Whether the centre follows the replicas by itself, so that `settle` is enough before it is read.
+
+        Else all ranks average their weights and call `set_mean` before each evaluation, checkpoint and change of
+        learners, and at the end. In between the centre may stay as it is, and the rule need not send a step.
+        """
         ...
 
     @property
@@ -145,27 +155,72 @@ class Rule(Declared, Protocol):
         ...
 
     def begin(self, k: int, keep: bool = False) -> None:
-        """k learners over all ranks from here on, by a restart; `keep` goes on instead, and `load` comes next."""
+        """k learners over all ranks from here on, by a restart; `keep` goes on instead, and `load` comes next.
+
+        The rows are those of `replicas.resize` already, so this rank's number has changed; new ones hold no weights.
+        """
         ...
 
     def restart(self) -> None:
         """Every replica starts again from the centre."""
         ...
 
-    def update(self, local: Local, chunks: range) -> None: ...
+    def update(self, local: Local, chunks: range) -> None:
+        """Moves this rank's replicas by their local steps in `chunks`, and adds up what is to be sent.
 
-    def outgoing(self) -> Array | None: ...
-
-    def apply(self, local: Local, sums: Any) -> Sequence[OnChunks]:
-        """`sums` (n, size + TAIL or more) add up to the ranks' sum, in row order; None where nothing was sent."""
+        Every learner thread calls it at the same time, with chunks of its own, in one or several goes: it writes
+        nothing outside them but what all threads write alike. Each chunk comes once. Where the rule overlaps, the
+        passes of the last `apply` were made on these chunks just before; on others perhaps not yet.
+        """
         ...
 
-    def advance(self) -> None: ...
+    def outgoing(self) -> Array | None:
+        """What this iteration sends: a whole array, with TAIL elements behind the sums, or the tail alone, or None.
 
-    def settle(self) -> None: ...
+        Called once, after the last `update`. All ranks must decide alike, and send as many elements: by the settings,
+        k, and a count of iterations, never by what this rank's learners did. Of the tail the first element is the
+        rule's, sum |u|^2; the synchroniser fills the others with losses and hits, and with this rank's wish to talk. A
+        signal and the tuner wait until that wish has crossed: a rule that sends nothing for many iterations delays them
+        as long, and should send the tail meanwhile.
+        """
+        ...
+
+    def apply(self, local: Local, sums: Any) -> Sequence[OnChunks]:
+        """The passes of this iteration; `sums` (n, size + TAIL or more) add up to the ranks' sum, in row order.
+
+        Every rank calls it, every iteration; `sums` are None where nothing was sent. The centre must become the same
+        bits on all ranks: a pass takes it from `sums`, and from arrays and numbers that are alike. Passes hold all
+        that they need, as `advance` may come first.
+
+        Where the rule overlaps, it is called beside the next gradients, on another thread, and writes no array itself.
+        `sums` are one row, and passes run a few chunks at a time in front of the next `update`, or in `settle`: a
+        pass must not read chunks that another one writes. Else learners run each pass over all chunks before the next
+        one, at once; then `sums` are the arrays that the ranks sent, where they lie, and a pass does not write them.
+        """
+        ...
+
+    def advance(self) -> None:
+        """The exchange is over: the iteration counts, and what follows from its sums is for the next one.
+
+        Called once an iteration, by all ranks; after the passes, or before them where the rule overlaps. A rule that
+        sent `Outbox.whole` calls `Outbox.turn` here if the next update would write what is still read: by other ranks,
+        where the rule does not overlap, or by this one, in an iteration to come.
+        """
+        ...
+
+    def settle(self) -> None:
+        """Makes the centre that of after the last update, where the passes of `apply` have not.
+
+        Nothing is under way, and those passes are made. Ranks call it at different times, and as often as they like: it
+        sends nothing, and the iterations to come give the same bits without it.
+        """
+        ...
 
     def reset(self, i: int) -> str:
-        """This rank's replica i is not finite and learns nothing from this iteration: what becomes of it."""
+        """This rank's replica i is not finite and learns nothing from this iteration: what becomes of it.
+
+        Called after `settle`, by this rank alone: the others learn of it later.
+        """
         ...
 
     def set_mean(self, mean: Array, add: Add) -> float:

@@ -17,7 +17,7 @@ import numpy as np
 from mpibow.kernels.cuda.kernels import Constant, Launch, instance, lanes, turns
 from mpibow.kernels.passes import Local, chunks_of
 
-TAIL = 4  # elements behind the steps that ranks add up: mpibow.sync.rule says the same
+TAIL = 4  # elements behind the steps that ranks add up: mpibow.sync.outbox says the same
 CHUNK = 2048  # elements of a block: flat.cu says the same
 STEP = np.dtype(
     [(name, "f4") for name in ("rate", "alpha", "gain", "scale", "pull", "centre_momentum", "attention", "even")]
