@@ -41,6 +41,7 @@ from mpibow.ops.pool import *
 from mpibow.ops.reduce import *
 from mpibow.ops.reshape import *
 from mpibow.ops.rms_norm import *
+from mpibow.ops.rotary import *
 from mpibow.ops.shape import *
 from mpibow.ops.slice import *
 from mpibow.ops.softmax import *
@@ -81,6 +82,7 @@ MODULES = (
     "reduce",
     "reshape",
     "rms_norm",
+    "rotary",
     "shape",
     "slice",
     "softmax",

@@ -1,0 +1,73 @@
+"""Rotary position embedding (Su et al., arXiv:2104.09864)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+
+__all__ = ["Rotary", "rotary"]
+
+
+@dataclass(frozen=True)
+class Rotary(Op):
+    """Of x (..., t, d) the pair (x[i], x[i + d/2]) at position p is turned by p base^(-2i/d), positions from 0."""
+
+    base: float
+    kind: ClassVar[str] = "rotary"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if len(x) < 2 or x[-1] % 2 or self.base <= 0:
+            raise ShapeError(f"input must be (..., positions, features), features even, base above 0, not {self.base}")
+        return x
+
+
+def rotary(x: Tensor, *, base: float = 10000.0, name: str | None = None) -> Tensor:
+    """x (..., t, d) -> the same shape, each half of the features turned against the other by its position."""
+    return x.graph.add(Rotary(base), x, name=name)
+
+
+# The reference kernels.
+
+
+def buffers(op: Rotary, shapes: Shapes) -> Buffers:
+    half = {"part": ((*shapes.y[:-1], shapes.y[-1] // 2), FLOAT)}
+    return Buffers(forward=half, backward=half)
+
+
+def _turn(op: Rotary, x: Array, y: Array, part: Array, sign: float) -> Run:
+    """y <- x turned one way or the other."""
+    half = x.shape[-1] // 2
+    angles = np.outer(np.arange(x.shape[-2]), op.base ** (-np.arange(half) / half))
+    cos, sin = np.cos(angles).astype(x.dtype), (sign * np.sin(angles)).astype(x.dtype)
+    (x0, x1), (y0, y1) = ((array[..., :half], array[..., half:]) for array in (x, y))
+
+    def run() -> None:
+        np.multiply(x0, cos, out=y0)
+        np.multiply(x1, sin, out=part)
+        np.subtract(y0, part, out=y0)
+        np.multiply(x1, cos, out=y1)
+        np.multiply(x0, sin, out=part)
+        np.add(y1, part, out=y1)
+
+    return run
+
+
+def forward(call: Call) -> Run:
+    return _turn(call.op, call.x[0], call.y, call.scratch["part"], 1.0)
+
+
+def backward(call: Call) -> Run:
+    assert call.dx[0] is not None
+    return _turn(call.op, call.dy, call.dx[0], call.scratch["part"], -1.0)
+
+
+KERNELS: KernelTable = {
+    Rotary: Kernel(forward, backward, buffers),
+}
