@@ -18,6 +18,7 @@ from mpibow.ops.colour import *
 from mpibow.ops.combine import *
 from mpibow.ops.concat import *
 from mpibow.ops.conv import *
+from mpibow.ops.conv_transpose import *
 from mpibow.ops.dense import *
 from mpibow.ops.dropout import *
 from mpibow.ops.embedding import *
@@ -59,6 +60,7 @@ MODULES = (
     "combine",
     "concat",
     "conv",
+    "conv_transpose",
     "dense",
     "dropout",
     "embedding",

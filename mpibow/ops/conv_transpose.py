@@ -1,0 +1,167 @@
+"""Transposed convolution: the gradient of a convolution by its input, as a layer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.ops.initialisers import ZERO, He
+from mpibow.ops.window import Pair, pair
+
+__all__ = ["ConvTranspose2d", "conv_transpose2d"]
+
+
+@dataclass(frozen=True)
+class ConvTranspose2d(Op):
+    """y[n, o] = bias[o] + over c, i and j: x[n, c, i, j] weight[c, o], laid from (i, j) stride - padding on."""
+
+    channels: int
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    output_padding: Pair
+    bias: bool
+    initial: Initialiser
+    kind: ClassVar[str] = "conv_transpose"
+    reads: ClassVar[frozenset[str]] = frozenset("xw")
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if len(x) != 4:
+            raise ShapeError("input must be (batch, channels, height, width)")
+        if min(*self.kernel, *self.stride) < 1 or min(*self.padding, *self.output_padding) < 0:
+            raise ShapeError(f"kernel {self.kernel} and stride {self.stride} must be at least 1, paddings at least 0")
+        if any(more >= step for more, step in zip(self.output_padding, self.stride, strict=True)):
+            raise ShapeError(f"output_padding {self.output_padding} must be below stride {self.stride}")
+        sides = zip(x[2:], self.kernel, self.stride, self.padding, self.output_padding, strict=True)
+        rows, columns = ((side - 1) * step - 2 * pad + k + more for side, k, step, pad, more in sides)
+        if min(rows, columns) < 1:
+            raise ShapeError(f"padding {self.padding} leaves nothing of the output")
+        return (x[0], self.channels, rows, columns)
+
+    def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
+        channels, area = shapes[0][1], self.kernel[0] * self.kernel[1]
+        fans = channels * area, self.channels * area
+        weights = {"weight": Weight((channels, self.channels, *self.kernel), self.initial, *fans)}
+        if self.bias:
+            weights["bias"] = Weight((self.channels,), ZERO, *fans, decay=False)
+        return weights
+
+
+def conv_transpose2d(
+    x: Tensor,
+    channels: int,
+    kernel: int | Pair,
+    *,
+    stride: int | Pair = 1,
+    padding: int | Pair = 0,
+    output_padding: int | Pair = 0,
+    bias: bool = True,
+    initial: Initialiser | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """x (n, c, h, w) -> (n, channels, h', w'), h' = (h - 1) stride - 2 padding + kernel + output_padding.
+
+    weight is (c, channels, *kernel), as PyTorch has it, and starts as `initial`, He unless given; the bias starts at 0.
+    """
+    if channels < 1:
+        raise ShapeError(f"conv_transpose2d of {x.name}: channels must be at least 1, got {channels}")
+    op = ConvTranspose2d(
+        channels, pair(kernel), pair(stride), pair(padding), pair(output_padding), bias, initial or He()
+    )
+    return x.graph.add(op, x, name=name)
+
+
+# The reference kernels. Images are innermost: xt (c, h w n), columns (o kh kw, h w n), and y with its padding
+# (o, height, width, n).
+
+
+def _whole(op: ConvTranspose2d, shapes: Shapes) -> Shape:
+    n, _, h, w = shapes.x[0]
+    rows, columns = (
+        max((side - 1) * step + k, out + 2 * pad)
+        for side, step, k, out, pad in zip((h, w), op.stride, op.kernel, shapes.y[2:], op.padding, strict=True)
+    )
+    return (op.channels, rows, columns, n)
+
+
+def buffers(op: ConvTranspose2d, shapes: Shapes) -> Buffers:
+    n, c, h, w = shapes.x[0]
+    xt: Spec = ((c, h * w * n), FLOAT)
+    columns: Spec = ((op.channels * op.kernel[0] * op.kernel[1], h * w * n), FLOAT)
+    scratch: dict[str, Spec] = {"xt": xt, "columns": columns, "whole": (_whole(op, shapes), FLOAT)}
+    return Buffers(forward=scratch, backward={**scratch, "dxt": xt})
+
+
+def _windows(op: ConvTranspose2d, whole: Array, h: int, w: int) -> Array:
+    """whole (o, height, width, n) as (o, kh, kw, h, w, n): what every element of x reaches."""
+    so, sh, sw, sn = whole.strides
+    shape = (whole.shape[0], *op.kernel, h, w, whole.shape[3])
+    return as_strided(whole, shape, (so, sh, sw, sh * op.stride[0], sw * op.stride[1], sn))
+
+
+def _inside(op: ConvTranspose2d, whole: Array, y: Array) -> Array:
+    """The part of whole that y (n, o, rows, columns) is, in its order."""
+    (top, left), (rows, columns) = op.padding, y.shape[2:]
+    return whole[:, top : top + rows, left : left + columns].transpose(3, 0, 1, 2)
+
+
+def forward(call: Call) -> Run:
+    op, x, y, bias = call.op, call.x[0], call.y, call.w.get("bias")
+    xt, columns, whole = call.scratch["xt"], call.scratch["columns"], call.scratch["whole"]
+    n, c, h, w = x.shape
+    weight, inside = call.w["weight"].reshape(c, -1).T, _inside(op, whole, y)
+    x4, windows = xt.reshape(c, h, w, n).transpose(3, 0, 1, 2), _windows(op, whole, h, w)
+    parts = columns.reshape(windows.shape)
+    # One pair of views per kernel element: windows of one element never overlap, so += is safe.
+    pairs = [(windows[:, a, b], parts[:, a, b]) for a in range(op.kernel[0]) for b in range(op.kernel[1])]
+    bias4 = None if bias is None else bias.reshape(1, -1, 1, 1)
+
+    def run() -> None:
+        np.copyto(x4, x)
+        np.matmul(weight, xt, out=columns)
+        whole.fill(0)
+        for target, source in pairs:
+            np.add(target, source, out=target)
+        if bias4 is None:
+            np.copyto(y, inside)
+        else:
+            np.add(inside, bias4, out=y)
+
+    return run
+
+
+def backward(call: Call) -> Run:
+    op, x, dy, dx, dbias = call.op, call.x[0], call.dy, call.dx[0], call.dw.get("bias")
+    xt, columns, whole, dxt = (call.scratch[key] for key in ("xt", "columns", "whole", "dxt"))
+    n, c, h, w = x.shape
+    weight, dweight = call.w["weight"].reshape(c, -1), call.dw["weight"].reshape(c, -1)
+    inside, windows = _inside(op, whole, dy), _windows(op, whole, h, w)
+    parts, columns_t = columns.reshape(windows.shape), columns.T
+    x4, dx4 = (array.reshape(c, h, w, n).transpose(3, 0, 1, 2) for array in (xt, dxt))
+
+    def run() -> None:
+        np.copyto(x4, x)
+        whole.fill(0)
+        np.copyto(inside, dy)
+        np.copyto(parts, windows)
+        np.matmul(xt, columns_t, out=dweight)
+        if dbias is not None:
+            np.sum(dy, axis=(0, 2, 3), out=dbias)
+        if dx is not None:
+            np.matmul(weight, columns, out=dxt)
+            np.copyto(dx, dx4)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    ConvTranspose2d: Kernel(forward, backward, buffers),
+}

@@ -1,0 +1,89 @@
+"""Transposed convolution."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpibow import ops
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import Array
+from tests.kernels.cases import INITIAL, Case
+from tests.kernels.checked import IMAGE, SUM, Back, Checked, Lengths, Shapes
+
+
+@st.composite
+def layers(draw: st.DrawFn) -> Case:
+    kernel, stride = draw(st.tuples(*[st.integers(1, 4)] * 2)), draw(st.tuples(*[st.integers(1, 3)] * 2))
+    padding = draw(st.tuples(*[st.integers(0, 2)] * 2))
+    more = (draw(st.integers(0, stride[0] - 1)), draw(st.integers(0, stride[1] - 1)))
+    op = ops.ConvTranspose2d(draw(st.integers(1, 5)), kernel, stride, padding, more, draw(st.booleans()), INITIAL)
+    return Case(op, ((draw(st.integers(1, 3)), draw(st.integers(1, 5)), *draw(st.tuples(*[st.integers(1, 6)] * 2))),))
+
+
+def possible(case: Case) -> bool:
+    try:
+        return bool(case.op.infer(*case.shapes))
+    except ShapeError:
+        return False
+
+
+def terms(op: ops.ConvTranspose2d, x: Array) -> Any:
+    """Of every product: the places in x, weight and y."""
+    rows, columns = op.infer(x.shape)[2:]
+    for n, c, i, j in np.ndindex(*x.shape):
+        for o, a, b in np.ndindex(op.channels, *op.kernel):
+            row, column = i * op.stride[0] + a - op.padding[0], j * op.stride[1] + b - op.padding[1]
+            if 0 <= row < rows and 0 <= column < columns:
+                yield (n, c, i, j), (c, o, a, b), (n, o, row, column)
+
+
+def plain(op: ops.ConvTranspose2d, x: Array, w: Any) -> Array:
+    y = np.zeros(op.infer(x.shape))
+    if op.bias:
+        y += w["bias"][:, None, None]
+    for source, weight, target in terms(op, x):
+        y[target] += x[source] * w["weight"][weight]
+    return y
+
+
+def back(op: ops.ConvTranspose2d, x: Array, w: Any, dy: Array) -> Back:
+    dx, dw = np.zeros(x.shape), np.zeros(w["weight"].shape)
+    for source, weight, target in terms(op, x):
+        dx[source] += dy[target] * w["weight"][weight]
+        dw[weight] += dy[target] * x[source]
+    return [dx], {"weight": dw, **({"bias": dy.sum((0, 2, 3))} if op.bias else {})}
+
+
+def by_torch(op: ops.ConvTranspose2d, torch: Any, x: Any, weight: Any, bias: Any = None) -> Any:
+    return torch.nn.functional.conv_transpose2d(x, weight, bias, op.stride, op.padding, op.output_padding)
+
+
+def lengths(op: ops.ConvTranspose2d, shapes: Shapes) -> Lengths:
+    (x,) = shapes
+    return x[1] * prod(op.kernel), op.channels * prod(op.kernel), prod(op.infer(x)) // op.channels
+
+
+CHECKED = (
+    Checked(
+        op=ops.ConvTranspose2d,
+        cases=[
+            Case(ops.ConvTranspose2d(3, (2, 2), (2, 2), (0, 0), (0, 0), True, INITIAL), ((2, 2, 3, 4),)),
+            Case(
+                ops.ConvTranspose2d(2, (3, 4), (2, 3), (1, 0), (1, 2), False, INITIAL),
+                ((1, 3, 3, 2),),
+                id="paddings, no bias",
+            ),
+        ],
+        large=[Case(ops.ConvTranspose2d(4, (3, 3), (2, 2), (1, 1), (1, 1), True, INITIAL), (IMAGE,))],
+        random=layers().filter(possible),
+        plain=(plain, back),
+        torch=by_torch,
+        lengths=lengths,
+        looser=SUM,
+        lacking=("onednn", "cuda"),
+    ),
+)
