@@ -47,6 +47,7 @@ from mpibow.ops.shape import *
 from mpibow.ops.slice import *
 from mpibow.ops.softmax import *
 from mpibow.ops.unary import *
+from mpibow.ops.upsample import *
 
 MODULES = (
     "accuracy",
@@ -89,6 +90,7 @@ MODULES = (
     "slice",
     "softmax",
     "unary",
+    "upsample",
 )
 _FOUND = [import_module(f"{__name__}.{name}") for name in MODULES]
 

@@ -1,0 +1,95 @@
+"""Larger images: every pixel repeated, or values between neighbours."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.ops.window import Pair, pair
+
+__all__ = ["Upsample", "upsample"]
+
+Mode = Literal["nearest", "bilinear"]
+
+
+@dataclass(frozen=True)
+class Upsample(Op):
+    """y[n, c] = rows x[n, c] columns^T: by `mode`, with the weights of each output row and column as matrices."""
+
+    scale: Pair
+    mode: Mode
+    kind: ClassVar[str] = "upsample"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        (x,) = shapes
+        if len(x) != 4 or min(self.scale) < 1 or self.mode not in ("nearest", "bilinear"):
+            raise ShapeError(
+                f"input must be (batch, channels, height, width), scale {self.scale} at least 1, "
+                f"mode nearest or bilinear, got {self.mode}"
+            )
+        return (*x[:2], x[2] * self.scale[0], x[3] * self.scale[1])
+
+
+def upsample(x: Tensor, scale: int | Pair = 2, *, mode: Mode = "nearest", name: str | None = None) -> Tensor:
+    """x (n, c, h, w) -> (n, c, h scale, w scale): PyTorch's interpolate, without align_corners."""
+    return x.graph.add(Upsample(pair(scale), mode), x, name=name)
+
+
+# The reference kernels.
+
+
+def weights(extent: int, scale: int, mode: Mode) -> Array:
+    """(extent scale, extent): how much of each pixel is in each of the larger image's."""
+    made = np.zeros((extent * scale, extent))
+    for i in range(extent * scale):
+        place = max((i + 0.5) / scale - 0.5, 0.0) if mode == "bilinear" else i // scale
+        low = int(place)
+        made[i, low] += 1 - (place - low)
+        made[i, min(low + 1, extent - 1)] += place - low
+    return made
+
+
+def buffers(op: Upsample, shapes: Shapes) -> Buffers:
+    wide: dict[str, Spec] = {"wide": ((*shapes.x[0][:3], shapes.y[3]), FLOAT)}
+    return Buffers(forward=wide, backward=wide)
+
+
+def _matrices(call: Call, image: Array) -> tuple[Array, Array]:
+    op, dtype = call.op, image.dtype
+    rows, columns = (weights(extent, scale, op.mode) for extent, scale in zip(image.shape[2:], op.scale, strict=True))
+    return rows.astype(dtype), columns.astype(dtype)
+
+
+def forward(call: Call) -> Run:
+    x, y, wide = call.x[0], call.y, call.scratch["wide"]
+    rows, columns = _matrices(call, x)
+    columns_t = columns.T
+
+    def run() -> None:
+        np.matmul(x, columns_t, out=wide)
+        np.matmul(rows, wide, out=y)
+
+    return run
+
+
+def backward(call: Call) -> Run:
+    dy, dx, wide = call.dy, call.dx[0], call.scratch["wide"]
+    assert dx is not None
+    rows, columns = _matrices(call, dx)
+    rows_t = rows.T
+
+    def run() -> None:
+        np.matmul(rows_t, dy, out=wide)
+        np.matmul(wide, columns, out=dx)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    Upsample: Kernel(forward, backward, buffers),
+}
