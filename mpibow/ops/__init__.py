@@ -14,6 +14,7 @@ from mpibow.ops.arithmetic import *
 from mpibow.ops.attention import *
 from mpibow.ops.augment import *
 from mpibow.ops.batch_norm import *
+from mpibow.ops.choose import *
 from mpibow.ops.colour import *
 from mpibow.ops.combine import *
 from mpibow.ops.concat import *
@@ -57,6 +58,7 @@ MODULES = (
     "attention",
     "augment",
     "batch_norm",
+    "choose",
     "colour",
     "combine",
     "concat",

@@ -1,0 +1,105 @@
+"""Comparison, where, cast and gather."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from mpibow import ops
+from mpibow.graph.graph import FLOAT, Array
+from tests.kernels.cases import Case
+from tests.kernels.checked import SUM, Back, Checked, N
+from tests.kernels.draw import tensors
+
+HOST = ("onednn", "cuda")
+BY_SIGN: dict[str, Any] = {
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne
+}  # fmt: skip
+
+
+@st.composite
+def comparisons(draw: st.DrawFn) -> Case:
+    shape, sign = draw(tensors), draw(st.sampled_from([*BY_SIGN]))
+    if draw(st.booleans()):
+        return Case(ops.Compare(sign, draw(st.sampled_from([0.0, 0.5]))), (shape,))
+    return Case(ops.Compare(sign), (shape,) * 2)
+
+
+@st.composite
+def gathers(draw: st.DrawFn) -> Case:
+    shape = tuple(draw(st.lists(st.integers(1, 5), min_size=1, max_size=3)))
+    axis = draw(st.integers(0, len(shape) - 1))
+    index = tuple(draw(st.integers(1, 6 if i == axis else extent)) for i, extent in enumerate(shape))
+    return Case(ops.Gather(axis), (shape, index), (FLOAT, draw(st.sampled_from(["int32", "int64"]))), shape[axis])
+
+
+def compared(op: ops.Compare, *args: Any) -> Array:
+    x, *others = args[:-1]
+    return np.asarray(BY_SIGN[op.sign](x, *others or [op.number]))
+
+
+def where_back(op: Any, condition: Array, a: Array, b: Array, w: Any, dy: Array) -> Back:
+    return [np.where(condition, dy, 0), np.where(condition, 0, dy)], {}
+
+
+def gathered(op: ops.Gather, x: Array, index: Array, w: Any) -> Array:
+    return np.take_along_axis(x[tuple(slice(i) for i in _cut(op, x, index))], index, op.axis)
+
+
+def _cut(op: ops.Gather, x: Array, index: Array) -> list[int]:
+    return [n if axis == op.axis else i for axis, (i, n) in enumerate(zip(index.shape, x.shape, strict=True))]
+
+
+def gather_back(op: ops.Gather, x: Array, index: Array, w: Any, dy: Array) -> Back:
+    dx = np.zeros(x.shape)
+    for at, i in np.ndenumerate(index):
+        dx[(*at[: op.axis], i, *at[op.axis + 1 :])] += dy[at]
+    return [dx], {}
+
+
+CHECKED = (
+    Checked(
+        op=ops.Compare,
+        cases=[Case(ops.Compare("<"), ((3, 4),) * 2), Case(ops.Compare(">=", 0.5), ((3, 4),), id="a number")],
+        large=[Case(ops.Compare("!="), ((N, 5),) * 2)],
+        random=comparisons(),
+        plain=(compared, None),
+        torch=lambda op, torch, x, *y: BY_SIGN[op.sign](x, *y or [op.number]),
+        lacking=HOST,
+    ),
+    Checked(
+        op=ops.Where,
+        cases=[Case(ops.Where(), ((3, 4),) * 3, ("bool", FLOAT, FLOAT), 2)],
+        large=[Case(ops.Where(), ((N, 5),) * 3, ("int32", FLOAT, FLOAT), 2)],
+        random=tensors.map(lambda shape: Case(ops.Where(), (shape,) * 3, ("int32", FLOAT, FLOAT), 2)),
+        plain=(lambda op, condition, a, b, w: np.where(condition, a, b), where_back),
+        torch=lambda op, torch, condition, a, b: torch.where(condition != 0, a, b),
+        lacking=HOST,
+    ),
+    Checked(
+        op=ops.Cast,
+        cases=[Case(ops.Cast(FLOAT), ((3, 4),), ("int32",)), Case(ops.Cast("int32"), ((3, 4),), id="to integers")],
+        large=[Case(ops.Cast(FLOAT), ((N, 5),), ("uint8",))],
+        random=tensors.map(lambda shape: Case(ops.Cast(FLOAT), (shape,), ("uint8",), 256)),
+        plain=(lambda op, x, w: x.astype(np.int32).astype(np.float64), None),
+        torch=lambda op, torch, x: x.to(torch.float64 if op.to == FLOAT else torch.int32),
+        lacking=HOST,
+    ),
+    Checked(
+        op=ops.Gather,
+        cases=[
+            Case(ops.Gather(1), ((3, 4), (3, 2)), (FLOAT, "int32")),
+            Case(ops.Gather(0), ((3, 4), (5, 2)), (FLOAT, "int64"), 3, id="shorter"),
+        ],
+        large=[Case(ops.Gather(1), ((N, 5), (N, 1)), (FLOAT, "int32"), 5)],
+        random=gathers(),
+        plain=(gathered, gather_back),
+        torch=lambda op, torch, x, index: x.gather(op.axis, index.long()),
+        lengths=lambda op, shapes: (1, shapes[1][op.axis], 1),
+        looser=SUM,
+        lacking=HOST,
+    ),
+)
