@@ -32,6 +32,7 @@ from mpibow.ops.layer_norm import *
 from mpibow.ops.local_response import *
 from mpibow.ops.log_softmax import *
 from mpibow.ops.loss import *
+from mpibow.ops.losses import *
 from mpibow.ops.lstm import *
 from mpibow.ops.matmul import *
 from mpibow.ops.mixup import *
@@ -76,6 +77,7 @@ MODULES = (
     "local_response",
     "log_softmax",
     "loss",
+    "losses",
     "lstm",
     "matmul",
     "mixup",

@@ -1,0 +1,184 @@
+"""Losses by PyTorch's names: one number a sample, the mean of its elements, so that a batch's mean is PyTorch's.
+
+A mean over any subset of samples stays exact, whatever batch and learner they fall to. What cross_entropy ignores is 0
+and counts: PyTorch divides by those that are not ignored.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import inf
+from typing import ClassVar
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.ops.activation import Elementwise
+from mpibow.ops.loss import softmax_cross_entropy
+from mpibow.ops.permute import permute
+from mpibow.ops.reduce import mean
+from mpibow.ops.reshape import reshape
+from mpibow.ops.unary import abs as absolute
+
+__all__ = [
+    "BinaryCrossEntropy", "Huber", "binary_cross_entropy_with_logits", "cross_entropy", "huber_loss", "l1_loss",
+    "mse_loss",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Huber(Elementwise):
+    """y = x^2 / 2 where |x| <= delta, else delta (|x| - delta / 2)."""
+
+    delta: float
+    kind: ClassVar[str] = "huber"
+    reads: ClassVar[frozenset[str]] = frozenset("x")
+
+    def infer(self, *shapes: Shape) -> Shape:
+        if not 0.0 < self.delta < inf:
+            raise ShapeError(f"delta must be above 0, got {self.delta}")
+        return shapes[0]
+
+
+@dataclass(frozen=True)
+class BinaryCrossEntropy(Op):
+    """y = -t log s(x) - (1 - t) log(1 - s(x)), s the sigmoid, of logits x and targets t; None flows to the targets."""
+
+    kind: ClassVar[str] = "binary_cross_entropy"
+    reads: ClassVar[frozenset[str]] = frozenset("x")
+
+    def infer(self, *shapes: Shape) -> Shape:
+        x, target = shapes
+        if x != target:
+            raise ShapeError("logits and targets must have one shape")
+        return x
+
+
+def _by_sample(x: Tensor, name: str | None) -> Tensor:
+    """(n, ...) -> (n,): the mean of the rest."""
+    return mean(x, name=name) if len(x.shape) > 1 else x
+
+
+def mse_loss(x: Tensor, target: Tensor, *, name: str | None = None) -> Tensor:
+    """x and target (n, ...) -> (n,): the mean of (x - target)^2 over each sample."""
+    return _by_sample((x - target) ** 2, name)
+
+
+def l1_loss(x: Tensor, target: Tensor, *, name: str | None = None) -> Tensor:
+    """x and target (n, ...) -> (n,): the mean of |x - target| over each sample."""
+    return _by_sample(absolute(x - target), name)
+
+
+def huber_loss(x: Tensor, target: Tensor, delta: float = 1.0, *, name: str | None = None) -> Tensor:
+    """x and target (n, ...) -> (n,): squares of differences up to `delta`, halved, beyond it their size times delta."""
+    return _by_sample(x.graph.add(Huber(delta), x - target), name)
+
+
+def binary_cross_entropy_with_logits(x: Tensor, target: Tensor, *, name: str | None = None) -> Tensor:
+    """Logits x and targets in [0, 1], both (n, ...) -> (n,): the mean over each sample."""
+    return _by_sample(x.graph.add(BinaryCrossEntropy(), x, target), name)
+
+
+def cross_entropy(
+    x: Tensor,
+    label: Tensor,
+    *,
+    axis: int = 1,
+    ignore_index: int = -100,
+    label_smoothing: float = 0.0,
+    name: str | None = None,
+) -> Tensor:
+    """Logits x (n, classes, ...) with classes along `axis`, integers label (n, ...) -> (n,): the mean over each sample.
+
+    A label of `ignore_index` has loss 0 and no gradient.
+    """
+    rank, at = len(x.shape), axis + len(x.shape) * (axis < 0)
+    rest = tuple(extent for i, extent in enumerate(x.shape) if i != at)
+    if not 0 < at < rank or label.shape != rest:
+        raise ShapeError(
+            f"cross_entropy of {x.name} {x.shape}, {label.name} {label.shape}: labels must have the logits' shape but "
+            f"for axis {axis}, the classes, which is not the batch"
+        )
+    if rank == 2:
+        return softmax_cross_entropy(x, label, smoothing=label_smoothing, ignore=ignore_index, name=name)
+    last = x if at == rank - 1 else permute(x, *(i for i in range(rank) if i != at), at)
+    flat, labels = reshape(last, (-1, x.shape[at])), reshape(label, (-1,))
+    losses = softmax_cross_entropy(flat, labels, smoothing=label_smoothing, ignore=ignore_index)
+    return _by_sample(reshape(losses, rest), name)
+
+
+# The reference kernels.
+
+
+def huber_buffers(op: Huber, shapes: Shapes) -> Buffers:
+    return Buffers(forward={"part": (shapes.y, FLOAT)})
+
+
+def huber_forward(call: Call) -> Run:
+    x, y, part, number = call.x[0], call.y, call.scratch["part"], call.y.dtype.type
+    delta, half = number(call.op.delta), number(0.5)
+
+    def run() -> None:  # with c the smaller of |x| and delta: c (|x| - c / 2)
+        np.abs(x, out=part)
+        np.minimum(part, delta, out=y)
+        np.multiply(y, half, out=y)
+        np.subtract(part, y, out=part)
+        np.add(y, y, out=y)
+        np.multiply(y, part, out=y)
+
+    return run
+
+
+def huber_backward(call: Call) -> Run:
+    x, dy, dx, delta = call.x[0], call.dy, call.dx[0], call.dy.dtype.type(call.op.delta)
+    assert dx is not None
+
+    def run() -> None:
+        np.minimum(x, delta, out=dx)
+        np.maximum(dx, -delta, out=dx)
+        np.multiply(dx, dy, out=dx)
+
+    return run
+
+
+def binary_buffers(op: BinaryCrossEntropy, shapes: Shapes) -> Buffers:
+    return Buffers(forward={"part": (shapes.y, FLOAT)})
+
+
+def binary_forward(call: Call) -> Run:
+    (x, target), y, part, zero = call.x, call.y, call.scratch["part"], call.y.dtype.type(0)
+
+    def run() -> None:  # max(x, 0) - x t + log(1 + exp(-|x|))
+        np.abs(x, out=part)
+        np.negative(part, out=part)
+        np.exp(part, out=part)
+        np.log1p(part, out=part)
+        np.maximum(x, zero, out=y)
+        np.add(y, part, out=y)
+        np.multiply(x, target, out=part)
+        np.subtract(y, part, out=y)
+
+    return run
+
+
+def binary_backward(call: Call) -> Run:
+    (x, target), dy, dx, half = call.x, call.dy, call.dx[0], call.dy.dtype.type(0.5)
+    assert dx is not None
+
+    def run() -> None:  # (s - t) dy, s by tanh, which does not overflow
+        np.multiply(x, half, out=dx)
+        np.tanh(dx, out=dx)
+        np.multiply(dx, half, out=dx)
+        np.add(dx, half, out=dx)
+        np.subtract(dx, target, out=dx)
+        np.multiply(dx, dy, out=dx)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    BinaryCrossEntropy: Kernel(binary_forward, binary_backward, binary_buffers),
+    Huber: Kernel(huber_forward, huber_backward, huber_buffers),
+}

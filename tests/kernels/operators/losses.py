@@ -1,0 +1,50 @@
+"""What the losses of PyTorch's names are made of beside other operators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from mpibow import ops
+from mpibow.graph.graph import Array
+from tests.kernels.cases import Case
+from tests.kernels.checked import Back, Checked, Looser, N, elementwise
+from tests.kernels.draw import one, tensors
+
+HOST = ("onednn", "cuda")
+
+
+def huber(op: ops.Huber, x: float) -> float:
+    return x * x / 2 if abs(x) <= op.delta else op.delta * (abs(x) - op.delta / 2)
+
+
+def binary(op: Any, x: Array, target: Array, w: Any) -> Array:
+    return -target * np.log(1 / (1 + np.exp(-x))) - (1 - target) * np.log(1 / (1 + np.exp(x)))
+
+
+def binary_back(op: Any, x: Array, target: Array, w: Any, dy: Array) -> Back:
+    return [dy * (1 / (1 + np.exp(-x)) - target)], {}
+
+
+CHECKED = (
+    Checked(
+        op=ops.Huber,
+        cases=[Case(ops.Huber(1.0), ((3, 4),)), Case(ops.Huber(0.3), ((2, 3, 2),), id="small")],
+        large=[Case(ops.Huber(1.0), ((N, 5),))],
+        random=one(ops.Huber(0.5)),
+        plain=elementwise(huber, lambda op, x: min(max(x, -op.delta), op.delta)),
+        torch=lambda op, torch, x: torch.nn.functional.huber_loss(x, torch.zeros_like(x), "none", op.delta),
+        lacking=HOST,
+    ),
+    Checked(
+        op=ops.BinaryCrossEntropy,
+        cases=[Case(ops.BinaryCrossEntropy(), ((3, 4),) * 2)],
+        large=[Case(ops.BinaryCrossEntropy(), ((N, 5),) * 2)],
+        random=tensors.map(lambda shape: Case(ops.BinaryCrossEntropy(), (shape,) * 2)),
+        plain=(binary, binary_back),
+        torch=lambda op, torch, x, t: torch.nn.functional.binary_cross_entropy_with_logits(x, t, reduction="none"),
+        looser=Looser(4, "max(x, 0), x t and the logarithm are added; s and t are subtracted from what may be close"),
+        lacking=HOST,
+    ),
+)
