@@ -13,6 +13,7 @@ from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.device.cuda import find_device
 from mpibow.errors import CommunicationError, ConfigError, DeviceError
+from mpibow.kernels.cuda.flat import MOST
 from mpibow.learn.on_device import FUSED, STREAMS
 from mpibow.optim.muon import Muon
 
@@ -36,7 +37,10 @@ def find_gpu(config: Config, comm: Communicator) -> tuple[Gpu | None, str]:
     """
     if isinstance(config.update, Muon) and config.device == "cuda":
         raise ConfigError("update.name: muon computes on CPUs only, got device cuda; set device to onednn")
+    if (kept := len(config.update.states)) > MOST and config.device == "cuda":
+        raise ConfigError(f"update: a GPU takes steps of at most {MOST} states, got {kept}; set device to onednn")
     problem = "update.name is muon, which computes on CPUs only" if isinstance(config.update, Muon) else _missing()
+    problem = problem or (f"update keeps {kept} states, a GPU takes at most {MOST}" if kept > MOST else "")
     refusals = [text for text in comm.share(problem) if text]
     if refusals and config.device == "auto":
         return None, refusals[0]

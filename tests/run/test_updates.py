@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mpibow.comm import Single
+from mpibow.errors import ConfigError
+from mpibow.job.gpu import find_gpu
+from mpibow.optim.sgd import Sgd
 from mpibow.optim.table import UPDATES
 from mpibow.run.checkpoint import read_arrays
 from mpibow.session.session import Session
@@ -127,3 +132,20 @@ def test_which_rule_goes_with_which_step(tmp_path: Path, capsys: pytest.CaptureF
     assert set(gains) == {1.0}
     tiny.run(tiny.job(tmp_path / "sgd", learners=2, stop=FEW))
     assert "gain auto" not in capsys.readouterr().err
+
+
+class ManyStates(Sgd):
+    """SGD that says it keeps five arrays."""
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        return tuple("abcde")
+
+
+def test_a_step_of_many_states_is_no_gpus(tmp_path: Path) -> None:
+    config = replace(tiny.job(tmp_path).config, update=ManyStates(), device="cuda")
+    with pytest.raises(
+        ConfigError, match=r"^update: a GPU takes steps of at most 4 states, got 5; set device to onednn$"
+    ):
+        find_gpu(config, Single())
+    assert find_gpu(replace(config, device="auto"), Single())[0] is None
