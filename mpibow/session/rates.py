@@ -7,7 +7,6 @@ from mpibow.data.timeline import Timeline
 from mpibow.optim.schedules import multiplier
 from mpibow.run.steering import Steering
 from mpibow.session.reporter import Where
-from mpibow.sync.settings import Sma
 
 
 def rate_of(config: Config, where: Where, steering: Steering) -> float:
@@ -17,9 +16,9 @@ def rate_of(config: Config, where: Where, steering: Steering) -> float:
 
 
 def restarts(config: Config, timeline: Timeline, count: int, where: Where, steering: Steering) -> bool:
-    """Whether `rule.restart` wants averaging to start again before the iteration at `where`; epochs have `count`."""
+    """Whether the rule wants averaging to start again before the iteration at `where`; epochs have `count`."""
     if where.iteration <= timeline.changes[0].iteration:
         return False
     before = timeline.position(where.iteration - 1) / count
     drops = config.schedule.drops(before, where.epoch) or steering.drops(where.iteration)
-    return isinstance(config.rule, Sma) and config.rule.restarts(before, where.epoch, drops)
+    return config.rule.restarts(before, where.epoch, drops)

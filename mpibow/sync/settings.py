@@ -11,13 +11,27 @@ from mpibow.errors import ConfigError
 MANY = 4  # from so many learners on the common step is orthogonal by default; chosen on the cells of results/sma.md
 
 Epochs = Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty(), Rising()]
-Resync = Annotated[
-    int, AtLeast(1), "iterations between resyncs: the mean replica W is computed anew, and the ranks compare theirs"
-]
 
 
 @dataclass(frozen=True)
-class Sma:
+class RuleSettings:
+    """What every rule's settings have."""
+
+    name: str = field(kw_only=True)
+    resync: Annotated[
+        int, AtLeast(1), "iterations between resyncs: the mean replica W is computed anew, and the ranks compare theirs"
+    ] = field(default=1000, kw_only=True)
+
+    def restarts(self, before: float, now: float, dropped: bool) -> bool:
+        """Whether `Rule.restart` is called at epoch `now`, the iteration before being at `before`.
+
+        `dropped`: the learning rate has dropped since.
+        """
+        return False
+
+
+@dataclass(frozen=True)
+class Sma(RuleSettings):
     """Synchronous model averaging: mpibow.sync.oracle has the formulas, with gain none and with a gain."""
 
     name: Literal["sma"] = field(default="sma", kw_only=True)
@@ -46,7 +60,6 @@ class Sma:
         "when replicas restart from the centre: at these epochs; auto: when a schedule drops the learning rate",
     ] = "auto"
     reset_momentum: Annotated[bool, "reset the learners' momenta at a restart"] = False
-    resync: Resync = 1000
 
     def orthogonal(self, k: int) -> bool:
         """Whether the common step of k learners is."""
@@ -55,7 +68,6 @@ class Sma:
         )
 
     def restarts(self, before: float, now: float, dropped: bool) -> bool:
-        """Whether replicas do at epoch `now`, the iteration before being at `before`; `dropped`: the rate has since."""
         if isinstance(self.restart, tuple):
             return any(before < epoch <= now for epoch in self.restart)
         return self.restart == "auto" and dropped
@@ -78,21 +90,19 @@ class Sma:
 
 
 @dataclass(frozen=True)
-class Ssgd:
+class Ssgd(RuleSettings):
     """Synchronous SGD: every replica takes the same step along the mean gradient."""
 
     name: Literal["ssgd"] = field(default="ssgd", kw_only=True)
     scale_lr: Annotated[bool, "multiply the learning rate by the number of learners"] = False
-    resync: Resync = 1000
 
 
 @dataclass(frozen=True)
-class Independent:
+class Independent(RuleSettings):
     """Learners that are not kept together, to measure the cost of averaging. The centre is their mean."""
 
     name: Literal["independent"] = field(default="independent", kw_only=True)
     period: Annotated[int, AtLeast(1), "iterations between two exchanges of the ranks"] = 50
-    resync: Resync = 1000
 
 
 Settings = Sma | Ssgd | Independent

@@ -323,7 +323,7 @@ batch_size: 16
 learners: [2, 1]
 tuner: {threshold: 0.03, drift: 0.1, patience: 1, most: 64, window: 2.0, watch: 5.0, again: 60.0}
 assignment: fixed
-rule: {name: ssgd, scale_lr: false, resync: 1000}
+rule: {name: ssgd, resync: 1000, scale_lr: false}
 loss: {smoothing: 0.0, ignore: null}
 update:
   name: sgd
@@ -378,8 +378,8 @@ schedules = st.one_of(
     st.builds(Plateau, st.just("training_loss"), patience=counts),
 )
 rules = st.one_of(
-    st.builds(Ssgd, st.booleans(), counts),
-    st.builds(Independent, counts, counts),
+    st.builds(Ssgd, st.booleans(), resync=counts),
+    st.builds(Independent, counts, resync=counts),
     st.builds(
         Sma,
         gain=st.just("auto") | st.floats(1, 1e30),
