@@ -23,7 +23,7 @@ def _rows(kind: type[Any], path: str, owner: str = "") -> Iterator[tuple[str, st
         if not records:
             yield where, _default(setting.default), owner + _text(setting, words(setting.hint))
         elif len(records) == 1:
-            if setting.default is None and path:  # not only what a program gives
+            if setting.default is None and (path or unwrap(setting.hint)[2]):  # not only what a program gives
                 yield where, "null", owner + _text(setting, words(setting.hint))
             yield from _rows(records[0], where, owner)
         else:

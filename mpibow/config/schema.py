@@ -128,6 +128,14 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class Ema:
+    """An exponential moving average of the centre."""
+
+    half_life: Annotated[Positive, "samples after which half of the average is left"]
+    every: Annotated[Count, "iterations between the centres that enter it"] = 10
+
+
+@dataclass(frozen=True)
 class Metrics:
     every: Annotated[Count, "iterations between entries of metrics.jsonl"] = 50
 
@@ -183,6 +191,9 @@ class Config:
         field(default_factory=Evaluate)
     )
     checkpoint: Annotated[Checkpoint, "when the state is saved"] = field(default_factory=Checkpoint)
+    ema: Annotated[
+        Ema | None, "an exponential moving average of the centre, evaluated and saved beside it; null is none"
+    ] = None
     metrics: Annotated[Metrics, "metrics.jsonl"] = field(default_factory=Metrics)
     limits: Annotated[Limits, "how long a run without progress may last before it ends"] = field(default_factory=Limits)
     seed: Annotated[int, AtLeast(0), Below(2**32), "seed of weights, order and augmentation"] = 1

@@ -3,6 +3,7 @@
 iteration-00001234/
     centre.safetensors     the centre by weight names in canonical shapes: what is evaluated and exported
     common.safetensors     the rest of what all ranks share: W, z_prev, the pending common step
+    average.safetensors    where `ema` is set: the average of the centre, in the same form
     input.safetensors      where data.normalise is pixel: the mean image, as an evaluation wants it
     rank-0.safetensors     that rank's replicas: weights and momenta (learners, size), its unsent steps
     checkpoint.json        everything else, and the size and CRC32C of each file; written last
@@ -43,7 +44,7 @@ from mpibow.system.files import open_file, read_file
 
 FORMAT = 2
 SEAL = re.compile(rb'\{\s*"format": \d+,\s*"crc32c": "([0-9a-f]{8})"')
-FILE = re.compile(r"(centre|common|input|rank-\d+)\.safetensors")
+FILE = re.compile(r"(centre|common|input|average|rank-\d+)\.safetensors")
 Call = Callable[[Callable[[Communicator], Any]], Any]
 
 
@@ -59,6 +60,7 @@ class Snapshot:
     common: Mapping[str, Array]
     own: Mapping[str, Array]
     inputs: Mapping[str, Array] = field(default_factory=dict)
+    average: Mapping[str, Array] = field(default_factory=dict)
 
 
 def name_of(iteration: int) -> str:
@@ -84,6 +86,7 @@ def _save(folder: Path, snapshot: Snapshot, call: Call, rank: int, pulse: Pulse)
     if rank == 0:
         files |= {"centre.safetensors": snapshot.centre, "common.safetensors": snapshot.common}
         files |= {"input.safetensors": snapshot.inputs} if snapshot.inputs else {}
+        files |= {"average.safetensors": snapshot.average} if snapshot.average else {}
     written = _together(call, lambda: {name: _write(aside / name, files[name], pulse) for name in files}, aside)
     measured = {name: measure for part in written for name, measure in part.items()}
     header = {"format": FORMAT, "crc32c": "00000000", "files": measured, **finite(snapshot.header)}

@@ -24,10 +24,12 @@ from mpibow.sync.synchroniser import Synchroniser
 def snapshot(
     header: Mapping[str, Any], plan: Plan, timeline: Timeline, iteration: int, replicas: Replicas, rule: Rule,
     flat: FlatKernels, statistics: Array, tally: Array, inputs: Mapping[str, Array], scale: Array | None = None,
+    average: Array | None = None,
 ) -> Snapshot:  # fmt: skip
     """The run before `iteration`, with `header`'s entries beside what is needed here; nothing may be under way.
 
-    `statistics` (statistics.size,) are the centre's, `inputs` what an evaluation must know of the training data.
+    `statistics` (statistics.size,) are the centre's, `inputs` what an evaluation must know of the training data,
+    `average` (layout.size,) the centre's, which has the centre's statistics.
     """
     state, host = rule.state(), flat.host
     own = {
@@ -55,7 +57,8 @@ def snapshot(
         "rule": dict(state.numbers),
     }
     common, own = (_repacked(arrays, replicas, rule, lies, stored) for arrays in (shared, own))
-    return Snapshot(entries, named(plan, host(rule.centre), statistics), common, own, inputs)
+    beside = {} if average is None else named(plan, average, statistics)
+    return Snapshot(entries, named(plan, host(rule.centre), statistics), common, own, inputs, beside)
 
 
 def named(plan: Plan, centre: Array, statistics: Array) -> dict[str, Array]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from mpibow.bounds import Above, AtLeast, NotEmpty
+from mpibow.bounds import Above, AtLeast, AtMost, NotEmpty
 from mpibow.config import document
 from mpibow.config.strict import Rest, build
 from mpibow.config.words import show
@@ -24,6 +24,14 @@ from mpibow.tune import History
 T = TypeVar("T")
 Natural = Annotated[int, AtLeast(0)]
 Count = Annotated[int, AtLeast(1)]
+
+
+@dataclass(frozen=True)
+class Averaged:
+    """How far the average of the centre is: samples consumed, and the share of it that centres have filled."""
+
+    position: Natural
+    share: Annotated[float, AtLeast(0), AtMost(1)]
 
 
 @dataclass(frozen=True)
@@ -55,6 +63,7 @@ class Header:
     metrics_bytes: Natural
     tuning: Mapping[str, Any] | None = None
     untold: Natural = 0
+    average: Averaged | None = None
     validation_fraction: float | None = None
     needs: tuple[str, ...] = ()
     others: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
@@ -62,6 +71,9 @@ class Header:
     def __post_init__(self) -> None:
         """Raises ConfigError where entries contradict each other."""
         ranks, known = len(self.counts), {each.name for each in fields(self)}
+        filled = self.average is not None and self.average.share > 0
+        if filled and "average.safetensors" not in self.files:
+            raise ConfigError(f"files: must have average.safetensors, got {show(list(self.files))}")
         if unknown := [name for name in self.needs if name not in known]:
             raise ConfigError(f"needs: names {', '.join(unknown)}, which only a newer mpibow reads; resume with that")
         for name in ("centre", "common", *(f"rank-{rank}" for rank in range(ranks))):

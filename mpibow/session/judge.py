@@ -45,10 +45,13 @@ class Judge:
         self._chooser, self._plan = job.chooser, plan
         self._evaluator = Evaluator(plan, job.config.loss.ignore, bind)
 
-    def evaluate(self, where: Where, centre: Array, statistics: Array) -> bool:
-        """Evaluates on the data that choose; whether it is the best centre so far."""
+    def evaluate(self, where: Where, centre: Array, statistics: Array, average: Array | None) -> bool:
+        """Evaluates on the data that choose; whether it is the best centre so far. Its `average` chooses nothing."""
         found = self._look(where, self._chooser, centre, statistics)
-        return self._reporter.evaluated(where, self._chooser, found)
+        best = self._reporter.evaluated(where, self._chooser, found)
+        if average is not None:
+            self._reporter.averaged(where, self._chooser, self._look(where, self._chooser, average, statistics))
+        return best
 
     def test(self, where: Where, centre: Array, statistics: Array) -> None:
         """Evaluates the last centre on test data that have chosen nothing, and the best checkpoint's."""

@@ -162,6 +162,13 @@ class Reporter:
         self._evaluated(where, data, found, best=best)
         return best
 
+    def averaged(self, where: Where, data: str, found: Evaluation) -> None:
+        """The average of the centre was evaluated."""
+        entry = {"data": data, "accuracy": found.accuracy, "loss": found.loss, "seconds": found.seconds}
+        self._events.add("average", **where.fields(), **entry)
+        shown = "" if found.accuracy is None else f"{data} accuracy {found.accuracy:.2%}, "
+        self.note(f"epoch {where.epoch:.2f}: {shown}{data} loss {found.loss:.4f}, the average of the centre")
+
     def tested(self, where: Where, found: Evaluation, checkpoint: Path | None = None) -> None:
         """The last centre, or that of the best `checkpoint`, was evaluated on test data that chose nothing."""
         self.ledger.tested(found, best=checkpoint is not None)

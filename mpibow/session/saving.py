@@ -33,14 +33,16 @@ class Saver:
     def has(self, iteration: int) -> bool:
         return self.last is not None and self.last.name == checkpoint.name_of(iteration)
 
-    def save(self, where: Where, header: Mapping[str, Any], statistics: Array, best: bool) -> None:
+    def save(
+        self, where: Where, header: Mapping[str, Any], statistics: Array, best: bool, average: Array | None
+    ) -> None:
         """Writes a checkpoint, and forgets those that are not to be kept. Nothing may be under way."""
         begin = time.perf_counter()
         parts, scaling, folder = self._parts, self._parts.job.scaling, self._parts.reporter.folder / "checkpoints"
         state = snapshot(
             {**parts.lasting, **header}, parts.plan, parts.coordinator.kept(where.iteration), where.iteration,
             parts.replicas, parts.rule, parts.job.kernels.flat, statistics, parts.synchroniser.book.state(),
-            {} if scaling is None else scaling.arrays(), parts.device.scale_state(),
+            {} if scaling is None else scaling.arrays(), parts.device.scale_state(), average,
         )  # fmt: skip
         self.last = path = checkpoint.save(folder, state, parts.synchroniser.call)
         if self._rank == 0:

@@ -21,6 +21,7 @@ from mpibow.run.evaluate import due
 from mpibow.run.iteration_times import IterationTimes
 from mpibow.run.state import mean_statistics, named
 from mpibow.run.steering import Steering
+from mpibow.session.average import average_of
 from mpibow.session.opening import open_parts, open_pipeline
 from mpibow.session.rates import rate_of, restarts
 from mpibow.session.reporter import Where
@@ -47,6 +48,7 @@ class Session:
             self.resets, self.coordinator, self.tuning = parts.resets, parts.coordinator, parts.tuning
             self.judge = parts.judge
             self.reporter, self.ledger = parts.reporter, parts.reporter.ledger
+            self.average = average_of(self.config.ema, parts.start, self.plan)
             self.steering = Steering(self.config.stop, self.config.schedule, self.ledger)
             self.iteration, self.counts = parts.start.iteration, parts.start.learners[0]
             self._asked, _, self._owed = parts.start.due  # to talk, and to evaluate
@@ -163,6 +165,10 @@ class Session:
             self.reporter.trained(self.where, rate, self._gain, self.resets.losses, found, self._waits())
         if self.iteration % config.rule.resync == 0:
             self._agree()
+        if self.average.due(self.iteration):
+            with self._iteration_times.aside():
+                self._read_centre()
+                self.average.follow(self.job.kernels.flat.host(self.rule.centre), self.position)
         passed = partial(due, before, self.position, self.job.train.count)
         if passed(1.0):
             if self.steering.by_epoch:
@@ -183,7 +189,7 @@ class Session:
         self._owed = False
         self._read_centre()
         self.reporter.clock()
-        best = self.judge.evaluate(self.where, self.rule.centre, self.statistics())
+        best = self.judge.evaluate(self.where, self.rule.centre, self.statistics(), self.average.weights)
         if not last:
             self.reporter.note(self.steering.evaluated(self.iteration, self.where.epoch))
         self._tell()
@@ -202,10 +208,11 @@ class Session:
             "ledger": self.ledger.state(),
             "due": [self._asked, diverged, self._owed],
             "untold": self._untold,
+            "average": self.average.entry(),
             "metrics_bytes": self.synchroniser.call(lambda comm: comm.share(self.reporter.mark()))[0],
         }
         with self.trace.span("checkpoint", "save"):
-            self._saver.save(self.where, header, self.statistics(), best)
+            self._saver.save(self.where, header, self.statistics(), best, self.average.weights)
 
     def finish(self, stop: str) -> Trained:
         """The end of a run that reached a limit, or was told to stop: what it came to, on rank 0 also on disk."""

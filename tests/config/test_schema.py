@@ -352,6 +352,7 @@ prefetch: auto
 on_nan: stop
 evaluate: {every: 1.0, batch_size: 100, top_k: null}
 checkpoint: {every: 1 epoch, keep: 2, best: true}
+ema: null
 metrics: {every: 50}
 limits: {start: auto, iteration: auto, evaluation: auto, checkpoint: auto}
 seed: 1

@@ -1,0 +1,78 @@
+"""The average of the centre: its formula, that it only reads, and that a run that is cut has the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.config.schema import Ema
+from mpibow.errors import ConfigError
+from mpibow.run.checkpoint import read_arrays
+from mpibow.session.average import Average
+from mpibow.session.header import Averaged
+from mpibow.session.session import Session
+from tests.run import tiny
+
+EMA = {"half_life": 50, "every": 3}
+
+
+def stored(folder: Path, iteration: int = 40) -> dict[str, Any]:
+    return read_arrays(folder / f"run/checkpoints/iteration-{iteration:010d}", "average")
+
+
+def test_by_hand() -> None:
+    """Half of what was is left after 100 samples; the first centre is all of it."""
+    average = Average(Ema(100, every=3), Averaged(1000, 0.0))
+    assert [average.due(iteration) for iteration in (2, 3, 4)] == [False, True, False]
+    assert average.weights is None
+    average.follow(np.array([2.0, 0.0]), 1100)
+    assert average.weights is not None
+    np.testing.assert_array_equal(average.weights, [2.0, 0.0])
+    average.follow(np.array([0.0, 3.0]), 1200)  # shares 1/4 and 1/2, of 3/4
+    np.testing.assert_allclose(average.weights, [2 / 3, 2.0])
+    assert average.entry() == {"position": 1200, "share": 0.75}
+
+
+@pytest.mark.parametrize("rule", ["auto", "none", "ssgd", "independent"])
+def test_it_is_of_the_centres_and_changes_none(tmp_path: Path, rule: str) -> None:
+    settings: dict[str, Any] = {"rule": tiny.RULES[rule], "learners": 2, "net": tiny.normed, "checkpoint": {}}
+    plain = tiny.run(tiny.job(tmp_path / "plain", **settings))
+    centres = list[tuple[int, dict[str, Any]]]()
+
+    def look(session: Session) -> None:
+        if session.iteration and session.iteration % 3 == 0:
+            session._read_centre()
+            centres.append((session.position, session.plan.layout.unpacked(session.rule.centre.copy())))
+
+    (found,) = tiny.replay(tiny.job(tmp_path / "with", ema=EMA, **settings), before=look)
+    assert tiny.same_bits(found.weights, plain.weights)
+    shares = [0.5 ** ((40 * 6 - position) / 50) for position, _ in centres]
+    average = stored(tmp_path / "with")
+    for name in centres[0][1]:
+        expected = sum(share * centre[name] for share, (_, centre) in zip(shares, centres, strict=True)) / sum(shares)
+        np.testing.assert_allclose(average[name], expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_run_that_is_cut_has_the_same_bits(tmp_path: Path, ranks: int) -> None:
+    settings: dict[str, Any] = {"ema": EMA, "net": tiny.normed, "checkpoint": {"every": "17 iterations"}}
+    tiny.run(tiny.job(tmp_path / "whole", **settings), ranks)
+    tiny.run(tiny.job(tmp_path / "cut", stop={"epochs": None, "iterations": 17}, **settings), ranks)
+    tiny.run(tiny.job(tmp_path / "cut", **settings), ranks, tmp_path / "cut/run")
+    assert tiny.same_bits(stored(tmp_path / "cut"), stored(tmp_path / "whole"))
+
+
+def test_it_is_evaluated_beside_the_centre(tmp_path: Path) -> None:
+    tiny.run(tiny.job(tmp_path, ema=EMA))
+    centre, average = (tiny.events(tmp_path / "run", kind) for kind in ("evaluate", "average"))
+    assert [each["iteration"] for each in average] == [each["iteration"] for each in centre]
+    assert average[-1]["loss"] != centre[-1]["loss"]
+    assert "the average of the centre" in (tmp_path / "run/log.txt").read_text()
+
+
+def test_it_needs_a_half_life(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^ema\.half_life: is required, a number above 0$"):
+        tiny.job(tmp_path, ema={})
