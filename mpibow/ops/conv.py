@@ -13,9 +13,10 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.initialisers import ZERO, He
+from mpibow.ops.reshape import reshape
 from mpibow.ops.window import Pair, pair, window_shape
 
-__all__ = ["Conv2d", "conv2d"]
+__all__ = ["Conv2d", "conv1d", "conv2d"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +82,30 @@ def conv2d(
     window = (pair(kernel), pair(stride), pair(padding))
     op = Conv2d(channels, *window, bias, initial or He(), groups, pair(dilation), initial_bias)
     return x.graph.add(op, x, name=name)
+
+
+def conv1d(
+    x: Tensor,
+    channels: int,
+    kernel: int,
+    *,
+    stride: int = 1,
+    padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    bias: bool = True,
+    initial: Initialiser | None = None,
+    name: str | None = None,
+) -> Tensor:
+    """x (n, c, l) -> (n, channels, l'): conv2d of images of one row, so weight is (channels, c / groups, 1, kernel)."""
+    if len(x.shape) != 3:
+        raise ShapeError(f"conv1d of {x.name} {x.shape}: input must be (batch, channels, length)")
+    n, c, length = x.shape
+    y = conv2d(
+        reshape(x, (n, c, 1, length)), channels, (1, kernel), stride=(1, stride), padding=(0, padding),
+        dilation=(1, dilation), groups=groups, bias=bias, initial=initial, name=name,
+    )  # fmt: skip
+    return reshape(y, (*y.shape[:2], y.shape[3]))
 
 
 # The reference kernels: one matrix product a group over columns, images innermost so that copies run over long
