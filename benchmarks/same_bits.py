@@ -2,7 +2,7 @@
 
 Every case trains the same run by both: centre, replicas, rule and metrics must be equal, and the ranks' collective
 calls come in the same order. Clocks, memory and what only one commit writes are left out. A measured gain may differ by
-GAIN, as the sums of squares that it follows from may be added up in other vector lanes. Exit code 1 where a case differs.
+GAIN, as the sums of squares behind it may be added up in other vector lanes. Exit code 1 where a case differs.
 """
 
 from __future__ import annotations
