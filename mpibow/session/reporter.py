@@ -204,11 +204,16 @@ class Reporter:
             differed = f"{found.mismatches} array(s) differed between ranks, rank 0's were taken"
             self.note(f"iteration {where.iteration}: {differed}")
 
-    def reset(self, texts: Sequence[str]) -> None:
-        """Learners of a rank were reset, as each text says."""
-        self.ledger.resets += len(texts)
-        for text in texts:
-            self.note(text)
+    def tell(
+        self, call: Callable[..., Any], damaged: Callable[[], Mapping[str, str]], resets: Sequence[str] | None = None
+    ) -> None:
+        """By all ranks: what `resets` of their learners say, where given, and what is `damaged` of the data."""
+        for texts in [] if resets is None else call(lambda comm: comm.share(resets)):
+            self.ledger.resets += len(texts)
+            for text in texts:
+                self.note(text)
+        for found in call(lambda comm: comm.share(damaged())):
+            self.damaged(found)
 
     def damaged(self, found: Mapping[str, str]) -> None:
         """What is wrong with samples, by data set and number; each is told once in a run."""

@@ -54,6 +54,7 @@ class Session:
             self._asked, _, self._owed = parts.start.due  # to talk, and to evaluate
             self._untold = parts.start.kept.untold if parts.start.kept else 0  # samples whose losses were not sent yet
             self._gain, self._saver = gain_of(self.rule), Saver(parts, comm.rank)
+            self._tell = partial(self.reporter.tell, self.synchroniser.call, self.loading.damaged)
             self._iteration_times = IterationTimes(lambda: self.synchroniser.seconds()[0])
             self._times, self._watch = self.device.times(trace), Watch(self.loading.remedy)
             self.announcer = Announcer(
@@ -266,14 +267,6 @@ class Session:
         self.reporter.tuned(self.where, tuned, self.tuning.basis())
         for text in self.device.limits(self.synchroniser.call, tuned.counts) if tuned.settled else []:
             self.reporter.note(text)
-
-    def _tell(self, resets: Sequence[str] | None = None) -> None:
-        """Every rank enters the `resets` of all, if that is asked for, and the damaged samples."""
-        call = self.synchroniser.call
-        for texts in [] if resets is None else call(lambda comm: comm.share(resets)):
-            self.reporter.reset(texts)
-        for damaged in call(lambda comm: comm.share(self.loading.damaged())):
-            self.reporter.damaged(damaged)
 
     def _agree(self) -> None:
         self.settle()
