@@ -87,13 +87,13 @@ class FlatKernels(Protocol):
 
     def sma_update(
         self, weights: Array, states: States, gradients: Array, total: Array, squares: Array, centre: Array,
-        common: Array, *, local: Local, alpha: float, gain: float, begin: bool, chunks: range,
+        common: Array, *, local: Local, alpha: float, extra: float, begin: bool, chunks: range,
         factors: Array = WHOLE,
     ) -> None: ...  # fmt: skip
 
     def sma_alone(
-        self, weights: Array, states: States, gradients: Array, sums: Array, *, local: Local, alpha: float, gain: float,
-        chunks: range, factors: Array = WHOLE,
+        self, weights: Array, states: States, gradients: Array, sums: Array, *, local: Local, alpha: float,
+        extra: float, chunks: range, factors: Array = WHOLE,
     ) -> None: ...  # fmt: skip
 
     def rows_mean(self, rows: Array, mean: Array, *, chunks: range) -> None: ...
@@ -111,7 +111,7 @@ class FlatKernels(Protocol):
     ) -> None: ...  # fmt: skip
 
     def sma_apply(
-        self, weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, scale: float, chunks: range,
+        self, weights: Array, mean: Array, sums: Array, squares: Array, *, extra: float, scale: float, chunks: range,
         more: Array | None = None,
     ) -> None: ...  # fmt: skip
 

@@ -24,10 +24,10 @@ class Alone:
         assert not self._stale, "settle() comes first"
         return self._mean
 
-    def update(self, local: Local, alpha: float, gain: Any, chunks: range) -> None:
+    def update(self, local: Local, alpha: float, extra: Any, chunks: range) -> None:
         self._stale = True
         self._flat.sma_alone(
-            *self._rows.trained, self.sums, local=local, alpha=alpha, gain=gain, chunks=chunks,
+            *self._rows.trained, self.sums, local=local, alpha=alpha, extra=extra, chunks=chunks,
             factors=self._rows.factors,
         )  # fmt: skip
 

@@ -59,7 +59,7 @@ class Delayed:
             return
         self._flat.sma_update(
             *self._rows.trained, out.sums, out.squares, self.centre, out.spare,
-            local=local, alpha=rule.alpha if rule.on(self._turn) else 0.0, gain=late, begin=True, chunks=chunks,
+            local=local, alpha=rule.alpha if rule.on(self._turn) else 0.0, extra=late, begin=True, chunks=chunks,
             factors=self._rows.factors,
         )  # fmt: skip
 

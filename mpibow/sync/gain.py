@@ -90,7 +90,7 @@ class GainMeter(Protocol):
 
     @property
     def common(self) -> Any:
-        """What the common step is of the sum of the steps: (gain - 1) / k, as a pass takes it."""
+        """What the common step is of the sum of the steps: (gain - 1) / k, as passes take it (`extra`)."""
         ...
 
     @property

@@ -57,7 +57,7 @@ class Common(Protocol):
     """The common step of one rank's replicas, where it is orthogonal. All ranks make the same one of the same sums."""
 
     def works(
-        self, weights: Array, mean: Array, sums: Any, squares: Array, *, gain: Any, even: float, scale: float
+        self, weights: Array, mean: Array, sums: Any, squares: Array, *, extra: Any, even: float, scale: float
     ) -> Sequence[OnChunks]:
         """What does w_i <- w_i + S(U), for every row i, and mean W <- W + scale U + S(U), one after the other."""
         ...
@@ -82,7 +82,7 @@ class CommonStep:
         self._step, self._total = (flat.zeros(layout.size, dtype) for _ in range(2))
 
     def works(
-        self, weights: Array, mean: Array, sums: Array, squares: Array, *, gain: float, even: float, scale: float
+        self, weights: Array, mean: Array, sums: Array, squares: Array, *, extra: float, even: float, scale: float
     ) -> tuple[OnChunks, OnChunks]:
         """w_i <- w_i + S(U), for every row i, and mean W <- W + scale U + S(U), in two goes.
 
@@ -99,18 +99,18 @@ class CommonStep:
             for part in self._rest:
                 own = slice(max(part.start, chunks.start * chunk), min(part.stop, chunks.stop * chunk))
                 if own.start < own.stop:
-                    np.multiply(total[own], total.dtype.type(gain), out=self._step[own])
+                    np.multiply(total[own], total.dtype.type(extra), out=self._step[own])
             maker = None
             with suppress(IndexError):  # there are no more
                 while left:
                     number = left.popleft()
                     maker = maker or self._maker()
-                    maker(self._step, total, number, gain=gain, even=even)
+                    maker(self._step, total, number, gain=extra, even=even)
             if maker is not None:
                 self._makers.append(maker)
 
         def add(chunks: range) -> None:
-            self._flat.sma_apply(weights, mean, sums, squares, gain=0.0, scale=scale, chunks=chunks, more=self._step)
+            self._flat.sma_apply(weights, mean, sums, squares, extra=0.0, scale=scale, chunks=chunks, more=self._step)
 
         return make, add
 

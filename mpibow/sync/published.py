@@ -83,7 +83,7 @@ class Published:
             return
         self._flat.sma_update(
             *self._rows.trained, out.sums, out.squares, self._z, out.spare,
-            local=local, alpha=rule.alpha if rule.on(self._turn) else 0.0, gain=0.0, begin=self._fresh, chunks=chunks,
+            local=local, alpha=rule.alpha if rule.on(self._turn) else 0.0, extra=0.0, begin=self._fresh, chunks=chunks,
             factors=self._rows.factors,
         )  # fmt: skip
 

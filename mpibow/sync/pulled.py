@@ -86,7 +86,7 @@ class Pulled:
             return
         self._flat.sma_update(
             *self._rows.trained, out.sums, out.squares, self.centre, out.spare,
-            local=local, alpha=alpha, gain=0.0, begin=True, chunks=chunks, factors=self._rows.factors,
+            local=local, alpha=alpha, extra=0.0, begin=True, chunks=chunks, factors=self._rows.factors,
         )  # fmt: skip
 
     def outgoing(self) -> Array:
@@ -96,15 +96,12 @@ class Pulled:
         self._rate, self._sums = local.rate, sums
         if self._alone_now:
             return ()
-        rule, gain, arrays = (
-            self.averaging,
-            self.meter.common,
-            (self._rows.weights, self._mean, sums, self._out.squares),
-        )
+        rule, extra = self.averaging, self.meter.common
+        arrays = self._rows.weights, self._mean, sums, self._out.squares
         if self._spreads and rule.even > 1.0:
             assert self._orthogonal is not None
-            return self._orthogonal.works(*arrays, gain=gain, even=(rule.even - 1.0) / rule.k, scale=1.0 / rule.k)
-        return (partial(_add_up, self._flat, arrays, gain, self.meter.whole),)
+            return self._orthogonal.works(*arrays, extra=extra, even=(rule.even - 1.0) / rule.k, scale=1.0 / rule.k)
+        return (partial(_add_up, self._flat, arrays, extra, self.meter.whole),)
 
     def advance(self) -> None:
         """The passes that read the gain of before are made, and have squared what they added up."""
@@ -142,5 +139,5 @@ class Pulled:
         self._gain.load(state.numbers)
 
 
-def _add_up(flat: FlatKernels, arrays: tuple[Any, Any, Any, Any], gain: Any, scale: Any, chunks: range) -> None:
-    flat.sma_apply(*arrays, gain=gain, scale=scale, chunks=chunks)
+def _add_up(flat: FlatKernels, arrays: tuple[Any, Any, Any, Any], extra: Any, scale: Any, chunks: range) -> None:
+    flat.sma_apply(*arrays, extra=extra, scale=scale, chunks=chunks)

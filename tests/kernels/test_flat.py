@@ -80,7 +80,7 @@ def test_sma_alone(flat: FlatKernels, k: int, local: str, alpha: float, gain: fl
     total, mean = u.sum(axis=0), w.mean(axis=0)
     expected, centre = w + u - alpha * (w - mean) + gain * total, mean + (1 / k + gain) * total
     own = LOCALS[local]
-    flat.sma_alone(w, kept(own, v), g, sums, local=own, alpha=alpha, gain=gain, chunks=chunks)
+    flat.sma_alone(w, kept(own, v), g, sums, local=own, alpha=alpha, extra=gain, chunks=chunks)
     close(w, expected)
     close(v, momenta)
     close(w.mean(axis=0), centre)
@@ -105,7 +105,7 @@ def test_equal_rows_are_corrected_by_nothing(flat: FlatKernels) -> None:
     for k, off in ((1, 0.0), (2, 0.0), (3, 2e-7)):
         w = np.tile(arrays((SIZE,), dtype="float32")[0], (k, 1))
         g, sums, before = np.zeros_like(w), np.zeros((len(all_chunks(flat)), 2)), w.copy()
-        flat.sma_alone(w, (), g, sums, local=LOCALS["plain"], alpha=0.25, gain=0.5, chunks=all_chunks(flat))
+        flat.sma_alone(w, (), g, sums, local=LOCALS["plain"], alpha=0.25, extra=0.5, chunks=all_chunks(flat))
         np.testing.assert_allclose(w, before, rtol=off, atol=0)
 
 
@@ -126,7 +126,7 @@ def test_sma_update(flat: FlatKernels, local: Local, alpha: float, gain: float, 
     read = centre.copy(), common.copy()
     flat.sma_update(
         w, kept(local, v), g, total, squares, centre, common,
-        local=local, alpha=alpha, gain=gain, begin=begin, chunks=chunks,
+        local=local, alpha=alpha, extra=gain, begin=begin, chunks=chunks,
     )  # fmt: skip
     close(w, expected)
     close(v, momenta)
@@ -197,7 +197,7 @@ def test_sma_apply(flat: FlatKernels, k: int, n: int, gain: float) -> None:
     expected_weights, expected_mean = weights + gain * total, mean + 0.25 * total
     squares = np.full(len(all_chunks(flat)), np.nan)
     before = sums.copy()
-    flat.sma_apply(weights, mean, sums, squares, gain=gain, scale=0.25, chunks=all_chunks(flat))
+    flat.sma_apply(weights, mean, sums, squares, extra=gain, scale=0.25, chunks=all_chunks(flat))
     close(weights, expected_weights)
     close(mean, expected_mean)
     np.testing.assert_array_equal(sums, before)  # other ranks read them as well
@@ -212,7 +212,7 @@ def test_sma_apply_adds_a_step_to_all_of_them(flat: FlatKernels, gain: float) ->
     total = sums.sum(axis=0)
     expected_weights, expected_mean = weights + gain * total + step, mean + 0.25 * total + step
     squares, before = np.full(len(all_chunks(flat)), np.nan), step.copy()
-    flat.sma_apply(weights, mean, sums, squares, gain=gain, scale=0.25, chunks=all_chunks(flat), more=step)
+    flat.sma_apply(weights, mean, sums, squares, extra=gain, scale=0.25, chunks=all_chunks(flat), more=step)
     close(weights, expected_weights)
     close(mean, expected_mean)
     np.testing.assert_array_equal(step, before)
@@ -222,7 +222,7 @@ def test_sma_apply_adds_a_step_to_all_of_them(flat: FlatKernels, gain: float) ->
 def test_sma_apply_adds_rows_in_order(flat: FlatKernels) -> None:
     sums = np.array([[1e8], [1.0], [-1e8], [1.0]], np.float32)
     weights, mean = np.zeros((1, 1), np.float32), np.zeros(1, np.float32)
-    flat.sma_apply(weights, mean, sums, np.zeros(1), gain=1.0, scale=1.0, chunks=range(1))
+    flat.sma_apply(weights, mean, sums, np.zeros(1), extra=1.0, scale=1.0, chunks=range(1))
     assert (weights[0, 0], mean[0]) == (1.0, 1.0)
 
 
@@ -250,7 +250,7 @@ ALL = LOCALS["all"]
 def sma_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
     w, v, g, total, squares, centre, common = a
     flat.sma_update(
-        w, (v,), g, total, squares, centre, common, local=ALL, alpha=0.3, gain=0.7, begin=False, chunks=chunks
+        w, (v,), g, total, squares, centre, common, local=ALL, alpha=0.3, extra=0.7, begin=False, chunks=chunks
     )
 
 
@@ -258,7 +258,7 @@ def sma_begin_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
     w, v, g, total, squares, centre, common = a
     local = LOCALS["decay"]
     flat.sma_update(
-        w, kept(local, v), g, total, squares, centre, common, local=local, alpha=0, gain=0, begin=True, chunks=chunks
+        w, kept(local, v), g, total, squares, centre, common, local=local, alpha=0, extra=0, begin=True, chunks=chunks
     )
 
 
@@ -280,7 +280,7 @@ def add_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
 
 def alone_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
     sums = np.zeros((len(a[4]), 2))
-    flat.sma_alone(a[0], (a[1],), a[2], sums, local=ALL, alpha=0.3, gain=0.7, chunks=chunks)
+    flat.sma_alone(a[0], (a[1],), a[2], sums, local=ALL, alpha=0.3, extra=0.7, chunks=chunks)
     a[4][chunks.start : chunks.stop] = sums[chunks.start : chunks.stop, 0]
 
 
@@ -289,11 +289,11 @@ def mean_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
 
 
 def apply_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    flat.sma_apply(a[0], a[3], a[2], a[4], gain=0.7, scale=0.3, chunks=chunks)
+    flat.sma_apply(a[0], a[3], a[2], a[4], extra=0.7, scale=0.3, chunks=chunks)
 
 
 def common_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    flat.sma_apply(a[0], a[3], a[2], a[4], gain=0.0, scale=0.3, chunks=chunks, more=a[5])
+    flat.sma_apply(a[0], a[3], a[2], a[4], extra=0.0, scale=0.3, chunks=chunks, more=a[5])
 
 
 PASSES = [
@@ -376,7 +376,7 @@ def test_the_bits_are_numpys(flat: FlatKernels, dtype: str, data: st.DataObject,
             common,
             local=local,
             alpha=alpha,
-            gain=gain,
+            extra=gain,
             begin=begin,
             chunks=chunks,
         )
@@ -412,7 +412,7 @@ def test_momenta_of_dead_units_become_0(flat: FlatKernels) -> None:
     for _ in range(1000):
         g.fill(0)
         flat.sma_update(
-            w, (v,), g, total, squares, centre, common, local=local, alpha=0, gain=0, begin=True, chunks=range(1)
+            w, (v,), g, total, squares, centre, common, local=local, alpha=0, extra=0, begin=True, chunks=range(1)
         )
     assert np.isnan(v[:, 5]).all()
     assert np.isfinite(np.delete(w, 5, axis=1)).all()
@@ -431,12 +431,12 @@ def test_compiled_once_for_each_precision() -> None:
         w, v, g, total, squares, centre, common = everything(flat, 2, 9, dtype)
         flat.sma_update(
             w, kept(local, v), g, total, squares, centre, common,
-            local=local, alpha=number, gain=number, begin=True, chunks=range(1),
+            local=local, alpha=number, extra=number, begin=True, chunks=range(1),
         )  # fmt: skip
-        flat.sma_alone(w, kept(local, v), g, np.zeros((1, 2)), local=local, alpha=number, gain=number, chunks=range(1))
+        flat.sma_alone(w, kept(local, v), g, np.zeros((1, 2)), local=local, alpha=number, extra=number, chunks=range(1))
         flat.rows_mean(w, total, chunks=range(1))
-        flat.sma_apply(w, total, g, squares, gain=number, scale=number, chunks=range(1))
-        flat.sma_apply(w, total, g, squares, gain=number, scale=number, chunks=range(1), more=common)
+        flat.sma_apply(w, total, g, squares, extra=number, scale=number, chunks=range(1))
+        flat.sma_apply(w, total, g, squares, extra=number, scale=number, chunks=range(1), more=common)
         flat.gradient_sum(g, total, chunks=range(1))
         flat.sgd_update(w, kept(local, v), total, local=local, scale=number, chunks=range(1))
         for pull in (0, 1):
@@ -521,13 +521,13 @@ def test_gradients_that_are_kept_as_factors(flat: FlatKernels, k: int, local: Lo
                 z,
                 local=local,
                 alpha=0.3,
-                gain=0.7,
+                extra=0.7,
                 begin=True,
                 chunks=chunks,
                 **factors,
             ),
             lambda w, v, g, t, z: flat.sma_alone(
-                w, kept(local, v), g, sums, local=local, alpha=0.3, gain=0.7, chunks=chunks, **factors
+                w, kept(local, v), g, sums, local=local, alpha=0.3, extra=0.7, chunks=chunks, **factors
             ),
             lambda w, v, g, t, z: flat.gradient_sum(g, t, chunks=chunks, **factors),
             lambda w, v, g, t, z: flat.sgd_update(
@@ -552,7 +552,7 @@ def test_factors_give_the_same_bits_however_the_work_is_cut(flat: FlatKernels) -
         mine = [w.copy(), v.copy(), g.copy(), np.zeros((len(chunks), 2))]
         for i in range(workers):
             flat.sma_alone(
-                mine[0], (mine[1],), *mine[2:], local=LOCALS["momentum"], alpha=0.1, gain=0.5,
+                mine[0], (mine[1],), *mine[2:], local=LOCALS["momentum"], alpha=0.1, extra=0.5,
                 chunks=share_of(chunks, i, workers), factors=FACTORS,
             )  # fmt: skip
         found.append(mine)

@@ -161,7 +161,7 @@ def test_any_number_of_threads_makes_the_same_bits(flat: FlatKernels) -> None:
         common = CommonStep(LAYOUT, flat, np.float32)
         for _ in range(2):  # the second overwrites what the first one made
             got, where, squares = weights.copy(), mean.copy(), np.zeros(len(chunks))
-            for work in common.works(got, where, sums, squares, gain=0.5, even=0.75, scale=0.25):
+            for work in common.works(got, where, sums, squares, extra=0.5, even=0.75, scale=0.25):
                 threads = [threading.Thread(target=work, args=(share_of(chunks, i, workers),)) for i in range(workers)]
                 for thread in threads:
                     thread.start()
@@ -180,7 +180,7 @@ def test_of_one_rank_its_own_sums_are_taken_as_they_are(flat: FlatKernels) -> No
     expected = weights[0] + spread(sums[0, :-3], LAYOUT, 0.5, 0.75)
     chunks = chunks_of(LAYOUT.size, flat.chunk)
     for work in CommonStep(LAYOUT, flat, np.float64).works(
-        weights, mean, sums, np.zeros(len(chunks)), gain=0.5, even=0.75, scale=0.25
+        weights, mean, sums, np.zeros(len(chunks)), extra=0.5, even=0.75, scale=0.25
     ):
         work(chunks)
     np.testing.assert_array_equal(weights[0], expected)
@@ -199,7 +199,7 @@ def test_threads_share_what_is_no_matrix_by_chunks(flat: FlatKernels, workers: i
         chunks_of(layout.size, flat.chunk),
     )
     for work in CommonStep(layout, flat, np.float32).works(
-        weights, mean, total[np.newaxis], np.zeros(len(chunks)), gain=0.5, even=0.25, scale=0.0
+        weights, mean, total[np.newaxis], np.zeros(len(chunks)), extra=0.5, even=0.25, scale=0.0
     ):
         for i in range(workers):
             work(share_of(chunks, i, workers))

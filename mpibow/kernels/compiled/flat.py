@@ -41,24 +41,24 @@ def sma_update(
     *,
     local: Local,
     alpha: float,
-    gain: float,
+    extra: float,
     begin: bool,
     chunks: range,
     factors: Array = WHOLE,
 ) -> None:
-    common = common if gain else centre  # whose pages are there: a masked load from one that is not faults each time
+    common = common if extra else centre  # whose pages are there: a masked load from one that is not faults each time
     loops(local.formula).sma_update(
         weights, states, gradients, total, squares, centre, common, factors, local.ends, local.groups, local.scalars,
-        float(alpha), float(gain), begin, chunks.start, chunks.stop,
+        float(alpha), float(extra), begin, chunks.start, chunks.stop,
     )  # fmt: skip
 
 
 def sma_alone(
-    weights: Array, states: States, gradients: Array, sums: Array, *, local: Local, alpha: float, gain: float,
+    weights: Array, states: States, gradients: Array, sums: Array, *, local: Local, alpha: float, extra: float,
     chunks: range, factors: Array = WHOLE,
 ) -> None:  # fmt: skip
     loops(local.formula).sma_alone(
-        weights, states, gradients, sums, factors, local.ends, local.groups, local.scalars, float(alpha), float(gain),
+        weights, states, gradients, sums, factors, local.ends, local.groups, local.scalars, float(alpha), float(extra),
         chunks.start, chunks.stop,
     )  # fmt: skip
 
@@ -86,7 +86,7 @@ def rows_mean(rows: Array, mean: Array, *, chunks: range) -> None:
 
 @compiled
 def _sma_apply(
-    weights: Array, mean: Array, sums: Array, squares: Array, gain: float, scale: float, more: Array, first: int,
+    weights: Array, mean: Array, sums: Array, squares: Array, extra: float, scale: float, more: Array, first: int,
     last: int,
 ) -> None:  # fmt: skip
     number, total = mean.dtype.type, np.empty(BLOCK, mean.dtype)
@@ -102,9 +102,9 @@ def _sma_apply(
                     part[j] += other[j]
             for j in range(b - a):
                 square = plus_square(square, part[j])
-            if gain:
+            if extra:
                 for i in range(len(weights)):
-                    scaled_into(weights[i, a:b], part, number(gain))
+                    scaled_into(weights[i, a:b], part, number(extra))
             scaled_into(mean[a:b], part, number(scale))
             if len(more):
                 for i in range(len(weights)):
@@ -119,13 +119,13 @@ def sma_apply(
     sums: Array,
     squares: Array,
     *,
-    gain: float,
+    extra: float,
     scale: float,
     chunks: range,
     more: Array | None = None,
 ) -> None:
     more = mean[:0] if more is None else more
-    _sma_apply(weights, mean, sums, squares, float(gain), float(scale), more, chunks.start, chunks.stop)
+    _sma_apply(weights, mean, sums, squares, float(extra), float(scale), more, chunks.start, chunks.stop)
 
 
 @compiled
@@ -209,11 +209,11 @@ def prepare(formula: Formula) -> None:
     states = (rows,) * (len(formula.arrays) - 2)
     scalars, one, chunks = np.zeros((1, 1, len(formula.scalars))), np.ones(1, np.int64), range(1)
     local = Local(formula, 0.0, one, one - 1, lambda rate: scalars)
-    sma_update(rows, states, rows, flat, squares, flat, flat, local=local, alpha=0, gain=0, begin=True, chunks=chunks)
-    sma_alone(rows, states, rows, np.zeros((1, 2)), local=local, alpha=0, gain=0, chunks=chunks)
+    sma_update(rows, states, rows, flat, squares, flat, flat, local=local, alpha=0, extra=0, begin=True, chunks=chunks)
+    sma_alone(rows, states, rows, np.zeros((1, 2)), local=local, alpha=0, extra=0, chunks=chunks)
     sgd_update(rows, states, flat, local=local, scale=0, chunks=chunks)
     rows_mean(rows, flat, chunks=chunks)
-    sma_apply(rows, flat, rows, squares, gain=0, scale=0, chunks=chunks)
+    sma_apply(rows, flat, rows, squares, extra=0, scale=0, chunks=chunks)
     gradient_sum(rows, flat, chunks=chunks)
     centre_update(flat, flat, flat, flat, pull=1, alpha=0, momentum=0, scale=0, chunks=chunks)
     add_scaled(flat, flat, scale=0, chunks=chunks)

@@ -196,7 +196,7 @@ class DeviceCommonStep:
         self._scratch = {name: passes.zeros(shape, dtype) for name, (shape, dtype) in tables.scratch.items()}
 
     def works(
-        self, weights: Any, mean: Any, sums: Any, squares: Any, *, gain: Any, even: float, scale: float
+        self, weights: Any, mean: Any, sums: Any, squares: Any, *, extra: Any, even: float, scale: float
     ) -> Sequence[Callable[[range], None]]:
         """As CommonStep.works; sums (1, size or more) are of all ranks, `squares` are left to the gain's own."""
         total = sums[0]
@@ -205,7 +205,7 @@ class DeviceCommonStep:
             return launches(self._tables, self._scratch, weights, mean, total, step, *self._formula)
 
         def run(chunks: range) -> None:
-            arrays, numbers = (weights, mean, total), {"gain": gain, "even": even, "scale": scale}
+            arrays, numbers = (weights, mean, total), {"gain": extra, "even": even, "scale": scale}
             self._passes.run("spread", arrays, make, writes=True, **numbers)
 
         return (run,)

@@ -185,24 +185,24 @@ class DeviceFlat:
 
     def sma_update(
         self, weights: Any, states: Sequence[Any], gradients: Any, total: Any, squares: Any, centre: Any, common: Any,
-        *, local: Local, alpha: float, gain: Any, begin: bool, chunks: range, factors: Array = WHOLE,
+        *, local: Local, alpha: float, extra: Any, begin: bool, chunks: range, factors: Array = WHOLE,
     ) -> None:  # fmt: skip
         others, norms = (gradients, total, squares, centre, common), self._own(gradients)
         self._stepped(
             "sma_update", (weights, *states, *others),
             lambda step, own: flat.sma_update(weights, states, *others, step, own, norms), local,
-            alpha=alpha, gain=gain, begin=begin,
+            alpha=alpha, gain=extra, begin=begin,
         )  # fmt: skip
 
     def sma_alone(
-        self, weights: Any, states: Sequence[Any], gradients: Any, sums: Any, *, local: Local, alpha: float, gain: Any,
+        self, weights: Any, states: Sequence[Any], gradients: Any, sums: Any, *, local: Local, alpha: float, extra: Any,
         chunks: range, factors: Array = WHOLE,
     ) -> None:  # fmt: skip
         norms = self._own(gradients)
         self._stepped(
             "sma_alone", (weights, *states, gradients, sums),
             lambda step, own: flat.sma_alone(weights, states, gradients, sums, step, own, norms), local,
-            alpha=alpha, gain=gain,
+            alpha=alpha, gain=extra,
         )  # fmt: skip
 
     def rows_mean(self, rows: Any, mean: Any, *, chunks: range) -> None:
@@ -233,12 +233,12 @@ class DeviceFlat:
         )  # fmt: skip
 
     def sma_apply(
-        self, weights: Any, mean: Any, sums: Any, squares: Any, *, gain: Any, scale: Any, chunks: range,
+        self, weights: Any, mean: Any, sums: Any, squares: Any, *, extra: Any, scale: Any, chunks: range,
         more: Array | None = None,
     ) -> None:  # fmt: skip
         """`sums` are one row; `squares` stay as they are, since the gain makes its own."""
         total = sums[0][: mean.size]
-        self.add_scaled(weights, total, scale=gain, chunks=chunks)
+        self.add_scaled(weights, total, scale=extra, chunks=chunks)
         self.add_scaled(mean, total, scale=scale, chunks=chunks)
 
     def add_scaled(self, target: Any, source: Any, *, scale: Any, chunks: range) -> None:

@@ -51,13 +51,14 @@ def sma_update(
     *,
     local: Local,
     alpha: float,
-    gain: float,
+    extra: float,
     begin: bool,
     chunks: range,
     factors: Array = WHOLE,
 ) -> None:
-    """w_i <- w_i + u_i - alpha (w_i - centre) + gain * common, for every row i in order.
+    """w_i <- w_i + u_i - alpha (w_i - centre) + extra * common, for every row i in order.
 
+    `common` is a sum of steps, and `extra` what the common step is of it: (G - 1) / k (mpibow.sync.gain).
     total <- sum of u_i where `begin`, else total + that sum; squares[c] likewise of chunk c's |u_i|^2 (float64).
     What the gradients hold afterwards is not defined.
     """
@@ -79,8 +80,8 @@ def sma_update(
                 np.subtract(w, centre[part], out=scratch)
                 np.multiply(scratch, number(alpha), out=scratch)
                 np.subtract(u, scratch, out=u)
-            if gain:
-                np.multiply(common[part], number(gain), out=scratch)
+            if extra:
+                np.multiply(common[part], number(extra), out=scratch)
                 np.add(u, scratch, out=u)
             np.add(w, u, out=w)
         squares[c] = square
@@ -94,14 +95,14 @@ def sma_alone(
     *,
     local: Local,
     alpha: float,
-    gain: float,
+    extra: float,
     chunks: range,
     factors: Array = WHOLE,
 ) -> None:
     """Pulled averaging of learners that are all this rank's, whole: U = sum of u_i goes into the weights at once.
 
-    w_i <- w_i + u_i - alpha (w_i - W) + gain U, for every row, W being the mean of the rows as they were (`rows_mean`):
-    the mean of the rows as they are then is W + (1/k + gain) U, which is why nobody stores it.
+    w_i <- w_i + u_i - alpha (w_i - W) + extra U, for every row; W is the mean of the rows as they were (`rows_mean`).
+    The mean of the rows as they are then is W + (1/k + extra) U, which is why nobody stores it.
     sums[c] <- (sum |u_i|^2, |U|^2) of chunk c, float64. What the gradients hold afterwards is not defined.
     """
     gradients = whole(gradients, factors)
@@ -125,8 +126,8 @@ def sma_alone(
                 np.subtract(u, scratch, out=u)
             np.add(w, u, out=w)
         sums[c] = square, float(np.dot(total, total))
-        if gain:
-            np.multiply(total, number(gain), out=scratch)
+        if extra:
+            np.multiply(total, number(extra), out=scratch)
             for row in weights:
                 np.add(row[part], scratch, out=row[part])
 
@@ -150,12 +151,12 @@ def sma_apply(
     sums: Array,
     squares: Array,
     *,
-    gain: float,
+    extra: float,
     scale: float,
     chunks: range,
     more: Array | None = None,
 ) -> None:
-    """w_i <- w_i + gain U, for every row i, and mean W <- W + scale U; U is the sum of the rows of `sums`, in order.
+    """w_i <- w_i + extra U, for every row i, and mean W <- W + scale U; U is the sum of the rows of `sums`, in order.
 
     Then `more` (size,) is added to all of them. sums (n, size or more); squares[c] <- |U|^2 of chunk c, float64.
     """
@@ -168,8 +169,8 @@ def sma_apply(
         for row in sums[1:]:
             np.add(total, row[part], out=total)
         squares[c] = float(np.dot(total, total))
-        if gain:
-            np.multiply(total, number(gain), out=scratch)
+        if extra:
+            np.multiply(total, number(extra), out=scratch)
             for row in weights:
                 np.add(row[part], scratch, out=row[part])
         np.multiply(total, number(scale), out=total)

@@ -83,7 +83,7 @@ def test_sma_update(local: Local, alpha: float, gain: float, begin: bool, size: 
     sums = np.ones(1)
     reference.sma_update(
         expected[0], kept(local, expected[1]), *expected[2:], sums, centre, common,
-        local=local, alpha=alpha, gain=gain, begin=begin, chunks=everything(size),
+        local=local, alpha=alpha, extra=gain, begin=begin, chunks=everything(size),
     )  # fmt: skip
     own = kept(local, v), g, total, squares, centre, common, step(alpha=alpha, gain=gain, begin=begin), device(local)
     run_all(flat.sma_update(w, *own), backwards)
@@ -107,7 +107,7 @@ def test_sma_alone(local: Local, alpha: float, gain: float, size: int, k: int, b
         sums,
         local=local,
         alpha=alpha,
-        gain=gain,
+        extra=gain,
         chunks=everything(size),
     )
     parts = np.full((-(-size // flat.CHUNK), 2), np.nan)
@@ -366,13 +366,13 @@ def test_every_optimiser_gives_numpys_bits(update: Update) -> None:
     both(
         lambda w, s, g, t: run_all(flat.sma_update(w, s, g, t, squares, centre, t, step(alpha=0.25, begin=1), own)),
         lambda w, s, g, t: reference.sma_update(
-            w, s, g, t, squares, centre, t, local=local, alpha=0.25, gain=0, begin=True, chunks=everything(size)
+            w, s, g, t, squares, centre, t, local=local, alpha=0.25, extra=0, begin=True, chunks=everything(size)
         ),
     )
     both(
         lambda w, s, g, t: run_all(flat.sma_alone(w, s, g, np.zeros((1, 2)), step(alpha=0.25, gain=0.5), own)),
         lambda w, s, g, t: reference.sma_alone(
-            w, s, g, np.zeros((1, 2)), local=local, alpha=0.25, gain=0.5, chunks=everything(size)
+            w, s, g, np.zeros((1, 2)), local=local, alpha=0.25, extra=0.5, chunks=everything(size)
         ),
     )
     for array in (w, *states):
