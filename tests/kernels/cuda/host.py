@@ -7,6 +7,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -93,7 +94,7 @@ def _compiled(source: Path, kernels: Sequence[str], formula: str) -> ctypes.CDLL
     if not path.is_file():
         assert COMPILER is not None
         BUILT.mkdir(parents=True, exist_ok=True)
-        aside = path.with_suffix(f".{os.getpid()}")
+        aside = path.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
         own = path.with_suffix("")  # where the formula is found before the package's own
         if formula:
             own.mkdir(exist_ok=True)
