@@ -35,7 +35,7 @@ echo "{name} $*" >> "{log}"
 WAITS = """trap 'sleep 0.2; echo "{name} got USR1" >> "{log}"; exit 75' USR1
 trap 'echo "{name} got TERM" >> "{log}"; exit 143' TERM
 echo "{name} runs" >> "{log}"
-for i in $(seq 200); do sleep 0.05; done"""
+for i in $(seq 4800); do sleep 0.05; done"""
 
 
 class Site:
@@ -90,7 +90,7 @@ class Site:
         launcher = variables.get("LAUNCHER", LAUNCHER[script])
         self.fake(launcher, WAITS)
         process = self.start(script, **variables)
-        for _ in range(200):
+        for _ in range(4800):  # a busy machine may take long to start a job
             if f"{launcher} runs" in self.calls():
                 break
             time.sleep(0.05)
