@@ -9,14 +9,14 @@ An iteration, with u the local steps of all learners; `Rule` has each call's con
 
 Between iterations:
 
-    settle()                before anything reads or changes the centre, which is that of after the last update then;
-                            what reads it earlier is an AssertionError
+    settle()                before anything reads or changes the centre; the centre then includes the last update.
+                            Reading it earlier is an AssertionError
     reset(i)                after the gradients and before `update`, on the rank whose replica is not finite
     begin(k)                after `replicas.resize`, so that new rows start again too; `settle` comes before both
 
 A pass takes any chunks, each of them once. So an update may later come bucket by bucket, as sums arrive.
 
-What is sent, who waits for it, and when the centre is made:
+Each rule's exchange: the data sent, the ranks that wait, and the moment when the centre is made:
 
     SMA, one rank               the tail alone; `settle` makes the centre, the mean of the replicas
       orthogonal common step    as several ranks: by default from settings.MANY learners on
@@ -178,10 +178,10 @@ class Rule(Declared, Protocol):
         """What this iteration sends: a whole array, with TAIL elements behind the sums, or the tail alone, or None.
 
         Called once, after the last `update`. All ranks must decide alike, and send as many elements: by the settings,
-        k, and a count of iterations, never by what this rank's learners did. Of the tail the first element is the
-        rule's, sum |u|^2; the synchroniser fills the others with losses and hits, and with this rank's wish to talk. A
-        signal and the tuner wait until that wish has crossed: a rule that sends nothing for many iterations delays them
-        as long, and should send the tail meanwhile.
+        k, and a count of iterations, never by what this rank's learners did. The tail's first element is the rule's,
+        sum |u|^2; the synchroniser fills the others with losses, hits and this rank's request to talk. Signals and the
+        tuner wait until that request has been summed: a rule that sends nothing for many iterations delays them as
+        long, and should send the tail meanwhile.
         """
         ...
 
