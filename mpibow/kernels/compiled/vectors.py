@@ -10,7 +10,7 @@ from numba.core import cgutils
 
 F32, F64 = ir.FloatType(), ir.DoubleType()
 BYTE, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
-VECTOR = ir.VectorType(F32, 16)
+VECTOR, MASK = ir.VectorType(F32, 16), ir.VectorType(ir.IntType(1), 16)
 ZERO = ir.Constant(VECTOR, None)
 LINE = 64  # bytes of a vector
 
@@ -25,10 +25,27 @@ def load(builder: Any, address: Any, offset: int = 0, kind: Any = VECTOR) -> Any
 
 def load_where(builder: Any, condition: Any, address: Any, offset: int) -> Any:
     """0 where the condition does not hold; nothing is read there."""
-    mask = ir.VectorType(ir.IntType(1), 16)
-    kind = ir.FunctionType(VECTOR, [VECTOR.as_pointer(), I32, mask, VECTOR])
+    return load_some(builder, splat(builder, condition), address, offset)
+
+
+def first_lanes(builder: Any, count: Any) -> Any:
+    """The mask of a vector's first `count` lanes."""
+    lanes = ir.Constant(ir.VectorType(I32, 16), list(range(16)))
+    return builder.icmp_signed("<", lanes, splat(builder, builder.trunc(count, I32)))
+
+
+def load_some(builder: Any, mask: Any, address: Any, offset: int) -> Any:
+    """0 in lanes that the mask leaves out; nothing is read there."""
+    kind = ir.FunctionType(VECTOR, [VECTOR.as_pointer(), I32, MASK, VECTOR])
     masked = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v16f32.p0v16f32")
-    return builder.call(masked, [at(builder, address, offset), I32(4), splat(builder, condition), ZERO])
+    return builder.call(masked, [at(builder, address, offset), I32(4), mask, ZERO])
+
+
+def store_some(builder: Any, mask: Any, value: Any, address: Any, offset: int) -> None:
+    """Lanes that the mask leaves out stay as they are."""
+    kind = ir.FunctionType(ir.VoidType(), [VECTOR, VECTOR.as_pointer(), I32, MASK])
+    masked = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.store.v16f32.p0v16f32")
+    builder.call(masked, [value, at(builder, address, offset), I32(4), mask])
 
 
 def store(builder: Any, value: Any, address: Any, offset: int = 0) -> None:

@@ -54,6 +54,6 @@ CHECKED = (
         torch=lambda op, torch, a, b: a @ b,
         lengths=lengths,
         looser=SUM,
-        lacking=("onednn", "cuda"),
+        lacking=("cuda",),
     ),
 )

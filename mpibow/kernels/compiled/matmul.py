@@ -1,0 +1,76 @@
+"""Products of tensors' matrices: what `multiply` is called with."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mpibow.graph.graph import Array, Shape
+from mpibow.graph.kernel import Buffers, Call, Run, Shapes
+from mpibow.kernels.compiled.command import Command, command, together
+from mpibow.kernels.compiled.products import multiply, room, room_spec
+from mpibow.ops import Matmul
+
+
+def multiplied(left: Array, right: Array, out: Array, place: Array, more: Array | None = None) -> Command:
+    """out (..., m, n) <- left (..., m, k) right (..., k, n) + more, a row (n,) or out; `place` has the room.
+
+    Axes in front are one, or evenly spaced; of each factor's last two one is contiguous.
+    """
+    (m, k), n = left.shape[-2:], right.shape[-1]
+    matrices = out.shape[0] if out.ndim > 2 else 1
+    apart = [array.strides[0] if array.ndim > 2 else 0 for array in (left, right, out)]
+    strides = [*left.strides[-2:], *right.strides[-2:], out.strides[-2]]
+    assert 4 in strides[:2], left.strides
+    assert 4 in strides[2:4], right.strides
+    assert out.strides[-1] == 4, out.strides
+    beside: Any = 0 if more is None else more
+    more_row = 0 if more is None or more.ndim == 1 else more.strides[-2]
+    return command(multiply, left, right, out, beside, place, matrices, *apart, m, n, k, *strides, more_row)
+
+
+def matrices(array: Array) -> Array:
+    """(..., m, k) as (count, m, k)."""
+    return array.reshape(-1, *array.shape[-2:])
+
+
+def rows(array: Array) -> Array:
+    """(..., m, k) as one matrix."""
+    return array.reshape(-1, array.shape[-1])
+
+
+def turned(array: Array) -> Array:
+    return np.swapaxes(array, -1, -2)
+
+
+def _extents(shapes: Shapes) -> tuple[int, int, int]:
+    """m, n and k of each product: of one where the right factor is one matrix."""
+    a, b = shapes.x
+    return (prod(a[:-1]) if len(b) == 2 else a[-2]), b[-1], a[-1]
+
+
+def buffers(op: Matmul, shapes: Shapes) -> Buffers:
+    m, n, k = _extents(shapes)
+    back = room_spec(room(m, k, n), room(k, n, m, transposed=True))
+    return Buffers(forward={"room": room_spec(room(m, n, k))}, backward={"room": back} if shapes.training else {})
+
+
+def _shaped(b: Shape, *arrays: Array) -> list[Array]:
+    return [rows(array) if len(b) == 2 else matrices(array) for array in arrays]
+
+
+def forward(call: Call) -> Run:
+    left, right, y = _shaped(call.shapes.x[1], *call.x, call.y)
+    return multiplied(left, right, y, call.scratch["room"])
+
+
+def backward(call: Call) -> Run:
+    b, place, runs = call.shapes.x[1], call.scratch["room"], list[Command]()
+    (left, right, dy), (da, db) = _shaped(b, *call.x, call.dy), call.dx
+    if da is not None:
+        runs.append(multiplied(dy, turned(right), _shaped(b, da)[0], place))
+    if db is not None:
+        runs.append(multiplied(turned(left), dy, _shaped(b, db)[0], place))
+    return together(runs)

@@ -1,0 +1,163 @@
+"""Products of matrices as loops over tiles: any strides, factors transposed or not, many products one after the other.
+
+Matrices are given by addresses and by bytes from row to row. The right factor goes through `room` panel by panel, so
+that a panel stays in L1 while the rows of the left factor pass by it.
+"""
+
+from __future__ import annotations
+
+import numba
+
+from mpibow.graph.graph import FLOAT
+from mpibow.graph.kernel import Spec
+from mpibow.kernels.compiled import panels
+from mpibow.kernels.compiled.command import floats, native, native_with, words
+from mpibow.kernels.compiled.panels import TALL, WIDE, multiply_tile, pack, pack_turned
+from mpibow.kernels.compiled.vectors import LINE
+
+DEEP = 256  # rows of a panel: 48 KB, and what is added up before a tile is written
+ROWS = 256  # of the left factor that are laid out again at a time, where it is transposed: 256 KB, a part of L2
+
+
+def room(m: int, n: int, k: int, *, transposed: bool = False) -> int:
+    """The floats that `product` needs beside its matrices; `transposed` says whether the left factor is."""
+    deep, lines = min(k, DEEP), -(-n // 16)
+    lefts = -(-min(m, ROWS) // 16) * 16 * deep if transposed else 0
+    return (deep + 16) * min(lines, WIDE) * 16 + lefts
+
+
+def room_spec(*sizes: int) -> Spec:
+    """Room for the largest."""
+    return ((max(sizes),), FLOAT)
+
+
+@numba.njit(inline="always")
+def _even(columns: int) -> tuple[int, int]:
+    """Vectors of so many columns, and the panels that they make: as even as can be."""
+    lines = (columns + 15) // 16
+    return lines, (lines + WIDE - 1) // WIDE
+
+
+@numba.njit(nogil=True)
+def _pack(right: int, place: int, n: int, k: int, row: int, step: int, at: int, vectors: int) -> None:
+    """place (k, vectors) <- so many vectors of columns of right (k, n), from number `at` on."""
+    if step == 4:
+        pack(1, vectors, right + at * LINE, place, k, row, min(16, n - 16 * (at + vectors - 1)))
+        return
+    for v in range(vectors):
+        first, columns = right + 16 * (at + v) * step, min(16, n - 16 * (at + v))
+        for i in range(0, k, 16):
+            pack_turned(first + 4 * i, place + (i * vectors + v) * LINE, step, vectors * LINE, columns, k - i)
+
+
+@numba.njit(nogil=True)
+def _pass(
+    left: int, panel: int, out: int, m: int, k: int, vectors: int, rest: int, row: int, step: int, group: int,
+    out_row: int, more: int, more_row: int,
+) -> None:  # fmt: skip
+    """out (m, vectors) = left (m, k) panel + more; from 16 rows of left to the next it is `group`."""
+    i = 0
+    while i < m:
+        tall = TALL
+        while tall > m - i:
+            tall //= 2
+        beside = 0 if more == 0 else more + i * more_row
+        multiply_tile(
+            tall, vectors, left + i // 16 * group + i % 16 * row, panel, out + i * out_row, k, row, step, out_row,
+            beside, more_row, rest,
+        )  # fmt: skip
+        i += tall
+
+
+@numba.njit(nogil=True)
+def product(
+    left: int, right: int, out: int, m: int, n: int, k: int, left_row: int, left_step: int, right_row: int,
+    right_step: int, out_row: int, more: int, more_row: int, place: int,
+) -> None:  # fmt: skip
+    """out (m, n) = left (m, k) right (k, n) + more, which may be out, a row (more_row = 0), or 0 for none.
+
+    Either the rows or the columns of a factor are contiguous: of `row` and `step`, from element to element along the
+    row, one is 4. `place` is the room's address.
+    """
+    lines, parts = _even(n)
+    lefts = place + (min(k, DEEP) + 16) * ((lines + parts - 1) // parts) * LINE
+    for top in range(0, m, ROWS):
+        rows = min(ROWS, m - top)
+        for begin in range(0, k, DEEP):
+            deep = min(DEEP, k - begin)
+            source, row, step, group = left + top * left_row + begin * left_step, left_row, left_step, 16 * left_row
+            if left_step != 4:
+                for i in range(0, rows, 16):
+                    pack(1, 1, source + 4 * i, lefts + i * 4 * deep, deep, left_step, min(16, rows - i))
+                source, row, step, group = lefts, 4, LINE, LINE * deep
+            added, added_row = (more, more_row) if begin == 0 else (out, out_row)
+            at = 0
+            for part in range(parts):
+                vectors = lines // parts + (1 if part < lines % parts else 0)
+                _pack(right + begin * right_row, place, n, deep, right_row, right_step, at, vectors)
+                beside = 0 if added == 0 else added + top * added_row + at * LINE
+                _pass(
+                    source, place, out + top * out_row + at * LINE, rows, deep, vectors,
+                    min(16, n - 16 * (at + vectors - 1)), row, step, group, out_row, beside, added_row,
+                )  # fmt: skip
+                at += vectors
+
+
+def laid_out(n: int, k: int) -> int:
+    """The floats of a factor (k, n) that `lay_out` makes panels of."""
+    return (k * -(-n // 16) + 16 * WIDE) * 16
+
+
+@numba.njit(nogil=True)
+def lay_out(right: int, place: int, n: int, k: int, row: int, step: int) -> None:
+    """All panels of a factor (k, n) that several products take, one behind the other."""
+    lines, parts = _even(n)
+    at = 0
+    for part in range(parts):
+        vectors = lines // parts + (1 if part < lines % parts else 0)
+        _pack(right, place + at * k * LINE, n, k, row, step, at, vectors)
+        at += vectors
+
+
+@numba.njit(nogil=True)
+def by_laid_out(
+    left: int, laid: int, out: int, m: int, n: int, k: int, left_row: int, out_row: int, more: int, more_row: int
+) -> None:
+    """As `product`, of a left factor with contiguous rows and a right one that is laid out."""
+    lines, parts = _even(n)
+    at = 0
+    for part in range(parts):
+        vectors = lines // parts + (1 if part < lines % parts else 0)
+        rest, beside = min(16, n - 16 * (at + vectors - 1)), 0 if more == 0 else more + at * LINE
+        _pass(
+            left, laid + at * k * LINE, out + at * LINE, m, k, vectors, rest, left_row, 4, 16 * left_row, out_row,
+            beside, more_row,
+        )  # fmt: skip
+        at += vectors
+
+
+@native_with(panels)
+def multiply(arguments: int, _: int, count: int, __: int) -> int:
+    """(left, right, out, more, room, matrices, bytes from matrix to matrix of left, right, out, then m, n, k, row and
+    step of left, of right, row of out, of more): see `product`."""
+    a = words(arguments, count)
+    for i in range(a[5]):
+        product(
+            a[0] + i * a[6], a[1] + i * a[7], a[2] + i * a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15], a[16],
+            a[3], a[17], a[4],
+        )  # fmt: skip
+    return 0
+
+
+@native
+def column_sums(arguments: int, _: int, count: int, __: int) -> int:
+    """(x, sums, rows, columns): sums (columns,) of x (rows, columns)."""
+    a = words(arguments, count)
+    columns = a[3]
+    sums = floats(a[1], columns)
+    sums[:] = 0
+    for row in range(a[2]):
+        x = floats(a[0] + 4 * row * columns, columns)
+        for j in range(columns):
+            sums[j] += x[j]
+    return 0

@@ -1,0 +1,67 @@
+"""Own products against NumPy's: every rest of a tile, factors turned, more depth and rows than are taken at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
+
+from mpibow import ops
+from mpibow.graph.graph import Array
+from mpibow.graph.memory import zeros
+from mpibow.kernels.compiled.matmul import multiplied
+from mpibow.kernels.compiled.products import DEEP, room
+from mpibow.kernels.compiled.table import OPERATORS
+from tests.kernels.against import compare
+from tests.kernels.cases import Case
+
+sides = st.one_of(st.integers(1, 70), st.sampled_from([96, 128, DEEP - 1, DEEP, DEEP + 1, 2 * DEEP + 3]))
+
+
+def drawn(generator: np.random.Generator, rows: int, columns: int, turned: bool) -> Array:
+    """Between numbers that are none, so that a result shows what was read outside."""
+    shape = (columns, rows) if turned else (rows, columns)
+    whole = np.full((shape[0] + 2, shape[1] + 40), np.nan, np.float32)
+    part = whole[1:-1, 20:-20]
+    part[...] = generator.standard_normal(shape)
+    return part.T if turned else part
+
+
+@given(sides, sides, sides, st.booleans(), st.booleans(), st.sampled_from(["none", "row", "sum"]), st.integers(0, 99))
+@settings(max_examples=150)
+def test_it_is_numpys(m: int, n: int, k: int, left: bool, right: bool, more: str, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    a, b, y = (
+        drawn(generator, m, k, left),
+        drawn(generator, k, n, right),
+        drawn(generator, m, n, turned=False),
+    )
+    row = generator.standard_normal(n).astype(np.float32)
+    added = {"none": None, "row": row, "sum": y}[more]
+    expected = a.astype(np.float64) @ b.astype(np.float64) + (0 if added is None else added)
+    around = np.asarray(y.base).copy()
+    multiplied(a, b, y, zeros((room(m, n, k, transposed=left),), "float32"), added)()
+    np.testing.assert_allclose(y, expected, rtol=0, atol=1e-6 * k**0.5 * max(1, np.abs(expected).max()))
+    around[1:-1, 20:-20] = y
+    np.testing.assert_array_equal(np.asarray(y.base), around)  # nothing else was written
+
+
+def test_a_number_that_is_none_stays_in_its_row_or_column() -> None:
+    a, b, y = np.ones((9, 17), np.float32), np.ones((17, 33), np.float32), zeros((9, 33), "float32")
+    a[4, 5], b[6, 20] = np.nan, np.inf
+    multiplied(a, b, y, zeros((room(9, 33, 17),), "float32"))()
+    expected = np.full((9, 33), 17.0)
+    expected[:, 20], expected[4] = np.inf, np.nan
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("case", [
+    Case(ops.Matmul(), ((3, 70, 40), (3, 40, 65))),
+    Case(ops.Matmul(), ((2, 300, DEEP + 20), (DEEP + 20, 50))),
+    Case(ops.Matmul(), ((5, 1, 7), (5, 7, 1))),
+], ids=["many", "deep", "rows and columns"])  # fmt: skip
+def test_matmul(case: Case) -> None:
+    compare(OPERATORS[ops.Matmul], case)
