@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.graph import Array, Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 from mpibow.ops.initialisers import ZERO, He
 
@@ -18,7 +18,7 @@ __all__ = ["Dense", "dense"]
 
 @dataclass(frozen=True)
 class Dense(Op):
-    """y (n, units) = x (n, features) @ weight.T + bias, weight (units, features)."""
+    """y (n, ..., units) = x (n, ..., features) @ weight.T + bias, weight (units, features)."""
 
     units: int
     bias: bool
@@ -29,12 +29,12 @@ class Dense(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
-        if len(x) != 2:
-            raise ShapeError("input must be (batch, features); put flatten() in front")
-        return (x[0], self.units)
+        if len(x) < 2:
+            raise ShapeError("input must be (batch, ..., features)")
+        return (*x[:-1], self.units)
 
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
-        features = shapes[0][1]
+        features = shapes[0][-1]
         weights = {"weight": Weight((self.units, features), self.initial, features, self.units)}
         if self.bias:
             weights["bias"] = Weight((self.units,), self.initial_bias, features, self.units, decay=False)
@@ -50,15 +50,20 @@ def dense(
     initial_bias: Initialiser = ZERO,
     name: str | None = None,
 ) -> Tensor:
-    """x (n, features) -> (n, units). Weights start as `initial` (He), the bias as `initial_bias` (0)."""
+    """x (n, ..., features) -> (n, ..., units). Weights start as `initial` (He), the bias as `initial_bias` (0)."""
     return x.graph.add(Dense(units, bias, initial or He(), initial_bias), x, name=name)
 
 
-# The reference kernels: three matrix products.
+# The reference kernels: three matrix products, of all axes in front as one.
+
+
+def rows(array: Array) -> Array:
+    """(..., features) as one matrix."""
+    return array.reshape(-1, array.shape[-1])
 
 
 def forward(call: Call) -> Run:
-    x, y, weight, bias = call.x[0], call.y, call.w["weight"].T, call.w.get("bias")
+    x, y, weight, bias = rows(call.x[0]), rows(call.y), call.w["weight"].T, call.w.get("bias")
 
     def run() -> None:
         np.matmul(x, weight, out=y)
@@ -69,7 +74,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    x, dy, dx = call.x[0], call.dy, call.dx[0]
+    x, dy, dx = rows(call.x[0]), rows(call.dy), None if call.dx[0] is None else rows(call.dx[0])
     weight, dweight, dbias = call.w["weight"], call.dw["weight"], call.dw.get("bias")
 
     def run() -> None:

@@ -26,6 +26,8 @@ class WideDense(Dense):
     kind: ClassVar[str] = "wide_dense"
 
     def infer(self, *shapes: Shape) -> Shape:
+        if len(shapes[0]) != 2:
+            raise ShapeError(f"dense of more axes than (batch, features), {shapes[0]}, has no form for fused learners")
         n, features = shapes[0]
         return (n, self.replicas * super().infer((n, features // self.replicas))[1])
 

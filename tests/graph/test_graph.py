@@ -32,9 +32,9 @@ def label(graph: Graph, n: int = 2) -> Tensor:
 
 
 ERRORS: dict[str, tuple[Make, str]] = {
-    "dense of an image": (
-        lambda g, x: ops.dense(x, 4),
-        "dense1 (dense of image (2, 3, 8, 8)): input must be (batch, features); put flatten() in front",
+    "dense of a column": (
+        lambda g, x: ops.dense(g.input("column", (2,)), 4),
+        "dense1 (dense of column (2,)): input must be (batch, ..., features)",
     ),
     "dense without units": (
         lambda g, x: ops.dense(vector(g), 0),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mpibow.graph.graph import FLOAT
-from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Spec, canonical_formats
 from mpibow.kernels.cuda import listing
 from mpibow.kernels.cuda.cudnn import Cudnn, Enqueue, together
 from mpibow.kernels.cuda.operands import Precision
@@ -64,8 +64,10 @@ class Weighted(_Layer):
     """Convolutions and dense layers: forward, then dy through relu and over the bias, weights, data."""
 
     def formats(self, op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+        if isinstance(op, Dense):
+            return canonical_formats(op, shapes, given)
         x, y = tuple(LAST[len(shape)] for shape in shapes.x), LAST[len(shapes.y)]
-        return Formats(x, y, {} if isinstance(op, Dense) else {"weight": LAST[4]})
+        return Formats(x, y, {"weight": LAST[4]})
 
     def buffers(self, op: Any, shapes: Shapes) -> Buffers:
         specs = self.specs(op, shapes)

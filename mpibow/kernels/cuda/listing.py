@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -81,16 +82,11 @@ def convolution(
 
 
 def norm(op: BatchNorm | NormAddRelu, shapes: Shapes, precision: Precision, replicas: int = 1) -> dict[str, Spec]:
-    """forward, and backward in training.
-
-    Raises ShapeError where cuDNN has no engine for that number of channels, and for a frozen norm in training.
-    """
+    """forward, and backward in training. Raises ShapeError where cuDNN has no engine for that number of channels."""
     parts, added = (op.norm, op.added) if isinstance(op, NormAddRelu) else (op, False)
     relu, shape = isinstance(op, NormAddRelu), wide(as_image(shapes.y), replicas)
     if not shapes.training:
         return {"forward": NormInference(shape, precision, parts.epsilon, relu, added)}
-    if parts.frozen:
-        raise ShapeError("device cuda has no kernel for a frozen norm in training: set device=onednn, or device=numpy")
     vector = VECTOR // SIZES[precision.io]
     if shape[1] % vector:
         raise ShapeError(
@@ -106,13 +102,14 @@ def norm(op: BatchNorm | NormAddRelu, shapes: Shapes, precision: Precision, repl
 def dense(
     op: Dense, shapes: Shapes, precision: Precision, replicas: int = 1, pitch: int | None = None
 ) -> dict[str, Spec]:
-    """forward, and in training weights, data, and relu where there is a bias: the sum of dy over the batch.
+    """forward, and in training weights, data, and relu where there is a bias: the sum of dy over all rows.
 
     Products have no engine without tensor cores, so that exact float32 goes by a convolution of one pixel. dw of a
     product is float32, whatever the precision. `pitch` are the elements from a replica's weights to the next one's,
     where they are not packed: products take any, convolutions of a pixel none.
     """
-    (n, features), units, k, io = shapes.x[0], op.units, replicas, precision.io
+    (*front, features), units, k, io = shapes.x[0], op.units, replicas, precision.io
+    n = math.prod(front)
     x, y, w = (n, k * features, 1, 1), (n, k * units, 1, 1), (k * units, features, 1, 1)
     found: dict[str, Spec]
     if precision.tensor_cores:

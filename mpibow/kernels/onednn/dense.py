@@ -1,4 +1,4 @@
-"""The dense layer by oneDNN's inner product, and its weights' gradient as factors where the batch is small."""
+"""The dense layer: of few rows by oneDNN's inner product, its weights' gradient as factors, of many by own products."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from ctypes import c_int
 from dataclasses import replace
 
 from mpibow.graph.graph import Shape
-from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, canonical_formats
 from mpibow.graph.layout import LANES
+from mpibow.kernels.compiled import dense
 from mpibow.kernels.compiled.command import command, together
 from mpibow.kernels.compiled.factors import write_factors
 from mpibow.kernels.onednn import capi as dnn
@@ -18,6 +19,7 @@ from mpibow.ops import Dense
 
 TILES = f"AB16b{LANES}a"  # the layout of weights whose gradients may be kept as factors
 SPARED = 4  # times the factors' size must a gradient have, else there is little to win
+MANY = 64  # rows from which on own products are as fast, and no weights are reordered for them
 
 
 def _rank(op: Dense, shapes: Shapes) -> int:
@@ -26,6 +28,11 @@ def _rank(op: Dense, shapes: Shapes) -> int:
     rank = -(-batch // 4) * 4
     fits = shapes.training and op.units % LANES == 0 and inputs % 16 == 0
     return rank if fits and SPARED * rank * (inputs + op.units) <= inputs * op.units else 0
+
+
+def _many(op: Dense, shapes: Shapes) -> bool:
+    x = shapes.x[0]
+    return len(x) > 2 or (x[0] >= MANY and not _rank(op, shapes))
 
 
 class InnerProduct:
@@ -53,14 +60,20 @@ class InnerProduct:
         return Trio(forward, data, make("inner_product_backward_weights", x, weight, bias, y, forward))
 
     def slow(self, op: Dense, shapes: Shapes) -> tuple[str, ...]:
+        if _many(op, shapes):
+            return ()
         trio = self._trio(op, shapes)
         return slow(trio.forward, trio.data, None if shapes.formats.factors else trio.weights)
 
     def formats(self, op: Dense, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+        if _many(op, shapes):
+            return canonical_formats(op, shapes, given)
         found, rank = self._trio(op, shapes).formats("ab", "ab"), _rank(op, shapes)
         return replace(found, factors={"weight": rank}) if rank and found.w["weight"] == TILES else found
 
     def buffers(self, op: Dense, shapes: Shapes) -> Buffers:
+        if _many(op, shapes):
+            return dense.buffers(op, shapes)
         trio = self._trio(op, shapes)
         backward = max((p.scratch for p in (trio.data, trio.weights) if p), default=0)
         return Buffers(
@@ -68,6 +81,8 @@ class InnerProduct:
         )
 
     def forward(self, call: Call) -> Run:
+        if _many(call.op, call.shapes):
+            return dense.forward(call)
         arrays = {
             dnn.SRC: call.x[0], dnn.WEIGHTS: call.w["weight"], dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"]
         }  # fmt: skip
@@ -76,6 +91,8 @@ class InnerProduct:
         return self._trio(call.op, call.shapes).forward.command(arrays)
 
     def backward(self, call: Call) -> Run:
+        if _many(call.op, call.shapes):
+            return dense.backward(call)
         trio, scratch = self._trio(call.op, call.shapes), {dnn.SCRATCHPAD: call.scratch["scratch"]}
         assert trio.weights is not None
         bias = call.dw.get("bias")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 from hypothesis import strategies as st
 
@@ -12,17 +14,18 @@ from tests.kernels.checked import SUM, Back, Checked, N, Weights
 
 
 def dense(op: ops.Dense, x: Array, w: Weights) -> Array:
-    y = np.zeros((len(x), op.units))
-    for (n, u), _ in np.ndenumerate(y):
-        y[n, u] = sum(x[n, f] * w["weight"][u, f] for f in range(x.shape[1])) + (w["bias"][u] if op.bias else 0)
+    y = np.zeros((*x.shape[:-1], op.units))
+    for (*row, u), _ in np.ndenumerate(y):
+        terms = (value * w["weight"][u, f] for f, value in enumerate(x[tuple(row)]))
+        y[(*row, u)] = sum(terms) + (w["bias"][u] if op.bias else 0)
     return y
 
 
 def dense_back(op: ops.Dense, x: Array, w: Weights, dy: Array) -> Back:
     dx, dw = np.zeros(x.shape), {key: np.zeros(array.shape) for key, array in w.items()}
-    for (n, u), d in np.ndenumerate(dy):
-        dx[n] += d * w["weight"][u]
-        dw["weight"][u] += d * x[n]
+    for (*row, u), d in np.ndenumerate(dy):
+        dx[tuple(row)] += d * w["weight"][u]
+        dw["weight"][u] += d * x[tuple(row)]
         if op.bias:
             dw["bias"][u] += d
     return [dx], dw
@@ -34,16 +37,20 @@ CHECKED = (
         cases=[
             Case(ops.Dense(5, True, INITIAL), ((3, 4),)),
             Case(ops.Dense(2, False, INITIAL), ((1, 7),), id="no bias"),
+            Case(ops.Dense(3, True, INITIAL), ((2, 3, 5),), id="of a sequence"),
         ],
         large=[Case(ops.Dense(5, True, INITIAL), ((N, 7),))],
         random=st.builds(
             lambda units, bias, shape: Case(ops.Dense(units, bias, INITIAL), (shape,)),
             st.integers(1, 70),
             st.booleans(),
-            st.tuples(st.integers(1, 20), st.integers(1, 70)),
+            st.one_of(
+                st.tuples(st.integers(1, 70), st.integers(1, 70)),
+                st.tuples(st.integers(1, 3), st.integers(1, 30), st.integers(1, 70)),
+            ),
         ),
         plain=(dense, dense_back),
-        lengths=lambda op, shapes: (shapes[0][1], op.units, shapes[0][0]),
+        lengths=lambda op, shapes: (shapes[0][-1], op.units, prod(shapes[0][:-1])),
         looser=SUM,
         torch=lambda op, torch, x, weight, bias=None: torch.nn.functional.linear(x, weight, bias),
     ),
