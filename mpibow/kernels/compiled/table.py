@@ -3,6 +3,7 @@
 from mpibow.graph.kernel import Kernel, KernelTable
 from mpibow.graph.steps import Sum
 from mpibow.kernels.compiled import (
+    attention,
     augment,
     colour,
     combine,
@@ -22,6 +23,7 @@ from mpibow.kernels.compiled.elementwise import as_given, unpadded
 from mpibow.ops import (
     Accuracy,
     Add,
+    Attention,
     Augment,
     CentreCrop,
     ClippedRelu,
@@ -54,6 +56,7 @@ OPERATORS: KernelTable = {
     Accuracy: Kernel(loss.accuracy_forward),
     Add: Kernel(combine.add_forward, combine.add_backward, formats=as_given),
     AddRelu: Kernel(elementwise.add_relu_forward, elementwise.add_relu_backward, formats=as_given),
+    Attention: Kernel(attention.forward, attention.backward, attention.buffers),
     Augment: Kernel(augment.forward, buffers=augment.buffers),
     CentreCrop: Kernel(augment.centre_forward),
     ClippedRelu: Kernel(elementwise.clipped_forward, elementwise.clipped_backward, formats=as_given),

@@ -1,0 +1,255 @@
+"""Scaled dot-product attention, some rows of the scores at a time: the matrix (t, s) of a head is never in memory.
+
+Scores of few columns are kept from forward to backward. Others backward makes again, by the largest of each row and
+what the row was multiplied by.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numba
+import numpy as np
+
+from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
+from mpibow.kernels.compiled import panels, products
+from mpibow.kernels.compiled.command import command, floats, integers, native_with, number, octets, words
+from mpibow.kernels.compiled.numeric import as_float, exp, inlined
+from mpibow.kernels.compiled.products import product, room, room_spec
+from mpibow.ops import Attention
+
+_f = np.float32
+ROWS = 64  # of scores at a time: with 1,024 columns they are 256 KB, a part of L2
+KEPT = 256  # columns up to which scores are kept
+KINDS = {"float32": 1, "int32": 2, "int64": 3, "uint8": 4}  # of masks
+LOW, TURN = np.int32(-(2**31)), np.int32(0x7FFFFFFF)
+
+native = native_with(panels, products)
+
+
+@inlined
+def _masked(x: Any, kind: int, mask: int, step: int, columns: int) -> None:
+    """x (columns,) of a row with its mask, whose elements are `step` elements apart: 1, or 0 for one of all."""
+    if kind == 1:
+        added = floats(mask, columns)
+        for j in range(columns):
+            x[j] += added[j * step]
+        return
+    for j in range(columns):
+        if kind == 2:
+            seen = integers(mask, columns)[j * step] != 0
+        elif kind == 3:
+            seen = words(mask, columns)[j * step] != 0
+        else:
+            seen = octets(mask, columns)[j * step] != 0
+        x[j] = x[j] if seen else _f(-np.inf)
+
+
+@inlined
+def _scaled(x: Any, scale: Any, columns: int, size: int) -> None:
+    """x <- scale x, -inf from `columns` to `size`."""
+    for j in range(size):
+        x[j] = scale * x[j] if j < columns else _f(-np.inf)
+
+
+@inlined
+def _largest(address: int, size: int) -> Any:
+    """As integers, which vectors compare in any order: below 0 the larger float is the smaller integer."""
+    x, best = integers(address, size), LOW
+    for j in range(size):
+        best = max(best, np.int32(x[j] ^ ((x[j] >> np.int32(31)) & TURN)))
+    return as_float(np.int32(best ^ ((best >> np.int32(31)) & TURN)))
+
+
+@inlined
+def _softened(x: Any, largest: Any, size: int) -> Any:
+    """x <- exp(x - largest); its sum."""
+    total = _f(0)
+    for j in range(size):
+        x[j] = exp(x[j] - largest)
+        total += x[j]
+    return total
+
+
+@inlined
+def _times(x: Any, factor: Any, size: int) -> None:
+    for j in range(size):
+        x[j] *= factor
+
+
+@inlined
+def _slopes(p: Any, d: Any, scale: Any, columns: int, size: int) -> None:
+    """d <- scale p (d - the sum of p d): through a softmax."""
+    along = _f(0)
+    for j in range(columns):
+        along += p[j] * d[j]
+    for j in range(size):
+        d[j] = scale * (p[j] * (d[j] - along)) if j < columns else _f(0)
+
+
+@numba.njit(nogil=True)
+def _scores(
+    q: int, k: int, p: int, rows: int, columns: int, depth: int, q_row: int, k_row: int, p_row: int, place: int,
+    top: int, causal: int, scale: Any, kind: int, mask: int, mask_row: int, mask_step: int, level: int, again: int,
+) -> None:  # fmt: skip
+    """p (rows, columns) of the rows from `top` on, 0 up to the next multiple of 16. `level` has every row's largest
+    score and what it is multiplied by, read where they are made `again`."""
+    product(q, k, p, rows, columns, depth, q_row, 4, 4, k_row, p_row, 0, 0, place)
+    size = (columns + 15) // 16 * 16
+    for i in range(rows):
+        x, own = floats(p + i * p_row, size), min(columns, top + i + 1) if causal else columns
+        levels = floats(level + 8 * i, 2)
+        _scaled(x, scale, own, size)
+        if kind:
+            _masked(x, kind, mask + i * mask_row, mask_step, own)
+        if again:
+            _softened(x, levels[0], size)
+        else:
+            levels[0] = _largest(p + i * p_row, size)
+            levels[1] = _f(1) / _softened(x, levels[0], size)
+        _times(x, levels[1], size)
+
+
+@native
+def attend(arguments: int, _: int, count: int, __: int) -> int:
+    """(q, k, v, mask, y, kept, level, scores, room, places (heads, 5), heads, t, s, d, e, rows of q, k, v and y, kind,
+    row and step of the mask, causal, scale).
+
+    places are the bytes from the arrays' beginnings to those of each head in q, k, v, y and the mask; rows are the
+    bytes from row to row. kept (heads, t, columns) is 0 where scores are not kept; their rows are whole vectors.
+    """
+    a = words(arguments, count)
+    q, k, v, mask, y, kept, level, scores, place = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]
+    heads, t, s, d, e, q_row, k_row, v_row, y_row = a[10], a[11], a[12], a[13], a[14], a[15], a[16], a[17], a[18]
+    kind, mask_row, mask_step, causal, scale = a[19], a[20], a[21], a[22], _f(number(a[23]))
+    places, p_row = words(a[9], 5 * heads), (s + 15) // 16 * 64
+    for head in range(heads):
+        at = places[5 * head : 5 * head + 5]
+        for top in range(0, t, ROWS):
+            rows = min(ROWS, t - top)
+            columns = min(s, top + rows) if causal else s
+            line = head * t + top
+            p = kept + line * p_row if kept else scores
+            _scores(
+                q + at[0] + top * q_row, k + at[1], p, rows, columns, d, q_row, k_row, p_row, place, top, causal, scale,
+                kind, mask + at[4] + top * mask_row, mask_row, mask_step, level + 8 * line, 0,
+            )  # fmt: skip
+            product(p, v + at[2], y + at[3] + top * y_row, rows, e, columns, p_row, 4, v_row, 4, y_row, 0, 0, place)
+    return 0
+
+
+@numba.njit(inline="always")
+def _clear(address: int, rows: int, columns: int, row: int) -> None:
+    for i in range(rows):
+        floats(address + i * row, columns)[:] = 0
+
+
+@native
+def attend_back(arguments: int, _: int, count: int, __: int) -> int:
+    """(dy, q, k, v, mask, dq, dk, dv, kept, level, scores, slopes, room, places, heads, t, s, d, e, rows of q, k, v and
+    y, kind, row and step of the mask, causal, scale): a gradient lies as what it is of; dq, dk and dv may be 0."""
+    a = words(arguments, count)
+    dy, q, k, v, mask, dq, dk, dv, kept, level = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]
+    scores, slopes, place, heads, t, s, d, e = a[10], a[11], a[12], a[14], a[15], a[16], a[17], a[18]
+    q_row, k_row, v_row, y_row, kind, mask_row, mask_step = a[19], a[20], a[21], a[22], a[23], a[24], a[25]
+    causal, scale = a[26], _f(number(a[27]))
+    places, p_row = words(a[13], 5 * heads), (s + 15) // 16 * 64
+    for head in range(heads):
+        at = places[5 * head : 5 * head + 5]
+        whole = t <= ROWS and (causal == 0 or s <= t)  # one product makes all of dk, and one of dv
+        dk_here, dv_here = dk + at[1], dv + at[2]
+        if dk and not whole:
+            _clear(dk_here, s, d, k_row)
+        if dv and not whole:
+            _clear(dv_here, s, e, v_row)
+        dk_more, dv_more = 0 if whole else dk_here, 0 if whole else dv_here
+        for top in range(0, t, ROWS):
+            rows = min(ROWS, t - top)
+            columns = min(s, top + rows) if causal else s
+            line, dy_here, q_here = head * t + top, dy + at[3] + top * y_row, q + at[0] + top * q_row
+            p = kept + line * p_row if kept else scores
+            if not kept:
+                _scores(
+                    q_here, k + at[1], p, rows, columns, d, q_row, k_row, p_row, place, top, causal, scale, kind,
+                    mask + at[4] + top * mask_row, mask_row, mask_step, level + 8 * line, 1,
+                )  # fmt: skip
+            if dv:
+                product(p, dy_here, dv_here, columns, e, rows, 4, p_row, y_row, 4, v_row, dv_more, v_row, place)
+            if dq == 0 and dk == 0:
+                continue
+            product(dy_here, v + at[2], slopes, rows, columns, e, y_row, 4, 4, v_row, p_row, 0, 0, place)
+            size = (columns + 15) // 16 * 16
+            for i in range(rows):
+                _slopes(floats(p + i * p_row, size), floats(slopes + i * p_row, size), scale, columns, size)
+            if dq:
+                to = dq + at[0] + top * q_row
+                product(slopes, k + at[1], to, rows, d, columns, p_row, 4, k_row, 4, q_row, 0, 0, place)
+            if dk:
+                product(slopes, q_here, dk_here, columns, d, rows, 4, p_row, q_row, 4, k_row, dk_more, k_row, place)
+    return 0
+
+
+def _heads(shapes: Shapes) -> tuple[int, int, int, int, int]:
+    """Their number, t, s, d and e."""
+    (*front, t, d), (*_, s, _), (*_, e), *_ = shapes.x
+    return prod(front), t, s, d, e
+
+
+def buffers(op: Attention, shapes: Shapes) -> Buffers:
+    heads, t, s, d, e = _heads(shapes)
+    wide, rows = -(-s // 16) * 16, min(ROWS, t)
+    level: dict[str, Spec] = {"level": ((heads, t, 2), FLOAT)}
+    kept: dict[str, Spec] = {"kept": ((heads, t, wide), FLOAT)} if shapes.training and s <= KEPT else {}
+    scores: dict[str, Spec] = {} if kept else {"scores": ((rows, wide), FLOAT)}
+    forward = {**scores, "room": room_spec(room(rows, s, d), room(rows, e, s))}
+    if not shapes.training:
+        return Buffers(forward={**level, **forward})
+    sizes = [room(rows, s, max(d, e)), room(rows, d, s), room(s, max(d, e), rows, transposed=True)]
+    backward = {**scores, "slopes": ((rows, wide), FLOAT), "room": room_spec(*sizes)}
+    return Buffers(saved={**level, **kept}, forward=forward, backward=backward)
+
+
+def _mask(shapes: Shapes, masks: tuple[Array, ...]) -> tuple[Array | int, Array, tuple[int, int, int]]:
+    """The mask, the bytes to each head's, and its kind, bytes from row to row and elements from column to column."""
+    heads, _, s, _, _ = _heads(shapes)
+    if not masks:
+        return 0, np.zeros(heads, np.int64), (0, 0, 0)
+    (mask,) = masks
+    spread = np.broadcast_to(mask, (*shapes.x[0][:-1], s))
+    *front, row, step = spread.strides
+    places = np.zeros(spread.shape[:-2], np.int64)
+    for axis, stride in enumerate(front):
+        places += np.arange(spread.shape[axis]).reshape(-1, *[1] * (places.ndim - axis - 1)) * stride
+    return mask, places.reshape(-1), (KINDS[mask.dtype.name], row, step // mask.itemsize)
+
+
+def _settings(call: Call, masks: tuple[Array, ...]) -> tuple[Array | int, list[Any]]:
+    """The mask, and the arguments from places on."""
+    heads, t, s, d, e = _heads(call.shapes)
+    mask, of_mask, settings = _mask(call.shapes, masks)
+    each = np.arange(heads)
+    places = np.stack([4 * each * t * d, 4 * each * s * d, 4 * each * s * e, 4 * each * t * e, of_mask], 1)
+    rows = [4 * d, 4 * d, 4 * e, 4 * e]
+    found = [np.ascontiguousarray(places, np.int64), heads, t, s, d, e, *rows, *settings]
+    return mask, [*found, int(call.op.causal), float(call.op.scale)]
+
+
+def forward(call: Call) -> Run:
+    (q, k, v, *masks), scratch = call.x, call.scratch
+    mask, settings = _settings(call, tuple(masks))
+    kept = call.saved.get("kept", 0)
+    return command(
+        attend, q, k, v, mask, call.y, kept, call.buffer("level"), scratch.get("scores", 0), scratch["room"], *settings
+    )
+
+
+def backward(call: Call) -> Run:
+    (q, k, v, *masks), (dq, dk, dv, *_), scratch = call.x, call.dx, call.scratch
+    mask, settings = _settings(call, tuple(masks))
+    wanted = [0 if dx is None else dx for dx in (dq, dk, dv)]
+    return command(
+        attend_back, call.dy, q, k, v, mask, *wanted, call.saved.get("kept", 0), call.saved["level"],
+        scratch.get("scores", 0), scratch["slopes"], scratch["room"], *settings,
+    )  # fmt: skip

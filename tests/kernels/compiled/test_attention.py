@@ -1,0 +1,37 @@
+"""Attention of more rows than are taken at a time, and of more columns than are kept; masks of every kind."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
+
+from mpibow import ops
+from mpibow.graph.graph import FLOAT
+from mpibow.kernels.compiled.attention import KEPT, ROWS
+from mpibow.kernels.compiled.table import OPERATORS
+from tests.kernels.against import check
+from tests.kernels.cases import Bench, Case
+
+LENGTHS = {
+    "one block": (ROWS, ROWS), "several": (2 * ROWS + 5, 2 * ROWS + 5), "more columns": (20, ROWS + 9),
+    "more rows": (3 * ROWS, 37), "scores made again": (70, KEPT + 30), "and square": (KEPT + 19, KEPT + 19),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mask", ["", FLOAT, "int32", "int64", "uint8"])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_attention(lengths: str, causal: bool, mask: str) -> None:
+    t, s = LENGTHS[lengths]
+    shapes: tuple[tuple[int, ...], ...] = ((2, 2, t, 8), (2, 2, s, 8), (2, 2, s, 5))
+    if mask:
+        shapes, dtypes = (*shapes, (2, 1, 1, s) if mask == "int32" else (t, s)), (FLOAT,) * 3 + (mask,)
+    else:
+        dtypes = (FLOAT,) * 3
+    for training in (False, True):
+        case = Case(ops.Attention(0.3, causal), shapes, dtypes, integers_below=9)
+        bench = Bench(case, OPERATORS[ops.Attention], "float32", training=training)
+        if mask:
+            bench.x[3][..., 0] = 1  # a row that sees nothing is NaN
+        check(bench)
