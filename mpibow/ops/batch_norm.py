@@ -10,7 +10,7 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.initialisers import ONE, ZERO
 
 __all__ = ["BatchNorm", "batch_norm"]
@@ -21,13 +21,14 @@ class BatchNorm(Op):
     """y = weight (x - mean) / sqrt(variance + epsilon) + bias, per channel (axis 1), algorithm 1 of the paper.
 
     In training mean and variance (biased) are the batch's, and the running ones move towards them by `momentum`, the
-    variance unbiased, as PyTorch has it; in evaluation the running ones are taken.
+    variance unbiased, as PyTorch has it; in evaluation, and where it is `frozen`, the running ones are taken and stay.
     """
 
     epsilon: float
     momentum: float
     initial: Initialiser = ONE
     initial_bias: Initialiser = ZERO
+    frozen: bool = False
     kind: ClassVar[str] = "batch_norm"
     reads: ClassVar[frozenset[str]] = frozenset("xw")
 
@@ -57,19 +58,21 @@ def batch_norm(
     *,
     epsilon: float = 1e-5,
     momentum: float = 0.1,
+    frozen: bool = False,
     initial: Initialiser = ONE,
     initial_bias: Initialiser = ZERO,
     name: str | None = None,
 ) -> Tensor:
     """x (n, c, ...) normalised per channel; `momentum` is the share of the new batch in the running statistics.
 
-    The weight starts as `initial`, the bias as `initial_bias`.
+    A `frozen` norm takes the running statistics in training too and leaves them as they are, as those of a trained net;
+    its weight and bias are trained. The weight starts as `initial`, the bias as `initial_bias`.
     """
     if epsilon <= 0 or not 0 < momentum <= 1:
         raise ShapeError(
             f"batch_norm of {x.name}: epsilon must be above 0 and momentum in (0, 1], got {epsilon} and {momentum}"
         )
-    return x.graph.add(BatchNorm(epsilon, momentum, initial, initial_bias), x, name=name)
+    return x.graph.add(BatchNorm(epsilon, momentum, initial, initial_bias, frozen), x, name=name)
 
 
 # The reference kernels: a channel at a time being one row of (n, c, positions).
@@ -81,9 +84,12 @@ def _rows(array: Array) -> Array:
 
 
 def buffers(op: BatchNorm, shapes: Shapes) -> Buffers:
-    channel = ((shapes.y[1],), FLOAT)
+    channel: Spec = ((shapes.y[1],), FLOAT)
+    by_running: dict[str, Spec] = {"inverse": channel, "shift": channel}
     if not shapes.training:
-        return Buffers(forward={"inverse": channel, "shift": channel})
+        return Buffers(forward=by_running)
+    if op.frozen:
+        return Buffers(forward=by_running, backward={"normal": (shapes.y, FLOAT), "inverse": channel})
     check_values(shapes.y)
     return Buffers(
         saved={"mean": channel, "inverse": channel},
@@ -157,6 +163,32 @@ def _evaluate(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
+    return _frozen_backward(call) if call.op.frozen else _train_backward(call)
+
+
+def _frozen_backward(call: Call) -> Run:
+    x, dy, normal, inverse = _rows(call.x[0]), _rows(call.dy), _rows(call.scratch["normal"]), call.scratch["inverse"]
+    mean, variance, epsilon = call.statistics["mean"], call.statistics["variance"], dy.dtype.type(call.op.epsilon)
+    weight, dweight, dbias = call.w["weight"], call.dw["weight"], call.dw["bias"]
+    dx = None if call.dx[0] is None else _rows(call.dx[0])
+
+    def run() -> None:  # dx = weight / deviation dy
+        np.add(variance, epsilon, out=inverse)
+        np.sqrt(inverse, out=inverse)
+        np.reciprocal(inverse, out=inverse)
+        np.subtract(x, mean[:, None], out=normal)
+        np.multiply(normal, inverse[:, None], out=normal)
+        np.sum(dy, axis=(0, 2), out=dbias)
+        np.multiply(dy, normal, out=normal)
+        np.sum(normal, axis=(0, 2), out=dweight)
+        if dx is not None:
+            np.multiply(inverse, weight, out=inverse)
+            np.multiply(dy, inverse[:, None], out=dx)
+
+    return run
+
+
+def _train_backward(call: Call) -> Run:
     dy, dx, part, factor = _rows(call.dy), call.dx[0], _rows(call.scratch["part"]), call.scratch["factor"]
     x, normal, mean, inverse = (
         _rows(call.x[0]),

@@ -18,9 +18,12 @@ from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
 from tests.kernels.cases import Bench, Case, name
 from tests.kernels.operators import CASES
+from tests.oracle import pytorch
 
 Array = npt.NDArray[Any]
-CASES_HERE = [case for case in CASES if case.op.kind == "batch_norm"]
+ALL = [case for case in CASES if case.op.kind == "batch_norm"]
+CASES_HERE = [case for case in ALL if not case.op.frozen]
+FROZEN = ops.BatchNorm(1e-3, 0.5, frozen=True)
 KERNEL = OPERATORS[ops.BatchNorm]
 
 
@@ -43,9 +46,11 @@ def test_training_takes_the_batchs_statistics_and_moves_the_running_ones(case: C
         np.testing.assert_allclose(bench.statistics[key], (1 - m) * before[key] + m * value, rtol=1e-12)
 
 
-@pytest.mark.parametrize("case", CASES_HERE, ids=name)
-def test_evaluation_takes_the_running_statistics_and_leaves_them(case: Case) -> None:
-    bench = Bench(case, KERNEL, "float64", training=False)
+@pytest.mark.parametrize(
+    ("case", "training"), [*((case, False) for case in ALL), (Case(FROZEN, ((3, 2, 4),)), True)], ids=str
+)
+def test_evaluation_and_a_frozen_norm_take_the_running_statistics_and_leave_them(case: Case, training: bool) -> None:
+    bench = Bench(case, KERNEL, "float64", training=training)
     before = {key: array.copy() for key, array in bench.statistics.items()}
     y, rows = per_channel(bench.forward()), per_channel(bench.x[0])
     normal = (rows - before["mean"][:, None]) / np.sqrt(before["variance"][:, None] + case.op.epsilon)
@@ -54,8 +59,9 @@ def test_evaluation_takes_the_running_statistics_and_leaves_them(case: Case) -> 
         np.testing.assert_array_equal(bench.statistics[key], array)
 
 
-def test_backward_overwrites() -> None:
-    bench = Bench(CASES_HERE[0], KERNEL, "float64")
+@pytest.mark.parametrize("case", [CASES_HERE[0], Case(FROZEN, ((3, 2, 4),))], ids=name)
+def test_backward_overwrites(case: Case) -> None:
+    bench = Bench(case, KERNEL, "float64")
     bench.forward()
     assert KERNEL.backward is not None
     run = KERNEL.backward(bench.call(backward=True))
@@ -79,6 +85,46 @@ def test_one_value_a_channel_cannot_be_trained_on() -> None:
     with pytest.raises(ShapeError) as caught:
         compile_plan(graph, plan_layout(graph), Kernels(OPERATORS), "float64", training=True)
     assert str(caught.value) == f"batch_norm1 (batch_norm): {expected}"
+
+
+def test_a_frozen_norm_trains_on_one_value_a_channel() -> None:
+    bench = Bench(Case(FROZEN, ((1, 3),)), KERNEL, "float64")
+    y, inverse = bench.forward(), 1 / np.sqrt(bench.statistics["variance"] + FROZEN.epsilon)
+    normal = (bench.x[0] - bench.statistics["mean"]) * inverse
+    np.testing.assert_allclose(y, bench.w["weight"] * normal + bench.w["bias"], rtol=1e-12)
+    bench.backward()
+    np.testing.assert_allclose(bench.dx[0], bench.dy * bench.w["weight"] * inverse, rtol=1e-12)
+    np.testing.assert_allclose(bench.dw["weight"], (bench.dy * normal).sum(0), rtol=1e-12)
+    np.testing.assert_allclose(bench.dw["bias"], bench.dy.sum(0), rtol=1e-12)
+
+
+@pytest.mark.torch
+def test_a_frozen_norm_is_pytorchs_in_evaluation() -> None:
+    torch: Any = pytorch()
+    bench = Bench(Case(FROZEN, ((3, 2, 4, 5),)), KERNEL, "float64")
+    x, weight, bias = (torch.from_numpy(a.copy()).requires_grad_() for a in (bench.x[0], *bench.w.values()))
+    mean, variance = (torch.from_numpy(bench.statistics[key].copy()) for key in ("mean", "variance"))
+    y = torch.nn.functional.batch_norm(x, mean, variance, weight, bias, training=False, eps=FROZEN.epsilon)
+    y.backward(torch.from_numpy(bench.dy))
+    np.testing.assert_allclose(bench.forward(), y.detach().numpy(), rtol=1e-12)
+    bench.backward()
+    for got, expected in zip((bench.dx[0], *bench.dw.values()), (x, weight, bias), strict=True):
+        np.testing.assert_allclose(got, expected.grad.numpy(), rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_the_statistics_of_a_frozen_norm_stay_in_a_run(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, frozen: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def small(x: Any) -> Any:
+        return mb.dense(mb.flatten(mb.batch_norm(mb.conv2d(x, 4, 3), frozen=frozen)), 3)
+
+    fitted = mb.fit(small, data(24), data(12), learners=2, batch_size=1, stop={"iterations": 6})
+    stay = (fitted.weights["batch_norm1.mean"] == 0).all() and (fitted.weights["batch_norm1.variance"] == 1).all()
+    assert stay == frozen
+    assert not (fitted.weights["batch_norm1.weight"] == 1).any()  # trained
 
 
 def net(x: Any) -> Any:

@@ -31,6 +31,10 @@ NETS: dict[str, tuple[str, dict[str, Any], Shape, Callable[[], Any]]] = {  # our
     "logistic": ("logistic", {}, (1, 28, 28), partial(nets.logistic, CLASSES)),
     "mlp": ("mlp", {}, (1, 28, 28), partial(nets.mlp, CLASSES)),
     "convnet": ("convnet", {}, (1, 8, 8), partial(nets.convnet, CLASSES)),
+    **{
+        f"convnet-{norm}": ("convnet", {"layers": 3, "norm": norm}, (3, 8, 8), partial(nets.convnet3, CLASSES, norm))
+        for norm in ("batch", "group")
+    },
     "lenet": ("lenet", {"drop": 0.0}, (1, 28, 28), partial(nets.lenet, CLASSES, 0.0)),
     **{
         f"resnet{layers}-{shortcut}": (

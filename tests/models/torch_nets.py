@@ -349,6 +349,15 @@ def convnet(classes: int) -> nn.Module:
     )
 
 
+def convnet3(classes: int, norm: str) -> nn.Module:
+    def block(inputs: int, outputs: int) -> list[nn.Module]:
+        own = nn.BatchNorm2d(outputs) if norm == "batch" else nn.GroupNorm(outputs // 8, outputs)
+        return [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False), own, nn.ReLU()]
+
+    pooled = [*block(16, 32), nn.MaxPool2d(2), *block(32, 64), nn.MaxPool2d(2)]
+    return nn.Sequential(*block(3, 16), *pooled, nn.Flatten(), nn.Linear(64 * 4, classes))
+
+
 def mlp(classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(784, 256), nn.ReLU(inplace=True), nn.Linear(256, classes))
 

@@ -41,15 +41,15 @@ def _follow(arguments: int, _: int, count: int, __: int) -> int:
 class BatchNormalisation:
     """BatchNorm and NormAddRelu. A relu without a sum is the primitive's own; the sum is one more pass.
 
-    In training, of images in whole blocks of 16 channels, it is not oneDNN that normalises.
+    In training, of images in whole blocks of 16 channels, it is not oneDNN that normalises, unless a norm is frozen.
     """
 
     def __init__(self, library: Library) -> None:
         self.library = library
         self._made: dict[tuple[BatchNorm | NormAddRelu, Shape, str, bool], tuple[Primitive, Primitive | None]] = {}
 
-    def _blocks(self, shapes: Shapes) -> bool:
-        return self.library.wide and blocks.fits(shapes)
+    def _blocks(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> bool:
+        return self.library.wide and blocks.fits(shapes) and not parts(op)[0].frozen
 
     def _pair(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> tuple[Primitive, Primitive | None]:
         key = (op, shapes.y, shapes.formats.y, shapes.training)
@@ -60,7 +60,8 @@ class BatchNormalisation:
     def _make(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> tuple[Primitive, Primitive | None]:
         norm, added, relu = parts(op)
         x, epsilon, make = self.library.descriptor(shapes.y, shapes.formats.y), norm.epsilon, self.library.primitive
-        flags = SCALE | SHIFT | (RELU if relu and not added else 0) | (0 if shapes.training else GLOBAL)
+        flags = SCALE | SHIFT | (RELU if relu and not added else 0)
+        flags |= GLOBAL if norm.frozen or not shapes.training else 0
         settings = c_float(epsilon), c_uint(flags)
         kind = c_int(dnn.TRAINING if shapes.training else dnn.INFERENCE)
         forward = make("batch_normalization_forward", kind, x, x, *settings)
@@ -69,22 +70,23 @@ class BatchNormalisation:
         return forward, make("batch_normalization_backward", c_int(dnn.BACKWARD), x, x, x, *settings, forward)
 
     def slow(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> tuple[str, ...]:
-        return () if self._blocks(shapes) else slow(*self._pair(op, shapes))
+        return () if self._blocks(op, shapes) else slow(*self._pair(op, shapes))
 
     def formats(self, op: BatchNorm | NormAddRelu, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         return Formats((given[0],) * len(shapes.x), given[0])
 
     def buffers(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> Buffers:
-        if self._blocks(shapes):
+        if self._blocks(op, shapes):
             return blocks.buffers(op, shapes)
         forward, backward = self._pair(op, shapes)
         scratch: dict[str, Spec] = {"scratch": ((forward.scratch,), "uint8")}
         if backward is None:
             return Buffers(forward=scratch)
-        check_values(shapes.y)
-        _, added, relu = parts(op)
-        channel: Spec = ((shapes.y[1],), FLOAT)
-        saved = {"mean": channel, "variance": channel}
+        norm, added, relu = parts(op)
+        saved: dict[str, Spec] = {}
+        if not norm.frozen:
+            check_values(shapes.y)
+            saved = dict.fromkeys(("mean", "variance"), ((shapes.y[1],), FLOAT))
         if relu and not added:
             saved["mask"] = ((forward.layout(dnn.WORKSPACE).bytes,), "uint8")
         back: dict[str, Spec] = {"scratch": ((backward.scratch,), "uint8")}
@@ -96,7 +98,7 @@ class BatchNormalisation:
         return Buffers(saved=saved, forward=scratch, backward=back)
 
     def forward(self, call: Call) -> Run:
-        if self._blocks(call.shapes):
+        if self._blocks(call.op, call.shapes):
             return blocks.forward(call)
         norm, added, _ = parts(call.op)
         forward, _ = self._pair(call.op, call.shapes)
@@ -119,9 +121,10 @@ class BatchNormalisation:
         return together([forward.command(arrays), *runs])
 
     def backward(self, call: Call) -> Run:
-        if self._blocks(call.shapes):
+        if self._blocks(call.op, call.shapes):
             return blocks.backward(call)
-        _, added, _ = parts(call.op)
+        norm, added, _ = parts(call.op)
+        statistics = call.statistics if norm.frozen else call.saved
         _, backward = self._pair(call.op, call.shapes)
         assert backward is not None
         dy, runs = call.dy, list[Command]()
@@ -130,8 +133,8 @@ class BatchNormalisation:
             runs.append(command(masked, dy, call.y, dz, dy.size))
             dy = dz
         arrays = {
-            dnn.SRC: call.x[0], dnn.DIFF_DST: dy, dnn.SCALE: call.w["weight"], dnn.MEAN: call.saved["mean"],
-            dnn.VARIANCE: call.saved["variance"], dnn.DIFF_SCALE: call.dw["weight"], dnn.DIFF_SHIFT: call.dw["bias"],
+            dnn.SRC: call.x[0], dnn.DIFF_DST: dy, dnn.SCALE: call.w["weight"], dnn.MEAN: statistics["mean"],
+            dnn.VARIANCE: statistics["variance"], dnn.DIFF_SCALE: call.dw["weight"], dnn.DIFF_SHIFT: call.dw["bias"],
             dnn.DIFF_SRC: call.dx[0] if call.dx[0] is not None else call.scratch["dx"],
             dnn.SCRATCHPAD: call.scratch["scratch"],
         }  # fmt: skip

@@ -22,7 +22,8 @@ def batch_norms(draw: st.DrawFn, make: Callable[[ops.BatchNorm], Any] = lambda n
     """Of more than three values a channel: the variance of two may be next to nothing."""
     features = st.tuples(st.integers(4, 12), channels)
     shapes = st.one_of(images, features).filter(lambda x: prod(x) > 3 * x[1])
-    return Case(make(ops.BatchNorm(1e-3, draw(st.sampled_from([0.1, 0.9])))), (draw(shapes),) * inputs)
+    norm = ops.BatchNorm(1e-3, draw(st.sampled_from([0.1, 0.9])), frozen=draw(st.booleans()))
+    return Case(make(norm), (draw(shapes),) * inputs)
 
 
 CHECKED = (
@@ -31,6 +32,7 @@ CHECKED = (
         cases=[
             Case(ops.BatchNorm(1e-5, 0.1), ((4, 3, 2, 5),)),
             Case(ops.BatchNorm(1e-3, 0.5), ((6, 4),), id="features"),
+            Case(ops.BatchNorm(1e-3, 0.5, frozen=True), ((4, 3, 2, 5),), id="frozen"),
         ],
         large=[Case(ops.BatchNorm(1e-5, 0.1), (IMAGE,))],
         random=batch_norms(),
