@@ -8,7 +8,8 @@
         return -rate * momenta, momenta
 
 Positional parameters are elements of arrays, keyword-only ones scalars of the iteration. A number that the function's
-module names, as TINY, is a literal.
+module names, as TINY, is a literal. A function that the module names and that is written like this one may be called:
+its lines take the place of the call.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import math
 import textwrap
 from collections.abc import Callable
 from functools import cache
+from types import FunctionType
 from typing import Any, NoReturn
 
 from mpibow.errors import FormulaError
 from mpibow.formulas import functions
 from mpibow.formulas.formula import Apply, Expression, Formula, Name, Number
+from mpibow.formulas.inlining import inlined, names_in
 
 OPERATORS: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/",
@@ -56,8 +59,9 @@ def formula(function: Callable[..., Any]) -> Formula:
 
 
 class _Reader:
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], callers: tuple[Callable[..., Any], ...] = ()) -> None:
         self._function, self._globals = function, getattr(function, "__globals__", {})
+        self._chain = (*callers, function)
         self._file, self._first = "<unknown>", 1
         try:
             lines, first = inspect.getsourcelines(function)
@@ -69,6 +73,8 @@ class _Reader:
                 "write it as a `def` in a file"
             ) from None
         self._known: set[str] = set()
+        self._assignments: list[tuple[str, Expression]] = []
+        self._calls = 0  # of other formulas
 
     def read(self) -> Formula:
         node = self._node
@@ -86,23 +92,44 @@ class _Reader:
         body = node.body[1:] if ast.get_docstring(node) is not None else node.body
         if not body or not isinstance(body[-1], ast.Return) or body[-1].value is None:
             self._refuse(body[-1] if body else node, "does not end with its results", "end with `return u, state, ...`")
-        assignments = tuple(self._assignment(statement) for statement in body[:-1])
+        for statement in body[:-1]:
+            self._assign(statement)
         value = body[-1].value
-        results = tuple(map(self._number, value.elts if isinstance(value, ast.Tuple) else [value]))
+        if function := self._formula_of(value):
+            results = self._results(value, function)
+        else:
+            results = tuple(map(self._number, value.elts if isinstance(value, ast.Tuple) else [value]))
         if not results:
             self._refuse(body[-1], "gives nothing", "end with `return u, state, ...`")
-        return Formula(node.name, arrays, scalars, assignments, results)
+        return Formula(node.name, arrays, scalars, tuple(self._assignments), results)
 
-    def _assignment(self, statement: ast.stmt) -> tuple[str, Expression]:
+    def _assign(self, statement: ast.stmt) -> None:
         if isinstance(statement, ast.Return):
             self._refuse(statement, "is not the last line", "write where(condition, a, b) in an assignment")
         if not isinstance(statement, ast.Assign):
             self._refuse(statement, "is not an assignment")
-        if len(statement.targets) != 1 or not isinstance(target := statement.targets[0], ast.Name):
+        first = statement.targets[0] if len(statement.targets) == 1 else None
+        trees: tuple[Expression, ...]
+        if isinstance(first, ast.Name):
+            targets, trees = [first], (self._number(statement.value),)
+        elif isinstance(first, ast.Tuple) and (function := self._formula_of(statement.value)):
+            targets = [self._target(each) for each in first.elts]
+            trees = self._results(statement.value, function)
+            if len(trees) != len(targets):
+                self._refuse(statement, f"has {len(targets)} name(s) for {len(trees)} result(s)")
+        else:
             self._refuse(statement, "does not assign to one name", "write one assignment a line")
-        value = self._number(statement.value)
-        self._own(target, target.id)
-        return target.id, value
+        for target in targets:
+            self._own(target, target.id)
+        names = [target.id for target in targets]
+        if any(names_in(tree) & {*names[:i]} for i, tree in enumerate(trees)):  # a result reads what one before it sets
+            aside = [f"_{self._calls}_{i}" for i in range(len(trees))]
+            self._assignments += zip(aside, trees, strict=True)
+            trees = tuple(map(Name, aside))
+        self._assignments += zip(names, trees, strict=True)
+
+    def _target(self, node: ast.expr) -> ast.Name:
+        return node if isinstance(node, ast.Name) else self._refuse(node, "is not a name")
 
     def _own(self, node: ast.AST, name: str) -> None:
         """Names that begin with _ are the generated code's; a function's own name would hide it."""
@@ -146,11 +173,41 @@ class _Reader:
                 self._refuse(node, "is not one comparison", "write a < b and b < c")
         self._refuse(node, "is not a condition", "write a comparison, as x != 0")
 
+    def _formula_of(self, node: ast.expr) -> FunctionType | None:
+        """The function of the module that a call is of, where it is none of formulas' own."""
+        name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
+        found = None if name in functions.COUNTS or name in self._known else self._globals.get(name)
+        return found if isinstance(found, FunctionType) else None
+
+    def _results(self, node: ast.expr, function: FunctionType) -> tuple[Expression, ...]:
+        """What a call of another formula gives; its assignments are made in front."""
+        assert isinstance(node, ast.Call)
+        if function in self._chain:
+            self._refuse(node, "calls itself", "a formula is of one element, with no loop")
+        called = _Reader(function, self._chain).read()
+        names, given = (*called.arrays, *called.scalars), dict[str, Expression]()
+        pairs = [*zip(names, node.args, strict=False), *((each.arg, each.value) for each in node.keywords)]
+        if len(node.args) > len(called.arrays) or sorted(map(str, (name for name, _ in pairs))) != sorted(names):
+            takes = ", ".join([*called.arrays, *(f"{name}=..." for name in called.scalars)])
+            self._refuse(node, "has other arguments than its function", f"write {ast.unparse(node.func)}({takes})")
+        for name, value in pairs:
+            given[str(name)] = self._number(value)
+        self._calls += 1
+        assignments, results = inlined(called, given, f"_{self._calls}_")
+        self._assignments += assignments
+        return results
+
     def _call(self, node: ast.Call) -> Expression:
         name = node.func.id if isinstance(node.func, ast.Name) else ""
+        if function := self._formula_of(node):
+            results = self._results(node, function)
+            if len(results) != 1:
+                self._refuse(node, f"gives {len(results)} results", f"write a, b, ... = {name}(...) in front")
+            return results[0]
         allowed = ", ".join(functions.COUNTS)
         if name not in functions.COUNTS or node.keywords:
-            self._refuse(node, "is not a function of formulas", f"call one of {allowed}, imported from {MODULE}")
+            remedy = f"call one of {allowed}, imported from {MODULE}, or a function that is written as a formula"
+            self._refuse(node, "is not a function of formulas", remedy)
         found, own = self._globals.get(name), (getattr(functions, name), getattr(builtins, name, None))
         if found is not None and not any(found is each for each in own):
             self._refuse(node, f"is another {name}", f"import it from {MODULE}")

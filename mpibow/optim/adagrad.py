@@ -7,15 +7,16 @@ from typing import Annotated, Literal
 
 from mpibow.bounds import AtLeast
 from mpibow.formulas.formula import Array, Formula
-from mpibow.formulas.functions import sqrt, where
+from mpibow.formulas.functions import sqrt
 from mpibow.formulas.language import formula
+from mpibow.optim.parts import decayed
 from mpibow.optim.update import Update
 
 
 def adagrad(
     w: Array, g: Array, sum: Array, *, rate: float, decay: float, initial: float, eps: float
 ) -> tuple[Array, Array]:
-    g = where(decay != 0, g + decay * w, g)
+    g = decayed(g, w, decay)
     sum = sum + g * g
     return -rate * g / (sqrt(sum + initial) + eps), sum
 

@@ -7,9 +7,10 @@ from typing import Annotated, Literal
 
 from mpibow.bounds import Above, AtLeast
 from mpibow.formulas.formula import Array, Formula
-from mpibow.formulas.functions import abs, sign, where
+from mpibow.formulas.functions import sign
 from mpibow.formulas.language import formula
-from mpibow.optim.update import TINY, Beta, HalfLife, Update, kept_of_both
+from mpibow.optim.parts import averaged, shrunk
+from mpibow.optim.update import Beta, HalfLife, Update, kept_of_both
 
 
 def lion(
@@ -17,9 +18,7 @@ def lion(
     rate: float, shrink: float, beta1: float, rest1: float, beta2: float, rest2: float,
 ) -> tuple[Array, Array]:  # fmt: skip
     u = -rate * sign(beta1 * exp_avg + rest1 * g)
-    exp_avg = beta2 * exp_avg + rest2 * g
-    exp_avg = where(abs(exp_avg) < TINY, 0, exp_avg)
-    return where(shrink != 0, u - shrink * w, u), exp_avg
+    return shrunk(u, w, shrink), averaged(exp_avg, g, beta2, rest2)
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,17 @@ from typing import Annotated, Literal
 
 from mpibow.bounds import AtLeast, Below
 from mpibow.formulas.formula import Array, Formula
-from mpibow.formulas.functions import abs, maximum, sqrt, where
+from mpibow.formulas.functions import maximum, sqrt
 from mpibow.formulas.language import formula
-from mpibow.optim.update import SMALL, TINY, Beta, HalfLife, Update, kept
+from mpibow.optim.parts import averaged, averaged_square, decayed, flushed
+from mpibow.optim.update import Beta, HalfLife, Update, kept
 
 
 def plain(
     w: Array, g: Array, square_avg: Array, *, rate: float, decay: float, alpha: float, rest: float, eps: float
 ) -> tuple[Array, ...]:
-    g = where(decay != 0, g + decay * w, g)
-    square_avg = alpha * square_avg + rest * (g * g)
-    square_avg = where(square_avg < SMALL, 0, square_avg)
+    g = decayed(g, w, decay)
+    square_avg = averaged_square(square_avg, g, alpha, rest)
     return -rate * g / (sqrt(square_avg) + eps), square_avg
 
 
@@ -25,11 +25,9 @@ def centred(
     w: Array, g: Array, square_avg: Array, grad_avg: Array, *,
     rate: float, decay: float, alpha: float, rest: float, eps: float,
 ) -> tuple[Array, ...]:  # fmt: skip
-    g = where(decay != 0, g + decay * w, g)
-    square_avg = alpha * square_avg + rest * (g * g)
-    square_avg = where(square_avg < SMALL, 0, square_avg)
-    grad_avg = alpha * grad_avg + rest * g
-    grad_avg = where(abs(grad_avg) < TINY, 0, grad_avg)
+    g = decayed(g, w, decay)
+    square_avg = averaged_square(square_avg, g, alpha, rest)
+    grad_avg = averaged(grad_avg, g, alpha, rest)
     return -rate * g / (sqrt(maximum(square_avg - grad_avg * grad_avg, 0)) + eps), square_avg, grad_avg
 
 
@@ -37,11 +35,10 @@ def with_momentum(
     w: Array, g: Array, square_avg: Array, momentum_buffer: Array, *,
     rate: float, decay: float, alpha: float, rest: float, eps: float, momentum: float,
 ) -> tuple[Array, ...]:  # fmt: skip
-    g = where(decay != 0, g + decay * w, g)
-    square_avg = alpha * square_avg + rest * (g * g)
-    square_avg = where(square_avg < SMALL, 0, square_avg)
+    g = decayed(g, w, decay)
+    square_avg = averaged_square(square_avg, g, alpha, rest)
     momentum_buffer = momentum * momentum_buffer + g / (sqrt(square_avg) + eps)
-    momentum_buffer = where(abs(momentum_buffer) < TINY, 0, momentum_buffer)
+    momentum_buffer = flushed(momentum_buffer)
     return -rate * momentum_buffer, square_avg, momentum_buffer
 
 
@@ -49,14 +46,12 @@ def centred_with_momentum(
     w: Array, g: Array, square_avg: Array, grad_avg: Array, momentum_buffer: Array, *,
     rate: float, decay: float, alpha: float, rest: float, eps: float, momentum: float,
 ) -> tuple[Array, ...]:  # fmt: skip
-    g = where(decay != 0, g + decay * w, g)
-    square_avg = alpha * square_avg + rest * (g * g)
-    square_avg = where(square_avg < SMALL, 0, square_avg)
-    grad_avg = alpha * grad_avg + rest * g
-    grad_avg = where(abs(grad_avg) < TINY, 0, grad_avg)
+    g = decayed(g, w, decay)
+    square_avg = averaged_square(square_avg, g, alpha, rest)
+    grad_avg = averaged(grad_avg, g, alpha, rest)
     spread = sqrt(maximum(square_avg - grad_avg * grad_avg, 0))
     momentum_buffer = momentum * momentum_buffer + g / (spread + eps)
-    momentum_buffer = where(abs(momentum_buffer) < TINY, 0, momentum_buffer)
+    momentum_buffer = flushed(momentum_buffer)
     return -rate * momentum_buffer, square_avg, grad_avg, momentum_buffer
 
 

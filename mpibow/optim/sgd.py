@@ -8,29 +8,29 @@ from typing import Annotated, Literal
 from mpibow.bounds import AtLeast, Below
 from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Array, Formula
-from mpibow.formulas.functions import abs, where
 from mpibow.formulas.language import formula
-from mpibow.optim.update import TINY, HalfLife, Update, kept
+from mpibow.optim.parts import decayed, flushed
+from mpibow.optim.update import HalfLife, Update, kept
 
 
 def plain(w: Array, g: Array, *, rate: float, decay: float) -> Array:
-    g = where(decay != 0, g + decay * w, g)
+    g = decayed(g, w, decay)
     return -rate * g
 
 
 def heavy_ball(
     w: Array, g: Array, momenta: Array, *, rate: float, decay: float, momentum: float
 ) -> tuple[Array, Array]:
-    g = where(decay != 0, g + decay * w, g)
+    g = decayed(g, w, decay)
     momenta = momentum * momenta + g
-    momenta = where(abs(momenta) < TINY, 0, momenta)
+    momenta = flushed(momenta)
     return -rate * momenta, momenta
 
 
 def nesterov(w: Array, g: Array, momenta: Array, *, rate: float, decay: float, momentum: float) -> tuple[Array, Array]:
-    g = where(decay != 0, g + decay * w, g)
+    g = decayed(g, w, decay)
     momenta = momentum * momenta + g
-    momenta = where(abs(momenta) < TINY, 0, momenta)
+    momenta = flushed(momenta)
     return -rate * (g + momentum * momenta), momenta
 
 

@@ -12,9 +12,6 @@ from mpibow.optim.schedules import Constant, Schedule, Warmup
 
 Beta = Annotated[float, AtLeast(0), Below(1)]
 HalfLife = Annotated[float, Above(0)] | None
-# A dead unit's averages decay into denormals and stay there: 2 to 3 times the time, seen on Zen 4. So formulas make an
-# average that is smaller 0; squares are averaged down to SMALL.
-TINY, SMALL = 1e-30, 1e-36
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,23 @@ def curves(w: Any, g: Any, a: Any, b: Any) -> tuple[Any, ...]:
     return exp(w), tanh(w), erf(w)
 
 
+def mixed(a: Any, b: Any, *, share: Any) -> tuple[Any, ...]:
+    b = square(b) * share
+    return a + b, a - b
+
+
+def square(x: Any) -> Any:
+    return x * x
+
+
+def calls(w: Any, g: Any, m: Any, v: Any, *, share: Any) -> tuple[Any, ...]:
+    """Other formulas, whose names are its own as well: each result is of what stood there before the line."""
+    b = m + 1
+    v, m = mixed(v, m, share=share)
+    a, g = mixed(square(g), b, share=0.5)
+    return where(a > 0, square(square(w)), g), m, v + b
+
+
 EXACT: dict[str, tuple[Formula, tuple[float, ...]]] = {
     "plain": (formula(plain), (0.1,)),
     "heavy ball": (formula(heavy_ball), (0.1, 0.9, 0.0)),
@@ -54,6 +71,7 @@ EXACT: dict[str, tuple[Formula, tuple[float, ...]]] = {
     "choices": (formula(choices), (0.7, 0.1)),
     "choices, else": (formula(choices), (0.7, 0.9)),
     "extremes": (formula(extremes), ()),
+    "calls": (formula(calls), (0.3,)),
 }
 CURVES = formula(curves)
 

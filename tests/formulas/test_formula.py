@@ -55,6 +55,32 @@ def test_numpy_runs_it_in_the_arrays_type_literals_and_scalars_too() -> None:
     assert sign.dtype == np.float32
 
 
+def test_a_formula_that_calls_others_is_what_python_computes() -> None:
+    arrays = [np.random.default_rng(seed).standard_normal(100) for seed in range(4)]
+    plain = samples.calls(*arrays, share=0.3)
+    for one, other in zip(plain, formula(samples.calls)(*arrays, share=0.3), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_the_lines_of_a_call_have_names_of_their_own() -> None:
+    b, g, m, v, share, own, product, half = map(N, ("b", "g", "m", "v", "share", "_1_b", "_3_a", "_3_b"))
+    assert formula(samples.mixed).assignments == (("b", Apply("*", (Apply("*", (b, b)), share))),)
+    assert formula(samples.calls).assignments == (
+        ("b", Apply("+", (m, Number(1.0)))),
+        ("_1_b", m),
+        ("_1_b", Apply("*", (Apply("*", (own, own)), share))),
+        ("_1_0", Apply("+", (v, own))),
+        ("_1_1", Apply("-", (v, own))),  # of v as it was
+        ("v", N("_1_0")),
+        ("m", N("_1_1")),
+        ("_3_a", Apply("*", (g, g))),
+        ("_3_b", b),
+        ("_3_b", Apply("*", (Apply("*", (half, half)), Number(0.5)))),
+        ("a", Apply("+", (product, half))),
+        ("g", Apply("-", (product, half))),
+    )
+
+
 def _signs(w: Any, g: Any) -> tuple[Any, ...]:
     return where(w > 0, 1, -1), w
 
@@ -193,9 +219,42 @@ def _without(*, rate: Any) -> Any:
     return rate
 
 
+def _loops(w: Any, g: Any) -> Any:
+    return _again(w, g)
+
+
+def _again(w: Any, g: Any) -> Any:
+    return _loops(w, g)
+
+
+def _results(w: Any, g: Any) -> Any:
+    return w + samples_mixed(w, g, share=1)
+
+
+def _fewer(w: Any, g: Any) -> Any:
+    w, g, w = samples_mixed(w, g, share=1)
+    return w
+
+
+def _arguments(w: Any, g: Any) -> Any:
+    return samples_mixed(w, 1)
+
+
+def _place(w: Any, g: Any) -> Any:
+    return samples_mixed(w, g, 1)
+
+
+def _slot(w: Any, g: Any) -> Any:
+    w, g[0] = samples_mixed(w, g, share=1)
+    return w
+
+
+samples_mixed: Any = samples.mixed
 ALLOWED = (
-    "call one of sqrt, exp, tanh, erf, sign, abs, minimum, maximum, where, imported from mpibow.formulas.functions"
+    "call one of sqrt, exp, tanh, erf, sign, abs, minimum, maximum, where, imported from mpibow.formulas.functions, "
+    "or a function that is written as a formula"
 )
+WRITE = "has other arguments than its function; write samples_mixed(a, b, share=...)"
 REFUSED: dict[Callable[..., Any], str] = {
     _loop: "`for _ in range(3):` is not an assignment; a formula is of one element, with no loop",
     _branch: "`if g > 0:` is not an assignment; write where(condition, a, b) in an assignment",
@@ -213,6 +272,11 @@ REFUSED: dict[Callable[..., Any], str] = {
     _text: "`'1'` is not a finite number",
     _truth: "`True` is not a finite number",
     _module: "`np` is not a finite number",
+    _results: "`samples_mixed(w, g, share=1)` gives 2 results; write a, b, ... = samples_mixed(...) in front",
+    _fewer: "`w, g, w = samples_mixed(w, g, share=1)` has 3 name(s) for 2 result(s)",
+    _arguments: f"`samples_mixed(w, 1)` {WRITE}",
+    _place: f"`samples_mixed(w, g, 1)` {WRITE}",
+    _slot: "`g[0]` is not a name; a formula is of one element, and its names are elements already",
     _several: "`w, g = (g, w)` does not assign to one name; write one assignment a line",
     _in_place: "`w += g` is not an assignment; write x = x + ...",
     _element: "`w[0]` is not a number; a formula is of one element, and its names are elements already",
@@ -235,6 +299,15 @@ def test_what_is_no_formula_is_refused_with_its_line(function: Callable[..., Any
     with pytest.raises(FormulaError, match=f"^{re.escape(whole)}$") as caught:
         formula(function)
     assert caught.value.code == 2
+
+
+def test_a_formula_that_comes_back_to_itself_is_refused() -> None:
+    line = _again.__code__.co_firstlineno + 1
+    whole = (
+        f"formula '_again', {__file__}:{line}: `_loops(w, g)` calls itself; a formula is of one element, with no loop"
+    )
+    with pytest.raises(FormulaError, match=f"^{re.escape(whole)}$"):
+        formula(_loops)
 
 
 def test_a_function_without_source_is_refused() -> None:
