@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -30,21 +31,29 @@ def matrices_of(layout: Layout, update: Muon) -> list[Span]:
 
 
 class Directions:
-    """v <- momentum v + g and, in the place of g, the scaled direction, of the matrices of every row.
+    """g <- g + l1 sign(w), v <- momentum v + g and, in the place of g, the scaled direction, of every row's matrices.
 
     Threads share them, each taking the next until there are none, the costliest first; no bits depend on who takes one.
     """
 
-    def __init__(self, layout: Layout, update: Muon, flat: FlatKernels, dtype: Any) -> None:
+    def __init__(
+        self, layout: Layout, update: Muon, flat: FlatKernels, dtype: Any,
+        l1: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """`l1` is every weight's, by name; 0 where there is none."""
         spans = matrices_of(layout, update)
         self._parts = [slice(span.offset, span.offset + span.size) for span in spans]
+        self._l1 = [dtype.type(l1.get(span.name, 0.0)) for span in spans]
         self._places = [place_of(span) for span in spans]
         self._scales = [update.scale_of(*matrix_of(span.shape)) for span in spans]
         self._make = partial(flat.orthogonal, self._places, dtype, update.ns_steps)
         self._makers = deque[Callable[..., None]]()  # to be used again: the last one is in a cache
 
-    def works(self, momenta: Array, gradients: Array, update: Muon) -> Callable[[range], None]:
-        """What threads call with any chunks, once for each of `momenta` and `gradients` (k, size)."""
+    def works(self, weights: Array, momenta: Array, gradients: Array, update: Muon) -> Callable[[range], None]:
+        """What threads call with any chunks, once for each of `weights`, `momenta` and `gradients` (k, size).
+
+        There may be more rows of weights, and those in front are meant.
+        """
         left = deque((row, number) for number in range(len(self._parts)) for row in range(len(gradients)))
         momentum, nesterov = gradients.dtype.type(update.momentum), update.nesterov
 
@@ -52,15 +61,18 @@ class Directions:
             with self._maker() as make, suppress(IndexError):  # there are no more
                 while True:
                     row, number = left.popleft()
-                    self._direct(make, momenta[row], gradients[row], number, momentum, nesterov)
+                    self._direct(make, weights[row], momenta[row], gradients[row], number, momentum, nesterov)
 
         return work
 
     def _direct(
-        self, make: Callable[..., None], momenta: Array, gradient: Array, number: int, momentum: Any, nesterov: bool
-    ) -> None:
+        self, make: Callable[..., None], weights: Array, momenta: Array, gradient: Array, number: int, momentum: Any,
+        nesterov: bool,
+    ) -> None:  # fmt: skip
         part, (fixed, even) = self._parts[number], self._scales[number]
         v, g = momenta[part], gradient[part]
+        if self._l1[number]:
+            np.add(g, self._l1[number] * np.sign(weights[part]), out=g)
         np.multiply(v, momentum, out=v)
         np.add(v, g, out=v)
         if nesterov:

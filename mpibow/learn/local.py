@@ -55,20 +55,15 @@ def groups_of(update: Update, layout: Layout) -> Groups:
 
 
 def _group_of(update: Update, span: Span, decays: bool) -> Group:
-    own = group_of(update.groups, span.name)
-    if own is None or own.weight_decay is None:
-        settings = update if decays else decaying(update, 0.0)
-    else:
-        settings = decaying(update, own.weight_decay)
+    own, changes = group_of(update.groups, span.name), dict[str, float]()
+    for name in ("weight_decay", "l1"):
+        given = None if own is None else getattr(own, name)
+        if given is not None or not decays:
+            changes[name] = given or 0.0
+    if isinstance(update, Muon) and changes:
+        update = replace(update, fallback=replace(update.fallback, **changes))
+    settings = replace(update, **changes) if changes else update
     return Group(settings) if own is None else Group(settings, 0.0 if own.freeze else own.lr_scale)
-
-
-def decaying(update: Update, weight_decay: float) -> Update:
-    """The optimiser with another weight decay, and its fallback's, if it has one."""
-    if isinstance(update, Muon):
-        fallback = replace(update.fallback, weight_decay=weight_decay)
-        return replace(update, weight_decay=weight_decay, fallback=fallback)
-    return replace(update, weight_decay=weight_decay)
 
 
 class Stepping:
@@ -76,15 +71,17 @@ class Stepping:
 
     def __init__(self, update: Update, layout: Layout, replicas: Replicas, flat: FlatKernels) -> None:
         self._update, self._replicas, self._groups = update, replicas, groups_of(update, layout)
+        self._step, self._penalised = update.step, update.penalised
         self._samples, self._now = 0, self._groups.groups  # the groups as they are where an update takes so many
         self._directions: Directions | None = None
         if isinstance(update, Muon):
-            self._directions = Directions(layout, update, flat, replicas.weights.dtype)
+            l1 = {span.name: _group_of(update, span, span.offset < layout.decayed).update.l1 for span in layout.spans}
+            self._directions = Directions(layout, update, flat, replicas.weights.dtype, l1)
 
     @property
     def width(self) -> int:
         """How many scalars a replica has."""
-        return len(self._groups.groups) * len(self._update.formula.scalars)
+        return len(self._groups.groups) * len(self._step.scalars)
 
     def at(self, rate: float, samples: int) -> Local:
         """The next one, at this learning rate and of so many samples. A replica's scalars are those of when they are
@@ -92,17 +89,22 @@ class Stepping:
         if samples != self._samples:
             self._samples = samples
             self._now = [replace(group, update=group.update.at(samples)) for group in self._groups.groups]
-        return Local(self._update.formula, rate, self._groups.ends, self._groups.which, self._scalars, self._directs())
+        return Local(self._step, rate, self._groups.ends, self._groups.which, self._scalars, self._directs())
 
     def _directs(self) -> Callable[[States, Array], Callable[[range], None]] | None:
         if self._directions is None:
             return None
         directions, update = self._directions, self._now[0].update
         assert isinstance(update, Muon)
-        return lambda states, gradients: directions.works(states[0], gradients, update)
+        weights = self._replicas.weights
+        return lambda states, gradients: directions.works(weights, states[0], gradients, update)
 
     def _scalars(self, rate: float) -> Array:
         """(replicas, groups, scalars) of the update that every replica's states have next."""
         counts = (self._replicas.updates + 1).tolist() if self._update.counts else [1] * self._replicas.count
-        found = {count: [g.update.scalars(rate * g.lr_scale, count) for g in self._now] for count in {*counts}}
+        found = {count: [self._of(group, rate, count) for group in self._now] for count in {*counts}}
         return np.array([found[count] for count in counts], np.float64)
+
+    def _of(self, group: Group, rate: float, count: int) -> tuple[float, ...]:
+        scalars = group.update.scalars(rate * group.lr_scale, count)
+        return (*scalars, group.update.penalty) if self._penalised else scalars

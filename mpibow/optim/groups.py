@@ -21,10 +21,11 @@ class WeightGroup:
     freeze: Annotated[bool, "the weights stay as they are"] = False
     lr_scale: Annotated[float, Above(0), "this factor times the learning rate"] = 1.0
     weight_decay: Annotated[Annotated[float, AtLeast(0)] | None, "weight decay of these, biases included"] = None
+    l1: Annotated[Annotated[float, AtLeast(0)] | None, "l1 of these, biases included"] = None
 
     def __post_init__(self) -> None:
-        if self.freeze and (self.lr_scale != 1.0 or self.weight_decay is not None):
-            raise ConfigError("freeze: frozen weights take no step; leave out lr_scale and weight_decay")
+        if self.freeze and (self.lr_scale != 1.0 or self.weight_decay is not None or self.l1 is not None):
+            raise ConfigError("freeze: frozen weights take no step; leave out lr_scale, weight_decay and l1")
 
 
 def group_of(groups: Sequence[WeightGroup], name: str) -> WeightGroup | None:

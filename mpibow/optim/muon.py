@@ -76,6 +76,14 @@ class Muon(Update):
         rate = self.fallback.lr * rate / self.lr
         return 0.0, 0.0, 0.0, *self.fallback.scalars(rate, count)
 
+    @property
+    def penalised(self) -> bool:
+        return super().penalised or self.fallback.l1 > 0
+
+    @property
+    def penalty(self) -> float:
+        return self.fallback.l1
+
     def scale_of(self, rows: int, columns: int) -> tuple[bool, float]:
         """Whether a matrix's direction has a length of its own, whatever the gradient's is; how many times it goes."""
         if self.scale == "length":
@@ -90,6 +98,11 @@ class OnMatrices(Muon):
     @classmethod
     def of(cls, update: Muon) -> OnMatrices:
         return cls(**{each.name: getattr(update, each.name) for each in fields(Muon)})
+
+    @property
+    def penalty(self) -> float:
+        """A direction is of the gradient with l1 already."""
+        return 0.0
 
     def scalars(self, rate: float, count: int) -> tuple[float, ...]:
         return 1.0, rate, rate * self.weight_decay, *super().scalars(rate, count)[3:]

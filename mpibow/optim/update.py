@@ -8,6 +8,7 @@ from typing import Annotated, Self
 from mpibow.bounds import Above, AtLeast, Below
 from mpibow.formulas.formula import Formula
 from mpibow.optim.groups import WeightGroup
+from mpibow.optim.l1 import with_l1
 from mpibow.optim.schedules import Constant, Schedule, Warmup
 
 Beta = Annotated[float, AtLeast(0), Below(1)]
@@ -18,13 +19,15 @@ HalfLife = Annotated[float, Above(0)] | None
 class Update:
     """An optimiser. Its formula takes a weight, its gradient and one element of each state, and gives the step first.
 
-    The formula depends on settings that hold for all weights only; weight_decay and lr may differ between groups.
+    The formula depends on settings that hold for all weights only; lr, weight_decay and l1 may differ between groups.
+    l1 is no part of it: `step` has that in front.
     """
 
     name: str = field(kw_only=True)
     lr: Annotated[float, Above(0), "learning rate; not scaled with the number of learners"] = 0.01
     weight_decay: Annotated[float, AtLeast(0), "this factor times the weights is added to the gradient"] = 0.0
-    decay_biases: Annotated[bool, "also decay biases and batch norm's weights"] = False
+    l1: Annotated[float, AtLeast(0), "this factor times the signs of the weights is added to the gradient"] = 0.0
+    decay_biases: Annotated[bool, "weight_decay and l1 are of biases and batch norm's weights too"] = False
     clip_value: Annotated[
         Annotated[float, Above(0)] | None,
         "clip each element of a learner's gradient to at most this size; null: no clipping",
@@ -37,12 +40,28 @@ class Update:
     warmup: Annotated[Warmup, "linear warm-up of the learning rate"] = field(default_factory=Warmup)
     groups: Annotated[
         tuple[WeightGroup, ...],
-        "weights with settings of their own: a list of {match, freeze, lr_scale, weight_decay}; the first match wins",
+        "weights with settings of their own, the first match wins: a list of "
+        "{match, freeze, lr_scale, weight_decay, l1}",
     ] = ()
 
     @property
     def formula(self) -> Formula:
         raise NotImplementedError
+
+    @property
+    def penalised(self) -> bool:
+        """Whether any weights may have l1."""
+        return self.l1 > 0 or any(group.l1 for group in self.groups)
+
+    @property
+    def step(self) -> Formula:
+        """What is computed of every weight: the formula, of a gradient with l1 where any weights have it."""
+        return with_l1(self.formula) if self.penalised else self.formula
+
+    @property
+    def penalty(self) -> float:
+        """The last scalar of `step` where that has l1."""
+        return self.l1
 
     @property
     def states(self) -> tuple[str, ...]:

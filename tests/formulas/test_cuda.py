@@ -18,6 +18,7 @@ from tests.formulas.samples import same_bits
 from tests.kernels.cuda.host import needs_compiler
 from tests.kernels.cuda.test_compile import ALL as ARCHITECTURES
 from tests.kernels.cuda.test_compile import needs_nvrtc
+from tests.optim.stepping import scalars_of
 from tests.optim.test_table import every
 
 
@@ -40,9 +41,9 @@ def test_the_host_gives_numpys_bits(update: Update) -> None:
 
     (w, g, expected), (_, _, got) = arrays(), arrays()
     for own in (update, replace(update, weight_decay=0.0)):
-        scalars = own.scalars(0.1, 2)
-        step = machines.numpy(own.formula, w, g, expected, scalars)
-        same_bits(cuda.cuda(own.formula, w, g, got, scalars), step)
+        scalars = scalars_of(own, 0.1, 2)
+        step = machines.numpy(own.step, w, g, expected, scalars)
+        same_bits(cuda.cuda(own.step, w, g, got, scalars), step)
         for one, other in zip(got, expected, strict=True):
             same_bits(one, other)
 

@@ -18,6 +18,7 @@ from mpibow.ops.initialisers import Constant
 from mpibow.optim.adamw import AdamW
 from mpibow.optim.muon import Muon, OnMatrices
 from mpibow.optim.sgd import Sgd
+from tests.optim.stepping import scalars_of
 
 STEPS = 10
 HIDDEN = {"conv": (5, 3, 2, 2), "tall": (9, 4), "wide": (4, 9)}
@@ -67,6 +68,7 @@ def oracle(update: Muon, w: Array, gradients: list[Array], rates: list[float]) -
     shape, w = w.shape, w.reshape(len(w), -1)
     v, (rows, columns) = np.zeros_like(w), w.shape
     for g, rate in zip((g.reshape(w.shape) for g in gradients), rates, strict=True):
+        g = g + update.l1 * np.sign(w)
         v = update.momentum * v + g
         d = g + update.momentum * v if update.nesterov else v
         o = newton_schulz(d, update.ns_steps)
@@ -81,17 +83,17 @@ def oracle(update: Muon, w: Array, gradients: list[Array], rates: list[float]) -
 
 def trained(update: Muon, flat: FlatKernels, gradients: list[Array], w: Array, rates: list[float]) -> Array:
     """Weights (k, size), as learners have them."""
-    directions, formula = Directions(LAYOUT, update, flat, w.dtype), update.formula
+    directions, formula = Directions(LAYOUT, update, flat, w.dtype, dict.fromkeys(HIDDEN, update.l1)), update.step
     states, hidden = [np.zeros_like(w) for _ in update.states], matrices_of(LAYOUT, update)
     matrix = np.zeros(LAYOUT.size, bool)
     for each in hidden:
         matrix[each.offset : each.offset + each.size] = True
     for count, (g, rate) in enumerate(zip(gradients, rates, strict=True), 1):
         g = g.copy()
-        directions.works(states[0], g, update)(chunks_of(LAYOUT.size, flat.chunk))
+        directions.works(w, states[0], g, update)(chunks_of(LAYOUT.size, flat.chunk))
         for part, scalars in (
-            (matrix, OnMatrices.of(update).scalars(rate, count)),
-            (~matrix, update.scalars(rate, count)),
+            (matrix, scalars_of(OnMatrices.of(update), rate, count)),
+            (~matrix, scalars_of(update, rate, count)),
         ):
             named = dict(zip(formula.scalars, scalars, strict=True))
             u, *new = formula(w[:, part], g[:, part], *(state[:, part] for state in states), **named)
@@ -117,6 +119,7 @@ VARIANTS = {
     "spectral": MUON,
     "length": replace(MUON, scale="length"),
     "rms": replace(MUON, scale="rms", nesterov=False),
+    "l1": replace(MUON, l1=0.3, fallback=AdamW(lr=0.01, l1=0.1)),
     "other settings": replace(MUON, ns_steps=7, weight_decay=0.0, momentum=0.5),
 }
 
@@ -135,7 +138,8 @@ def test_matrices_take_the_papers_step_and_all_else_the_fallback(flat: FlatKerne
     adam, rest = [np.zeros_like(w) for _ in other.states], start
     for count, (g, rate) in enumerate(zip(gradients, rates, strict=True), 1):
         scalars = other.scalars(other.lr * rate / update.lr, count)
-        u, *adam = other.formula(rest, g, *adam, **dict(zip(other.formula.scalars, scalars, strict=True)))
+        larger = g + other.l1 * np.sign(rest)
+        u, *adam = other.formula(rest, larger, *adam, **dict(zip(other.formula.scalars, scalars, strict=True)))
         rest = rest + u
     for name in {span.name for span in LAYOUT.spans} - set(HIDDEN):
         for row in range(2):
@@ -153,7 +157,7 @@ def test_any_share_of_the_work_makes_the_same_bits(flat: FlatKernels) -> None:
     momenta, found = np.zeros_like(w), []
     for calls in (1, 3):
         directions, g, v = Directions(LAYOUT, MUON, flat, w.dtype), gradients[0].copy(), momenta.copy()
-        work = directions.works(v, g, MUON)
+        work = directions.works(w, v, g, MUON)
         for _ in range(calls):
             work(range(1))
         found.append((g.tobytes(), v.tobytes()))

@@ -59,6 +59,23 @@ def test_the_first_group_that_a_name_matches_is_its_own() -> None:
     ]  # fmt: skip
 
 
+def test_l1_is_as_weight_decay_is() -> None:
+    update = Sgd(l1=0.1, groups=(WeightGroup("conv2.*", l1=0.3), WeightGroup("head.*", weight_decay=0.2)))
+    found = groups_of(update, LAYOUT)
+    groups = [found.groups[which] for which in found.which]
+    assert [(end, g.update.l1) for end, g in zip(found.ends.tolist(), groups, strict=True)] == [
+        (32, 0.1), (64, 0.3), (80, 0.1), (96, 0.0), (112, 0.3), (128, 0.0),
+    ]  # fmt: skip
+    assert [each.update.l1 for each in groups_of(Sgd(l1=0.1, decay_biases=True), LAYOUT).groups] == [0.1, 0.0]
+    replicas = Replicas(1, LAYOUT.size, "float64", flat=flat, states=update.states)
+    replicas.resize(1)
+    stepping = Stepping(update, LAYOUT, replicas, flat)  # type: ignore[arg-type]
+    local = stepping.at(0.5, 8)
+    assert local.formula == update.step
+    assert local.scalars[0, local.groups].tolist() == [[0.5, g.update.weight_decay, g.update.l1] for g in groups]
+    assert stepping.width == local.scalars[0].size
+
+
 def test_muons_matrices_are_groups_of_their_own() -> None:
     """The first matrix and the last take the fallback, whose weight decay is as for all others."""
     update = Muon(
@@ -98,6 +115,6 @@ def test_a_pattern_must_match() -> None:
 
 def test_frozen_weights_have_no_settings() -> None:
     with pytest.raises(
-        ConfigError, match=r"^freeze: frozen weights take no step; leave out lr_scale and weight_decay$"
+        ConfigError, match=r"^freeze: frozen weights take no step; leave out lr_scale, weight_decay and l1$"
     ):
         WeightGroup("conv1.*", freeze=True, lr_scale=2.0)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from mpibow.formulas.formula import Array
+from mpibow.optim.muon import Muon
 from mpibow.optim.update import Update
 from tests.formulas import machines
 from tests.formulas.machines import Machine
@@ -32,14 +33,27 @@ def rate_of(update: Update, iteration: int) -> float:
     return update.lr * (1 + iteration % 7) / 7
 
 
+def scalars_of(update: Update, rate: float, count: int) -> tuple[float, ...]:
+    """Those of `update.step`."""
+    return (*update.scalars(rate, count), *[update.penalty] * update.penalised)
+
+
 def trained(update: Update, dtype: str = "float64", machine: Machine = machines.numpy, steps: int = STEPS) -> Array:
-    """The weights; a second half whose weights do not decay, as those of another group."""
+    """The weights; a second half that neither decays nor has l1, as those of another group."""
     w = start().astype(dtype)
-    parts = [(slice(SIZE // 2), update), (slice(SIZE // 2, SIZE), replace(update, weight_decay=0.0))]
+    other = _without(update)
+    parts = [(slice(SIZE // 2), update), (slice(SIZE // 2, SIZE), other)]
     states = [[np.zeros(SIZE // 2, dtype) for _ in update.states] for _ in parts]
     for iteration in range(steps):
         g = gradient(w.astype("float64")).astype(dtype)
         for (part, own), kept in zip(parts, states, strict=True):
             scalars = own.scalars(rate_of(update, iteration), iteration + 1)
-            w[part] += machine(own.formula, w[part].copy(), g[part].copy(), kept, scalars)
+            scalars = (*scalars, *[own.penalty] * update.penalised)
+            w[part] += machine(update.step, w[part].copy(), g[part].copy(), kept, scalars)
     return w
+
+
+def _without(update: Update) -> Update:
+    if isinstance(update, Muon):
+        update = replace(update, fallback=replace(update.fallback, weight_decay=0.0, l1=0.0))
+    return replace(update, weight_decay=0.0, l1=0.0)

@@ -1,4 +1,7 @@
-"""Every optimiser that PyTorch has beside PyTorch's, in float64: 50 steps with a schedule and two groups."""
+"""Every optimiser that PyTorch has beside PyTorch's, in float64: 50 steps with a schedule and two groups.
+
+PyTorch's have no l1: its gradient is given it.
+"""
 
 from __future__ import annotations
 
@@ -52,6 +55,11 @@ CASES: dict[str, tuple[Update, str, dict[str, Any]]] = {
         Adagrad(lr=0.1, lr_decay=0.1, initial_accumulator_value=0.3, eps=0.01, weight_decay=0.1),
         "Adagrad", {"lr_decay": 0.1, "initial_accumulator_value": 0.3, "eps": 0.01},
     ),
+    "sgd, l1": (Sgd(lr=0.01, momentum=0.9, nesterov=True, l1=0.3), "SGD", {"momentum": 0.9, "nesterov": True}),
+    "adam, l1": (Adam(lr=0.1, weight_decay=0.1, l1=0.2), "Adam", {}),
+    "adamw, l1": (AdamW(lr=0.1, weight_decay=0.5, l1=0.2), "AdamW", {}),
+    "rmsprop, l1": (RmsProp(momentum=0.9, weight_decay=0.1, l1=0.3), "RMSprop", {"momentum": 0.9}),
+    "adagrad, l1": (Adagrad(lr=0.1, l1=0.3), "Adagrad", {}),
 }  # fmt: skip
 
 
@@ -62,7 +70,8 @@ def by_torch(make: Callable[..., Any], update: Update, options: dict[str, Any]) 
     optimiser = make(groups, lr=update.lr, **options)
     for iteration in range(STEPS):
         w = np.concatenate([half.numpy() for half in halves])
-        for half, g in zip(halves, np.split(gradient(w), 2), strict=True):
+        slope = gradient(w) + update.l1 * np.sign(w) * (np.arange(SIZE) < SIZE // 2)
+        for half, g in zip(halves, np.split(slope, 2), strict=True):
             half.grad = torch.tensor(g)
         for group in optimiser.param_groups:
             group["lr"] = rate_of(update, iteration)

@@ -16,9 +16,9 @@ from mpibow.optim.update import Update
 from mpibow.testing import hard
 from tests.formulas import machines
 from tests.formulas.samples import same_bits
-from tests.optim.stepping import gradient, start, trained
+from tests.optim.stepping import gradient, scalars_of, start, trained
 
-# Settings that choose another formula, where there are any; weight decay everywhere.
+# Settings that choose another formula, where there are any; weight decay everywhere; l1 once for each.
 MORE: dict[str, dict[str, dict[str, Any]]] = {
     "sgd": {"momentum": {"momentum": 0.9}, "nesterov": {"momentum": 0.9, "nesterov": True}},
     "adam": {"amsgrad": {"amsgrad": True}},
@@ -33,7 +33,7 @@ MORE: dict[str, dict[str, dict[str, Any]]] = {
 ALL: dict[str, Update] = {
     f"{name} {variant}".strip(): kind(name=name, weight_decay=0.02, **settings)
     for name, kind in UPDATES.items()
-    for variant, settings in (("", {}), *MORE.get(name, {}).items())
+    for variant, settings in (("", {}), *MORE.get(name, {}).items(), ("l1", {"l1": 0.05}))
 }
 every = pytest.mark.parametrize("update", ALL.values(), ids=ALL.keys())
 
@@ -55,6 +55,21 @@ def test_what_it_declares(update: Update) -> None:
 
 
 @every
+def test_l1_is_added_to_the_gradient(update: Update) -> None:
+    """Where a weight is 0 it has no sign; where the factor is 0 a weight that is not finite adds nothing."""
+    own = update if update.penalised else replace(update, l1=0.25)
+    assert own.step.arrays == own.formula.arrays
+    w, g = np.array([2.0, -3.0, 0.0, np.inf]), np.array([1.0, 1.0, 1.0, 1.0])
+    scalars = own.scalars(0.1, 3)
+    for penalty in (0.25, 0.0):
+        states, others = ([np.full(4, 0.5) for _ in own.states] for _ in range(2))
+        step = machines.numpy(own.step, w, g, states, (*scalars, penalty))
+        expected = machines.numpy(own.formula, w, g + penalty * np.array([1, -1, 0, 1]), others, scalars)
+        np.testing.assert_array_equal(step, expected)
+        np.testing.assert_array_equal(states, others)
+
+
+@every
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_numba_gives_numpys_bits(update: Update, dtype: str) -> None:
     def arrays() -> tuple[Array, Array, list[Array]]:
@@ -63,9 +78,9 @@ def test_numba_gives_numpys_bits(update: Update, dtype: str) -> None:
 
     (w, g, expected), (_, _, got) = arrays(), arrays()
     for own in (update, replace(update, weight_decay=0.0)):
-        scalars = own.scalars(0.1, 2)
-        step = machines.numpy(own.formula, w, g, expected, scalars)
-        same_bits(machines.numba(own.formula, w, g, got, scalars), step)
+        scalars = scalars_of(own, 0.1, 2)
+        step = machines.numpy(own.step, w, g, expected, scalars)
+        same_bits(machines.numba(own.step, w, g, got, scalars), step)
         for one, other in zip(got, expected, strict=True):
             same_bits(one, other)
 
@@ -82,6 +97,6 @@ def test_states_of_a_weight_without_gradient_end_at_zero_not_in_denormals(update
     w, still = np.zeros(1, "float32"), replace(update, weight_decay=0.0)
     states = [np.full(1, 1e-29, "float32") for _ in update.states]
     for count in range(1, 60):
-        machines.numpy(still.formula, w, np.zeros(1, "float32"), states, still.scalars(0.1, count))
+        machines.numpy(still.step, w, np.zeros(1, "float32"), states, scalars_of(still, 0.1, count))
         for state in states:
             assert state == 0 or abs(state) >= np.finfo("float32").tiny
