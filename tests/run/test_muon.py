@@ -12,7 +12,7 @@ from mpibow.errors import ConfigError
 from mpibow.graph.graph import Tensor
 from tests.run import tiny
 
-MUON = {"name": "muon", "lr": 0.05, "weight_decay": 0.01, "fallback": {"name": "adamw", "lr": 0.01}}
+MUON = {"name": "muon", "lr": 0.05, "weight_decay": 0.01, "l1": 0.001, "fallback": {"name": "adamw", "lr": 0.01}}
 RULES = ("auto", "none", "ssgd", "independent")
 
 
