@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -55,7 +56,7 @@ def groups_of(update: Update, layout: Layout) -> Groups:
 
 
 def _group_of(update: Update, span: Span, decays: bool) -> Group:
-    own, changes = group_of(update.groups, span.name), dict[str, float]()
+    own, changes = group_of(update.groups, span.name), dict[str, Any]()
     for name in ("weight_decay", "l1"):
         given = None if own is None else getattr(own, name)
         if given is not None or not decays:
@@ -72,7 +73,7 @@ class Stepping:
     def __init__(self, update: Update, layout: Layout, replicas: Replicas, flat: FlatKernels) -> None:
         self._update, self._replicas, self._groups = update, replicas, groups_of(update, layout)
         self._step, self._penalised = update.step, update.penalised
-        self._samples, self._now = 0, self._groups.groups  # the groups as they are where an update takes so many
+        self.samples = 0  # of the update that is made
         self._directions: Directions | None = None
         if isinstance(update, Muon):
             l1 = {span.name: _group_of(update, span, span.offset < layout.decayed).update.l1 for span in layout.spans}
@@ -86,25 +87,25 @@ class Stepping:
     def at(self, rate: float, samples: int) -> Local:
         """The next one, at this learning rate and of so many samples. A replica's scalars are those of when they are
         first read."""
-        if samples != self._samples:
-            self._samples = samples
-            self._now = [replace(group, update=group.update.at(samples)) for group in self._groups.groups]
+        self.samples = samples
         return Local(self._step, rate, self._groups.ends, self._groups.which, self._scalars, self._directs())
 
     def _directs(self) -> Callable[[States, Array], Callable[[range], None]] | None:
         if self._directions is None:
             return None
-        directions, update = self._directions, self._now[0].update
+        directions, update = self._directions, self._update.at(self.samples)
         assert isinstance(update, Muon)
         weights = self._replicas.weights
         return lambda states, gradients: directions.works(weights, states[0], gradients, update)
 
     def _scalars(self, rate: float) -> Array:
         """(replicas, groups, scalars) of the update that every replica's states have next."""
-        counts = (self._replicas.updates + 1).tolist() if self._update.counts else [1] * self._replicas.count
-        found = {count: [self._of(group, rate, count) for group in self._now] for count in {*counts}}
-        return np.array([found[count] for count in counts], np.float64)
+        rows, now, turns = self._replicas, self.samples, [(1, self.samples)] * self._replicas.count
+        if self._update.counts:
+            turns = list(zip((rows.updates + 1).tolist(), (rows.seen + now).tolist(), strict=True))
+        found = {turn: [self._of(group, rate, *turn) for group in self._groups.groups] for turn in {*turns}}
+        return np.array([found[turn] for turn in turns], np.float64)
 
-    def _of(self, group: Group, rate: float, count: int) -> tuple[float, ...]:
-        scalars = group.update.scalars(rate * group.lr_scale, count)
+    def _of(self, group: Group, rate: float, count: int, seen: int) -> tuple[float, ...]:
+        scalars = group.update.scalars_at(rate * group.lr_scale, count, self.samples, seen)
         return (*scalars, group.update.penalty) if self._penalised else scalars

@@ -15,8 +15,8 @@ from mpibow.kernels.passes import WHOLE, States
 class Replicas:
     """Weights, states and gradients (capacity, size) of a rank's learners; the first `count` rows are in use.
 
-    `states` are what the local step keeps of every replica, by name, and `updates` how many steps these have seen: a
-    formula may correct for states that began as 0.
+    `states` are what the local step keeps of every replica, by name, `updates` how many steps these have had, and
+    `seen` how many samples those took: a formula may correct for states that began as 0.
 
     Statistics (capacity, its own size) are what operators keep beside weights, as batch norm's running means.
     Rows are taken from zeroed pages that the system gives out on first touch: a learner that never runs costs nothing,
@@ -36,7 +36,8 @@ class Replicas:
         self._weights: Array = flat.zeros((capacity, size), dtype)
         self._states: dict[str, Array] = {name: flat.zeros((capacity, size), dtype) for name in states}
         self._gradients: Array = flat.zeros((capacity, size), dtype)
-        self._updates, self.counts = np.zeros(capacity, np.int64), counts
+        self._updates, self._seen, self.counts = np.zeros(capacity, np.int64), np.zeros(capacity, np.int64), counts
+        self._last = 0  # samples of the last update
 
     @property
     def weights(self) -> Array:
@@ -51,18 +52,23 @@ class Replicas:
         """Every learner's states are 0."""
         for state in self.states.values():
             self._flat.put(state, 0)
-        self.updates[:] = 0
+        self.updates[:] = self.seen[:] = 0
 
     def level(self) -> None:
         """Every learner has the first one's states."""
         for state in self.states.values():
             self._flat.put(state[1:], state[0])
-        self.updates[1:] = self.updates[0]
+        self.updates[1:], self.seen[1:] = self.updates[0], self.seen[0]
 
     @property
     def updates(self) -> Array:
         """(count,) int64: local steps since a replica's states were 0."""
         return self._updates[: self.count]
+
+    @property
+    def seen(self) -> Array:
+        """(count,) int64: the samples of those steps."""
+        return self._seen[: self.count]
 
     @property
     def states(self) -> dict[str, Array]:
@@ -86,7 +92,7 @@ class Replicas:
         assert 1 <= count <= self.capacity
         for state in self._states.values():
             self._flat.put(state[self.count : count], 0)
-        self._updates[self.count : count] = 0
+        self._updates[self.count : count] = self._seen[self.count : count] = 0
         self._flat.put(self._statistics[self.count : count], self._first if statistics is None else statistics)
         self.count = count
 
@@ -95,12 +101,19 @@ class Replicas:
         self._flat.put(self._weights[i], centre)
         for state in self._states.values():
             self._flat.put(state[i], 0)
-        self._updates[i] = 0
+        self._updates[i] = self._seen[i] = 0
         self.leave_out(i)
 
+    def stepped(self, samples: int) -> None:
+        """Every learner has made a local step, of so many samples."""
+        self.updates[:] += 1
+        self.seen[:] += samples
+        self._last = samples
+
     def stood_still(self, i: int) -> None:
-        """Learner i's last local step was left out: its states have not seen it."""
+        """Learner i's last local step was left out: its states have not had it."""
         self._updates[i] -= 1
+        self._seen[i] -= self._last
 
     def leave_out(self, i: int) -> None:
         """Learner i has learnt nothing this iteration; its statistics, which may be spoilt, are the first ones."""

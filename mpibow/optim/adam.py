@@ -66,6 +66,8 @@ class OfMoments(Update):
     amsgrad: Annotated[bool, "divide by the largest average of squared gradients so far"] = False
 
     def at(self, samples: int) -> Self:
+        if self.half_life == (None, None):
+            return self
         return replace(self, betas=kept_of_both(self.betas, self.half_life, samples), half_life=(None, None))
 
     @property
@@ -73,10 +75,20 @@ class OfMoments(Update):
         return True
 
     def scalars(self, rate: float, count: int) -> tuple[float, ...]:
-        """The rate without the bias of the first average; weight decay; each beta and 1 - beta; what takes the bias
-        from the root of the second average; eps."""
         beta1, beta2 = self.betas
-        unbiased, root = rate / (1 - beta1**count), 1 / math.sqrt(1 - beta2**count)
+        return self._scalars(rate, self.betas, (beta1**count, beta2**count))
+
+    def scalars_at(self, rate: float, count: int, samples: int, seen: int) -> tuple[float, ...]:
+        """The bias of an average with a half-life is of the samples: updates may have taken other numbers of them."""
+        betas = kept_of_both(self.betas, self.half_life, samples)
+        left = kept_of_both((betas[0] ** count, betas[1] ** count), self.half_life, seen)
+        return self._scalars(rate, betas, left)
+
+    def _scalars(self, rate: float, betas: tuple[float, float], left: tuple[float, float]) -> tuple[float, ...]:
+        """The rate without the bias of the first average; weight decay; each beta and 1 - beta; what takes the bias
+        from the root of the second average; eps. `left` is how much of each average is still the 0 it began as."""
+        (beta1, beta2), (first, second) = betas, left
+        unbiased, root = rate / (1 - first), 1 / math.sqrt(1 - second)
         return unbiased, self.decay(rate), beta1, 1 - beta1, beta2, 1 - beta2, root, self.eps
 
     def decay(self, rate: float) -> float:

@@ -38,6 +38,8 @@ class Lion(Update):
     )  # fmt: skip
 
     def at(self, samples: int) -> Lion:
+        if self.half_life == (None, None):
+            return self
         return replace(self, betas=kept_of_both(self.betas, self.half_life, samples), half_life=(None, None))
 
     @property

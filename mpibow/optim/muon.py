@@ -73,8 +73,14 @@ class Muon(Update):
 
     def scalars(self, rate: float, count: int) -> tuple[float, ...]:
         """Those of a weight that takes the fallback."""
-        rate = self.fallback.lr * rate / self.lr
-        return 0.0, 0.0, 0.0, *self.fallback.scalars(rate, count)
+        return *self._own(rate), *self.fallback.scalars(self.fallback.lr * rate / self.lr, count)
+
+    def scalars_at(self, rate: float, count: int, samples: int, seen: int) -> tuple[float, ...]:
+        other = self.fallback.scalars_at(self.fallback.lr * rate / self.lr, count, samples, seen)
+        return *self._own(rate), *other
+
+    def _own(self, rate: float) -> tuple[float, float, float]:
+        return 0.0, 0.0, 0.0
 
     @property
     def penalised(self) -> bool:
@@ -104,8 +110,8 @@ class OnMatrices(Muon):
         """A direction is of the gradient with l1 already."""
         return 0.0
 
-    def scalars(self, rate: float, count: int) -> tuple[float, ...]:
-        return 1.0, rate, rate * self.weight_decay, *super().scalars(rate, count)[3:]
+    def _own(self, rate: float) -> tuple[float, float, float]:
+        return 1.0, rate, rate * self.weight_decay
 
 
 @cache

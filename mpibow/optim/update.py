@@ -81,6 +81,10 @@ class Update:
         """The formula's scalars at learning rate `rate`; the states' updates are `count`, this one among them."""
         raise NotImplementedError
 
+    def scalars_at(self, rate: float, count: int, samples: int, seen: int) -> tuple[float, ...]:
+        """The same of an update that takes so many samples; the states' updates took `seen`, this one's among them."""
+        return self.at(samples).scalars(rate, count)
+
 
 def kept(beta: float, half_life: float | None, samples: int) -> float:
     """What an update of so many samples keeps of an average: half after `half_life` samples, or `beta` without one.

@@ -37,7 +37,7 @@ def snapshot(
         "statistics": host(replicas.statistics),
         "tally": tally,
         **{name: host(rows) for name, rows in replicas.states.items()},
-        **({"updates": replicas.updates} if replicas.counts else {}),
+        **({"updates": replicas.updates, "seen": replicas.seen} if replicas.counts else {}),
         **({} if scale is None else {"scale": scale}),
     }
     declared = {name: stored.ranks for name, stored in rule.arrays.items()}
@@ -96,23 +96,23 @@ def from_named(stored: Mapping[str, Array], plan: Plan, path: str) -> tuple[Arra
 
 def restore(
     path: Path, numbers: Mapping[str, Any], rank: int, centre: Array, replicas: Replicas, rule: Rule, flat: FlatKernels,
-    layout: Layout, states: Sequence[str] = (),
+    layout: Layout, states: Sequence[str] = (), samples: int = 0,
 ) -> tuple[Array, Array | None]:  # fmt: skip
     """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were.
 
-    `numbers` are the rule's, which has begun with these replicas; `states` are the replicas' that the checkpoint has.
-    Returns what was not sent, as the synchroniser's book wrote it, and the loss's scale, if any. Raises CheckpointError
-    where arrays are not those of such a run.
+    `numbers` are the rule's, which has begun with these replicas; `states` are the replicas' that the checkpoint has;
+    their updates took `samples` each, if it is too old to have `seen`. Returns what was not sent, as the synchroniser's
+    book wrote it, and the loss's scale, if any. Raises CheckpointError where arrays are not those of such a run.
     """
     k, size, dtype = replicas.count, layout.canonical().size, centre.dtype
     counted = replicas.counts and bool(states)
-    each, double = Form((k, size), dtype), np.dtype(np.float64)
+    each, double, whole = Form((k, size), dtype), np.dtype(np.float64), Form((k,), np.dtype(np.int64))
     needed, optional = _forms(rule, "each", size, dtype)
     own = _read(
         path, f"rank-{rank}",
         {"weights": each, "statistics": Form(replicas.statistics.shape, dtype), "tally": Form((None,), double),
-         **dict.fromkeys(states, each), **({"updates": Form((k,), np.dtype(np.int64))} if counted else {}), **needed},
-        {"scale": Form((2,), double), **optional},
+         **dict.fromkeys(states, each), **({"updates": whole} if counted else {}), **needed},
+        {"scale": Form((2,), double), **({"seen": whole} if counted else {}), **optional},
     )  # fmt: skip
     common = _read(path, "common", *_forms(rule, "all", size, dtype))
     for name, arrays in (("common", common), (f"rank-{rank}", own)):
@@ -122,15 +122,17 @@ def restore(
     if len(own["tally"]) not in (3, 3 + 3 * k):
         shape = list(own["tally"].shape)
         raise CheckpointError(f"{path / f'rank-{rank}.safetensors'}: tally: must be [3] or [{3 + 3 * k}], got {shape}")
-    if counted and own["updates"].min() < 0:
-        found = own["updates"].tolist()
-        raise CheckpointError(f"{path / f'rank-{rank}.safetensors'}: updates: must be at least 0, got {found}")
+    for name in ("updates", "seen"):
+        if name in own and own[name].min() < 0:
+            found = own[name].tolist()
+            raise CheckpointError(f"{path / f'rank-{rank}.safetensors'}: {name}: must be at least 0, got {found}")
     own, common = (_repacked(arrays, replicas, rule, layout.canonical(), layout) for arrays in (own, common))
     put = flat.put
     put(replicas.weights, own.pop("weights"))
     for name, rows in replicas.states.items():
         put(rows, own.pop(name, 0))
     replicas.updates[:] = own.pop("updates", 0)
+    replicas.seen[:] = own.pop("seen", replicas.updates * samples)
     put(replicas.statistics, own.pop("statistics"))
     tally, scale = own.pop("tally"), own.pop("scale", None)
     rule.load(centre, RuleState(common, own, numbers))

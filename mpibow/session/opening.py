@@ -182,8 +182,9 @@ def _take_up(
         flat.put(replicas.statistics, start.statistics)
         return
     assert path is not None
-    kept = kept_states(start.kept.config, job.config)
-    tally, scale = restore(path, start.kept.rule, rank, start.centre, replicas, rule, flat, plan.layout, kept)
+    kept, header = kept_states(start.kept.config, job.config), start.kept
+    samples = header.batch_size * (sum(header.counts) if rule.alike else 1)
+    tally, scale = restore(path, header.rule, rank, start.centre, replicas, rule, flat, plan.layout, kept, samples)
     synchroniser.book.load(tally)
     if scale is not None:
         device.load_scale(scale)

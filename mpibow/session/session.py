@@ -148,7 +148,7 @@ class Session:
     def advance(self, rate: float, signal: str) -> str:
         """Ends an iteration: requests, metrics, evaluation, checkpoint where due. The reason to stop now, if any."""
         config, before = self.config, self.position
-        self.replicas.updates[:] += 1
+        self.replicas.stepped(self.stepping.samples)
         self.iteration += 1
         self._pulse.beat("iteration")
         self.ledger.images += self.position - before

@@ -78,6 +78,7 @@ def test_the_lines_of_a_call_have_names_of_their_own() -> None:
         ("_3_b", Apply("*", (Apply("*", (half, half)), Number(0.5)))),
         ("a", Apply("+", (product, half))),
         ("g", Apply("-", (product, half))),
+        ("_5_x", Apply("*", (N("w"), N("w")))),
     )
 
 

@@ -95,6 +95,7 @@ def test_every_replica_has_scalars_of_its_own_count() -> None:
     replicas = Replicas(4, LAYOUT.size, "float64", flat=flat, states=update.states, counts=True)
     replicas.resize(3)
     replicas.updates[:] = 0, 4, 0
+    replicas.seen[:] = 0, 32, 0
     local = Stepping(update, LAYOUT, replicas, flat).at(0.2, 8)  # type: ignore[arg-type]
     group = local.groups[np.searchsorted(local.ends, 64, side="right")]
     assert local.scalars.shape == (3, 4, len(update.formula.scalars))

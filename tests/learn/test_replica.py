@@ -86,16 +86,23 @@ def test_reseed_touches_one_learner() -> None:
     assert replicas.gradients[:, 0].tolist() == [30, 0, 32]
 
 
+def counted(replicas: Replicas) -> list[tuple[int, int]]:
+    return list(zip(replicas.updates.tolist(), replicas.seen.tolist(), strict=True))
+
+
 def test_updates_are_counted_of_every_learner() -> None:
     replicas = filled()
-    replicas.updates[:] = 5, 6, 7
+    replicas.updates[:], replicas.seen[:] = (5, 6, 7), (40, 48, 56)
     replicas.reseed(1, np.zeros(5, np.float32))
-    assert replicas.updates.tolist() == [5, 0, 7]
+    assert counted(replicas) == [(5, 40), (0, 0), (7, 56)]
+    replicas.stepped(16)
+    assert counted(replicas) == [(6, 56), (1, 16), (8, 72)]
     replicas.stood_still(2)
-    replicas.resize(2)
-    replicas.resize(4)
-    assert replicas.updates.tolist() == [5, 0, 0, 0]
+    assert counted(replicas) == [(6, 56), (1, 16), (7, 56)]
+    replicas.resize(1)
+    replicas.resize(3)
+    assert counted(replicas) == [(6, 56), (0, 0), (0, 0)]
     replicas.level()
-    assert replicas.updates.tolist() == [5, 5, 5, 5]
+    assert counted(replicas) == [(6, 56)] * 3
     replicas.forget()
-    assert replicas.updates.tolist() == [0, 0, 0, 0]
+    assert counted(replicas) == [(0, 0)] * 3

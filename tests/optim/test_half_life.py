@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mpibow.optim.adam import Adam
 from mpibow.optim.adamw import AdamW
 from mpibow.optim.lion import Lion
+from mpibow.optim.muon import Muon
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.table import UPDATES
 from mpibow.optim.update import Update
+from tests.formulas import machines
 
 
 def betas_of(update: Update) -> tuple[float, ...]:
@@ -55,3 +58,24 @@ def test_without_one_the_betas_stay(name: str) -> None:
     settings: dict[str, Any] = {"momentum": 0.9} if name == "sgd" else {}
     update = UPDATES[name](name=name, **settings)
     assert update.at(8) == update
+
+
+@pytest.mark.parametrize("half_life", [(16, 4096), (None, 512), (16, None), (None, None)])
+@pytest.mark.parametrize("kind", [Adam, AdamW])
+def test_updates_of_other_sizes_leave_no_bias(kind: Any, half_life: tuple[float | None, float | None]) -> None:
+    """The average of gradients that are all alike is that gradient, whatever the updates before took."""
+    for update in (kind(half_life=half_life, weight_decay=0.0), Muon(fallback=kind(half_life=half_life))):
+        w, g = np.zeros(3), np.array([0.5, -2.0, 1e-3])
+        states, seen = [np.zeros(3) for _ in update.states], 0
+        for count, samples in enumerate((8, 8, 32, 8, 64, 4), 1):
+            seen += samples
+            scalars = update.scalars_at(0.1, count, samples, seen)
+            rate = 0.1 if update.name != "muon" else update.fallback.lr * 0.1 / update.lr
+            step = machines.numpy(update.formula, w, g, states, scalars)
+            np.testing.assert_allclose(step, -rate * np.sign(g), rtol=1e-4)
+
+
+@pytest.mark.parametrize("update", [update for update, _ in HALVED])
+def test_updates_of_one_size_count_as_ever(update: Update) -> None:
+    for count in (1, 7):
+        assert update.scalars_at(0.1, count, 8, 8 * count) == pytest.approx(update.at(8).scalars(0.1, count), rel=1e-12)

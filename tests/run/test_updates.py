@@ -14,6 +14,7 @@ from mpibow.errors import ConfigError
 from mpibow.job.gpu import find_gpu
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.table import UPDATES
+from mpibow.run import checkpoint
 from mpibow.run.checkpoint import read_arrays
 from mpibow.session.session import Session
 from mpibow.sync.settings import Sma, Ssgd, going_with
@@ -24,12 +25,13 @@ EVERY: dict[str, dict[str, Any]] = {
     **{name: {"name": name, "lr": 0.01, "weight_decay": 0.02} for name in UPDATES},
     "amsgrad": {"name": "adam", "amsgrad": True},
     "rmsprop with all": {"name": "rmsprop", "centered": True, "momentum": 0.5},
+    "l1": {"name": "adamw", "lr": 0.01, "l1": 0.01, "groups": [{"match": "*.bias", "l1": 0.1}]},
     "adagrad, falling": {"name": "adagrad", "lr": 0.05, "lr_decay": 0.1},
 }
 every = pytest.mark.parametrize("update", EVERY.values(), ids=EVERY.keys())
 FEW = {"epochs": None, "iterations": 16}
 AT_END = {"every": "1000 iterations", "keep": 100, "best": False}
-TAKEN = {"weights", "statistics", "tally", "pending", "squares", "scale", "updates"}  # names of other arrays
+TAKEN = {"weights", "statistics", "tally", "pending", "squares", "scale", "updates", "seen"}  # names of other arrays
 
 
 def arrays(folder: Path, iteration: int) -> dict[str, bytes]:
@@ -85,15 +87,43 @@ def test_a_learner_counts_its_own_updates(tmp_path: Path) -> None:
     assert 3 < found[1] < 9
 
 
-def test_every_replica_of_ssgd_counts_alike(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+def test_every_replica_of_ssgd_counts_alike(tmp_path: Path, name: str) -> None:
+    """And what its states have seen are the samples of the run, by which a half-life goes."""
+
     def change(session: Session) -> None:
         if session.iteration == 3:
             session.coordinator.announce(3, (3,))
 
     rule = {"name": "ssgd"}
-    work = tiny.job(tmp_path, update={"name": "adam"}, rule=rule, stop=FEW, learners=1, checkpoint=AT_END)
+    update = {"name": name, "half_life": [None, 100]}
+    work = tiny.job(tmp_path, update=update, rule=rule, stop=FEW, learners=1, checkpoint=AT_END)
     tiny.replay(work, before=change)
-    assert read_arrays(point(tmp_path, 16), "rank-0")["updates"].tolist() == [16, 16, 16]
+    found = read_arrays(point(tmp_path, 16), "rank-0")
+    position = checkpoint.read_header(point(tmp_path, 16))["position"]
+    assert found["updates"].tolist() == [16, 16, 16]
+    assert found["seen"].tolist() == [position] * 3
+    assert 16 * 3 < position < 16 * 9
+
+
+def test_half_lives_of_ssgd_are_of_all_learners_samples(tmp_path: Path) -> None:
+    """Before and after the learners change."""
+    betas = list[tuple[int, float]]()
+
+    def change(session: Session) -> None:
+        if session.iteration == 3:
+            session.coordinator.announce(3, (3,))
+        local = session.prepare()
+        scalars = dict(zip(local.formula.scalars, local.scalars[0, 0].tolist(), strict=True))
+        betas.append((sum(session.counts), scalars["beta2"]))
+
+    work = tiny.job(
+        tmp_path, update={"name": "adam", "half_life": [None, 100]}, rule={"name": "ssgd"}, stop=FEW, learners=1
+    )
+    tiny.replay(work, before=change)
+    assert {k for k, _ in betas} == {1, 3}
+    for k, beta in betas:
+        assert beta == pytest.approx(0.5 ** (3 * k / 100))
 
 
 def test_sgd_counts_nothing(tmp_path: Path) -> None:
