@@ -4,32 +4,31 @@ from sklearn.datasets import load_digits
 
 import mpibow as mb
 
-WIDTH, HEADS, POSITIONS = 32, 4, 16
 
-
-def linear(x, units):  # (n, t, f) -> (n, t, units)
+def linear(x, units, name):  # (n, t, f) -> (n, t, units)
     n, t, f = x.shape
-    return mb.reshape(mb.dense(mb.reshape(x, (-1, f)), units, initial=mb.Gaussian(0.1)), (n, t, units))
+    y = mb.dense(mb.reshape(x, (-1, f)), units, initial=mb.Gaussian(0.1), name=name)
+    return mb.reshape(y, (n, t, units))
 
 
-def attention(x):
+def attention(x, heads):  # (n, t, f) -> the same
     n, t, f = x.shape
     q, k, v = (
-        mb.transpose(mb.reshape(part, (n, t, HEADS, -1)), 1, 2) for part in mb.split(linear(x, 3 * f), f, axis=2)
+        mb.transpose(mb.reshape(part, (n, t, heads, -1)), 1, 2) for part in mb.split(linear(x, 3 * f, "qkv"), f, axis=2)
     )
     y = mb.scaled_dot_product_attention(q, k, v)  # (n, heads, t, f / heads)
-    return linear(mb.reshape(mb.transpose(y, 1, 2), (n, t, f)), f)
+    return linear(mb.reshape(mb.transpose(y, 1, 2), (n, t, f)), f, "out")
 
 
-def net(image):  # (n, 1, 8, 8) -> logits (n, 10)
-    x = mb.conv2d(image, WIDTH, 2, stride=2)  # (n, width, 4, 4)
-    x = mb.transpose(mb.reshape(x, (-1, WIDTH, POSITIONS)), 1, 2)
-    x = x + mb.parameter((POSITIONS, WIDTH), initial=mb.Gaussian(0.1), name="positions")
-    for i in range(2):
+def net(image, classes=10, patch=2, width=32, heads=4, blocks=2):  # (n, c, h, w) -> logits (n, classes)
+    x = mb.conv2d(image, width, patch, stride=patch, name="patches")  # (n, width, h / patch, w / patch)
+    x = mb.transpose(mb.reshape(x, (x.shape[0], width, -1)), 1, 2)
+    x = x + mb.parameter(x.shape[1:], initial=mb.Gaussian(0.1), name="positions")
+    for i in range(blocks):
         with mb.scope(f"block{i}"):
-            x = x + attention(mb.layer_norm(x))
-            x = x + linear(mb.gelu(linear(mb.layer_norm(x), 4 * WIDTH)), WIDTH)
-    return mb.dense(mb.mean(mb.layer_norm(x), 1), 10)
+            x = x + attention(mb.layer_norm(x, name="norm1"), heads)
+            x = x + linear(mb.gelu(linear(mb.layer_norm(x, name="norm2"), 4 * width, "wide")), width, "narrow")
+    return mb.dense(mb.mean(mb.layer_norm(x, name="norm"), 1), classes, name="head")
 
 
 if __name__ == "__main__":

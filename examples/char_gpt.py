@@ -1,0 +1,51 @@
+"""A GPT by characters, each part after a layer norm: python examples/char_gpt.py [TEXT], a plain text in ASCII."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import mpibow as mb
+
+CONTEXT = 32  # characters that a position sees, itself included
+
+
+def linear(x, units, name):  # (n, t, f) -> (n, t, units)
+    n, t, f = x.shape
+    y = mb.dense(mb.reshape(x, (-1, f)), units, initial=mb.Gaussian(0.02), name=name)
+    return mb.reshape(y, (n, t, units))
+
+
+def attention(x, heads):  # (n, t, f) -> the same; a position sees itself and those before it
+    n, t, f = x.shape
+    q, k, v = (
+        mb.transpose(mb.reshape(part, (n, t, heads, -1)), 1, 2) for part in mb.split(linear(x, 3 * f, "qkv"), f, axis=2)
+    )
+    y = mb.scaled_dot_product_attention(q, k, v, is_causal=True)  # (n, heads, t, f / heads)
+    return linear(mb.reshape(mb.transpose(y, 1, 2), (n, t, f)), f, "out")
+
+
+def gpt(text, characters=128, width=64, heads=4, blocks=2):  # (n, t) -> logits (n, t, characters)
+    x = mb.embedding(text, characters, width, initial=mb.Gaussian(0.02), name="characters")
+    x = x + mb.parameter(x.shape[1:], initial=mb.Gaussian(0.02), name="positions")
+    for i in range(blocks):
+        with mb.scope(f"block{i}"):
+            x = x + attention(mb.layer_norm(x, name="norm1"), heads)
+            x = x + linear(mb.gelu(linear(mb.layer_norm(x, name="norm2"), 4 * width, "wide")), width, "narrow")
+    return linear(mb.layer_norm(x, name="norm"), characters, "head")
+
+
+def net(text, following):  # (n, t) each -> losses (n,)
+    return mb.cross_entropy(gpt(text), following, axis=2)
+
+
+if __name__ == "__main__":
+    text = Path(sys.argv[1]).read_text() if sys.argv[1:] else "peter piper picked a peck of pickled peppers. " * 100
+    codes = np.frombuffer(text.encode("ascii"), "uint8").astype("int32")
+    windows = np.lib.stride_tricks.sliding_window_view(codes, CONTEXT + 1)[:: CONTEXT // 4]
+    data = {"text": windows[:, :-1], "following": windows[:, 1:]}
+    fitted = mb.fit(
+        net, data, validation=0.1, batch_size=4, learners=2, update={"name": "adamw", "lr": 2e-3}, stop={"epochs": 4}
+    )
+    if fitted.rank == 0:
+        print(fitted.summary.validation_loss)
