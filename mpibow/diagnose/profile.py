@@ -98,8 +98,9 @@ def _medians(once: Callable[[], list[float]], seconds: float) -> list[float]:
 
 def _operations(step: Step, shapes: Shapes) -> float:
     """Multiplications and additions of a convolution's or dense layer's step, without its bias."""
-    weight = step.node.weights.get("weight")
-    if weight is None or len(weight.shape) < 2 or step.kind == "reorder":
+    kind, weight = step.node.op.kind, step.node.weights.get("weight")
+    if weight is None or step.kind == "reorder" or not kind.startswith(("conv", "dense", "wide_dense")):
         return 0.0
-    once = 2.0 * math.prod(shapes.y) * math.prod(weight.shape[1:])
+    each = shapes.x[0] if kind == "conv_transpose" else shapes.y  # whose every element meets as many weights
+    once = 2.0 * math.prod(each) * math.prod(weight.shape[1:])
     return once * (1 + len(step.wanted)) if step.kind == "backward" else once

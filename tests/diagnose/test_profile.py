@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mpibow import conv2d, dense, flatten
+from mpibow import cast, conv2d, conv_transpose2d, dense, embedding, flatten
 from mpibow.diagnose import profile
 from mpibow.graph.graph import Tensor
 from mpibow.graph.kernel import Run, one_by_one
@@ -80,3 +80,19 @@ def test_convolutions_are_those_measured_alone(tmp_path: Path, monkeypatch: pyte
     assert found["operations"] == 2 * first + 3 * second + 3 * last  # the first layer's input needs no gradient
     assert found["fastest"] == 2 * second
     assert found["plan"] == 2.0 * sum(part["count"] for part in found["parts"].values())
+
+
+def test_operations_of_a_transposed_convolution_and_of_a_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 3 x 36 pixels meets 4 x 2 x 2 weights; rows of a table are looked up, not multiplied."""
+
+    def net(image: Tensor) -> Tensor:
+        rows = embedding(cast(flatten(image), "int32"), 7, 2)
+        whole = conv_transpose2d(image, 4, 2, stride=2, bias=False)
+        return dense(flatten(whole), tiny.CLASSES) + dense(flatten(rows), tiny.CLASSES)
+
+    monkeypatch.setattr(profile, "timed_in_turn", lambda runs, seconds: [2.0] * len(runs))
+    monkeypatch.setattr(profile, "timed_alone", lambda runs, which, join, seconds: dict.fromkeys(which, 1.0))
+    found = profile.profile(tiny.job(tmp_path, net=net, device="numpy", precision="float32"), 0.0)
+    larger, first, second = 2 * 3 * 36 * 4 * 4, 2 * 3 * 3 * 4 * 144, 2 * 3 * 3 * 36 * 2
+    assert found["operations"] == 2 * larger + 3 * (first + second)
+    assert found["fastest"] == larger
