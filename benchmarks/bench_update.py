@@ -43,9 +43,9 @@ UPDATES = {  # ours, as PyTorch's defaults are; torch_peer.py has the other side
 class Ours:
     """A session whose images/s are measured in windows."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, warm_up: int = WARM_UP) -> None:
         self._session, self._signals = session, Signals()  # nobody catches any
-        for _ in range(WARM_UP):
+        for _ in range(warm_up):
             iterate(session, self._signals)
 
     def __call__(self, seconds: float) -> float:
