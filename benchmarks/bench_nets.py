@@ -1,0 +1,186 @@
+"""Training steps of a GPT, a ViT, an LSTM and a U-Net beside PyTorch's, eager and compiled; about 20 minutes.
+
+    python benchmarks/bench_nets.py --python PYTHON [--only gpt lstm] [--batches 4 8] [--seconds 1] [--output FOLDER]
+    python benchmarks/bench_nets.py --profile [--only gpt]
+
+PYTHON has PyTorch. Ours trains with one and with two learners, each one thread, and averages them (SMA); PyTorch with
+one thread and with as many as there are cores, eager and by torch.compile, which needs a C++ compiler. Both take AdamW
+(PyTorch's fused), float32 and the same samples: forward, backward, update. All sides have their turns in every round,
+the other way round in every other one, so that each ratio is of neighbours. Let nothing else run meanwhile.
+
+The floor is the time of a step's matrix products alone, each repeated by itself on one thread by PyTorch and by NumPy,
+the faster of the two; convolutions at the rate of the fastest of oneDNN's. --profile shows the time of every operator
+of one learner instead.
+
+FOLDER/nets.json and nets.md are written after every net and batch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from asked import Asked, Refused
+from bench_update import Ours
+from net_cells import CELLS, TEXT, Product, job, products
+from nets_page import page, profile_text
+from sides import machine, note, write
+from threadpoolctl import threadpool_limits
+
+from mpibow.comm.communicator import Single
+from mpibow.data.dataset import Array
+from mpibow.diagnose.profile import profile
+from mpibow.session.session import Session
+from mpibow.session.summary import versions
+
+LIMIT = 600.0  # seconds for an answer of PyTorch, which compiles with the first
+WARM_UP = 4  # iterations
+LEAST = 0.02  # seconds that a product is repeated
+
+Side = Callable[[float], float]  # seconds -> samples/s
+
+
+@contextmanager
+def ours(name: str, data: Mapping[str, Array], batch: int, learners: int, device: str) -> Iterator[Ours]:
+    with tempfile.TemporaryDirectory() as folder:
+        made = job(name, data, batch, learners, device, folder)
+        made.prepare()
+        with Session(made, Single()) as session:
+            yield Ours(session, WARM_UP)
+            session.settle()
+
+
+def torch_sides(peer: Asked, compiled: bool) -> dict[str, Side]:
+    cores = len(os.sched_getaffinity(0))
+    kinds = {"eager": False, "compiled": True} if compiled else {"eager": False}
+
+    def side(threads: int, kind: bool, seconds: float) -> float:
+        return float(peer(LIMIT, threads=threads, compiled=kind, seconds=seconds))
+
+    return {
+        f"PyTorch {kind}, {threads}": partial(side, threads, found)
+        for kind, found in kinds.items()
+        for threads in sorted({1, cores})
+    }
+
+
+def alone(product: Product) -> float:
+    """Seconds of NumPy's product, the fastest of some repeats."""
+    many, m, k, n = product
+    a, b, c = np.ones((many, m, k), "f4"), np.ones((many, k, n), "f4"), np.empty((many, m, n), "f4")
+    best, begin = float("inf"), time.perf_counter()
+    while True:
+        start = time.perf_counter()
+        np.matmul(a, b, out=c)
+        now = time.perf_counter()
+        best = min(best, now - start)
+        if now - begin > LEAST:
+            return best
+
+
+def floor(name: str, data: Mapping[str, Array], batch: int, peer: Asked | None, options: argparse.Namespace) -> Any:
+    """Seconds of a step's products alone on one thread, and their operations."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = job(name, data, batch, 1, options.device, folder)
+        found, convolved = products(made.build(batch, True))
+        seconds = convolved / profile(made, options.seconds)["fastest"] if convolved else 0.0
+    counts = Counter(found)
+    times = {product: alone(product) for product in counts}
+    if peer:
+        theirs = peer(LIMIT, products=list(counts))
+        times = {product: min(mine, its) for (product, mine), its in zip(times.items(), theirs, strict=True)}
+    operations = sum(2.0 * a * b * c * d for a, b, c, d in found) + convolved
+    return {"seconds": seconds + sum(times[product] for product in found), "operations": operations}
+
+
+def measure(name: str, batch: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Samples/s of all sides in every round, and the floor."""
+    data = CELLS[name].data(options.text)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        sides = dict[str, Side]()
+        for learners in options.learners:
+            sides[f"mpibow, {learners}"] = stack.enter_context(ours(name, data, batch, learners, options.device))
+        about, peer = dict[str, Any](), None
+        if options.python:
+            np.savez(folder / "data.npz", **data)  # type: ignore[arg-type]  # it takes arrays by name
+            script = str(Path(__file__).with_name("torch_nets_peer.py"))
+            peer = Asked([options.python, script, name, str(batch), str(folder / "data.npz")])
+            stack.callback(peer.close)
+            about = peer(LIMIT, about=True)
+            check_weights(name, data, batch, about["weights"], options)
+            sides |= torch_sides(peer, not options.eager)
+        for side in list(sides):  # warm up, and compile
+            try:
+                sides[side](options.seconds / 4)
+            except Refused as error:
+                note(f"  {side} is left out: {error}")
+                del sides[side]
+        rounds = {side: list[float]() for side in sides}
+        for number in range(options.pairs):
+            for side in list(sides) if number % 2 else reversed(sides):
+                rounds[side].append(sides[side](options.seconds))
+        least = floor(name, data, batch, peer, options)
+    return {"rounds": rounds, "floor": least, "torch": about.get("versions", {})}
+
+
+def check_weights(name: str, data: Mapping[str, Array], batch: int, theirs: int, options: argparse.Namespace) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        mine = job(name, data, batch, 1, options.device, folder).weights
+    if mine != theirs:
+        raise SystemExit(f"{name}: ours has {mine:,} weights, PyTorch's has {theirs:,}: not the same net")
+
+
+def profiles(options: argparse.Namespace) -> None:
+    for name in options.only:
+        data = CELLS[name].data(options.text)
+        for batch in options.batches:
+            with tempfile.TemporaryDirectory() as folder:
+                made = job(name, data, batch, 1, options.device, folder)
+                print(profile_text(name, batch, profile(made, options.seconds)), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--python", help="a Python that has PyTorch; ours alone without it")
+    parser.add_argument("--only", nargs="+", choices=list(CELLS), default=list(CELLS), help="the nets (all)")
+    parser.add_argument("--batches", nargs="+", type=int, default=[4, 8], help="samples per learner (4 8)")
+    parser.add_argument("--learners", nargs="+", type=int, default=[1, 2], help="of ours (1 2)")
+    parser.add_argument("--pairs", type=int, default=9, help="rounds (9)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="of a side's turn (1)")
+    parser.add_argument("--text", type=Path, default=TEXT, help="a text; without it characters at random")
+    parser.add_argument("--device", choices=["auto", "onednn", "numpy"], default="auto", help="of ours (auto)")
+    parser.add_argument("--eager", action="store_true", help="leave torch.compile out")
+    parser.add_argument("--profile", action="store_true", help="the time of every operator of one learner")
+    parser.add_argument("--output", type=Path, help="folder for nets.md and nets.json")
+    options = parser.parse_args()
+    if options.pairs < 1:
+        parser.error(f"--pairs: must be at least 1, got {options.pairs}")
+    threadpool_limits(1)
+    if options.profile:
+        profiles(options)
+        return
+    found: dict[str, Any] = {"about": {**machine(), "mpibow": versions()}, "seconds": options.seconds, "nets": {}}
+    for name in options.only:
+        for batch in options.batches:
+            note(f"{name}, batch {batch}")
+            made = measure(name, batch, options)
+            found["about"]["torch"] = made.pop("torch")
+            found["nets"].setdefault(name, {})[str(batch)] = made
+            found["about"]["load"] = [found["about"]["load"][0], round(os.getloadavg()[0], 2)]
+            if options.output:
+                write(options.output, "nets", page(found), found)
+    print(page(found), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""What bench_nets.py makes of its figures: medians, ratios, the floor, the page. Nothing is measured here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from net_cells import CELLS
+from same_speed import interval
+from sides import heading, table, verdict
+
+Found = Mapping[str, Any]  # what was measured, as nets.json holds it
+TARGETS = {"gpt": 1.35, "vit": 1.0, "lstm": 1.0, "unet": 1.0}
+HEADS = ("net", "batch", "mpibow", "PyTorch", "times", "95 % of pairs", "target", "", "of one thread")
+SHARES = ("net", "batch", "GFLOP", "products alone", "GFLOP/s", "mpibow, 1", "PyTorch, 1")
+
+
+def best(rounds: Mapping[str, Sequence[float]], names: Iterable[str]) -> str:
+    """The fastest of these sides by its median."""
+    return max(names, key=lambda name: median(rounds[name]))
+
+
+def both(rounds: Mapping[str, Sequence[float]], threads: str = "") -> tuple[str, str] | None:
+    """Our best and PyTorch's, of all or those with so many `threads` or learners; None where PyTorch was not asked."""
+    names = [name for name in rounds if name.endswith(threads and f", {threads}")]
+    mine, theirs = ([name for name in names if name.startswith(side)] for side in ("mpibow", "PyTorch"))
+    return (best(rounds, mine), best(rounds, theirs)) if mine and theirs else None
+
+
+def ratios(rounds: Mapping[str, Sequence[float]], sides: tuple[str, str]) -> list[float]:
+    """Of each round."""
+    return [a / b for a, b in zip(rounds[sides[0]], rounds[sides[1]], strict=True)]
+
+
+def row(name: str, batch: str, rounds: Mapping[str, Sequence[float]]) -> list[str]:
+    units, found, single = CELLS[name].units, both(rounds), both(rounds, "1")
+    if found is None:
+        mine = best(rounds, rounds)
+        return [name, batch, side_text(mine, rounds, units), *[""] * 6]
+    each = ratios(rounds, found)
+    low, high = interval(each)
+    middle = median(each)
+    one = f"{median(ratios(rounds, single)):.2f}" if single else ""
+    return [
+        *(name, batch, side_text(found[0], rounds, units), side_text(found[1], rounds, units)),
+        *(f"{middle:.2f}", f"{low:.2f} to {high:.2f}", f"{TARGETS[name]:.2f}", verdict(middle, TARGETS[name]), one),
+    ]
+
+
+def side_text(side: str, rounds: Mapping[str, Sequence[float]], units: int) -> str:
+    """Its median and what it was: 12,345 (compiled, 2)."""
+    setting = side.removeprefix("PyTorch ").removeprefix("mpibow, ")
+    return f"{rate(median(rounds[side]) * units)} ({setting})"
+
+
+def shown(each: Sequence[float] | None, units: int) -> str:
+    return "" if each is None else rate(median(each) * units)
+
+
+def rate(value: float) -> str:
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def share(name: str, batch: str, made: Found) -> list[str]:
+    """How much of one thread's time the products alone are."""
+    rounds, least = made["rounds"], made["floor"]
+    cells = [name, batch, f"{least['operations'] / 1e9:.2f}", f"{1e3 * least['seconds']:.2f} ms"]
+    cells.append(f"{least['operations'] / least['seconds'] / 1e9:.0f}")
+    for side in ("mpibow", "PyTorch"):
+        single = [each for each in rounds if each.startswith(side) and each.endswith(", 1")]
+        step = int(batch) / median(rounds[best(rounds, single)]) if single else 0.0
+        cells.append(f"{least['seconds'] / step:.0%} of {1e3 * step:.1f} ms" if single else "")
+    return cells
+
+
+def page(found: Found) -> str:
+    cells = [(name, batch, made) for name, batches in found["nets"].items() for batch, made in batches.items()]
+    sides = list(dict.fromkeys(side for _, _, made in cells for side in made["rounds"]))
+    count = max((len(each) for _, _, made in cells for each in made["rounds"].values()), default=0)
+    every = [[name, batch, *(shown(made["rounds"].get(side), CELLS[name].units) for side in sides)]
+             for name, batch, made in cells]  # fmt: skip
+    about = "".join(f"- {name}: {CELLS[name].about}; {CELLS[name].unit}/s\n" for name in found["nets"])
+    return (
+        heading("Other nets, beside PyTorch", found["about"]) + f"\nWhole training steps with AdamW, float32. {count} "
+        f"rounds, in each of which every side has a turn of {found['seconds']:g} s.\nBoth sides take the same samples; "
+        f"in brackets are learners or threads. The interval is of the median of the rounds' ratios.\n\n{about}\n"
+        f"{table(HEADS, [row(name, batch, made['rounds']) for name, batch, made in cells])}\n"
+        f"`of one thread`: one learner beside PyTorch's best with one thread. Every side:\n\n"
+        f"{table(('net', 'batch', *sides), every)}\n"
+        "The floor: a step's products alone on one thread, each repeated by itself, by the faster of PyTorch's and\n"
+        "NumPy's library (convolutions at the rate of the fastest of oneDNN's), and how much of one thread's step "
+        "they are:\n\n"
+        f"{table(SHARES, [share(name, batch, made) for name, batch, made in cells])}"
+    )
+
+
+def profile_text(name: str, batch: int, found: Found) -> str:
+    """Every kind of operator of one learner's pass, the slowest first."""
+    parts = sorted(found["parts"].items(), key=lambda part: -part[1]["seconds"])
+    rows = "".join(
+        f"  {kind:<32} {part['count']:4d} {1e3 * part['seconds']:9.3f} ms {part['seconds'] / found['plan']:6.1%}\n"
+        for kind, part in parts
+    )
+    return f"{name}, batch {batch}, 1 learner: {1e3 * found['plan']:.2f} ms forward and backward, of which\n{rows}"
