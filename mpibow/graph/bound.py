@@ -11,6 +11,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.arena import bytes_of, dtype_of, extents_of, saved_name, scratch_name
 from mpibow.graph.graph import Array, Shape
 from mpibow.graph.kernel import Call, Run
+from mpibow.graph.peers import ALONE, Peers
 from mpibow.graph.steps import Step, gradient
 from mpibow.graph.wide import plain
 
@@ -26,9 +27,9 @@ class BoundPlan:
 
     def __init__(
         self, plan: Plan, arena: Array, weights: Array, gradients: Array | None, statistics: Array,
-        inputs: Mapping[str, Array],
+        inputs: Mapping[str, Array], peers: Peers = ALONE,
     ) -> None:  # fmt: skip
-        self.plan = plan
+        self.plan, self._peers = plan, peers
         self._arena = arena
         tensors = plan.graph.tensors
         zeros = plan.kernels.zeros
@@ -68,6 +69,7 @@ class BoundPlan:
             dx=self._dx(step) if backward else (),
             dw={key: self._value(name) for key, name in step.gradients.items()},
             shapes=self.plan.shapes[node.name],
+            peers=self._peers,
         )
         if not backward:
             return kernel.forward(call)

@@ -12,6 +12,7 @@ from mpibow.graph.formats import canonical
 from mpibow.graph.graph import Array, Graph, Shape
 from mpibow.graph.memory import zeros
 from mpibow.graph.mixed import NO_WIDTHS, Widths
+from mpibow.graph.peers import ALONE, Peers
 
 Run = Callable[[], None]  # computes; allocates nothing, asks nothing, decides nothing
 Spec = tuple[Shape, str]  # shape and dtype; FLOAT is the plan's precision
@@ -61,7 +62,8 @@ class Call:
     """The arrays of one node, in the layouts that its kernel asked for.
 
     In a forward call `dy`, `dx` and `dw` are empty; dx[i] is None where not wanted. `ys` and `dys` are of all outputs,
-    those behind the first always canonical; the gradient of one that nothing reads is 0.
+    those behind the first always canonical; the gradient of one that nothing reads is 0. `peers` are the learners of
+    the rank, for an operator that they compute together.
     """
 
     name: str
@@ -78,6 +80,7 @@ class Call:
     shapes: Shapes = Shapes((), (), False)
     ys: tuple[Array, ...] = ()
     dys: tuple[Array, ...] = ()
+    peers: Peers = ALONE
 
     def buffer(self, key: str) -> Array:
         """The buffer `key`, saved in training and scratch in evaluation."""

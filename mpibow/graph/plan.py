@@ -18,6 +18,7 @@ from mpibow.graph.kernel import Buffers, Formats, Kernels, Shapes
 from mpibow.graph.layout import Layout, initial_weights, plan_layout, plan_statistics
 from mpibow.graph.memory import Block, lifetimes, peak, place
 from mpibow.graph.mixed import mixed
+from mpibow.graph.peers import ALONE, Peers
 from mpibow.graph.steps import Program, Step, Value, compile_steps, widened
 
 
@@ -40,18 +41,18 @@ class Plan:
 
     def bind(
         self, weights: Array, gradients: Array | None = None, statistics: Array | None = None,
-        inputs: Mapping[str, Array] | None = None,
+        inputs: Mapping[str, Array] | None = None, peers: Peers = ALONE,
     ) -> BoundPlan:  # fmt: skip
         """Allocates an arena and binds every step to it and to the flat arrays weights and gradients (layout.size,).
 
         `statistics` (statistics.size,) starts as the operators say unless given. `inputs` are arrays to be filled, by
-        name; what is not among them is made.
+        name; what is not among them is made. `peers` are the learners that run this plan at the same time.
         """
         arena = self.kernels.zeros(self.arena_bytes, "uint8")
         if statistics is None:
             statistics = self.kernels.zeros(self.statistics.size, self.weight_dtype)
             self.kernels.put(statistics, initial_weights(self.statistics, 0, self.weight_dtype))
-        return BoundPlan(self, arena, weights, gradients, statistics, inputs or {})
+        return BoundPlan(self, arena, weights, gradients, statistics, inputs or {}, peers)
 
     @property
     def weight_dtype(self) -> str:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import prod
 
 from mpibow.config import Config
 from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples, inputs_of
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Graph
 from mpibow.models.settings import Augmentation, Loss
-from mpibow.ops import MatrixFactorisation
+from mpibow.ops import BatchNorm, MatrixFactorisation
 from mpibow.optim.groups import check_groups
 from mpibow.optim.plateau import Plateau
+
+FEW, SHOWN = 4, 3
 
 
 def check_rows(graph: Graph, data: Samples) -> None:
@@ -31,6 +34,25 @@ def check_rows(graph: Graph, data: Samples) -> None:
 def check_groups_match(config: Config, graph: Graph) -> None:
     """Raises ConfigError where a group of weights has none in the net."""
     check_groups(config.update.groups, [node.full(key) for node in graph.nodes for key in node.weights])
+
+
+def few_values(graph: Graph, learners: int) -> str:
+    """A warning of batch norms that see few values a channel in training, with so many learners a rank; '' for none."""
+    found = dict[str, int]()
+    for node in graph.nodes:
+        if isinstance(node.op, BatchNorm) and not node.op.frozen:
+            n, _, *positions = graph.tensors[node.name].shape
+            values = n * prod(positions) * (learners if node.op.sync == "rank" else 1)
+            if values < FEW:
+                found[node.name] = values
+    if not found:
+        return ""
+    shown = ", ".join(f"{name} ({values})" for name, values in [*found.items()][:SHOWN])
+    more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
+    return (
+        f"warning: {shown}{more}: fewer than {FEW} values a channel in training, of which mean and variance are mostly "
+        "noise; take a larger batch_size, or group_norm, batch_norm(sync='rank') or batch_norm(frozen=True) in the net"
+    )
 
 
 def described(data: Samples) -> str:

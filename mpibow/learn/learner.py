@@ -18,6 +18,7 @@ from mpibow.graph.bound import BoundPlan
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import halves
 from mpibow.graph.plan import Plan
+from mpibow.learn.meeting import Meeting, Seat
 from mpibow.learn.on_device import DeviceLearner
 from mpibow.learn.replica import Replicas
 from mpibow.optim.update import Update
@@ -65,9 +66,11 @@ class Learner:
     """`plan` is bound to a replica's weights and to `gradient` (size,), which is clipped where limits are given."""
 
     def __init__(
-        self, plan: BoundPlan, gradient: Array, clip_value: float | None = None, clip_norm: float | None = None
-    ) -> None:
-        self.plan, self.gradient = plan, gradient
+        self, plan: BoundPlan, gradient: Array, clip_value: float | None = None, clip_norm: float | None = None,
+        meeting: Meeting | None = None,
+    ) -> None:  # fmt: skip
+        """`meeting` is where its plan's peers are."""
+        self.plan, self.gradient, self._meeting = plan, gradient, meeting
         self._limits = clip_value, clip_norm, plan.plan.layout.factors.tolist()
 
     def compute(self, slot: Slot) -> Result:
@@ -77,26 +80,38 @@ class Learner:
             np.copyto(array, slot.arrays[name])
         slot.release()
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # asked once, below
-            self.plan.run()
+            self._run()
             loss = float(self.plan.outputs["loss"].sum(dtype=np.float64))
             square = clip(self.gradient, *self._limits)
         hits = float(self.plan.outputs["accuracy"].sum(dtype=np.float64)) if "accuracy" in self.plan.outputs else 0.0
         finite = math.isfinite(loss) and math.isfinite(square)
         return Result(loss, hits, finite, time.perf_counter() - begin)
 
+    def _run(self) -> None:
+        try:
+            self.plan.run()
+        except BaseException as error:
+            if self._meeting is not None:
+                self._meeting.fail(error)
+            raise
+
 
 class HostBinder:
     """Learners on the host's cores, whose gradients are limited as `update` says."""
 
     def __init__(self, replicas: Replicas, update: Update) -> None:
-        self._replicas, self._limits = replicas, (update.clip_value, update.clip_norm)
+        self._replicas, self._limits, self._meeting = replicas, (update.clip_value, update.clip_norm), Meeting()
 
     def one(self, plan: Plan, i: int) -> Learner:
         _, gradient, _ = row = self._replicas.row(i)
-        return Learner(plan.bind(*row), gradient, *self._limits)
+        bound = plan.bind(*row, peers=Seat(self._meeting, i))
+        return Learner(bound, gradient, *self._limits, self._meeting)
 
     def fused(self, plan: Plan, count: int) -> NoReturn:
         raise AssertionError("learners are fused on a GPU only")
+
+    def expect(self, count: int) -> None:
+        self._meeting.expect(count)
 
     def lack(self, room: Callable[[], int], apart: int, fused: int | None) -> str:
         """It is asked first: a host grants more memory than it has."""

@@ -27,6 +27,10 @@ class Binder(Protocol):
         """All of `count` learners, each of `plan`, in one. Raises MemoryError."""
         ...
 
+    def expect(self, count: int) -> None:
+        """Learners 0 to count - 1 are about to run, at the same time where they have threads of their own."""
+        ...
+
     def lack(self, room: Callable[[], int], apart: int, fused: int | None) -> str:
         """What memory is missing of `room`, '' where none is.
 
@@ -53,6 +57,7 @@ class Learners:
 
     def tasks(self, slots: Sequence[Slot]) -> list[Task]:
         """What threads are to do: one slot each."""
+        self._binder.expect(len(slots))
         if self.execution == FUSED:
             return [partial(self._fused[len(slots)].compute, *slots)]
         return self._assign(self._apart, slots)

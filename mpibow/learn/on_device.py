@@ -112,6 +112,9 @@ class GpuBinder:
         statistics, runs = [self._replicas.row(r)[2] for r in range(count)], [*before, *bound.runs, *behind]
         return DeviceLearner("learners", runs, inputs, statistics, self._gpu, dated=self._dated)
 
+    def expect(self, count: int) -> None:
+        """No kernel of a GPU's waits for another learner."""
+
     def lack(self, room: Callable[[], int], apart: int, fused: int | None) -> str:
         """It is asked for fused learners only, by all ranks: it refuses others itself."""
         if fused is None:

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.ops import norm_of_rank
 from mpibow.ops.initialisers import ONE, ZERO
+from mpibow.ops.norm_of_rank import rows as _rows
 
 __all__ = ["BatchNorm", "batch_norm"]
+
+Sync = Literal["learner", "rank"]
 
 
 @dataclass(frozen=True)
 class BatchNorm(Op):
     """y = weight (x - mean) / sqrt(variance + epsilon) + bias, per channel (axis 1), algorithm 1 of the paper.
 
-    In training mean and variance (biased) are the batch's, and the running ones move towards them by `momentum`, the
-    variance unbiased, as PyTorch has it; in evaluation, and where it is `frozen`, the running ones are taken and stay.
+    In training mean and variance (biased) are the batch's, or with `sync` "rank" those of the batches of all its
+    learners, and the running ones move towards them by `momentum`, the variance unbiased, as PyTorch has it; in
+    evaluation, and where it is `frozen`, the running ones are taken and stay.
     """
 
     epsilon: float
@@ -29,6 +34,7 @@ class BatchNorm(Op):
     initial: Initialiser = ONE
     initial_bias: Initialiser = ZERO
     frozen: bool = False
+    sync: Sync = "learner"
     kind: ClassVar[str] = "batch_norm"
     reads: ClassVar[frozenset[str]] = frozenset("xw")
 
@@ -59,6 +65,7 @@ def batch_norm(
     epsilon: float = 1e-5,
     momentum: float = 0.1,
     frozen: bool = False,
+    sync: Sync = "learner",
     initial: Initialiser = ONE,
     initial_bias: Initialiser = ZERO,
     name: str | None = None,
@@ -66,21 +73,21 @@ def batch_norm(
     """x (n, c, ...) normalised per channel; `momentum` is the share of the new batch in the running statistics.
 
     A `frozen` norm takes the running statistics in training too and leaves them as they are, as those of a trained net;
-    its weight and bias are trained. The weight starts as `initial`, the bias as `initial_bias`.
+    its weight and bias are trained. With `sync` "rank" the learners of a rank take the statistics of all their batches
+    together, and wait for one another in each norm; on CPUs.
+    The weight starts as `initial`, the bias as `initial_bias`.
     """
     if epsilon <= 0 or not 0 < momentum <= 1:
         raise ShapeError(
             f"batch_norm of {x.name}: epsilon must be above 0 and momentum in (0, 1], got {epsilon} and {momentum}"
         )
-    return x.graph.add(BatchNorm(epsilon, momentum, initial, initial_bias, frozen), x, name=name)
+    if sync not in get_args(Sync) or (frozen and sync == "rank"):
+        rule = "sync must be 'learner' or 'rank'" if sync not in get_args(Sync) else "a frozen norm has nothing to sync"
+        raise ShapeError(f"batch_norm of {x.name}: {rule}, got frozen={frozen} and sync={sync!r}")
+    return x.graph.add(BatchNorm(epsilon, momentum, initial, initial_bias, frozen, sync), x, name=name)
 
 
 # The reference kernels: a channel at a time being one row of (n, c, positions).
-
-
-def _rows(array: Array) -> Array:
-    """(n, c, ...) as (n, c, positions)."""
-    return array.reshape(*array.shape[:2], -1)
 
 
 def buffers(op: BatchNorm, shapes: Shapes) -> Buffers:
@@ -90,6 +97,8 @@ def buffers(op: BatchNorm, shapes: Shapes) -> Buffers:
         return Buffers(forward=by_running)
     if op.frozen:
         return Buffers(forward=by_running, backward={"normal": (shapes.y, FLOAT), "inverse": channel})
+    if op.sync == "rank":
+        return norm_of_rank.buffers(shapes.y)
     check_values(shapes.y)
     return Buffers(
         saved={"mean": channel, "inverse": channel},
@@ -105,7 +114,9 @@ def check_values(shape: Shape) -> None:
 
 
 def forward(call: Call) -> Run:
-    return _train(call) if "mean" in call.saved else _evaluate(call)
+    if "mean" not in call.saved:
+        return _evaluate(call)
+    return norm_of_rank.forward(call) if call.op.sync == "rank" else _train(call)
 
 
 def _train(call: Call) -> Run:
@@ -163,7 +174,9 @@ def _evaluate(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    return _frozen_backward(call) if call.op.frozen else _train_backward(call)
+    if call.op.frozen:
+        return _frozen_backward(call)
+    return norm_of_rank.backward(call) if call.op.sync == "rank" else _train_backward(call)
 
 
 def _frozen_backward(call: Call) -> Run:

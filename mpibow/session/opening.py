@@ -16,6 +16,7 @@ from mpibow.data.pipeline import Pipeline
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
+from mpibow.job.checks import few_values
 from mpibow.learn.directions import described
 from mpibow.learn.learners import Learners
 from mpibow.learn.local import Stepping
@@ -220,5 +221,5 @@ def _told(start: Start, job: Job, ledger: Ledger) -> list[str]:
     other = f"{chose} data chose the best so far: the choice begins anew" if chose != ledger.chooser else ""
     return [
         *source.notes, start.restarts, states, other, about, gain * (config.averaging != config.rule), *sets_told(job),
-        early,
+        early, few_values(job.build(config.batch_size, True), min(counts)),
     ]  # fmt: skip

@@ -10,12 +10,18 @@ import pytest
 
 import mpibow as mb
 from mpibow import ops
+from mpibow.config import load_mapping
+from mpibow.data.dataset import ArrayData
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Graph
 from mpibow.graph.kernel import Kernels, Shapes
 from mpibow.graph.layout import plan_layout
 from mpibow.graph.plan import compile_plan
+from mpibow.job import make_job
+from mpibow.job.checks import few_values
 from mpibow.kernels.numpy import OPERATORS
+from mpibow.models.classifier import classifier
+from mpibow.session.describe import describe_job
 from tests.kernels.cases import Bench, Case, name
 from tests.kernels.operators import CASES
 from tests.oracle import pytorch
@@ -142,9 +148,6 @@ def data(count: int) -> tuple[Array, Array]:
 def test_the_centres_statistics_are_the_mean_over_the_learners(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     from mpibow.comm import Single
-    from mpibow.config import load_mapping
-    from mpibow.data.dataset import ArrayData
-    from mpibow.job import make_job
     from mpibow.run.signals import Signals
     from mpibow.session.session import Session
     from mpibow.train import iterate
@@ -159,6 +162,62 @@ def test_the_centres_statistics_are_the_mean_over_the_learners(tmp_path: Any, mo
         rows = session.replicas.statistics
         assert np.ptp(rows[:, :4], axis=0).min() > 0  # each learner has seen other batches
         np.testing.assert_allclose(session.statistics(), rows.mean(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_the_learners_of_a_rank_are_one_large_batch(tmp_path: Any, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+    """S-SGD, whose weights are alike: statistics, gradients, and what the next layers make of them."""
+    monkeypatch.chdir(tmp_path)
+
+    def synced(x: Any) -> Any:
+        x = mb.relu(mb.batch_norm(mb.conv2d(x, 4, 3, padding=1), sync="rank"))
+        return mb.dense(mb.flatten(mb.batch_norm(mb.conv2d(x, 3, 2), sync="rank")), 3)
+
+    settings: dict[str, Any] = {"rule": {"name": "ssgd"}, "precision": "float64", "update": {"lr": 0.1}}
+    settings["stop"] = {"iterations": 7}
+    several = mb.fit(synced, data(48), data(12), learners=3, batch_size=batch, out="several", **settings)
+    one = mb.fit(synced, data(48), data(12), learners=1, batch_size=3 * batch, out="one", **settings)
+    for key, array in one.weights.items():
+        np.testing.assert_allclose(several.weights[key], array, rtol=1e-10, atol=1e-12, err_msg=key)
+
+
+def test_few_values_a_channel_are_warned_of(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Values are those of all learners where the rank's count; frozen norms count none."""
+    monkeypatch.chdir(tmp_path)
+
+    def small(x: Any) -> Any:
+        x = mb.flatten(mb.batch_norm(x))
+        x = mb.batch_norm(mb.dense(x, 3), name="own")
+        x = mb.batch_norm(mb.batch_norm(mb.dense(x, 3), sync="rank", name="shared"), frozen=True)
+        return mb.dense(x, 3)
+
+    build = classifier(small, (1, 4, 4), "float32")
+    behind = (
+        ": fewer than 4 values a channel in training, of which mean and variance are mostly noise; take a larger "
+        "batch_size, or group_norm, batch_norm(sync='rank') or batch_norm(frozen=True) in the net"
+    )
+    assert few_values(build(2), 1) == f"warning: own (2), shared (2){behind}"
+    assert few_values(build(2), 2) == f"warning: own (2){behind}"
+    assert few_values(build(4), 1) == ""
+    mb.fit(small, data(12), data(6), learners=2, batch_size=2, stop={"iterations": 1})
+    assert f"warning: own (2){behind}\n" in capsys.readouterr().err
+    job = make_job(
+        "bn", load_mapping({"batch_size": 2}, model_given=True, data_given=True), small, ArrayData(*data(8)), None,
+        normalise="none",
+    )  # fmt: skip
+    assert f"\nwarning: own (2){behind}\n" in describe_job(job, (2,), [1 << 30])
+
+
+@pytest.mark.parametrize("given", [{"sync": "node"}, {"sync": "rank", "frozen": True}])
+def test_what_cannot_be_synced(given: dict[str, Any]) -> None:
+    x = Graph().input("x", (2, 3))
+    with pytest.raises(ShapeError) as caught:
+        mb.batch_norm(x, **given)
+    rule = "a frozen norm has nothing to sync" if "frozen" in given else "sync must be 'learner' or 'rank'"
+    frozen = given.get("frozen", False)
+    assert str(caught.value) == f"batch_norm of x: {rule}, got frozen={frozen} and sync={given['sync']!r}"
 
 
 def test_a_run_with_batch_norm_resumes_bit_for_bit_and_predicts(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,11 +36,11 @@ class Watched:
     most: int = 64
     bound: list[Any] = field(default_factory=list)
 
-    def bind(self, *arrays: Any) -> BoundPlan:
+    def bind(self, *arrays: Any, **more: Any) -> BoundPlan:
         if len(self.bound) == self.most:
             raise MemoryError("no room")
         self.bound.append(arrays)
-        return self.real.bind(*arrays)
+        return self.real.bind(*arrays, **more)
 
 
 def plan_of(batch: int = 4) -> Plan:

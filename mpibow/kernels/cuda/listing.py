@@ -84,14 +84,16 @@ def convolution(
 def norm(op: BatchNorm | NormAddRelu, shapes: Shapes, precision: Precision, replicas: int = 1) -> dict[str, Spec]:
     """forward, and backward in training.
 
-    Raises ShapeError where cuDNN has no engine for that number of channels, and for a frozen norm in training.
+    Raises ShapeError where cuDNN has no engine for that number of channels, and in training for a norm that is frozen
+    or of a rank.
     """
     parts, added = (op.norm, op.added) if isinstance(op, NormAddRelu) else (op, False)
     relu, shape = isinstance(op, NormAddRelu), wide(as_image(shapes.y), replicas)
     if not shapes.training:
         return {"forward": NormInference(shape, precision, parts.epsilon, relu, added)}
-    if parts.frozen:
-        raise ShapeError("device cuda has no kernel for a frozen norm in training: set device=onednn, or device=numpy")
+    if parts.frozen or parts.sync == "rank":
+        setting = "frozen=True" if parts.frozen else "sync='rank'"
+        raise ShapeError(f"device cuda has no kernel for training with {setting}: set device=onednn, or device=numpy")
     vector = VECTOR // SIZES[precision.io]
     if shape[1] % vector:
         raise ShapeError(

@@ -93,9 +93,9 @@ def conv_norm_add_relu(chain: tuple[Operator, ...]) -> Operator | None:
 
 def norm_add_relu(chain: tuple[Operator, ...]) -> Operator | None:
     match chain:
-        case (BatchNorm() as norm, Relu()):
+        case (BatchNorm(sync="learner") as norm, Relu()):
             return NormAddRelu(norm, added=False)
-        case (BatchNorm() as norm, Add((1.0, 1.0)), Relu()):
+        case (BatchNorm(sync="learner") as norm, Add((1.0, 1.0)), Relu()):
             return NormAddRelu(norm, added=True)
     return None
 

@@ -8,7 +8,7 @@ from ctypes import c_float, c_int, c_uint
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Shape
-from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
+from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec, canonical_formats
 from mpibow.kernels.compiled import batch_norm as blocks
 from mpibow.kernels.compiled.batch_norm import parts
 from mpibow.kernels.compiled.command import Command, command, floats, native, number, together, words
@@ -16,7 +16,7 @@ from mpibow.kernels.compiled.elementwise import add_relu, masked
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn.library import Library
 from mpibow.kernels.onednn.primitives import Primitive, slow
-from mpibow.ops import BatchNorm
+from mpibow.ops import BatchNorm, norm_of_rank
 from mpibow.ops.batch_norm import check_values
 from mpibow.ops.fused import NormAddRelu
 
@@ -48,6 +48,11 @@ class BatchNormalisation:
         self.library = library
         self._made: dict[tuple[BatchNorm | NormAddRelu, Shape, str, bool], tuple[Primitive, Primitive | None]] = {}
 
+    @staticmethod
+    def _of_rank(op: BatchNorm | NormAddRelu, shapes: Shapes) -> bool:
+        """Whether learners meet, as NumPy's kernel has it, in training; a relu is not fused with that."""
+        return shapes.training and parts(op)[0].sync == "rank"
+
     def _blocks(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> bool:
         return self.library.wide and blocks.fits(shapes) and not parts(op)[0].frozen
 
@@ -70,12 +75,16 @@ class BatchNormalisation:
         return forward, make("batch_normalization_backward", c_int(dnn.BACKWARD), x, x, x, *settings, forward)
 
     def slow(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> tuple[str, ...]:
-        return () if self._blocks(op, shapes) else slow(*self._pair(op, shapes))
+        return () if self._blocks(op, shapes) or self._of_rank(op, shapes) else slow(*self._pair(op, shapes))
 
     def formats(self, op: BatchNorm | NormAddRelu, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+        if self._of_rank(op, shapes):
+            return canonical_formats(op, shapes, given)
         return Formats((given[0],) * len(shapes.x), given[0])
 
     def buffers(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> Buffers:
+        if self._of_rank(op, shapes):
+            return norm_of_rank.buffers(shapes.y)
         if self._blocks(op, shapes):
             return blocks.buffers(op, shapes)
         forward, backward = self._pair(op, shapes)
@@ -98,6 +107,8 @@ class BatchNormalisation:
         return Buffers(saved=saved, forward=scratch, backward=back)
 
     def forward(self, call: Call) -> Run:
+        if self._of_rank(call.op, call.shapes):
+            return norm_of_rank.forward(call)
         if self._blocks(call.op, call.shapes):
             return blocks.forward(call)
         norm, added, _ = parts(call.op)
@@ -121,6 +132,8 @@ class BatchNormalisation:
         return together([forward.command(arrays), *runs])
 
     def backward(self, call: Call) -> Run:
+        if self._of_rank(call.op, call.shapes):
+            return norm_of_rank.backward(call)
         if self._blocks(call.op, call.shapes):
             return blocks.backward(call)
         norm, added, _ = parts(call.op)

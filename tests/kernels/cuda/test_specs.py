@@ -102,13 +102,17 @@ def test_a_norm_that_cudnn_does_not_have(precision: str, vector: int, channels: 
     )
 
 
-def test_a_frozen_norm_is_evaluated_only() -> None:
-    op, shapes = BatchNorm(1e-5, 0.1, frozen=True), Shapes(((4, 8),), (4, 8), training=True)
+@pytest.mark.parametrize(
+    ("op", "setting"),
+    [(BatchNorm(1e-5, 0.1, frozen=True), "frozen=True"), (BatchNorm(1e-5, 0.1, sync="rank"), "sync='rank'")],
+)
+def test_a_norm_that_is_evaluated_only(op: BatchNorm, setting: str) -> None:
+    shapes = Shapes(((4, 8),), (4, 8), training=True)
     assert list(norm(op, replace(shapes, training=False), TF32)) == ["forward"]
     with pytest.raises(ShapeError) as caught:
         norm(op, shapes, TF32)
     assert str(caught.value) == (
-        "device cuda has no kernel for a frozen norm in training: set device=onednn, or device=numpy"
+        f"device cuda has no kernel for training with {setting}: set device=onednn, or device=numpy"
     )
 
 

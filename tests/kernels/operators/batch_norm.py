@@ -33,6 +33,7 @@ CHECKED = (
             Case(ops.BatchNorm(1e-5, 0.1), ((4, 3, 2, 5),)),
             Case(ops.BatchNorm(1e-3, 0.5), ((6, 4),), id="features"),
             Case(ops.BatchNorm(1e-3, 0.5, frozen=True), ((4, 3, 2, 5),), id="frozen"),
+            Case(ops.BatchNorm(1e-3, 0.5, sync="rank"), ((4, 3, 2, 5),), id="of a rank"),
         ],
         large=[Case(ops.BatchNorm(1e-5, 0.1), (IMAGE,))],
         random=batch_norms(),

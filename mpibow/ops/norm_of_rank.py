@@ -1,0 +1,107 @@
+"""Batch norm by the statistics of all learners of a rank: they meet once in forward and once in backward.
+
+Each learner has its own weights; the gradient is that of the sum of all their losses.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpibow.graph.graph import FLOAT, Array, Shape
+from mpibow.graph.kernel import Buffers, Call, Run, Spec
+
+
+def buffers(shape: Shape) -> Buffers:
+    """Of training on (n, c, ...)."""
+    channel: Spec = ((shape[1],), FLOAT)
+    pair: Spec = ((2, shape[1]), FLOAT)
+    return Buffers(
+        saved={"mean": channel, "inverse": channel},
+        forward={"normal": (shape, FLOAT), "variance": channel, "part": channel},
+        backward={"normal": (shape, FLOAT), "part": (shape, FLOAT), "sums": pair},
+    )
+
+
+def rows(array: Array) -> Array:
+    """(n, c, ...) as (n, c, positions)."""
+    return array.reshape(*array.shape[:2], -1)
+
+
+def forward(call: Call) -> Run:
+    op, x, y, normal = call.op, rows(call.x[0]), rows(call.y), rows(call.scratch["normal"])
+    mean, inverse, own = call.saved["mean"], call.saved["inverse"], np.zeros((2, x.shape[1]), y.dtype)
+    variance, part = call.scratch["variance"], call.scratch["part"]
+    weight, bias = call.w["weight"][:, None], call.w["bias"][:, None]
+    running_mean, running_variance = call.statistics["mean"], call.statistics["variance"]
+    number, count = y.dtype.type, x.shape[0] * x.shape[2]
+    each, keep, take, epsilon = number(1 / count), number(1 - op.momentum), number(op.momentum), number(op.epsilon)
+    meet = call.peers.show(f"{call.name} forward", own)
+
+    def run() -> None:
+        np.sum(x, axis=(0, 2), out=own[0])
+        np.multiply(own[0], each, out=own[0])
+        np.subtract(x, own[0][:, None], out=normal)
+        np.multiply(normal, normal, out=normal)
+        np.sum(normal, axis=(0, 2), out=own[1])
+        learners = meet()
+        total = len(learners) * count
+        mean.fill(0)
+        for moments in learners:
+            np.add(mean, moments[0], out=mean)
+        np.multiply(mean, number(1 / len(learners)), out=mean)
+        variance.fill(0)
+        for moments in learners:  # squares around its own mean, and what that one is off
+            np.subtract(moments[0], mean, out=part)
+            np.multiply(part, part, out=part)
+            np.multiply(part, number(count), out=part)
+            np.add(variance, part, out=variance)
+            np.add(variance, moments[1], out=variance)
+        np.multiply(variance, number(1 / total), out=variance)
+        np.add(variance, epsilon, out=inverse)
+        np.sqrt(inverse, out=inverse)
+        np.reciprocal(inverse, out=inverse)
+        np.subtract(x, mean[:, None], out=normal)
+        np.multiply(normal, inverse[:, None], out=normal)
+        np.multiply(normal, weight, out=y)
+        np.add(y, bias, out=y)
+        np.multiply(running_mean, keep, out=running_mean)
+        np.multiply(mean, take, out=part)
+        np.add(running_mean, part, out=running_mean)
+        np.multiply(running_variance, keep, out=running_variance)
+        np.multiply(variance, number(op.momentum * total / max(total - 1, 1)), out=variance)
+        np.add(running_variance, variance, out=running_variance)
+
+    return run
+
+
+def backward(call: Call) -> Run:
+    x, dy, normal, part = rows(call.x[0]), rows(call.dy), rows(call.scratch["normal"]), rows(call.scratch["part"])
+    mean, inverse, sums = call.saved["mean"], call.saved["inverse"], call.scratch["sums"]
+    own = np.zeros_like(sums)
+    weight, dweight, dbias = call.w["weight"], call.dw["weight"], call.dw["bias"]
+    dx = None if call.dx[0] is None else rows(call.dx[0])
+    number, count = dy.dtype.type, dy.shape[0] * dy.shape[2]
+    meet = call.peers.show(f"{call.name} backward", own)
+
+    def run() -> None:  # with dz = weight dy: dx = (dz - mean(dz) - normal mean(dz normal)) / deviation, means of all
+        np.subtract(x, mean[:, None], out=normal)
+        np.multiply(normal, inverse[:, None], out=normal)
+        np.sum(dy, axis=(0, 2), out=dbias)
+        np.multiply(dy, normal, out=part)
+        np.sum(part, axis=(0, 2), out=dweight)
+        if dx is None:
+            return
+        np.multiply(weight, dbias, out=own[0])
+        np.multiply(weight, dweight, out=own[1])
+        learners = meet()
+        sums.fill(0)
+        for products in learners:
+            np.add(sums, products, out=sums)
+        np.multiply(sums, number(1 / (len(learners) * count)), out=sums)
+        np.multiply(normal, sums[1][:, None], out=normal)
+        np.add(normal, sums[0][:, None], out=normal)
+        np.multiply(dy, weight[:, None], out=part)
+        np.subtract(part, normal, out=dx)
+        np.multiply(dx, inverse[:, None], out=dx)
+
+    return run
