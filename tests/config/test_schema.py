@@ -447,7 +447,8 @@ def test_describe_has_every_setting():
     rate = "learning rate; not scaled with the number of learners (a number above 0)"
     assert f"update.lr 0.01 sgd, rmsprop, adagrad: {rate}" in lines
     assert f"update.lr 0.0001 lion: {rate}" in lines
-    assert "update.decay_biases false weight_decay and l1 are of biases and batch norm's weights too (true or false)" in lines
+    both = "weight_decay and l1 are of biases and batch norm's weights too"
+    assert f"update.decay_biases false {both} (true or false)" in lines
     assert "rule.name sma how the replicas are kept together (one of independent, sma, ssgd)" in lines
     assert "rule.period 1 sma: iterations between corrections (an integer of at least 1)" in lines
     assert "update.schedule.gamma required inverse: decay per epoch (a number above 0)" in lines
