@@ -21,8 +21,8 @@ from mpibow.kernels.compiled.products import product, room, room_spec
 from mpibow.ops import Attention
 
 _f = np.float32
-ROWS = 64  # of scores at a time: with 1,024 columns they are 256 KB, a part of L2
-KEPT = 256  # columns up to which scores are kept
+FEW, ROWS = 32, 128  # of scores at a time: few where causal and short, so that fewer of them are made in vain
+KEPT = 512  # columns up to which scores are kept: backward takes a sixth less there, at 1,024 a fourteenth
 KINDS = {"float32": 1, "int32": 2, "int64": 3, "uint8": 4}  # of masks
 LOW, TURN = np.int32(-(2**31)), np.int32(0x7FFFFFFF)
 
@@ -115,7 +115,7 @@ def _scores(
 @native
 def attend(arguments: int, _: int, count: int, __: int) -> int:
     """(q, k, v, mask, y, kept, level, scores, room, places (heads, 5), heads, t, s, d, e, rows of q, k, v and y, kind,
-    row and step of the mask, causal, scale).
+    row and step of the mask, causal, scale, rows at a time).
 
     places are the bytes from the arrays' beginnings to those of each head in q, k, v, y and the mask; rows are the
     bytes from row to row. kept (heads, t, columns) is 0 where scores are not kept; their rows are whole vectors.
@@ -124,11 +124,12 @@ def attend(arguments: int, _: int, count: int, __: int) -> int:
     q, k, v, mask, y, kept, level, scores, place = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]
     heads, t, s, d, e, q_row, k_row, v_row, y_row = a[10], a[11], a[12], a[13], a[14], a[15], a[16], a[17], a[18]
     kind, mask_row, mask_step, causal, scale = a[19], a[20], a[21], a[22], _f(number(a[23]))
+    some = a[24]
     places, p_row = words(a[9], 5 * heads), (s + 15) // 16 * 64
     for head in range(heads):
         at = places[5 * head : 5 * head + 5]
-        for top in range(0, t, ROWS):
-            rows = min(ROWS, t - top)
+        for top in range(0, t, some):
+            rows = min(some, t - top)
             columns = min(s, top + rows) if causal else s
             line = head * t + top
             p = kept + line * p_row if kept else scores
@@ -149,24 +150,25 @@ def _clear(address: int, rows: int, columns: int, row: int) -> None:
 @native
 def attend_back(arguments: int, _: int, count: int, __: int) -> int:
     """(dy, q, k, v, mask, dq, dk, dv, kept, level, scores, slopes, room, places, heads, t, s, d, e, rows of q, k, v and
-    y, kind, row and step of the mask, causal, scale): a gradient lies as what it is of; dq, dk and dv may be 0."""
+    y, kind, row and step of the mask, causal, scale, rows at a time): a gradient lies as what it is of; dq, dk and dv
+    may be 0."""
     a = words(arguments, count)
     dy, q, k, v, mask, dq, dk, dv, kept, level = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]
     scores, slopes, place, heads, t, s, d, e = a[10], a[11], a[12], a[14], a[15], a[16], a[17], a[18]
     q_row, k_row, v_row, y_row, kind, mask_row, mask_step = a[19], a[20], a[21], a[22], a[23], a[24], a[25]
-    causal, scale = a[26], _f(number(a[27]))
+    causal, scale, some = a[26], _f(number(a[27])), a[28]
     places, p_row = words(a[13], 5 * heads), (s + 15) // 16 * 64
     for head in range(heads):
         at = places[5 * head : 5 * head + 5]
-        whole = t <= ROWS and (causal == 0 or s <= t)  # one product makes all of dk, and one of dv
+        whole = t <= some and (causal == 0 or s <= t)  # one product makes all of dk, and one of dv
         dk_here, dv_here = dk + at[1], dv + at[2]
         if dk and not whole:
             _clear(dk_here, s, d, k_row)
         if dv and not whole:
             _clear(dv_here, s, e, v_row)
         dk_more, dv_more = 0 if whole else dk_here, 0 if whole else dv_here
-        for top in range(0, t, ROWS):
-            rows = min(ROWS, t - top)
+        for top in range(0, t, some):
+            rows = min(some, t - top)
             columns = min(s, top + rows) if causal else s
             line, dy_here, q_here = head * t + top, dy + at[3] + top * y_row, q + at[0] + top * q_row
             p = kept + line * p_row if kept else scores
@@ -197,9 +199,13 @@ def _heads(shapes: Shapes) -> tuple[int, int, int, int, int]:
     return prod(front), t, s, d, e
 
 
+def _rows(op: Attention, t: int) -> int:
+    return min(FEW if op.causal and t <= 2 * ROWS else ROWS, t)
+
+
 def buffers(op: Attention, shapes: Shapes) -> Buffers:
     heads, t, s, d, e = _heads(shapes)
-    wide, rows = -(-s // 16) * 16, min(ROWS, t)
+    wide, rows = -(-s // 16) * 16, _rows(op, t)
     level: dict[str, Spec] = {"level": ((heads, t, 2), FLOAT)}
     kept: dict[str, Spec] = {"kept": ((heads, t, wide), FLOAT)} if shapes.training and s <= KEPT else {}
     scores: dict[str, Spec] = {} if kept else {"scores": ((rows, wide), FLOAT)}
@@ -233,7 +239,7 @@ def _settings(call: Call, masks: tuple[Array, ...]) -> tuple[Array | int, list[A
     places = np.stack([4 * each * t * d, 4 * each * s * d, 4 * each * s * e, 4 * each * t * e, of_mask], 1)
     rows = [4 * d, 4 * d, 4 * e, 4 * e]
     found = [np.ascontiguousarray(places, np.int64), heads, t, s, d, e, *rows, *settings]
-    return mask, [*found, int(call.op.causal), float(call.op.scale)]
+    return mask, [*found, int(call.op.causal), float(call.op.scale), _rows(call.op, t)]
 
 
 def forward(call: Call) -> Run:

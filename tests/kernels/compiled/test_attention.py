@@ -8,14 +8,14 @@ pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[c
 
 from mpibow import ops
 from mpibow.graph.graph import FLOAT
-from mpibow.kernels.compiled.attention import KEPT, ROWS
+from mpibow.kernels.compiled.attention import FEW, KEPT, ROWS
 from mpibow.kernels.compiled.table import OPERATORS
 from tests.kernels.against import check
 from tests.kernels.cases import Bench, Case
 
 LENGTHS = {
-    "one block": (ROWS, ROWS), "several": (2 * ROWS + 5, 2 * ROWS + 5), "more columns": (20, ROWS + 9),
-    "more rows": (3 * ROWS, 37), "scores made again": (70, KEPT + 30), "and square": (KEPT + 19, KEPT + 19),
+    "one block": (FEW, FEW), "several": (2 * ROWS + 5, 2 * ROWS + 5), "more columns": (20, FEW + 9),
+    "more rows": (3 * FEW, 37), "scores made again": (70, KEPT + 30), "and square": (KEPT + 19, KEPT + 19),
 }  # fmt: skip
 
 
