@@ -24,13 +24,14 @@ FLOAT = "float"  # a tensor of the plan's own precision; any other dtype is give
 
 @dataclass(frozen=True)
 class Weight:
-    """A trained array that a node owns: its shape, how it starts, and whether weight decay applies to it."""
+    """An array that a node owns: its shape, how it starts, whether weight decay applies to it, and if it is trained."""
 
     shape: Shape
     initial: Initialiser
     fan_in: int
     fan_out: int
     decay: bool = True
+    trained: bool = True
 
 
 class Operator(Protocol):

@@ -98,7 +98,8 @@ class Kernel:
 
     `backward` overwrites dx and dw, it never adds; None for an operator without gradients. `formats` says the layouts
     that it wants where its inputs come in the layouts `given`. `slow` names what a library has only reference code for;
-    `reference` marks NumPy's kernel in the table of another set.
+    `reference` marks NumPy's kernel in the table of another set; `inputs_alone` says that backward makes the gradients
+    of inputs alone where `dw` is empty, as those of frozen weights are not needed.
     """
 
     forward: Callable[[Call], Run]
@@ -107,6 +108,7 @@ class Kernel:
     formats: Callable[[Any, Shapes, tuple[str, ...]], Formats] = canonical_formats
     slow: Callable[[Any, Shapes], Sequence[str]] = lambda op, shapes: ()
     reference: bool = False
+    inputs_alone: bool = False
 
 
 KernelTable = Mapping[type, Kernel]

@@ -103,7 +103,8 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
         graph = mixed(graph, kernels.widths, training)
     arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training, kernels.lacks)
     graph, shapes = arrangement.graph, _kept_as_factors(arrangement, layout, training)
-    program = compile_steps(graph, training, arrangement.formats)
+    table = kernels.operators
+    program = compile_steps(graph, training, arrangement.formats, lambda op: table[type(op)].inputs_alone)
     if narrow:
         program = widened(program, kernels.widths)
     program = _reorder_weights(program, layout, shapes)
@@ -116,7 +117,7 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
             shapes[node.name] = Shapes(x, x[0], training, (), Formats(formats, formats[0]))
         if node.name not in buffers:
             try:
-                buffers[node.name] = kernels.operators[type(node.op)].buffers(node.op, shapes[node.name])
+                buffers[node.name] = table[type(node.op)].buffers(node.op, shapes[node.name])
             except ShapeError as error:
                 raise ShapeError(f"{node.name} ({node.op.kind}): {error}") from None
     sizes: dict[str, int] = {}
@@ -186,7 +187,9 @@ def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]
             full, shape = node.full(key), values[name].shape
             values[name] = replace(values[name], format=lies[full])
             made = formats.dw.get(key, formats.w.get(key, canonical(shape)))
-            if made != lies[full]:
+            if not values[name].place:  # a frozen weight's, which nobody reads
+                values[name] = replace(values[name], format=made)
+            elif made != lies[full]:
                 copy = gradients[key] = f"{name} as {made}"
                 values[copy] = Value(copy, shape, values[name].dtype, format=made)
                 after.append(reorder(copy, name, copy, (made, lies[full]), shape))

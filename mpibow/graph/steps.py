@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, OUTPUT, Graph, Node, Op, Shape
+from mpibow.graph.graph import FLOAT, OUTPUT, Graph, Node, Op, Operator, Shape
 from mpibow.graph.mixed import WIDE, Widths
 
 
@@ -90,10 +90,14 @@ def weight(name: str) -> str:
     return f"weight {name}"
 
 
-def compile_steps(graph: Graph, training: bool, formats: Mapping[str, str] | None = None) -> Program:
+def compile_steps(
+    graph: Graph, training: bool, formats: Mapping[str, str] | None = None,
+    inputs_alone: Callable[[Operator], bool] = lambda op: True,
+) -> Program:  # fmt: skip
     """The program of `graph`: forward only, or with the gradients of the mean of its 'loss' output.
 
-    `formats` are the layouts of its tensors, where they are not canonical.
+    `formats` are the layouts of its tensors, where they are not canonical. Gradients of frozen weights have no place
+    in the replica; backward makes them only beside others, and where an operator does not have its `inputs_alone`.
     """
     formats = formats or {}
     values = {t.name: Value(t.name, t.shape, t.dtype, format=formats.get(t.name, "")) for t in graph.tensors.values()}
@@ -101,7 +105,7 @@ def compile_steps(graph: Graph, training: bool, formats: Mapping[str, str] | Non
         for key, own in node.weights.items():
             name = weight(node.full(key))
             values[name] = Value(name, own.shape, place="weights")
-            values[gradient(name)] = Value(gradient(name), own.shape, place="gradients")
+            values[gradient(name)] = Value(gradient(name), own.shape, place="gradients" if own.trained else "")
     steps = []
     for node in graph.nodes:
         if node.op.is_view(training):
@@ -110,11 +114,11 @@ def compile_steps(graph: Graph, training: bool, formats: Mapping[str, str] | Non
         else:
             steps.append(Step("forward", node, node.inputs, node.made, weights=_weights(node)))
     if training:
-        steps += _backward(graph, values)
+        steps += _backward(graph, values, inputs_alone)
     return Program(tuple(steps), values)
 
 
-def _backward(graph: Graph, values: dict[str, Value]) -> list[Step]:
+def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Operator], bool]) -> list[Step]:
     """Reverse mode: a node runs back once the gradient of its output is complete, so the graph's reverse order does."""
     if "loss" not in graph.outputs:
         raise ShapeError("a training plan needs an output named 'loss': graph.output('loss', tensor)")
@@ -152,11 +156,12 @@ def _backward(graph: Graph, values: dict[str, Value]) -> list[Step]:
             parts.setdefault(source, []).append(name)
             if not base:
                 writes.append((i, name))
-        if writes or node.weights:
+        if writes or trains(node):
             read = list(map(gradient, node.made))
             read += list(node.inputs) if "x" in node.op.reads else []
             read += node.made if "y" in node.op.reads else []
             weights = _weights(node)
+            made_too = weights if trains(node) or not inputs_alone(node.op) else {}
             steps.append(
                 Step(
                     "backward",
@@ -165,21 +170,26 @@ def _backward(graph: Graph, values: dict[str, Value]) -> list[Step]:
                     tuple(name for _, name in writes),
                     tuple(i for i, _ in writes),
                     weights,
-                    {key: gradient(name) for key, name in weights.items()},
+                    {key: gradient(name) for key, name in made_too.items()},
                 )
             )
     return steps
 
 
 def trained_values(graph: Graph) -> set[str]:
-    """The tensors that some weight has a say in."""
+    """The tensors that some trained weight has a say in."""
     trained: set[str] = set()
     for node in graph.nodes:
         if node.op.differentiable is not None and (
-            node.weights or any(node.inputs[i] in trained for i in node.op.differentiable)
+            trains(node) or any(node.inputs[i] in trained for i in node.op.differentiable)
         ):
             trained.update(node.made)
     return trained
+
+
+def trains(node: Node) -> bool:
+    """Whether one of its weights is trained."""
+    return any(weight.trained for weight in node.weights.values())
 
 
 def _weights(node: Node) -> dict[str, str]:
@@ -204,6 +214,7 @@ def widened(program: Program, widths: Widths) -> Program:
 
     widen(*(name for name, value in values.items() if value.place))
     for step in program.steps:
+        widen(*step.gradients.values())  # of frozen weights, too
         dtypes = [values[program.root(name)].dtype for name in step.node.inputs]
         if step.kind == "backward":
             widen(*(name for i, name in zip(step.wanted, step.writes, strict=True) if dtypes[i] == WIDE))

@@ -176,7 +176,9 @@ def backward(call: Call) -> Run:
     dxt, dcols, dyt, cols = call.scratch["dxt"], call.scratch["dcols"], call.scratch["dyt"], call.saved["cols"]
     n, o, rows, columns = dy.shape
     grouped = (op.groups, o // op.groups, -1)
-    weight, dweight = call.w["weight"].reshape(grouped), call.dw["weight"].reshape(grouped)
+    weight, dweight = call.w["weight"].reshape(grouped), None
+    if "weight" in call.dw:
+        dweight = call.dw["weight"].reshape(grouped)
     weight_t, cols_t = weight.transpose(0, 2, 1), cols.transpose(0, 2, 1)
     dbias, flat = call.dw.get("bias"), dyt.reshape(o, -1)
     dproduct = dyt.reshape(o, rows, columns, n).transpose(3, 0, 1, 2)
@@ -187,7 +189,8 @@ def backward(call: Call) -> Run:
 
     def run() -> None:
         np.copyto(dproduct, dy)
-        np.matmul(dyt, cols_t, out=dweight)
+        if dweight is not None:
+            np.matmul(dyt, cols_t, out=dweight)
         if dbias is not None:
             np.sum(flat, axis=1, out=dbias)
         if dx is not None:
@@ -201,5 +204,5 @@ def backward(call: Call) -> Run:
 
 
 KERNELS: KernelTable = {
-    Conv2d: Kernel(forward, backward, buffers),
+    Conv2d: Kernel(forward, backward, buffers, inputs_alone=True),
 }

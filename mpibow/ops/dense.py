@@ -75,10 +75,11 @@ def forward(call: Call) -> Run:
 
 def backward(call: Call) -> Run:
     x, dy, dx = rows(call.x[0]), rows(call.dy), None if call.dx[0] is None else rows(call.dx[0])
-    weight, dweight, dbias = call.w["weight"], call.dw["weight"], call.dw.get("bias")
+    weight, dweight, dbias = call.w["weight"], call.dw.get("weight"), call.dw.get("bias")
 
     def run() -> None:
-        np.matmul(dy.T, x, out=dweight)
+        if dweight is not None:
+            np.matmul(dy.T, x, out=dweight)
         if dbias is not None:
             np.sum(dy, axis=0, out=dbias)
         if dx is not None:
@@ -88,5 +89,5 @@ def backward(call: Call) -> Run:
 
 
 KERNELS: KernelTable = {
-    Dense: Kernel(forward, backward),
+    Dense: Kernel(forward, backward, inputs_alone=True),
 }

@@ -99,11 +99,24 @@ def results(fast: Bench, dtype: str = "float64") -> list[Result]:
     fast.hide_what_backward_may_not_read()
     fast.backward()
     slow.backward()
+    if fast.kernel.inputs_alone and fast.shapes.wanted:
+        alike_alone(fast)
     for i, (mine, its) in enumerate(zip(fast.dx, slow.dx, strict=True)):
         if its is not None:
             assert mine is not None
             found.append(Result(f"dx[{i}]", mine, its, n_dx))
     return [*found, *(Result(f"d {key}", fast.dw[key], array, n_dw) for key, array in slow.dw.items())]
+
+
+def alike_alone(bench: Bench) -> None:
+    """Raises AssertionError where gradients of inputs are others once those of weights are left out."""
+    before = [None if dx is None else dx.copy() for dx in bench.dx]
+    for dx in bench.dx:
+        if dx is not None:
+            dx.view(np.uint8).fill(0xFF)
+    bench.backward(alone=True)
+    for mine, its in zip(bench.dx, before, strict=True):
+        np.testing.assert_array_equal(mine, its)
 
 
 def check(fast: Bench, unit: float = UNIT) -> None:

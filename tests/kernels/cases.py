@@ -144,10 +144,11 @@ class Bench:
         _take(self.y, call.y, self.shapes.formats.y)
         return self.y.copy()
 
-    def backward(self) -> None:
-        """Runs backward twice, as it overwrites and never adds."""
+    def backward(self, alone: bool = False) -> None:
+        """Runs backward twice, as it overwrites and never adds. `alone` are gradients of inputs: weights are frozen."""
         assert self.kernel.backward is not None
         call = self.call(backward=True)
+        call = replace(call, dw={}) if alone else call
         run = self.kernel.backward(call)
         run()
         run()
@@ -155,7 +156,8 @@ class Bench:
             if mine is not None and array is not None:
                 _take(mine, array, tag)
         for key, tag in self._weight_tags(backward=True)[1].items():
-            _take(self.dw[key], call.dw[key], tag)
+            if not alone:
+                _take(self.dw[key], call.dw[key], tag)
 
     def hide_what_backward_may_not_read(self) -> None:
         reads = self.case.op.reads

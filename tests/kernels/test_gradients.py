@@ -8,6 +8,7 @@ import pytest
 from mpibow import ops
 from mpibow.graph.graph import Op
 from mpibow.kernels.numpy import OPERATORS
+from tests.kernels.against import alike_alone
 from tests.kernels.cases import Bench, Case, name
 from tests.kernels.operators import CASES, CHECKED
 
@@ -45,6 +46,14 @@ def test_gradient(case: Case) -> None:
     gradients = [dx for dx in bench.dx if dx is not None] + list(bench.dw.values())
     got = sum(float((g * d).sum()) for g, d in zip(gradients, directions, strict=True))
     assert got == pytest.approx(expected, rel=1e-6, abs=1e-8)
+
+
+@pytest.mark.parametrize("case", [case for case in DIFFERENTIABLE if OPERATORS[type(case.op)].inputs_alone], ids=name)
+def test_gradients_of_inputs_alone(case: Case) -> None:
+    bench = Bench(case, OPERATORS[type(case.op)], "float64")
+    bench.forward()
+    bench.backward()
+    alike_alone(bench)
 
 
 # NumPy's kernels know one layout, and fuse neither nodes nor learners.

@@ -35,6 +35,7 @@ class DeviceKernel:
     backward: Callable[[Call], Enqueue] | None
     buffers: Callable[[Any, Shapes], Buffers]
     formats: Callable[[Any, Shapes, tuple[str, ...]], Formats]
+    inputs_alone: bool
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,8 @@ class _Layer:
 
     def kernel(self, back: bool = True) -> DeviceKernel:
         layer: Any = self
-        return DeviceKernel(layer.forward, layer.backward if back else None, layer.buffers, layer.formats)
+        backward, alone = layer.backward if back else None, isinstance(self, Weighted)
+        return DeviceKernel(layer.forward, backward, layer.buffers, layer.formats, alone)
 
 
 class Weighted(_Layer):
@@ -78,6 +80,8 @@ class Weighted(_Layer):
         backward = self.scratch(*(specs.get(name) for name in ("relu", "weights", "data")), narrow)
         if isinstance(op, ConvRelu):
             backward["dz"] = (shapes.y, FLOAT)
+            if op.conv.bias:
+                backward["sums"] = ((shapes.y[1],), "float32")  # where the bias is frozen
         if narrow is not None:
             backward["dw"] = ((2 * narrow.count,), "uint8")
         return Buffers(forward=forward, backward=backward)
@@ -102,19 +106,20 @@ class Weighted(_Layer):
 
     def backward(self, call: Call) -> Enqueue:
         specs, dy, runs = self.specs(call.op, call.shapes), call.dy, list[Enqueue]()
-        if "relu" in specs:
+        if "relu" in specs and (call.dw or isinstance(call.op, ConvRelu)):
             arrays = {"dy": dy}
             if isinstance(call.op, ConvRelu):
                 dy = call.scratch["dz"]
                 arrays |= {"y": call.y, "dz": dy}
-            arrays |= {"sums": call.dw["bias"]} if "bias" in call.dw else {}
+            arrays |= {"sums": call.dw["bias"] if call.dw else call.scratch["sums"]} if "bias" in call.w else {}
             runs.append(self.bind(call, specs["relu"], arrays))
         product, narrow = isinstance(specs["weights"], Product), self._narrow(specs["weights"])
-        dw = call.dw["weight"] if narrow is None else call.scratch["dw"]
-        names = ("b", "a", "c") if product else ("x", "dy", "dw")
-        arrays = dict(zip(names, (call.x[0], dy, dw), strict=True))
-        runs.append(self.bind(call, specs["weights"], arrays))
-        if narrow is not None:
+        if call.dw:
+            dw = call.dw["weight"] if narrow is None else call.scratch["dw"]
+            names = ("b", "a", "c") if product else ("x", "dy", "dw")
+            arrays = dict(zip(names, (call.x[0], dy, dw), strict=True))
+            runs.append(self.bind(call, specs["weights"], arrays))
+        if call.dw and narrow is not None:
             runs.append(self.bind(call, narrow, {"x": dw, "y": call.dw["weight"]}))
         if call.dx[0] is not None and "data" in specs:
             names = ("a", "b", "c") if product else ("dy", "w", "dx")

@@ -51,7 +51,7 @@ def operators(bind: Bind, cudnn: Cudnn, precision: Precision) -> KernelTable:
 
 def _kernel(layer: DeviceKernel) -> Kernel:
     forward, backward = cast(Any, layer.forward), cast(Any, layer.backward)
-    return Kernel(forward, backward, layer.buffers, layer.formats)
+    return Kernel(forward, backward, layer.buffers, layer.formats, inputs_alone=layer.inputs_alone)
 
 
 def zeros_of(machine: Machine) -> Any:

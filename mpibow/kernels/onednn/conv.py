@@ -133,7 +133,9 @@ class Convolution:
         if "dz" in call.scratch:
             dy = call.scratch["dz"]
             runs.append(command(masked, call.dy, call.y, dy, call.y.size))
-        if lanes := self._lanes(call.op, call.shapes, trio, trio.weights):
+        if not call.dw:
+            pass
+        elif lanes := self._lanes(call.op, call.shapes, trio, trio.weights):
             runs.append(depthwise.command_of(call, _plain(call.op), lanes, dy, back=False))
         else:
             dweight = call.scratch.get("dweight", call.dw["weight"])
@@ -141,8 +143,8 @@ class Convolution:
             if "bias" in call.dw:
                 arrays[dnn.DIFF_BIAS] = call.dw["bias"]
             runs.append(trio.weights.command(arrays))
-        if "dweight" in call.scratch:
-            runs.append(self._regroup(call, trio.gradient, inward=False))
+            if "dweight" in call.scratch:
+                runs.append(self._regroup(call, trio.gradient, inward=False))
         if dx is None or trio.data is None:
             return together(runs)
         if lanes := self._lanes(call.op, call.shapes, trio, trio.data):

@@ -10,7 +10,7 @@ from mpibow.graph.graph import Shape
 from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, canonical_formats
 from mpibow.graph.layout import LANES
 from mpibow.kernels.compiled import dense
-from mpibow.kernels.compiled.command import command, together
+from mpibow.kernels.compiled.command import Command, command, together
 from mpibow.kernels.compiled.factors import write_factors
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn.library import Library
@@ -96,7 +96,10 @@ class InnerProduct:
         trio, scratch = self._trio(call.op, call.shapes), {dnn.SCRATCHPAD: call.scratch["scratch"]}
         assert trio.weights is not None
         bias = call.dw.get("bias")
-        if rank := call.shapes.formats.factors.get("weight"):
+        runs = list[Command]()
+        if not call.dw:
+            pass
+        elif rank := call.shapes.formats.factors.get("weight"):
             batch, inputs = call.shapes.x[0]
             factors, no_bias = call.dw["weight"].reshape(-1), 0 if bias is None else bias
             runs = [command(write_factors, call.x[0], call.dy, factors, no_bias, batch, inputs, call.op.units, rank)]

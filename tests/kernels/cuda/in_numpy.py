@@ -189,7 +189,8 @@ def _kernel(kernel: DeviceKernel) -> Kernel:
         run = kernel.backward(call)
         return lambda: run(None)  # type: ignore[arg-type]
 
-    return Kernel(forward, backward if kernel.backward else None, kernel.buffers, kernel.formats)
+    backward_ = backward if kernel.backward else None
+    return Kernel(forward, backward_, kernel.buffers, kernel.formats, inputs_alone=kernel.inputs_alone)
 
 
 def _reorder(call: Call) -> Run:

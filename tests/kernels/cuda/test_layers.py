@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import numpy as np
 import pytest
 
+from mpibow.graph.frozen import frozen
 from mpibow.graph.graph import Array, Graph, Tensor
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import initial_weights, plan_layout, plan_statistics
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.kernels.cuda.operands import PRECISIONS
 from mpibow.kernels.numpy import OPERATORS
-from mpibow.ops import add, batch_norm, conv2d, dense, flatten, global_avg_pool2d, relu, softmax_cross_entropy
+from mpibow.ops import (
+    Conv2d,
+    Dense,
+    add,
+    batch_norm,
+    conv2d,
+    dense,
+    flatten,
+    global_avg_pool2d,
+    relu,
+    softmax_cross_entropy,
+)
 from tests.kernels.cuda.in_numpy import host_kernels
 
 REFERENCE = Kernels(OPERATORS)
@@ -67,15 +79,18 @@ def graph_of(net: Callable[[Tensor], Tensor], n: int = 3) -> Graph:
     return graph
 
 
-def run(graph: Graph, kernels: Kernels, *, training: bool, dtype: str = "float64") -> dict[str, Array]:
-    """Loss, logits, canonical gradients and statistics after two steps on other data."""
+def run(
+    graph: Graph, kernels: Kernels, *, training: bool, dtype: str = "float64", names: Collection[str] = ()
+) -> dict[str, Array]:
+    """Loss, logits, canonical gradients and statistics after two steps on other data, weights `names` being frozen."""
     layout = choose_layout(graph, kernels, training=training)
     named = plan_layout(graph).unpacked(initial_weights(plan_layout(graph), 3, dtype))
     rng = np.random.default_rng(1)
     named = {name: value + 0.1 * rng.standard_normal(value.shape) for name, value in named.items()}
     weights, gradients = layout.packed(named, dtype), np.full(layout.size, np.nan, dtype)
     statistics = initial_weights(plan_statistics(graph), 0, dtype)
-    bound = compile_plan(graph, layout, kernels, dtype, training=training).bind(weights, gradients, statistics)
+    plan = compile_plan(frozen(graph, names), layout, kernels, dtype, training=training)
+    bound = plan.bind(weights, gradients, statistics)
     for _ in range(2):
         bound.inputs["image"][...] = rng.standard_normal(bound.inputs["image"].shape)
         bound.inputs["label"][...] = rng.integers(4, size=bound.inputs["label"].shape)
@@ -83,6 +98,21 @@ def run(graph: Graph, kernels: Kernels, *, training: bool, dtype: str = "float64
     found = {key: array.copy() for key, array in bound.outputs.items()}
     found |= {f"running {name}": array for name, array in plan_statistics(graph).unpacked(statistics).items()}
     return found | ({f"d {k}": v for k, v in layout.unpacked(gradients).items()} if training else {})
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_gradients_of_frozen_weights_are_left_out(name: str) -> None:
+    """Those of all convolutions and dense layers but the first: all others stay the same bits."""
+    graph = graph_of(NETS[name])
+    layers = [node for node in graph.nodes if isinstance(node.op, Conv2d | Dense)]
+    names = [node.full(key) for node in layers[1:] for key in node.weights]
+    kernels, bound = host_kernels(PRECISIONS["fp32"])
+    whole, count = run(graph, kernels, training=True), len(bound)
+    found, fewer = run(graph, kernels, training=True, names=names), len(bound) - count
+    for key in whole:
+        expected = np.nan if key.removeprefix("d ") in names else whole[key]
+        np.testing.assert_array_equal(found[key], expected, err_msg=key)
+    assert fewer < count
 
 
 @pytest.mark.parametrize("precision", ["tf32", "fp32"])

@@ -91,8 +91,9 @@ def backward(call: Call) -> Run:
     if isinstance(call.op, ConvRelu):
         dy = call.scratch["dz"]
         runs.append(command(masked, call.dy, call.y, dy, dy.size))
-    dw, db = call.dw["weight"], call.dw.get("bias", 0)
-    runs.append(command(differentiate, call.x[0], dy, dw, db, v, d, u, *extents))
+    if call.dw:
+        dw, db = call.dw["weight"], call.dw.get("bias", 0)
+        runs.append(command(differentiate, call.x[0], dy, dw, db, v, d, u, *extents))
     dx, weight, (n, c, k, h, w, kind, padding) = call.dx[0], call.w["weight"], extents
     if dx is not None and padding:
         runs.append(command(convolve, dy, weight, 0, dx, 0, u, d, m, 1, n, k, c, h, w, kind, padding))
