@@ -257,6 +257,10 @@ class Graph:
         return self.tensors[name]
 
     @property
+    def weight_names(self) -> list[str]:
+        return [node.full(key) for node in self.nodes for key in node.weights]
+
+    @property
     def weight_count(self) -> int:
         """How many numbers are trained."""
         return sum(int(np.prod(weight.shape)) for node in self.nodes for weight in node.weights.values())

@@ -32,8 +32,8 @@ def check_rows(graph: Graph, data: Samples) -> None:
 
 
 def check_groups_match(config: Config, graph: Graph) -> None:
-    """Raises ConfigError where a group of weights has none in the net."""
-    check_groups(config.update.groups, [node.full(key) for node in graph.nodes for key in node.weights])
+    """Raises ConfigError where a group of weights has none in the net, and where none are trained."""
+    check_groups(config.update.groups, graph.weight_names)
 
 
 def few_values(graph: Graph, learners: int) -> str:

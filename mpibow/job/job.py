@@ -8,6 +8,8 @@ from functools import cached_property
 
 from mpibow.config import Config
 from mpibow.data.dataset import Samples
+from mpibow.graph.frozen import frozen
+from mpibow.graph.graph import Graph
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
@@ -15,6 +17,7 @@ from mpibow.job.normalise import Scaling
 from mpibow.kernels import KernelSet, find_kernels
 from mpibow.kernels.cuda.fused import fused_plan
 from mpibow.models.classifier import Build
+from mpibow.optim.groups import frozen_of
 from mpibow.optim.muon import Muon
 
 
@@ -79,7 +82,7 @@ class Job:
     def fused_plan(self, k: int) -> Plan:
         """That of k learners in one, on a GPU. Raises ShapeError where an operator has no such form."""
         kernels = self.kernels
-        return fused_plan(self.build(self.config.batch_size, True), kernels, kernels.dtype(self.config.precision), k)
+        return fused_plan(self._trained(), kernels, kernels.dtype(self.config.precision), k)
 
     def prepare(self, *, told: bool = False) -> str:
         """Compiles what would be compiled on first use, where anything is: other processes find it on disk.
@@ -111,8 +114,13 @@ class Job:
             )
         return "; ".join(lines)
 
+    def _trained(self) -> Graph:
+        """The graph of a batch in training, without the gradients of frozen weights."""
+        graph = self.build(self.config.batch_size, True)
+        return frozen(graph, frozen_of(self.config.update.groups, graph.weight_names))
+
     def _plan(self, batch: int, *, training: bool) -> Plan:
-        graph = self.build(batch, training)
+        graph = self._trained() if training else self.build(batch, False)
         return compile_plan(
             graph, self.layout, self.kernels, self.kernels.dtype(self.config.precision), training=training
         )

@@ -33,11 +33,18 @@ def group_of(groups: Sequence[WeightGroup], name: str) -> WeightGroup | None:
     return next((group for group in groups if fnmatchcase(name, group.match)), None)
 
 
+def frozen_of(groups: Sequence[WeightGroup], names: Sequence[str]) -> list[str]:
+    """Those of the weights' names that are frozen."""
+    return [name for name in names if (own := group_of(groups, name)) is not None and own.freeze]
+
+
 def check_groups(groups: Sequence[WeightGroup], names: Sequence[str]) -> None:
-    """Raises ConfigError for a pattern that no weight's name matches."""
+    """Raises ConfigError for a pattern that no weight's name matches, and where all weights are frozen."""
     for n, group in enumerate(groups):
         if not any(fnmatchcase(name, group.match) for name in names):
             some = ", ".join(names[:NAMED]) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
             raise ConfigError(
                 f"update.groups[{n}].match: must match a weight's name, got {group.match!r}; there are {some}"
             )
+    if len(frozen_of(groups, names)) == len(names):
+        raise ConfigError("update.groups: freeze all weights; leave some to be trained")
