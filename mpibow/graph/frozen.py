@@ -1,11 +1,14 @@
-"""Frozen weights: a graph whose plan makes no gradients of them, nor of anything that only they have a say in."""
+"""Frozen weights: a graph whose plan makes no gradients of them, nor of anything that only they have a say in.
+
+A batch norm whose weights are all frozen leaves its running statistics as they are, and normalises by them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from mpibow.graph.graph import Graph, Node
+from mpibow.graph.graph import Graph, Node, Shape
 
 
 def frozen(graph: Graph, names: Collection[str]) -> Graph:
@@ -16,15 +19,19 @@ def frozen(graph: Graph, names: Collection[str]) -> Graph:
     for name in graph.inputs:
         out.input(name, graph.tensors[name].shape, graph.tensors[name].dtype)
     for node in graph.nodes:
-        out.append(_frozen(node, names), *graph.made(node))
+        shapes = [graph.tensors[name].shape for name in node.inputs]
+        out.append(_frozen(node, names, shapes), *graph.made(node))
     for key, name in graph.outputs.items():
         out.output(key, out.tensors[name])
     return out
 
 
-def _frozen(node: Node, names: Collection[str]) -> Node:
+def _frozen(node: Node, names: Collection[str], shapes: Sequence[Shape]) -> Node:
     weights = {
         key: replace(weight, trained=False) if node.full(key) in names else weight
         for key, weight in node.weights.items()
     }
-    return replace(node, weights=weights)
+    if not weights or any(weight.trained for weight in weights.values()):
+        return replace(node, weights=weights)
+    op = node.op.untrained()
+    return replace(node, op=op, weights=weights, statistics=op.statistics(*shapes))

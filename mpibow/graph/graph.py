@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,8 @@ class Operator(Protocol):
     reads, empty where it only reads what its kernel saved. `differentiable` says for which inputs there is a gradient,
     None for an operator without backward; `shares` which gradient that of input i is: OUTPUT the output's own, j that
     of input j, None one of its own; `is_view` that the output is the input, or of no inputs the weight, under another
-    shape: forward runs no kernel. `dtype` is the outputs' for inputs of these.
+    shape: forward runs no kernel. `dtype` is the outputs' for inputs of these; `untrained` what the operator is where
+    all its weights are frozen.
     """
 
     kind: ClassVar[str]
@@ -58,6 +59,7 @@ class Operator(Protocol):
     def statistics(self, *shapes: Shape) -> Mapping[str, Weight]: ...
     def shares(self, i: int) -> int | None: ...
     def is_view(self, training: bool) -> bool: ...
+    def untrained(self) -> Operator: ...
 
 
 class Op:
@@ -90,6 +92,9 @@ class Op:
 
     def is_view(self, training: bool) -> bool:
         return False
+
+    def untrained(self) -> Self:
+        return self
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from functools import cached_property
 from mpibow.config import Config
 from mpibow.data.dataset import Samples
 from mpibow.graph.frozen import frozen
-from mpibow.graph.graph import Graph
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
@@ -81,8 +80,9 @@ class Job:
 
     def fused_plan(self, k: int) -> Plan:
         """That of k learners in one, on a GPU. Raises ShapeError where an operator has no such form."""
-        kernels = self.kernels
-        return fused_plan(self._trained(), kernels, kernels.dtype(self.config.precision), k)
+        kernels, graph = self.kernels, self.build(self.config.batch_size, True)
+        names = frozen_of(self.config.update.groups, graph.weight_names)
+        return fused_plan(graph, kernels, kernels.dtype(self.config.precision), k, names)
 
     def prepare(self, *, told: bool = False) -> str:
         """Compiles what would be compiled on first use, where anything is: other processes find it on disk.
@@ -114,13 +114,10 @@ class Job:
             )
         return "; ".join(lines)
 
-    def _trained(self) -> Graph:
-        """The graph of a batch in training, without the gradients of frozen weights."""
-        graph = self.build(self.config.batch_size, True)
-        return frozen(graph, frozen_of(self.config.update.groups, graph.weight_names))
-
     def _plan(self, batch: int, *, training: bool) -> Plan:
-        graph = self._trained() if training else self.build(batch, False)
+        graph = self.build(batch, training)
+        if training:
+            graph = frozen(graph, frozen_of(self.config.update.groups, graph.weight_names))
         return compile_plan(
             graph, self.layout, self.kernels, self.kernels.dtype(self.config.precision), training=training
         )

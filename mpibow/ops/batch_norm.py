@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, get_args
 
 import numpy as np
@@ -54,9 +54,12 @@ class BatchNorm(Op):
     def statistics(self, *shapes: Shape) -> Mapping[str, Weight]:
         channels = (shapes[0][1],)
         return {
-            "mean": Weight(channels, ZERO, channels[0], channels[0], decay=False),
-            "variance": Weight(channels, ONE, channels[0], channels[0], decay=False),
+            "mean": Weight(channels, ZERO, channels[0], channels[0], decay=False, trained=not self.frozen),
+            "variance": Weight(channels, ONE, channels[0], channels[0], decay=False, trained=not self.frozen),
         }
+
+    def untrained(self) -> BatchNorm:
+        return replace(self, frozen=True, sync="learner")
 
 
 def batch_norm(

@@ -66,14 +66,19 @@ def named(plan: Plan, centre: Array, statistics: Array) -> dict[str, Array]:
     return plan.layout.unpacked(centre) | plan.statistics.unpacked(statistics)
 
 
-def mean_statistics(replicas: Replicas, flat: FlatKernels, synchroniser: Synchroniser, k: int) -> Array:
-    """The centre's statistics: the mean over all k learners. All ranks call it alike."""
+def mean_statistics(replicas: Replicas, flat: FlatKernels, synchroniser: Synchroniser, k: int, layout: Layout) -> Array:
+    """The centre's statistics: the mean over all k learners, those of frozen batch norms as all have them. All ranks
+    call it alike."""
     rows = flat.host(replicas.statistics)
     for i in synchroniser.book.spoilt():  # before an update sets them back
         rows[i] = replicas.first_statistics
     mean: Array = rows.sum(axis=0)
     synchroniser.call(lambda comm: comm.allreduce(mean))
     mean *= mean.dtype.type(1.0 / k)
+    for span in layout.spans:
+        if not span.weight.trained:
+            part = slice(span.offset, span.offset + span.size)
+            mean[part] = rows[0, part]
     return mean
 
 

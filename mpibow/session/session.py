@@ -293,7 +293,8 @@ class Session:
 
     def statistics(self) -> Array:
         """The centre's statistics: the mean over all learners."""
-        return mean_statistics(self.replicas, self.job.kernels.flat, self.synchroniser, sum(self.counts))
+        flat, layout = self.job.kernels.flat, self.plan.statistics
+        return mean_statistics(self.replicas, flat, self.synchroniser, sum(self.counts), layout)
 
     def _waits(self) -> dict[str, float]:
         waited, busy = self.synchroniser.seconds()

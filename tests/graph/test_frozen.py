@@ -96,3 +96,22 @@ def test_a_graph_whose_weights_are_all_frozen() -> None:
     names = [f"{node}.{key}" for node in ("low", "middle", "head") for key in ("weight", "bias")]
     with pytest.raises(ShapeError, match="no weight leads to it"):
         compile_steps(frozen(net(), names), training=True)
+
+
+def normed(names: Collection[str]) -> Graph:
+    """image -> conv -> batch norm -> dense -> loss"""
+    graph = Graph()
+    x = ops.batch_norm(ops.conv2d(graph.input("image", (3, 2, 5, 5)), 4, 3, name="conv"), name="norm")
+    return frozen(losses(graph, ops.dense(ops.flatten(x), 4, name="head")), names)
+
+
+def test_a_batch_norm_is_frozen_with_its_weights() -> None:
+    (_, some, *_), (_, both, *_) = (normed(names).nodes for names in (["norm.weight"], ["norm.weight", "norm.bias"]))
+    assert (some.op.frozen, both.op.frozen) == (False, True)  # type: ignore[attr-defined]
+    assert {statistic.trained for statistic in both.statistics.values()} == {False}
+    graph, kernels = normed(["norm.weight", "norm.bias"]), Kernels(OPERATORS)
+    layout, statistics = choose_layout(graph, kernels), np.full(32, 2.0)
+    plan = compile_plan(graph, layout, kernels, "float64", training=True)
+    bound = plan.bind(initial_weights(layout, 0, "float64"), np.zeros(layout.size), statistics)
+    bound.run()
+    np.testing.assert_array_equal(statistics, 2.0)

@@ -74,3 +74,32 @@ def test_what_is_no_group(tmp_path: Path) -> None:
         "update.groups[0].lr_scale: must be a number above 0, got 0",
         "update.groups[1].match: is required, a string that is not empty",
     ]
+
+
+def test_frozen_batch_norms_keep_their_running_statistics(tmp_path: Path) -> None:
+    """Bit for bit with three learners, too; and with them the layer below is as frozen."""
+    work = tiny.job(tmp_path, net=tiny.normed, learners=3, **groups({"match": "batch_norm1.*", "freeze": True}))
+    trained = tiny.run(work).weights
+    plan = work.training_plan()
+    statistics = plan.statistics.unpacked(initial_weights(plan.statistics, work.config.seed, "float64"))
+    for name, first in statistics.items():
+        np.testing.assert_array_equal(trained[name], first)
+    begun = work.layout.unpacked(initial_weights(work.layout, work.config.seed, "float64"))
+    assert (trained["dense1.weight"] != begun["dense1.weight"]).any()
+
+
+def test_frozen_weights_do_not_count_in_clip_norm(tmp_path: Path) -> None:
+    """One learner whose last bias alone is trained, by gradients of length 1e-3: all of that is its own."""
+    *frozen, last = names(tmp_path)
+    found = [{"match": name, "freeze": True} for name in frozen]
+    work = tiny.job(
+        tmp_path, **{**groups(*found, lr=1.0, momentum=0.0, clip_norm=1e-3), "stop": {"epochs": None, "iterations": 1}}
+    )
+    trained = tiny.run(work).weights
+    begun = work.layout.unpacked(initial_weights(work.layout, work.config.seed, "float64"))
+    assert np.linalg.norm(trained[last] - begun[last]) == pytest.approx(1e-3)
+
+
+def test_not_all_weights_are_frozen(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^update\.groups: freeze all weights; leave some to be trained$"):
+        tiny.job(tmp_path, **groups({"match": "*", "freeze": True}))

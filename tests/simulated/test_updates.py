@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mpibow.errors import ShapeError
 from mpibow.run.checkpoint import read_arrays
 from mpibow.session.session import Session
 from tests.kernels.cuda.host import needs_compiler, prepared
 from tests.run import tiny
 from tests.run.test_resume import copy, point
-from tests.simulated.test_whole_runs import lenet, run, work
+from tests.simulated.test_whole_runs import lenet, resnet8, run, work
 
 pytestmark = needs_compiler
 prepare = prepared("flat.cu", "elementwise.cu", "loss.cu", "pool.cu")
@@ -60,3 +61,19 @@ def test_a_step_that_the_losss_scale_has_cost_is_not_counted(tmp_path: Path, mon
     monkeypatch.setattr(Session, "finish", finish)
     run(adamw(tmp_path, precision="fp16", on_nan="reset"), scale=2.0**40)
     assert 0 < seen[0].min() <= seen[0].max() < 12
+
+
+@pytest.mark.parametrize("execution", ["streams", "fused"])
+def test_frozen_layers_are_the_hosts(tmp_path: Path, execution: str) -> None:
+    """A frozen batch norm below all that is trained normalises by its running statistics."""
+    frozen = [{"match": name, "freeze": True} for name in ("conv1.*", "batch_norm1.*", "conv2.*", "batch_norm2.*")]
+    settings: dict[str, Any] = {"net": resnet8, "update": {**ADAMW, "groups": frozen}, "execution": execution}
+    host = tiny.run(adamw(tmp_path / "host", **{**settings, "execution": "streams"}))
+    gpu = run(adamw(tmp_path / "gpu", **settings))
+    assert tiny.distance(gpu.weights, host.weights) < 1e-3
+
+
+def test_a_gpu_has_no_gradients_of_a_frozen_norm(tmp_path: Path) -> None:
+    frozen = [{"match": "batch_norm2.*", "freeze": True}]
+    with pytest.raises(ShapeError, match=r"^relu2 .* has no gradients of a frozen batch norm: "):
+        run(adamw(tmp_path, net=resnet8, update={**ADAMW, "groups": frozen}))

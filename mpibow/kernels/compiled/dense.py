@@ -29,7 +29,7 @@ def forward(call: Call) -> Run:
 
 def backward(call: Call) -> Run:
     x, dy, dx, place = rows(call.x[0]), rows(call.dy), call.dx[0], call.scratch["room"]
-    runs = [multiplied(dy.T, x, call.dw["weight"], place)]
+    runs = [multiplied(dy.T, x, call.dw["weight"], place)] if call.dw else []
     if "bias" in call.dw:
         runs.append(command(column_sums, dy, call.dw["bias"], *dy.shape))
     if dx is not None:

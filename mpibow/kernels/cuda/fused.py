@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from mpibow.errors import ShapeError
+from mpibow.graph.frozen import frozen
 from mpibow.graph.graph import Array, Graph
 from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import ALIGNMENT, Layout
@@ -87,9 +88,12 @@ WIDENED: Mapping[type, Callable[[Any, int], Any]] = {
 }
 
 
-def fused_plan(graph: Graph, kernels: Kernels, dtype: str, k: int) -> Plan:
-    """The training plan of k learners; `graph` is one's. Raises ShapeError where an operator has no such form."""
-    wide = widen(graph, k, WIDENED, ROWS, View, Beside)
+def fused_plan(graph: Graph, kernels: Kernels, dtype: str, k: int, names: Collection[str] = ()) -> Plan:
+    """The training plan of k learners; `graph` is one's, and weights `names` are frozen.
+
+    Raises ShapeError where an operator has no such form.
+    """
+    wide = frozen(widen(graph, k, WIDENED, ROWS, View, Beside), names)
     layout = choose_layout(wide, kernels)
     plan = compile_plan(wide, layout, kernels, dtype, training=True)
     loss = gradient(plan.graph.outputs["loss"])  # every learner's is the mean of its own batch

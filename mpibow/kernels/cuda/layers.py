@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Formats, Shapes, Spec, canonical_formats
 from mpibow.kernels.cuda import listing
@@ -165,7 +166,10 @@ class Norm(_Layer):
         return self.bind(call, spec, arrays)
 
     def backward(self, call: Call) -> Enqueue:
-        spec = self.specs(call.op, call.shapes)["backward"]
+        specs = self.specs(call.op, call.shapes)
+        if "backward" not in specs:
+            raise ShapeError(f"{call.name}: {listing.FROZEN}")
+        spec = specs["backward"]
         arrays = {"dy": call.dy, "x": call.x[0], "weight": call.w["weight"], **call.saved}
         arrays |= {"dweight": call.dw["weight"], "dbias": call.dw["bias"]}
         arrays["dx"] = call.scratch["dx"] if call.dx[0] is None else call.dx[0]

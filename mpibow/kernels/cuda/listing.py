@@ -28,6 +28,7 @@ from mpibow.ops import Add, BatchNorm, Conv2d, Dense, Relu
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 from mpibow.ops.wide import WideDense
 
+FROZEN = "device cuda has no gradients of a frozen batch norm: set device=onednn, or device=numpy"
 VECTOR = 16  # bytes: cuDNN norms channels in vectors of that, and has no engine for what does not fill them
 
 
@@ -84,16 +85,17 @@ def convolution(
 def norm(op: BatchNorm | NormAddRelu, shapes: Shapes, precision: Precision, replicas: int = 1) -> dict[str, Spec]:
     """forward, and backward in training.
 
-    Raises ShapeError where cuDNN has no engine for that number of channels, and in training for a norm that is frozen
-    or of a rank.
+    Raises ShapeError where cuDNN has no engine for that number of channels, for gradients of a norm that is frozen, and
+    in training for a norm of a rank.
     """
     parts, added = (op.norm, op.added) if isinstance(op, NormAddRelu) else (op, False)
     relu, shape = isinstance(op, NormAddRelu), wide(as_image(shapes.y), replicas)
-    if not shapes.training:
+    if parts.frozen and shapes.wanted:
+        raise ShapeError(FROZEN)
+    if parts.frozen or not shapes.training:
         return {"forward": NormInference(shape, precision, parts.epsilon, relu, added)}
-    if parts.frozen or parts.sync == "rank":
-        setting = "frozen=True" if parts.frozen else "sync='rank'"
-        raise ShapeError(f"device cuda has no kernel for training with {setting}: set device=onednn, or device=numpy")
+    if parts.sync == "rank":
+        raise ShapeError("device cuda has no kernel for training with sync='rank': set device=onednn, or device=numpy")
     vector = VECTOR // SIZES[precision.io]
     if shape[1] % vector:
         raise ShapeError(
