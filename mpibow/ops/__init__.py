@@ -96,7 +96,7 @@ MODULES = (
     "unary",
     "upsample",
 )
-_FOUND = [import_module(f"{__name__}.{name}") for name in MODULES]
+FOUND = [import_module(f"{__name__}.{name}") for name in MODULES]
 
-NAMES: tuple[str, ...] = tuple(sorted(name for module in _FOUND for name in module.__all__))
-KERNELS: KernelTable = {op: kernel for module in _FOUND for op, kernel in getattr(module, "KERNELS", {}).items()}
+NAMES: tuple[str, ...] = tuple(sorted(name for module in FOUND for name in module.__all__))
+KERNELS: KernelTable = {op: kernel for module in FOUND for op, kernel in getattr(module, "KERNELS", {}).items()}

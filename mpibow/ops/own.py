@@ -42,13 +42,34 @@ class Own(Op):
         return tuple(map(tuple, made)) if made and not isinstance(made[0], int) else (tuple(made),)
 
 
+@dataclass(frozen=True)
+class OwnOperator:
+    """What `operator` gives: a function from tensors to a tensor, or to a tuple of them."""
+
+    name: str
+    forward: Callable[..., Any]
+    backward: Callable[..., Any] | None
+    shape: Callable[..., Any]
+
+    def __call__(self, *inputs: Tensor, name: str | None = None) -> Any:
+        op = cast(Operator, self.record(*(tensor.dtype for tensor in inputs)))
+        made = inputs[0].graph.add_all(op, *inputs, name=name)
+        return made[0] if len(made) == 1 else made
+
+    def record(self, *dtypes: str) -> Own:
+        """The record for inputs of these types: there is a gradient for those of the plan's precision."""
+        floating = tuple(i for i, dtype in enumerate(dtypes) if dtype == FLOAT)
+        trained = floating if self.backward is not None else None
+        return Own(self.name, self.forward, self.backward, self.shape, trained)
+
+
 def operator(
     name: str,
     forward: Callable[..., Any],
     backward: Callable[..., Any] | None = None,
     *,
     shape: Callable[..., Any] = lambda *shapes: shapes[0],
-) -> Callable[..., Any]:
+) -> OwnOperator:
     """The function from tensors to a tensor that NumPy computes by `forward`, for nets on CPUs.
 
     forward(*x) gives an array, or a tuple of arrays, from the inputs' arrays; backward(*x, y, dy) the loss's gradient
@@ -57,15 +78,7 @@ def operator(
     unless given. Without `backward` nothing is trained through it. The functions must not change their arguments, or
     keep them. `mpibow.testing.check_operator` checks all this. Weights are inputs: mpibow.parameter.
     """
-
-    def add(*inputs: Tensor, name: str | None = None) -> Any:
-        floating = tuple(i for i, tensor in enumerate(inputs) if tensor.dtype == FLOAT)
-        op = Own(own, forward, backward, shape, floating if backward is not None else None)
-        made = inputs[0].graph.add_all(cast(Operator, op), *inputs, name=name)
-        return made[0] if len(made) == 1 else made
-
-    own = name
-    return add
+    return OwnOperator(name, forward, backward, shape)
 
 
 def _all(found: Any) -> Sequence[Any]:

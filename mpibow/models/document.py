@@ -1,0 +1,198 @@
+"""A net as JSON: its inputs, its operators by name and version, its outputs. No code is saved, and none is run.
+
+    {"inputs": {"image": {"shape": [{"batch": 1}, 1, 28, 28], "dtype": "uint8"}},
+     "nodes": [{"name": "conv1", "operator": "Conv2d", "version": 1, "inputs": ["image"], "settings": {...}}, ...],
+     "outputs": {"logits": "dense1", ...}}
+
+{"batch": n} stands for n times the batch size, {"array": name} for numbers that are too many for a header. How weights
+start is left out: a document comes with weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, make_dataclass
+from functools import cache
+from typing import Any, cast
+
+import numpy as np
+
+from mpibow import ops
+from mpibow.config.strict import build, hints_of, plain
+from mpibow.config.words import show
+from mpibow.errors import CheckpointError, ConfigError, ShapeError
+from mpibow.graph.graph import Array, Graph, Initialiser, Operator, Tensor
+from mpibow.ops.initialisers import ZERO
+from mpibow.ops.own import Own, OwnOperator
+
+Document = Mapping[str, Any]
+Build = Callable[[int], Graph]
+LONG = 64  # numbers of a tuple that lie in the document
+RECORDS: Mapping[str, type[Any]] = {
+    name: record
+    for module in ops.FOUND
+    for name, record in vars(module).items()
+    if is_dataclass(record) and hasattr(record, "kind") and record.__module__ == module.__name__
+}
+
+
+@dataclass(frozen=True)
+class Node:
+    """An operator at its place, as a document has it."""
+
+    name: str
+    operator: str
+    version: int
+    inputs: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Input:
+    """A tensor that the caller fills; extents of `shape` are numbers or {"batch": n}."""
+
+    shape: tuple[Any, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Net:
+    """The whole document."""
+
+    inputs: Mapping[str, Any]
+    nodes: tuple[Node, ...]
+    outputs: Mapping[str, str]
+
+
+def saved(make: Build) -> tuple[Document, dict[str, Array]]:
+    """The document of the graphs that `make` gives for a batch size, and the arrays that it names.
+
+    Raises ShapeError where a graph depends on the batch size in another way than by multiples of it.
+    """
+    arrays = dict[str, Array]()
+    two, three = (_encoded(make(batch), arrays) for batch in (2, 3))
+    return cast(Document, _by_batch(two, three, "")), arrays
+
+
+def loaded(document: Document, arrays: Mapping[str, Array], operators: Sequence[OwnOperator] = ()) -> Build:
+    """The graphs of a document by batch size. `operators` are a script's own, which are not in it.
+
+    Raises CheckpointError naming what is unknown, of another version, or no document's.
+    """
+    try:
+        net = build(Net, document, path="graph")
+        inputs = {name: build(Input, entry, path=f"graph.inputs.{name}") for name, entry in net.inputs.items()}
+    except ConfigError as error:
+        raise CheckpointError(str(error)) from None
+    own = {operator.name: operator for operator in operators}
+
+    def make(batch: int) -> Graph:
+        graph = Graph()
+        try:
+            for name, entry in inputs.items():
+                graph.input(name, tuple(_decoded(list(entry.shape), batch, {})), entry.dtype)
+            for n, node in enumerate(net.nodes):
+                tensors = [_tensor(graph, name, f"graph.nodes[{n}].inputs") for name in node.inputs]
+                settings = _decoded(node.settings, batch, arrays)
+                op = _record(node, settings, [tensor.dtype for tensor in tensors], own, f"graph.nodes[{n}]")
+                graph.add_all(op, *tensors, name=node.name)
+            for name, source in net.outputs.items():
+                graph.output(name, _tensor(graph, source, f"graph.outputs.{name}"))
+        except (ConfigError, ShapeError) as error:
+            raise CheckpointError(str(error)) from None
+        return graph
+
+    make(1)  # what is wrong is found here
+    return make
+
+
+def _encoded(graph: Graph, arrays: dict[str, Array]) -> dict[str, Any]:
+    inputs = {name: plain(Input(graph.tensors[name].shape, graph.tensors[name].dtype)) for name in graph.inputs}
+    nodes = [
+        {
+            "name": node.name,
+            "operator": _name_of(node.op),
+            "version": getattr(node.op, "version", 1),
+            "inputs": list(node.inputs),
+            "settings": dict(_settings(node.name, node.op, arrays)),
+        }
+        for node in graph.nodes
+    ]
+    return {"inputs": inputs, "nodes": nodes, "outputs": dict(graph.outputs)}
+
+
+def _name_of(op: Operator) -> str:
+    return f"own {op.name}" if isinstance(op, Own) else type(op).__name__
+
+
+def _settings(node: str, op: Operator, arrays: dict[str, Array]) -> Iterator[tuple[str, Any]]:
+    """What the record was made with, but for functions: those of a user's own operator, and how weights start."""
+    for name in () if isinstance(op, Own) else _form(type(op)).__annotations__:
+        value = getattr(op, name)
+        if isinstance(value, tuple) and len(value) > LONG:
+            arrays[f"{node}.{name}"] = np.array(value)
+            yield name, {"array": f"{node}.{name}"}
+        else:
+            yield name, plain(value)
+
+
+@cache
+def _form(kind: type[Any]) -> type[Any]:
+    """The record without the functions that say how weights start, for `build` to check settings by."""
+    hints = hints_of(kind)
+    return make_dataclass(
+        kind.__name__, [(f.name, hints[f.name]) for f in fields(kind) if hints[f.name] != Initialiser], frozen=True
+    )
+
+
+def _by_batch(two: Any, three: Any, path: str) -> Any:
+    """`two` and `three`, of these batch sizes, as one: what differs is a multiple of the batch size."""
+    if isinstance(two, dict) and isinstance(three, dict) and two.keys() == three.keys():
+        return {key: _by_batch(two[key], three[key], f"{path}.{key}") for key in two}
+    if isinstance(two, list) and isinstance(three, list) and len(two) == len(three):
+        return [_by_batch(*pair, f"{path}[{n}]") for n, pair in enumerate(zip(two, three, strict=True))]
+    if two == three:
+        return two
+    if isinstance(two, int) and isinstance(three, int) and two % 2 == 0 and two * 3 == three * 2:
+        return {"batch": two // 2}
+    raise ShapeError(f"graph{path}: is {show(two)} at batch size 2 and {show(three)} at 3; it can't be saved as a net")
+
+
+def _decoded(entry: Any, batch: int, arrays: Mapping[str, Array]) -> Any:
+    """The settings of one batch size, with the arrays in their places."""
+    if isinstance(entry, Mapping):
+        if entry.keys() == {"batch"} and isinstance(entry["batch"], int):
+            return entry["batch"] * batch
+        if entry.keys() == {"array"}:
+            if entry["array"] not in arrays:
+                raise ConfigError(f"graph: names the array {show(entry['array'])}, which is not there")
+            return arrays[entry["array"]].tolist()
+        return {key: _decoded(value, batch, arrays) for key, value in entry.items()}
+    return [_decoded(value, batch, arrays) for value in entry] if isinstance(entry, list | tuple) else entry
+
+
+def _tensor(graph: Graph, name: str, path: str) -> Tensor:
+    if name not in graph.tensors:
+        raise ConfigError(f"{path}: names {show(name)}, which no node before it makes")
+    return graph.tensors[name]
+
+
+def _record(
+    node: Node, settings: Mapping[str, Any], dtypes: Sequence[str], own: Mapping[str, OwnOperator], path: str
+) -> Operator:
+    name = node.operator.removeprefix("own ")
+    if name != node.operator:
+        if name not in own:
+            raise ConfigError(
+                f"{path}: needs the operator {name} of the program that trained it: pass operators=[{name}]"
+            )
+        return cast(Operator, own[name].record(*dtypes))
+    kind = RECORDS.get(name)
+    if kind is None:
+        raise ConfigError(f"{path}.operator: {show(name)} is none of this version's operators")
+    version = getattr(kind, "version", 1)
+    if node.version != version:
+        raise ConfigError(f"{path}.version: {name} is of version {node.version}, this mpibow has version {version}")
+    form = build(_form(kind), settings, path=f"{path}.settings")
+    given = {f.name: getattr(form, f.name) for f in fields(form)}
+    return cast(Operator, kind(**given, **{f.name: ZERO for f in fields(kind) if f.name not in given}))
