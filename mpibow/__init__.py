@@ -6,11 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mpibow.errors import MpibowError as MpibowError
-    from mpibow.fitting import Fitted as Fitted
+    from mpibow.fitted import Fitted as Fitted
+    from mpibow.fitted import load as load
     from mpibow.fitting import fit as fit
     from mpibow.ops import *
 
-_ELSEWHERE = {"MpibowError": "mpibow.errors", "Fitted": "mpibow.fitting", "fit": "mpibow.fitting"}
+_ELSEWHERE = {
+    "MpibowError": "mpibow.errors",
+    "Fitted": "mpibow.fitted",
+    "load": "mpibow.fitted",
+    "fit": "mpibow.fitting",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
-
-import numpy as np
 
 from mpibow.comm.communicator import Single
 from mpibow.comm.launch import guarded, open_communicator
@@ -20,54 +18,16 @@ from mpibow.config.strict import build
 from mpibow.data.dataset import Array, ArrayData, NamedArrays, NamedSamples, Samples
 from mpibow.data.ratings import FORM, ratings
 from mpibow.data.settings import Image
-from mpibow.data.slots import slot_arrays
 from mpibow.errors import ConfigError
 from mpibow.evaluate import on_host
-from mpibow.job import Job, make_job, open_data
+from mpibow.fitted import Fitted
+from mpibow.job import make_job, open_data
 from mpibow.models.classifier import Net
 from mpibow.models.objective import LossNet
 from mpibow.models.settings import Augmentation
-from mpibow.run.state import from_named
-from mpibow.session.summary import Summary
 from mpibow.system.streams import until_nobody_reads
 
 Source = Samples | tuple[Array, Array] | Mapping[str, Array] | str | os.PathLike[str]
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A trained net: the run's summary, the centre's weights by name, and predictions.
-
-    Every rank has one. `rank` is this process's rank, so that a script prints once: `if fitted.rank == 0`.
-    """
-
-    summary: Summary
-    weights: dict[str, Array] = field(repr=False)
-    rank: int
-    _job: Job = field(repr=False)  # of the host, whatever the run computed on
-
-    def predict(self, images: Array, batch_size: int = 100) -> Array:
-        """Logits (n, classes) of images (n, ...) in the form that the net was trained on; the host computes them."""
-        data, images = self._job.train, np.asarray(images)
-        if isinstance(data, NamedSamples):
-            raise ConfigError("predict: gives the logits of a classifier, this net gives losses; use its weights")
-        if images.shape[1:] != data.shape:
-            raise ConfigError(f"images: must be (n, {', '.join(map(str, data.shape))}), got {images.shape}")
-        if not np.can_cast(images.dtype, data.dtype, "same_kind"):
-            raise ConfigError(f"images: must be {data.dtype} as in training, got {images.dtype}")
-        plan = self._job.evaluation_plan(batch_size)
-        centre, statistics = from_named(self.weights, plan, "weights")
-        bound = plan.bind(centre, statistics=statistics)
-        slot = slot_arrays(batch_size, data.shape, data.dtype)
-        logits = []
-        for start in range(0, len(images), batch_size):
-            part = images[start : start + batch_size]
-            slot["image"][: len(part)] = part
-            for name, array in bound.inputs.items():
-                np.copyto(array, slot[name])
-            bound.run()
-            logits.append(bound.outputs["logits"][: len(part)].copy())
-        return np.concatenate(logits) if logits else np.zeros((0, data.classes), plan.dtype)
 
 
 def fit(
@@ -121,7 +81,8 @@ def fit(
         trained = run(job, comm, resume=resume, note=note)
         if trained.summary.stopped == "SIGINT":  # the program ends as well, or a notebook's cell
             raise KeyboardInterrupt(f"the state is saved: continue with fit(..., resume={trained.summary.run!r})")
-        done.append(Fitted(trained.summary, trained.weights, comm.rank, replace(job, config=on_host(config))))
+        summary, folder = trained.summary, Path(trained.summary.run)
+        done.append(Fitted(summary, trained.weights, comm.rank, job.build, on_host(config), folder))
         return 0
 
     with until_nobody_reads():

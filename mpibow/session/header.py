@@ -40,7 +40,8 @@ class Header:
 
     `counts` are learners by rank, `started` those that the run began with, `due` what the ranks were about to do: talk,
     agree after a reset, evaluate. `rule` are the rule's numbers, `tuning` is the tuner's history, `input` what a net
-    sees of the data. `others` are entries of newer versions.
+    sees of the data, `graph` the net that evaluates (job/document.py), None where it can't be saved. `others` are
+    entries of newer versions.
     """
 
     files: Mapping[str, Any]  # verified already
@@ -65,6 +66,7 @@ class Header:
     untold: Natural = 0
     average: Averaged | None = None
     validation_fraction: float | None = None
+    graph: Mapping[str, Any] | None = None
     needs: tuple[str, ...] = ()
     others: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
 

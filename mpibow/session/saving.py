@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array
+from mpibow.job.document import Document, saved
 from mpibow.run import checkpoint
 from mpibow.run.state import snapshot
 from mpibow.session.opening import Parts
@@ -20,7 +22,19 @@ class Saver:
     def __init__(self, parts: Parts, rank: int) -> None:
         self._parts, self._settings, self._rank = parts, parts.job.config.checkpoint, rank
         self.last: Path | None = parts.start.source.checkpoint
+        self._document, self._inputs = self._net()
         self._agreed = time.perf_counter()
+
+    def _net(self) -> tuple[Document | None, dict[str, Array]]:
+        """The net as JSON, and what an evaluation wants of the data that JSON is too small for."""
+        scaling = self._parts.job.scaling
+        inputs = {} if scaling is None else scaling.arrays()
+        try:
+            document, arrays = saved(self._parts.job.build)
+        except ShapeError as error:
+            self._parts.reporter.note(f"checkpoints: mpibow.load can't read them: {error}")
+            return None, inputs
+        return document, inputs | arrays
 
     def overdue(self) -> bool:
         """Whether the clock, which is rank 0's, asks for a checkpoint."""
@@ -38,11 +52,11 @@ class Saver:
     ) -> None:
         """Writes a checkpoint, and forgets those that are not to be kept. Nothing may be under way."""
         begin = time.perf_counter()
-        parts, scaling, folder = self._parts, self._parts.job.scaling, self._parts.reporter.folder / "checkpoints"
+        parts, folder = self._parts, self._parts.reporter.folder / "checkpoints"
         state = snapshot(
-            {**parts.lasting, **header}, parts.plan, parts.coordinator.kept(where.iteration), where.iteration,
-            parts.replicas, parts.rule, parts.job.kernels.flat, statistics, parts.synchroniser.book.state(),
-            {} if scaling is None else scaling.arrays(), parts.device.scale_state(), average,
+            {**parts.lasting, "graph": self._document, **header}, parts.plan, parts.coordinator.kept(where.iteration),
+            where.iteration, parts.replicas, parts.rule, parts.job.kernels.flat, statistics,
+            parts.synchroniser.book.state(), self._inputs, parts.device.scale_state(), average,
         )  # fmt: skip
         self.last = path = checkpoint.save(folder, state, parts.synchroniser.call)
         if self._rank == 0:

@@ -14,9 +14,9 @@ import pytest
 import mpibow as mb
 from mpibow.errors import CheckpointError, ShapeError
 from mpibow.graph.graph import Graph, Initialiser, Node
+from mpibow.job.document import LONG, RECORDS, _form, loaded, saved
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import classifier
-from mpibow.models.document import LONG, RECORDS, _form, loaded, saved
 from mpibow.models.objective import objective
 from mpibow.models.settings import Augmentation
 from mpibow.ops.initialisers import ZERO
