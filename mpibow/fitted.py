@@ -220,5 +220,6 @@ def _fitted(
 
 def _summary(entries: Mapping[str, Any]) -> Summary:
     """Of any version: what it has not heard of is left out, what is missing is None."""
-    known = {each.name: entries.get(each.name) for each in fields(Summary)}
-    return Summary(**{**known, "learners": tuple(known["learners"] or ())})
+    known: dict[str, Any] = {each.name: entries.get(each.name) for each in fields(Summary)}
+    known["learners"] = tuple(known["learners"] or ())
+    return Summary(**known)

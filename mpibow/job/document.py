@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass
-from functools import cache
 from typing import Any, cast
 
 import numpy as np
 
 from mpibow import ops
-from mpibow.config.strict import build, hints_of, plain
+from mpibow.config.strict import build, hints_of, once, plain
 from mpibow.config.words import show
 from mpibow.errors import CheckpointError, ConfigError, ShapeError
 from mpibow.graph.graph import Array, Graph, Initialiser, Operator, Tensor
@@ -32,7 +31,8 @@ RECORDS: Mapping[str, type[Any]] = {
     name: record
     for module in ops.FOUND
     for name, record in vars(module).items()
-    if is_dataclass(record) and hasattr(record, "kind") and record.__module__ == module.__name__
+    if isinstance(record, type) and is_dataclass(record) and record.__module__ == module.__name__
+    if hasattr(record, "kind")
 }
 
 
@@ -136,12 +136,14 @@ def _settings(node: str, op: Operator, arrays: dict[str, Array]) -> Iterator[tup
             yield name, plain(value)
 
 
-@cache
-def _form(kind: type[Any]) -> type[Any]:
+@once
+def _form(kind: Callable[..., Any]) -> type[Any]:
     """The record without the functions that say how weights start, for `build` to check settings by."""
     hints = hints_of(kind)
     return make_dataclass(
-        kind.__name__, [(f.name, hints[f.name]) for f in fields(kind) if hints[f.name] != Initialiser], frozen=True
+        kind.__name__,
+        [(f.name, hints[f.name]) for f in fields(cast(Any, kind)) if hints[f.name] != Initialiser],
+        frozen=True,
     )
 
 
