@@ -1,0 +1,116 @@
+"""bench_nets.py: its nets are PyTorch's, its products and figures those of a hand; nothing is measured here."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpibow as mb
+from mpibow.graph.graph import Graph
+from mpibow.graph.kernel import Kernels
+from mpibow.graph.layout import initial_weights, plan_layout
+from mpibow.graph.plan import compile_plan
+from mpibow.kernels.numpy import OPERATORS
+from mpibow.models.objective import objective
+from tests.oracle import pytorch
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def cells(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("net_cells")
+
+
+@pytest.fixture
+def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(FOLDER)
+    return importlib.import_module("nets_page")
+
+
+def graph_of(cells: ModuleType, name: str, batch: int, path: Path) -> tuple[Graph, Any]:
+    data = cells.CELLS[name].data(path)
+    kinds = {key: (array.shape[1:], array.dtype) for key, array in data.items()}
+    return objective(cells.CELLS[name].losses(tuple(data)), kinds)(batch, True), data
+
+
+def test_products_of_a_dense_layer_and_of_what_follows_it(cells: ModuleType) -> None:
+    """The first layer's input needs no gradient; a transposed convolution's every pixel meets 5 x 2 x 2 weights."""
+    graph = Graph()
+    x = mb.dense(graph.input("x", (6, 4)), 8)
+    mb.dense(x, 5)
+    mb.conv_transpose2d(mb.conv2d(graph.input("image", (2, 3, 4, 4)), 7, 3), 5, 2)
+    found, operations = cells.products(graph)
+    assert found == [(1, 6, 4, 8), (1, 8, 6, 4), (1, 6, 8, 5), (1, 5, 6, 8), (1, 6, 5, 8)]
+    assert operations == 2 * 2 * (2 * 7 * 2 * 2) * (3 * 3 * 3) + 3 * 2 * (2 * 7 * 2 * 2) * (5 * 2 * 2)
+
+
+def test_products_of_attention_and_of_an_lstm(cells: ModuleType) -> None:
+    graph = Graph()
+    x = graph.input("x", (2, 3, 4))
+    mb.scaled_dot_product_attention(x, x, x)
+    mb.lstm(x, 5)
+    found, _ = cells.products(graph)
+    scores = [(2, 3, 4, 3), (2, 3, 3, 4), (2, 3, 3, 4)]  # q k, then the gradients of q and k
+    values = [(2, 3, 3, 4), (2, 3, 4, 3), (2, 3, 3, 4)]  # by v, then the gradients of the scores and of v
+    inputs, steps = [(1, 6, 4, 20), (1, 20, 6, 4)], [(1, 2, 5, 20), (1, 2, 20, 5)] * 2
+    assert sorted(found) == sorted([*scores, *values, *inputs, *steps, (1, 20, 6, 5)])
+
+
+def test_a_row_has_the_ratio_of_both_sides_best(page: ModuleType) -> None:
+    """A machine at half its speed in one round changes no ratio; a token is a 64th of a sample."""
+    rounds = {
+        "mpibow, 1": [3.0, 1.5, 3.0],
+        "mpibow, 2": [6.0, 3.0, 6.0],
+        "PyTorch eager, 1": [2.0, 1.0, 2.0],
+        "PyTorch compiled, 2": [4.0, 2.0, 3.0],
+    }
+    row = page.row("gpt", "4", rounds)
+    assert row[:5] == ["gpt", "4", "384 (2)", "192 (compiled, 2)", "1.50"]
+    assert row[5:] == ["1.50 to 2.00", "1.35", "met", "1.50"]
+    assert page.row("lstm", "4", {"mpibow, 1": [1.0, 2.0]}) == ["lstm", "4", "96.0 (1)", *[""] * 6]
+
+
+def test_a_share_is_of_one_threads_step(page: ModuleType) -> None:
+    """Four samples at 2 a second take 2 s; the products alone half of it, at 3 GFLOP/s."""
+    made = {"rounds": {"mpibow, 1": [2.0], "mpibow, 2": [4.0]}, "floor": {"seconds": 1.0, "operations": 3e9}}
+    assert page.share("vit", "4", made) == ["vit", "4", "3.00", "1000.00 ms", "3", "50% of 2000.0 ms", ""]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("name", ["gpt", "vit", "lstm", "unet"])
+def test_pytorchs_net_has_as_many_weights(name: str, cells: ModuleType, tmp_path: Path) -> None:
+    pytorch()
+    graph, _ = graph_of(cells, name, 1, tmp_path / "none")
+    theirs = importlib.import_module("torch_nets_peer").NETS[name]()
+    assert graph.weight_count == sum(weight.numel() for weight in theirs.parameters())
+
+
+@pytest.mark.torch
+def test_the_language_net_is_pytorchs(cells: ModuleType, tmp_path: Path) -> None:
+    """Weights follow each other alike; its losses in float64."""
+    torch: Any = pytorch()
+    graph, data = graph_of(cells, "lstm", 2, tmp_path / "none")
+    peer = importlib.import_module("torch_nets_peer")
+    net, layout = peer.NETS["lstm"]().double(), plan_layout(graph)
+    weights = initial_weights(layout, 1, "float64")
+    ours = layout.views(weights)
+    with torch.no_grad():
+        for (key, parameter), name in zip(
+            net.named_parameters(), (n.full(k) for n in graph.nodes for k in n.weights), strict=True
+        ):
+            assert key.split(".")[1].startswith(name.split(".")[1])
+            parameter.copy_(torch.from_numpy(ours[name]))
+    bound = compile_plan(graph, layout, Kernels(OPERATORS), "float64", training=False).bind(weights)
+    for key, array in data.items():
+        bound.inputs[key][...] = array[:2]
+    bound.run()
+    text, following = (torch.from_numpy(array[:2]).long() for array in data.values())
+    expected = float(peer.losses("lstm", net, text, following).detach())
+    assert np.mean(bound.outputs["loss"]) == pytest.approx(expected, rel=1e-10)
