@@ -36,7 +36,7 @@ def language(text: Tensor, units: int = 200, layers: int = 2) -> Tensor:
     x = mb.embedding(text, CHARACTERS, units, name="characters")
     for i in range(layers):
         x, _ = mb.lstm(x, units, name=f"lstm{i}")
-    return mb.reshape(mb.dense(mb.reshape(x, (-1, units)), CHARACTERS, name="head"), (*text.shape, CHARACTERS))
+    return mb.dense(x, CHARACTERS, name="head")
 
 
 def characters(path: Path) -> Mapping[str, Array]:
@@ -129,7 +129,7 @@ def _of(node: Node, shapes: list[tuple[int, ...]], graph: Graph) -> tuple[list[P
     (x, *rest), y, first = shapes or [()], graph.made(node)[0], node.inputs and node.inputs[0] in graph.inputs
     match node.op:
         case Dense():
-            return _layer(x[0], x[1], y[1], first), 0.0
+            return _layer(prod(x[:-1]), x[-1], y[-1], first), 0.0
         case Attention():
             many, t, d, s, e = prod(x[:-2]), x[-2], x[-1], rest[0][-2], rest[1][-1]
             scores, value = [(many, t, d, s), (many, t, s, d), (many, s, t, d)], [(many, t, s, e), (many, t, e, s)]

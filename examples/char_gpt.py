@@ -1,6 +1,7 @@
 """A GPT by characters, each part after a layer norm: python examples/char_gpt.py [TEXT], a plain text in ASCII."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -8,21 +9,21 @@ import numpy as np
 import mpibow as mb
 
 CONTEXT = 32  # characters that a position sees, itself included
-
-
-def linear(x, units, name):  # (n, t, f) -> (n, t, units)
-    n, t, f = x.shape
-    y = mb.dense(mb.reshape(x, (-1, f)), units, initial=mb.Gaussian(0.02), name=name)
-    return mb.reshape(y, (n, t, units))
+linear = partial(mb.dense, initial=mb.Gaussian(0.02))
 
 
 def attention(x, heads):  # (n, t, f) -> the same; a position sees itself and those before it
     n, t, f = x.shape
     q, k, v = (
-        mb.transpose(mb.reshape(part, (n, t, heads, -1)), 1, 2) for part in mb.split(linear(x, 3 * f, "qkv"), f, axis=2)
+        mb.transpose(mb.reshape(part, (n, t, heads, -1)), 1, 2)
+        for part in mb.split(linear(x, 3 * f, name="qkv"), f, axis=2)
     )
     y = mb.scaled_dot_product_attention(q, k, v, is_causal=True)  # (n, heads, t, f / heads)
-    return linear(mb.reshape(mb.transpose(y, 1, 2), (n, t, f)), f, "out")
+    return linear(mb.reshape(mb.transpose(y, 1, 2), (n, t, f)), f, name="out")
+
+
+def mlp(x, inner):
+    return linear(mb.gelu(linear(x, inner, name="wide")), x.shape[-1], name="narrow")
 
 
 def gpt(text, characters=128, width=64, heads=4, blocks=2):  # (n, t) -> logits (n, t, characters)
@@ -31,8 +32,8 @@ def gpt(text, characters=128, width=64, heads=4, blocks=2):  # (n, t) -> logits 
     for i in range(blocks):
         with mb.scope(f"block{i}"):
             x = x + attention(mb.layer_norm(x, name="norm1"), heads)
-            x = x + linear(mb.gelu(linear(mb.layer_norm(x, name="norm2"), 4 * width, "wide")), width, "narrow")
-    return linear(mb.layer_norm(x, name="norm"), characters, "head")
+            x = x + mlp(mb.layer_norm(x, name="norm2"), 4 * width)
+    return linear(mb.layer_norm(x, name="norm"), characters, name="head")
 
 
 def net(text, following):  # (n, t) each -> losses (n,)

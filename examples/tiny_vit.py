@@ -1,23 +1,26 @@
 """A vision transformer of two blocks on scikit-learn's digits: patches of 2 x 2, 16 positions, 4 heads."""
 
+from functools import partial
+
 from sklearn.datasets import load_digits
 
 import mpibow as mb
 
-
-def linear(x, units, name):  # (n, t, f) -> (n, t, units)
-    n, t, f = x.shape
-    y = mb.dense(mb.reshape(x, (-1, f)), units, initial=mb.Gaussian(0.1), name=name)
-    return mb.reshape(y, (n, t, units))
+linear = partial(mb.dense, initial=mb.Gaussian(0.1))
 
 
 def attention(x, heads):  # (n, t, f) -> the same
     n, t, f = x.shape
     q, k, v = (
-        mb.transpose(mb.reshape(part, (n, t, heads, -1)), 1, 2) for part in mb.split(linear(x, 3 * f, "qkv"), f, axis=2)
+        mb.transpose(mb.reshape(part, (n, t, heads, -1)), 1, 2)
+        for part in mb.split(linear(x, 3 * f, name="qkv"), f, axis=2)
     )
     y = mb.scaled_dot_product_attention(q, k, v)  # (n, heads, t, f / heads)
-    return linear(mb.reshape(mb.transpose(y, 1, 2), (n, t, f)), f, "out")
+    return linear(mb.reshape(mb.transpose(y, 1, 2), (n, t, f)), f, name="out")
+
+
+def mlp(x, inner):
+    return linear(mb.gelu(linear(x, inner, name="wide")), x.shape[-1], name="narrow")
 
 
 def net(image, classes=10, patch=2, width=32, heads=4, blocks=2):  # (n, c, h, w) -> logits (n, classes)
@@ -27,7 +30,7 @@ def net(image, classes=10, patch=2, width=32, heads=4, blocks=2):  # (n, c, h, w
     for i in range(blocks):
         with mb.scope(f"block{i}"):
             x = x + attention(mb.layer_norm(x, name="norm1"), heads)
-            x = x + linear(mb.gelu(linear(mb.layer_norm(x, name="norm2"), 4 * width, "wide")), width, "narrow")
+            x = x + mlp(mb.layer_norm(x, name="norm2"), 4 * width)
     return mb.dense(mb.mean(mb.layer_norm(x, name="norm"), 1), classes, name="head")
 
 

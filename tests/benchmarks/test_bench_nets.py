@@ -43,7 +43,7 @@ def graph_of(cells: ModuleType, name: str, batch: int, path: Path) -> tuple[Grap
 def test_products_of_a_dense_layer_and_of_what_follows_it(cells: ModuleType) -> None:
     """The first layer's input needs no gradient; a transposed convolution's every pixel meets 5 x 2 x 2 weights."""
     graph = Graph()
-    x = mb.dense(graph.input("x", (6, 4)), 8)
+    x = mb.dense(graph.input("x", (2, 3, 4)), 8)
     mb.dense(x, 5)
     mb.conv_transpose2d(mb.conv2d(graph.input("image", (2, 3, 4, 4)), 7, 3), 5, 2)
     found, operations = cells.products(graph)
