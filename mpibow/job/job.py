@@ -15,7 +15,9 @@ from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job.normalise import Scaling
 from mpibow.kernels import KernelSet, find_kernels
 from mpibow.kernels.cuda.fused import fused_plan
+from mpibow.learn.directions import Matrices, matrices_of
 from mpibow.models.classifier import Build
+from mpibow.ops.products import products_of
 from mpibow.optim.groups import frozen_of
 from mpibow.optim.muon import Muon
 
@@ -71,6 +73,14 @@ class Job:
     def weights(self) -> int:
         """How many numbers are trained."""
         return self.build(self.config.batch_size).weight_count
+
+    @cached_property
+    def matrices(self) -> Matrices:
+        """Those that take Muon's step, where that is the update's."""
+        update = self.config.update
+        if not isinstance(update, Muon):
+            return Matrices()
+        return matrices_of(update, self.layout, products_of(self.build(self.config.batch_size, True)))
 
     def training_plan(self) -> Plan:
         return self._plan(self.config.batch_size, training=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
 from typing import Any
@@ -15,19 +16,59 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, Span
 from mpibow.kernels.matrices import cost_of, matrix_of, place_of
 from mpibow.kernels.passes import FlatKernels
+from mpibow.ops.products import Products
 from mpibow.optim.muon import Muon
+from mpibow.optim.update import Update
 
 
-def matrices_of(layout: Layout, update: Muon) -> list[Span]:
-    """Those that take Muon's step, the costliest first: hidden layers, as Jordan has it.
+@dataclass(frozen=True)
+class Matrices:
+    """The weights that take Muon's step, the costliest first, and why the other ones of two axes or more do not.
 
-    Not the first weight of two axes or more, which sees the data, nor the last, which gives the logits, nor those whose
-    smaller side is above `update.largest`.
+    `passes` are the operations of a batch's forward and backward passes.
     """
-    order = {span.name: i for i, span in enumerate(sorted(layout.spans, key=lambda span: span.offset))}
-    wide = sorted((span for span in layout.spans if len(span.shape) > 1), key=lambda span: order[span.name])[1:-1]
-    found = [span for span in wide if min(matrix_of(span.shape)) <= update.largest]
-    return sorted(found, key=lambda span: -cost_of(span, update.ns_steps))
+
+    spans: Sequence[Span] = ()
+    others: Mapping[str, str] = field(default_factory=dict)
+    passes: float = 1.0
+
+
+def matrices_of(update: Muon, layout: Layout, products: Products) -> Matrices:
+    """Hidden layers, as Jordan has it: neither the first weight, which sees the data, nor the last, which gives the
+    logits, nor embeddings; nor matrices above `largest_share`."""
+    spans = {span.name: span for span in layout.spans}
+    costs = {name: cost_of(spans[name], update.ns_steps) for name in products.wide}
+    most, others = update.largest_share * products.operations, dict[str, str]()
+    for place, name in enumerate(products.wide):
+        if place == 0:
+            others[name] = "the first"
+        elif place == len(products.wide) - 1:
+            others[name] = "the last"
+        elif name not in products.factors:
+            others[name] = "an embedding"
+        elif costs[name] > most:
+            others[name] = f"{_gflop(costs[name])}, {costs[name] / products.operations:.3g} x the passes"
+    chosen = sorted((name for name in products.wide if name not in others), key=lambda name: -costs[name])
+    return Matrices([spans[name] for name in chosen], others, products.operations)
+
+
+def described(matrices: Matrices, update: Update) -> str:
+    """Which weights take Muon's step, at what cost, and which others do not; '' of another optimiser."""
+    if not isinstance(update, Muon):
+        return ""
+    costs, passes = [cost_of(span, update.ns_steps) for span in matrices.spans], matrices.passes
+    text = f"muon: {len(costs)} of {len(costs) + len(matrices.others)} matrices take orthogonal steps"
+    if costs:
+        text += (
+            f", {_gflop(sum(costs))} an update and learner, {sum(costs) / passes:.3g} x a batch's forward and "
+            f"backward passes ({matrices.spans[0].name} {costs[0] / passes:.3g} x)"
+        )
+    others = "".join(f", {name} ({why})" for name, why in matrices.others.items())
+    return f"{text}; {update.fallback.name} updates vectors{others}; update.largest_share is {update.largest_share:g}"
+
+
+def _gflop(operations: float) -> str:
+    return f"{operations / 1e9:.3g} GFLOP"
 
 
 class Directions:
@@ -37,11 +78,10 @@ class Directions:
     """
 
     def __init__(
-        self, layout: Layout, update: Muon, flat: FlatKernels, dtype: Any,
+        self, spans: Sequence[Span], update: Muon, flat: FlatKernels, dtype: Any,
         l1: Mapping[str, float] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        """`l1` is every weight's, by name; 0 where there is none."""
-        spans = matrices_of(layout, update)
+        """Of the matrices at `spans`. `l1` is every weight's, by name; 0 where there is none."""
         self._parts = [slice(span.offset, span.offset + span.size) for span in spans]
         self._l1 = [dtype.type(l1.get(span.name, 0.0)) for span in spans]
         self._places = [place_of(span) for span in spans]
@@ -91,14 +131,3 @@ class Directions:
             yield make
         finally:
             self._makers.append(make)
-
-
-def described(layout: Layout, update: Muon) -> str:
-    """Which weights take Muon's step, at what cost, and which matrices do not."""
-    spans, wide = matrices_of(layout, update), [span for span in layout.spans if len(span.shape) > 1]
-    others = [span.name for span in wide if span not in spans]
-    cost = sum(cost_of(span, update.ns_steps) for span in spans) / 1e9
-    return (
-        f"muon: {len(spans)} of {len(wide)} matrices take orthogonal steps, {cost:.3g} GFLOP an update and learner; "
-        f"{update.fallback.name} updates vectors, {', '.join(others)}"
-    )

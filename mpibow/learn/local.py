@@ -11,7 +11,7 @@ import numpy as np
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, Span
 from mpibow.kernels.passes import FlatKernels, Local, States
-from mpibow.learn.directions import Directions, matrices_of
+from mpibow.learn.directions import Directions
 from mpibow.learn.replica import Replicas
 from mpibow.optim.groups import group_of
 from mpibow.optim.muon import Muon, OnMatrices
@@ -35,13 +35,12 @@ class Groups:
     which: Array
 
 
-def groups_of(update: Update, layout: Layout) -> Groups:
+def groups_of(update: Update, layout: Layout, matrices: Sequence[Span] = ()) -> Groups:
     """A weight's group is by its name, by whether it decays, and by whether it is one of Muon's matrices."""
-    matrices = {span.name for span in matrices_of(layout, update)} if isinstance(update, Muon) else set[str]()
     groups, ends, which = list[Group](), list[int](), list[int]()
     for span in sorted(layout.spans, key=lambda span: span.offset):
         group = _group_of(update, span, span.offset < layout.decayed)
-        if span.name in matrices:
+        if span in matrices:
             assert isinstance(group.update, Muon)
             group = replace(group, update=OnMatrices.of(group.update))
         if group not in groups:
@@ -70,14 +69,17 @@ def _group_of(update: Update, span: Span, decays: bool) -> Group:
 class Stepping:
     """Makes the local steps of a rank's replicas."""
 
-    def __init__(self, update: Update, layout: Layout, replicas: Replicas, flat: FlatKernels) -> None:
-        self._update, self._replicas, self._groups = update, replicas, groups_of(update, layout)
+    def __init__(
+        self, update: Update, layout: Layout, replicas: Replicas, flat: FlatKernels, matrices: Sequence[Span] = ()
+    ) -> None:
+        """`matrices` take Muon's step."""
+        self._update, self._replicas, self._groups = update, replicas, groups_of(update, layout, matrices)
         self._step, self._penalised = update.step, update.penalised
         self.samples = 0  # of the update that is made
         self._directions: Directions | None = None
         if isinstance(update, Muon):
             l1 = {span.name: _group_of(update, span, span.offset < layout.decayed).update.l1 for span in layout.spans}
-            self._directions = Directions(layout, update, flat, replicas.weights.dtype, l1)
+            self._directions = Directions(matrices, update, flat, replicas.weights.dtype, l1)
 
     @property
     def width(self) -> int:

@@ -1,6 +1,6 @@
 """Muon (Jordan et al., "Muon: an optimizer for hidden layers in neural networks", 2024).
 
-Matrices take an orthogonal step; all other weights, and matrices that are too large, take that of `fallback`.
+Matrices take an orthogonal step; all other weights, and matrices whose step costs too much, take that of `fallback`.
 """
 
 from __future__ import annotations
@@ -46,12 +46,13 @@ class Muon(Update):
     half_life: Annotated[HalfLife, "samples after which half of the momentum is left, in place of momentum"] = None
     ns_steps: Annotated[int, AtLeast(1), "Newton-Schulz iterations"] = 5
     scale: Annotated[Literal["length", "spectral", "rms"], "length of a matrix's step"] = "spectral"
-    largest: Annotated[
-        int, AtLeast(1), "matrices whose smaller side is larger take the fallback: their orthogonal step costs too much"
-    ] = 256
+    largest_share: Annotated[
+        float, Above(0), "matrices whose orthogonal step has more operations than this times a batch's forward and "
+        "backward passes take the fallback",
+    ] = 1.0  # fmt: skip
     fallback: Annotated[
         AdamW | Adam | Sgd | RmsProp | Adagrad | Lion,
-        "step of vectors, the first convolution, the classifier, and matrices that are too large",
+        "step of vectors, the first matrix, the last one, embeddings, and matrices above largest_share",
     ] = field(default_factory=AdamW)
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from mpibow.device.memory import in_words
 from mpibow.graph.plan import Plan
 from mpibow.job import Job, on_device
 from mpibow.job.checks import described, few_values
+from mpibow.learn import directions
 from mpibow.run.memory import learner_bytes, replica_bytes, room_for
 from mpibow.session.device import device_of
 from mpibow.session.judge import sets_told
@@ -47,7 +48,10 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
         dump(job.config).rstrip(), "",
         *(f"{name}: {found.count:,} samples {described(found)}" for name, found in sets.items()),
         *sets_told(job)[1:], "",
-        str(plan), *filter(None, [job.slow(), few_values(job.build(job.config.batch_size, True), min(counts))]), "",
+        str(plan), *filter(None, [
+            job.slow(), few_values(job.build(job.config.batch_size, True), min(counts)),
+            directions.described(job.matrices, job.config.update),
+        ]), "",
         *(_memory(job, plan, ahead, rank, counts, free[rank]) for rank in range(len(counts))),
     ])  # fmt: skip
 

@@ -22,7 +22,6 @@ from mpibow.learn.learners import Learners
 from mpibow.learn.local import Stepping
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
-from mpibow.optim.muon import Muon
 from mpibow.optim.schedules import ended_early
 from mpibow.run import directory
 from mpibow.run.coordinator import Coordinator
@@ -132,12 +131,11 @@ def open_parts(
     if comm.rank == 0 and start.source.checkpoint is not None:
         directory.write(start.source.folder / "config.yaml", dump(config))
     notes = [note, *notes, way, *warnings, *_told(start, job, reporter.ledger), loading.described, *told]
-    if isinstance(config.update, Muon):
-        notes.append(described(plan.layout, config.update))
+    notes.append(described(job.matrices, config.update))
     return Parts(
         job, device, plan, loading, start, lasting(job, plan, first), coordinator, tuning, replicas, learners,
-        Stepping(config.update, plan.layout, replicas, flat), scheduler, rule, synchroniser, resets, reporter, judge,
-        notes,
+        Stepping(config.update, plan.layout, replicas, flat, job.matrices.spans), scheduler, rule, synchroniser, resets,
+        reporter, judge, notes,
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from mpibow.graph.layout import Layout, Span
 from mpibow.kernels.passes import FlatKernels, chunks_of
 from mpibow.learn.directions import Directions, described, matrices_of
 from mpibow.ops.initialisers import Constant
+from mpibow.ops.products import Products
 from mpibow.optim.adamw import AdamW
 from mpibow.optim.muon import Muon, OnMatrices
 from mpibow.optim.sgd import Sgd
@@ -35,14 +36,24 @@ LAYOUT = Layout(
         span("conv", 32, (5, 3, 2, 2), "Acdb16a"),  # 16 x 2 x 2 x 3, of which 11 rows are padding
         span("tall", 224, (9, 4)),
         span("wide", 272, (4, 9)),
+        span("table", 496, (7, 2)),
         span("large", 320, (12, 12)),
         span("last", 464, (3, 4)),
         span("bias", 480, (5,)),
     ),
     decayed=480,
-    size=496,
+    size=512,
 )
-MUON = Muon(lr=0.03, momentum=0.9, weight_decay=0.1, largest=9, fallback=AdamW(lr=0.01, weight_decay=0.2))
+MUON = Muon(lr=0.03, momentum=0.9, weight_decay=0.1, fallback=AdamW(lr=0.01, weight_decay=0.2))
+
+
+# The wide ones in the net's order; what a step of `large` costs is more than its passes, of all others less.
+PRODUCTS = Products(
+    ("first", "conv", "tall", "table", "wide", "large", "last"),
+    frozenset({"first", "conv", "tall", "wide", "large", "last"}),
+    operations=50_000.0,
+)
+MATRICES = matrices_of(MUON, LAYOUT, PRODUCTS)
 
 
 @pytest.fixture(params=["numpy", "compiled"])
@@ -83,8 +94,9 @@ def oracle(update: Muon, w: Array, gradients: list[Array], rates: list[float]) -
 
 def trained(update: Muon, flat: FlatKernels, gradients: list[Array], w: Array, rates: list[float]) -> Array:
     """Weights (k, size), as learners have them."""
-    directions, formula = Directions(LAYOUT, update, flat, w.dtype, dict.fromkeys(HIDDEN, update.l1)), update.step
-    states, hidden = [np.zeros_like(w) for _ in update.states], matrices_of(LAYOUT, update)
+    hidden = MATRICES.spans
+    directions, formula = Directions(hidden, update, flat, w.dtype, dict.fromkeys(HIDDEN, update.l1)), update.step
+    states = [np.zeros_like(w) for _ in update.states]
     matrix = np.zeros(LAYOUT.size, bool)
     for each in hidden:
         matrix[each.offset : each.offset + each.size] = True
@@ -156,7 +168,7 @@ def test_any_share_of_the_work_makes_the_same_bits(flat: FlatKernels) -> None:
     w, gradients, _ = problem("float32", k=3)
     momenta, found = np.zeros_like(w), []
     for calls in (1, 3):
-        directions, g, v = Directions(LAYOUT, MUON, flat, w.dtype), gradients[0].copy(), momenta.copy()
+        directions, g, v = Directions(MATRICES.spans, MUON, flat, w.dtype), gradients[0].copy(), momenta.copy()
         work = directions.works(w, v, g, MUON)
         for _ in range(calls):
             work(range(1))
@@ -165,13 +177,18 @@ def test_any_share_of_the_work_makes_the_same_bits(flat: FlatKernels) -> None:
 
 
 def test_hidden_matrices_take_part_the_costliest_first() -> None:
-    assert [span.name for span in matrices_of(LAYOUT, MUON)] == ["conv", "tall", "wide"]
-    operations = 4 * 25 * 12 + 34 * 125 + 2 * (4 * 16 * 9 + 34 * 64)
-    assert described(LAYOUT, MUON) == (
-        f"muon: 3 of 6 matrices take orthogonal steps, {operations / 1e9:.3g} GFLOP an update and learner; "
-        "adamw updates vectors, first, large, last"
+    assert [span.name for span in MATRICES.spans] == ["conv", "tall", "wide"]
+    assert described(MATRICES, MUON) == (
+        "muon: 3 of 7 matrices take orthogonal steps, 1.1e-05 GFLOP an update and learner, 0.219 x a batch's "
+        "forward and backward passes (conv 0.109 x); adamw updates vectors, first (the first), table (an embedding), "
+        "large (6.57e-05 GFLOP, 1.31 x the passes), last (the last); update.largest_share is 1"
     )
-    assert [span.name for span in matrices_of(LAYOUT, replace(MUON, largest=12))] == ["large", "conv", "tall", "wide"]
+    more = matrices_of(replace(MUON, largest_share=1.4), LAYOUT, PRODUCTS)
+    assert [span.name for span in more.spans] == ["large", "conv", "tall", "wide"]
+    none = replace(MUON, largest_share=0.01)
+    begin = "muon: 0 of 7 matrices take orthogonal steps; adamw updates vectors, first (the first), conv (5.45e-06 "
+    assert described(matrices_of(none, LAYOUT, PRODUCTS), none).startswith(begin)
+    assert described(matrices_of(MUON, LAYOUT, PRODUCTS), Sgd()) == ""
 
 
 def test_the_states_are_the_momenta_and_the_fallbacks() -> None:

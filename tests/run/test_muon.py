@@ -10,9 +10,14 @@ import pytest
 from mpibow import dense, flatten, relu
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Tensor
+from mpibow.session.describe import describe_job
 from tests.run import tiny
 
-MUON = {"name": "muon", "lr": 0.05, "weight_decay": 0.01, "l1": 0.001, "fallback": {"name": "adamw", "lr": 0.01}}
+# A step of so small a net's matrices costs more than its passes.
+MUON = {
+    "name": "muon", "lr": 0.05, "weight_decay": 0.01, "l1": 0.001, "largest_share": 10,
+    "fallback": {"name": "adamw", "lr": 0.01},
+}  # fmt: skip
 RULES = ("auto", "none", "ssgd", "independent")
 
 
@@ -45,6 +50,17 @@ def test_a_run_that_is_cut_goes_on_with_the_same_bits(tmp_path: Path, rule: str)
     whole = trained(tmp_path / "whole", **settings)
     trained(tmp_path / "cut", stop={"epochs": None, "iterations": 17}, **settings)
     assert tiny.same_bits(trained(tmp_path / "cut", resume="run", **settings), whole)
+
+
+def test_the_log_and_the_check_name_the_matrices(tmp_path: Path) -> None:
+    trained(tmp_path)
+    line = next(line for line in (tmp_path / "run/log.txt").read_text().splitlines() if "muon: " in line)
+    assert "2 of 4 matrices take orthogonal steps" in line
+    assert "dense1.weight (the first), dense4.weight (the last); update.largest_share is 10" in line
+    work = tiny.job(tmp_path, net=deep, update={**MUON, "largest_share": 1})
+    assert not work.matrices.spans
+    assert set(work.matrices.others) == {f"dense{i}.weight" for i in (1, 2, 3, 4)}
+    assert "dense2.weight (3.88e-05 GFLOP, 3.22 x the passes), dense3.weight" in describe_job(work, (1,), (1 << 30,))
 
 
 def test_a_gpu_is_refused(tmp_path: Path) -> None:
