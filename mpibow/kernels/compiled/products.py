@@ -136,6 +136,14 @@ def by_laid_out(
         at += vectors
 
 
+@numba.njit(inline="always")
+def copied(source: int, target: int, count: int) -> None:
+    """target <- source, so many floats."""
+    x, y = floats(source, count), floats(target, count)
+    for i in range(count):
+        y[i] = x[i]
+
+
 @native_with(panels)
 def multiply(arguments: int, _: int, count: int, __: int) -> int:
     """(left, right, out, more, room, matrices, bytes from matrix to matrix of left, right, out, then m, n, k, row and

@@ -64,6 +64,6 @@ CHECKED = (
         torch=by_torch,
         lengths=lengths,
         looser=SUM,
-        lacking=("onednn", "cuda"),
+        lacking=("cuda",),
     ),
 )

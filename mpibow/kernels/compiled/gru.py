@@ -1,0 +1,131 @@
+"""Gated recurrent units: as the LSTM's, the inputs of all steps at once, then step by step a product and a pass."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpibow.graph.graph import FLOAT
+from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
+from mpibow.kernels.compiled import lstm, panels, products
+from mpibow.kernels.compiled.command import command, floats, native_with, together, words
+from mpibow.kernels.compiled.lstm import of_inputs, of_weights, opened, recurrent_buffers
+from mpibow.kernels.compiled.numeric import inlined, tanh
+from mpibow.kernels.compiled.products import by_laid_out, copied, lay_out
+from mpibow.ops import Gru
+
+_f = np.float32
+native = native_with(lstm, panels, products)
+
+
+@native
+def mix(arguments: int, _: int, count: int, __: int) -> int:
+    """(gates, inner, y, last, w_hh, b_hh, laid out, part, n, t, units): gates (n, t, 3 units) come with what the inputs
+    have to say; inner (n, t, units) is what the last output has to say to the new one, part (n, 3 units) scratch."""
+    a = words(arguments, count)
+    gates, inner, y, last, weight, bias, laid, part = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
+    n, t, units = a[8], a[9], a[10]
+    one, row = 4 * units, 12 * units
+    lay_out(weight, laid, 3 * units, units, 4, one)
+    for step in range(t):
+        if step:
+            by_laid_out(y + (step - 1) * one, laid, part, n, 3 * units, units, t * one, row, bias, 0)
+        for i in range(n):
+            gate, at, said = gates + (i * t + step) * row, (i * t + step) * one, part + i * row if step else bias
+            opened(gate, said, units)
+            opened(gate + one, said + one, units)
+            copied(said + 2 * one, inner + at, units)
+            _mix(gate, inner + at, y + at, y + at - one if step else 0, units)
+    for i in range(n):
+        copied(y + ((i + 1) * t - 1) * one, last + i * one, units)
+    return 0
+
+
+@inlined
+def _mix(gate: int, inner: int, y: int, before: int, units: int) -> None:
+    """m <- tanh(m + r inner), y <- m + z (y before - m); before is 0 for none."""
+    r, z, m = floats(gate, units), floats(gate + 4 * units, units), floats(gate + 8 * units, units)
+    own, out = floats(inner, units), floats(y, units)
+    for j in range(units):
+        m[j] = tanh(m[j] + r[j] * own[j])
+    if before:
+        past = floats(before, units)
+        for j in range(units):
+            out[j] = m[j] + z[j] * (past[j] - m[j])
+    else:
+        for j in range(units):
+            out[j] = m[j] - z[j] * m[j]
+
+
+@native
+def mix_back(arguments: int, _: int, count: int, __: int) -> int:
+    """(gates, inner, y, dy, dlast, w_hh, dgates, dinner, past, dh, laid out, n, t, units): gradients of the gates, as
+    the inputs and as the last output reach them; and past (n, t, units), y of the step before."""
+    a = words(arguments, count)
+    gates, inner, y, dy, dlast, weight, dgates, dinner = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
+    past, dh, laid, n, t, units = a[8], a[9], a[10], a[11], a[12], a[13]
+    one, row = 4 * units, 12 * units
+    lay_out(weight, laid, units, 3 * units, one, 4)
+    copied(dlast, dh, n * units)
+    for step in range(t - 1, -1, -1):
+        for i in range(n):
+            at = (i * t + step) * one
+            floats(past + at, units)[:] = 0
+            if step:
+                copied(y + at - one, past + at, units)
+            d = dh + i * one
+            _mix_back(gates + 3 * at, dgates + 3 * at, dinner + 3 * at, inner + at, past + at, dy + at, d, units)
+        if step:
+            by_laid_out(dinner + step * row, laid, dh, n, units, 3 * units, t * row, one, dh, one)
+    return 0
+
+
+@inlined
+def _mix_back(gate: int, dgate: int, dinner: int, inner: int, past: int, dy: int, dh: int, units: int) -> None:
+    """The gradients of r, z and m, the same but for what r lets through, and of the last output by z."""
+    one = 4 * units
+    r, z, m = floats(gate, units), floats(gate + one, units), floats(gate + 2 * one, units)
+    dr, dz, dm = floats(dgate, units), floats(dgate + one, units), floats(dgate + 2 * one, units)
+    own, before, here, d = floats(inner, units), floats(past, units), floats(dy, units), floats(dh, units)
+    for j in range(units):
+        d[j] += here[j]
+    for j in range(units):
+        dz[j] = (before[j] - m[j]) * d[j] * (z[j] * (_f(1) - z[j]))
+    for j in range(units):
+        dm[j] = (_f(1) - m[j] * m[j]) * ((_f(1) - z[j]) * d[j])
+    for j in range(units):
+        dr[j] = dm[j] * own[j] * (r[j] * (_f(1) - r[j]))
+    for j in range(units):
+        d[j] *= z[j]
+    copied(dgate, dinner, 2 * units)
+    inside = floats(dinner + 2 * one, units)
+    for j in range(units):
+        inside[j] = dm[j] * r[j]
+
+
+def buffers(op: Gru, shapes: Shapes) -> Buffers:
+    n, t, units = shapes.y
+    gates: Spec = ((n, t, 3 * units), FLOAT)
+    kept: dict[str, Spec] = {"gates": gates, "inner": (shapes.y, FLOAT)}
+    forward, backward = recurrent_buffers(3, shapes, units)
+    forward["part"] = ((n, 3 * units), FLOAT)
+    if not shapes.training:
+        return Buffers(forward={**kept, **forward})
+    return Buffers(saved=kept, forward=forward, backward={**backward, "dinner": gates})
+
+
+def forward(call: Call) -> Run:
+    gates, inner, w, scratch = call.buffer("gates"), call.buffer("inner"), call.w, call.scratch
+    through = command(
+        mix, gates, inner, *call.ys, w["weight_hh"], w["bias_hh"], scratch["laid"], scratch["part"], *call.y.shape
+    )
+    return together([of_inputs(call, gates), through])
+
+
+def backward(call: Call) -> Run:
+    saved, scratch = call.saved, call.scratch
+    dgates, dinner = scratch["dgates"], scratch["dinner"]
+    through = command(
+        mix_back, saved["gates"], saved["inner"], call.y, *call.dys, call.w["weight_hh"], dgates, dinner,
+        scratch["past"], scratch["dh"], scratch["laid"], *call.y.shape,
+    )  # fmt: skip
+    return together([through, *of_weights(call, dgates, dinner)])

@@ -1,0 +1,210 @@
+"""Long short-term memory: the inputs of all steps at once, then step by step a product and a pass over the gates."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
+from mpibow.kernels.compiled import panels, products
+from mpibow.kernels.compiled.command import Command, command, floats, native_with, together, words
+from mpibow.kernels.compiled.matmul import multiplied, rows
+from mpibow.kernels.compiled.numeric import inlined, sigmoid, tanh
+from mpibow.kernels.compiled.products import by_laid_out, column_sums, copied, laid_out, lay_out, room, room_spec
+from mpibow.ops import Lstm
+
+_f = np.float32
+native = native_with(panels, products)
+
+
+@inlined
+def opened(address: int, bias: int, units: int) -> None:
+    """A gate <- its sigmoid, with a bias."""
+    x, b = floats(address, units), floats(bias, units)
+    for j in range(units):
+        x[j] = sigmoid(x[j] + b[j])
+
+
+@inlined
+def bent(address: int, bias: int, units: int) -> None:
+    """A gate <- its tanh, with a bias."""
+    x, b = floats(address, units), floats(bias, units)
+    for j in range(units):
+        x[j] = tanh(x[j] + b[j])
+
+
+@native
+def remember(arguments: int, _: int, count: int, __: int) -> int:
+    """(gates, cells, tanhs, y, last h, last c, w_hh, b_hh, laid out, n, t, units): gates (n, t, 4 units) come with what
+    the inputs have to say, and become what they let through; cells, their tanhs and y are (n, t, units)."""
+    a = words(arguments, count)
+    gates, cells, tanhs, y, last, cell, weight, bias, laid = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]
+    n, t, units = a[9], a[10], a[11]
+    one, row = 4 * units, 16 * units  # bytes of a gate, and of all four
+    lay_out(weight, laid, 4 * units, units, 4, one)
+    for step in range(t):
+        here = gates + step * row
+        if step:
+            by_laid_out(y + (step - 1) * one, laid, here, n, 4 * units, units, t * one, t * row, here, t * row)
+        for i in range(n):
+            gate, at = gates + (i * t + step) * row, (i * t + step) * one
+            opened(gate, bias, units)
+            opened(gate + one, bias + one, units)
+            bent(gate + 2 * one, bias + 2 * one, units)
+            opened(gate + 3 * one, bias + 3 * one, units)
+            _remember(gate, cells + at, cells + at - one if step else 0, units)
+            _let_out(gate + 3 * one, cells + at, tanhs + at, y + at, units)
+    for i in range(n):
+        at = ((i + 1) * t - 1) * one
+        copied(y + at, last + i * one, units)
+        copied(cells + at, cell + i * one, units)
+    return 0
+
+
+@inlined
+def _remember(gate: int, cell: int, before: int, units: int) -> None:
+    """c <- f c before + i g; before is 0 for none."""
+    i, f, g = floats(gate, units), floats(gate + 4 * units, units), floats(gate + 8 * units, units)
+    c = floats(cell, units)
+    if before:
+        past = floats(before, units)
+        for j in range(units):
+            c[j] = f[j] * past[j] + i[j] * g[j]
+    else:
+        for j in range(units):
+            c[j] = i[j] * g[j]
+
+
+@inlined
+def _let_out(gate: int, cell: int, bent_cell: int, y: int, units: int) -> None:
+    o, c, h, out = floats(gate, units), floats(cell, units), floats(bent_cell, units), floats(y, units)
+    for j in range(units):
+        h[j] = tanh(c[j])
+    for j in range(units):
+        out[j] = o[j] * h[j]
+
+
+@native
+def remember_back(arguments: int, _: int, count: int, __: int) -> int:
+    """(gates, cells, tanhs, y, dy, dlast, dcell, w_hh, dgates, past, dh, dc, laid out, n, t, units): the gradients of
+    the gates, and past (n, t, units), y of the step before; dh and dc (n, units) are scratch."""
+    a = words(arguments, count)
+    gates, cells, tanhs, y, dy, dlast, dcell, weight = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
+    dgates, past, dh, dc, laid, n, t, units = a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15]
+    one, row = 4 * units, 16 * units
+    lay_out(weight, laid, units, 4 * units, one, 4)
+    copied(dlast, dh, n * units)
+    copied(dcell, dc, n * units)
+    for step in range(t - 1, -1, -1):
+        for i in range(n):
+            at = (i * t + step) * one
+            gate, dgate, h, c = gates + 4 * at, dgates + 4 * at, dh + i * one, dc + i * one
+            _let_out_back(gate + 3 * one, dgate + 3 * one, tanhs + at, dy + at, h, c, units)
+            _remember_back(gate, dgate, c, cells + at - one if step else 0, units)
+            floats(past + at, units)[:] = 0
+            if step:
+                copied(y + at - one, past + at, units)
+        if step:
+            by_laid_out(dgates + step * row, laid, dh, n, units, 4 * units, t * row, one, 0, 0)
+    return 0
+
+
+@inlined
+def _let_out_back(gate: int, dgate: int, bent_cell: int, dy: int, dh: int, dc: int, units: int) -> None:
+    """The gradients of o and c from those of y: of the step itself, and of what follows from it."""
+    o, do, tanhs, dc_ = floats(gate, units), floats(dgate, units), floats(bent_cell, units), floats(dc, units)
+    here, behind = floats(dy, units), floats(dh, units)
+    for j in range(units):
+        do[j] = here[j] + behind[j]
+    for j in range(units):
+        dc_[j] += do[j] * (o[j] * (_f(1) - tanhs[j] * tanhs[j]))
+    for j in range(units):
+        do[j] *= tanhs[j] * (o[j] * (_f(1) - o[j]))
+
+
+@inlined
+def _remember_back(gate: int, dgate: int, dc: int, before: int, units: int) -> None:
+    """The gradients of i, f and g from that of c, and c's of the step before."""
+    one = 4 * units
+    i, f, g, d = floats(gate, units), floats(gate + one, units), floats(gate + 2 * one, units), floats(dc, units)
+    di, df, dg = floats(dgate, units), floats(dgate + one, units), floats(dgate + 2 * one, units)
+    for j in range(units):
+        di[j] = d[j] * g[j] * (i[j] * (_f(1) - i[j]))
+    for j in range(units):
+        dg[j] = d[j] * i[j] * (_f(1) - g[j] * g[j])
+    if before:
+        past = floats(before, units)
+        for j in range(units):
+            df[j] = d[j] * past[j] * (f[j] * (_f(1) - f[j]))
+    else:
+        df[:] = _f(0)
+    for j in range(units):
+        d[j] *= f[j]
+
+
+def buffers(op: Lstm, shapes: Shapes) -> Buffers:
+    n, t, units = shapes.y
+    steps: Spec = (shapes.y, FLOAT)
+    kept: dict[str, Spec] = {"gates": ((n, t, 4 * units), FLOAT), "cells": steps, "tanh": steps}
+    forward, backward = recurrent_buffers(4, shapes, units)
+    if not shapes.training:
+        return Buffers(forward={**kept, **forward})
+    return Buffers(saved=kept, forward=forward, backward={**backward, "dc": ((n, units), FLOAT)})
+
+
+def recurrent_buffers(gates: int, shapes: Shapes, units: int) -> tuple[dict[str, Spec], dict[str, Spec]]:
+    """Forward's and backward's scratch of a layer with so many gates."""
+    (n, t, features), wide = shapes.x[0], gates * units
+    m = n * t
+    back = [room(wide, each, m, transposed=True) for each in (features, units)]
+    back += [room(m, features, wide)] if shapes.wanted else []
+    return {
+        "room": room_spec(room(m, wide, features)),
+        "laid": ((laid_out(wide, units),), FLOAT),
+    }, {
+        "room": room_spec(*back),
+        "laid": ((laid_out(units, wide),), FLOAT),
+        "dgates": ((n, t, wide), FLOAT),
+        "past": (shapes.y, FLOAT),
+        "dh": ((n, units), FLOAT),
+    }
+
+
+def of_inputs(call: Call, gates: Array) -> Command:
+    """What the inputs of all steps have to say."""
+    return multiplied(rows(call.x[0]), call.w["weight_ih"].T, rows(gates), call.scratch["room"], call.w["bias_ih"])
+
+
+def of_weights(call: Call, dgates: Array, dinner: Array) -> list[Command]:
+    """The gradients of all weights and of the inputs, from those of the gates: as the inputs and as the last output
+    reach them."""
+    x, dx, dw, place = rows(call.x[0]), call.dx[0], call.dw, call.scratch["room"]
+    outer, inner, past = rows(dgates), rows(dinner), rows(call.scratch["past"])
+    runs = [
+        multiplied(outer.T, x, dw["weight_ih"], place),
+        multiplied(inner.T, past, dw["weight_hh"], place),
+        command(column_sums, outer, dw["bias_ih"], *outer.shape),
+        command(column_sums, inner, dw["bias_hh"], *inner.shape),
+    ]
+    if dx is not None:
+        runs.append(multiplied(outer, call.w["weight_ih"], rows(dx), place))
+    return runs
+
+
+def forward(call: Call) -> Run:
+    gates, cells, tanhs = call.buffer("gates"), call.buffer("cells"), call.buffer("tanh")
+    w = call.w
+    through = command(
+        remember, gates, cells, tanhs, *call.ys, w["weight_hh"], w["bias_hh"], call.scratch["laid"], *call.y.shape
+    )
+    return together([of_inputs(call, gates), through])
+
+
+def backward(call: Call) -> Run:
+    saved, scratch = call.saved, call.scratch
+    dgates = scratch["dgates"]
+    through = command(
+        remember_back, saved["gates"], saved["cells"], saved["tanh"], call.y, *call.dys, call.w["weight_hh"], dgates,
+        scratch["past"], scratch["dh"], scratch["dc"], scratch["laid"], *call.y.shape,
+    )  # fmt: skip
+    return together([through, *of_weights(call, dgates, dgates)])

@@ -1,0 +1,41 @@
+"""Recurrent layers of more units than a panel has columns, whose last outputs are used as well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
+
+from mpibow import ops
+from mpibow.kernels.compiled.table import OPERATORS
+from mpibow.kernels.numpy import OPERATORS as NUMPY
+from tests.kernels.cases import INITIAL, Bench, Case
+
+
+@pytest.mark.parametrize("shape", [(5, 7, 33), (1, 3, 16), (12, 1, 5)])
+@pytest.mark.parametrize("units", [1, 70])
+@pytest.mark.parametrize("op", [ops.Lstm, ops.Gru], ids=lambda op: op.kind)
+def test_last_outputs_and_their_gradients(op: Any, units: int, shape: tuple[int, int, int]) -> None:
+    case = Case(op(units, INITIAL), (shape,))
+    mine, theirs = Bench(case, OPERATORS[op], "float32"), Bench(case, NUMPY[op], "float64")
+    generator = np.random.default_rng(1)
+    for key, array in mine.w.items():
+        array *= 0.2
+        theirs.w[key][...] = array
+    for bench in (mine, theirs):
+        bench.x[0][...] = mine.x[0]
+        bench.dy[...] = mine.dy
+    for each, other in zip(mine.dmore, theirs.dmore, strict=True):
+        other[...] = each[...] = generator.standard_normal(each.shape)
+    for bench in (mine, theirs):
+        bench.forward()
+        bench.backward()
+    results = [(mine.y, theirs.y), (mine.dx[0], theirs.dx[0]), *zip(mine.more, theirs.more, strict=True)]
+    results += [(mine.dw[key], array) for key, array in theirs.dw.items()]
+    for got, expected in results:
+        assert got is not None
+        assert expected is not None
+        np.testing.assert_allclose(got, expected, rtol=0, atol=2e-5 * max(1.0, np.abs(expected).max()))
