@@ -41,11 +41,7 @@ def clip(gradient: Array, value: float | None, norm: float | None, factors: Sequ
     stays NaN, to be seen. `factors` (Layout.factors) are parts that are kept as such, and have no elements to limit.
     """
     kept = [halves(gradient, factor) for factor in factors]
-    rest, begin = list[Array](), 0
-    for start, stop, _, _ in factors:
-        rest.append(gradient[begin:start])
-        begin = stop
-    rest.append(gradient[begin:])
+    rest = _between(gradient, factors)
     if value is not None:
         assert not kept
         np.clip(gradient, -value, value, out=gradient)
@@ -54,6 +50,21 @@ def clip(gradient: Array, value: float | None, norm: float | None, factors: Sequ
         for part in (*rest, *(dy for dy, _ in kept)):
             part *= part.dtype.type(norm / math.sqrt(square))
     return square
+
+
+def _between(gradient: Array, factors: Sequence[Sequence[int]]) -> list[Array]:
+    """The parts of it that are no factors."""
+    parts, begin = list[Array](), 0
+    for start, stop, _, _ in factors:
+        parts.append(gradient[begin:start])
+        begin = stop
+    return [*parts, gradient[begin:]]
+
+
+def scale(gradient: Array, number: float, factors: Sequence[Sequence[int]]) -> None:
+    """gradient (size,) <- number times it; one of two factors is."""
+    for part in (*_between(gradient, factors), *(halves(gradient, factor)[0] for factor in factors)):
+        np.multiply(part, part.dtype.type(number), out=part)
 
 
 def _product_square(dy: Array, x: Array) -> float:
@@ -67,10 +78,11 @@ class Learner:
 
     def __init__(
         self, plan: BoundPlan, gradient: Array, clip_value: float | None = None, clip_norm: float | None = None,
-        meeting: Meeting | None = None,
+        meeting: Meeting | None = None, share: Array | None = None,
     ) -> None:  # fmt: skip
-        """`meeting` is where its plan's peers are."""
-        self.plan, self.gradient, self._meeting = plan, gradient, meeting
+        """`meeting` is where its plan's peers are; `share` (1,) where it notes what share of its batch counts, and
+        multiplies its gradient by it."""
+        self.plan, self.gradient, self._meeting, self._share = plan, gradient, meeting, share
         self._limits = clip_value, clip_norm, plan.plan.layout.factors.tolist()
 
     def compute(self, slot: Slot) -> Result:
@@ -83,9 +95,17 @@ class Learner:
             self._run()
             loss = float(self.plan.outputs["loss"].sum(dtype=np.float64))
             square = clip(self.gradient, *self._limits)
+            self._weigh()
         hits = float(self.plan.outputs["accuracy"].sum(dtype=np.float64)) if "accuracy" in self.plan.outputs else 0.0
         finite = math.isfinite(loss) and math.isfinite(square)
         return Result(loss, hits, finite, time.perf_counter() - begin)
+
+    def _weigh(self) -> None:
+        if self._share is not None:
+            counts = self.plan.outputs["count"]
+            self._share[0] = share = float(counts.sum(dtype=np.float64)) / len(counts)
+            if share != 1:
+                scale(self.gradient, share, self._limits[2])
 
     def _run(self) -> None:
         try:
@@ -105,7 +125,7 @@ class HostBinder:
     def one(self, plan: Plan, i: int) -> Learner:
         _, gradient, _ = row = self._replicas.row(i)
         bound = plan.bind(*row, peers=Seat(self._meeting, i))
-        return Learner(bound, gradient, *self._limits, self._meeting)
+        return Learner(bound, gradient, *self._limits, self._meeting, self._replicas.share(i))
 
     def fused(self, plan: Plan, count: int) -> NoReturn:
         raise AssertionError("learners are fused on a GPU only")

@@ -25,11 +25,11 @@ class Replicas:
 
     def __init__(
         self, capacity: int, size: int, dtype: str, statistics: Array | None = None, factors: Array = WHOLE,
-        flat: Any = arrays, states: Sequence[str] = (), counts: bool = False,
+        flat: Any = arrays, states: Sequence[str] = (), counts: bool = False, counted: bool = False,
     ) -> None:  # fmt: skip
         """`statistics` (its size,) is what every replica's start from; `factors` which gradients are kept as such;
         `flat` are the passes over them; `states` names what the local step keeps,
-        and `counts` says whether it depends on `updates`."""
+        and `counts` says whether it depends on `updates`; `counted` whether batches may count differently in a mean."""
         self.capacity, self.count, self.factors, self._flat = capacity, 0, factors, flat
         self._first = np.zeros(0, dtype) if statistics is None else statistics
         self._statistics: Array = flat.zeros((capacity, self._first.size), dtype)
@@ -38,6 +38,8 @@ class Replicas:
         self._gradients: Array = flat.zeros((capacity, size), dtype)
         self._updates, self._seen, self.counts = np.zeros(capacity, np.int64), np.zeros(capacity, np.int64), counts
         self._last = 0  # samples of the last update
+        self._shares = np.ones(capacity) if counted else None
+        self._weighed = False
 
     @property
     def weights(self) -> Array:
@@ -74,6 +76,19 @@ class Replicas:
     def states(self) -> dict[str, Array]:
         """What the local step keeps, by name."""
         return {name: state[: self.count] for name, state in self._states.items()}
+
+    def weigh(self) -> None:
+        """Gradients are to be averaged: a learner that is bound from now on multiplies its own by its share."""
+        self._weighed = True
+
+    @property
+    def shares(self) -> Array | None:
+        """(count,) float64: each learner's count in its last batch, over the batch size; None where all are 1."""
+        return self._shares[: self.count] if self._weighed and self._shares is not None else None
+
+    def share(self, i: int) -> Array | None:
+        """(1,), learner i's of `shares`."""
+        return self._shares[i : i + 1] if self._weighed and self._shares is not None else None
 
     @property
     def gradients(self) -> Array:

@@ -10,12 +10,16 @@ import numpy.typing as npt
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Graph, Shape, Tensor
 from mpibow.models.classifier import Build
+from mpibow.ops.counted import counts_of
 
 LossNet = Callable[..., Tensor]  # inputs by name, each (n, ...) -> losses (n,)
 
 
 def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]]) -> Build:
-    """Graphs with these inputs (batch, *shape) and the output loss: floats are of the plan's precision."""
+    """Graphs with these inputs (batch, *shape) and the output loss: floats are of the plan's precision.
+
+    Where samples do not count alike in the loss's mean, the output count (batch,) has what each one counts.
+    """
 
     def build(batch: int, training: bool = False) -> Graph:
         graph = Graph()
@@ -27,6 +31,8 @@ def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]]) -
         loss = graph.output("loss", net(**tensors))
         if loss.shape != (batch,):
             raise ShapeError(f"{loss.name}: the net's output must be one loss a sample, ({batch},), got {loss.shape}")
+        if (counts := counts_of(loss)) is not None:
+            graph.output("count", counts)
         return graph
 
     return build

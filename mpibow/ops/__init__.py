@@ -20,6 +20,7 @@ from mpibow.ops.combine import *
 from mpibow.ops.concat import *
 from mpibow.ops.conv import *
 from mpibow.ops.conv_transpose import *
+from mpibow.ops.counted import *
 from mpibow.ops.dense import *
 from mpibow.ops.dropout import *
 from mpibow.ops.embedding import *
@@ -65,6 +66,7 @@ MODULES = (
     "concat",
     "conv",
     "conv_transpose",
+    "counted",
     "dense",
     "dropout",
     "embedding",

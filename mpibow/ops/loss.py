@@ -1,8 +1,7 @@
 """Softmax cross-entropy and accuracy, one number a sample: a mean over any subset stays exact.
 
-A training plan differentiates the mean over the *batch*. Where labels are ignored this differs from PyTorch, whose
-mean is over the samples that are not: multiply by n / (number not ignored) to compare. Ours keeps every sample's
-weight the same whatever batch and learner it falls to, and a batch of ignored samples has gradient 0, not NaN.
+A training plan differentiates the mean over the *batch*, in which every sample keeps the same weight whatever batch and
+learner it falls to: those that are ignored too. PyTorch's mean is over the others: that is mpibow.cross_entropy.
 """
 
 from __future__ import annotations
@@ -25,7 +24,8 @@ def per_sample(logits: Shape, label: Shape) -> Shape:
     return label
 
 
-def _check_smoothing(smoothing: float) -> None:
+def check_smoothing(smoothing: float) -> None:
+    """Raises ShapeError where it is no share."""
     if not 0.0 <= smoothing < 1.0:
         raise ShapeError(f"smoothing must be in [0, 1), got {smoothing}")
 
@@ -43,7 +43,7 @@ class SoftmaxCrossEntropy(Op):
     kind: ClassVar[str] = "softmax_cross_entropy"
 
     def infer(self, *shapes: Shape) -> Shape:
-        _check_smoothing(self.smoothing)
+        check_smoothing(self.smoothing)
         return per_sample(*shapes)
 
 
@@ -55,7 +55,7 @@ class SoftCrossEntropy(Op):
     kind: ClassVar[str] = "soft_cross_entropy"
 
     def infer(self, *shapes: Shape) -> Shape:
-        _check_smoothing(self.smoothing)
+        check_smoothing(self.smoothing)
         logits, target = shapes
         if len(logits) != 2 or target != logits:
             raise ShapeError("logits and targets must both be (batch, classes)")

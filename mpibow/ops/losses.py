@@ -1,11 +1,12 @@
 """Losses by PyTorch's names: one number a sample, the mean of its elements, so that a batch's mean is PyTorch's.
 
-A mean over any subset of samples stays exact, whatever batch and learner they fall to. What cross_entropy ignores is 0
-and counts: PyTorch divides by those that are not ignored.
+A mean over any subset of samples stays exact, whatever batch and learner they fall to; that of cross_entropy, over the
+labels that it does not ignore, by its counts (mpibow.ops.counted).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
@@ -16,15 +17,16 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.activation import Elementwise
-from mpibow.ops.loss import softmax_cross_entropy
+from mpibow.ops.counted import counted_mean, label_count
+from mpibow.ops.loss import check_smoothing, soft_cross_entropy, softmax_cross_entropy
 from mpibow.ops.permute import permute
-from mpibow.ops.reduce import mean
+from mpibow.ops.reduce import mean, sum
 from mpibow.ops.reshape import reshape
 from mpibow.ops.unary import abs as absolute
 
 __all__ = [
-    "BinaryCrossEntropy", "Huber", "binary_cross_entropy_with_logits", "cross_entropy", "huber_loss", "l1_loss",
-    "mse_loss",
+    "BinaryCrossEntropy", "ClassTarget", "Huber", "binary_cross_entropy_with_logits", "cross_entropy", "huber_loss",
+    "l1_loss", "mse_loss",
 ]  # fmt: skip
 
 
@@ -54,6 +56,27 @@ class BinaryCrossEntropy(Op):
         if x != target:
             raise ShapeError("logits and targets must have one shape")
         return x
+
+
+@dataclass(frozen=True)
+class ClassTarget(Op):
+    """label (n,) -> y[n, c] = (1 - e) weight[label] where c is the label, + e / classes weight[c]; 0 where `ignore`.
+
+    What softmax_cross_entropy with class weights compares with, as PyTorch has it; e is `smoothing`.
+    """
+
+    weight: tuple[float, ...]
+    ignore: int
+    smoothing: float = 0.0
+    kind: ClassVar[str] = "class_target"
+    differentiable: ClassVar[tuple[int, ...] | None] = None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        check_smoothing(self.smoothing)
+        (label,) = shapes
+        if len(label) != 1:
+            raise ShapeError("labels must be (batch,)")
+        return (*label, len(self.weight))
 
 
 def _by_sample(x: Tensor, name: str | None) -> Tensor:
@@ -86,27 +109,45 @@ def cross_entropy(
     label: Tensor,
     *,
     axis: int = 1,
+    weight: Sequence[float] | None = None,
     ignore_index: int = -100,
     label_smoothing: float = 0.0,
     name: str | None = None,
 ) -> Tensor:
-    """Logits x (n, classes, ...) with classes along `axis`, integers label (n, ...) -> (n,): the mean over each sample.
+    """Logits x (n, classes, ...), classes along `axis`, labels (n, ...) -> losses (n,), whose mean is PyTorch's.
 
-    A label of `ignore_index` has loss 0 and no gradient.
+    The mean is over labels that are not `ignore_index`, or over their classes' weights where `weight` has one for each
+    class: see counted_mean. Labels are integers; or probabilities of x's shape, all of which count, without weights.
     """
     rank, at = len(x.shape), axis + len(x.shape) * (axis < 0)
     rest = tuple(extent for i, extent in enumerate(x.shape) if i != at)
-    if not 0 < at < rank or label.shape != rest:
+    about = f"cross_entropy of {x.name} {x.shape}, {label.name} {label.shape}"
+    soft = label.dtype == FLOAT
+    if not 0 < at < rank or label.shape != (x.shape if soft else rest):
         raise ShapeError(
-            f"cross_entropy of {x.name} {x.shape}, {label.name} {label.shape}: labels must have the logits' shape but "
-            f"for axis {axis}, the classes, which is not the batch"
+            f"{about}: labels must have the logits' shape but for axis {axis}, the classes, which is not the batch"
         )
-    if rank == 2:
-        return softmax_cross_entropy(x, label, smoothing=label_smoothing, ignore=ignore_index, name=name)
-    last = x if at == rank - 1 else permute(x, *(i for i in range(rank) if i != at), at)
-    flat, labels = reshape(last, (-1, x.shape[at])), reshape(label, (-1,))
-    losses = softmax_cross_entropy(flat, labels, smoothing=label_smoothing, ignore=ignore_index)
-    return _by_sample(reshape(losses, rest), name)
+    classes = x.shape[at]
+    if weight is not None and (soft or len(weight) != classes or not all(0 <= each < inf for each in weight)):
+        raise ShapeError(f"{about}: weight must be {classes} numbers, one a class, for integer labels, got {weight}")
+    if soft:
+        losses = soft_cross_entropy(_rows(x, at), _rows(label, at), smoothing=label_smoothing)
+        return _by_sample(reshape(losses, rest), name)
+    flat, labels = _rows(x, at), label if rank == 2 else reshape(label, (-1,))
+    if weight is None:
+        weights, losses = None, softmax_cross_entropy(flat, labels, smoothing=label_smoothing, ignore=ignore_index)
+    else:
+        weights = tuple(float(each) for each in weight)
+        losses = soft_cross_entropy(flat, label.graph.add(ClassTarget(weights, ignore_index, label_smoothing), labels))
+    sums = losses if rank == 2 else sum(reshape(losses, rest))
+    return counted_mean(sums, label_count(label, ignore_index, weights), name=name)
+
+
+def _rows(x: Tensor, axis: int) -> Tensor:
+    """(rows, classes), the classes being those of `axis`."""
+    rank = len(x.shape)
+    last = x if axis == rank - 1 else permute(x, *(i for i in range(rank) if i != axis), axis)
+    return last if rank == 2 else reshape(last, (-1, x.shape[axis]))
 
 
 # The reference kernels.
@@ -178,7 +219,28 @@ def binary_backward(call: Call) -> Run:
     return run
 
 
+def target_buffers(op: ClassTarget, shapes: Shapes) -> Buffers:
+    return Buffers(forward={"is_class": (shapes.y, "bool"), "counted": ((shapes.y[0], 1), "bool")})
+
+
+def target_forward(call: Call) -> Run:
+    op, y, label = call.op, call.y, call.x[0].reshape(-1, 1)
+    is_class, counted = call.scratch["is_class"], call.scratch["counted"]
+    classes, weight = np.arange(len(op.weight)), np.array(op.weight, y.dtype)
+    at_label, spread = weight * y.dtype.type(1 - op.smoothing), weight * y.dtype.type(op.smoothing / len(op.weight))
+
+    def run() -> None:
+        np.equal(label, classes, out=is_class)
+        np.multiply(is_class, at_label, out=y)
+        np.add(y, spread, out=y)
+        np.not_equal(label, op.ignore, out=counted)
+        np.multiply(y, counted, out=y)
+
+    return run
+
+
 KERNELS: KernelTable = {
     BinaryCrossEntropy: Kernel(binary_forward, binary_backward, binary_buffers),
+    ClassTarget: Kernel(target_forward, None, target_buffers),
     Huber: Kernel(huber_forward, huber_backward, huber_buffers),
 }

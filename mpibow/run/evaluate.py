@@ -25,7 +25,10 @@ Bind = Callable[[Plan, Array, Array], Compute]  # a plan, to a centre's weights 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Means over `count` samples, and the seconds that it took; no accuracy where the data have no classes."""
+    """Means over `count` samples, of the loss over what counts of them, and the seconds that it took.
+
+    There is no accuracy where the data have no classes.
+    """
 
     loss: float
     accuracy: float | None
@@ -80,17 +83,18 @@ class Evaluator:
             parts = run([partial(self._part, data, w, first + w, numbers, each, pulse) for w in range(workers)])
             totals = np.sum(np.array(parts, np.float64), axis=0)
             comm(lambda c: c.allreduce(totals))
-        count, *sums = totals.tolist()
-        means = {name: total / max(count, 1) for name, total in zip(self._summed, sums, strict=True)}
+        count, weight, *sums = totals.tolist()
+        over = [weight or 1.0 if name == "loss" else max(count, 1.0) for name in self._summed]
+        means = {name: total / each for name, total, each in zip(self._summed, sums, over, strict=True)}
         seconds = time.perf_counter() - begin
         return Evaluation(means["loss"], means.get("accuracy"), int(count), seconds, means.get("top_k"))
 
     def _part(
         self, data: Samples, worker: int, number: int, numbers: int, each: Each | None, pulse: Pulse
     ) -> list[float]:
-        """The number of samples, and the sums over them."""
+        """The number of samples, what of them counts in the loss's mean, and the sums over them."""
         plan, slot = self._plans[worker], self._slots[worker]
-        totals = [0.0] * (1 + len(self._summed))
+        totals = [0.0] * (2 + len(self._summed))
         for start in range(number * self._batch, data.count, numbers * self._batch):
             n = min(self._batch, data.count - start)
             samples = np.minimum(np.arange(start, start + self._batch), data.count - 1)  # the last one fills up
@@ -99,8 +103,11 @@ class Evaluator:
             pulse.beat()
             counted = np.ones(n, bool) if self._ignore is None else slot["label"][:n] != self._ignore
             totals[0] += float(counted.sum())
-            for i, name in enumerate(self._summed, 1):
-                totals[i] += float(outputs[name][:n].sum(dtype=np.float64, where=counted))
+            weights = outputs["count"][:n].astype(np.float64) if "count" in outputs else None
+            totals[1] += float(counted.sum() if weights is None else weights.sum(where=counted))
+            for i, name in enumerate(self._summed, 2):
+                found = outputs[name][:n] if weights is None or name != "loss" else outputs[name][:n] * weights
+                totals[i] += float(found.sum(dtype=np.float64, where=counted))
             if each is not None:
                 each(samples[:n], slot["label"][:n].copy(), outputs["logits"][:n].copy())
         return totals

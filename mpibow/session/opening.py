@@ -97,7 +97,7 @@ def open_parts(
     capacity = device.capacity(most, room)
     replicas = Replicas(
         capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat, states,
-        config.update.counts,
+        config.update.counts, "count" in plan.graph.outputs,
     )  # fmt: skip
     binder = device.binder(replicas, loading.packing, carrier.size)
     learners = Learners(plan, replicas, binder, config.assignment, learner)

@@ -65,6 +65,15 @@ class Rows(Protocol):
         """Which gradients are factors (Layout.factors)."""
         ...
 
+    def weigh(self) -> None:
+        """From before learners are bound: each is to multiply its gradient by its share."""
+        ...
+
+    @property
+    def shares(self) -> Array | None:
+        """(count,): how much of each row's batch counts in the mean of its loss; None where all of every batch does."""
+        ...
+
     def forget(self) -> None:
         """What the local step keeps is as at a start."""
         ...

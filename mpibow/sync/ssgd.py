@@ -22,7 +22,11 @@ class SsgdNumbers:
 
 
 class SynchronousSgd:
-    """Gradients averaged over all learners, one step that all replicas take alike."""
+    """Gradients averaged over all learners, one step that all replicas take alike.
+
+    Where learners' batches count differently, gradients come multiplied by their shares, and the sum of all shares is
+    sent with them, as the tail's first element.
+    """
 
     overlaps, alike, follows, meter = False, True, True, None
     numbers: ClassVar[type] = SsgdNumbers
@@ -33,6 +37,7 @@ class SynchronousSgd:
     ) -> None:
         self._settings, self._flat, self._rows, self._k = settings, flat, rows, 1
         self.centre, self._out = initial, Outbox(flat, initial.size, initial.dtype, zeros)
+        rows.weigh()
 
     def begin(self, k: int, keep: bool = False) -> None:
         """k learners over all ranks from here on; new rows take what the first one has."""
@@ -49,32 +54,41 @@ class SynchronousSgd:
         self._flat.gradient_sum(gradients, self._out.sums, chunks=chunks, factors=self._rows.factors)
 
     def outgoing(self) -> Array:
+        if (shares := self._rows.shares) is not None:
+            self._out.tail[0] = shares.sum()
         return self._out.whole
+
+    def _scale(self, sums: Any) -> float:
+        """What makes the sum of gradients their mean."""
+        if self._rows.shares is None:
+            return 1.0 / self._k
+        total = float(sums[:, self._out.size].sum(dtype=np.float64))
+        return 1.0 / total if total else 0.0  # nothing counts
 
     def apply(self, local: Local, sums: Any) -> Sequence[OnChunks]:
         if self._settings.scale_lr:  # Goyal et al., arXiv:1706.02677
             local = local.times(self._k)
-        sums = sums[:, : self._out.size]
+        scale, sums = self._scale(sums), sums[:, : self._out.size]
         if local.directs is None:
-            return (partial(self._step, local, sums),)
+            return (partial(self._step, local, sums, scale),)
         _, states, _ = self._rows.trained
         mean = self._out.spare
         directed = local.directs(tuple(state[:1] for state in states), mean[np.newaxis])
-        return partial(self._average, sums), directed, partial(self._take, local, mean, 1.0)
+        return partial(self._average, sums, scale), directed, partial(self._take, local, mean, 1.0)
 
-    def _average(self, sums: Any, chunks: range) -> None:
+    def _average(self, sums: Any, scale: float, chunks: range) -> None:
         """The mean gradient, which becomes a direction where it lies."""
         mean = self._out.spare
         self._flat.gradient_sum(sums, mean, chunks=chunks)
         part = slice(chunks.start * self._flat.chunk, chunks.stop * self._flat.chunk)
-        np.multiply(mean[part], mean.dtype.type(1.0 / self._k), out=mean[part])
+        np.multiply(mean[part], mean.dtype.type(scale), out=mean[part])
 
-    def _step(self, local: Local, sums: Any, chunks: range) -> None:
+    def _step(self, local: Local, sums: Any, scale: float, chunks: range) -> None:
         total = sums[0]
         if len(sums) > 1:  # other ranks read their rows
             total = self._out.spare
             self._flat.gradient_sum(sums, total, chunks=chunks)
-        self._take(local, total, 1.0 / self._k, chunks)
+        self._take(local, total, scale, chunks)
 
     def _take(self, local: Local, total: Any, scale: float, chunks: range) -> None:
         """The step of `scale` times the sum of gradients."""

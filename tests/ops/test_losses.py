@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from mpibow.graph.graph import Graph, Tensor
 from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels import NUMPY
+from mpibow.ops.counted import counts_of
+from tests.kernels.cases import Bench, Case
 from tests.oracle import pytorch
 
 RANDOM = np.random.default_rng(4)
@@ -44,19 +46,43 @@ def test_it_is_pytorchs(name: str, shape: tuple[int, ...]) -> None:
     close(torch, run(getattr(mb, name), x, target), getattr(torch.nn.functional, name), x, torch.from_numpy(target))
 
 
+SHAPES = [((4, 3, 2, 5), 1), ((4, 2, 3, 5), 2), ((4, 2, 5, 3), -1), ((4, 3), 1), ((4, 3, 2), 1)]
+
+
 @pytest.mark.torch
+@pytest.mark.parametrize("weight", [None, (0.5, 2.0, 1.5)])
+@pytest.mark.parametrize("ignore", [-100, 1])
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
-@pytest.mark.parametrize("axis", [1, -1])
-def test_cross_entropy_is_pytorchs(axis: int, smoothing: float) -> None:
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+def test_cross_entropy_is_pytorchs(
+    shape: tuple[int, ...], axis: int, smoothing: float, ignore: int, weight: Sequence[float] | None
+) -> None:
+    """The mean is over labels that are not ignored, or their weights."""
     torch: Any = pytorch()
-    x = RANDOM.standard_normal((4, 2, 5, 3) if axis == -1 else (4, 3, 2, 5))
-    found = run(lambda x, label: mb.cross_entropy(x, label, axis=axis, label_smoothing=smoothing), x, LABELS)
+    x = RANDOM.standard_normal(shape)
+    rest = tuple(n for i, n in enumerate(shape) if i != axis % len(shape))
+    label = RANDOM.integers(0, 3, rest).astype(np.int32)
+    label.flat[:2] = ignore
+    settings: Any = {"ignore_index": ignore, "label_smoothing": smoothing}
+    found = run(lambda x, label: mb.cross_entropy(x, label, axis=axis, weight=weight, **settings), x, label)
 
     def oracle(x: Any, label: Any) -> Any:
-        x = x.movedim(axis, 1)
-        return torch.nn.functional.cross_entropy(x, label.long(), label_smoothing=smoothing)
+        given = None if weight is None else torch.tensor(weight, dtype=torch.float64)
+        return torch.nn.functional.cross_entropy(x.movedim(axis, 1), label.long(), weight=given, **settings)
 
-    close(torch, found, oracle, x, torch.from_numpy(LABELS))
+    close(torch, found, oracle, x, torch.from_numpy(label))
+
+
+@pytest.mark.torch
+def test_cross_entropy_of_probabilities_is_pytorchs() -> None:
+    torch: Any = pytorch()
+    x, target = RANDOM.standard_normal((4, 3, 5)), RANDOM.dirichlet(np.ones(3), (4, 5)).swapaxes(1, 2)
+    found = run(lambda x, target: mb.cross_entropy(x, target, label_smoothing=0.1), x, np.ascontiguousarray(target))
+
+    def oracle(x: Any, target: Any) -> Any:
+        return torch.nn.functional.cross_entropy(x, target, label_smoothing=0.1)
+
+    close(torch, found, oracle, x, torch.from_numpy(target))
 
 
 def close(torch: Any, found: tuple[float, Any], oracle: Callable[..., Any], x: Any, target: Any) -> None:
@@ -76,7 +102,47 @@ def test_what_is_ignored_has_no_loss_and_no_gradient() -> None:
     assert not slope[2, :, 0].any()
     assert slope[2, :, 1].all()
     whole = np.log(np.exp(x).sum(1)) - np.take_along_axis(x, np.maximum(label, 0)[:, None], 1)[:, 0]
-    assert loss == pytest.approx((whole * (label >= 0)).sum() / label.size)
+    assert loss == pytest.approx((whole * (label >= 0)).sum() / (label >= 0).sum())
+
+
+def test_where_all_is_ignored_there_is_no_gradient() -> None:
+    """PyTorch's is NaN, which would spoil a learner whose batch happens to have none."""
+    loss, slope = run(mb.cross_entropy, RANDOM.standard_normal((4, 3, 2, 5)), np.full_like(LABELS, -100))
+    assert loss == 0
+    assert not slope.any()
+
+
+@pytest.mark.parametrize("weight", [(1.0, 2.0), (1.0, -1.0, 1.0), (1.0, np.nan, 1.0)])
+def test_weights_that_are_none(weight: Sequence[float]) -> None:
+    graph = Graph()
+    x, label = graph.input("x", (4, 3)), graph.input("label", (4,), "int32")
+    with pytest.raises(ShapeError) as error:
+        mb.cross_entropy(x, label, weight=weight)
+    assert str(error.value) == (
+        "cross_entropy of x (4, 3), label (4,): weight must be 3 numbers, one a class, for integer labels, "
+        f"got {weight}"
+    )
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_a_counted_mean(training: bool) -> None:
+    """The batch's sum over its count in training; each sample's in evaluation, 0 where nothing counts."""
+    bench = Bench(Case(mb.CountedMean(), ((4,),) * 2), NUMPY.operators[mb.CountedMean], "float64", training=training)
+    bench.x[0][:], bench.x[1][:] = [3.0, 0.0, 2.0, 4.0], [2.0, 0.0, 1.0, 5.0]
+    expected = np.array([3.0, 0.0, 2.0, 4.0]) / 2 if training else [1.5, 0.0, 2.0, 0.8]
+    np.testing.assert_allclose(bench.forward(), expected, rtol=1e-15)
+
+
+def test_the_counts_of_a_loss() -> None:
+    graph = Graph()
+    x, label = graph.input("x", (4, 3)), graph.input("label", (4,), "int32")
+    loss = mb.cross_entropy(x, label)
+    counts = counts_of(loss)
+    assert counts is not None
+    assert counts.name == "label_count1"
+    assert counts_of(0.5 * loss) is counts
+    assert counts_of(loss + mb.mean(x)) is None
+    assert counts_of(mb.softmax_cross_entropy(x, label)) is None
 
 
 def test_labels_of_another_shape() -> None:

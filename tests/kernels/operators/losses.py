@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from hypothesis import strategies as st
 
 from mpibow import ops
 from mpibow.graph.graph import Array
@@ -27,6 +28,15 @@ def binary_back(op: Any, x: Array, target: Array, w: Any, dy: Array) -> Back:
     return [dy * (1 / (1 + np.exp(-x)) - target)], {}
 
 
+def class_target(op: ops.ClassTarget, label: Array, w: Any) -> Array:
+    y = np.zeros((len(label), len(op.weight)))
+    for n, given in enumerate(label.tolist()):
+        if given != op.ignore:
+            y[n] = op.smoothing / len(op.weight) * np.array(op.weight)
+            y[n, given] += (1 - op.smoothing) * op.weight[given]
+    return y
+
+
 CHECKED = (
     Checked(
         op=ops.Huber,
@@ -45,6 +55,24 @@ CHECKED = (
         plain=(binary, binary_back),
         torch=lambda op, torch, x, t: torch.nn.functional.binary_cross_entropy_with_logits(x, t, reduction="none"),
         looser=Looser(4, "max(x, 0), x t and the logarithm are added; s and t are subtracted from what may be close"),
+        lacking=HOST,
+    ),
+    Checked(
+        op=ops.ClassTarget,
+        cases=[
+            Case(ops.ClassTarget((0.5, 2.0, 1.0, 0.0), -100), ((6,),), ("int32",)),
+            Case(ops.ClassTarget((0.5, 2.0, 1.0), 3, 0.3), ((9,),), ("int64",), id="smoothing, ignore"),
+        ],
+        large=[Case(ops.ClassTarget((0.5, 2.0, 1.0, 0.0), 1, 0.1), ((N,),), ("int32",))],
+        random=st.builds(
+            lambda ignore, smoothing, n: Case(
+                ops.ClassTarget((1.0, 0.3, 2.0, 0.1), ignore, smoothing), ((n,),), ("int32",)
+            ),
+            st.integers(-1, 3),
+            st.sampled_from([0.0, 0.2]),
+            st.integers(1, 40),
+        ),
+        plain=(class_target, None),
         lacking=HOST,
     ),
 )

@@ -1,0 +1,147 @@
+"""Losses whose sums and counts are apart: means over what counts, as over labels that are not ignored.
+
+A training plan differentiates the mean over a batch: the batch's sum over its count. A sample by itself has its own
+mean, which evaluation weighs by its count. Beside the loss a graph shows the counts, for whoever joins batches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
+from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.ops.arithmetic import Affine
+
+__all__ = ["CountedMean", "LabelCount", "counted_mean", "label_count"]
+
+
+@dataclass(frozen=True)
+class CountedMean(Op):
+    """Of sums x0 (n,) and counts x1 (n,): in training y = x0 n / sum(x1), whose mean is the batch's sum over its count.
+
+    In evaluation y = x0 / x1, of each sample. 0, without gradient, where nothing counts. None flows to the counts.
+    """
+
+    kind: ClassVar[str] = "counted_mean"
+
+    def infer(self, *shapes: Shape) -> Shape:
+        sums, counts = shapes
+        if len(sums) != 1 or counts != sums:
+            raise ShapeError("sums and counts must both be (batch,), one of each a sample")
+        return sums
+
+
+@dataclass(frozen=True)
+class LabelCount(Op):
+    """y[n] = how many of x[n, ...] are not `ignore`; with `weight`, the sum of their classes' weights."""
+
+    ignore: int
+    weight: tuple[float, ...] | None = None
+    kind: ClassVar[str] = "label_count"
+    differentiable: ClassVar[tuple[int, ...] | None] = None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return shapes[0][:1]
+
+
+def counted_mean(sums: Tensor, counts: Tensor, *, name: str | None = None) -> Tensor:
+    """Losses (n,) whose mean is sum(sums) / sum(counts), both (n,): of a batch, and of a whole set in evaluation.
+
+    Where a rule averages gradients (ssgd), learners whose batches count differently give the gradient of one batch, if
+    this, or a number times it, is the loss. In a sum with other losses each batch has its own mean.
+    """
+    return sums.graph.add(CountedMean(), sums, counts, name=name)
+
+
+def label_count(label: Tensor, ignore: int, weight: tuple[float, ...] | None = None) -> Tensor:
+    """How many of each sample's labels count: (n, ...) -> (n,)."""
+    return label.graph.add(LabelCount(ignore, weight), label)
+
+
+def counts_of(loss: Tensor) -> Tensor | None:
+    """The counts (n,) that the mean of `loss` is over; None where every sample counts alike."""
+    nodes = {node.name: node for node in loss.graph.nodes}
+    node = nodes.get(loss.name)
+    while node is not None and isinstance(node.op, Affine) and node.op.shift == 0:
+        node = nodes.get(node.inputs[0])
+    if node is None or not isinstance(node.op, CountedMean):
+        return None
+    return loss.graph.tensors[node.inputs[1]]
+
+
+# The reference kernels.
+
+
+def mean_buffers(op: CountedMean, shapes: Shapes) -> Buffers:
+    return (
+        Buffers(saved={"factor": ((1,), FLOAT)}) if shapes.training else Buffers(forward={"none": (shapes.y, "bool")})
+    )
+
+
+def mean_forward(call: Call) -> Run:
+    (sums, counts), y = call.x, call.y
+    if "factor" not in call.saved:
+        none = call.scratch["none"]
+
+        def each() -> None:
+            np.equal(counts, 0, out=none)
+            np.copyto(y, sums)
+            np.divide(sums, counts, out=y, where=np.logical_not(none, out=none))
+
+        return each
+    factor, n = call.saved["factor"], len(y)
+
+    def run() -> None:
+        total = float(counts.sum(dtype=np.float64))
+        factor[0] = n / total if total else 0.0
+        np.multiply(sums, factor, out=y)
+
+    return run
+
+
+def mean_backward(call: Call) -> Run:
+    dy, dx, factor = call.dy, call.dx[0], call.saved["factor"]
+    assert dx is not None
+
+    def run() -> None:
+        np.multiply(dy, factor, out=dx)
+
+    return run
+
+
+def count_buffers(op: LabelCount, shapes: Shapes) -> Buffers:
+    (x,) = shapes.x
+    more = {"index": (x, "int64"), "each": (x, FLOAT)} if op.weight is not None else {}
+    return Buffers(forward={"counted": (x, "bool"), **more})
+
+
+def count_forward(call: Call) -> Run:
+    label, y, counted, ignore = call.x[0], call.y, call.scratch["counted"], call.op.ignore
+    axes = tuple(range(1, label.ndim))
+    if call.op.weight is None:
+
+        def run() -> None:
+            np.not_equal(label, ignore, out=counted)
+            np.sum(counted, axis=axes, out=y)
+
+        return run
+    weight, index, each = np.array(call.op.weight, y.dtype), call.scratch["index"], call.scratch["each"]
+
+    def weighed() -> None:
+        np.not_equal(label, ignore, out=counted)
+        np.multiply(label, counted, out=index)  # `ignore` need not be a class
+        weight.take(index, out=each, mode="clip")
+        np.multiply(each, counted, out=each)
+        np.sum(each, axis=axes, out=y)
+
+    return weighed
+
+
+KERNELS: KernelTable = {
+    CountedMean: Kernel(mean_forward, mean_backward, mean_buffers),
+    LabelCount: Kernel(count_forward, None, count_buffers),
+}
