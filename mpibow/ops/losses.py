@@ -17,6 +17,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.activation import Elementwise
+from mpibow.ops.choose import cast
 from mpibow.ops.counted import counted_mean, label_count
 from mpibow.ops.loss import check_smoothing, soft_cross_entropy, softmax_cross_entropy
 from mpibow.ops.permute import permute
@@ -121,6 +122,7 @@ def cross_entropy(
     """
     rank, at = len(x.shape), axis + len(x.shape) * (axis < 0)
     rest = tuple(extent for i, extent in enumerate(x.shape) if i != at)
+    label = label if label.dtype in (FLOAT, "int32", "int64") else cast(label, "int32")
     about = f"cross_entropy of {x.name} {x.shape}, {label.name} {label.shape}"
     soft = label.dtype == FLOAT
     if not 0 < at < rank or label.shape != (x.shape if soft else rest):
