@@ -39,7 +39,7 @@ def shapes(count=400, size=32):
     down, across = (np.abs(place - start) for place, start in zip(np.mgrid[:size, :size], centre, strict=True))
     inside = np.where(square[:, None, None], np.maximum(down, across), np.hypot(down, across)) <= radius
     image = inside[:, None] + 0.5 * generator.standard_normal((count, 1, size, size))
-    return {"image": image, "mask": inside * (1 + square[:, None, None])}
+    return {"image": image, "mask": (inside * (1 + square[:, None, None])).astype("uint8")}
 
 
 if __name__ == "__main__":

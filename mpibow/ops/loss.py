@@ -14,6 +14,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.ops.choose import cast
 
 __all__ = ["SoftCrossEntropy", "SoftmaxCrossEntropy", "soft_cross_entropy", "softmax_cross_entropy"]
 
@@ -65,7 +66,10 @@ class SoftCrossEntropy(Op):
 def softmax_cross_entropy(
     logits: Tensor, label: Tensor, *, smoothing: float = 0.0, ignore: int | None = None, name: str | None = None
 ) -> Tensor:
-    """logits (n, classes), label (n,) int32 -> losses (n,); 0 where the label is `ignore` (any integer)."""
+    """logits (n, classes), label (n,) of integers -> losses (n,); 0 where the label is `ignore` (any integer)."""
+    if label.dtype == FLOAT:
+        raise ShapeError(f"cross-entropy of {logits.name}: labels must be integers, {label.name} is of floats")
+    label = label if label.dtype in ("int32", "int64") else cast(label, "int32")
     return logits.graph.add(SoftmaxCrossEntropy(smoothing, ignore), logits, label, name=name)
 
 
