@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import runpy
 from copy import deepcopy
 from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ from mpibow.models.settings import Augmentation
 from mpibow.ops.initialisers import ZERO
 from tests.models.test_models import COUNTS
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 RATINGS = {"user": ((), "int32"), "item": ((), "int32"), "rating": ((), "float32")}
 double = mb.operator("double", lambda x: x + x, lambda x, y, dy: dy + dy)
 
@@ -54,6 +57,29 @@ def test_ratings_and_tokens_come_back() -> None:
     net = partial(OBJECTIVES["matrix_factorisation"], users=5, items=7)
     build = objective(net, RATINGS)
     assert_same(build(4), loaded(saved(build)[0], {})(4))
+
+
+@pytest.mark.parametrize(
+    ("example", "inputs"),
+    [
+        ("char_gpt", {"text": ((32,), "int32"), "following": ((32,), "int32")}),
+        ("unet", {"image": ((1, 32, 32), "float32"), "mask": ((32, 32), "int32")}),
+        ("table_mlp", {"features": ((10,), "float32"), "target": ((), "float32")}),
+    ],
+)
+def test_the_nets_of_the_examples_come_back(example: str, inputs: Any) -> None:
+    net = runpy.run_path(str(EXAMPLES / f"{example}.py"))["net"]
+    build = objective(net, inputs)
+    assert_same(build(3), loaded(saved(build)[0], {})(3))
+
+
+@pytest.mark.parametrize(
+    ("example", "shape"), [("lstm_classifier", (20,)), ("squeeze_excite", (1, 16, 16)), ("tiny_vit", (1, 8, 8))]
+)
+def test_the_classifiers_of_the_examples_come_back(example: str, shape: tuple[int, ...]) -> None:
+    net = partial(runpy.run_path(str(EXAMPLES / f"{example}.py"))["net"], classes=4)
+    build = classifier(net, shape, "uint8")
+    assert_same(build(3), loaded(saved(build)[0], {})(3))
 
 
 def of_everything(image: mb.Tensor) -> mb.Tensor:
