@@ -32,6 +32,7 @@ from mpibow.graph.memory import peak
 from mpibow.job import Job, make_job, named_net, named_objective, on_device
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.run.signals import Signals
+from mpibow.session.device import device_of
 from mpibow.session.session import Session
 from mpibow.session.summary import versions
 from mpibow.system.streams import as_command
@@ -78,7 +79,7 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
         counts = session.counts
         elapsed = time.perf_counter() - begin
         idle = session.synchroniser.stood + session.pipeline.waited - idle
-        job, device, peak = session.job, session.device.name, session.device.peak()
+        job, device, peak = session.job, session.device.name, session.device.memory.peak()
         held = {} if peak is None else {
             "execution": session.learners.execution, "python_share": 1 - idle / elapsed, "device_memory": peak,
         }  # fmt: skip
@@ -115,7 +116,7 @@ def _over(session: Session, comm: Communicator, end: float, iterations: int) -> 
 
 def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
     """One learner's iteration, the time of every kind of operator in it, and its convolutions measured alone."""
-    if job.kernels.gpu is not None:
+    if device_of(job, comm.local_size).enqueues:
         raise ConfigError("profile: times steps on the host; on a GPU take --timeline or --paper, or --device onednn")
     whole, found = bench_train(job, comm, seconds), profile(job, seconds)
     iteration = whole["seconds_per_iteration"]["median"]

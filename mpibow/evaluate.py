@@ -32,17 +32,17 @@ from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.split import split
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.plan import choose_layout, compile_plan
-from mpibow.job import kernels_of, named_net, named_objective, open_kernels
+from mpibow.job import Job, kernels_of, named_net, named_objective, on_device
 from mpibow.job.checks import check_rows
 from mpibow.job.gpu import ON_GPUS, FindGpu, find_gpu
 from mpibow.job.normalise import Scaling
-from mpibow.kernels import KernelSet
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.classifier import Build, classifier
 from mpibow.models.objective import objective
 from mpibow.run import checkpoint, directory
 from mpibow.run.evaluate import Evaluation, Evaluator
 from mpibow.run.state import read_centre
+from mpibow.session.device import device_of
 from mpibow.session.header import Header, Seen, checked, header_of
 from mpibow.system.streams import as_command
 
@@ -81,23 +81,23 @@ def evaluate(
     else:
         records, build = _classified(config, folder, header.input, data, top_k)
     graph = build(batch_size or config.evaluate.batch_size)
-    kernels, told = _kernels(config, device, comm, find)
+    job, told = _opened(Job(str(folder), config, build, records, None), device, comm, find)
     if told and comm.rank == 0:
         say(told)
-    layout, gpu = choose_layout(graph, kernels, training=False), kernels.gpu
-    plan = compile_plan(graph, layout, kernels, kernels.dtype(config.precision), training=False)
+    kernels, opened = job.kernels, device_of(job, comm.local_size)
+    layout = choose_layout(graph, kernels, training=False)
+    plan = compile_plan(graph, layout, kernels, kernels.dtype(job.config.precision), training=False)
     centre, statistics = read_centre(folder, plan)
-    scheduler, rows = Scheduler(), list[tuple[Array, Array, Array]]()
+    scheduler, rows = Scheduler(apart=not opened.enqueues), list[tuple[Array, Array, Array]]()
     try:
-        workers = 1 if gpu else max(1, min(allowed_cores() // comm.local_size, THREADS))
+        workers = scheduler.workers(max(1, min(allowed_cores() // comm.local_size, THREADS)))
         each = None if predictions is None else lambda *row: rows.append(row)
-        result = Evaluator(plan, config.loss.ignore, None if gpu is None else gpu.evaluation)(
+        result = Evaluator(plan, config.loss.ignore, opened.evaluation)(
             records, centre, statistics, scheduler.run, lambda function: function(comm), each, workers=workers
         )
     finally:
         scheduler.close()
-        if gpu is not None:
-            gpu.machine.close()
+        opened.close()
     if predictions is not None:
         parts = comm.share(rows)
         number = records.number if isinstance(records, RecordSet | Decoded) else int
@@ -164,11 +164,13 @@ def on_host(config: Config) -> Config:
     return replace(config, device="auto" if config.device == "cuda" else config.device, precision=precision)
 
 
-def _kernels(config: Config, device: Device | None, comm: Communicator, find: FindGpu) -> tuple[KernelSet, str]:
-    """Of `device`, None being the run's own, on the host; and what is to be said of them. Collective."""
-    asked = replace(config, device=device or config.device)
-    opened, note = open_kernels(asked, comm, find) if device == "cuda" else (None, "")
-    return kernels_of(on_host(asked)) if opened is None else (opened, note)
+def _opened(job: Job, device: Device | None, comm: Communicator, find: FindGpu) -> tuple[Job, str]:
+    """On `device`, None being the run's own, on the host; and what is to be said of it. Collective."""
+    asked = replace(job.config, device=device or job.config.device)
+    if device == "cuda":
+        return on_device(replace(job, config=asked), comm, find)
+    config = on_host(asked)
+    return replace(job, config=config), kernels_of(config)[1]
 
 
 def _samples(records: RecordSet, data: str, folder: Path, expected: Seen) -> Dataset:

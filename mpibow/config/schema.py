@@ -213,6 +213,13 @@ class Config:
         return over(self.update.schedule, self.stop.epochs)
 
     @property
+    def replayed(self) -> Path | None:
+        """RUN where `learners` is replay(RUN)."""
+        if not isinstance(self.learners, str) or self.learners == "auto":
+            return None
+        return Path(self.learners.removeprefix("replay(").removesuffix(")"))
+
+    @property
     def averaging(self) -> Settings:
         """The rule as it goes with the optimiser."""
         return going_with(self.update.name, self.rule)

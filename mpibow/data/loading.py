@@ -32,7 +32,7 @@ class Held:
 @dataclass(frozen=True)
 class Loading:
     """`train` comes by `choice` in slots of `batch` samples, `ahead` iterations before learners want it, with `threads`
-    that decode; to a GPU where learners are on one (`gpu`). `evaluated` are read on the host, by name.
+    that decode. `evaluated` are read on the host, by name.
 
     Of each at most `most_damaged` samples are replaced, one more ends the run.
     """
@@ -44,7 +44,6 @@ class Loading:
     ahead: int
     threads: int = 1
     most_damaged: int = 0
-    gpu: bool = False
 
     @cached_property
     def _damages(self) -> dict[str, Damages]:
@@ -74,8 +73,11 @@ class Loading:
     @property
     def held(self) -> Held:
         """The ring has a slot more for each learner than iterations `ahead`, whose inputs take as much as a slot."""
-        if not self.gpu:
-            return Held((self.ahead + 2) * sum(row_bytes(specs_of(self.train, self.batch)).values()))
+        return Held((self.ahead + 2) * sum(row_bytes(specs_of(self.train, self.batch)).values()))
+
+    @property
+    def held_on_gpu(self) -> Held:
+        """As `held`, where learners compute on a GPU."""
         packing, resident = self.packing, self.choice.on_device and self.choice.kind == "resident"
         whole = self.train.count * sum(row_bytes(inputs_of(self.train)).values()) if resident else 0
         return Held((self.ahead + 2) * packing.size, (self.ahead + 1) * packing.sent, whole)

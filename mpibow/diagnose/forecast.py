@@ -8,9 +8,10 @@ from typing import Any
 
 from mpibow.errors import ConfigError, DeviceError
 from mpibow.job import Job
+from mpibow.kernels import gpu_set
 from mpibow.kernels.cache import cache_folder
 from mpibow.kernels.cuda.compile import compiled
-from mpibow.kernels.cuda.paper import Part, listed, paper_set
+from mpibow.kernels.cuda.paper import Part, listed, paper_gpu
 from mpibow.kernels.cuda.roofline import H200, fills, grouped, images_per_second
 
 KS = (1, 2, 4, 8, 16)
@@ -31,10 +32,9 @@ ASSUMED = (
 
 def on_paper(job: Job) -> tuple[Job, list[Part]]:
     """The job with the kernels of a GPU on paper, and what one of its learners launches."""
-    kernels = paper_set(job.config.precision)
-    assert kernels.gpu is not None
-    job = replace(job, opened=kernels)
-    return job, listed(job.training_plan(), kernels.gpu)
+    gpu = paper_gpu(job.config.precision)
+    job = replace(job, opened=gpu_set(gpu))
+    return job, listed(job.training_plan(), gpu)
 
 
 def forecast(job: Job) -> dict[str, Any]:

@@ -1,10 +1,9 @@
 """What is trained on what: opened, and checked before anything is written."""
 
-from mpibow.job.device import on_device, open_kernels
+from mpibow.job.device import on_device
 from mpibow.job.job import Job, kernels_of
 from mpibow.job.opening import BUILT_IN, make_job, named_net, named_objective, open_data, open_job
 
 __all__ = [
     "BUILT_IN", "Job", "kernels_of", "make_job", "named_net", "named_objective", "on_device", "open_data", "open_job",
-    "open_kernels",
 ]  # fmt: skip

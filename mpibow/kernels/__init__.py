@@ -24,7 +24,8 @@ class KernelSet(Kernels):
     """One library's kernels: operator -> kernel, and the passes over flat arrays.
 
     `about` says which library it is; `prepare` compiles the passes around a step's formula, None where nothing is
-    compiled. `gpu` is what it computes on, None on the host.
+    compiled. `auto` is the precision that auto means, `activations` their type, None where it is the precision.
+    `gpu` is what it computes on, None on the host.
     """
 
     name: str
@@ -32,17 +33,17 @@ class KernelSet(Kernels):
     precisions: tuple[str, ...]
     about: str
     prepare: Callable[[Formula], None] | None = None
+    auto: str = "float32"
+    activations: str | None = None
     gpu: Gpu | None = None
 
     def computes_in(self, precision: str) -> str:
         """A config's precision, in which auto leaves the choice to the device."""
-        if precision != "auto":
-            return precision
-        return "float32" if self.gpu is None else self.gpu.precision.name
+        return self.auto if precision == "auto" else precision
 
     def dtype(self, precision: str) -> str:
         """Of activations, in a config's precision."""
-        return self.computes_in(precision) if self.gpu is None else self.gpu.precision.io
+        return self.activations or self.computes_in(precision)
 
 
 NUMPY = KernelSet(
@@ -97,6 +98,8 @@ def gpu_set(gpu: Gpu) -> KernelSet:
         flat=cast(FlatKernels, gpu.flat),
         precisions=("float32", "tf32", "bf16", "fp16"),
         about=gpu.about,
+        auto=gpu.precision.name,
+        activations=gpu.precision.io,
         gpu=gpu,
     )
 

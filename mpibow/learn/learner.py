@@ -100,6 +100,9 @@ class Learner:
         finite = math.isfinite(loss) and math.isfinite(square)
         return Result(loss, hits, finite, time.perf_counter() - begin)
 
+    def wait(self) -> None:
+        """Its batch is over when `compute` is."""
+
     def _weigh(self) -> None:
         if self._share is not None:
             counts = self.plan.outputs["count"]

@@ -104,7 +104,7 @@ class Learners:
         """When the last gradients are there, on a GPU."""
         return [learner.done for learner in self.working if learner.done is not None]
 
-    def synchronise(self) -> None:
-        """Waits until nothing is under way on a GPU any more."""
+    def wait(self) -> None:
+        """Until none is under way any more."""
         for learner in (*self._apart, *self._fused.values()):
-            learner.stream.synchronise()
+            learner.wait()

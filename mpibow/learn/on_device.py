@@ -77,6 +77,10 @@ class DeviceLearner:
         self.done = self._executor.run()
         self.passes = self.passes[1], None if begin is None else (begin, self.done)
 
+    def wait(self) -> None:
+        """Until nothing that it has enqueued is under way any more."""
+        self.stream.synchronise()
+
 
 class GpuBinder:
     """Learners on a `gpu`, whose inputs are packed as their slots are; `fused_plan(k)` is that of k learners in one.

@@ -43,9 +43,9 @@ class Evaluator:
     Samples whose label is `ignore` are left out.
     """
 
-    def __init__(self, plan: Plan, ignore: int | None = None, bind: Bind | None = None) -> None:
-        """`bind` is a GPU's; the host's unless given."""
-        self._ignore, self._bind = ignore, bind or _bind
+    def __init__(self, plan: Plan, ignore: int | None, bind: Bind) -> None:
+        """`bind` is the device's."""
+        self._ignore, self._bind = ignore, bind
         self._summed = [name for name in ("loss", "accuracy", "top_k") if name in plan.graph.outputs]
         self._put = plan.kernels.put
         self._centre: Array = plan.kernels.zeros(plan.layout.size, plan.weight_dtype)
@@ -113,7 +113,8 @@ class Evaluator:
         return totals
 
 
-def _bind(plan: Plan, centre: Array, statistics: Array) -> Compute:
+def bind_on_host(plan: Plan, centre: Array, statistics: Array) -> Compute:
+    """A Bind whose plans run on the calling thread."""
     return partial(_compute, plan.bind(centre, statistics=statistics))
 
 

@@ -28,7 +28,7 @@ def check_job(job: Job, comm: Communicator, counts: Counts) -> None:
     """Rank 0 prints `describe_job` of `counts` learners by rank, as they would begin here. Collective."""
     job, told = on_device(job, comm)
     device = device_of(job, comm.local_size)
-    free, facts = comm.share(device.free(comm)), comm.share(device.facts(comm))
+    free, facts = comm.share(device.memory.free(comm)), comm.share(device.memory.facts(comm))
     if comm.rank == 0:
         if told:
             say(told)
@@ -42,7 +42,7 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
     `counts` are the learners to begin with, `free` the bytes that are each rank's share of its node's or GPU's memory,
     `choice` is how data are read.
     """
-    plan, ahead = job.training_plan(), loading_of(job, choice, 1).held
+    plan, ahead = job.training_plan(), device_of(job, 1).memory.held(loading_of(job, choice, 1))
     sets = {"train": job.train, **job.evaluated}
     return "\n".join([
         dump(job.config).rstrip(), "",
@@ -58,8 +58,8 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
 
 def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: int) -> str:
     """What `rank` takes of the bytes that are `free` there."""
-    config, device, k, states = job.config, device_of(job, 1), counts[rank], job.config.update.states
-    auto, averaging = config.learners == "auto", device.averaging_bytes(job.layout)
+    config, memory, k, states = job.config, device_of(job, 1).memory, counts[rank], job.config.update.states
+    auto, averaging = config.learners == "auto", memory.averaging(job.layout)
     replica = replica_bytes(plan, len(states))
     total = k * (plan.arena_bytes + replica + ahead.learner) + averaging + ahead.data
     names = " and ".join(", ".join(["weights", "gradients", *states]).rsplit(", ", 1))
@@ -72,7 +72,7 @@ def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: 
     return (
         f"rank {rank}: {'auto, begins with ' * auto}{k} learner(s) x (arena {_mib(plan.arena_bytes)} + "
         f"{names} {_mib(replica)} + slots {_mib(ahead.learner)}) + averaging {_mib(averaging)}{data} = {_mib(total)}"
-        f" of {in_words(free)} that are free {device.place}{locked}{fits}"
+        f" of {in_words(free)} that are free {memory.place}{locked}{fits}"
     )
 
 

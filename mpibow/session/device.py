@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from mpibow.comm.communicator import Communicator
 from mpibow.data.feeds import Feed
-from mpibow.data.loading import Loading
+from mpibow.data.loading import Held, Loading
 from mpibow.data.pipeline import Reader
 from mpibow.data.readers import Facts
 from mpibow.device.feed import Packing
@@ -30,6 +30,78 @@ from mpibow.tune import Counts
 Call = Callable[[Callable[[Communicator], Any]], Any]  # the synchroniser's
 
 
+class Memory(Protocol):
+    """The memory where learners compute, in bytes."""
+
+    @property
+    def place(self) -> str:
+        """Which one that is, behind "that are free"."""
+        ...
+
+    def free(self, comm: Communicator) -> int:
+        """This rank's share of what is free. Collective."""
+        ...
+
+    def facts(self, comm: Communicator) -> Facts:
+        """What the choice of a pipeline depends on. Collective."""
+        ...
+
+    def fits(self, comm: Communicator, learner: int, held: Held) -> int:
+        """Learners of `learner` bytes that there is memory for, beside what is `held`. Collective."""
+        ...
+
+    def room(self, call: Call) -> int:
+        """What new learners may take, while exchanges may be under way. Collective."""
+        ...
+
+    def peak(self) -> int | None:
+        """The most that was held so far; None where that is not known."""
+        ...
+
+    def capacity(self, given: int, room: int) -> int:
+        """Replicas to keep rows for, where `given` are wanted and there is `room` for so many."""
+        ...
+
+    def averaging(self, layout: Layout) -> int:
+        """What averaging takes, whatever the number of learners."""
+        ...
+
+    def held(self, loading: Loading) -> Held:
+        """What reading ahead takes."""
+        ...
+
+
+class Executions(Protocol):
+    """The ways in which the learners of a rank can run."""
+
+    @property
+    def compared(self) -> bool:
+        """Whether they are to be measured against each other."""
+        ...
+
+    def first(self, recorded: str) -> str:
+        """The one to begin with, where this one was `recorded`."""
+        ...
+
+    def notes(self, execution: str, *, compared: bool) -> list[str]:
+        """What the log says of it; `compared` with another one."""
+        ...
+
+
+class Scale(Protocol):
+    """The loss's scale, where 16 bits need one."""
+
+    def state(self) -> Array | None:
+        """For a checkpoint; None where there is none."""
+        ...
+
+    def load(self, state: Array) -> None: ...
+
+    def is_large(self) -> bool:
+        """Whether it may still be halved."""
+        ...
+
+
 class Device(Protocol):
     """One rank's; all ranks call it alike."""
 
@@ -41,49 +113,19 @@ class Device(Protocol):
         """Whether threads only enqueue what learners do: then one is enough for all."""
         ...
 
-    # Memory, in bytes
-
-    def facts(self, comm: Communicator) -> Facts:
-        """What the choice of a pipeline depends on. Collective."""
-        ...
-
-    def free(self, comm: Communicator) -> int:
-        """This rank's share of the memory that is free where learners compute. Collective."""
-        ...
-
-    def room(self, call: Call) -> int:
-        """What new learners may take of it, while exchanges may be under way. Collective."""
-        ...
-
-    def peak(self) -> int | None:
-        """The most that was held so far; None where that is not known."""
-        ...
-
-    def capacity(self, given: int, room: int) -> int:
-        """Replicas to keep rows for, where `given` are wanted and there is `room` for so many."""
-        ...
-
-    def averaging_bytes(self, layout: Layout) -> int:
-        """What averaging takes, whatever the number of learners."""
-        ...
+    @property
+    def memory(self) -> Memory: ...
 
     @property
-    def place(self) -> str:
-        """Which memory that is, behind "that are free"."""
-        ...
-
-    # Executions: in which ways the learners of a rank can run
+    def executions(self) -> Executions: ...
 
     @property
-    def compares(self) -> bool:
-        """Whether executions are to be measured against each other."""
-        ...
+    def scale(self) -> Scale: ...
 
-    def execution(self, recorded: str) -> str:
-        """Which one is begun with, where this one was `recorded`."""
+    @property
+    def evaluation(self) -> Bind:
+        """What binds plans of evaluation."""
         ...
-
-    # Parts
 
     def transport(self, comm: Communicator, stack: ExitStack) -> tuple[Communicator, str]:
         """What averages, `stack` ends it; and a note for the user. Collective."""
@@ -97,30 +139,9 @@ class Device(Protocol):
 
     def book(self, rule: Rule, learners: Learners, comm: Communicator) -> Book: ...
 
-    @property
-    def evaluation(self) -> Bind | None:
-        """What binds plans of evaluation; None is the host's way."""
-        ...
-
     def times(self, trace: Trace) -> Times: ...
 
     def open(self, loading: Loading) -> tuple[Reader, Feed]: ...
-
-    def drain(self, learners: Learners) -> None:
-        """Waits until nothing is under way any more."""
-        ...
-
-    # The loss's scale, where 16 bits need one
-
-    def scale_state(self) -> Array | None: ...
-
-    def load_scale(self, state: Array) -> None: ...
-
-    def scale_is_large(self) -> bool:
-        """Whether it may still be halved."""
-        ...
-
-    # Words
 
     def warnings(self, comm: Communicator, counts: Counts, room: int) -> list[str]:
         """Where learners are more than a rank's cores, or the `room` for them. Collective."""
@@ -130,8 +151,8 @@ class Device(Protocol):
         """What keeps a rank from more learners than the `counts` that were settled on. Collective."""
         ...
 
-    def notes(self, execution: str, *, compared: bool) -> list[str]:
-        """How learners run; `compared` with another execution."""
+    def close(self) -> None:
+        """Waits for what averages: its memory may go after it."""
         ...
 
 

@@ -10,7 +10,7 @@ from mpibow.comm.binding import core_limits, core_warnings
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config
 from mpibow.data.feeds import Feed
-from mpibow.data.loading import Loading
+from mpibow.data.loading import Held, Loading
 from mpibow.data.pipeline import Reader
 from mpibow.data.readers import Facts, find_facts
 from mpibow.device.feed import Packing
@@ -20,7 +20,9 @@ from mpibow.learn.learner import HostBinder
 from mpibow.learn.learners import Learners
 from mpibow.learn.replica import Replicas
 from mpibow.run.device_times import Untimed
-from mpibow.run.memory import TAKEN, free_memory, memory_warnings
+from mpibow.run.evaluate import bind_on_host
+from mpibow.run.memory import TAKEN, free_memory, memory_warnings, room_for
+from mpibow.sync.averaging import MOST
 from mpibow.sync.outbox import Zeros
 from mpibow.sync.rule import Rule
 from mpibow.sync.tally import HostBook
@@ -30,23 +32,29 @@ from mpibow.tune import Counts
 AVERAGING = 5  # flat arrays
 
 
-class Host:
-    """As mpibow.session.device.Device has it; `ranks` share the node's memory."""
+class HostMemory:
+    """A node's, which `ranks` share."""
 
     place = "for a rank"
-    name, enqueues, compares, evaluation = "cpu", False, False, None
 
     def __init__(self, config: Config, ranks: int) -> None:
-        self._config, self._ranks, self._asked = config, ranks, Counts()
+        self._config, self.ranks = config, ranks
 
-    def facts(self, comm: Communicator) -> Facts:
-        return find_facts(self._ranks)
+    def bytes(self) -> int:
+        """A rank's share of what is free."""
+        return free_memory(self.ranks)
 
     def free(self, comm: Communicator) -> int:
-        return free_memory(self._ranks)
+        return self.bytes()
+
+    def facts(self, comm: Communicator) -> Facts:
+        return find_facts(self.ranks)
+
+    def fits(self, comm: Communicator, learner: int, held: Held) -> int:
+        return room_for(self.bytes(), learner, MOST)
 
     def room(self, call: Callable[..., Any]) -> int:
-        return int(TAKEN * free_memory(self._ranks))
+        return int(TAKEN * self.bytes())
 
     def peak(self) -> None:
         return None
@@ -55,11 +63,47 @@ class Host:
         """Rows that nobody touches take no memory."""
         return max(min(room, self._config.tuner.most), given)
 
-    def averaging_bytes(self, layout: Layout) -> int:
+    def averaging(self, layout: Layout) -> int:
         return AVERAGING * layout.size * (8 if self._config.precision == "float64" else 4)
 
-    def execution(self, recorded: str) -> str:
+    def held(self, loading: Loading) -> Held:
+        return loading.held
+
+
+class OneWay:
+    """Each learner on a thread of its own: there is no other execution."""
+
+    compared = False
+
+    def first(self, recorded: str) -> str:
         return ""
+
+    def notes(self, execution: str, *, compared: bool) -> list[str]:
+        return []
+
+
+class NoScale:
+    """What is computed in 32 bits needs none, also of a run that a GPU began."""
+
+    def state(self) -> None:
+        return None
+
+    def load(self, state: Array) -> None:
+        pass
+
+    def is_large(self) -> bool:
+        return False
+
+
+class Host:
+    """As mpibow.session.device.Device has it; `ranks` share the node."""
+
+    name, enqueues = "cpu", False
+    executions, scale, evaluation = OneWay(), NoScale(), staticmethod(bind_on_host)
+
+    def __init__(self, config: Config, ranks: int) -> None:
+        self.memory = HostMemory(config, ranks)
+        self._config, self._settled = config, Counts()
 
     def transport(self, comm: Communicator, stack: ExitStack) -> tuple[Communicator, str]:
         return comm, ""
@@ -79,18 +123,6 @@ class Host:
     def open(self, loading: Loading) -> tuple[Reader, Feed]:
         return loading.open(None, None)
 
-    def drain(self, learners: Learners) -> None:
-        """Its threads have ended with the scheduler."""
-
-    def scale_state(self) -> None:
-        return None
-
-    def load_scale(self, state: Array) -> None:
-        """A GPU's run goes on here: what is computed in 32 bits needs none."""
-
-    def scale_is_large(self) -> bool:
-        return False
-
     def warnings(self, comm: Communicator, counts: Counts, room: int) -> list[str]:
         """Of given learners; `auto` looks for itself."""
         if self._config.learners == "auto":
@@ -99,11 +131,11 @@ class Host:
 
     def limits(self, call: Callable[..., Any], counts: Counts) -> list[str]:
         """Not twice in turn for the same learners."""
-        if counts == self._asked:
+        if counts == self._settled:
             return []
-        self._asked = counts
+        self._settled = counts
         found: list[str] = call(lambda comm: core_limits(comm, counts))
         return found
 
-    def notes(self, execution: str, *, compared: bool) -> list[str]:
-        return []
+    def close(self) -> None:
+        """Its threads have ended with the scheduler."""

@@ -35,7 +35,7 @@ class Judge:
 
     def __init__(
         self, job: Job, plan: Plan, loading: Loading, scheduler: Scheduler, synchroniser: Synchroniser,
-        reporter: Reporter, trace: Trace, rank: int, bind: Bind | None,
+        reporter: Reporter, trace: Trace, rank: int, bind: Bind,
     ) -> None:  # fmt: skip
         """As many of this rank's threads evaluate as it has learners; `bind` is the Evaluator's."""
         assert job.chooser is not None

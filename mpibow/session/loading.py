@@ -14,7 +14,7 @@ from mpibow.session.device import Device
 def choose_loading(job: Job, device: Device, comm: Communicator) -> Loading:
     """Collective."""
     wanted = "auto" if job.config.data is None else job.config.data.pipeline
-    facts = comm.share(device.facts(comm))
+    facts = comm.share(device.memory.facts(comm))
     return loading_of(job, choose(wanted, job.train, facts), comm.local_size)
 
 
@@ -24,5 +24,4 @@ def loading_of(job: Job, choice: Choice, ranks: int) -> Loading:
     return Loading(
         job.train, job.evaluated, choice, config.batch_size, prefetch(config.prefetch, job.train, config.batch_size),
         threads_of(data.workers, allowed_cores(), machine_cores(), ranks), data.most_damaged,
-        gpu=job.kernels.gpu is not None,
     )  # fmt: skip

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.transport import open_transport
+from mpibow.config import Config
 from mpibow.data.feeds import Feed
-from mpibow.data.loading import Loading
+from mpibow.data.loading import Held, Loading
 from mpibow.data.pipeline import Reader
 from mpibow.data.readers import Facts, find_facts
 from mpibow.device.feed import Feeder, Packing
-from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout
 from mpibow.job import Job
 from mpibow.job.gpu import EXECUTIONS, execution_of
@@ -23,11 +23,9 @@ from mpibow.learn.learners import Learners
 from mpibow.learn.on_device import GpuBinder
 from mpibow.learn.replica import Replicas
 from mpibow.run.device_times import DeviceTimes
-from mpibow.run.evaluate import Bind
-from mpibow.run.memory import TAKEN
+from mpibow.run.memory import TAKEN, free_memory, room_for
 from mpibow.session.host import AVERAGING
-from mpibow.session.start import replayed_run
-from mpibow.sync.averaging import may_spread
+from mpibow.sync.averaging import MOST, may_spread
 from mpibow.sync.orthogonal import matrices_of
 from mpibow.sync.rule import Rule
 from mpibow.sync.tally import DeviceBook
@@ -38,43 +36,47 @@ if TYPE_CHECKING:
     from mpibow.kernels.cuda.opened import Gpu
 
 
-class OnGpu:
-    """As mpibow.session.device.Device has it."""
+class GpuMemory:
+    """A GPU's, which several ranks may share."""
 
-    enqueues = True
-
-    def __init__(self, job: Job, gpu: Gpu) -> None:
-        self._job, self._config, self._gpu, self._machine = job, job.config, gpu, gpu.machine
-
-    @property
-    def name(self) -> str:
-        return self._machine.found.gpu.name
+    def __init__(self, config: Config, gpu: Gpu) -> None:
+        self._config, self._gpu, self.free = config, gpu, gpu.free
+        self.place = f"on {gpu.machine.found.gpu}"
 
     def facts(self, comm: Communicator) -> Facts:
-        return find_facts(comm.local_size, self._gpu.free(comm))
+        return find_facts(comm.local_size, self.free(comm))
 
-    def free(self, comm: Communicator) -> int:
-        return self._gpu.free(comm)
+    def fits(self, comm: Communicator, learner: int, held: Held) -> int:
+        return room_for(self.free(comm) - held.data, learner, MOST, self.lockable(comm), held.locked)
+
+    def lockable(self, comm: Communicator) -> int:
+        """What of the host's may be page-locked."""
+        return free_memory(comm.local_size)
 
     def room(self, call: Callable[..., Any]) -> int:
-        """Of a GPU that ranks may share, by all of them."""
-        return int(TAKEN * call(self._gpu.free))
+        return int(TAKEN * call(self.free))
 
     def peak(self) -> int:
-        return self._machine.memory.peak
+        return self._gpu.machine.memory.peak
 
     def capacity(self, given: int, room: int) -> int:
         auto = self._config.learners == "auto"
         return max(min(room, self._config.tuner.most), given) if auto else given
 
-    def averaging_bytes(self, layout: Layout) -> int:
+    def averaging(self, layout: Layout) -> int:
         more = may_spread(self._config.rule)  # on the host what nobody touches takes no memory
         spread = self._gpu.flat.common_step_bytes(matrices_of(layout), layout.size) if more else 0
         return AVERAGING * 4 * layout.size + spread
 
-    @property
-    def place(self) -> str:
-        return f"on {self._machine.found.gpu}"
+    def held(self, loading: Loading) -> Held:
+        return loading.held_on_gpu
+
+
+class Ways:
+    """Each learner on a stream of its own, or all in the same kernels."""
+
+    def __init__(self, job: Job) -> None:
+        self._job, self._config = job, job.config
 
     @cached_property
     def _unfused(self) -> str:
@@ -82,11 +84,31 @@ class OnGpu:
         return without_form(self._job.build(self._config.batch_size, True))
 
     @property
-    def compares(self) -> bool:
-        return self._config.execution == "auto" and not (replayed_run(self._config) or self._unfused)
+    def compared(self) -> bool:
+        return self._config.execution == "auto" and not (self._config.replayed or self._unfused)
 
-    def execution(self, recorded: str) -> str:
+    def first(self, recorded: str) -> str:
         return execution_of(self._config.execution, recorded)
+
+    def notes(self, execution: str, *, compared: bool) -> list[str]:
+        text = f"execution: {execution}, {EXECUTIONS[execution]}"
+        if self._config.execution == "auto" and self._unfused:
+            text = f"{text}: {self._unfused}"
+        elif compared:
+            text = f"{text}; the faster of both will be measured"
+        turns = "assignment: first_come has no effect on a GPU, where the host enqueues batches in turn"
+        return [text, turns] if self._config.assignment == "first_come" else [text]
+
+
+class OnGpu:
+    """As mpibow.session.device.Device has it."""
+
+    enqueues = True
+
+    def __init__(self, job: Job, gpu: Gpu) -> None:
+        self.memory, self.executions, self.scale = GpuMemory(job.config, gpu), Ways(job), gpu.scale
+        self.name, self.evaluation, self.close = gpu.machine.found.gpu.name, gpu.evaluation, gpu.machine.close
+        self._job, self._config, self._gpu, self._machine = job, job.config, gpu, gpu.machine
 
     def transport(self, comm: Communicator, stack: ExitStack) -> tuple[Communicator, str]:
         """Another communicator where ranks have device arrays to average."""
@@ -111,10 +133,6 @@ class OnGpu:
         wait = getattr(comm, "wait", None)  # where ranks may be late
         return DeviceBook(self._gpu, rule, lambda: learners.replicas.count, learners.events, wait)
 
-    @property
-    def evaluation(self) -> Bind:
-        return self._gpu.evaluation
-
     def times(self, trace: Trace) -> DeviceTimes:
         return DeviceTimes(self._machine, trace)
 
@@ -123,32 +141,8 @@ class OnGpu:
         feeder = Feeder(machine.driver, machine.found.gpu.index, machine.memory, timed=True)
         return loading.open(feeder, self._gpu.bind)
 
-    def drain(self, learners: Learners) -> None:
-        try:
-            learners.synchronise()
-        finally:
-            self._machine.close()
-
-    def scale_state(self) -> Array | None:
-        return self._gpu.scale_state()
-
-    def load_scale(self, state: Array) -> None:
-        self._gpu.load_scale(state)
-
-    def scale_is_large(self) -> bool:
-        return self._gpu.scale_is_large()
-
     def warnings(self, comm: Communicator, counts: Counts, room: int) -> list[str]:
         return []
 
     def limits(self, call: Callable[..., Any], counts: Counts) -> list[str]:
         return []
-
-    def notes(self, execution: str, *, compared: bool) -> list[str]:
-        text = f"execution: {execution}, {EXECUTIONS[execution]}"
-        if self._config.execution == "auto" and self._unfused:
-            text = f"{text}: {self._unfused}"
-        elif compared:
-            text = f"{text}; the faster of both will be measured"
-        turns = "assignment: first_come has no effect on a GPU, where the host enqueues batches in turn"
-        return [text, turns] if self._config.assignment == "first_come" else [text]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,7 +26,7 @@ from mpibow.optim.schedules import ended_early
 from mpibow.run import directory
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.ledger import Ledger
-from mpibow.run.memory import free_memory, learner_bytes, room_for
+from mpibow.run.memory import learner_bytes
 from mpibow.run.resets import Resets
 from mpibow.run.state import restore
 from mpibow.run.tuning import Tuning, open_tuning
@@ -35,8 +35,8 @@ from mpibow.session.device import Device, device_of
 from mpibow.session.judge import Judge, sets_told
 from mpibow.session.loading import choose_loading
 from mpibow.session.reporter import Reporter
-from mpibow.session.start import Start, agreed, find_source, first_timeline, lasting, replayed_run, start_of
-from mpibow.sync.averaging import MOST, caps
+from mpibow.session.start import Start, agreed, find_source, first_timeline, lasting, start_of
+from mpibow.sync.averaging import caps
 from mpibow.sync.rule import Rule
 from mpibow.sync.rules import make_rule
 from mpibow.sync.synchroniser import Synchroniser
@@ -68,33 +68,38 @@ class Parts:
     notes: list[str]  # what the user is told of all that
 
 
+OpenParts = Callable[[Job, Communicator, str | None, str, Trace, ExitStack], Parts]
+
+
 def open_parts(
-    job: Job, comm: Communicator, resume: str | None, note: str, trace: Trace, stack: ExitStack
+    job: Job, comm: Communicator, resume: str | None, note: str, trace: Trace, stack: ExitStack,
+    find: Callable[[Job, int], Device] = device_of,
 ) -> Parts:  # fmt: skip
-    """All ranks call it alike. `stack` closes what holds threads, memory or files."""
+    """All ranks call it alike. `stack` closes what holds threads, memory or files; `find` makes the device."""
     # What is trained, the same on all ranks; how it is read, and averaged
     first = first_timeline(job.config, comm.size)
     job, notes = agreed(job, comm)
-    config, flat, device = job.config, job.kernels.flat, device_of(job, comm.local_size)
+    config, flat, device = job.config, job.kernels.flat, find(job, comm.local_size)
     comm.pulse.limits = config.limits
     stack.callback(comm.pulse.beat, "start")  # the last iteration is over
     plan = job.training_plan()
     loading = choose_loading(job, device, comm)
     carrier, way = device.transport(comm, stack)
     # The state that it begins with
-    start = start_of(find_source(job, comm, resume), job, plan, first)
-    start = replace(start, timeline=start.timeline.executed(device.execution))
+    start = start_of(find_source(job, device, comm, resume), job, plan, first)
+    start = replace(start, timeline=start.timeline.executed(device.executions.first))
     counts, execution = start.learners
-    coordinator = Coordinator(start.timeline, loading.ahead, recorded=replayed_run(config) is not None)
+    coordinator = Coordinator(start.timeline, loading.ahead, recorded=config.replayed is not None)
     # Learners: how many there is room for, who decides how many there are, and those that there are now
     evaluation = job.evaluation_plan() if job.evaluated else None
     states = config.update.states
-    learner = learner_bytes(plan, evaluation, loading.held.learner, len(states))
-    room = _find_room(device, loading, comm, learner)
+    held = device.memory.held(loading)
+    learner = learner_bytes(plan, evaluation, held.learner, len(states))
+    room = device.memory.fits(comm, learner, held)
     tuning = _open_tuning(job, device, start, comm, room)
     most = max(change.counts[comm.rank] for change in start.timeline.changes)
     statistics = initial_weights(plan.statistics, config.seed, plan.weight_dtype)
-    capacity = device.capacity(most, room)
+    capacity = device.memory.capacity(most, room)
     replicas = Replicas(
         capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat, states,
         config.update.counts, "count" in plan.graph.outputs,
@@ -111,7 +116,7 @@ def open_parts(
     )  # fmt: skip
     stack.callback(synchroniser.close)
     resets = Resets(
-        comm.rank, config.on_nan, config.update.lr, synchroniser, rule, flat, start.due[1], device.scale_is_large,
+        comm.rank, config.on_nan, config.update.lr, synchroniser, rule, flat, start.due[1], device.scale.is_large,
         replicas.stood_still,
     )  # fmt: skip
     learners.change(counts[comm.rank], execution)
@@ -127,7 +132,7 @@ def open_parts(
             job, evaluation, loading, scheduler, synchroniser, reporter, trace, comm.rank, device.evaluation
         )  # fmt: skip
     warnings = device.warnings(comm, counts, room)
-    told = device.notes(execution, compared=tuning.compares)
+    told = device.executions.notes(execution, compared=tuning.compares)
     if comm.rank == 0 and start.source.checkpoint is not None:
         directory.write(start.source.folder / "config.yaml", dump(config))
     notes = [note, *notes, way, *warnings, *_told(start, job, reporter.ledger), loading.described, *told]
@@ -151,14 +156,9 @@ def open_pipeline(parts: Parts, rank: int, trace: Trace, stack: ExitStack) -> Pi
         seed=job.config.seed, prefetch=loading.ahead, trace=trace, feed=feed,
     )  # fmt: skip
     stack.callback(pipeline.close)
-    stack.callback(device.drain, parts.learners)  # before the pipeline ends
+    stack.callback(device.close)  # before the pipeline ends
+    stack.callback(parts.learners.wait)
     return pipeline
-
-
-def _find_room(device: Device, loading: Loading, comm: Communicator, learner: int) -> int:
-    """Learners of `learner` bytes that this rank has memory for, beside what is read ahead."""
-    host, held = free_memory(comm.local_size), loading.held
-    return room_for(device.free(comm) - held.data, learner, MOST, host, held.locked)
 
 
 def _open_tuning(job: Job, device: Device, start: Start, comm: Communicator, room: int) -> Tuning:
@@ -167,7 +167,7 @@ def _open_tuning(job: Job, device: Device, start: Start, comm: Communicator, roo
         (start.kept and start.kept.tuning) or {}, start.timeline.counts(start.iteration), config.batch_size,
         start.learners[1], config.tuner,
         rooms=comm.share(room) if auto else None, caps=caps(config.averaging, comm.size) if auto else (),
-        compares=device.compares,
+        compares=device.executions.compared,
     )  # fmt: skip
 
 
@@ -186,7 +186,7 @@ def _take_up(
     tally, scale = restore(path, header.rule, rank, start.centre, replicas, rule, flat, plan.layout, kept, samples)
     synchroniser.book.load(tally)
     if scale is not None:
-        device.load_scale(scale)
+        device.scale.load(scale)
 
 
 def _open_reporter(start: Start, rank: int, job: Job, plan: Plan, device: Device) -> Reporter:
@@ -194,7 +194,7 @@ def _open_reporter(start: Start, rank: int, job: Job, plan: Plan, device: Device
     goal, target = job.config.stop.target
     ledger = Ledger.of(header.ledger.state() if header else {}, target, chooser_of(job), goal)
     classes = "accuracy" in plan.graph.outputs
-    return Reporter(start.source.folder, rank, ledger, job, header, classes=classes, memory=device.peak)
+    return Reporter(start.source.folder, rank, ledger, job, header, classes=classes, memory=device.memory.peak)
 
 
 def chooser_of(job: Job) -> str:

@@ -56,7 +56,7 @@ class Saver:
         state = snapshot(
             {**parts.lasting, "graph": self._document, **header}, parts.plan, parts.coordinator.kept(where.iteration),
             where.iteration, parts.replicas, parts.rule, parts.job.kernels.flat, statistics,
-            parts.synchroniser.book.state(), self._inputs, parts.device.scale_state(), average,
+            parts.synchroniser.book.state(), self._inputs, parts.device.scale.state(), average,
         )  # fmt: skip
         self.last = path = checkpoint.save(folder, state, parts.synchroniser.call)
         if self._rank == 0:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 
 from mpibow.comm.communicator import Communicator
@@ -16,15 +15,15 @@ from mpibow.job import Job
 from mpibow.kernels.passes import Local
 from mpibow.learn.learner import Result, Task
 from mpibow.run.announcer import Announcer
-from mpibow.run.coordinator import Request, settle_requests
 from mpibow.run.evaluate import due
 from mpibow.run.iteration_times import IterationTimes
 from mpibow.run.state import mean_statistics, named
 from mpibow.run.steering import Steering
 from mpibow.session.average import average_of
-from mpibow.session.opening import open_parts, open_pipeline
+from mpibow.session.opening import OpenParts, open_parts, open_pipeline
 from mpibow.session.rates import rate_of, restarts
 from mpibow.session.reporter import Where
+from mpibow.session.requests import Requests
 from mpibow.session.saving import Saver
 from mpibow.session.summary import Trained
 from mpibow.sync.rule import gain_of
@@ -37,10 +36,12 @@ class Session:
     """Every rank makes one and calls the same methods in the same order; use it in a `with` statement."""
 
     def __init__(
-        self, job: Job, comm: Communicator, resume: str | None = None, note: str = "", trace: Trace = SILENT
-    ) -> None:
+        self, job: Job, comm: Communicator, resume: str | None = None, note: str = "", trace: Trace = SILENT,
+        made: OpenParts = open_parts,
+    ) -> None:  # fmt: skip
+        """`made` makes the parts."""
         with ExitStack() as stack:
-            parts = open_parts(job, comm, resume, note, trace, stack)
+            parts = made(job, comm, resume, note, trace, stack)
             self.job, self.config, self.rank, self.trace = parts.job, parts.job.config, comm.rank, trace
             self.device, self.plan, self.loading, self._pulse = parts.device, parts.plan, parts.loading, comm.pulse
             self.replicas, self.learners, self.stepping = parts.replicas, parts.learners, parts.stepping
@@ -51,15 +52,16 @@ class Session:
             self.average = average_of(self.config.ema, parts.start, self.plan)
             self.steering = Steering(self.config.stop, self.config.schedule, self.ledger)
             self.iteration, self.counts = parts.start.iteration, parts.start.learners[0]
-            self._asked, _, self._owed = parts.start.due  # to talk, and to evaluate
+            self._owed = parts.start.due[2]  # to evaluate
             self._untold = parts.start.kept.untold if parts.start.kept else 0  # samples whose losses were not sent yet
             self._gain, self._saver = gain_of(self.rule), Saver(parts, comm.rank)
+            self.requests = Requests(parts, comm.rank, self._saver)
             self._tell = partial(self.reporter.tell, self.synchroniser.call, self.loading.damaged)
             self._iteration_times = IterationTimes(lambda: self.synchroniser.seconds()[0])
             self._times, self._watch = self.device.times(trace), Watch(self.loading.remedy)
             self.announcer = Announcer(
                 self.coordinator, self.rank, self.synchroniser.talk,
-                partial(self.learners.bind_within, partial(self.device.room, self.synchroniser.call)),
+                partial(self.learners.bind_within, partial(self.device.memory.room, self.synchroniser.call)),
                 lambda rank, count, why: self.reporter.no_memory(self.where, rank, count, why),
             )  # fmt: skip
             self.reporter.start(self.where, self.job.title, parts.notes, parts.start.told)
@@ -97,7 +99,7 @@ class Session:
         timeline, begin = self.coordinator.timeline(), time.perf_counter()
         change = timeline.change(self.iteration)
         if change.counts != self.counts:
-            self._read_centre()  # with which new learners begin
+            self.read_centre()  # with which new learners begin
             self.check([], self.config.update.lr)  # what came late is of learners that may go now
             self.change_learners(change.counts, change.execution)
             self.ledger.changes += 1
@@ -123,7 +125,7 @@ class Session:
         """As `receive`, and the centre is up to date: to be read, or changed."""
         self._heed(self.synchroniser.settle())
 
-    def _read_centre(self) -> None:
+    def read_centre(self) -> None:
         """As `settle`, by all ranks: also the centre that does not follow its replicas is up to date."""
         self.settle()
         if not self.rule.follows:
@@ -132,7 +134,7 @@ class Session:
     def _heed(self, tally: Tally | None) -> None:
         self._gain = gain_of(self.rule)  # which changes while an exchange is under way
         if tally is not None:
-            self._asked = self._asked or tally.attention > 0
+            self.requests.asked = self.requests.asked or tally.attention > 0
             self.ledger.heard(tally.loss, tally.hits, self._untold)
             self._untold = 0
 
@@ -143,7 +145,7 @@ class Session:
     def tally(self, results: list[Result], signal: str) -> Tally:
         """What this rank tells the others beside its steps."""
         loss, hits = sum(result.loss for result in results), sum(result.hits for result in results)
-        return Tally(self._request(signal).attention, loss, hits)
+        return Tally(self.requests.now(signal).attention, loss, hits)
 
     def advance(self, rate: float, signal: str) -> str:
         """Ends an iteration: requests, metrics, evaluation, checkpoint where due. The reason to stop now, if any."""
@@ -157,7 +159,7 @@ class Session:
         if self.rank == 0:
             self.reporter.damaged(self.loading.damaged())
         self.reporter.note(self._watch(self.reporter.clock(), self.pipeline.waited))
-        if self._asked:  # every rank read this from the same all-reduce
+        if self.requests.asked:  # every rank read this from the same all-reduce
             with self._iteration_times.aside():
                 stop, save = self._talk(signal)
         if self.iteration % config.metrics.every == 0:
@@ -168,7 +170,7 @@ class Session:
             self._agree()
         if self.average.due(self.iteration):
             with self._iteration_times.aside():
-                self._read_centre()
+                self.read_centre()
                 self.average.follow(self.job.kernels.flat.host(self.rule.centre), self.position)
         passed = partial(due, before, self.position, self.job.train.count)
         if passed(1.0):
@@ -188,7 +190,7 @@ class Session:
         """Evaluates the centre on the data that choose; whether it is the best so far. The `last` decides no more."""
         assert self.judge is not None
         self._owed = False
-        self._read_centre()
+        self.read_centre()
         self.reporter.clock()
         best = self.judge.evaluate(self.where, self.rule.centre, self.statistics(), self.average.weights)
         if not last:
@@ -198,7 +200,7 @@ class Session:
 
     def save(self, best: bool = False) -> None:
         """Writes a checkpoint on all ranks, and forgets those that are not to be kept."""
-        self._read_centre()
+        self.read_centre()
         self.resets.check_centre(self.iteration, self._saver.last)
         self.reporter.clock()
         self._tell(self.resets.tell())
@@ -207,7 +209,7 @@ class Session:
             "counts": self.counts,
             "tuning": self.tuning.state(),
             "ledger": self.ledger.state(),
-            "due": [self._asked, diverged, self._owed],
+            "due": [self.requests.asked, diverged, self._owed],
             "untold": self._untold,
             "average": self.average.entry(),
             "metrics_bytes": self.synchroniser.call(lambda comm: comm.share(self.reporter.mark()))[0],
@@ -217,7 +219,7 @@ class Session:
 
     def finish(self, stop: str) -> Trained:
         """The end of a run that reached a limit, or was told to stop: what it came to, on rank 0 also on disk."""
-        self._read_centre()
+        self.read_centre()
         self.resets.end(self.iteration, sum(self.counts[: self.rank]), self._saver.last)
         self.reporter.clock()
         self._tell(self.resets.tell())
@@ -239,25 +241,16 @@ class Session:
         centre = self.job.kernels.flat.host(self.rule.centre).copy()
         return Trained(summary, named(self.plan, centre, self.statistics()))
 
-    def _request(self, signal: str) -> Request:
-        """What this rank wants now, and what rank 0's clock says."""
-        stop = (signal or self.config.stop.overdue(self.reporter.clock())) if self.rank == 0 else signal
-        return Request(stop, self._saver.overdue(), self.resets.due, self.tuning.asks)
-
     def _talk(self, signal: str) -> tuple[str, bool]:
         """All ranks say what they want and do the same; (reason to stop, whether to save)."""
-        requests = self.synchroniser.talk(replace(self._request(signal), reading=self.tuning.reading()))
-        outcome = settle_requests(requests)
-        self._asked = False
+        outcome, tuned = self.requests.settle(signal)
         if outcome.resync:
             self._tell(self.resets.tell())
             self._agree()
             self.resets.due = False
         if outcome.stop:
             self.reporter.note(f"iteration {self.iteration}: {outcome}")
-        if outcome.save:
-            self._saver.agreed()
-        if (tuned := self.tuning.conclude([request.reading for request in requests])) is not None:
+        if tuned is not None:
             self._tune(tuned)
         return outcome.stop, outcome.save
 

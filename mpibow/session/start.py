@@ -21,6 +21,7 @@ from mpibow.job.normalise import input_entries
 from mpibow.run import directory
 from mpibow.run.replay import differing, recorded, resumed_with
 from mpibow.run.state import read_centre
+from mpibow.session.device import Device
 from mpibow.session.header import Header, check_fits, checked, open_checkpoint, timeline_of
 from mpibow.sync.averaging import check_rule
 from mpibow.sync.rules import declared
@@ -106,13 +107,13 @@ def agreed(job: Job, comm: Communicator) -> tuple[Job, list[str]]:
     return replace(job, canonical=True), [*notes, more]
 
 
-def find_source(job: Job, comm: Communicator, resume: str | None) -> Source:
+def find_source(job: Job, device: Device, comm: Communicator, resume: str | None) -> Source:
     """Decided by rank 0 for all. `resume`: None, a run directory, a checkpoint, or 'auto', the newest run of `out`."""
-    source: Source = directory.on_rank_0(lambda f: f(comm), comm.rank, lambda: _find(job, resume))
+    source: Source = directory.on_rank_0(lambda f: f(comm), comm.rank, lambda: _find(job, device, resume))
     return source
 
 
-def _find(job: Job, resume: str | None) -> Source:
+def _find(job: Job, device: Device, resume: str | None) -> Source:
     config, notes = job.config, list[str]()
     out = Path(config.out)
     start = directory.latest(out, config.name) if resume == "auto" else Path(resume) if resume else None
@@ -126,8 +127,8 @@ def _find(job: Job, resume: str | None) -> Source:
         return Source(folder, path, header, tuple(notes), other)
     if resume == "auto":
         notes.append(f"no run to resume in {out}: starting a new one")
-    if run := replayed_run(config):
-        notes += _replayed(run, job)
+    if config.replayed is not None:
+        notes += _replayed(config.replayed, job, device)
     folder = directory.create(out, config.name, job.title, again=resume == "auto")
     directory.write(folder / "config.yaml", dump(config), directory.ELSEWHERE)
     return Source(folder, notes=tuple(notes))
@@ -139,8 +140,8 @@ def first_timeline(config: Config, ranks: int) -> Timeline:
     Raises ConfigError where they do not fit the ranks, the rule, or a run to replay.
     """
     learners, batch = config.learners, config.batch_size
-    if run := replayed_run(config):
-        timeline = recorded(run, ranks, batch)
+    if config.replayed is not None:
+        timeline = recorded(config.replayed, ranks, batch)
     elif isinstance(learners, tuple) and len(learners) != ranks:
         raise ConfigError(
             f"learners: must have one number for each of {ranks} rank(s), got {list(learners)}; "
@@ -154,14 +155,7 @@ def first_timeline(config: Config, ranks: int) -> Timeline:
     return timeline
 
 
-def replayed_run(config: Config) -> Path | None:
-    """RUN where `learners` is replay(RUN)."""
-    if not isinstance(config.learners, str) or config.learners == "auto":
-        return None
-    return Path(config.learners.removeprefix("replay(").removesuffix(")"))
-
-
-def _replayed(run: Path, job: Job) -> list[str]:
+def _replayed(run: Path, job: Job, device: Device) -> list[str]:
     """Why this will not be the bits of `run`, as far as settings say."""
     path, why = run / "config.yaml", list[str]()
     now = plain(job.config)
@@ -170,7 +164,7 @@ def _replayed(run: Path, job: Job) -> list[str]:
         why.append(f"different {other}")
     if on_the_way := ", ".join(resumed_with(run)):
         why.append(f"resumed with different {on_the_way}")
-    if job.config.assignment == "first_come" and job.kernels.gpu is None:
+    if job.config.assignment == "first_come" and not device.enqueues:
         why.append("assignment: first_come")
     return [f"replaying the learners of {run}, but not its bits: {', '.join(why)}"] if why else []
 

@@ -186,8 +186,8 @@ class DeviceBook:
         self._entered = self._count()
         rows = slice(0, self._entered)
         self._machine.driver.copy(self._reports[rows], self._flat.reports[rows], self.stream)
-        if self._gpu.scale is not None:
-            self._flat.follow_scale(self._flat.norms[rows], self._gpu.scale)
+        if self._gpu.scale.record is not None:
+            self._flat.follow_scale(self._flat.norms[rows], self._gpu.scale.record)
 
     def enter(self, tally: Tally, flat: Any) -> None:
         tail = None if flat is None else flat[len(flat) - TAIL + 1 :]

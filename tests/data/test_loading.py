@@ -18,20 +18,19 @@ from tests.data.test_skip import COUNT, Broken, read
 
 
 def reading(
-    train: Samples, kind: str = "host", *, why: str = "", threads: int = 4, gpu: bool = False, on_device: bool = False,
-    ahead: int = 2,
+    train: Samples, kind: str = "host", *, why: str = "", threads: int = 4, on_device: bool = False, ahead: int = 2,
 ) -> Loading:  # fmt: skip
     choice = Choice(kind, why, on_device)  # type: ignore[arg-type]
-    return Loading(train, {}, choice, 3, ahead, threads, gpu=gpu)
+    return Loading(train, {}, choice, 3, ahead, threads)
 
 
 def test_what_reading_ahead_takes(data: dict[str, Samples]) -> None:
     """Batches of 3 images of 100 bytes, their labels and counters, 300, 12 and 48 bytes; two iterations ahead."""
     assert reading(data["raw"]).held == Held(4 * 360)
-    assert reading(data["raw"], "resident", gpu=True).held == Held(4 * (512 + 256 + 256), 3 * 1024)
-    on_device = reading(data["raw"], "resident", gpu=True, on_device=True)
-    assert on_device.held == Held(4 * 1024, 3 * 256, 10 * (100 + 4))
-    assert reading(data["raw"], "dali", gpu=True, on_device=True, ahead=1).held == Held(3 * 1024, 2 * 512)
+    assert reading(data["raw"], "resident").held_on_gpu == Held(4 * (512 + 256 + 256), 3 * 1024)
+    on_device = reading(data["raw"], "resident", on_device=True)
+    assert on_device.held_on_gpu == Held(4 * 1024, 3 * 256, 10 * (100 + 4))
+    assert reading(data["raw"], "dali", on_device=True, ahead=1).held_on_gpu == Held(3 * 1024, 2 * 512)
 
 
 def test_what_the_log_says(data: dict[str, Samples]) -> None:

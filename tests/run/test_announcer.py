@@ -21,7 +21,7 @@ from mpibow.session.session import Session
 from mpibow.tune import Decision, History, Reading, Tuner, decide
 from tests.clock import Clock
 from tests.run import tiny
-from tests.run.test_tuning import TWO, auto, on, then
+from tests.run.test_tuning import TWO, auto, on
 from tests.tune.windows import history, window
 
 SPAN = Tuner().looking
@@ -138,7 +138,7 @@ def test_a_run_tells_all_that_a_change_cost(tmp_path: Path, monkeypatch: pytest.
             faster[0] = lambda k: 2 * TWO(k)
 
     work = auto(tmp_path, 700, tuner={"watch": 0.5})
-    tiny.replay(work, before=then(on(lambda k: faster[0](k)), slow))
+    tiny.replay(work, parts=on(lambda k: faster[0](k)), before=slow)
     looks = [event for event in tiny.events(tmp_path / "run", "tuner") if event["iteration"] < 400]
     assert sum(event["settled"] for event in looks) > 5
     seconds = [(e["learners"], e["seconds"]) for e in tiny.events(tmp_path / "run", "learners")]

@@ -44,7 +44,7 @@ def test_it_is_of_the_centres_and_changes_none(tmp_path: Path, rule: str) -> Non
 
     def look(session: Session) -> None:
         if session.iteration and session.iteration % 3 == 0:
-            session._read_centre()
+            session.read_centre()
             centres.append((session.position, session.plan.layout.unpacked(session.rule.centre.copy())))
 
     (found,) = tiny.replay(tiny.job(tmp_path / "with", ema=EMA, **settings), before=look)

@@ -18,7 +18,7 @@ from mpibow.graph.plan import Plan, compile_plan
 from mpibow.kernels import NUMPY
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.classifier import Build, Net, classifier
-from mpibow.run.evaluate import Evaluation, Evaluator, due
+from mpibow.run.evaluate import Evaluation, Evaluator, bind_on_host, due
 from tests.run import tiny
 
 
@@ -45,7 +45,7 @@ def evaluate(
         centre = initial_weights(plan.layout, 3, "float64")
         before = centre.copy()
         try:
-            evaluator = Evaluator(plan)
+            evaluator = Evaluator(plan, None, bind_on_host)
             found = evaluator(
                 data,
                 centre,
@@ -125,7 +125,7 @@ def test_the_running_statistics_are_taken() -> None:
 
 def test_it_can_be_repeated() -> None:
     plan, scheduler = built(6)[0], Scheduler()
-    evaluator, data = Evaluator(plan), ArrayData(*tiny.images(20), classes=3)
+    evaluator, data = Evaluator(plan, None, bind_on_host), ArrayData(*tiny.images(20), classes=3)
     call: Any = lambda function: function(Single())  # noqa: E731
     centres = [initial_weights(plan.layout, seed, "float64") for seed in (1, 2, 1)]
     first, second, third = (

@@ -16,6 +16,7 @@ from mpibow.graph.plan import Plan
 from mpibow.learn.replica import Replicas
 from mpibow.run.memory import learner_bytes
 from mpibow.run.signals import Signals
+from mpibow.session.host import HostMemory
 from mpibow.session.session import Session
 from mpibow.train import iterate
 from tests.run import tiny
@@ -52,8 +53,7 @@ def test_a_learner_is_paid_for_when_it_comes(tmp_path: Path, monkeypatch: pytest
         return bind(plan, *arrays)
 
     monkeypatch.setattr(Plan, "bind", watched)
-    monkeypatch.setattr(tiny, "TEST", None)
-    work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1, device="numpy")
+    work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1, device="numpy", test=None)
     row = 4 * work.layout.size
     before, seen = resident(), []
     with Session(work, Single()) as session, Signals() as signals:
@@ -71,13 +71,16 @@ def test_a_learner_is_paid_for_when_it_comes(tmp_path: Path, monkeypatch: pytest
     assert session.replicas.capacity >= 3
 
 
-def test_there_is_no_room_asked_for_that_no_memory_could_fill(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+class Billion(HostMemory):
+    def bytes(self) -> int:
+        return 10**9 // self.ranks
+
+
+def test_there_is_no_room_asked_for_that_no_memory_could_fill(tmp_path: Path) -> None:
     """A system may refuse more than it has, even if nobody touches it: rows are as many as learners fit."""
-    monkeypatch.setattr("mpibow.session.host.free_memory", lambda ranks: 10**9 // ranks)
-    monkeypatch.setattr(tiny, "TEST", None)
-    work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1, device="numpy", learners="auto")
+    work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1, device="numpy", learners="auto", test=None)
     slots = 4 * (36 + 4 + 16)  # pixels, label and counter: two ahead, one in use, and the plan's inputs
     learner = learner_bytes(work.training_plan(), slots=slots, states=1)
-    with Session(work, Single()) as session:
+    with Session(work, Single(), made=tiny.with_memory(Billion)) as session:
         assert session.replicas.capacity == int(0.8 * 10**9 / learner) < 20
         assert session.tuning.state()["room"] == (session.replicas.capacity,)  # type: ignore[index]

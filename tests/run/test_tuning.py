@@ -27,6 +27,8 @@ from mpibow.run.memory import free_memory, learner_bytes, room_for
 from mpibow.run.replay import recorded
 from mpibow.run.signals import Signals
 from mpibow.run.tuning import Compared, Given, Measured, Tuning, open_tuning
+from mpibow.session.host import HostMemory
+from mpibow.session.opening import OpenParts, Parts, open_parts
 from mpibow.session.session import Session
 from mpibow.train import iterate
 from mpibow.tune import Cap, Counts, Decision, History, Reading, Tuner
@@ -86,27 +88,18 @@ class Counted:
         return getattr(self.real, name)
 
 
-Before = Callable[[Session], None]
+def on(
+    *curves: Curve, most: dict[int, int] | None = None, timed: Callable[..., Any] = Timed,
+    opened: OpenParts = open_parts,
+) -> OpenParts:  # fmt: skip
+    """A session's parts with every rank's curve, and its memory where it is too small."""
 
+    def made(job: tiny.Job, comm: Communicator, *rest: Any) -> Parts:
+        parts = opened(job, comm, *rest)
+        parts.learners.plan = Counted(parts.learners.plan, (most or {}).get(comm.rank, 64))  # type: ignore[assignment]
+        return replace(parts, tuning=timed(parts.tuning, comm.rank, curves))
 
-def on(*curves: Curve, most: dict[int, int] | None = None) -> Before:
-    """Gives every rank its curve, and its memory where it is too small."""
-
-    def before(session: Session) -> None:
-        if not isinstance(session.tuning, Timed):
-            session.tuning = Timed(session.tuning, session.rank, curves)
-        if not isinstance(session.learners.plan, Counted):
-            session.learners.plan = Counted(session.learners.plan, (most or {}).get(session.rank, 64))  # type: ignore[assignment]
-
-    return before
-
-
-def then(*others: Before) -> Before:
-    def before(session: Session) -> None:
-        for other in others:
-            other(session)
-
-    return before
+    return made
 
 
 def auto(out: Path, iterations: int = 300, **settings: Any) -> tiny.Job:
@@ -264,7 +257,7 @@ def test_what_a_learner_costs(tmp_path: Path) -> None:
 
 
 def test_it_settles_on_the_peak_and_says_why(tmp_path: Path) -> None:
-    seen = tiny.replay(auto(tmp_path), before=on(TWO))
+    seen = tiny.replay(auto(tmp_path), parts=on(TWO))
     check_stream(seen)
     reasons = [
         ([2], False, "learners 1: 100 images/s; trying 2"),
@@ -295,7 +288,7 @@ def test_every_change_tells_its_cost_and_binds_only_who_is_new(tmp_path: Path) -
         if session.iteration == 299:
             plans.append(session.learners.plan)
 
-    tiny.replay(auto(tmp_path), before=then(on(TWO), remember))
+    tiny.replay(auto(tmp_path), parts=on(TWO), before=remember)
     assert plans[0].bound == 4  # learners 1 to 4 once each, though the third came twice
     events = tiny.events(tmp_path / "run", "learners")
     assert len(events) == 5
@@ -313,7 +306,7 @@ def sum_of(changes: dict[int, list[int]], iteration: int) -> int:
 
 
 def test_ranks_get_what_each_is_worth_and_change_together(tmp_path: Path) -> None:
-    seen = tiny.replay(auto(tmp_path, 400), 2, before=on(TWO, THREE))
+    seen = tiny.replay(auto(tmp_path, 400), 2, parts=on(TWO, THREE))
     check_stream(seen)
     changes = learners(tmp_path)
     assert list(changes.values())[-1] == [2, 3]
@@ -333,7 +326,7 @@ def test_ranks_get_what_each_is_worth_and_change_together(tmp_path: Path) -> Non
 
 
 def test_the_same_times_are_the_same_run(tmp_path: Path) -> None:
-    one, two = (tiny.replay(auto(tmp_path / name, 400), 2, before=on(TWO, THREE)) for name in "ab")
+    one, two = (tiny.replay(auto(tmp_path / name, 400), 2, parts=on(TWO, THREE)) for name in "ab")
     assert [replay.centres for replay in one] == [replay.centres for replay in two]
     assert tiny.same_bits(one[0].weights, two[0].weights)
 
@@ -347,7 +340,7 @@ def test_a_rank_that_slows_down_loses_learners_and_gets_them_back(tmp_path: Path
         slow[0] = 300 <= session.iteration < 900
 
     work = auto(tmp_path, 1700, tuner={"watch": 0.5})
-    seen = tiny.replay(work, 2, before=then(on(curve, lambda k: curve(k) * (1 + slow[0])), load))
+    seen = tiny.replay(work, 2, parts=on(curve, lambda k: curve(k) * (1 + slow[0])), before=load)
     check_stream(seen)
     at = [event for event in tiny.events(tmp_path / "run", "tuner") if event["settled"]]
     last = {name: [e["wanted"] for e in at if begin <= e["iteration"] < end][-1] for name, begin, end in (
@@ -362,7 +355,7 @@ def test_a_rank_that_slows_down_loses_learners_and_gets_them_back(tmp_path: Path
 
 def test_out_of_memory_on_one_rank(tmp_path: Path) -> None:
     """Rank 1 finds out that a third learner does not fit; all go on, and it never asks for one again."""
-    seen = tiny.replay(auto(tmp_path, 500), 2, before=on(THREE, THREE, most={1: 2}))
+    seen = tiny.replay(auto(tmp_path, 500), 2, parts=on(THREE, THREE, most={1: 2}))
     check_stream(seen)
     assert max(len(slots) for slots in seen[0].samples) > 3
     assert max(len(slots) for slots in seen[1].samples) == 2
@@ -378,22 +371,21 @@ def test_out_of_memory_on_one_rank(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_memory_that_runs_short_meanwhile_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ranks: int
-) -> None:
+def test_memory_that_runs_short_meanwhile_is_asked_for(tmp_path: Path, ranks: int) -> None:
     """There was room for many when the run began; it has gone when a fourth learner is decided on."""
     asked, learner = list[int](), set[int]()
 
-    def free(local: int) -> int:
-        asked.append(local)
-        return 10**9 if len(asked) <= 3 * ranks else 40_000
-
-    monkeypatch.setattr("mpibow.session.host.free_memory", free)
+    class Short(HostMemory):
+        def bytes(self) -> int:
+            asked.append(self.ranks)
+            return 10**9 if len(asked) <= 3 * ranks else 40_000
 
     def short(session: Session) -> None:
         learner.add(session.learners.size)
 
-    tiny.replay(auto(tmp_path, 300), ranks, before=then(on(*[peak(7, SECONDS)] * ranks), short))
+    tiny.replay(
+        auto(tmp_path, 300), ranks, parts=on(*[peak(7, SECONDS)] * ranks, opened=tiny.with_memory(Short)), before=short
+    )
     (need,) = map(in_words, learner)
     for rank in range(ranks):
         what = f"tuner: rank {rank} has no memory for 4 learners: new learners need {need}; only 31.2 KiB "
@@ -406,22 +398,26 @@ def test_memory_that_runs_short_meanwhile_is_asked_for(
 def test_given_learners_without_memory_are_an_error(tmp_path: Path) -> None:
     """None is left out in silence."""
     work = tiny.job(tmp_path, learners=1)
-    change: Before = lambda session: session.iteration == 3 and session.coordinator.announce(3, (3,))  # type: ignore[func-returns-value, return-value]  # noqa: E731
+
+    def change(session: Session) -> None:
+        if session.iteration == 3:
+            session.coordinator.announce(3, (3,))
+
     with pytest.raises(MemoryError):
-        tiny.replay(work, before=then(on(TWO, most={0: 2}), change))
+        tiny.replay(work, parts=on(TWO, most={0: 2}), before=change)
 
 
 @pytest.mark.parametrize(("alpha", "most"), [(0.6, 2), (0.9, 1)])
 def test_a_fixed_alpha_limits_the_learners(tmp_path: Path, alpha: float, most: int) -> None:
     rule = {"name": "sma", "gain": "none", "momentum": 0, "alpha": alpha}
-    tiny.replay(auto(tmp_path, 250, rule=rule), before=on(peak(7, SECONDS)))
+    tiny.replay(auto(tmp_path, 250, rule=rule), parts=on(peak(7, SECONDS)))
     assert summary(tmp_path)["learners"] == [most]
     said = next(reason for _, settled, reason in tuner(tmp_path) if settled)
     assert said.endswith(f"; settled on {most}; rule.alpha {alpha} is stable with up to {most} learner(s) a rank")
 
 
 def test_what_tuner_most_allows(tmp_path: Path) -> None:
-    tiny.replay(auto(tmp_path, 250, tuner={"most": 3}), before=on(peak(7, SECONDS)))
+    tiny.replay(auto(tmp_path, 250, tuner={"most": 3}), parts=on(peak(7, SECONDS)))
     assert summary(tmp_path)["learners"] == [3]
     said = "learners 3: 300 images/s, 1.50 times those of 2; settled on 3; tuner.most is 3"
     assert next(reason for _, settled, reason in tuner(tmp_path) if settled) == said
@@ -441,7 +437,7 @@ def test_the_log_says_where_binding_sets_the_limit(
     monkeypatch.setattr("mpibow.comm.binding.machine_cores", lambda: 2 if allowed == 1 else 16)
     monkeypatch.setattr("mpibow.comm.binding.find_launcher", lambda _: None)
     curve = plateau(1, SECONDS) if allowed == 1 else plateau(2, SECONDS)
-    tiny.replay(auto(tmp_path, 500, tuner={"watch": 0.5}), 2, before=on(curve, curve))
+    tiny.replay(auto(tmp_path, 500, tuner={"watch": 0.5}), 2, parts=on(curve, curve))
     assert summary(tmp_path)["settled"]
     assert [line for line in log(tmp_path) if "cores that it is bound to" in line] == said
 
@@ -449,29 +445,29 @@ def test_the_log_says_where_binding_sets_the_limit(
 # Killed and resumed
 
 
-def killed(work: tiny.Job, iteration: int, before: Before) -> None:
+def killed(work: tiny.Job, iteration: int, parts: OpenParts = open_parts) -> None:
     def kill(session: Session) -> None:
         if session.iteration == iteration:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tiny.replay(work, before=then(before, kill))
+        tiny.replay(work, parts=parts, before=kill)
 
 
 @pytest.mark.parametrize("cut", [10, 50, 59, 150])
 def test_resumed_in_the_middle_of_tuning(tmp_path: Path, cut: int) -> None:
     """What was measured comes back; the window under way begins again."""
     every = {"every": "10 iterations", "keep": 100, "best": False}
-    tiny.replay(auto(tmp_path / "whole", checkpoint=every), before=on(TWO))
+    tiny.replay(auto(tmp_path / "whole", checkpoint=every), parts=on(TWO))
     work = auto(tmp_path / "cut", checkpoint=every)
     killed(work, cut, on(TWO))
     states = []
 
     def look(session: Session) -> None:
-        if not isinstance(session.tuning, Timed):
+        if not states:
             states.append((session.iteration, session.tuning.state(), session.tuning.decision))
 
-    seen = tiny.replay(work, before=then(look, on(TWO)), resume="auto")
+    seen = tiny.replay(work, parts=on(TWO), before=look, resume="auto")
     begin = cut - cut % 10
     check_stream(seen, sum_of(learners(tmp_path / "whole"), begin))
     ((iteration, state, decision),) = states
@@ -491,7 +487,7 @@ def test_resumed_in_the_middle_of_tuning(tmp_path: Path, cut: int) -> None:
 def test_resumed_where_it_had_settled_it_still_knows_why(tmp_path: Path) -> None:
     every = {"every": "10 iterations", "keep": 100, "best": False}
     killed(auto(tmp_path, checkpoint=every, tuner={"watch": 0.5}), 250, on(TWO))
-    tiny.replay(auto(tmp_path, 400, tuner={"watch": 0.5}), before=on(TWO), resume="auto")
+    tiny.replay(auto(tmp_path, 400, tuner={"watch": 0.5}), parts=on(TWO), resume="auto")
     why = "learners 3: 177 images/s, 0.89 times those of 2; settled on 2"
     assert summary(tmp_path)["reason"] == why
     settled = [event for event in tiny.events(tmp_path / "run", "tuner") if event["settled"]]
@@ -512,7 +508,7 @@ def test_resumed_with_given_learners_averaging_restarts(tmp_path: Path) -> None:
     assert (found["learners"], found["settled"]) == ([3], None)
     assert found["samples"] == sum_of({20: [2], 40: [3], 60: [4]}, 70) + 20 * 9
     # And back: it looks for the number anew.
-    tiny.replay(auto(tmp_path, 400), before=on(TWO), resume="auto")
+    tiny.replay(auto(tmp_path, 400), parts=on(TWO), resume="auto")
     assert "learners were 3: averaging restarts from the centre" in log(tmp_path)
     assert (summary(tmp_path)["learners"], summary(tmp_path)["settled"]) == ([2], True)
 
@@ -521,25 +517,31 @@ def test_learners_that_the_tuner_chose_are_not_warned_of(tmp_path: Path) -> None
     every = {"every": "10 iterations", "keep": 100, "best": False}
     killed(auto(tmp_path, checkpoint=every), 100, on(peak(7, SECONDS)))
     (tmp_path / "run/log.txt").unlink()
-    tiny.replay(auto(tmp_path, 110), before=on(peak(7, SECONDS)), resume="auto")
+    tiny.replay(auto(tmp_path, 110), parts=on(peak(7, SECONDS)), resume="auto")
     assert any("learners auto, now 5" in line for line in log(tmp_path))
     assert not [line for line in log(tmp_path) if line.startswith("warning: ")]
 
 
-def test_given_learners_that_there_is_no_memory_for_are_warned_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("mpibow.session.opening.room_for", lambda *_: 2)
-    tiny.run(tiny.job(tmp_path, learners=[2, 3], stop={"epochs": None, "iterations": 2}), 2)
+def with_room(k: int) -> OpenParts:
+    """A session's parts, where there is memory for so many learners."""
+
+    class Room(HostMemory):
+        def fits(self, *_: Any) -> int:
+            return k
+
+    return tiny.with_memory(Room)
+
+
+def test_given_learners_that_there_is_no_memory_for_are_warned_of(tmp_path: Path) -> None:
+    tiny.replay(tiny.job(tmp_path, learners=[2, 3], stop={"epochs": None, "iterations": 2}), 2, parts=with_room(2))
     warned = [line for line in log(tmp_path) if " memory " in line]
     assert warned == ["warning: rank 1 has memory for about 2 of its 3 learners: use fewer, or learners=auto"]
 
 
-def test_resumed_where_there_is_less_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_where_there_is_less_memory(tmp_path: Path) -> None:
     every = {"every": "10 iterations", "keep": 100, "best": False}
     killed(auto(tmp_path, checkpoint=every), 250, on(TWO))
-    monkeypatch.setattr("mpibow.session.opening.room_for", lambda *_: 1)
-    seen = tiny.replay(auto(tmp_path), before=on(TWO), resume="auto")
+    seen = tiny.replay(auto(tmp_path), parts=on(TWO, opened=with_room(1)), resume="auto")
     assert [len(slots) for slots in seen[0].samples] == [2] * 3 + [1] * 47
     assert summary(tmp_path)["learners"] == [1]
 
@@ -548,7 +550,7 @@ def test_resumed_where_there_is_less_memory(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_replay_of_a_tuned_run(tmp_path: Path) -> None:
-    first = tiny.replay(auto(tmp_path / "first", 400), 2, before=on(TWO, THREE))
+    first = tiny.replay(auto(tmp_path / "first", 400), 2, parts=on(TWO, THREE))
     again = auto(tmp_path / "again", 400, learners=f"replay({tmp_path}/first/run)")
     second = tiny.replay(again, 2)
     assert [replay.centres for replay in second] == [replay.centres for replay in first]
@@ -561,7 +563,7 @@ def test_replay_of_a_tuned_run(tmp_path: Path) -> None:
 def test_replay_of_a_run_that_looked_again(tmp_path: Path) -> None:
     """Nothing changes: two windows of it, and 2 is held against 1, 3 and 4 once more."""
     again = {"watch": 0.5, "again": 1.0}
-    first = tiny.replay(auto(tmp_path / "first", 280, tuner=again), before=on(TWO))
+    first = tiny.replay(auto(tmp_path / "first", 280, tuner=again), parts=on(TWO))
     second = tiny.replay(auto(tmp_path / "again", 280, learners=f"replay({tmp_path}/first/run)"))
     assert [k for (k,) in learners(tmp_path / "first").values()] == [2, 3, 4, 3, 2, 1, 3, 4, 3, 2]
     said = "tuner: no change for 1 s or more; learners 2: 200 images/s; trying 1"
@@ -575,10 +577,10 @@ def test_replay_of_a_run_that_was_resumed_half_way(tmp_path: Path, cut: int) -> 
     settings = {"checkpoint": {"every": "10 iterations", "keep": 100, "best": False}, "net": tiny.normed}
     work = auto(tmp_path / "first", **settings)
     killed(work, cut, on(TWO))
-    tiny.replay(work, before=on(TWO), resume="auto")
+    tiny.replay(work, parts=on(TWO), resume="auto")
     weights = tiny.run(work, resume="auto").weights  # at its end: nothing more to do
     replayed = auto(tmp_path / "again", learners=f"replay({tmp_path}/first/run)", **settings)
-    killed(replayed, 130, lambda session: None)
+    killed(replayed, 130)
     assert tiny.same_bits(tiny.run(replayed, resume="auto").weights, weights)
 
 
@@ -595,7 +597,7 @@ def test_checkpoints_hold_few_of_many_changes(tmp_path: Path) -> None:
     with (tmp_path / "first/run/metrics.jsonl").open("a") as file:  # as of a run that went on
         file.write(lines)
     replayed = auto(tmp_path / "again", 200, learners=f"replay({tmp_path}/first/run)", **settings)
-    killed(replayed, 130, lambda session: None)
+    killed(replayed, 130)
     weights = tiny.run(replayed, resume="auto").weights
     assert tiny.same_bits(weights, first.weights)
     for name in ("first", "again"):
@@ -796,7 +798,7 @@ def test_first_come_takes_every_slot_once(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_first_come_follows_changes(tmp_path: Path) -> None:
-    seen = tiny.replay(auto(tmp_path, assignment="first_come"), before=on(TWO))
+    seen = tiny.replay(auto(tmp_path, assignment="first_come"), parts=on(TWO))
     check_stream(seen)
     assert summary(tmp_path)["learners"] == [2]
 

@@ -7,6 +7,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import EllipsisType
 from typing import Any
@@ -24,6 +25,8 @@ from mpibow.job import Job, make_job
 from mpibow.models.classifier import Net
 from mpibow.models.settings import Augmentation
 from mpibow.run.signals import Signals
+from mpibow.session.host import Host, HostMemory
+from mpibow.session.opening import OpenParts, open_parts
 from mpibow.session.session import Session
 from mpibow.session.summary import Trained
 from mpibow.train import iterate, train
@@ -168,12 +171,13 @@ def replay(
     before: Callable[[Session], None] = lambda session: None,
     resume: str | Path | None = None,
     settle: bool = True,
+    parts: OpenParts = open_parts,
 ) -> list[Replay]:
     """The loop of `train`, watched: by rank. `before` is called before every iteration, as the auto-tuner would be."""
 
     def body(comm: Communicator) -> Replay:
         seen, signals = Replay(), Signals()
-        with Session(work, comm, None if resume is None else str(resume), "") as session:
+        with Session(work, comm, None if resume is None else str(resume), made=parts) as session:
             session.pipeline, stop = Watched(session.pipeline, seen), ""  # type: ignore[assignment]
             while not (stop := stop or session.limit_reached()):
                 before(session)
@@ -185,6 +189,17 @@ def replay(
         return seen
 
     return on_threads(ranks, body)
+
+
+def with_memory(kind: type[HostMemory]) -> OpenParts:
+    """The parts of a session on a host whose memory is made up."""
+
+    def host(job: Job, ranks: int) -> Host:
+        made = Host(job.config, ranks)
+        made.memory = kind(job.config, ranks)
+        return made
+
+    return partial(open_parts, find=host)
 
 
 def seal(path: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:

@@ -102,15 +102,14 @@ class CudaGraph:
 
 
 class Simulation(SimDriver):
-    """`calls` counts what Python asked of the device, by kind."""
+    """`copies` counts what is copied; `told` are the bytes that it says are free, `room` those that are."""
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, told: int = 1 << 30) -> None:
         super().__init__(seed, free=1 << 40, lockable=1 << 40)
-        self.copies = 0
-        self.room = 1 << 40
+        self.copies, self.told, self.room = 0, told, 1 << 40
 
     def memory(self) -> tuple[int, int]:
-        return 1 << 30, 1 << 30
+        return self.told, 1 << 30
 
     def allocate(self, size: int) -> Any:
         if size > self.room:
@@ -192,15 +191,16 @@ def _compute(spec: Spec, views: Mapping[str, Array]) -> None:
 
 
 def simulated(
-    seed: int = 0, precision: str = "float32", *, graphs: bool = True, shared: bool = False, scale: float | None = None
-) -> KernelSet:
-    """The kernel set of a GPU of its own, opened. `scale` is what the loss begins with in fp16."""
-    driver, shadows = Simulation(seed), Shadows()
+    seed: int = 0, precision: str = "float32", *, graphs: bool = True, shared: bool = False, scale: float | None = None,
+    told: int = 1 << 30,
+) -> KernelSet:  # fmt: skip
+    """The kernel set of a GPU of its own, opened, with `told` bytes free; `scale` is the loss's first in fp16."""
+    driver, shadows = Simulation(seed, told), Shadows()
     machine = Machine(driver, Found(gpu(0), (0,), shared))  # type: ignore[arg-type]
     chosen = PRECISIONS[NAMES.get(precision, precision)]
     opened = Gpu(machine, Bind(), Layers(shadows), shadows, chosen, graphs, "a simulation")  # type: ignore[arg-type]
     if scale is not None:
-        opened.load_scale(np.array([scale, 0]))
+        opened.scale.load(np.array([scale, 0]))
     return gpu_set(opened)
 
 

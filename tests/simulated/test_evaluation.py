@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -63,3 +64,11 @@ def test_float64_is_no_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(DeviceError) as caught:
         evaluate(Path("runs/run"), "data/test", Single(), device="cuda", find=never)
     assert str(caught.value) == "device: cuda computes in float32, tf32, bf16, fp16, precision is float64"
+
+
+def test_a_run_in_16_bits_is_evaluated_on_the_host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path, stop={"epochs": 2}, evaluate={"every": 1}, device="cuda", precision="bf16")
+    summary = train(replace(open_job(load("run.yaml")), opened=simulated(0, "bf16")), Single()).summary
+    host = evaluate(Path("runs/run"), "data/test", Single(), find=never)
+    assert host.loss == pytest.approx(summary.test_loss, rel=0.02)

@@ -51,9 +51,13 @@ class Timed:
 
 def train(
     out: Path, seconds: dict[str, float] | None = None, ranks: int = 1, seed: int = 0, resume: str | None = None,
-    cut: int | None = None, spread: float = 0.0, room: int | None = None, **settings: Any,
+    cut: int | None = None, spread: float = 0.0, room: int | None = None, free: tuple[int, ...] = (),
+    **settings: Any,
 ) -> Trained | None:  # fmt: skip
-    """A run on made-up times; `cut`: it ends there as if it were killed; `room`: bytes for fused learners."""
+    """A run on made-up times; `cut`: it ends there as if it were killed; `room`: bytes for fused learners.
+
+    `free`: what ranks say is free, by rank.
+    """
     stop = {"epochs": None, "iterations": 80}
     defaults = {"learners": 2, "execution": "auto", "stop": stop, "evaluate": {"every": 10**6}, "prefetch": 1}
     job = work(out, **{**defaults, **settings})
@@ -61,6 +65,8 @@ def train(
     def body(comm: Communicator) -> Trained | None:
         opened = simulated(100 * seed + comm.rank, job.config.precision, shared=comm.size > 1)
         own = replace(job, config=replace(job.config, device="cuda"), opened=opened)
+        if free:
+            opened.gpu.free = lambda comm: free[comm.rank]  # type: ignore[method-assign, union-attr]
         with Signals() as signals, Session(own, comm, resume) as session:
             if room is not None:
                 opened.gpu.machine.driver.room = room  # type: ignore[union-attr]
@@ -214,9 +220,8 @@ def test_fused_learners_without_memory_are_not_tried(tmp_path: Path, monkeypatch
     assert told.endswith(": take fewer learners, or a smaller batch_size")
 
 
-def test_memory_is_asked_for_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mpibow.kernels.cuda.opened.Gpu.free", lambda self, comm: 1 << 12 if comm.rank else 1 << 30)
-    train(tmp_path, SECONDS, ranks=2, stop={"epochs": None, "iterations": 40})
+def test_memory_is_asked_for_before(tmp_path: Path) -> None:
+    train(tmp_path, SECONDS, ranks=2, free=(1 << 30, 1 << 12), stop={"epochs": None, "iterations": 40})
     assert ran(tmp_path) == {0: "streams"}
     (told,) = [line for line in said(tmp_path) if line.startswith("tuner: ")]
     assert told.startswith("tuner: staying with streams: rank 1: fused learners need ")

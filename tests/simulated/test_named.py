@@ -28,12 +28,9 @@ def job(out: Path) -> Job:
 
 
 @pytest.mark.parametrize("room", [1 << 30, 1 << 10])
-def test_ratings_are_gathered_or_sent_and_learnt_alike(
-    tmp_path: Path, room: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ratings_are_gathered_or_sent_and_learnt_alike(tmp_path: Path, room: int) -> None:
     host = tiny.run(job(tmp_path / "host"))
-    monkeypatch.setattr("tests.simulated.gpu.Simulation.memory", lambda self: (room, 1 << 30))
-    gpu = run(job(tmp_path / "gpu"))
+    gpu = run(job(tmp_path / "gpu"), told=room)
     assert tiny.distance(gpu.weights, host.weights) < 1e-3
     assert gpu.summary.test_loss == pytest.approx(host.summary.test_loss, rel=1e-4)
     log = (tmp_path / "gpu/run/log.txt").read_text()

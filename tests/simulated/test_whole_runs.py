@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ from mpibow.run.memory import learner_bytes
 from mpibow.run.signals import Signals
 from mpibow.run.tuning import Given
 from mpibow.session.describe import describe_job
+from mpibow.session.on_gpu import GpuMemory, OnGpu
+from mpibow.session.opening import open_parts
 from mpibow.session.session import Session
 from mpibow.session.summary import Trained
 from mpibow.sync.settings import MANY
@@ -86,10 +89,10 @@ def work(out: Path, **settings: Any) -> Job:
 
 def on_gpu(
     job: Job, comm: Communicator, seed: int = 0, graphs: bool = True, resume: str | None = None,
-    scale: float | None = None,
+    **more: Any,
 ) -> Trained:  # fmt: skip
     config = replace(job.config, device="cuda", graphs=graphs)
-    opened = simulated(100 * seed + comm.rank, config.precision, graphs=graphs, shared=comm.size > 1, scale=scale)
+    opened = simulated(100 * seed + comm.rank, config.precision, graphs=graphs, shared=comm.size > 1, **more)
     return train(replace(job, config=config, opened=opened), comm, resume=resume)
 
 
@@ -470,26 +473,32 @@ def test_check_counts_what_an_orthogonal_step_is_made_in(tmp_path: Path) -> None
         assert f" + averaging {size / 2**20:.1f} MiB = " in last
 
 
-def test_learners_are_as_many_as_all_that_they_take_leaves_room_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_learners_are_as_many_as_all_that_they_take_leaves_room_for(tmp_path: Path) -> None:
     """On the GPU a data set that lies there first, then replicas, arenas and slots; on the host what is page-locked."""
 
-    def room(name: str) -> int:
-        job = work(tmp_path / name, learners="auto", tuner={"most": 50}, prefetch=3)
+    def room(name: str, locks: int) -> int:
+        class Memory(GpuMemory):
+            def lockable(self, comm: Communicator) -> int:
+                return locks
+
+        def device(job: Job, ranks: int) -> OnGpu:
+            found = OnGpu(job, opened.gpu)  # type: ignore[arg-type]
+            found.memory = Memory(job.config, opened.gpu)  # type: ignore[arg-type]
+            return found
+
+        job, opened = work(tmp_path / name, learners="auto", tuner={"most": 50}, prefetch=3), simulated(0, told=free)
         config = replace(job.config, device="cuda")
-        with Session(replace(job, config=config, opened=simulated(0)), Single()) as session:
+        made = partial(open_parts, find=device)
+        with Session(replace(job, config=config, opened=opened), Single(), made=made) as session:
             return session.replicas.capacity
 
     job = replace(work(tmp_path, learners=1), opened=simulated(0))
-    ahead = Loading(job.train, {}, Choice("resident", "", on_device=True), 3, 3, gpu=True).held
+    ahead = Loading(job.train, {}, Choice("resident", "", on_device=True), 3, 3).held_on_gpu
     assert (ahead.learner, ahead.locked, ahead.data) == (5 * 768, 4 * 256, tiny.COUNT * (36 + 4))
     learner = learner_bytes(job.training_plan(), job.evaluation_plan(), ahead.learner, states=1)
     free = int((7.5 * learner) / 0.8) + ahead.data
-    monkeypatch.setattr("tests.simulated.gpu.Simulation.memory", lambda self: (free, 1 << 30))
-    assert room("device") == 7
-    monkeypatch.setattr("mpibow.session.opening.free_memory", lambda ranks: int(4.5 * ahead.locked / 0.8))
-    assert room("host") == 4
+    assert room("device", 1 << 30) == 7
+    assert room("host", int(4.5 * ahead.locked / 0.8)) == 4
 
 
 class Waking(Nccl):

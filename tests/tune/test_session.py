@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.session.session import Session
 from mpibow.tune import Counts
 from tests.run import tiny
-from tests.run.test_tuning import Before, Counted, auto, check_stream, log, summary, tuner
+from tests.run.test_tuning import auto, check_stream, log, on, summary, tuner
 from tests.tune.device import Curve, peak, usual
 
 SECONDS = 0.03  # of an iteration
@@ -34,26 +33,15 @@ class Noisy:
         return getattr(self.real, name)
 
 
-def on(*curves: Curve, most: dict[int, int] | None = None) -> Before:
-    """Gives every rank its noisy curve, and its memory where it is too small."""
-
-    def before(session: Session) -> None:
-        if not isinstance(session.tuning, Noisy):
-            session.tuning = Noisy(session.tuning, session.rank, curves)  # type: ignore[assignment]
-            session.learners.plan = Counted(session.learners.plan, (most or {}).get(session.rank, 64))  # type: ignore[assignment]
-
-    return before
-
-
 def test_peaks_of_three_and_seven(tmp_path: Path) -> None:
-    seen = tiny.replay(auto(tmp_path, 400), 2, before=on(peak(3, SECONDS), peak(7, SECONDS)))
+    seen = tiny.replay(auto(tmp_path, 400), 2, parts=on(peak(3, SECONDS), peak(7, SECONDS), timed=Noisy))
     check_stream(seen)
     assert (summary(tmp_path)["learners"], summary(tmp_path)["settled"]) == ([3, 7], True)
 
 
 def test_no_memory_for_the_fifth(tmp_path: Path) -> None:
     """Rank 1, whose peak is at seven, finds out that a fifth learner does not fit; nobody stops, and rank 0 has its."""
-    seen = tiny.replay(auto(tmp_path, 400), 2, before=on(peak(3, SECONDS), peak(7, SECONDS), most={1: 4}))
+    seen = tiny.replay(auto(tmp_path, 400), 2, parts=on(peak(3, SECONDS), peak(7, SECONDS), most={1: 4}, timed=Noisy))
     check_stream(seen)
     assert [max(len(slots) for slots in one.samples) for one in seen] == [5, 4]
     assert (summary(tmp_path)["learners"], summary(tmp_path)["settled"]) == ([3, 4], True)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.device.array import DeviceArray
 from mpibow.device.driver import DeviceProperties, Stream
 from mpibow.device.machine import Machine
 from mpibow.errors import DeviceError, install
@@ -21,7 +20,7 @@ from mpibow.kernels.cache import cache_folder
 from mpibow.kernels.cuda.capture import Executor, Range, no_range
 from mpibow.kernels.cuda.cudnn import Cudnn, Enqueue, Handles
 from mpibow.kernels.cuda.elementwise import cast, fill
-from mpibow.kernels.cuda.flat import CHUNK, LOSS_SCALE, join_rows, part_rows, report_batch
+from mpibow.kernels.cuda.flat import CHUNK, join_rows, part_rows, report_batch
 from mpibow.kernels.cuda.fused import blocks_of
 from mpibow.kernels.cuda.graphs import load_cudnn
 from mpibow.kernels.cuda.kept import Folder
@@ -30,6 +29,7 @@ from mpibow.kernels.cuda.launcher import Bind, Launcher
 from mpibow.kernels.cuda.operands import PRECISIONS, Precision
 from mpibow.kernels.cuda.passes import DeviceFlat, bound_norms
 from mpibow.kernels.cuda.plans import Planner, Search, Target
+from mpibow.kernels.cuda.scale import LossScale
 from mpibow.kernels.cuda.shadows import Shadows
 from mpibow.kernels.cuda.timing import DeviceTimer
 from mpibow.kernels.passes import chunks_of
@@ -37,15 +37,11 @@ from mpibow.kernels.passes import chunks_of
 # Of a config's precision, where cuDNN's is called otherwise.
 NAMES: Mapping[str, str] = {"auto": "tf32", "float32": "fp32"}
 TRIES = 12  # plans of cuDNN that are timed, of those that it ranks first and need not compile
-FIRST_SCALE, INTERVAL = 65536.0, 2000  # of the loss in 16 bits, and good iterations until it is doubled
 
 
 @dataclass
 class Gpu:
-    """`cudnn` binds cuDNN's graphs, `bind` launches of own kernels; `flat` are the passes of this rank.
-
-    `scale` is the loss's in fp16, a LOSS_SCALE in device memory; elsewhere None.
-    """
+    """`cudnn` binds cuDNN's graphs, `bind` launches of own kernels; `flat` are the passes of this rank."""
 
     machine: Machine
     bind: Bind
@@ -56,16 +52,14 @@ class Gpu:
     about: str = ""
     note: str = ""
     flat: DeviceFlat = field(init=False)
-    scale: DeviceArray | None = field(init=False, default=None)
+    scale: LossScale = field(init=False)
     ranges: Range = no_range
 
     def __post_init__(self) -> None:
         if self.precision.io == "bfloat16":
             _name_bfloat16()
         self.flat = DeviceFlat(self.machine, self.bind)
-        if self.precision.name == "fp16":
-            self.scale = self.machine.zeros(1, LOSS_SCALE, "the loss's scale")
-            self.load_scale(np.array([FIRST_SCALE, 0]))
+        self.scale = LossScale(self.machine, self.precision.name)
 
     @property
     def narrow(self) -> bool:
@@ -85,8 +79,8 @@ class Gpu:
                 self.shadows.add(weights, copy)
             launches.append(cast(weights, copy))
         bound = plan.bind(weights, gradients, statistics, inputs)
-        if self.scale is not None:
-            scale = self.scale.view("float32")[:1]
+        if self.scale.record is not None:
+            scale = self.scale.record.view("float32")[:1]
             parts = bound.plan.program.values
             launches += [fill(array, parts[name].constant or 0.0, scale) for name, array in bound.constants.items()]
         return bound, [self.bind(launches)] if launches else []
@@ -100,8 +94,8 @@ class Gpu:
         Where the plan is of several `learners`, its losses and hits are every so many of the plan's.
         """
         launches = list[Launch]()
-        if self.scale is not None:
-            launches.append(cast(gradient, gradient, self.scale.view("float32")[1:2]))
+        if self.scale.record is not None:
+            launches.append(cast(gradient, gradient, self.scale.record.view("float32")[1:2]))
         norm, outputs = self.flat.norms[number : number + 1], bound.outputs
         parts = self.machine.zeros(len(chunks_of(gradient.size, CHUNK)), "float64", "learners' norms")
         launches += bound_norms(gradient, norm, clip_value, clip_norm, parts)
@@ -156,30 +150,11 @@ class Gpu:
 
         return compute
 
-    def scale_state(self) -> Array | None:
-        """The loss's scale, for a checkpoint: scale and good iterations."""
-        if self.scale is None:
-            return None
-        found = self.machine.host(self.scale)[0]
-        return np.array([found["scale"], found["good"]], np.float64)
-
-    def scale_is_large(self) -> bool:
-        """Whether the loss's scale may still be halved."""
-        state = self.scale_state()
-        return state is not None and state[0] > 1.0
-
     def free(self, comm: Any) -> int:
         """A rank's share of the GPU's free bytes. Collective."""
         everyone = comm.share((self.machine.found.gpu.uuid, self.machine.driver.memory()[0]))
         own = [free for uuid, free in everyone if uuid == self.machine.found.gpu.uuid]
         return int(min(own)) // len(own)
-
-    def load_scale(self, state: Array) -> None:
-        if self.scale is not None:
-            record = np.zeros(1, LOSS_SCALE)
-            record["scale"], record["inverse"], record["good"] = state[0], 1 / state[0], state[1]
-            record["interval"] = INTERVAL
-            self.machine.put(self.scale, record)
 
 
 def open_gpu(

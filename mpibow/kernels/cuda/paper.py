@@ -15,7 +15,6 @@ from mpibow.device.driver import DeviceProperties
 from mpibow.device.machine import Machine
 from mpibow.graph.plan import Plan
 from mpibow.graph.steps import kind_of
-from mpibow.kernels import KernelSet, gpu_set
 from mpibow.kernels.cuda.cudnn import Enqueue
 from mpibow.kernels.cuda.flat import CHUNK, SPAN, STEP, DeviceStep, sma_alone
 from mpibow.kernels.cuda.kernels import Constant, Launch
@@ -165,18 +164,18 @@ def _listing(kernels: Sequence[Kernel]) -> Callable[[Any], None]:
     return lambda stream: stream.kernels.extend(kernels)
 
 
-def paper_set(precision: str) -> KernelSet:
-    """The kernel set of a GPU on paper, in a config's precision."""
+def paper_gpu(precision: str) -> Gpu:
+    """A GPU on paper, opened in a config's precision."""
     driver: Any = Driver()
     machine = Machine(driver, Found(DeviceProperties(0, "paper", "", "", (9, 0), 0), (), False))
     cudnn: Any = _PaperCudnn()
-    return gpu_set(Gpu(machine, _bind, cudnn, Shadows(), PRECISIONS[NAMES.get(precision, precision)]))
+    return Gpu(machine, _bind, cudnn, Shadows(), PRECISIONS[NAMES.get(precision, precision)])
 
 
 def listed(plan: Plan, gpu: Gpu) -> list[Part]:
     """What one learner's iteration launches: its pass, its report, and an update that no other rank waits for.
 
-    `gpu` is that of `paper_set`, and the plan's kernels are of it.
+    `gpu` is a `paper_gpu`, and the plan's kernels are of it.
     """
     machine, size, stream = gpu.machine, plan.layout.size, Stream()
     rows = [machine.zeros((1, size), "float32") for _ in range(3)]
