@@ -59,7 +59,7 @@ def inspect(options: argparse.Namespace) -> int:
 
 def verified(options: argparse.Namespace) -> int:
     """Checks every data set or file."""
-    workers = options.workers or max(_useful(path, options.decode) for path in options.paths)
+    workers = options.workers or max(useful(path, options.decode) for path in options.paths)
     with spreader(workers) as each:
         return _all(options.paths, lambda path: check(path, each, options.decode))
 
@@ -195,7 +195,7 @@ def _class(data: RecordSet, wanted: str) -> int:
     raise ConfigError(f"--class: {data.folder} has no class {wanted!r}; {remedy}")
 
 
-def _useful(path: Path, decoded: bool) -> int:
+def useful(path: Path, decoded: bool) -> int:
     """Workers that are worth starting."""
     files = path.glob("*.mpr") if path.is_dir() else [path]
     size = sum(file.stat().st_size for file in files if file.exists())

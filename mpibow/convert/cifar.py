@@ -78,7 +78,7 @@ def load(task: tuple[Path, str, Labels, bool]) -> Batch:
     path, name, labels, any_count = task
     with opened(path) as file:
         data = _all(str(path), file)
-    return _batch(str(path), name, data, labels, any_count, (path.name, file_checksum(path)))
+    return batch_of(str(path), name, data, labels, any_count, (path.name, file_checksum(path)))
 
 
 def _read_folder(folder: Path, version: Version, coarse: bool, any_count: bool, workers: int) -> Cifar:
@@ -108,7 +108,7 @@ def _read_archive(path: Path, set_: str | None, coarse: bool, any_count: bool) -
                 names[name] = data
             elif set_ in (None, VERSION_OF[name].set):
                 labels = _labels(path, VERSION_OF[name], coarse)
-                batches[name] = _batch(f"{path}: {name}", name, data, labels, any_count, origin)
+                batches[name] = batch_of(f"{path}: {name}", name, data, labels, any_count, origin)
             bar.update()
     version = _choose(path, dict.fromkeys(VERSIONS, batches), set_)
     labels = _labels(path, version, coarse)
@@ -192,7 +192,7 @@ def _all(shown: str, file: Source | Any) -> bytes:
     return data
 
 
-def _batch(shown: str, name: str, data: bytes, labels: Labels, any_count: bool, origin: tuple[str, str]) -> Batch:
+def batch_of(shown: str, name: str, data: bytes, labels: Labels, any_count: bool, origin: tuple[str, str]) -> Batch:
     version = VERSION_OF[name]
     images, values = (_binary if version.form == "binary" else _pickled)(shown, version, labels, data)
     count, right = len(values), IMAGES[version.set][name in version.test]

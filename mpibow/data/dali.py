@@ -50,14 +50,14 @@ class Dali:
         self.samples, self.depth = samples, depth
         self._data, self._threads, self._damaged = data, threads, damaged
         self._device = None if feeder is None else feeder.index
-        self._decoder: Decoder
+        self.decoder: Decoder
         assert data.shape or windows, "of encoded images windows are taken"
         if data.shape or windows is None:
-            self._decoder = Raw(data.dtype)
+            self.decoder = Raw(data.dtype)
         elif feeder is None:
-            self._decoder = OnHost(windows, size, threads)
+            self.decoder = OnHost(windows, size, threads)
         else:
-            self._decoder = OnDevice(windows, size, feeder)
+            self.decoder = OnDevice(windows, size, feeder)
         self._runs: deque[DaliBatch] = deque()
         self._most = samples
         try:
@@ -73,7 +73,7 @@ class Dali:
         try:
             for row, sample in enumerate(run.samples.tolist()):
                 self._take(run, row, sample)
-            self._decoder.plan(run)
+            self.decoder.plan(run)
         except MpibowError as error:
             run.error = error  # to be raised in its turn, by end()
         self._runs.append(run)
@@ -94,13 +94,13 @@ class Dali:
             except RuntimeError as error:
                 self._mend(run, error)
                 self._restart()
-        self._decoder.deliver(run, outputs)
+        self.decoder.deliver(run, outputs)
         self._pipe.release_outputs()
         run.spread("label", run.labels)
         self._runs.popleft()
 
     def close(self) -> None:
-        self._decoder.close()
+        self.decoder.close()
         self._pipe = None  # before what it reads
         self._runs.clear()
 
@@ -137,7 +137,7 @@ class Dali:
                     except RuntimeError:
                         pipe, found, sample = None, True, int(run.samples[row])
                         self._take(run, row, self._replaced(undecodable(self._data, sample, "DALI refuses it")))
-                        self._decoder.plan(run)
+                        self.decoder.plan(run)
             if not found:
                 raise DeviceError(f"data.pipeline: dali failed: {error}") from error
         except MpibowError as raised:
@@ -159,7 +159,7 @@ class Dali:
             exec_dynamic=True, exec_async=True, exec_pipelined=False,  # True would ask for two runs at the first
         )  # fmt: skip
         with pipe:
-            pipe.set_outputs(self._decoder.graph(fn, types))
+            pipe.set_outputs(self.decoder.graph(fn, types))
         pipe.build()
         return pipe
 

@@ -159,7 +159,7 @@ class OnDevice:
         for slot in run.slots:
             slot.device.open()
             images, n = slot.device.arrays["image"], len(slot.samples)
-            for begin, end in _in_a_row(addresses[first : first + n], size):
+            for begin, end in in_a_row(addresses[first : first + n], size):
                 source = Memory(addresses[first + begin], (end - begin) * size)
                 feeder.driver.copy(images[begin:end], source, feeder.stream)
             first += n
@@ -176,7 +176,7 @@ class OnDevice:
         self._held.popleft()
 
 
-def _in_a_row(addresses: Sequence[int], size: int) -> list[tuple[int, int]]:
+def in_a_row(addresses: Sequence[int], size: int) -> list[tuple[int, int]]:
     """Ranges of those that lie `size` bytes after the one before."""
     breaks = [i for i in range(1, len(addresses)) if addresses[i] != addresses[i - 1] + size]
     return list(pairwise([0, *breaks, len(addresses)]))

@@ -84,14 +84,14 @@ class ToGpu:
         filling: Callable[[DeviceSlot], Fill] | None = None,
     ) -> None:  # fmt: skip
         self._data, self._feeder, self._filling = data, feeder, filling
-        self._sent = (*specs_of(data, 1),) if sent is None else sent
+        self.sent = (*specs_of(data, 1),) if sent is None else sent
         self._fills: dict[int, Fill] = {}  # by slot
 
     def attach(self) -> None:
         self._feeder.attach()
 
     def slot(self, batch: int) -> Slot:
-        device = self._feeder.slot(pack(specs_of(self._data, batch), self._sent))
+        device = self._feeder.slot(pack(specs_of(self._data, batch), self.sent))
         if self._filling is not None:
             self._fills[id(device)] = self._filling(device)
         return Slot(device.host, lambda: None, on_device=device)

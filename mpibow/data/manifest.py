@@ -75,7 +75,7 @@ def save(manifest: Manifest, folder: Path) -> None:
     fields = {"format": FORMAT, **asdict(manifest)}
     fields |= fields.pop("form")  # encoding, dtype, shape
     with file_aside(path) as file:
-        file.write(json.dumps(fields | {"checksum": _checksum(fields)}, indent=1).encode() + b"\n")
+        file.write(json.dumps(fields | {"checksum": checksum_of(fields)}, indent=1).encode() + b"\n")
 
 
 def load(folder: Path) -> Manifest:
@@ -94,7 +94,7 @@ def load(folder: Path) -> Manifest:
         raise RecordError(f"{path}: is no manifest of records: it has no field 'format'; {AGAIN}")
     if fields["format"] != FORMAT:
         raise RecordError(f"{path}: format is {fields['format']!r}, this mpibow reads {FORMAT}; {AGAIN}")
-    said, found = fields.pop("checksum", None), _checksum(fields)
+    said, found = fields.pop("checksum", None), checksum_of(fields)
     if said != found:
         raise RecordError(f"{path}: is damaged or was edited: checksum is {found}, the file says {said}; {AGAIN}")
     try:
@@ -131,6 +131,6 @@ def _plain(name: str) -> bool:
         return False
 
 
-def _checksum(fields: dict[str, Any]) -> str:
+def checksum_of(fields: dict[str, Any]) -> str:
     text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     return f"0x{crc32c(text.encode()):08x}"

@@ -50,7 +50,7 @@ class Direct:
     samples, depth = 1, 1
 
     def __init__(self, data: Samples) -> None:
-        self._data, self._names = data, tuple(inputs_of(data))
+        self.data, self._names = data, tuple(inputs_of(data))
         self._slots: list[Slot] = []
 
     def begin(self, slots: list[Slot]) -> None:
@@ -58,7 +58,7 @@ class Direct:
 
     def end(self) -> None:
         for slot in self._slots:
-            self._data.read(slot.samples, *(slot.arrays[name] for name in self._names))
+            self.data.read(slot.samples, *(slot.arrays[name] for name in self._names))
 
     def close(self) -> None:
         pass

@@ -104,9 +104,9 @@ class RecordFile:
             memory, self._opened = _map(file), os.fstat(file.fileno())
             self.size = len(memory)
             self._take_header(file.read(HEADER.size))
-            file.seek(self._end)
+            file.seek(self.end)
             self._check_index(file.read(self.count * INDEX.itemsize))
-        self._index: Array = np.frombuffer(memory, INDEX, self.count, self._end)
+        self._index: Array = np.frombuffer(memory, INDEX, self.count, self.end)
         self._bytes: Array = np.frombuffer(memory, np.uint8)
         self._images: Array | None = None  # (count, c, h, w) where raw
         if self.form.encoding == "raw":
@@ -132,6 +132,12 @@ class RecordFile:
         labels: Array = self._index["label"]
         return labels
 
+    @property
+    def starts(self) -> list[int]:
+        """The first byte of every image; the last one's bytes end at `end`."""
+        starts: list[int] = self._index["start"].tolist()
+        return starts
+
     def stored(self, record: int) -> tuple[Array, int]:
         """Image and label of record 0 <= `record` < count: a view of the file, (c, h, w) or bytes (n,) uint8, and int.
 
@@ -141,7 +147,7 @@ class RecordFile:
         if self._images is not None:
             image: Array = self._images[record]
         else:
-            stop = self._index.item(record + 1)[0] if record + 1 < self.count else self._end
+            stop = self._index.item(record + 1)[0] if record + 1 < self.count else self.end
             image = self._bytes[start:stop]
         found = crc32c(image)
         if found != said:
@@ -166,7 +172,7 @@ class RecordFile:
         self.checksum: int = header_sum
         self.count: int = count
         self.form = Form(_text(encoding), _text(dtype), tuple(shape) if any(shape) else ())
-        self._end, self._index_sum = end, index_sum
+        self.end, self._index_sum = end, index_sum
         if fault := self.form.fault():
             raise self._damage(fault)
         if count < 1 or end < HEADER.size or end + count * INDEX.itemsize != self.size:
@@ -182,9 +188,9 @@ class RecordFile:
         starts, labels = index["start"], index["label"]
         self.label_range = int(labels.min()), int(labels.max())
         if self.form.encoding == "raw":
-            right = starts == np.arange(HEADER.size, self._end, self.form.size)
+            right = starts == np.arange(HEADER.size, self.end, self.form.size)
         else:
-            right = np.append(starts[:-1] < starts[1:], starts[-1] < self._end)
+            right = np.append(starts[:-1] < starts[1:], starts[-1] < self.end)
             right[0] &= starts[0] == HEADER.size
         if not right.all():
             record = int(np.argmin(right))

@@ -78,7 +78,7 @@ class RecordSet:
             raise RecordError(f"{self.folder}: these records hold {kind} images, give them to data.decoded.Decoded")
         assert images.shape == (len(samples), *self.shape)
         assert images.dtype == self.dtype
-        found = [self._find(sample) for sample in samples.tolist()]
+        found = [self.find(sample) for sample in samples.tolist()]
         for shard in {shard for shard, _ in found}:
             shard.check_size()
         for row, (shard, record) in enumerate(found):
@@ -95,7 +95,7 @@ class RecordSet:
 
     def label(self, sample: int) -> int:
         """The sample's label; reads no image."""
-        shard, record = self._find(sample)
+        shard, record = self.find(sample)
         return int(shard.labels[record])
 
     def labels(self) -> Array:
@@ -109,7 +109,7 @@ class RecordSet:
 
     def where(self, sample: int) -> str:
         """File and record number, as messages name them."""
-        shard, record = self._find(sample)
+        shard, record = self.find(sample)
         return f"{shard.path}: record {record}"
 
     def class_name(self, label: int) -> str:
@@ -118,7 +118,7 @@ class RecordSet:
         return names[label] if names else str(label)
 
     def _checked(self, sample: int) -> tuple[Array, int]:
-        shard, record = self._find(sample)
+        shard, record = self.find(sample)
         shard.check_size()
         return self._stored(shard, record, sample)
 
@@ -128,7 +128,7 @@ class RecordSet:
         except RecordError as error:
             raise DamagedRecord(str(error), int(sample)) from error
 
-    def _find(self, sample: int) -> tuple[RecordFile, int]:
+    def find(self, sample: int) -> tuple[RecordFile, int]:
         if not 0 <= sample < self.count:
             raise RecordError(f"{self.folder}: samples lie in [0, {self.count}), got {sample}")
         record = self.number(sample)

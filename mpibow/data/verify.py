@@ -49,7 +49,7 @@ def damages(
 
     `each` may spread the work (`conversion.spreader`). `decoded`: every encoded image is decoded as well.
     """
-    found = _set_tasks(path, decoded) if path.is_dir() else _file_tasks(partial(RecordFile, path), decoded)
+    found = set_tasks(path, decoded) if path.is_dir() else _file_tasks(partial(RecordFile, path), decoded)
     for messages, count in each(check, found):
         yield from messages
         checked(count)
@@ -82,7 +82,7 @@ def check(task: Task) -> Result:
     return found, task.stop - task.first
 
 
-def _set_tasks(folder: Path, decoded: bool) -> Iterator[Task]:
+def set_tasks(folder: Path, decoded: bool) -> Iterator[Task]:
     files = sorted(folder.glob("*.mpr"))
     try:
         known = manifest.load(folder)

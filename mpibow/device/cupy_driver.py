@@ -62,7 +62,7 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def _come(cupy: Any, status: int) -> bool:
+def come(cupy: Any, status: int) -> bool:
     """Whether work is over, by what CUDA answers: CuPy hands on any status, and raises nothing."""
     if status not in (SUCCESS, NOT_READY):
         raise _failed(cupy.cuda.runtime.CUDARuntimeError(status))
@@ -80,7 +80,7 @@ class CupyEvent:
 
     @property
     def done(self) -> bool:
-        return _come(self._cupy, self._cupy.cuda.runtime.eventQuery(self.event.ptr))
+        return come(self._cupy, self._cupy.cuda.runtime.eventQuery(self.event.ptr))
 
     def synchronise(self) -> None:
         try:
@@ -113,7 +113,7 @@ class CupyStream:
 
     @property
     def done(self) -> bool:
-        return _come(self._cupy, self._cupy.cuda.runtime.streamQuery(self.stream.ptr))
+        return come(self._cupy, self._cupy.cuda.runtime.streamQuery(self.stream.ptr))
 
     def record(self, *, timed: bool = False) -> CupyEvent:
         try:

@@ -30,7 +30,7 @@ class BoundPlan:
         inputs: Mapping[str, Array], peers: Peers = ALONE,
     ) -> None:  # fmt: skip
         self.plan, self._peers = plan, peers
-        self._arena = arena
+        self.arena = arena
         tensors = plan.graph.tensors
         zeros = plan.kernels.zeros
         self.inputs: dict[str, Array] = {}
@@ -108,4 +108,4 @@ class BoundPlan:
     def _buffer(self, name: str, shape: Shape, dtype: str) -> Array:
         size = bytes_of(shape, dtype, self.plan.dtype)
         offset = self.plan.offsets[name]
-        return self._arena[offset : offset + size].view(dtype_of(dtype, self.plan.dtype)).reshape(shape)
+        return self.arena[offset : offset + size].view(dtype_of(dtype, self.plan.dtype)).reshape(shape)

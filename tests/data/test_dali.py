@@ -267,8 +267,8 @@ def test_raw_images_pass_as_they_are(tmp_path: Path, dtype: str) -> None:
 
 def break_record(data: RecordSet, record: int) -> RecordSet:
     """A byte of the record's image is no longer what was written."""
-    shard, number = data._find(record)
-    start = int(shard._index["start"][number])
+    shard, number = data.find(record)
+    start = shard.starts[number]
     content = bytearray(shard.path.read_bytes())
     content[start + 3] ^= 1
     shard.path.write_bytes(content)

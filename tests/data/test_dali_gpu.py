@@ -114,7 +114,7 @@ def seen(
     reader, feed = open_source(choice, data, damages, 1, feeder, lambda launches: lambda stream: None)
     if feeder is not None:
         assert isinstance(reader, Dali)
-        assert isinstance(reader._decoder, OnDevice)
+        assert isinstance(reader.decoder, OnDevice)
         reader.samples = samples
     made = Pipeline(
         data, reader, lambda: fixed(BATCH, (2,)), rank=0, iteration=0, seed=SEED, prefetch=prefetch, feed=feed
@@ -184,9 +184,9 @@ def test_on_cpus_the_decoder_is_another_and_slots_are_copied(tmp_path: Path) -> 
     data, feeder = set_of(tmp_path), feeder_on(SimDriver())
     reader, feed = open_source(Choice("dali", ""), data, Damages("set", COUNT, 0), 1, feeder)
     assert isinstance(reader, Dali)
-    assert isinstance(reader._decoder, OnHost)
+    assert isinstance(reader.decoder, OnHost)
     assert isinstance(feed, ToGpu)
-    assert feed._sent == ("image", "label", "counter")
+    assert feed.sent == ("image", "label", "counter")
     reader.close()
 
 
@@ -201,7 +201,7 @@ def test_on_cpus_the_decoder_is_another_and_slots_are_copied(tmp_path: Path) -> 
     ],
 )
 def test_what_lies_in_a_row_is_copied_at_once(addresses: list[int], expected: list[tuple[int, int]]) -> None:
-    assert decoders._in_a_row(addresses, 10) == expected
+    assert decoders.in_a_row(addresses, 10) == expected
 
 
 @pytest.mark.dali

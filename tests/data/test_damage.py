@@ -96,13 +96,13 @@ def test_every_flipped_bit_of_a_shard_is_found_and_named(folder: Path) -> None:
     for path in sorted(folder.glob("*.mpr")):
         whole = path.read_bytes()
         shard = RecordFile(path)
-        ends = [*shard._index["start"][1:].tolist(), shard._end]
+        ends = [*shard.starts[1:], shard.end]
         for bit in range(8 * len(whole)):
             damaged = bytearray(whole)
             damaged[bit // 8] ^= 1 << bit % 8
             replace(path, damaged)
             error = named(folder, path)
-            if 64 <= bit // 8 < shard._end:  # an image: all else can be read
+            if 64 <= bit // 8 < shard.end:  # an image: all else can be read
                 record = sum(end <= bit // 8 for end in ends)
                 assert str(error).startswith(f"{path}: record {record}: checksum is 0x")
                 assert isinstance(error, DamagedRecord)
@@ -269,7 +269,7 @@ def test_fuzz_a_manifest_whose_checksum_is_right(tmp_path_factory: pytest.TempPa
             shard[data.draw(st.sampled_from(sorted(shard)))] = data.draw(value)
         else:
             fields[key] = data.draw(value)
-    text = json.dumps(fields | {"checksum": manifest._checksum(fields)})
+    text = json.dumps(fields | {"checksum": manifest.checksum_of(fields)})
     replace(folder / manifest.FILE, text.encode())
     try:
         opened = open_records(folder)

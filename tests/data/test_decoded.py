@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -120,14 +121,17 @@ def test_runs_are_read_ahead_for_one_learner(stored: RecordSet) -> None:
     """Two whole runs are under way while a learner has what came before."""
     data = Decoded(stored, Size(SIZE), AREA)
     assert (Decode.samples, Decode.depth, Decode.piece) == (64, 2, 4)
-    reader = Decode(data, damages(), 2)
-    made = Pipeline(data, reader, lambda: fixed(16, (1,)), rank=0, iteration=0, seed=SEED, prefetch=12)
+    before = set(threading.enumerate())
+    made = Pipeline(
+        data, Decode(data, damages(), 2), lambda: fixed(16, (1,)), rank=0, iteration=0, seed=SEED, prefetch=12
+    )
     for _ in range(30):
         slot = made.next()[0]
         check(stored, Slot(slot.arrays, lambda: None, slot.samples, slot.epochs))
         slot.release()
+    assert set(threading.enumerate()) > before
     made.close()
-    assert reader._pool._shutdown
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("bad", [b"no image", encode(picture(30, 30))[:300]])

@@ -79,7 +79,7 @@ def on_gpu(
         driver.machine.finish()
     finally:
         made.close()
-    assert list(feeder.memory._blocks) == []
+    assert feeder.memory.held == 0
     return found
 
 
@@ -264,7 +264,7 @@ def test_a_host_that_waits_while_learners_compute_has_not_waited_for_data(timed:
     driver, data = SimDriver(), images()
     feeder, reader = feeder_on(driver, timed=timed), Held(data)
     busy: Any = driver.stream()
-    feeder._learners[0] = busy
+    feeder.waits(busy, driver.stream().record(timed=timed), 0.0)
     waiting = threading.Event()
     done: list[Any] = []
 

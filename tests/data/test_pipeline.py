@@ -166,11 +166,12 @@ def test_an_error_of_the_reader_surfaces_after_what_was_read_before() -> None:
 
 
 def test_close_ends_a_reader_that_waits_for_room() -> None:
-    data = Counting()
+    data, before = Counting(), set(threading.enumerate())
     made = Pipeline(data, Direct(data), lambda: fixed(BATCH, (1,)), rank=0, iteration=0, seed=SEED, prefetch=2)
     settled(lambda: data.batches)
+    assert set(threading.enumerate()) > before
     made.close()
-    assert not made._thread.is_alive()
+    assert set(threading.enumerate()) <= before
     made.close()
 
 

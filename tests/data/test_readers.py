@@ -217,8 +217,7 @@ def test_resident_reads_the_files_once(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (3000, 3, 2, 5), dtype=np.uint8)
     write_records(tmp_path / "a", zip(pixels, np.arange(3000) % 7, strict=True), classes=7)
     data = open_records(tmp_path / "a")
-    reader = READERS["raw", "resident"](data, Damages("a", 3000, 0), 2)
-    resident = reader._data  # type: ignore[attr-defined]
+    resident = READERS["raw", "resident"](data, Damages("a", 3000, 0), 2).data  # type: ignore[attr-defined]
     assert (resident.name, resident.count, resident.shape, resident.classes) == ("a", 3000, (3, 2, 5), 7)
     assert (resident.mean, resident.std, resident.dtype) == (data.mean, data.std, np.uint8)
     file = tmp_path / "a/a-00000.mpr"

@@ -120,14 +120,14 @@ def test_finds_truncation_at_every_byte(kind: str, request: pytest.FixtureReques
 def test_finds_every_flipped_bit(kind: str, request: pytest.FixtureRequest) -> None:
     path: Path = request.getfixturevalue(kind)
     whole = path.read_bytes()
-    end = RecordFile(path)._end
+    end = RecordFile(path).end
     for bit in range(8 * len(whole)):
         damaged = bytearray(whole)
         damaged[bit // 8] ^= 1 << bit % 8
         path.write_bytes(damaged)
         if 64 <= bit // 8 < end:
             file = RecordFile(path)  # the structure is whole
-            record = sum(start <= bit // 8 for start in file._index["start"].tolist()) - 1
+            record = sum(start <= bit // 8 for start in file.starts) - 1
             assert refusal(path).startswith(f"{path}: record {record}: checksum is 0x")
             others = [file.image(other) for other in range(file.count) if other != record]
             assert len(others) == file.count - 1

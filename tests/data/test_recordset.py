@@ -61,7 +61,7 @@ def rewrite(folder: Path, **changes: object) -> None:
     path = folder / "manifest.json"
     fields = json.loads(path.read_text()) | changes
     fields.pop("checksum")
-    path.write_text(json.dumps(fields | {"checksum": manifest._checksum(fields)}))
+    path.write_text(json.dumps(fields | {"checksum": manifest.checksum_of(fields)}))
 
 
 def flip(path: Path, at: int) -> None:
@@ -367,7 +367,7 @@ def test_messages_of_the_manifest(folder: Path) -> None:
     edited = json.loads(text) | {"classes": 4}
     path.write_text(json.dumps(edited))
     edited.pop("checksum")
-    found = manifest._checksum(edited)
+    found = manifest.checksum_of(edited)
     assert refusal(folder) == (f"{path}: is damaged or was edited: checksum is {found}, the file says {said}; {again}")
     path.write_text("{")
     assert refusal(folder) == f"{path}: is damaged: not JSON; {again}"

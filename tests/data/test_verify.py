@@ -49,7 +49,7 @@ def test_any_number_of_workers_says_the_same_in_order(
 ) -> None:
     monkeypatch.setattr(verify, "PIECE", 100)  # a record or two at once
     folder = written(tmp_path / "a", [bytes([n + 1]) * 10 for n in range(30)], shard_size=64 + 60)
-    assert len(list(verify._set_tasks(folder, False))) > 10
+    assert len(list(verify.set_tasks(folder, False))) > 10
     for shard, at in ((0, 64), (0, 64 + 55), (2, 70), (4, 70)):
         flip(folder / f"a-0000{shard}.mpr", at)
     flip(folder / "a-00003.mpr", 0)
@@ -72,7 +72,7 @@ def test_pieces_are_all_records_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     (file,) = folder.glob("*.mpr")
     for piece in (1, 60, 100, 254, 10**6):
         monkeypatch.setattr(verify, "PIECE", piece)
-        tasks = list(verify._set_tasks(folder, False))
+        tasks = list(verify.set_tasks(folder, False))
         runs = [range(task.first, task.stop) for task in tasks if isinstance(task, verify.Piece)]
         assert [record for run in runs for record in run] == list(range(10))
         assert all(len(run) == max(1, 10 * piece // file.stat().st_size) for run in runs[:-1])
@@ -80,7 +80,7 @@ def test_pieces_are_all_records_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_shard_that_is_damaged_while_it_is_verified(tmp_path: Path) -> None:
     folder = written(tmp_path / "a", [b"abc"] * 3)
-    (task,) = verify._set_tasks(folder, False)
+    (task,) = verify.set_tasks(folder, False)
     flip(folder / "a-00000.mpr", -1)
     (message,), count = verify.check(task)
     assert message.startswith(f"{folder}/a-00000.mpr: the index's checksum is 0x")
@@ -135,12 +135,12 @@ def test_little_to_do_starts_no_process(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(records, "cores", lambda: 8)
     folder = written(tmp_path / "a", [b"abc"] * 3)
     (file,) = folder.glob("*.mpr")
-    assert (records._useful(folder, False), records._useful(file, True)) == (1, 1)
-    assert records._useful(tmp_path / "nowhere", False) == 1
+    assert (records.useful(folder, False), records.useful(file, True)) == (1, 1)
+    assert records.useful(tmp_path / "nowhere", False) == 1
     os.truncate(file, 3 * records.WORTH_DECODED + 5)
-    assert (records._useful(folder, False), records._useful(file, True)) == (1, 4)
+    assert (records.useful(folder, False), records.useful(file, True)) == (1, 4)
     os.truncate(file, 100 * records.WORTH)  # sparse
-    assert (records._useful(folder, False), records._useful(file, True)) == (8, 8)
+    assert (records.useful(folder, False), records.useful(file, True)) == (8, 8)
 
 
 STARTED = """

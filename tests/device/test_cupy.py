@@ -178,7 +178,7 @@ def test_work_is_over_under_way_or_has_failed(what: str) -> None:
 @needs_cupy
 def test_the_installed_cupys_words_for_a_status() -> None:
     with pytest.raises(Refused) as caught:
-        cupy_driver._come(load_cupy(), 700)
+        cupy_driver.come(load_cupy(), 700)
     assert str(caught.value) == (
         "the GPU has failed: cudaErrorIllegalAddress: an illegal memory access was encountered"
     )

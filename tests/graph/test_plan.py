@@ -199,7 +199,7 @@ def test_a_poisoned_arena_changes_nothing(name: str, training: bool) -> None:
     plan.run()
     loss, first = plan.outputs["loss"].copy(), gradients.copy()
     for poison in (0xFF, 0x7F):  # NaN and all ones; huge numbers
-        plan._arena.fill(poison)
+        plan.arena.fill(poison)
         gradients.fill(np.nan)
         gradients[first == 0] = 0  # the padding, which a plan leaves alone
         plan.run()
@@ -247,7 +247,7 @@ def test_a_run_reads_the_weights_as_they_are_now() -> None:
 def test_the_arena_starts_at_a_cache_line() -> None:
     for _ in range(8):
         plan, *_ = bound(built("mlp", 1), training=False)
-        assert plan._arena.ctypes.data % 64 == 0
+        assert plan.arena.ctypes.data % 64 == 0
 
 
 def test_weights_and_gradients_are_never_written_and_never_added() -> None:

@@ -75,7 +75,7 @@ def test_gradient_of_a_plan(build: Callable[[Graph], None]) -> None:
         plan.run()
         losses.append(plan.outputs["loss"].mean())
     weights[...] = start
-    plan._arena.fill(0xFF)  # NaN, and wild integers
+    plan.arena.fill(0xFF)  # NaN, and wild integers
     gradients.fill(np.nan)
     plan.run()
     evaluation.run()

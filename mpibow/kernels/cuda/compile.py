@@ -74,7 +74,7 @@ class Nvrtc:
             if code:
                 raise DeviceError(f"NVRTC {self.version} does not compile a kernel for {architecture}: {log.strip()}")
             lowered = {kernel: self._lowered(program, kernel) for kernel in kernels}
-            usage = _usage(log)
+            usage = usage_of(log)
             return Module(
                 self._get("CUBIN", program), lowered, {kernel: usage[name] for kernel, name in lowered.items()}
             )
@@ -99,7 +99,7 @@ class Nvrtc:
             raise DeviceError(f"{name}: {self._library.nvrtcGetErrorString(code).decode()}")
 
 
-def _usage(log: str) -> dict[str, Usage]:
+def usage_of(log: str) -> dict[str, Usage]:
     """What ptxas printed, by lowered name."""
     found = {}
     for part in log.split("Compiling entry function '")[1:]:
@@ -133,7 +133,7 @@ def compiled(
     kernels = [kernel for kernel, file in KERNELS.items() if file == source]
     key = repr((files[source], headers, kernels, architecture, OPTIONS, compiler.version))
     kept = None if folder is None else folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"
-    module = None if kept is None else _read(kept)
+    module = None if kept is None else read_kept(kept)
     if module is None:
         module = compiler.compile(files[source], headers, kernels, architecture)
         if kept is not None:
@@ -153,7 +153,7 @@ def _write(path: Path, module: Module) -> None:
     os.replace(aside, path)
 
 
-def _read(path: Path) -> Module | None:
+def read_kept(path: Path) -> Module | None:
     """None where it is not there or not whole: then it is compiled again."""
     try:
         content = path.read_bytes()

@@ -37,7 +37,7 @@ class Folder:
     def read(self, spec: Spec) -> Made | None:
         """The plan of `spec`, None where there is none that is whole and made for just this: then make it again."""
         try:
-            check, _, body = self._file(spec).read_bytes().partition(b"\n")
+            check, _, body = self.file_of(spec).read_bytes().partition(b"\n")
             if check != _check(body):
                 return None
             head, _, blob = body.partition(b"\n")
@@ -59,12 +59,12 @@ class Folder:
                 file.write(_check(body) + b"\n" + body)
                 file.flush()
                 os.fsync(file.fileno())
-            aside.replace(self._file(spec))
+            aside.replace(self.file_of(spec))
         except OSError:
             with suppress(OSError):
                 aside.unlink()
 
-    def _file(self, spec: Spec) -> Path:
+    def file_of(self, spec: Spec) -> Path:
         return self.path / f"{spec.kind}-{digest(spec, self.about)}.plan"
 
     def _head(self, spec: Spec, made: Made) -> dict[str, object]:

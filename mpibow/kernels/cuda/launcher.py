@@ -30,11 +30,11 @@ class Launcher:
 
     def __init__(self, machine: Machine, folder: Path | None, compile_: Compile = compiled) -> None:
         major, minor = machine.found.gpu.capability
-        self._machine, self._driver, self._folder, self._compile = machine, machine.driver, folder, compile_
+        self.machine, self._driver, self._folder, self._compile = machine, machine.driver, folder, compile_
         self.architecture, self._cuda = f"sm_{major}{minor}", machine.driver.runtime() // 1000
         self._modules: dict[tuple[str, str], tuple[Any, Any]] = {}  # by source and formula
         self._functions: dict[tuple[str, str], Any] = {}  # by kernel and formula
-        self._constants: dict[tuple[str, bytes], Any] = {}
+        self.constants: dict[tuple[str, bytes], Any] = {}
 
     def __call__(self, launches: Sequence[Launch]) -> Enqueue:
         calls = [_Call(self._driver, self._function(one.kernel, one.formula), one, self._constant) for one in launches]
@@ -57,10 +57,10 @@ class Launcher:
 
     def _constant(self, array: Array) -> Any:
         key = (array.dtype.str, array.tobytes())
-        if key not in self._constants:
-            self._constants[key] = self._machine.zeros(array.shape, array.dtype, "tables of kernels")
-            self._machine.put(self._constants[key], np.ascontiguousarray(array))
-        return self._constants[key]
+        if key not in self.constants:
+            self.constants[key] = self.machine.zeros(array.shape, array.dtype, "tables of kernels")
+            self.machine.put(self.constants[key], np.ascontiguousarray(array))
+        return self.constants[key]
 
 
 class _Call:

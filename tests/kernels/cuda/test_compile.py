@@ -57,12 +57,12 @@ def test_what_is_kept_is_read_again_and_what_is_damaged_is_made_anew(tmp_path: P
     first = compiled("layout.cu", "sm_90", tmp_path)
     (kept,) = tmp_path.iterdir()
     content = kept.read_bytes()
-    assert own._read(kept) == first
+    assert own.read_kept(kept) == first
     for damaged in (b"", content[:20], content[:-1], content[:40] + b"x" + content[41:]):
         kept.write_bytes(damaged)
-        assert own._read(kept) is None
+        assert own.read_kept(kept) is None
     assert compiled("layout.cu", "sm_90", tmp_path).usage == first.usage
-    assert own._read(kept) is not None
+    assert own.read_kept(kept) is not None
     compiled("layout.cu", "sm_80", tmp_path)
     assert len(list(tmp_path.iterdir())) == 2
 
@@ -108,5 +108,5 @@ def test_what_ptxas_says() -> None:
         "ptxas info    : Compiling entry function '_Z1bv' for 'sm_90'\n"
         "ptxas info    : Used 8 registers\n"
     )
-    assert own._usage(log) == {"_Z1av": Usage(16, 2048, 14), "_Z1bv": Usage(8, 0, 0)}
-    assert Module(b"", {}, own._usage(log)).usage["_Z1bv"].registers == 8
+    assert own.usage_of(log) == {"_Z1av": Usage(16, 2048, 14), "_Z1bv": Usage(8, 0, 0)}
+    assert Module(b"", {}, own.usage_of(log)).usage["_Z1bv"].registers == 8

@@ -50,7 +50,7 @@ def test_a_plan_is_for_its_spec_and_device_only(folder: Folder, tmp_path: Path) 
     other = Folder(folder.path, ("NVIDIA A100", "cuDNN 9.28.0"))
     assert folder.read(Cast(64, "float32", "float16", TF32)) is None
     assert other.read(SPEC) is None
-    only_file(folder).rename(other._file(SPEC))  # a name is no proof
+    only_file(folder).rename(other.file_of(SPEC))  # a name is no proof
     assert other.read(SPEC) is None
 
 

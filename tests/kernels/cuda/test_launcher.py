@@ -53,7 +53,7 @@ def launcher(driver: Loading, seen: list[Any]) -> Launcher:
 def test_parameters_are_laid_out_once_and_modules_loaded_once() -> None:
     driver, seen = Loading(), list[Any]()
     bind = launcher(driver, seen)
-    machine = bind._machine
+    machine = bind.machine
     row, norm = machine.zeros(6, "float32"), machine.zeros(1, "float64")
     run = bind([flat.clamp(row, 0.5), flat.shorten(row, norm, 2.0)])
     assert seen == [("flat.cu", "sm_90", Path("kept"), 13)]
@@ -76,7 +76,7 @@ def test_parameters_are_laid_out_once_and_modules_loaded_once() -> None:
 def test_no_array_is_address_0_and_tables_go_to_the_device_once() -> None:
     driver = Loading()
     bind = launcher(driver, [])
-    rows, wide = bind._machine.zeros((2, 16), "float32"), bind._machine.zeros(32, "float32")
+    rows, wide = bind.machine.zeros((2, 16), "float32"), bind.machine.zeros(32, "float32")
     blocks = np.array([(0, 16, 16)], flat.BLOCK)
     driver.sizes = [8, 8, 8, 8, 8, 4]
     at = []
@@ -84,7 +84,7 @@ def test_no_array_is_address_0_and_tables_go_to_the_device_once() -> None:
         bind([flat.join_rows(rows, wide, Constant(blocks.copy()))])(driver.stream())
         at.append(int.from_bytes(driver.log[-1][4][2], "little"))
     assert at[0] == at[1] != 0
-    (table,) = bind._constants.values()
+    (table,) = bind.constants.values()
     assert table.ptr == at[0]
     assert numpy_of(table).tolist() == [(0, 16, 16)]
     driver.sizes = [8] * 5
