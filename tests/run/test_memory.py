@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -48,9 +49,9 @@ def test_a_learner_is_paid_for_when_it_comes(tmp_path: Path, monkeypatch: pytest
     bound: list[Plan] = []
     bind = Plan.bind
 
-    def watched(plan: Plan, *arrays: np.ndarray) -> BoundPlan:  # type: ignore[type-arg]
+    def watched(plan: Plan, *arrays: np.ndarray, **more: Any) -> BoundPlan:  # type: ignore[type-arg]
         bound.append(plan)
-        return bind(plan, *arrays)
+        return bind(plan, *arrays, **more)
 
     monkeypatch.setattr(Plan, "bind", watched)
     work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1, device="numpy", test=None)

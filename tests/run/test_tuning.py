@@ -77,11 +77,11 @@ class Counted:
     most: int = 64
     bound: int = 1  # the first learner's, before this takes the plan's place
 
-    def bind(self, *arrays: Any) -> BoundPlan:
+    def bind(self, *arrays: Any, **more: Any) -> BoundPlan:
         if self.bound == self.most:
             raise MemoryError
         self.bound += 1
-        bound: BoundPlan = self.real.bind(*arrays)
+        bound: BoundPlan = self.real.bind(*arrays, **more)
         return bound
 
     def __getattr__(self, name: str) -> Any:
