@@ -135,8 +135,7 @@ class RecordFile:
     @property
     def starts(self) -> list[int]:
         """The first byte of every image; the last one's bytes end at `end`."""
-        starts: list[int] = self._index["start"].tolist()
-        return starts
+        return [int(start) for start in self._index["start"]]
 
     def stored(self, record: int) -> tuple[Array, int]:
         """Image and label of record 0 <= `record` < count: a view of the file, (c, h, w) or bytes (n,) uint8, and int.
