@@ -31,7 +31,7 @@ from mpibow.data.ratings import ratings
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.split import split
 from mpibow.errors import CheckpointError, ConfigError
-from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job import Job, kernels_of, named_net, named_objective, on_device
 from mpibow.job.checks import check_rows
 from mpibow.job.gpu import ON_GPUS, FindGpu, find_gpu
@@ -41,7 +41,7 @@ from mpibow.models.classifier import Build, classifier
 from mpibow.models.objective import objective
 from mpibow.run import checkpoint, directory
 from mpibow.run.evaluate import Evaluation, Evaluator
-from mpibow.run.state import read_centre
+from mpibow.run.state import from_named, read_centre
 from mpibow.session.device import device_of
 from mpibow.session.header import Header, Seen, checked, header_of
 from mpibow.system.streams import as_command
@@ -61,6 +61,7 @@ def evaluate(
     top_k: int | None = None,
     predictions: Path | None = None,
     device: Device | None = None,
+    average: bool = False,
     find: FindGpu = find_gpu,
 ) -> Evaluation:
     """Loss and accuracy of the centre in checkpoint (or run directory) `path` over `data`.
@@ -69,7 +70,7 @@ def evaluate(
     ratings has the loss, the mean squared error, and no accuracy. Every rank calls it and takes its share. Labels among
     the `top_k` likeliest classes are counted too, the run's own evaluate.top_k unless given. `predictions` is a CSV
     file: sample, label, predicted, probability. `device` is the run's own unless given, but for a GPU's run the host:
-    on cuda it is computed in the run's precision.
+    on cuda it is computed in the run's precision. `average` is to evaluate the average of the centre in its place.
     """
     threadpool_limits(1)
     folder, header = _open(path)
@@ -87,7 +88,7 @@ def evaluate(
     kernels, opened = job.kernels, device_of(job, comm.local_size)
     layout = choose_layout(graph, kernels, training=False)
     plan = compile_plan(graph, layout, kernels, kernels.dtype(job.config.precision), training=False)
-    centre, statistics = read_centre(folder, plan)
+    centre, statistics = _average(folder, header, plan) if average else read_centre(folder, plan)
     scheduler, rows = Scheduler(apart=not opened.enqueues), list[tuple[Array, Array, Array]]()
     try:
         workers = scheduler.workers(max(1, min(allowed_cores() // comm.local_size, THREADS)))
@@ -104,6 +105,13 @@ def evaluate(
         text = _table([row for part in parts for row in part], number)
         directory.on_rank_0(lambda function: function(comm), comm.rank, partial(directory.write, predictions, text))
     return result
+
+
+def _average(folder: Path, header: Header, plan: Plan) -> tuple[Array, Array]:
+    """As `read_centre`. Raises ConfigError where the checkpoint has none."""
+    if "average.safetensors" not in header.files:
+        raise ConfigError(f"--average: {folder} has no average of the centre; train with ema.half_life=SAMPLES")
+    return from_named(checkpoint.read_arrays(folder, "average"), plan, str(folder))
 
 
 def _own(config: Config, folder: Path, name: str, read: Callable[[str], T]) -> T:
@@ -241,6 +249,7 @@ def main(argv: list[str] | None = None) -> None:
         "--device", choices=DEVICES, help="what to compute on (default: the run's device, for a run on a GPU the CPU)"
     )
     parser.add_argument("--predictions", type=Path, metavar="FILE.csv", help="write the prediction for every sample")
+    parser.add_argument("--average", action="store_true", help="evaluate the average of the centre (a run with ema)")
     parser.add_argument("--json", action="store_true", help="print one JSON line")
     arguments = parser.parse_args(argv)
     if arguments.batch_size is not None and arguments.batch_size < 1:
@@ -259,6 +268,7 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
         top_k=arguments.top_k,
         predictions=arguments.predictions,
         device=arguments.device,
+        average=arguments.average,
     )
     if comm.rank == 0 and arguments.json:
         top = {} if found.top_k_accuracy is None else {"top_k_accuracy": found.top_k_accuracy}

@@ -60,6 +60,7 @@ class Fitted:
     make: Build  # batch size -> the graph that evaluates
     config: Config  # of the host, whatever the run computed on
     folder: Path | None = None  # the run directory, where it is known
+    average: dict[str, Array] | None = None  # as `weights`, of the average of the centre; None without `ema`
 
     def __repr__(self) -> str:
         return f"Fitted(summary={self.ended!r}, rank={self.rank})"
@@ -78,8 +79,14 @@ class Fitted:
             raise ConfigError("history: is in the run directory, and this net was loaded from a file alone")
         return [dict(event) for event in read_run(self.folder).events]
 
-    def predict(self, images: Array, batch_size: int = 100) -> Array:
-        """Logits (n, classes) of images (n, ...) in the form that the net was trained on; the host computes them."""
+    def predict(self, images: Array, batch_size: int = 100, *, average: bool = False) -> Array:
+        """Logits (n, classes) of images (n, ...) in the form that the net was trained on; the host computes them.
+
+        `average` has the average of the centre predict.
+        """
+        weights = self.average if average else self.weights
+        if weights is None:
+            raise ConfigError("average: the run kept no average of the centre; train with ema={'half_life': SAMPLES}")
         graph, images = self.make(1), np.asarray(images)
         if "logits" not in graph.outputs:
             raise ConfigError("predict: gives the logits of a classifier, this net gives losses; use its weights")
@@ -90,7 +97,7 @@ class Fitted:
         if not np.can_cast(images.dtype, dtype, "same_kind"):
             raise ConfigError(f"images: must be {dtype} as in training, got {images.dtype}")
         plan = self.plan(batch_size)
-        centre, statistics = from_named(self.weights, plan, "weights")
+        centre, statistics = from_named(weights, plan, "weights")
         bound = plan.bind(centre, statistics=statistics)
         logits = np.zeros((len(images), classes), plan.dtype)
         for start in range(0, len(images), batch_size):
@@ -115,6 +122,7 @@ class Fitted:
         summary = None if self.ended is None else self.ended.json()
         header = {"format": FORMAT, "graph": document, "config": dump(self.config), "summary": summary}
         named = {f"weights/{name}": array for name, array in self.weights.items()}
+        named |= {f"average/{name}": array for name, array in (self.average or {}).items()}
         named |= {f"graph/{name}": array for name, array in arrays.items()}
         path = Path(file)
         aside = path.with_name(f".{path.name}.part")
@@ -152,7 +160,9 @@ def _of_run(path: Path, operators: Sequence[OwnOperator]) -> Fitted:
     summary = json.loads(read_file(run / "summary.json")) if (run / "summary.json").is_file() else None
     make = _loaded(folder, header.graph, arrays, operators)
     weights = checkpoint.read_arrays(folder, "centre")
-    return _fitted(folder, make, weights, header.config, summary, run if (run / "metrics.jsonl").is_file() else None)
+    average = checkpoint.read_arrays(folder, "average") if "average.safetensors" in header.files else None
+    run_folder = run if (run / "metrics.jsonl").is_file() else None
+    return _fitted(folder, make, weights, average, header.config, summary, run_folder)
 
 
 def _warned(text: str) -> None:
@@ -171,10 +181,10 @@ def _of_file(path: Path, operators: Sequence[OwnOperator]) -> Fitted:
     header = _header(path, text)
     parts = {
         part: {name.removeprefix(part): array for name, array in arrays.items() if name.startswith(part)}
-        for part in ("weights/", "graph/")
+        for part in ("weights/", "average/", "graph/")
     }
     make = _loaded(path, header.graph, parts["graph/"], operators)
-    return _fitted(path, make, parts["weights/"], header.config, header.summary, None)
+    return _fitted(path, make, parts["weights/"], parts["average/"] or None, header.config, header.summary, None)
 
 
 def _header(path: Path, text: str) -> Saved:
@@ -201,8 +211,8 @@ def _loaded(
 
 
 def _fitted(
-    path: Path, make: Build, weights: dict[str, Array], settings: str, summary: Mapping[str, Any] | None,
-    folder: Path | None,
+    path: Path, make: Build, weights: dict[str, Array], average: dict[str, Array] | None, settings: str,
+    summary: Mapping[str, Any] | None, folder: Path | None,
 ) -> Fitted:  # fmt: skip
     """Checked: the weights are the graph's. Of the settings those count that say how it is computed."""
     try:
@@ -213,8 +223,10 @@ def _fitted(
         config = load_mapping(entries, model_given=True, data_given=True)
     except ConfigError as error:
         raise CheckpointError(f"{path}: config: {error}") from None
-    found = Fitted(None if summary is None else _summary(summary), weights, 0, make, on_host(config), folder)
-    from_named(weights, found.plan(1), str(path))
+    ended = None if summary is None else _summary(summary)
+    found = Fitted(ended, weights, 0, make, on_host(config), folder, average)
+    for named in filter(None, (weights, average)):
+        from_named(named, found.plan(1), str(path))
     return found
 
 

@@ -82,7 +82,7 @@ def fit(
         if trained.summary.stopped == "SIGINT":  # the program ends as well, or a notebook's cell
             raise KeyboardInterrupt(f"the state is saved: continue with fit(..., resume={trained.summary.run!r})")
         summary, folder = trained.summary, Path(trained.summary.run)
-        done.append(Fitted(summary, trained.weights, comm.rank, job.build, on_host(config), folder))
+        done.append(Fitted(summary, trained.weights, comm.rank, job.build, on_host(config), folder, trained.average))
         return 0
 
     with until_nobody_reads():

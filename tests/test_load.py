@@ -64,6 +64,24 @@ def test_a_run_a_checkpoint_and_a_file_predict_as_the_net_that_was_trained(here:
         _ = mb.load("net.safetensors").history
 
 
+def test_the_average_of_the_centre_comes_back_too(here: Path) -> None:
+    images, labels = tiny.images(60)
+    found = mb.fit(net, (images, labels), ema={"half_life": 60, "every": 3}, **SETTINGS)
+    expected = found.predict(images, average=True)
+    assert (expected != found.predict(images)).any()
+    found.save("net.safetensors")
+    for path in (Path(found.summary.run), "net.safetensors"):
+        again = mb.load(path)
+        assert again.average is not None
+        assert found.average is not None
+        assert tiny.same_bits(again.average, found.average)
+        np.testing.assert_array_equal(again.predict(images, average=True), expected)
+    without = mb.fit(net, (images, labels), **SETTINGS)
+    assert without.average is None
+    with pytest.raises(ConfigError, match=r"^average: the run kept no average of the centre; train with ema="):
+        without.predict(images, average=True)
+
+
 def test_another_process_without_the_data_or_the_program(here: Path) -> None:
     images, labels = tiny.images(30)
     found = mb.fit(net, (images, labels), **SETTINGS)

@@ -34,6 +34,10 @@ class Ledger:
     best_at: int | None = None  # iteration
     best_test_accuracy: float | None = None  # of the best checkpoint, on test data that did not choose it
     best_test_loss: float | None = None
+    average_validation_accuracy: float | None = None  # of the average of the centre, where there is one
+    average_validation_loss: float | None = None
+    average_accuracy: float | None = None  # on test data
+    average_test_loss: float | None = None
     goal: str = "accuracy"  # what is to reach the target
     target: float | None = None
     epochs_to_target: float | None = None
@@ -78,6 +82,14 @@ class Ledger:
             self.best_test_accuracy, self.best_test_loss = found.accuracy, found.loss
         else:
             self._enter("test", found)
+
+    def averaged(self, data: str, found: Evaluation) -> None:
+        """Enters an evaluation of the average of the centre, which chooses nothing."""
+        self.evaluation_seconds += found.seconds
+        if data == "test":
+            self.average_accuracy, self.average_test_loss = found.accuracy, found.loss
+        else:
+            self.average_validation_accuracy, self.average_validation_loss = found.accuracy, found.loss
 
     @property
     def chosen_accuracy(self) -> float | None:

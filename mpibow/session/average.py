@@ -9,6 +9,7 @@ import numpy as np
 from mpibow.config.schema import Ema
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
+from mpibow.kernels.passes import PIECE
 from mpibow.run.checkpoint import read_arrays
 from mpibow.run.state import from_named
 from mpibow.session.header import Averaged
@@ -51,7 +52,10 @@ class Average:
         if self.weights is None:
             self.weights = centre.copy()
         else:
-            self.weights += self.weights.dtype.type((1 - kept) / share) * (centre - self.weights)
+            step = self.weights.dtype.type((1 - kept) / share)
+            for start in range(0, centre.size, PIECE):
+                own, new = self.weights[start : start + PIECE], centre[start : start + PIECE]
+                own += step * (new - own)
         self._now = Averaged(position, share)
 
     def entry(self) -> dict[str, float]:

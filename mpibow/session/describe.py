@@ -68,12 +68,19 @@ def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: 
     room = room_for(free - ahead.data, learner, most)
     data = f" + data {_mib(ahead.data)}" if ahead.data else ""
     locked = f", and {in_words(k * ahead.locked)} of page-locked memory" if ahead.locked else ""
+    average = _average(job)
+    kept = f", and {_mib(average)} of the host's memory for the average of the centre" if average else ""
     fits = f"; up to {room} learner(s), {'no more are tried' if room == most else 'for memory'}" if auto else ""
     return (
         f"rank {rank}: {'auto, begins with ' * auto}{k} learner(s) x (arena {_mib(plan.arena_bytes)} + "
         f"{names} {_mib(replica)} + slots {_mib(ahead.learner)}) + averaging {_mib(averaging)}{data} = {_mib(total)}"
-        f" of {in_words(free)} that are free {memory.place}{locked}{fits}"
+        f" of {in_words(free)} that are free {memory.place}{locked}{kept}{fits}"
     )
+
+
+def _average(job: Job) -> int:
+    """Bytes of the average of the centre."""
+    return job.layout.size * (8 if job.config.precision == "float64" else 4) if job.config.ema is not None else 0
 
 
 def _mib(size: int) -> str:

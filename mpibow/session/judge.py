@@ -53,11 +53,13 @@ class Judge:
             self._reporter.averaged(where, self._chooser, self._look(where, self._chooser, average, statistics))
         return best
 
-    def test(self, where: Where, centre: Array, statistics: Array) -> None:
-        """Evaluates the last centre on test data that have chosen nothing, and the best checkpoint's."""
+    def test(self, where: Where, centre: Array, statistics: Array, average: Array | None) -> None:
+        """Evaluates the last centre on test data that have chosen nothing, its average, and the best checkpoint's."""
         if self._job.test is None or self._chooser == "test":
             return
         self._reporter.tested(where, self._look(where, "test", centre, statistics))
+        if average is not None:
+            self._reporter.averaged(where, "test", self._look(where, "test", average, statistics))
         kept, best = self._job.config.checkpoint, self._reporter.ledger.best_at
         if kept.interval is None or not kept.best or best in (None, where.iteration):
             return

@@ -164,6 +164,7 @@ class Reporter:
 
     def averaged(self, where: Where, data: str, found: Evaluation) -> None:
         """The average of the centre was evaluated."""
+        self.ledger.averaged(data, found)
         entry = {"data": data, "accuracy": found.accuracy, "loss": found.loss, "seconds": found.seconds}
         self._events.add("average", **where.fields(), **entry)
         shown = "" if found.accuracy is None else f"{data} accuracy {found.accuracy:.2%}, "
@@ -258,7 +259,8 @@ class Reporter:
         job, config, ledger = self._job, self._job.config, self.ledger
         taken = (
             "validation_accuracy", "validation_top_k_accuracy", "validation_loss", "accuracy", "top_k_accuracy",
-            "test_loss", "best_accuracy", "best_test_accuracy", "best_test_loss", "seconds", "evaluation_seconds",
+            "test_loss", "best_accuracy", "best_test_accuracy", "best_test_loss", "average_validation_accuracy",
+            "average_validation_loss", "average_accuracy", "average_test_loss", "seconds", "evaluation_seconds",
             "epochs_to_target", "seconds_to_target", "drift", "mismatches", "resets", "reason",
         )  # fmt: skip
         shares = self._shares(waits)

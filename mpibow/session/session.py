@@ -230,7 +230,7 @@ class Session:
                 self.save(best)
             if self.judge is not None:
                 self.reporter.clock()
-                self.judge.test(self.where, self.rule.centre, self.statistics())
+                self.judge.test(self.where, self.rule.centre, self.statistics(), self.average.weights)
                 self._tell()
         self.reporter.note(self.trace.end(self.synchroniser.call))
         settled = None if (decided := self.tuning.decision) is None else decided.settled
@@ -238,8 +238,9 @@ class Session:
             self.where, stop, self._waits(), gain=gain_of(self.rule), checkpoint=self._saver.last, settled=settled
         )
         self.reporter.end(self.where, summary)
-        centre = self.job.kernels.flat.host(self.rule.centre).copy()
-        return Trained(summary, named(self.plan, centre, self.statistics()))
+        centre, statistics = self.job.kernels.flat.host(self.rule.centre).copy(), self.statistics()
+        average = None if self.average.weights is None else named(self.plan, self.average.weights, statistics)
+        return Trained(summary, named(self.plan, centre, statistics), average)
 
     def _talk(self, signal: str) -> tuple[str, bool]:
         """All ranks say what they want and do the same; (reason to stop, whether to save)."""

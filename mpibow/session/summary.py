@@ -32,6 +32,10 @@ class Summary:
     best_accuracy: float | None  # the highest on the data that chose
     best_test_accuracy: float | None  # of the checkpoint that validation data chose as the best
     best_test_loss: float | None
+    average_validation_accuracy: float | None  # of the average of the centre, null without `ema`
+    average_validation_loss: float | None
+    average_accuracy: float | None  # on test data
+    average_test_loss: float | None
     epochs: float
     iterations: int
     samples: int
@@ -92,6 +96,13 @@ class Summary:
             found = f"loss {self.best_test_loss:.4f}"
             found = found if self.best_test_accuracy is None else f"accuracy {self.best_test_accuracy:.2%}"
             lines[-1] += f", of the best checkpoint {found}"
+        for data, accuracy, loss in (
+            ("validation", self.average_validation_accuracy, self.average_validation_loss),
+            ("test", self.average_accuracy, self.average_test_loss),
+        ):
+            if loss is not None:
+                found = f"loss {loss:.4f}" if accuracy is None else f"accuracy {accuracy:.2%}"
+                lines.append(f"the average of the centre: {data} {found}")
         if self.target is not None:
             reached = (
                 f"reached in {self.epochs_to_target:g} epochs, {self.seconds_to_target:.1f} s"
@@ -115,10 +126,12 @@ class Summary:
 
 @dataclass(frozen=True)
 class Trained:
-    """What training gives back: its summary, and the centre's weights and statistics by name in canonical shapes."""
+    """What training gives back: its summary, and the centre's weights and statistics by name in canonical shapes; those
+    of its average, where there is one."""
 
     summary: Summary
     weights: dict[str, Array]
+    average: dict[str, Array] | None = None
 
 
 @cache

@@ -28,6 +28,8 @@ class Measure:
 ACCURACIES = (
     Measure("validation accuracy, %", "validation_accuracy", 100.0),
     Measure("test accuracy, %", "accuracy", 100.0),
+    Measure("average's validation accuracy, %", "average_validation_accuracy", 100.0),
+    Measure("average's test accuracy, %", "average_accuracy", 100.0),
 )
 LOSSES = (Measure("validation loss", "validation_loss", digits=4), Measure("test loss", "test_loss", digits=4))
 EFFORT = (Measure("epochs to target", "epochs_to_target"), Measure("seconds", "seconds", digits=1))

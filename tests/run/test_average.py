@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from mpibow import dense, flatten, relu
 from mpibow.config.schema import Ema
 from mpibow.errors import ConfigError
+from mpibow.graph.graph import Tensor
+from mpibow.kernels.passes import PIECE
 from mpibow.run.checkpoint import read_arrays
 from mpibow.session.average import Average
+from mpibow.session.describe import describe_job
 from mpibow.session.header import Averaged
 from mpibow.session.session import Session
 from tests.run import tiny
@@ -71,6 +76,55 @@ def test_it_is_evaluated_beside_the_centre(tmp_path: Path) -> None:
     assert [each["iteration"] for each in average] == [each["iteration"] for each in centre]
     assert average[-1]["loss"] != centre[-1]["loss"]
     assert "the average of the centre" in (tmp_path / "run/log.txt").read_text()
+
+
+@pytest.mark.parametrize("validation", [None, 0.2])
+def test_the_summary_has_it(tmp_path: Path, validation: float | None) -> None:
+    """And it is tested at the end, where the test data chose nothing."""
+    found = tiny.run(tiny.job(tmp_path, ema=EMA, validation=validation))
+    summary = json.loads((tmp_path / "run/summary.json").read_text())
+    chosen = [each for each in tiny.events(tmp_path / "run", "average") if each["data"] == (found.summary.chosen_by)]
+    tested = [each for each in tiny.events(tmp_path / "run", "average") if each["data"] == "test"]
+    assert len(tested) == (len(chosen) if validation is None else 1)
+    for name, value in (("average_accuracy", tested[-1]["accuracy"]), ("average_test_loss", tested[-1]["loss"])):
+        assert summary[name] == getattr(found.summary, name) == value
+    if validation is None:
+        assert found.summary.average_validation_loss is None
+    else:
+        assert found.summary.average_validation_accuracy == chosen[-1]["accuracy"]
+        assert found.summary.average_validation_loss == chosen[-1]["loss"]
+        assert f"the average of the centre: validation accuracy {chosen[-1]['accuracy']:.2%}" in str(found.summary)
+    assert f"the average of the centre: test accuracy {tested[-1]['accuracy']:.2%}" in str(found.summary)
+    assert tiny.run(tiny.job(tmp_path / "without")).summary.average_test_loss is None
+
+
+def test_training_gives_it_back(tmp_path: Path) -> None:
+    found = tiny.run(tiny.job(tmp_path, ema=EMA, net=tiny.normed, checkpoint={}), 2)
+    assert found.average is not None
+    assert tiny.same_bits(found.average, stored(tmp_path))
+    assert tiny.run(tiny.job(tmp_path / "without")).average is None
+
+
+def test_the_check_counts_its_memory(tmp_path: Path) -> None:
+    work = tiny.job(tmp_path, ema=EMA, net=wide)
+    size = work.layout.size * 8 / (1 << 20)
+    line = f"and {size:.1f} MiB of the host's memory for the average of the centre"
+    assert line in describe_job(work, (1,), (1 << 30,))
+    assert "average of the centre" not in describe_job(tiny.job(tmp_path, net=wide), (1,), (1 << 30,))
+
+
+def wide(image: Tensor) -> Tensor:
+    return dense(relu(dense(flatten(image), 9000)), tiny.CLASSES)
+
+
+def test_many_weights_are_averaged_like_few() -> None:
+    """A piece at a time."""
+    size = 3 * PIECE // 2
+    average = Average(Ema(100), Averaged(0, 0.0))
+    average.follow(np.ones(size), 100)
+    average.follow(np.zeros(size), 200)
+    assert average.weights is not None
+    np.testing.assert_allclose(average.weights, np.full(size, 1 / 3))
 
 
 def test_it_needs_a_half_life(tmp_path: Path) -> None:

@@ -235,6 +235,28 @@ def test_a_runs_own_data_are_evaluated_by_name(here: Path, capsys: pytest.Captur
     assert best["accuracy"] == found.best_accuracy
 
 
+def test_the_average_of_the_centre_is_evaluated(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    found = train(open_job(load_mapping({**RECORDS, "ema": {"half_life": 30, "every": 2}})), Single()).summary
+    for data, accuracy, loss in (
+        ("validation", found.average_validation_accuracy, found.average_validation_loss),
+        ("test", found.average_accuracy, found.average_test_loss),
+    ):
+        own = said(["runs/run", data, "--average"], capsys)
+        assert own["accuracy"] == accuracy
+        assert own["loss"] == pytest.approx(loss, rel=1e-6)
+        assert own["loss"] != said(["runs/run", data], capsys)["loss"]
+
+
+def test_a_run_without_an_average_has_none_to_evaluate(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train(open_job(load_mapping(RECORDS)), Single())
+    with pytest.raises(SystemExit) as end:
+        main(["runs/run", "test", "--average"])
+    assert end.value.code == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith("error: --average: runs/run/checkpoints/iteration-")
+    assert said.endswith(" has no average of the centre; train with ema.half_life=SAMPLES")
+
+
 def test_a_run_without_validation_data_has_none_to_evaluate(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train(open_job(load_mapping({**RECORDS, "data": {"train": "data/train"}})), Single())
     with pytest.raises(SystemExit) as end:
