@@ -18,6 +18,7 @@ CUDA = Dialect(
     templates=OPERATORS
     | {"and": "({} && {})", "or": "({} || {})", "not": "(!{})", "where": "({} ? {} : {})"}
     | {"sqrt": "sqrtf({})", "exp": "expf({})", "tanh": "tanhf({})", "erf": "erff({})", "abs": "fabsf({})"}
+    | {"log": "logf({})", "log1p": "log1pf({})", "power": "powf({}, {})"}
     | {"sign": "formula_sign({})", "minimum": "formula_minimum({}, {})", "maximum": "formula_maximum({}, {})"},
 )
 PARTS = {

@@ -1,6 +1,7 @@
 """The functions that a formula may call, on NumPy arrays. Other machines follow the rules here.
 
-`+ - * /` and sqrt have the same bits on every machine; exp, tanh and erf are each machine's own, within 4 ulp.
+`+ - * /` and sqrt have the same bits on every machine; exp, log, log1p, power, tanh and erf are each machine's own,
+within 4 ulp in the formulas of steps.
 """
 
 from __future__ import annotations
@@ -19,6 +20,20 @@ def sqrt(x: Any) -> Any:
 
 def exp(x: Any) -> Any:
     return np.exp(x)
+
+
+def log(x: Any) -> Any:
+    return np.log(x)
+
+
+def log1p(x: Any) -> Any:
+    """log(1 + x), also where 1 + x is rounded to 1."""
+    return np.log1p(x)
+
+
+def power(x: Any, exponent: Any) -> Any:
+    """NaN of x below 0 where the exponent is no whole number."""
+    return np.power(x, exponent)
 
 
 def tanh(x: Any) -> Any:
@@ -55,4 +70,7 @@ def where(condition: Any, a: Any, b: Any) -> Any:
 
 
 # How many arguments each takes.
-COUNTS = {"sqrt": 1, "exp": 1, "tanh": 1, "erf": 1, "sign": 1, "abs": 1, "minimum": 2, "maximum": 2, "where": 3}
+COUNTS = {
+    "sqrt": 1, "exp": 1, "log": 1, "log1p": 1, "tanh": 1, "erf": 1, "sign": 1, "abs": 1,
+    "minimum": 2, "maximum": 2, "power": 2, "where": 3,
+}  # fmt: skip

@@ -8,8 +8,9 @@
         return -rate * momenta, momenta
 
 Positional parameters are elements of arrays, keyword-only ones scalars of the iteration. A number that the function's
-module names, as TINY, is a literal. A function that the module names and that is written like this one may be called:
-its lines take the place of the call.
+module names, as TINY, is a literal. Functions of mpibow.formulas.functions are called by name, or as attributes of that
+module. A function that the module names and that is written like this one may be called: its lines take the place of
+the call.
 """
 
 from __future__ import annotations
@@ -198,18 +199,23 @@ class _Reader:
         return results
 
     def _call(self, node: ast.Call) -> Expression:
-        name = node.func.id if isinstance(node.func, ast.Name) else ""
         if function := self._formula_of(node):
-            results = self._results(node, function)
+            results, called = self._results(node, function), ast.unparse(node.func)
             if len(results) != 1:
-                self._refuse(node, f"gives {len(results)} results", f"write a, b, ... = {name}(...) in front")
+                self._refuse(node, f"gives {len(results)} results", f"write a, b, ... = {called}(...) in front")
             return results[0]
+        name, given = "", None
+        match node.func:
+            case ast.Name(id=name):
+                given = self._globals.get(name)
+            case ast.Attribute(value=ast.Name(id=module), attr=attribute) if self._globals.get(module) is functions:
+                name = attribute
         allowed = ", ".join(functions.COUNTS)
         if name not in functions.COUNTS or node.keywords:
             remedy = f"call one of {allowed}, imported from {MODULE}, or a function that is written as a formula"
             self._refuse(node, "is not a function of formulas", remedy)
-        found, own = self._globals.get(name), (getattr(functions, name), getattr(builtins, name, None))
-        if found is not None and not any(found is each for each in own):
+        own = getattr(functions, name), getattr(builtins, name, None)
+        if given is not None and not any(given is each for each in own):
             self._refuse(node, f"is another {name}", f"import it from {MODULE}")
         count = functions.COUNTS[name]
         if len(node.args) != count:

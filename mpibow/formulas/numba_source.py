@@ -19,6 +19,7 @@ NUMBA = Dialect(
     templates=OPERATORS
     | {"and": "({} and {})", "or": "({} or {})", "not": "(not {})", "where": "({1} if {0} else {2})"}
     | {"sqrt": "_math.sqrt({})", "exp": "_math.exp({})", "tanh": "_math.tanh({})", "erf": "_math.erf({})"}
+    | {"log": "_math.log({})", "log1p": "_math.log1p({})", "power": "({} ** {})"}
     | {"abs": "abs({})", "sign": "_sign({})", "minimum": "_minimum({}, {})", "maximum": "_maximum({}, {})"},
 )
 HEAD = """
@@ -50,6 +51,11 @@ def _maximum(a, b):
 }
 
 
+def parts_of(formula: Formula) -> str:
+    """The functions that its text calls."""
+    return "\n".join(["", *("\n" + part.strip() + "\n" for name, part in PARTS.items() if name in formula.called)])
+
+
 def source(formula: Formula) -> str:
     """The text of a step's formula."""
     w, g, *states = formula.arrays
@@ -60,5 +66,4 @@ def source(formula: Formula) -> str:
     lines += [f"    _result{i} = {NUMBA.text(tree)}" for i, tree in enumerate(formula.results)]
     lines += [f"    _states[{i}][_j] = _result{i + 1}" for i in range(len(states))]
     lines += ["    return _result0"]
-    parts = [part for name, part in PARTS.items() if name in formula.called]
-    return "\n".join([HEAD.strip(), *("\n" + part.strip() + "\n" for part in parts), "\n@_inlined", *lines]) + "\n"
+    return "\n".join([HEAD.strip() + parts_of(formula), "\n@_inlined", *lines]) + "\n"

@@ -22,7 +22,14 @@ from mpibow.kernels.cuda.compile import ARCHITECTURES, nvrtc
 from mpibow.optim.update import Update
 
 SIZE = 1003  # no multiple of a vector's lanes
-CURVES = {"exp", "tanh", "erf"}  # each machine's own, within 4 ulp; what a formula makes of them may be less exact
+CURVES = {
+    "exp",
+    "log",
+    "log1p",
+    "power",
+    "tanh",
+    "erf",
+}  # each machine's own, within 4 ulp; what a formula makes of them may be less exact
 LOOSE = {"float32": 1e-4, "float64": 1e-12}
 
 Machine = Callable[[Array, Array, list[Array], Sequence[float]], Array]  # (w, g, states, scalars) -> u

@@ -12,11 +12,13 @@ import numpy as np
 
 from mpibow.formulas import cuda_source
 from mpibow.formulas.formula import Array, Formula
-from tests.formulas.samples import CURVES, EXACT
+from tests.formulas.samples import CURVES, EXACT, LOGARITHMS
 from tests.kernels.cuda.host import BUILT, Library, run
 from tests.optim.test_table import ALL
 
-FORMULAS = list(dict.fromkeys((*(formula for formula, _ in EXACT.values()), CURVES, *(o.step for o in ALL.values()))))
+FORMULAS = list(
+    dict.fromkeys((*(formula for formula, _ in EXACT.values()), CURVES, LOGARITHMS, *(o.step for o in ALL.values())))
+)
 KERNEL = """
 __global__ void formula_{i}(
     const float* w, const float* g, float* states, const float* scalars, float* u, long long size) {{

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from mpibow.formulas import functions as f
 from mpibow.formulas.formula import Array, Formula
 from mpibow.formulas.functions import abs, erf, exp, maximum, minimum, sign, sqrt, tanh, where
 from mpibow.formulas.language import formula
@@ -63,6 +64,10 @@ def calls(w: Any, g: Any, m: Any, v: Any, *, share: Any) -> tuple[Any, ...]:
     return where(a > 0, square(square(w)), g), m, v + b
 
 
+def logarithms(w: Any, g: Any, a: Any, b: Any) -> tuple[Any, ...]:
+    return f.log(w), f.log1p(w), f.power(abs(w), g)
+
+
 EXACT: dict[str, tuple[Formula, tuple[float, ...]]] = {
     "plain": (formula(plain), (0.1,)),
     "heavy ball": (formula(heavy_ball), (0.1, 0.9, 0.0)),
@@ -73,7 +78,7 @@ EXACT: dict[str, tuple[Formula, tuple[float, ...]]] = {
     "extremes": (formula(extremes), ()),
     "calls": (formula(calls), (0.3,)),
 }
-CURVES = formula(curves)
+CURVES, LOGARITHMS = formula(curves), formula(logarithms)
 
 
 def same_bits(got: Array, expected: Array) -> None:

@@ -252,8 +252,8 @@ def _slot(w: Any, g: Any) -> Any:
 
 samples_mixed: Any = samples.mixed
 ALLOWED = (
-    "call one of sqrt, exp, tanh, erf, sign, abs, minimum, maximum, where, imported from mpibow.formulas.functions, "
-    "or a function that is written as a formula"
+    "call one of sqrt, exp, log, log1p, tanh, erf, sign, abs, minimum, maximum, power, where, imported from "
+    "mpibow.formulas.functions, or a function that is written as a formula"
 )
 WRITE = "has other arguments than its function; write samples_mixed(a, b, share=...)"
 REFUSED: dict[Callable[..., Any], str] = {
