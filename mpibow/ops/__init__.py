@@ -1,12 +1,14 @@
 """Operators: frozen records of tensor functions, the functions that add them to a graph, and their reference kernels.
 
 A new operator is one module of this package, imported below and named in MODULES. `mpibow.ops` and `mpibow` offer the
-names of its `__all__`; its `KERNELS` compute it in NumPy, for every kernel set that has nothing faster.
+names of its `__all__`; its `KERNELS` compute it in NumPy, for every kernel set that has nothing faster. Its `FORMULAS`
+are of operators of one element: the kernels of every set are made of them.
 """
 
 from importlib import import_module
 
 from mpibow.graph.kernel import KernelTable
+from mpibow.ops import pointwise
 from mpibow.ops.accuracy import *
 from mpibow.ops.activation import *
 from mpibow.ops.adaptive_pool import *
@@ -101,4 +103,10 @@ MODULES = (
 FOUND = [import_module(f"{__name__}.{name}") for name in MODULES]
 
 NAMES: tuple[str, ...] = tuple(sorted(name for module in FOUND for name in module.__all__))
-KERNELS: KernelTable = {op: kernel for module in FOUND for op, kernel in getattr(module, "KERNELS", {}).items()}
+FORMULAS: pointwise.FormulaTable = {
+    op: made for module in FOUND for op, made in getattr(module, "FORMULAS", {}).items()
+}
+KERNELS: KernelTable = {
+    **{op: kernel for module in FOUND for op, kernel in getattr(module, "KERNELS", {}).items()},
+    **{op: pointwise.reference(op, made) for op, made in FORMULAS.items()},
+}

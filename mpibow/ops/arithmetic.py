@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.formulas import functions as f
+from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 from mpibow.ops.activation import Elementwise
 from mpibow.ops.combine import Add, Multiply, one_shape
+from mpibow.ops.pointwise import FormulaTable, Pointwise, always
 
 __all__ = ["Affine", "Divide", "Expand", "Power", "affine", "divide", "expand", "power"]
 
@@ -148,83 +150,77 @@ def number_over(x: Tensor, y: float) -> Tensor:
     return times(power(x, -1.0), y)
 
 
-# The reference kernels.
+# The formulas of operators of one element, and Expand's reference kernels.
 
 
-def affine_forward(call: Call) -> Run:
-    x, y, number = call.x[0], call.y, call.y.dtype.type
-    scale, shift = number(call.op.scale), number(call.op.shift)
-
-    def run() -> None:
-        np.multiply(x, scale, out=y)
-        np.add(y, shift, out=y)
-
-    return run
+def affine_value(x: Any, *, scale: float, shift: float) -> Any:
+    return scale * x + shift
 
 
-def affine_backward(call: Call) -> Run:
-    dy, dx, scale = call.dy, call.dx[0], call.dy.dtype.type(call.op.scale)
-
-    def run() -> None:
-        np.multiply(dy, scale, out=dx)
-
-    return run
+def affine_gradient(dy: Any, *, scale: float) -> Any:
+    return scale * dy
 
 
-def _power(x: Array, exponent: float, out: Array) -> None:
-    if exponent == 0:
-        out.fill(1)
-    elif exponent == 1:
-        np.copyto(out, x)
-    elif exponent == 2:
-        np.multiply(x, x, out=out)
-    else:
-        np.power(x, x.dtype.type(exponent), out=out)
+def divide_value(x0: Any, x1: Any) -> Any:
+    return x0 / x1
 
 
-def power_forward(call: Call) -> Run:
-    x, y, exponent = call.x[0], call.y, call.op.exponent
-    return lambda: _power(x, exponent, y)
+def divide_gradient(x1: Any, y: Any, dy: Any) -> Any:
+    part = dy / x1
+    return part, -part * y
 
 
-def power_backward(call: Call) -> Run:
-    x, dy, dx, exponent = call.x[0], call.dy, call.dx[0], call.op.exponent
-    factor = dy.dtype.type(exponent)
-    assert dx is not None
-
-    def run() -> None:
-        _power(x, exponent - 1, dx)
-        np.multiply(dx, factor, out=dx)
-        np.multiply(dx, dy, out=dx)
-
-    return run
+def power_value(x: Any, *, exponent: float) -> Any:
+    return f.power(x, exponent)
 
 
-def divide_forward(call: Call) -> Run:
-    (x0, x1), y = call.x, call.y
-
-    def run() -> None:
-        np.divide(x0, x1, out=y)
-
-    return run
+def power_gradient(x: Any, dy: Any, *, exponent: float) -> Any:
+    return exponent * f.power(x, exponent - 1) * dy
 
 
-def divide_buffers(op: Divide, shapes: Shapes) -> Buffers:
-    return Buffers(backward={"part": (shapes.y, FLOAT)})
+def square_value(x: Any) -> Any:
+    return x * x
 
 
-def divide_backward(call: Call) -> Run:
-    x1, y, dy, (d0, d1), part = call.x[1], call.y, call.dy, call.dx, call.scratch["part"]
+def square_gradient(x: Any, dy: Any) -> Any:
+    return 2 * x * dy
 
-    def run() -> None:
-        np.divide(dy, x1, out=part)
-        if d0 is not None:
-            np.copyto(d0, part)
-        if d1 is not None:
-            np.multiply(part, y, out=d1)
-            np.negative(d1, out=d1)
 
-    return run
+def cube_value(x: Any) -> Any:
+    return x * x * x
+
+
+def cube_gradient(x: Any, dy: Any) -> Any:
+    return 3 * x * x * dy
+
+
+def reciprocal_value(x: Any) -> Any:
+    return 1 / x
+
+
+def reciprocal_gradient(x: Any, dy: Any) -> Any:
+    return -dy / (x * x)
+
+
+def root_value(x: Any) -> Any:
+    return f.sqrt(x)
+
+
+def root_gradient(x: Any, dy: Any) -> Any:
+    return 0.5 * dy / f.sqrt(x)
+
+
+# Exponents that take no logarithm.
+POWERS = {
+    2.0: Pointwise(square_value, square_gradient),
+    3.0: Pointwise(cube_value, cube_gradient),
+    -1.0: Pointwise(reciprocal_value, reciprocal_gradient),
+    0.5: Pointwise(root_value, root_gradient),
+}
+
+
+def power_formulas(op: Power) -> Pointwise:
+    return POWERS.get(op.exponent, Pointwise(power_value, power_gradient))
 
 
 def expand_forward(call: Call) -> Run:
@@ -248,9 +244,12 @@ def expand_backward(call: Call) -> Run:
     return run
 
 
+FORMULAS: FormulaTable = {
+    Affine: always(affine_value, affine_gradient),
+    Divide: always(divide_value, divide_gradient),
+    Power: power_formulas,
+}
+
 KERNELS: KernelTable = {
-    Affine: Kernel(affine_forward, affine_backward),
-    Divide: Kernel(divide_forward, divide_backward, divide_buffers),
     Expand: Kernel(expand_forward, expand_backward),
-    Power: Kernel(power_forward, power_backward),
 }

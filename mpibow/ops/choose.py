@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
+from mpibow.formulas import functions as f
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.arithmetic import broadcast
+from mpibow.ops.pointwise import FormulaTable, Pointwise, always
 
 __all__ = ["Cast", "Compare", "Gather", "Where", "cast", "eq", "gather", "ge", "gt", "le", "lt", "ne", "where"]
 
-SIGNS = {
-    "<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal
-}  # fmt: skip
+SIGNS = ("<", "<=", ">", ">=", "==", "!=")
 
 
 @dataclass(frozen=True)
@@ -133,56 +133,77 @@ def gather(x: Tensor, axis: int, index: Tensor, *, name: str | None = None) -> T
     return x.graph.add(Gather(axis + len(x.shape) * (axis < 0)), x, index, name=name)
 
 
-# The reference kernels.
+# The formulas, and the reference kernels of what is not of one element.
 
 
-def compare_forward(call: Call) -> Run:
-    x, y, compare = call.x[0], call.y, SIGNS[call.op.sign]
-    other = call.x[1] if call.op.number is None else x.dtype.type(call.op.number)
-
-    def run() -> None:
-        compare(x, other, out=y)
-
-    return run
+def less(x0: Any, x1: Any) -> Any:
+    return f.where(x0 < x1, 1, 0)
 
 
-def where_buffers(op: Where, shapes: Shapes) -> Buffers:
-    mask: dict[str, Spec] = {"mask": (shapes.y, "bool")}
-    return Buffers(forward=mask, backward=mask)
+def less_number(x: Any, *, number: float) -> Any:
+    return f.where(x < number, 1, 0)
 
 
-def where_forward(call: Call) -> Run:
-    (condition, x1, x2), y, mask = call.x, call.y, call.scratch["mask"]
-
-    def run() -> None:
-        np.not_equal(condition, 0, out=mask)
-        np.copyto(y, x2)
-        np.copyto(y, x1, where=mask)
-
-    return run
+def less_equal(x0: Any, x1: Any) -> Any:
+    return f.where(x0 <= x1, 1, 0)
 
 
-def where_backward(call: Call) -> Run:
-    condition, dy, (_, d1, d2), mask = call.x[0], call.dy, call.dx, call.scratch["mask"]
-
-    def run() -> None:
-        np.not_equal(condition, 0, out=mask)
-        if d1 is not None:
-            np.multiply(dy, mask, out=d1)
-        if d2 is not None:
-            np.logical_not(mask, out=mask)
-            np.multiply(dy, mask, out=d2)
-
-    return run
+def less_equal_number(x: Any, *, number: float) -> Any:
+    return f.where(x <= number, 1, 0)
 
 
-def cast_forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
+def greater(x0: Any, x1: Any) -> Any:
+    return f.where(x0 > x1, 1, 0)
 
-    def run() -> None:
-        np.copyto(y, x, casting="unsafe")
 
-    return run
+def greater_number(x: Any, *, number: float) -> Any:
+    return f.where(x > number, 1, 0)
+
+
+def greater_equal(x0: Any, x1: Any) -> Any:
+    return f.where(x0 >= x1, 1, 0)
+
+
+def greater_equal_number(x: Any, *, number: float) -> Any:
+    return f.where(x >= number, 1, 0)
+
+
+def equal(x0: Any, x1: Any) -> Any:
+    return f.where(x0 == x1, 1, 0)
+
+
+def equal_number(x: Any, *, number: float) -> Any:
+    return f.where(x == number, 1, 0)
+
+
+def not_equal(x0: Any, x1: Any) -> Any:
+    return f.where(x0 != x1, 1, 0)
+
+
+def not_equal_number(x: Any, *, number: float) -> Any:
+    return f.where(x != number, 1, 0)
+
+
+COMPARISONS = {
+    "<": (less, less_number), "<=": (less_equal, less_equal_number), ">": (greater, greater_number),
+    ">=": (greater_equal, greater_equal_number), "==": (equal, equal_number), "!=": (not_equal, not_equal_number),
+}  # fmt: skip
+
+
+def compare_formulas(op: Compare) -> Pointwise:
+    return Pointwise(COMPARISONS[op.sign][op.number is not None])
+
+
+def where_value(x0: Any, x1: Any, x2: Any) -> Any:
+    return f.where(x0 != 0, x1, x2)
+
+
+def where_gradient(x0: Any, dy: Any) -> Any:
+    return f.where(x0 != 0, dy, 0), f.where(x0 != 0, 0, dy)
+
+
+def cast_value(x: Any) -> Any:
+    return x
 
 
 def gather_buffers(op: Gather, shapes: Shapes) -> Buffers:
@@ -190,7 +211,7 @@ def gather_buffers(op: Gather, shapes: Shapes) -> Buffers:
     return Buffers(saved=kept) if shapes.training else Buffers(forward=kept)
 
 
-def _starts(axis: int, x: Shape, index: Shape) -> tuple[Array, int]:
+def starts_of(axis: int, x: Shape, index: Shape) -> tuple[Array, int]:
     """Where in flat x the line of each element begins, and how far apart its elements are."""
     strides = [int(np.prod(x[i + 1 :])) for i in range(len(x))]
     places = np.indices(index)
@@ -200,7 +221,7 @@ def _starts(axis: int, x: Shape, index: Shape) -> tuple[Array, int]:
 
 def gather_forward(call: Call) -> Run:
     (x, index), y, place = call.x, call.y, call.buffer("place")
-    starts, step = _starts(call.op.axis, x.shape, index.shape)
+    starts, step = starts_of(call.op.axis, x.shape, index.shape)
     last, flat = x.shape[call.op.axis] - 1, x.reshape(-1)
 
     def run() -> None:
@@ -225,9 +246,12 @@ def gather_backward(call: Call) -> Run:
     return run
 
 
+FORMULAS: FormulaTable = {
+    Cast: always(cast_value),
+    Compare: compare_formulas,
+    Where: always(where_value, where_gradient),
+}
+
 KERNELS: KernelTable = {
-    Cast: Kernel(cast_forward),
-    Compare: Kernel(compare_forward),
     Gather: Kernel(gather_forward, gather_backward, gather_buffers),
-    Where: Kernel(where_forward, where_backward, where_buffers),
 }

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
+from mpibow.formulas import functions as f
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.activation import Elementwise
@@ -21,6 +22,7 @@ from mpibow.ops.choose import cast
 from mpibow.ops.counted import counted_mean, label_count
 from mpibow.ops.loss import check_smoothing, soft_cross_entropy, softmax_cross_entropy
 from mpibow.ops.permute import permute
+from mpibow.ops.pointwise import FormulaTable, always
 from mpibow.ops.reduce import mean, sum
 from mpibow.ops.reshape import reshape
 from mpibow.ops.unary import abs as absolute
@@ -152,73 +154,25 @@ def _rows(x: Tensor, axis: int) -> Tensor:
     return last if rank == 2 else reshape(last, (-1, x.shape[axis]))
 
 
-# The reference kernels.
+# The formulas, and the reference kernel of ClassTarget.
 
 
-def huber_buffers(op: Huber, shapes: Shapes) -> Buffers:
-    return Buffers(forward={"part": (shapes.y, FLOAT)})
+def huber_value(x: Any, *, delta: float) -> Any:
+    size = f.abs(x)
+    inside = f.minimum(size, delta)
+    return inside * (size - 0.5 * inside)
 
 
-def huber_forward(call: Call) -> Run:
-    x, y, part, number = call.x[0], call.y, call.scratch["part"], call.y.dtype.type
-    delta, half = number(call.op.delta), number(0.5)
-
-    def run() -> None:  # with c the smaller of |x| and delta: c (|x| - c / 2)
-        np.abs(x, out=part)
-        np.minimum(part, delta, out=y)
-        np.multiply(y, half, out=y)
-        np.subtract(part, y, out=part)
-        np.add(y, y, out=y)
-        np.multiply(y, part, out=y)
-
-    return run
+def huber_gradient(x: Any, dy: Any, *, delta: float) -> Any:
+    return dy * f.maximum(f.minimum(x, delta), -delta)
 
 
-def huber_backward(call: Call) -> Run:
-    x, dy, dx, delta = call.x[0], call.dy, call.dx[0], call.dy.dtype.type(call.op.delta)
-    assert dx is not None
-
-    def run() -> None:
-        np.minimum(x, delta, out=dx)
-        np.maximum(dx, -delta, out=dx)
-        np.multiply(dx, dy, out=dx)
-
-    return run
+def binary_value(x0: Any, x1: Any) -> Any:
+    return f.maximum(x0, 0) - x0 * x1 + f.log1p(f.exp(-f.abs(x0)))
 
 
-def binary_buffers(op: BinaryCrossEntropy, shapes: Shapes) -> Buffers:
-    return Buffers(forward={"part": (shapes.y, FLOAT)})
-
-
-def binary_forward(call: Call) -> Run:
-    (x, target), y, part, zero = call.x, call.y, call.scratch["part"], call.y.dtype.type(0)
-
-    def run() -> None:  # max(x, 0) - x t + log(1 + exp(-|x|))
-        np.abs(x, out=part)
-        np.negative(part, out=part)
-        np.exp(part, out=part)
-        np.log1p(part, out=part)
-        np.maximum(x, zero, out=y)
-        np.add(y, part, out=y)
-        np.multiply(x, target, out=part)
-        np.subtract(y, part, out=y)
-
-    return run
-
-
-def binary_backward(call: Call) -> Run:
-    (x, target), dy, dx, half = call.x, call.dy, call.dx[0], call.dy.dtype.type(0.5)
-    assert dx is not None
-
-    def run() -> None:  # (s - t) dy, s by tanh, which does not overflow
-        np.multiply(x, half, out=dx)
-        np.tanh(dx, out=dx)
-        np.multiply(dx, half, out=dx)
-        np.add(dx, half, out=dx)
-        np.subtract(dx, target, out=dx)
-        np.multiply(dx, dy, out=dx)
-
-    return run
+def binary_gradient(x0: Any, x1: Any, dy: Any) -> Any:
+    return dy * (1 / (1 + f.exp(-x0)) - x1)
 
 
 def target_buffers(op: ClassTarget, shapes: Shapes) -> Buffers:
@@ -241,8 +195,11 @@ def target_forward(call: Call) -> Run:
     return run
 
 
+FORMULAS: FormulaTable = {
+    BinaryCrossEntropy: always(binary_value, binary_gradient),
+    Huber: always(huber_value, huber_gradient),
+}
+
 KERNELS: KernelTable = {
-    BinaryCrossEntropy: Kernel(binary_forward, binary_backward, binary_buffers),
     ClassTarget: Kernel(target_forward, None, target_buffers),
-    Huber: Kernel(huber_forward, huber_backward, huber_buffers),
 }

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import numpy as np
-
-from mpibow.graph.graph import FLOAT, Array, Tensor
-from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.formulas import functions as f
+from mpibow.graph.graph import Tensor
 from mpibow.ops.activation import Elementwise
+from mpibow.ops.pointwise import FormulaTable, always
 
 __all__ = ["Abs", "Exp", "Log", "Negative", "Silu", "Sqrt", "abs", "exp", "log", "neg", "silu", "sqrt"]
 
@@ -91,117 +89,63 @@ def silu(x: Tensor, *, name: str | None = None) -> Tensor:
     return x.graph.add(Silu(), x, name=name)
 
 
-# The reference kernels.
+# Their formulas.
 
 
-def forward_by(function: np.ufunc) -> Callable[[Call], Run]:
-    """y <- function(x)."""
-
-    def forward(call: Call) -> Run:
-        x, y = call.x[0], call.y
-
-        def run() -> None:
-            function(x, out=y)
-
-        return run
-
-    return forward
+def neg_value(x: Any) -> Any:
+    return -x
 
 
-def neg_backward(call: Call) -> Run:
-    dy, dx = call.dy, call.dx[0]
-
-    def run() -> None:
-        np.negative(dy, out=dx)
-
-    return run
+def neg_gradient(dy: Any) -> Any:
+    return -dy
 
 
-def abs_backward(call: Call) -> Run:
-    x, dy, dx = call.x[0], call.dy, call.dx[0]
-    assert dx is not None
-
-    def run() -> None:
-        np.sign(x, out=dx)
-        np.multiply(dx, dy, out=dx)
-
-    return run
+def abs_value(x: Any) -> Any:
+    return f.abs(x)
 
 
-def exp_backward(call: Call) -> Run:
-    y, dy, dx = call.y, call.dy, call.dx[0]
-
-    def run() -> None:
-        np.multiply(y, dy, out=dx)
-
-    return run
+def abs_gradient(x: Any, dy: Any) -> Any:
+    return f.sign(x) * dy
 
 
-def log_backward(call: Call) -> Run:
-    x, dy, dx = call.x[0], call.dy, call.dx[0]
-
-    def run() -> None:
-        np.divide(dy, x, out=dx)
-
-    return run
+def exp_value(x: Any) -> Any:
+    return f.exp(x)
 
 
-def sqrt_backward(call: Call) -> Run:
-    y, dy, dx = call.y, call.dy, call.dx[0]
-    assert dx is not None
-    half = dy.dtype.type(0.5)
-
-    def run() -> None:
-        np.divide(dy, y, out=dx)
-        np.multiply(dx, half, out=dx)
-
-    return run
+def exp_gradient(y: Any, dy: Any) -> Any:
+    return y * dy
 
 
-def silu_buffers(op: Silu, shapes: Shapes) -> Buffers:
-    return Buffers(backward={"sigmoid": (shapes.y, FLOAT)})
+def log_value(x: Any) -> Any:
+    return f.log(x)
 
 
-def _sigmoid(x: Array, out: Array) -> None:
-    """By tanh, which does not overflow."""
-    half = x.dtype.type(0.5)
-    np.multiply(x, half, out=out)
-    np.tanh(out, out=out)
-    np.multiply(out, half, out=out)
-    np.add(out, half, out=out)
+def log_gradient(x: Any, dy: Any) -> Any:
+    return dy / x
 
 
-def silu_forward(call: Call) -> Run:
-    x, y = call.x[0], call.y
-
-    def run() -> None:
-        _sigmoid(x, y)
-        np.multiply(x, y, out=y)
-
-    return run
+def sqrt_value(x: Any) -> Any:
+    return f.sqrt(x)
 
 
-def silu_backward(call: Call) -> Run:
-    x, dy, dx, s = call.x[0], call.dy, call.dx[0], call.scratch["sigmoid"]
-    assert dx is not None
-    one = dy.dtype.type(1)
-
-    def run() -> None:  # dy s (1 + x (1 - s))
-        _sigmoid(x, s)
-        np.subtract(one, s, out=dx)
-        np.multiply(dx, x, out=dx)
-        np.add(dx, one, out=dx)
-        np.multiply(dx, s, out=dx)
-        np.multiply(dx, dy, out=dx)
-
-    return run
+def sqrt_gradient(y: Any, dy: Any) -> Any:
+    return 0.5 * dy / y
 
 
-KERNELS: KernelTable = {
-    Abs: Kernel(forward_by(np.absolute), abs_backward),
-    Exp: Kernel(forward_by(np.exp), exp_backward),
-    Log: Kernel(forward_by(np.log), log_backward),
-    Negative: Kernel(forward_by(np.negative), neg_backward),
-    Silu: Kernel(silu_forward, silu_backward, silu_buffers),
-    Sqrt: Kernel(forward_by(np.sqrt), sqrt_backward),
+def silu_value(x: Any) -> Any:
+    return x / (1 + f.exp(-x))
+
+
+def silu_gradient(x: Any, dy: Any) -> Any:
+    s = 1 / (1 + f.exp(-x))
+    return dy * s * (1 + x * (1 - s))
+
+
+FORMULAS: FormulaTable = {
+    Abs: always(abs_value, abs_gradient),
+    Exp: always(exp_value, exp_gradient),
+    Log: always(log_value, log_gradient),
+    Negative: always(neg_value, neg_gradient),
+    Silu: always(silu_value, silu_gradient),
+    Sqrt: always(sqrt_value, sqrt_gradient),
 }

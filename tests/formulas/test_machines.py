@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from mpibow.formulas.formula import Array, Formula
+from mpibow.formulas.passes import bind, program
 from mpibow.testing import hard
 from tests.formulas import machines
 from tests.formulas.cuda import cuda
 from tests.formulas.machines import Machine
-from tests.formulas.samples import CURVES, EXACT, same_bits
+from tests.formulas.samples import CURVES, EXACT, LOGARITHMS, same_bits
 from tests.kernels.cuda.host import needs_compiler
 
 MACHINES = {
@@ -40,12 +41,31 @@ def test_the_same_bits(formula: Formula, scalars: tuple[float, ...], machine: Ma
             same_bits(one, other)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    ("formula", "scalars"), [*EXACT.values(), (LOGARITHMS, ())], ids=[*EXACT.keys(), LOGARITHMS.name]
+)
+def test_passes_are_the_formula(formula: Formula, scalars: tuple[float, ...], dtype: str) -> None:
+    """Of each result alone and of all; a zero may have the other sign."""
+    (w, g, states), size = arrays(formula, dtype), len(formula.results)
+    expected = formula(w, g, *states, **dict(zip(formula.scalars, scalars, strict=True)))
+    for wanted in (tuple(range(size)), *((i,) for i in range(size))):
+        planned = program(formula, wanted)
+        made, parts = (np.full((n, len(w)), np.nan, dtype) for n in (len(wanted), planned.parts))
+        masks = np.zeros((planned.masks, len(w)), bool)
+        with np.errstate(all="ignore"):
+            for call in bind(planned, (w, g, *states), scalars, made, parts, masks):
+                call()
+        np.testing.assert_array_equal(made, [expected[i] for i in wanted])
+
+
 @everywhere
-def test_curves_are_within_four_ulp(machine: Machine, dtype: str) -> None:
-    w, g, expected = arrays(CURVES, dtype)
+@pytest.mark.parametrize("formula", [CURVES, LOGARITHMS], ids=lambda formula: formula.name)
+def test_curves_are_within_four_ulp(formula: Formula, machine: Machine, dtype: str) -> None:
+    w, g, expected = arrays(formula, dtype)
     w[500:] = np.linspace(-9, 9, len(w) - 500)
     got = [each.copy() for each in expected]
-    pairs = [(machine(CURVES, w, g, got, ()), machines.numpy(CURVES, w, g, expected, ()))]
+    pairs = [(machine(formula, w, g, got, ()), machines.numpy(formula, w, g, expected, ()))]
     for one, other in [*pairs, *zip(got, expected, strict=True)]:
         np.testing.assert_array_equal(np.isnan(one), np.isnan(other))
         finite = np.isfinite(other)

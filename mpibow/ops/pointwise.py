@@ -1,0 +1,127 @@
+"""Operators of one element: formulas of the output and of the gradients, which every machine's kernels are made of.
+
+A module of such operators names their formulas in its FORMULAS. A formula's parameters are elements of arrays by name:
+`x`, or `x0`, `x1` ... of several inputs; in gradients also the output `y` and its gradient `dy`. What stands behind the
+`*` is read off the operator: `slope` is op.slope. Gradients are of the inputs that have one, in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from mpibow.formulas.formula import Formula
+from mpibow.formulas.language import formula
+from mpibow.formulas.passes import Program, bind, program
+from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.kernel import Buffers, Call, Kernel, Run, Shapes, Spec
+
+CHUNK = 4096  # elements: parts stay in a cache
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """The functions that an operator's output and its gradients are; None without gradients."""
+
+    value: Callable[..., Any]
+    gradient: Callable[..., Any] | None = None
+
+    def half(self, backward: bool) -> Formula:
+        function = self.gradient if backward else self.value
+        assert function is not None
+        return formula(function)
+
+
+Formulas = Callable[[Any], Pointwise]  # of an operator: which ones may depend on its settings
+FormulaTable = Mapping[type, Formulas]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A formula with a call's arrays, in its own order: what it reads, its scalars, which results go where."""
+
+    formula: Formula
+    arrays: tuple[Array, ...]
+    scalars: tuple[float, ...]
+    wanted: tuple[int, ...]
+    results: tuple[Array, ...]
+
+
+def always(value: Callable[..., Any], gradient: Callable[..., Any] | None = None) -> Formulas:
+    """The same formulas whatever the settings."""
+    found = Pointwise(value, gradient)
+    return lambda op: found
+
+
+def bound(formulas: Formulas, call: Call, backward: bool) -> Bound:
+    op, used = call.op, formulas(call.op).half(backward)
+    named = {"y": call.y, "dy": call.dy, "x": call.x[0], **{f"x{i}": x for i, x in enumerate(call.x)}}
+    scalars = tuple(float(getattr(op, name)) for name in used.scalars)
+    if not backward:
+        return Bound(used, tuple(named[name] for name in used.arrays), scalars, (0,), (call.y,))
+    wanted = tuple(n for n, i in enumerate(op.differentiable) if call.dx[i] is not None)
+    results = tuple(dx for i in op.differentiable if (dx := call.dx[i]) is not None)
+    return Bound(used, tuple(named[name] for name in used.arrays), scalars, wanted, results)
+
+
+# The reference kernels: a chunk at a time.
+
+
+@cache
+def _program(used: Formula, wanted: tuple[int, ...]) -> Program:
+    return program(used, wanted)
+
+
+def _chunk(planned: Program, size: int) -> int:
+    """One pass needs no parts, so it takes all at once."""
+    return min(CHUNK, size) if planned.parts or planned.masks else size
+
+
+def _scratch(used: Formula, wanted: tuple[int, ...], size: int) -> dict[str, Spec]:
+    planned = _program(used, wanted)
+    chunk = _chunk(planned, size)
+    found: dict[str, Spec] = {"parts": ((planned.parts, chunk), FLOAT), "masks": ((planned.masks, chunk), "bool")}
+    return {key: spec for key, spec in found.items() if spec[0][0]}
+
+
+def reference(op: Any, formulas: Formulas) -> Kernel:
+    """NumPy's kernel of the operator, a class."""
+
+    def buffers(op: Any, shapes: Shapes) -> Buffers:
+        made, size = formulas(op), prod(shapes.y)
+        backward: dict[str, Spec] = {}
+        if made.gradient is not None and shapes.wanted:
+            wanted = tuple(n for n, i in enumerate(op.differentiable) if i in shapes.wanted)
+            backward = _scratch(made.half(True), wanted, size)
+        return Buffers(forward=_scratch(made.half(False), (0,), size), backward=backward)
+
+    def half(backward: bool) -> Callable[[Call], Run]:
+        return lambda call: _run(bound(formulas, call, backward), call.scratch)
+
+    return Kernel(half(False), None if op.differentiable is None else half(True), buffers)
+
+
+def _run(one: Bound, scratch: Mapping[str, Array]) -> Run:
+    planned, size = _program(one.formula, one.wanted), one.results[0].size
+    chunk, calls = _chunk(planned, size), list[Callable[[], Any]]()
+    parts, masks = scratch.get("parts", ()), scratch.get("masks", ())
+    for start in range(0, size, chunk):
+        length = min(chunk, size - start)
+
+        def cut(arrays: Sequence[Array], start: int = start, length: int = length) -> list[Array]:
+            return [array.reshape(-1)[start : start + length] for array in arrays]
+
+        rows, flags = [part[:length] for part in parts], [mask[:length] for mask in masks]
+        calls += bind(planned, cut(one.arrays), one.scalars, cut(one.results), rows, flags)
+
+    def run() -> None:
+        with np.errstate(all="ignore"):  # both values of a `where` are computed
+            for call in calls:
+                call()
+
+    return run
