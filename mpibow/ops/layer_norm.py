@@ -13,6 +13,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.ops.axes import Axes, over
 from mpibow.ops.initialisers import ONE, ZERO
 
 __all__ = ["LayerNorm", "layer_norm"]
@@ -51,18 +52,18 @@ class LayerNorm(Op):
 
 def layer_norm(
     x: Tensor,
-    axes: int = 1,
+    axes: Axes = 1,
     *,
     epsilon: float = 1e-5,
     initial: Initialiser = ONE,
     initial_bias: Initialiser = ZERO,
     name: str | None = None,
 ) -> Tensor:
-    """x (n, ...) -> the same shape, normalised over its last `axes` axes.
+    """x (n, ...) -> the same shape, normalised over its last `axes` axes, or over those named: (1,) for channels.
 
-    The weight starts as `initial`, the bias as `initial_bias`.
+    The weight starts as `initial`, the bias as `initial_bias`; both have the shape of these axes.
     """
-    return x.graph.add(LayerNorm(axes, epsilon, initial, initial_bias), x, name=name)
+    return over(x, axes, lambda x, n: x.graph.add(LayerNorm(n, epsilon, initial, initial_bias), x, name=name))
 
 
 # The reference kernels: rows of a matrix (rows, features).

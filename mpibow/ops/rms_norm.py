@@ -12,6 +12,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
+from mpibow.ops.axes import Axes, over
 from mpibow.ops.initialisers import ONE
 
 __all__ = ["RmsNorm", "rms_norm"]
@@ -42,10 +43,10 @@ class RmsNorm(Op):
 
 
 def rms_norm(
-    x: Tensor, axes: int = 1, *, epsilon: float = 1e-6, initial: Initialiser = ONE, name: str | None = None
+    x: Tensor, axes: Axes = 1, *, epsilon: float = 1e-6, initial: Initialiser = ONE, name: str | None = None
 ) -> Tensor:
-    """x (n, ...) -> the same shape, divided by its root mean square over its last `axes` axes."""
-    return x.graph.add(RmsNorm(axes, epsilon, initial), x, name=name)
+    """x (n, ...) -> the same shape, divided by its root mean square over its last `axes` axes, or over those named."""
+    return over(x, axes, lambda x, n: x.graph.add(RmsNorm(n, epsilon, initial), x, name=name))
 
 
 # The reference kernels: rows of a matrix (rows, features).
