@@ -41,11 +41,17 @@ def buffers(op: Rotary, shapes: Shapes) -> Buffers:
     return Buffers(forward=half, backward=half)
 
 
+def angles(op: Rotary, x: Shape) -> Array:
+    """(positions, half the features): how far each pair of x (..., positions, features) is turned."""
+    half = x[-1] // 2
+    found: Array = np.outer(np.arange(x[-2]), op.base ** (-np.arange(half) / half))
+    return found
+
+
 def _turn(op: Rotary, x: Array, y: Array, part: Array, sign: float) -> Run:
     """y <- x turned one way or the other."""
-    half = x.shape[-1] // 2
-    angles = np.outer(np.arange(x.shape[-2]), op.base ** (-np.arange(half) / half))
-    cos, sin = np.cos(angles).astype(x.dtype), (sign * np.sin(angles)).astype(x.dtype)
+    half, turns = x.shape[-1] // 2, angles(op, x.shape)
+    cos, sin = np.cos(turns).astype(x.dtype), (sign * np.sin(turns)).astype(x.dtype)
     (x0, x1), (y0, y1) = ((array[..., :half], array[..., half:]) for array in (x, y))
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""Modules that are written to files: the loops of loops.py around one formula. Numba's cache wants a file."""
+"""Modules that are written to files, as the loops of loops.py around one formula. Numba's cache wants a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MADE: dict[int, tuple[Formula, Any]] = {}  # by a formula's identity: to hash o
 def loops(formula: Formula) -> Any:
     """The module of loops.py's passes for `formula`."""
     if id(formula) not in _MADE:
-        _MADE[id(formula)] = formula, _imported(formula.name, text(formula))
+        _MADE[id(formula)] = formula, imported("step", formula.name, text(formula))
     return _MADE[id(formula)][1]
 
 
@@ -46,9 +46,10 @@ def text(formula: Formula) -> str:
     )  # fmt: skip
 
 
-def _imported(name: str, content: str) -> Any:
-    title = f"step_{name}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
-    path = _written(f"{title}.py", content)
+def imported(kind: str, name: str, content: str) -> Any:
+    """The module that `content` is, called after its `kind` and `name`."""
+    title = f"{kind}_{name}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+    path = _written(f"{kind}s", f"{title}.py", content)
     spec = importlib.util.spec_from_file_location(f"mpibow_{title}", path)
     assert spec is not None
     assert spec.loader is not None
@@ -58,10 +59,10 @@ def _imported(name: str, content: str) -> Any:
     return module
 
 
-def _written(name: str, content: str) -> Path:
+def _written(folder_name: str, name: str, content: str) -> Path:
     """The file, in the user's cache, else in a folder of this process's own. One that is there is not touched: numba
     goes by its date."""
-    for folder in (cache_folder() / "steps", Path(tempfile.gettempdir()) / f"mpibow-{os.getpid()}"):
+    for folder in (cache_folder() / folder_name, Path(tempfile.gettempdir()) / f"mpibow-{os.getpid()}"):
         path = folder / name
         with suppress(OSError):
             if not path.is_file() or path.read_text() != content:

@@ -14,24 +14,9 @@ import numpy as np
 from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes
 from mpibow.kernels.compiled.command import command, floats, integers, native, number, words
-from mpibow.kernels.compiled.numeric import as_float, exp, index_at, inlined, wide
+from mpibow.kernels.compiled.numeric import exp, index_at, inlined, largest, wide
 
 _f = np.float32
-
-
-@inlined
-def _order(bits: Any) -> Any:
-    """Bits of a float32 to an integer of the same order, and back: maxima of integers run in vector registers."""
-    return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
-
-
-@inlined
-def _largest(bits: Any) -> Any:
-    """The largest float32 of a row given as integers; NaN may be above or below all others."""
-    best = _order(bits[0])
-    for j in range(1, len(bits)):
-        best = max(best, _order(bits[j]))
-    return as_float(_order(best))
 
 
 @inlined
@@ -55,7 +40,7 @@ def cross_entropy(arguments: int, _: int, count: int, __: int) -> int:
             for j in range(classes):
                 slope[j] = y[i]
             continue
-        best = _largest(integers(a[0] + 4 * i * classes, classes))
+        best = largest(integers(a[0] + 4 * i * classes, classes))
         total, drop = _f(0), _f(0)
         for j in range(classes):
             below = x[j] - best
@@ -81,7 +66,7 @@ def soft_cross_entropy(arguments: int, _: int, count: int, __: int) -> int:
     for i in range(n):
         at = 4 * i * classes
         x, given, slope = floats(a[0] + at, classes), floats(a[1] + at, classes), floats(a[3] + at, classes)
-        best = _largest(integers(a[0] + at, classes))
+        best = largest(integers(a[0] + at, classes))
         total, mass, dot = _f(0), _f(0), _f(0)
         for j in range(classes):
             below, target = x[j] - best, rest * given[j] + spread

@@ -46,6 +46,31 @@ def as_float(typing: Any, bits: Any) -> Any:
     return types.float32(types.int32), generate
 
 
+@intrinsic
+def as_bits(typing: Any, x: Any) -> Any:
+    """The int32 that has the bits of a float32."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.bitcast(values[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
+@inlined
+def order(bits: Any) -> Any:
+    """Bits of a float32 to an integer of the same order, and back: maxima of integers run in vector registers."""
+    return np.int32(bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF)))
+
+
+@inlined
+def largest(bits: Any) -> Any:
+    """The largest float32 of a row given as integers; NaN may be above or below all others."""
+    best = order(bits[0])
+    for j in range(1, len(bits)):
+        best = max(best, order(bits[j]))
+    return as_float(order(best))
+
+
 @inlined
 def exp(x: Any) -> Any:
     """e^x to 1e-7 and |x| 6e-8, relative: 2^n e^r, |r| <= log(2) / 2, polynomial by Moshier (Cephes, expf).
@@ -65,6 +90,39 @@ def exp(x: Any) -> Any:
     y = p * as_float((np.int32(n) + np.int32(127)) << np.int32(23))
     y = y if x > _f(-87.3) else _f(0)
     return y if x == x else x
+
+
+@stepwise
+def log(x: Any) -> Any:
+    """The natural logarithm to 1e-7 relative: 2^n (1 + r), a polynomial in r by Moshier (Cephes, logf)."""
+    low = x < _f(1.17549435e-38)
+    bits = as_bits(x * _f(8388608) if low else x)
+    n = _f((bits >> np.int32(23)) - np.int32(126)) - (_f(23) if low else _f(0))
+    m = as_float((bits & np.int32(0x007FFFFF)) | np.int32(0x3F000000))  # 0.5 to 1
+    small = m < _f(0.70710678)
+    r = (m + m if small else m) - _f(1)
+    n = n - _f(1) if small else n
+    s = r * r
+    p = _f(7.0376836292e-2) * r - _f(1.1514610310e-1)
+    p = p * r + _f(1.1676998740e-1)
+    p = p * r - _f(1.2420140846e-1)
+    p = p * r + _f(1.4249322787e-1)
+    p = p * r - _f(1.6668057665e-1)
+    p = p * r + _f(2.0000714765e-1)
+    p = p * r - _f(2.4999993993e-1)
+    p = p * r + _f(3.3333331174e-1)
+    y = p * r * s - _f(2.12194440e-4) * n - _f(0.5) * s
+    y = r + y + _f(0.693359375) * n
+    y = y if x < _f(np.inf) else x  # infinity, and NaN
+    return y if x > _f(0) else _f(-np.inf) if x == _f(0) else _f(np.nan)
+
+
+@stepwise
+def log1p(x: Any) -> Any:
+    """log(1 + x), corrected by what rounding took of 1 + x."""
+    whole = _f(1) + x
+    lost = ((whole - _f(1)) - x) / whole
+    return log(whole) - (lost if abs(lost) < _f(1) else _f(0))  # not where whole is 0 or infinite
 
 
 @inlined

@@ -23,7 +23,7 @@ from mpibow.kernels.onednn.conv import Convolution, ConvolutionNormalised
 from mpibow.kernels.onednn.dense import InnerProduct
 from mpibow.kernels.onednn.library import Library
 from mpibow.kernels.onednn.pool import Pooling
-from mpibow.kernels.onednn.simple import LocalResponse, Reordering, SoftMax
+from mpibow.kernels.onednn.simple import LocalResponse, Reordering
 from mpibow.ops import (
     AdaptiveAvgPool2d,
     Add,
@@ -34,7 +34,6 @@ from mpibow.ops import (
     LocalResponseNorm,
     MaxPool2d,
     Relu,
-    Softmax,
 )
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 
@@ -59,7 +58,6 @@ def operators(library: Library, winograd: bool = True) -> KernelTable:
         MaxPool2d: _layer(pooling),
         NormAddRelu: _layer(norm),
         Reorder: _kernel(Reordering(library)),
-        Softmax: _kernel(SoftMax(library)),
     }
 
 

@@ -1,4 +1,4 @@
-"""Operators that are one oneDNN primitive forward and one backward: reorder, softmax, local response normalisation."""
+"""Operators that are one oneDNN primitive forward and one backward: reorder, local response normalisation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mpibow.kernels.compiled import local_response
 from mpibow.kernels.onednn import capi as dnn
 from mpibow.kernels.onednn.library import Library
 from mpibow.kernels.onednn.primitives import Primitive
-from mpibow.ops import LocalResponseNorm, Softmax
+from mpibow.ops import LocalResponseNorm
 
 
 class Reordering:
@@ -40,38 +40,6 @@ class Reordering:
         assert dx is not None
         back = self.library.reorder(call.shapes.y, op.target, op.source)
         return back.command({dnn.SRC: call.dy, dnn.DST: dx, dnn.SCRATCHPAD: call.scratch["scratch"]})
-
-
-class SoftMax:
-    """Canonical only: it stands at a net's end."""
-
-    def __init__(self, library: Library) -> None:
-        self.library = library
-
-    def formats(self, op: Softmax, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-        tag = canonical(shapes.y)
-        return Formats((tag,), tag)
-
-    def _pair(self, op: Softmax, shapes: Shapes) -> tuple[Primitive, Primitive]:
-        x, axis, make = self.library.descriptor(shapes.y, canonical(shapes.y)), c_int(op.axis), self.library.primitive
-        forward = make("softmax_forward", c_int(dnn.TRAINING), c_int(dnn.SOFTMAX), x, x, axis)
-        return forward, make("softmax_backward", c_int(dnn.SOFTMAX), x, x, x, axis, forward)
-
-    def buffers(self, op: Softmax, shapes: Shapes) -> Buffers:
-        forward, backward = self._pair(op, shapes)
-        return Buffers(
-            forward={"scratch": ((forward.scratch,), "uint8")}, backward={"scratch": ((backward.scratch,), "uint8")}
-        )
-
-    def forward(self, call: Call) -> Run:
-        arrays = {dnn.SRC: call.x[0], dnn.DST: call.y, dnn.SCRATCHPAD: call.scratch["scratch"]}
-        return self._pair(call.op, call.shapes)[0].command(arrays)
-
-    def backward(self, call: Call) -> Run:
-        dx = call.dx[0]
-        assert dx is not None
-        arrays = {dnn.DST: call.y, dnn.DIFF_DST: call.dy, dnn.DIFF_SRC: dx, dnn.SCRATCHPAD: call.scratch["scratch"]}
-        return self._pair(call.op, call.shapes)[1].command(arrays)
 
 
 class LocalResponse:

@@ -101,6 +101,111 @@ def test_numbers_that_are_none_and_large_ones(op: Any) -> None:
         np.testing.assert_allclose(mine.forward(), theirs.forward(), rtol=1e-6, atol=1e-7)
 
 
+FORMULAS = [
+    ops.Abs(), ops.Exp(), ops.Log(), ops.Negative(), ops.Silu(), ops.Sqrt(), ops.Affine(-2.0, 1.0), ops.Power(2.0),
+    ops.Power(-1.0), ops.Power(0.5), ops.Power(1.5), ops.Huber(1.0), ops.Compare("<=", 0.0), ops.Compare("!=", 3.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", FORMULAS, ids=repr)
+def test_formulas_of_numbers_that_are_none_and_large_ones(op: Any) -> None:
+    """exp of -90 is 0, where NumPy's is a denormal number."""
+    mine = bench(Case(op, ((3, 11),)))
+    mine.x[0][...] = SPECIAL
+    theirs = twin(mine, "float32")
+    np.testing.assert_allclose(mine.forward(), theirs.forward(), rtol=1e-6, atol=1e-37)
+    if op.differentiable is not None:
+        mine.backward()
+        theirs.backward()
+        np.testing.assert_allclose(mine.dx[0], theirs.dx[0], rtol=1e-6, atol=1e-37)
+
+
+def test_logarithms_of_all_magnitudes() -> None:
+    x = np.concatenate([np.float32(2) ** np.arange(-149, 128), np.linspace(0.3, 3, 4001)]).astype(np.float32)
+    mine = bench(Case(ops.Log(), (x.shape,)))
+    mine.x[0][...] = x
+    expected = np.log(x.astype(np.float64))
+    assert (np.abs(mine.forward() - expected) <= 1.2e-7 * np.maximum(np.abs(expected), 1e-3)).all()
+
+
+def test_a_sure_answer_costs_what_is_left_of_it() -> None:
+    """log(1 + exp(-x)) of large x is exp(-x), of which 1 + exp(-x) keeps little or nothing."""
+    mine = bench(Case(ops.BinaryCrossEntropy(), ((1, 4),) * 2))
+    mine.x[0][...], mine.x[1][...] = [[5, 12, 20, 60]], 1
+    np.testing.assert_allclose(mine.forward()[0], np.log1p(np.exp([-5.0, -12, -20, -60])), rtol=1e-5)
+
+
+@pytest.mark.parametrize("axes", [(0,), (1,), (0, 1)])
+def test_nan_is_the_largest_of_an_axis(axes: tuple[int, ...]) -> None:
+    for bad in (np.nan, -np.nan):
+        mine = bench(Case(ops.ReduceMax(axes), ((3, 40),)))
+        mine.x[0][1, 2] = bad
+        theirs = twin(mine)
+        np.testing.assert_array_equal(np.isnan(mine.forward()), np.isnan(theirs.forward()))
+        with np.errstate(all="ignore"):
+            mine.backward()
+            theirs.backward()
+        np.testing.assert_array_equal(np.isnan(mine.dx[0]), np.isnan(theirs.dx[0]))
+
+
+@pytest.mark.parametrize("op", [ops.LogSoftmax, ops.Softmax])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_softmax_of_large_logits_of_infinite_ones_and_of_nan(axis: int, op: type) -> None:
+    mine = bench(Case(op(axis), ((6, 6),)))
+    rows = [[1e4, -1e4, 0, 1, 2, 3], [np.nan, 1, 2, 3, 4, 5], [np.inf, 1, 2, 3, 4, 5], [-np.inf, 1, 2, 3, 4, 5]]
+    rows += [[-np.inf] * 6, [-3e4, -1e4, -2e4, -1e4, -5e4, -1e5]]
+    mine.x[0][...] = np.array(rows) if axis else np.array(rows).T
+    theirs = twin(mine)
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(mine.forward(), theirs.forward(), rtol=1e-6, atol=1e-30)
+
+
+def test_a_number_that_no_row_has_takes_the_nearest() -> None:
+    table = bench(Case(ops.Embedding(3, 2, INITIAL), ((4,),), ("int32",)))
+    table.x[0][...] = [-7, 3, 1, 100]
+    check(table)
+    along = bench(Case(ops.Gather(1), ((1, 3), (1, 4)), (FLOAT, "int64")))
+    along.x[1][...] = [[-7, 3, 1, 100]]
+    check(along)
+
+
+def test_the_gradient_of_a_weight_by_itself_is_copied() -> None:
+    mine = bench(Case(ops.Parameter((3, 4), INITIAL, True), ()))
+    mine.backward()
+    np.testing.assert_array_equal(mine.dw["weight"], mine.dy)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.parametrize(
+    "op", [ops.Permute((2, 0, 1)), ops.Slice(((1, 3, 1), (0, 5, 2), (2, 4, 1))), ops.Split((1, 2), 0)], ids=repr
+)
+def test_integers_are_moved_as_they_are(op: Any, dtype: str) -> None:
+    mine = bench(Case(op, ((3, 5, 4),), (dtype,), 1 << 31))
+    theirs = Bench(mine.case, NUMPY[type(op)], "float32")
+    np.testing.assert_array_equal(mine.forward(), theirs.forward())
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [
+        ((2, 40, 33), (0, 2, 1)),
+        ((5, 2, 3, 16), (0, 2, 1, 3)),
+        ((3, 4, 5, 6, 7), (4, 2, 0, 3, 1)),
+        ((1, 1, 1), (2, 0, 1)),
+        ((2, 1, 17, 1), (2, 3, 0, 1)),
+        ((2,) * 9, (8, 6, 4, 2, 0, 1, 3, 5, 7)),
+    ],
+)
+def test_axes_in_any_order(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
+    compare(OPERATORS[ops.Permute], Case(ops.Permute(axes), (shape,)))
+
+
+@pytest.mark.parametrize("op", [ops.ReduceSum, ops.ReduceMean, ops.ReduceMax])
+@pytest.mark.parametrize("axes", [(0, 2, 4, 6), (1, 3, 5), (1, 2, 6), (6,), (0,), (0, 1, 2, 3, 4, 5, 6)])
+def test_sums_over_any_axes(op: Any, axes: tuple[int, ...]) -> None:
+    compare(OPERATORS[op], Case(op(axes), ((3, 2, 4, 1, 5, 2, 3),)))
+
+
 @pytest.mark.parametrize(
     "op", [Sum(), ops.Multiply(3), ops.Maximum(3), ops.Add((1.0, 2.0, 1.0))], ids=lambda op: op.kind
 )

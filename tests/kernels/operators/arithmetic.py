@@ -13,7 +13,7 @@ from tests.kernels.cases import Case
 from tests.kernels.checked import IMAGE, SUM, Back, Checked, Looser, N, elementwise
 from tests.kernels.draw import one, tensors
 
-HOST = ("onednn", "cuda")
+HOST = ("cuda",)
 
 
 @st.composite

@@ -14,7 +14,7 @@ from tests.kernels.cases import Case
 from tests.kernels.checked import SUM, Back, Checked, N
 from tests.kernels.draw import tensors
 
-HOST = ("onednn", "cuda")
+HOST = ("cuda",)
 BY_SIGN: dict[str, Any] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne
 }  # fmt: skip

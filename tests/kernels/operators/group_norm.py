@@ -62,6 +62,6 @@ CHECKED = (
         torch=by_torch,
         lengths=lengths,
         looser=Looser(10, "as sum, divided by a deviation of sqrt(epsilon) = 0.1 or more"),
-        lacking=("onednn", "cuda"),
+        lacking=("cuda",),
     ),
 )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from hypothesis import strategies as st
+
 from mpibow import ops
 from tests.kernels.cases import INITIAL, Case
 from tests.kernels.checked import Checked
 
-CHECKED = (
-    Checked(op=ops.Parameter, cases=[Case(ops.Parameter((3, 4), INITIAL, True), ())], lacking=("onednn", "cuda")),
-)
+CASE = Case(ops.Parameter((3, 4), INITIAL, True), ())
+
+CHECKED = (Checked(op=ops.Parameter, cases=[CASE], random=st.just(CASE), lacking=("cuda",)),)

@@ -42,6 +42,6 @@ CHECKED = (
         random=orders(),
         plain=(plain, back),
         torch=lambda op, torch, x: x.permute(op.axes),
-        lacking=("onednn", "cuda"),
+        lacking=("cuda",),
     ),
 )

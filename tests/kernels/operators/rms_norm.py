@@ -53,6 +53,6 @@ CHECKED = (
         torch=lambda op, torch, x, weight: torch.nn.functional.rms_norm(x, x.shape[-op.axes :], weight, op.epsilon),
         lengths=lengths,
         looser=Looser(10, "as sum, divided by a deviation of sqrt(epsilon) = 0.1 or more"),
-        lacking=("onednn", "cuda"),
+        lacking=("cuda",),
     ),
 )

@@ -44,6 +44,6 @@ CHECKED = (
         plain=(lambda op, x, w: turned(op, x, 1), back),
         torch=by_torch,
         looser=SUM,
-        lacking=("onednn", "cuda"),
+        lacking=("cuda",),
     ),
 )

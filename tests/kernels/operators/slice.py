@@ -13,7 +13,7 @@ from tests.kernels.cases import Case
 from tests.kernels.checked import IMAGE, Back, Checked, N
 from tests.kernels.draw import tensors
 
-HOST = ("onednn", "cuda")
+HOST = ("cuda",)
 
 
 @st.composite

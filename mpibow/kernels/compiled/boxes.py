@@ -1,0 +1,218 @@
+"""Boxes of elements copied from one place to another: permuted, cut out, put in, repeated.
+
+A box is its extents and, for either side, how far apart neighbours along each axis are: 0 apart is the same element
+again. Two of its axes are an inner block, the others are walked by their number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+from numba.extending import intrinsic
+
+from mpibow.graph.graph import Array, Shape
+from mpibow.graph.kernel import Call, Run
+from mpibow.kernels.compiled.command import Command, command, integers, native, together, words
+from mpibow.kernels.compiled.vectors import (
+    I64,
+    columns_of,
+    emit,
+    first_lanes,
+    load_some,
+    splat,
+    store_some,
+)
+from mpibow.ops import KERNELS, Expand, Permute, Slice, Split
+
+TILE = 16  # elements: rows and columns of a tile are a vector each
+Axis = tuple[int, int, int]  # extent, and the distances in the source and in the target
+
+
+@intrinsic
+def turn(typing: Any, source: Any, target: Any, row: Any, step: Any, rows: Any, columns: Any) -> Any:
+    """target's lines, `step` bytes from each other, <- the columns of source's rows, `row` bytes from each other."""
+
+    def generate(b: Any, source: Any, target: Any, row: Any, step: Any, rows: Any, columns: Any) -> None:
+        read, written, lines = first_lanes(b, columns), first_lanes(b, rows), list[Any]()
+        for i in range(TILE):
+            there = b.icmp_signed("<", I64(i), rows)
+            lines.append(load_some(b, read, b.add(source, b.select(there, b.mul(row, I64(i)), I64(0))), 0))
+        for i, line in enumerate(columns_of(b, lines)):
+            there = splat(b, b.icmp_signed("<", I64(i), columns))
+            store_some(b, b.and_(written, there), line, b.add(target, b.mul(step, I64(i))), 0)
+
+    return emit(6, generate)
+
+
+@native
+def copy_box(arguments: int, _: int, count: int, __: int) -> int:
+    """(source, target, rows, columns, 4 distances, outer axes, extent and 2 distances of each): 4 bytes an element.
+
+    The distances are of rows in source and target, then of columns.
+    """
+    a = words(arguments, count)
+    rows, columns, sr, tr, sc, tc, axes = a[2], a[3], a[4], a[5], a[6], a[7], a[8]
+    blocks = 1
+    for axis in range(axes):
+        blocks *= a[9 + 3 * axis]
+    for block in range(blocks):
+        s, t, rest = 0, 0, block
+        for axis in range(axes - 1, -1, -1):
+            extent = a[9 + 3 * axis]
+            at = rest % extent
+            rest //= extent
+            s += at * a[10 + 3 * axis]
+            t += at * a[11 + 3 * axis]
+        if tc == 1 and sc == 1:
+            for i in range(rows):
+                x, y = integers(a[0] + 4 * (s + i * sr), columns), integers(a[1] + 4 * (t + i * tr), columns)
+                for j in range(columns):
+                    y[j] = x[j]
+        elif tc == 1 and sc == 0:
+            for i in range(rows):
+                x, y = integers(a[0] + 4 * (s + i * sr), 1), integers(a[1] + 4 * (t + i * tr), columns)
+                value = x[0]
+                for j in range(columns):
+                    y[j] = value
+        else:
+            for first in range(0, rows, TILE):
+                for left in range(0, columns, TILE):
+                    if sr == 1 and tc == 1:
+                        there, here = a[0] + 4 * (s + first + left * sc), a[1] + 4 * (t + first * tr + left)
+                        turn(there, here, 4 * sc, 4 * tr, min(TILE, columns - left), min(TILE, rows - first))
+                        continue
+                    for i in range(first, min(first + TILE, rows)):
+                        x, y = integers(a[0] + 4 * (s + i * sr), 1 << 40), integers(a[1] + 4 * (t + i * tr), 1 << 40)
+                        for j in range(left, min(left + TILE, columns)):
+                            y[j * tc] = x[j * sc]
+    return 0
+
+
+@native
+def zero(arguments: int, _: int, count: int, __: int) -> int:
+    """(target, n): 4 bytes an element."""
+    a = words(arguments, count)
+    y = integers(a[0], a[1])
+    for i in range(a[1]):
+        y[i] = 0
+    return 0
+
+
+def joined(extents: Sequence[int], *distances: Sequence[int]) -> list[tuple[int, ...]]:
+    """Axes (extent, distance ...) without those of one element; neighbours that walk on as one axis are one."""
+    found: list[tuple[int, ...]] = []
+    for extent, *steps in zip(extents, *distances, strict=True):
+        if extent == 1:
+            continue
+        if found and all(wide == extent * step for wide, step in zip(found[-1][1:], steps, strict=True)):
+            found[-1] = (found[-1][0] * extent, *steps)
+        else:
+            found.append((extent, *steps))
+    return found
+
+
+def distances(shape: Shape) -> list[int]:
+    """How far apart neighbours are along each axis of an array that lies row by row."""
+    return [prod(shape[i + 1 :]) for i in range(len(shape))]
+
+
+def copied(source: Array, target: Array, extents: Sequence[int], there: Sequence[int], here: Sequence[int]) -> Command:
+    """target <- source, of 4 or 8 bytes an element: a box whose neighbours are `there` apart in source, `here` in
+    target, in elements."""
+    wide = target.dtype.itemsize // 4
+    box = [(n, wide * s, wide * t) for n, s, t in zip(extents, there, here, strict=True)]
+    box = sorted(box, key=lambda axis: -axis[2])
+    if wide == 2:
+        box.append((2, 1, 1))
+    axes: list[Any] = joined(*zip(*box, strict=True)) if box else []
+    axes = [(1, 0, 0)] * (2 - len(axes)) + axes if len(axes) < 2 else axes
+    columns = axes.pop() if axes[-1][0] != 1 else (1, 1, 1)
+    near = [i for i, axis in enumerate(axes) if axis[1] == 1] if columns[1] > 1 else []
+    rows = axes.pop(near[-1] if near else -1) if axes else (1, 0, 0)
+    inner = rows[0], columns[0], rows[1], rows[2], columns[1], columns[2]
+    return command(copy_box, source, target, *inner, len(axes), *(number for axis in axes for number in axis))
+
+
+def _fits(*arrays: Array) -> bool:
+    return all(array.dtype.itemsize in (4, 8) for array in arrays)
+
+
+def _permuted(source: Array, target: Array, axes: Sequence[int]) -> Command:
+    """target's axis i is source's axes[i]."""
+    there = distances(source.shape)
+    return copied(source, target, target.shape, [there[axis] for axis in axes], distances(target.shape))
+
+
+def permute_forward(call: Call) -> Run:
+    if not _fits(call.y):
+        return KERNELS[Permute].forward(call)
+    return _permuted(call.x[0], call.y, call.op.axes)
+
+
+def permute_backward(call: Call) -> Run:
+    (dx,) = call.dx
+    assert dx is not None
+    return _permuted(call.dy, dx, np.argsort(call.op.axes).tolist())
+
+
+def _cut(ranges: Sequence[tuple[int, int, int]], shape: Shape) -> tuple[int, list[int]]:
+    """Where the part of an array (shape) begins that `ranges` cut out, and its distances."""
+    steps = distances(shape)
+    first = sum(start * step for (start, _, _), step in zip(ranges, steps, strict=True))
+    return first, [step * each[2] for step, each in zip(steps, ranges, strict=True)]
+
+
+def slice_forward(call: Call) -> Run:
+    x, y = call.x[0], call.y
+    if not _fits(y):
+        return KERNELS[Slice].forward(call)
+    first, there = _cut(call.op.ranges, x.shape)
+    return copied(x.reshape(-1)[first:], y, y.shape, there, distances(y.shape))
+
+
+def slice_backward(call: Call) -> Run:
+    (dx,), dy = call.dx, call.dy
+    assert dx is not None
+    first, here = _cut(call.op.ranges, dx.shape)
+    put = copied(dy, dx.reshape(-1)[first:], dy.shape, distances(dy.shape), here)
+    return together([command(zero, dx, dx.size), put])
+
+
+def _parts(call: Call, whole: Array) -> list[Array]:
+    """Where each part of a split begins in `whole`."""
+    step = prod(whole.shape[call.op.axis + 1 :])
+    return [whole.reshape(-1)[start * step :] for start in np.cumsum([0, *call.op.sizes[:-1]]).tolist()]
+
+
+def split_forward(call: Call) -> Run:
+    x, ys = call.x[0], call.ys or (call.y,)
+    if not _fits(x):
+        return KERNELS[Split].forward(call)
+    parts = zip(_parts(call, x), ys, strict=True)
+    return together([copied(part, y, y.shape, distances(x.shape), distances(y.shape)) for part, y in parts])
+
+
+def split_backward(call: Call) -> Run:
+    (dx,), dys = call.dx, call.dys or (call.dy,)
+    assert dx is not None
+    parts = zip(_parts(call, dx), dys, strict=True)
+    return together([copied(dy, part, dy.shape, distances(dy.shape), distances(dx.shape)) for part, dy in parts])
+
+
+def repeated(x: Array, y: Array) -> Command:
+    """y <- x broadcast to it."""
+    shape = (1,) * (y.ndim - x.ndim) + x.shape
+    there = [0 if extent == 1 else step for extent, step in zip(shape, distances(shape), strict=True)]
+    return copied(x, y, y.shape, there, distances(y.shape))
+
+
+def expand_forward(call: Call) -> Run:
+    return repeated(call.x[0], call.y) if _fits(call.y) else KERNELS[Expand].forward(call)
+
+
+def parameter_backward(call: Call) -> Run:
+    dy, dw = call.dy.reshape(-1), call.dw["weight"].reshape(-1)
+    return copied(dy, dw, dw.shape, (1,), (1,))
