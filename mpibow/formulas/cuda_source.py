@@ -28,19 +28,46 @@ PARTS = {
 }
 
 
+def element(value: Formula, gradient: Formula | None) -> str:
+    """The text of an operator's header: struct Value and struct Gradient, as pointwise.cuh says."""
+    halves = [("Value", value), ("Gradient", gradient or value)]
+    called = frozenset().union(*(formula.called for _, formula in halves))
+    lines = ["#pragma once", "", *_parts(called)]
+    for name, formula in halves:
+        names = (*formula.arrays, *formula.scalars)
+        places = [f"x[{i}]" for i in range(len(formula.arrays))]
+        places += [f"scalars[{i}]" for i in range(len(formula.scalars))]
+        lines += [f"// {formula.name}", f"struct {name} {{"]
+        lines += [f"    static constexpr int INPUTS = {len(formula.arrays)}, RESULTS = {len(formula.results)};"]
+        lines += ["    static __device__ void of(const float* x, const float* scalars, float* y) {"]
+        lines += [f"        float {each}_ = {place};" for each, place in zip(names, places, strict=True)]
+        lines += [f"    {line}" for line in _assignments(formula, set(names))]
+        lines += [f"        y[{i}] = {CUDA.text(tree)};" for i, tree in enumerate(formula.results)]
+        lines += ["    }", "};", ""]
+    return "\n".join(lines)
+
+
+def _parts(called: frozenset[str]) -> list[str]:
+    return [f"__device__ inline float {part}" for key, part in PARTS.items() if key in called]
+
+
+def _assignments(formula: Formula, known: set[str]) -> list[str]:
+    lines = []
+    for target, tree in formula.assignments:
+        lines += [f"    {'' if target in known else 'float '}{target}_ = {CUDA.text(tree)};"]
+        known.add(target)
+    return lines
+
+
 def source(formula: Formula, name: str = "stepped") -> str:
     """The text of a step's formula, as a function called `name`."""
     w, g, *states = formula.arrays
     lines = ["#pragma once", "", f"constexpr int STATES = {len(states)}, SCALARS = {len(formula.scalars)};", ""]
-    lines += [f"__device__ inline float {part}" for key, part in PARTS.items() if key in formula.called]
-    lines += [f"// {formula.name}"]
+    lines += [*_parts(formula.called), f"// {formula.name}"]
     lines += [f"__device__ inline float {name}(float {w}_, float {g}_, float* states, const float* scalars) {{"]
-    known = {w, g, *states, *formula.scalars}
     lines += [f"    float {each}_ = states[{i}];" for i, each in enumerate(states)]
     lines += [f"    float {each}_ = scalars[{i}];" for i, each in enumerate(formula.scalars)]
-    for target, tree in formula.assignments:
-        lines += [f"    {'' if target in known else 'float '}{target}_ = {CUDA.text(tree)};"]
-        known.add(target)
+    lines += _assignments(formula, {w, g, *states, *formula.scalars})
     lines += [f"    const float result{i} = {CUDA.text(tree)};" for i, tree in enumerate(formula.results)]
     lines += [f"    states[{i}] = result{i + 1};" for i in range(len(states))]
     lines += ["    return result0;", "}"]

@@ -23,6 +23,8 @@ ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # what is compiled for in CI: A100
 OPTIONS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v")
 SOURCES = Path(__file__).parent / "source"
 FORMULA = "formula.cuh"  # the local step; the file of that name is SGD's with momentum
+ELEMENT = "element.cuh"  # an operator of one element; the file of that name is silu
+HEADERS = {"pointwise.cu": ELEMENT, "choices.cu": ELEMENT}  # by source, where not FORMULA
 
 
 @dataclass(frozen=True)
@@ -121,15 +123,15 @@ def compiled(
 ) -> Module:  # fmt: skip
     """All kernels of the file `source` for `architecture`, out of `folder` if they are there, else put there.
 
-    By the NVRTC of CUDA `major`, or by the newest. `formula` is the header formula.cuh, where not SGD's. Raises
-    DeviceError where there is none.
+    By the NVRTC of CUDA `major`, or by the newest. `formula` is the header of HEADERS, else FORMULA, where it is
+    not the file of that name. Raises DeviceError where there is no NVRTC.
     """
     found = libraries.load("nvrtc", major)
     if found is None:
         raise DeviceError(f"no libnvrtc found: {install('cuda-check')}")
     compiler, files = nvrtc(found), texts()
     headers = {name: text for name, text in files.items() if name.endswith(".cuh")}
-    headers |= {FORMULA: formula} if formula else {}
+    headers |= {HEADERS.get(source, FORMULA): formula} if formula else {}
     kernels = [kernel for kernel, file in KERNELS.items() if file == source]
     key = repr((files[source], headers, kernels, architecture, OPTIONS, compiler.version))
     kept = None if folder is None else folder / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.cubin"

@@ -17,11 +17,13 @@ WARP = 32
 BLOCKS = 8192  # of a grid whose threads take several turns: enough to fill any device
 TYPES = {"float32": "float", "float16": "half", "bfloat16": "bfloat16"}  # of activations: dtype and C++ type
 INTEGERS = {"int32": "int", "int64": "long long"}  # of labels and indices
+CONDITIONS = {"bool": "unsigned char", "uint8": "unsigned char", **INTEGERS}  # of what is compared with 0, or counted
 # What stands for any type of so many bytes; of 8, labels and indices alone are.
 UNITS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long"}
 
 Grid = tuple[int, int, int]
 
+_CONDITION = tuple(dict.fromkeys(CONDITIONS.values()))
 _FLOAT, _INTEGER, _UNIT = tuple(TYPES.values()), tuple(INTEGERS.values()), tuple(UNITS.values())[:3]
 # Images as they are stored, or as something made them before, and what is made of them.
 _PIXELS = [(pixel, kind) for kind in _FLOAT for pixel in dict.fromkeys(("unsigned char", "float", kind))]
@@ -75,6 +77,12 @@ _FAMILIES: Mapping[str, Mapping[str, Values]] = {  # source -> kernel -> what it
         "larger_back": _of(_FLOAT),
         "cast": _of(_FLOAT, _FLOAT),
         "fill": _of(_FLOAT),
+    },
+    "pointwise.cu": {"value": _of(_FLOAT), "gradient": _of(_FLOAT)},
+    "choices.cu": {
+        "chosen": _of(_CONDITION, _FLOAT),
+        "chosen_back": _of(_CONDITION, _FLOAT),
+        "counted": _of(_FLOAT, _CONDITION[:2]),
     },
     "dropout.cu": {"dropout": _of(_FLOAT), "dropout_back": _of(_FLOAT)},
     "loss.cu": {
@@ -140,7 +148,7 @@ class Launch:
 
     An argument is an array on the device or a Constant, whose address is passed, None for no array, or a NumPy scalar
     of the type that the kernel takes; a struct by value is a NumPy void. `formula` is the text that stands for the
-    header formula.cuh, where a local step is made.
+    header of the source's own, where that has one: of a local step, or of an operator of one element.
     """
 
     kernel: str

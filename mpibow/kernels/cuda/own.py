@@ -12,7 +12,7 @@ from mpibow.graph.graph import Op
 from mpibow.graph.kernel import Buffers, Call, Formats, Kernel, Run, Shapes, canonical_formats
 from mpibow.graph.mixed import Convert
 from mpibow.graph.steps import Sum
-from mpibow.kernels.cuda import dropout, elementwise, factorise, image, layout, loss, norm, pool
+from mpibow.kernels.cuda import dropout, elementwise, factorise, image, layout, loss, norm, pointwise, pool
 from mpibow.kernels.cuda.elementwise import as_given
 from mpibow.kernels.cuda.kernels import Launch
 from mpibow.ops.fused import AddRelu
@@ -61,7 +61,17 @@ _LAYER_NORM = Own(norm.layer_forward, norm.layer_backward, norm.layer_buffers)
 _RESPONSE = _same(norm.response_forward, norm.response_backward, norm.response_buffers)
 _SOFTMAX = _same(loss.softmax_forward, loss.softmax_backward)
 
+
+def _pointwise(op: Any) -> Own:
+    """An operator of one element. Integers are not reordered, so what may be of them is canonical."""
+    back = None if op.differentiable is None else pointwise.backward
+    if op in (ops.Cast, ops.Compare, ops.Where):
+        return Own(pointwise.forward, back)
+    return Own(pointwise.forward, back, formats=as_given)
+
+
 OWN: Mapping[type[Op], Own] = {
+    **{op: _pointwise(op) for op in ops.FORMULAS},
     AddRelu: _same(elementwise.add_relu_forward, elementwise.add_relu_backward),
     Convert: _same(elementwise.convert_forward, elementwise.convert_backward),
     Reorder: Own(layout.reorder_forward, layout.reorder_backward, formats=layout.reorder_formats),

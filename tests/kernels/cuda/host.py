@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.cuda.compile import FORMULA, SOURCES, texts
+from mpibow.kernels.cuda.compile import FORMULA, HEADERS, SOURCES, texts
 from mpibow.kernels.cuda.kernels import KERNELS, Constant, Launch
 
 HEADER = Path(__file__).with_name("host.h")
@@ -98,7 +98,7 @@ def _compiled(source: Path, kernels: Sequence[str], formula: str) -> ctypes.CDLL
         own = path.with_suffix("")  # where the formula is found before the package's own
         if formula:
             own.mkdir(exist_ok=True)
-            (own / FORMULA).write_text(formula)
+            (own / HEADERS.get(source.name, FORMULA)).write_text(formula)
         command = [COMPILER, *FLAGS, f"-I{own}", f"-I{SOURCES}", "-", "-o", str(aside)]
         done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=240)
         assert done.returncode == 0, done.stderr
@@ -109,7 +109,9 @@ def _compiled(source: Path, kernels: Sequence[str], formula: str) -> ctypes.CDLL
 def _described(argument: Any) -> str:
     """An argument in the words of host.h's `parameter`."""
     dtype = argument.dtype
-    letter = "S" if dtype.names else {"float16": "S", "bfloat16": "S", "int64": "q"}.get(dtype.name, dtype.char)
+    letter = (
+        "S" if dtype.names else {"float16": "S", "bfloat16": "S", "int64": "q", "bool": "B"}.get(dtype.name, dtype.char)
+    )
     return f"{letter}{dtype.itemsize}{'*' if isinstance(argument, np.ndarray) else ''}"
 
 

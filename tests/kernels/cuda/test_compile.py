@@ -13,6 +13,7 @@ from mpibow.formulas import cuda_source
 from mpibow.kernels.cuda import compile as own
 from mpibow.kernels.cuda.compile import ARCHITECTURES, Module, Usage, compiled, nvrtc
 from mpibow.kernels.cuda.kernels import KERNELS
+from mpibow.ops import FORMULAS, Silu
 from mpibow.optim.adamw import AdamW
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.sgd import Sgd
@@ -48,8 +49,10 @@ def test_passes_of_other_steps_are_compiled_and_keep_to_registers(update: Update
         assert usage.registers <= 96
 
 
-def test_the_formula_beside_the_sources_is_sgds() -> None:
+def test_the_formulas_beside_the_sources_are_sgds_and_silus() -> None:
     assert own.texts()[own.FORMULA] == cuda_source.source(Sgd(momentum=0.9).formula)
+    silu = FORMULAS[Silu](Silu())
+    assert own.texts()[own.ELEMENT] == cuda_source.element(silu.half(False), silu.half(True))
 
 
 @needs_nvrtc

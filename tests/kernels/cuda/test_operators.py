@@ -129,6 +129,7 @@ MORE = [
     Case(WideSoftmax(1, replicas=2), ((2, 6, 2, 3),)),
     Case(WidePadChannels(15, replicas=3), ((2, 6, 2, 2),)),
     Case(WidePadChannels(32, replicas=2), ((2, 16, 3),), id="packs"),
+    *[Case(ops.Where(), ((3, 5),) * 3, (kind, FLOAT, FLOAT), 2, id=kind) for kind in ("int32", "int64", "uint8")],
     Case(ops.SoftmaxCrossEntropy(0.1, -(1 << 40)), ((3, 70), (3,)), (FLOAT, "int64"), 70, id="more than a warp"),
     Case(ops.Accuracy(2), ((6, 40), (6,)), (FLOAT, "int64"), 40, id="int64"),
     Case(ops.OneHot(3), ((6,),), ("int64",), id="int64"),

@@ -14,7 +14,6 @@ from tests.kernels.cases import Case
 from tests.kernels.checked import SUM, Back, Checked, N
 from tests.kernels.draw import tensors
 
-HOST = ("cuda",)
 BY_SIGN: dict[str, Any] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne
 }  # fmt: skip
@@ -68,7 +67,6 @@ CHECKED = (
         random=comparisons(),
         plain=(compared, None),
         torch=lambda op, torch, x, *y: BY_SIGN[op.sign](x, *y or [op.number]),
-        lacking=HOST,
     ),
     Checked(
         op=ops.Where,
@@ -77,7 +75,6 @@ CHECKED = (
         random=tensors.map(lambda shape: Case(ops.Where(), (shape,) * 3, ("int32", FLOAT, FLOAT), 2)),
         plain=(lambda op, condition, a, b, w: np.where(condition, a, b), where_back),
         torch=lambda op, torch, condition, a, b: torch.where(condition != 0, a, b),
-        lacking=HOST,
     ),
     Checked(
         op=ops.Cast,
@@ -86,7 +83,6 @@ CHECKED = (
         random=tensors.map(lambda shape: Case(ops.Cast(FLOAT), (shape,), ("uint8",), 256)),
         plain=(lambda op, x, w: x.astype(np.int32).astype(np.float64), None),
         torch=lambda op, torch, x: x.to(torch.float64 if op.to == FLOAT else torch.int32),
-        lacking=HOST,
     ),
     Checked(
         op=ops.Gather,
@@ -100,6 +96,6 @@ CHECKED = (
         torch=lambda op, torch, x, index: x.gather(op.axis, index.long()),
         lengths=lambda op, shapes: (1, shapes[1][op.axis], 1),
         looser=SUM,
-        lacking=HOST,
+        lacking=("cuda",),
     ),
 )

@@ -13,8 +13,6 @@ from tests.kernels.cases import Case
 from tests.kernels.checked import Back, Checked, Looser, N, elementwise
 from tests.kernels.draw import one, tensors
 
-HOST = ("cuda",)
-
 
 def huber(op: ops.Huber, x: float) -> float:
     return x * x / 2 if abs(x) <= op.delta else op.delta * (abs(x) - op.delta / 2)
@@ -45,7 +43,6 @@ CHECKED = (
         random=one(ops.Huber(0.5)),
         plain=elementwise(huber, lambda op, x: min(max(x, -op.delta), op.delta)),
         torch=lambda op, torch, x: torch.nn.functional.huber_loss(x, torch.zeros_like(x), "none", op.delta),
-        lacking=HOST,
     ),
     Checked(
         op=ops.BinaryCrossEntropy,
@@ -55,7 +52,6 @@ CHECKED = (
         plain=(binary, binary_back),
         torch=lambda op, torch, x, t: torch.nn.functional.binary_cross_entropy_with_logits(x, t, reduction="none"),
         looser=Looser(4, "max(x, 0), x t and the logarithm are added; s and t are subtracted from what may be close"),
-        lacking=HOST,
     ),
     Checked(
         op=ops.ClassTarget,

@@ -11,8 +11,6 @@ from tests.kernels.cases import Case
 from tests.kernels.checked import Checked, Looser, N, elementwise
 from tests.kernels.draw import one
 
-HOST = ("cuda",)
-
 
 def silu(op: Any, x: float) -> float:
     return float(x / (1 + np.exp(-x)))
@@ -32,7 +30,6 @@ def checked(op: Any, plain: Any, torch: str, looser: Looser | None = None, posit
         plain=plain,
         torch=lambda op, t, x: getattr(t.nn.functional if torch == "silu" else t, torch)(x),
         looser=looser,
-        lacking=HOST,
     )
 
 
