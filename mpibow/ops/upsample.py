@@ -43,14 +43,20 @@ def upsample(x: Tensor, scale: int | Pair = 2, *, mode: Mode = "nearest", name: 
 # The reference kernels.
 
 
+def neighbours(extent: int, scale: int, mode: Mode) -> tuple[Array, Array, Array]:
+    """Of each of the larger image's lines the two that it lies between, and the second's share, all (extent scale,)."""
+    i = np.arange(extent * scale)
+    place = np.maximum((i + 0.5) / scale - 0.5, 0.0) if mode == "bilinear" else i // scale
+    low = place.astype(np.int64)
+    return low, np.minimum(low + 1, extent - 1), place - low
+
+
 def weights(extent: int, scale: int, mode: Mode) -> Array:
     """(extent scale, extent): how much of each pixel is in each of the larger image's."""
-    made = np.zeros((extent * scale, extent))
-    for i in range(extent * scale):
-        place = max((i + 0.5) / scale - 0.5, 0.0) if mode == "bilinear" else i // scale
-        low = int(place)
-        made[i, low] += 1 - (place - low)
-        made[i, min(low + 1, extent - 1)] += place - low
+    made, i = np.zeros((extent * scale, extent)), np.arange(extent * scale)
+    low, high, share = neighbours(extent, scale, mode)
+    made[i, low] += 1 - share
+    made[i, high] += share
     return made
 
 

@@ -29,6 +29,7 @@ from mpibow.kernels.compiled import (
     rotary,
     rows,
     softmax,
+    upsample,
 )
 from mpibow.kernels.compiled.elementwise import as_given, unpadded
 from mpibow.ops import (
@@ -81,6 +82,7 @@ from mpibow.ops import (
     SoftmaxCrossEntropy,
     Split,
     Tanh,
+    Upsample,
 )
 from mpibow.ops.fused import AddRelu
 
@@ -135,4 +137,5 @@ OPERATORS: KernelTable = {
     Split: Kernel(boxes.split_forward, boxes.split_backward),
     Sum: Kernel(combine.sum_forward, formats=as_given),
     Tanh: Kernel(elementwise.tanh_forward, elementwise.tanh_backward, formats=as_given),
+    Upsample: Kernel(upsample.forward, upsample.backward, upsample.buffers),
 }

@@ -68,6 +68,6 @@ CHECKED = (
         torch=by_torch,
         lengths=lambda op, shapes: (4, 4 * op.scale[0] * op.scale[1], 1),
         looser=SUM,
-        lacking=("onednn", "cuda"),
+        lacking=("cuda",),
     ),
 )
