@@ -39,6 +39,7 @@ from threadpoolctl import threadpool_limits
 from mpibow.comm.communicator import Single
 from mpibow.data.dataset import Array
 from mpibow.diagnose.profile import profile
+from mpibow.job import Job
 from mpibow.session.session import Session
 from mpibow.session.summary import versions
 
@@ -87,12 +88,10 @@ def alone(product: Product) -> float:
             return best
 
 
-def floor(name: str, data: Mapping[str, Array], batch: int, peer: Asked | None, options: argparse.Namespace) -> Any:
-    """Seconds of a step's products alone on one thread, and their operations."""
-    with tempfile.TemporaryDirectory() as folder:
-        made = job(name, data, batch, 1, options.device, folder)
-        found, convolved = products(made.build(batch, True))
-        seconds = convolved / profile(made, options.seconds)["fastest"] if convolved else 0.0
+def floor(made: Job, fastest: float, peer: Asked | None) -> dict[str, float]:
+    """Seconds of a step's products alone on one thread, and their operations; convolutions at `fastest` a second."""
+    found, convolved = products(made.build(made.config.batch_size, True))
+    seconds = convolved / fastest if convolved else 0.0
     counts = Counter(found)
     times = {product: alone(product) for product in counts}
     if peer:
@@ -107,7 +106,7 @@ def measure(name: str, batch: int, options: argparse.Namespace) -> dict[str, Any
     data = CELLS[name].data(options.text)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        sides = dict[str, Side]()
+        single, sides = job(name, data, batch, 1, options.device, str(folder)), dict[str, Side]()
         for learners in options.learners:
             sides[f"mpibow, {learners}"] = stack.enter_context(ours(name, data, batch, learners, options.device))
         about, peer = dict[str, Any](), None
@@ -117,7 +116,7 @@ def measure(name: str, batch: int, options: argparse.Namespace) -> dict[str, Any
             peer = Asked([options.python, script, name, str(batch), str(folder / "data.npz")])
             stack.callback(peer.close)
             about = peer(LIMIT, about=True)
-            check_weights(name, data, batch, about["weights"], options)
+            check_weights(name, single, about["weights"])
             sides |= torch_sides(peer, not options.eager)
         for side in list(sides):  # warm up, and compile
             try:
@@ -129,15 +128,14 @@ def measure(name: str, batch: int, options: argparse.Namespace) -> dict[str, Any
         for number in range(options.pairs):
             for side in list(sides) if number % 2 else reversed(sides):
                 rounds[side].append(sides[side](options.seconds))
-        least = floor(name, data, batch, peer, options)
-    return {"rounds": rounds, "floor": least, "torch": about.get("versions", {})}
+        parts = profile(single, options.seconds)
+        least = floor(single, parts["fastest"], peer)
+    return {"rounds": rounds, "floor": least, "profile": parts, "torch": about.get("versions", {})}
 
 
-def check_weights(name: str, data: Mapping[str, Array], batch: int, theirs: int, options: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        mine = job(name, data, batch, 1, options.device, folder).weights
-    if mine != theirs:
-        raise SystemExit(f"{name}: ours has {mine:,} weights, PyTorch's has {theirs:,}: not the same net")
+def check_weights(name: str, ours: Job, theirs: int) -> None:
+    if ours.weights != theirs:
+        raise SystemExit(f"{name}: ours has {ours.weights:,} weights, PyTorch's has {theirs:,}: not the same net")
 
 
 def profiles(options: argparse.Namespace) -> None:

@@ -13,6 +13,7 @@ from sides import heading, table, verdict
 Found = Mapping[str, Any]  # what was measured, as nets.json holds it
 TARGETS = {"gpt": 1.35, "vit": 1.0, "lstm": 1.0, "unet": 1.0}
 HEADS = ("net", "batch", "mpibow", "PyTorch", "times", "95 % of pairs", "target", "", "of one thread")
+SLOWEST = 6  # kinds of operators that are named
 SHARES = ("net", "batch", "GFLOP", "products alone", "GFLOP/s", "mpibow, 1", "PyTorch, 1")
 
 
@@ -81,18 +82,31 @@ def page(found: Found) -> str:
     every = [[name, batch, *(shown(made["rounds"].get(side), CELLS[name].units) for side in sides)]
              for name, batch, made in cells]  # fmt: skip
     about = "".join(f"- {name}: {CELLS[name].about}; {CELLS[name].unit}/s\n" for name in found["nets"])
-    return (
-        heading("Other nets, beside PyTorch", found["about"]) + f"\nWhole training steps with AdamW, float32. {count} "
-        f"rounds, in each of which every side has a turn of {found['seconds']:g} s.\nBoth sides take the same samples; "
-        f"in brackets are learners or threads. The interval is of the median of the rounds' ratios.\n\n{about}\n"
-        f"{table(HEADS, [row(name, batch, made['rounds']) for name, batch, made in cells])}\n"
-        f"`of one thread`: one learner beside PyTorch's best with one thread. Every side:\n\n"
-        f"{table(('net', 'batch', *sides), every)}\n"
-        "The floor: a step's products alone on one thread, each repeated by itself, by the faster of PyTorch's and\n"
-        "NumPy's library (convolutions at the rate of the fastest of oneDNN's), and how much of one thread's step "
-        "they are:\n\n"
-        f"{table(SHARES, [share(name, batch, made) for name, batch, made in cells])}"
-    )
+    return f"""{heading("Other nets, beside PyTorch", found["about"])}
+Whole training steps with AdamW in float32: forward, backward, update, on the same samples. Learners of mpibow and
+threads of PyTorch stand in brackets; each learner has one thread and a batch of its own, and SMA averages them. All
+sides had a turn of {found["seconds"]:g} s in each of {count} rounds. `times` is the median ratio of the two sides' best,
+round by round.
+
+{about}
+{table(HEADS, [row(name, batch, made["rounds"]) for name, batch, made in cells])}
+`of one thread`: one learner beside PyTorch's best with one thread. Every side:
+
+{table(("net", "batch", *sides), every)}
+The floor: a step's products alone on one thread, each repeated by itself, by the faster of PyTorch's and NumPy's
+library, and its convolutions at the rate of the fastest of ours; how much of one thread's step they are:
+
+{table(SHARES, [share(name, batch, made) for name, batch, made in cells])}
+One learner's forward and backward pass, and the kinds of operators that take the most of it:
+
+{"".join(parts_text(name, batch, made["profile"]) for name, batch, made in cells)}"""
+
+
+def parts_text(name: str, batch: str, found: Found) -> str:
+    """The slowest kinds in a line."""
+    parts = sorted(found["parts"].items(), key=lambda part: -part[1]["seconds"])[:SLOWEST]
+    listed = ", ".join(f"{kind} {part['seconds'] / found['plan']:.0%}" for kind, part in parts)
+    return f"- {name}, batch {batch}: {1e3 * found['plan']:.1f} ms: {listed}\n"
 
 
 def profile_text(name: str, batch: int, found: Found) -> str:

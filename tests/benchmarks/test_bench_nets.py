@@ -83,6 +83,23 @@ def test_a_share_is_of_one_threads_step(page: ModuleType) -> None:
     assert page.share("vit", "4", made) == ["vit", "4", "3.00", "1000.00 ms", "3", "50% of 2000.0 ms", ""]
 
 
+def test_the_page_names_the_slowest_operators(page: ModuleType) -> None:
+    """Eight kinds of 1 to 8 ms; the six slowest of 36 ms."""
+    parts = {f"kind{i}": {"count": 1, "seconds": i / 1000} for i in range(1, 9)}
+    made = {
+        "rounds": {"mpibow, 1": [2.0], "PyTorch eager, 1": [1.0]},
+        "floor": {"seconds": 1.0, "operations": 3e9},
+        "profile": {"parts": parts, "plan": 0.036},
+    }
+    about = {"command": "c", "date": "d", "processor": "p", "cores": 2, "load": [0.0], "commit": ""}
+    text = page.page({"about": about, "seconds": 1.0, "nets": {"vit": {"4": made}}})
+    assert "- vit, batch 4: 36.0 ms: kind8 22%, kind7 19%, kind6 17%, kind5 14%, kind4 11%, kind3 8%\n" in text
+    assert "| vit | 4 | 2.0 (1) | 1.0 (eager, 1) | 2.00 | 2.00 to 2.00 | 1.00 | met | 2.00 |\n" in text
+    assert (
+        "| net | batch | mpibow, 1 | PyTorch eager, 1 |\n| --- | --- | --- | --- |\n| vit | 4 | 2.0 | 1.0 |\n" in text
+    )
+
+
 @pytest.mark.torch
 @pytest.mark.parametrize("name", ["gpt", "vit", "lstm", "unet"])
 def test_pytorchs_net_has_as_many_weights(name: str, cells: ModuleType, tmp_path: Path) -> None:
