@@ -85,7 +85,7 @@ def page(found: Found) -> str:
     return f"""{heading("Other nets, beside PyTorch", found["about"])}
 Whole training steps with AdamW in float32: forward, backward, update, on the same samples. Learners of mpibow and
 threads of PyTorch stand in brackets; each learner has one thread and a batch of its own, and SMA averages them. All
-sides had a turn of {found["seconds"]:g} s in each of {count} rounds. `times` is the median ratio of the two sides' best,
+sides had a turn of {found["seconds"]:g} s in each of {count} rounds. `times` is the median ratio of the sides' best,
 round by round.
 
 {about}
