@@ -13,8 +13,10 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
 from mpibow.comm.communicator import Communicator
-from mpibow.comm.launch import EXIT_INTERRUPTED, run_ranks
-from mpibow.config import Config, describe, limits_of, load, load_mapping
+from mpibow.comm.launch import EXIT_INTERRUPTED, run_ranks, say
+from mpibow.config import Config, describe, limits_of, load_mapping
+from mpibow.config.document import read
+from mpibow.config.handed_on import rate_handed_on
 from mpibow.errors import EXIT_REQUEUE, EXIT_STALLED, OutputError
 from mpibow.job import BUILT_IN, Job, open_job
 from mpibow.job.normalise import Scaling
@@ -78,6 +80,7 @@ def main(argv: list[str] | None = None) -> None:
         "--timeline-iterations", metavar="FROM:TO", help="iterations of the trace, counted from this start (default "
         f"{WINDOW[0]}:{WINDOW[1]}, without the last); the file is written when TO begins, or the run ends",
     )  # fmt: skip
+    parser.set_defaults(base=None)
     arguments = parser.parse_intermixed_args(argv)
     if arguments.config is not None and "=" in arguments.config:
         arguments.config, arguments.overrides = None, [arguments.config, *arguments.overrides]
@@ -85,13 +88,15 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def _config(arguments: argparse.Namespace) -> Config:
-    if arguments.config is None:
-        return load_mapping(BUILT_IN, arguments.overrides)
-    return load(arguments.config, arguments.overrides)
+    if arguments.base is None:  # read once: it may be a pipe
+        arguments.base = BUILT_IN if arguments.config is None else read(Path(arguments.config))
+    return load_mapping(arguments.base, arguments.overrides)
 
 
 def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     config = _config(arguments)
+    origin = arguments.config or "the built-in run"
+    handed_on = rate_handed_on(arguments.base, arguments.overrides, config, origin)
     counts = first_timeline(config, comm.size).counts(0)
     trace = open_trace(arguments.timeline, arguments.timeline_iterations)
 
@@ -102,8 +107,11 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
 
     job = open_job(config, on_rank_0(lambda function: function(comm), comm.rank, look))
     if arguments.check:
+        if handed_on and comm.rank == 0:
+            say(handed_on)
         check_job(job, comm, counts)
         return 0
+    note = "\n".join(filter(None, (note, handed_on)))
     trained = train(job, comm, resume=arguments.resume, note=note, trace=trace)
     stopped = trained.summary.stopped
     return EXIT_INTERRUPTED if stopped == "SIGINT" else EXIT_REQUEUE if trained.summary.interrupted else 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -118,6 +119,21 @@ def test_check_trains_nothing(tmp_path: Path) -> None:
     assert lines[-1].startswith(
         "rank 0: 3 learner(s) x (arena 0.0 MiB + weights, gradients and momenta 0.0 MiB + slots 0."
     )
+
+
+def test_a_rate_of_another_optimiser_is_told_of(tmp_path: Path) -> None:
+    """In the log, and by --check; the settings may come through a pipe."""
+    write_run(tmp_path, stop={"epochs": None, "iterations": 2})
+    warning = "warning: update.lr: 0.01 in run.yaml is for sgd, and adamw takes it now; type a rate for adamw too, as"
+    train = [sys.executable, "-m", "mpibow.train"]
+    done = run([*train, "run.yaml", "--check", "update.name=adamw"], cwd=tmp_path)
+    assert done.stderr.startswith(warning)
+    done = run([*train, "run.yaml", "update.name=adamw"], cwd=tmp_path)
+    assert done.stderr.count(warning) == (tmp_path / "runs/run/log.txt").read_text().count(warning) == 1
+    piped = "cat run.yaml | " + shlex.join([*train, "/dev/stdin", "update.name=adamw", "update.lr=0.002", "name=piped"])
+    done = run(["sh", "-c", piped], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "warning: update.lr" not in done.stderr
 
 
 def test_check_with_learners_that_are_looked_for(tmp_path: Path) -> None:

@@ -27,6 +27,11 @@ def override(kind: type[Any], mapping: Mapping[str, Any], overrides: Sequence[st
     return result
 
 
+def keys_of(overrides: Sequence[str]) -> list[Path]:
+    """Which paths they set."""
+    return [_pair(text)[0] for text in overrides]
+
+
 def _pair(text: str) -> tuple[Path, Any]:
     key, equals, value = text.partition("=")
     path = tuple(key.strip().split("."))

@@ -19,6 +19,7 @@ from mpibow import plot
 from mpibow.comm.launch import say
 from mpibow.config import Config, load_mapping
 from mpibow.config.document import read
+from mpibow.config.handed_on import rate_handed_on
 from mpibow.errors import ConfigError, MpibowError
 from mpibow.job import BUILT_IN, named_net, named_objective
 from mpibow.models import OBJECTIVES
@@ -81,16 +82,19 @@ def sweep(arguments: argparse.Namespace) -> int:
 def configured(arguments: argparse.Namespace, kept: Kept) -> dict[str, tuple[Cell, Config]]:
     """The cells by name with their settings, each checked. Raises ConfigError."""
     base: Mapping[str, Any] = BUILT_IN if arguments.base is None else read(Path(arguments.base))
-    named = {}
+    named, told = {}, dict[str, None]()
     for cell in cells(arguments.keys):
         own = [f"name={cell.name}", f"out='{_quoted(kept.folder / 'runs')}'"]
         try:
             config = load_mapping(base, [*cell.overrides, *own])
             _check(config, arguments.ranks)
+            told[rate_handed_on(base, cell.overrides, config, arguments.base or "the built-in run")] = None
             kept.check(cell.name, config)
         except ConfigError as error:
             raise ConfigError(f"{error}\nin the cell {cell}; nothing was run") from None
         named[cell.name] = (cell, config)
+    for text in filter(None, told):
+        say(text)
     return named
 
 

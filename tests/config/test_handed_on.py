@@ -1,0 +1,50 @@
+"""When a file's learning rate goes to an optimiser that it was not written for, and what is told of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from mpibow.config import load_mapping
+from mpibow.config.handed_on import rate_handed_on
+
+FILE: dict[str, Any] = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}
+SGD = {**FILE, "update": {"lr": 0.05, "momentum": 0.9}}
+ADAMW = {**FILE, "update": {"name": "adamw", "lr": 0.001}}
+
+
+def told(mapping: dict[str, Any], *overrides: str) -> str:
+    return rate_handed_on(mapping, overrides, load_mapping(mapping, overrides), "mnist.yaml")
+
+
+@pytest.mark.parametrize(
+    ("name", "usual"), [("adam", "0.001"), ("lion", "0.0001"), ("rmsprop", "0.01"), ("muon", "0.02")]
+)
+def test_another_optimisers_rate(name: str, usual: str) -> None:
+    assert told(SGD, f"update.name={name}", "seed=2") == (
+        f"warning: update.lr: 0.05 in mnist.yaml is for sgd, and {name} takes it now; type a rate for {name} too, "
+        f"as update.lr={usual}, its default"
+    )
+
+
+def test_adamws_rate_is_not_sgds() -> None:
+    begin = "warning: update.lr: 0.001 in mnist.yaml is for adamw, and sgd takes it now; "
+    assert told(ADAMW, "update.name=sgd").startswith(begin)
+
+
+@pytest.mark.parametrize(
+    ("mapping", "overrides"),
+    [
+        (SGD, ()),
+        (SGD, ("update.name=sgd",)),
+        (SGD, ("update.weight_decay=0.1",)),
+        (SGD, ("update.name=adamw", "update.lr=0.05")),
+        (SGD, ("update={name: adamw}",)),
+        (FILE, ("update.name=adamw",)),
+        ({**FILE, "update": {"momentum": 0.9}}, ("update.name=adamw",)),
+        (ADAMW, ("update.name=adamw",)),
+    ],
+)
+def test_a_rate_of_its_own(mapping: dict[str, Any], overrides: tuple[str, ...]) -> None:
+    assert told(mapping, *overrides) == ""
