@@ -214,14 +214,18 @@ class Graph:
         """The output of `op` applied to `inputs`, its first. Raises ShapeError naming node, rule and shapes."""
         return self.add_all(op, *inputs, name=name)[0]
 
-    def add_all(self, op: Operator, *inputs: Tensor, name: str | None = None) -> tuple[Tensor, ...]:
-        """All outputs of `op` applied to `inputs`, as `add`."""
-        if name is None:
-            kind = f"{prefix()}{op.kind}"
-            self._counts[kind] = self._counts.get(kind, 0) + 1
-            name = f"{kind}{self._counts[kind]}"
-        else:
-            name = f"{prefix()}{name}"
+    def next_name(self, kind: str) -> str:
+        """What the next node of `kind` without a name of its own is called, within the scope."""
+        key = f"{prefix()}{kind}"
+        self._counts[key] = self._counts.get(key, 0) + 1
+        return f"{kind}{self._counts[key]}"
+
+    def add_all(
+        self, op: Operator, *inputs: Tensor, name: str | None = None, names: Mapping[str, str] | None = None
+    ) -> tuple[Tensor, ...]:
+        """All outputs of `op` applied to `inputs`, as `add`. `names` are weights' where they are not name.key."""
+        name = f"{prefix()}{self.next_name(op.kind) if name is None else name}"
+        full = {key: f"{prefix()}{each}" for key, each in (names or {}).items()}
         shapes = [tensor.shape for tensor in inputs]
         sources = ", ".join(f"{tensor.name} {tensor.shape}" for tensor in inputs)
         for tensor in inputs:
@@ -231,8 +235,8 @@ class Graph:
             made = op.outputs(*shapes)
         except ShapeError as error:
             raise ShapeError(f"{name} ({op.kind} of {sources}): {error}") from None
-        names = tuple(tensor.name for tensor in inputs)
-        node = Node(name, op, names, op.weights(*shapes), op.statistics(*shapes), outputs=len(made))
+        read = tuple(tensor.name for tensor in inputs)
+        node = Node(name, op, read, op.weights(*shapes), op.statistics(*shapes), full, outputs=len(made))
         return self.append(node, *made)
 
     def append(self, node: Node, *shapes: Shape) -> tuple[Tensor, ...]:

@@ -27,6 +27,7 @@ from mpibow.ops.dense import *
 from mpibow.ops.dropout import *
 from mpibow.ops.embedding import *
 from mpibow.ops.factorise import *
+from mpibow.ops.flip import *
 from mpibow.ops.gelu import *
 from mpibow.ops.group_norm import *
 from mpibow.ops.gru import *
@@ -73,6 +74,7 @@ MODULES = (
     "dropout",
     "embedding",
     "factorise",
+    "flip",
     "gelu",
     "group_norm",
     "gru",

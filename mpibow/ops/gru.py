@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
 from typing import ClassVar
 
 import numpy as np
 
 from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
-from mpibow.ops.initialisers import Uniform
-from mpibow.ops.lstm import by_gate, recurrent_weights, sequence, sigmoid
+from mpibow.ops.lstm import by_gate, sigmoid
+from mpibow.ops.recurrent import initial_of, layered, recurrent_weights, sequence
 
 __all__ = ["Gru", "gru"]
 
 
 @dataclass(frozen=True)
 class Gru(Op):
-    """y (n, t, units), and the last h (n, units), of x (n, t, features); h starts at 0.
+    """y (n, t, units), and the last h (n, units), of x0 (n, t, features); h starts as x1 where
+    `state`, else at 0.
 
     With a third each of a = weight_ih x[t] + bias_ih and b = weight_hh h + bias_hh, s the sigmoid:
     r = s(a0 + b0), z = s(a1 + b1), m = tanh(a2 + r b2), h <- (1 - z) m + z h, y[t] = h.
@@ -27,11 +27,16 @@ class Gru(Op):
 
     units: int
     initial: Initialiser
+    state: bool = False
     kind: ClassVar[str] = "gru"
     reads: ClassVar[frozenset[str]] = frozenset("xwy")
 
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        return (0, 1) if self.state else (0,)
+
     def infer(self, *shapes: Shape) -> Shape:
-        return sequence(shapes[0], self.units)
+        return sequence(shapes, self.units, 1 * self.state)
 
     def outputs(self, *shapes: Shape) -> tuple[Shape, ...]:
         y = self.infer(*shapes)
@@ -41,13 +46,24 @@ class Gru(Op):
         return recurrent_weights(3, self.units, shapes[0][2], self.initial)
 
 
-def gru(x: Tensor, units: int, *, initial: Initialiser | None = None, name: str | None = None) -> tuple[Tensor, Tensor]:
-    """x (n, t, features) -> y (n, t, units), and the last h (n, units): PyTorch's, with batch_first.
+def gru(
+    x: Tensor,
+    units: int,
+    *,
+    layers: int = 1,
+    state: Tensor | None = None,
+    bidirectional: bool = False,
+    dropout: float = 0.0,
+    initial: Initialiser | None = None,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    """x (n, t, features) -> y (n, t, directions * units), and the last h: torch.nn.GRU's, with batch_first.
 
-    All weights start as `initial`, evenly within 1 / sqrt(units) unless given.
+    h is (layers * directions, n, units), as is the initial `state`, 0 unless given. `dropout` is between layers.
+    Weights are PyTorch's, NAME.weight_ih_l0 ..., and start as `initial`, evenly within 1 / sqrt(units) unless given.
     """
-    bound = 1 / sqrt(max(units, 1))
-    y, h = x.graph.add_all(Gru(units, initial or Uniform(-bound, bound)), x, name=name)
+    op, states = Gru(units, initial_of(units, initial), state is not None), () if state is None else (state,)
+    y, (h,) = layered(op, x, units, states, layers, bidirectional, dropout, name)
     return y, h
 
 
@@ -66,7 +82,8 @@ def buffers(op: Gru, shapes: Shapes) -> Buffers:
 
 
 def forward(call: Call) -> Run:
-    x, (y, last), units = call.x[0], call.ys, call.op.units
+    (x, *begin), (y, last), units = call.x, call.ys, call.op.units
+    first = begin[0] if begin else None
     gates, inner, part = call.buffer("gates"), call.buffer("inner"), call.scratch["part"]
     w_x, w_h, b_x, b_h = call.w["weight_ih"].T, call.w["weight_hh"].T, call.w["bias_ih"], call.w["bias_hh"]
     flat_x, flat_gates, steps = x.reshape(-1, x.shape[2]), gates.reshape(-1, gates.shape[2]), by_gate(gates, units)
@@ -76,8 +93,9 @@ def forward(call: Call) -> Run:
         np.matmul(flat_x, w_x, out=flat_gates)
         np.add(flat_gates, b_x, out=flat_gates)
         for t, (r, z, m) in enumerate(steps):
-            if t:
-                np.matmul(y[:, t - 1], w_h, out=part)
+            before = y[:, t - 1] if t else first
+            if before is not None:
+                np.matmul(before, w_h, out=part)
                 np.add(part, b_h, out=part)
             else:
                 np.copyto(part, b_h)
@@ -89,8 +107,8 @@ def forward(call: Call) -> Run:
             np.add(m, own, out=m)
             np.tanh(m, out=m)
             h = y[:, t]
-            if t:
-                np.subtract(y[:, t - 1], m, out=h)  # m + z (h - m)
+            if before is not None:
+                np.subtract(before, m, out=h)  # m + z (h - m)
             else:
                 np.negative(m, out=h)
             np.multiply(h, z, out=h)
@@ -101,7 +119,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    x, y, units, (dy, dlast), dx = call.x[0], call.y, call.op.units, call.dys, call.dx[0]
+    (x, *begin), y, units, (dy, dlast), (dx, *dbegin) = call.x, call.y, call.op.units, call.dys, call.dx
     gates, inner = call.saved["gates"], call.saved["inner"]
     da, db, past, dh, one = (call.scratch[key] for key in ("da", "db", "past", "dh", "one"))
     w_x, w_h, dw = call.w["weight_ih"], call.w["weight_hh"], call.dw
@@ -110,7 +128,10 @@ def backward(call: Call) -> Run:
     flat_dx, unit = None if dx is None else dx.reshape(flat_x.shape), dy.dtype.type(1)
 
     def run() -> None:
-        past[:, 0].fill(0)
+        if begin:
+            np.copyto(past[:, 0], begin[0])
+        else:
+            past[:, 0].fill(0)
         np.copyto(past[:, 1:], y[:, :-1])
         np.copyto(dh, dlast)
         for t in reversed(range(len(steps))):
@@ -134,6 +155,8 @@ def backward(call: Call) -> Run:
             np.multiply(dh, z, out=one)
             np.matmul(db[:, t], w_h, out=dh)
             np.add(dh, one, out=dh)
+        if dbegin and dbegin[0] is not None:
+            np.copyto(dbegin[0], dh)
         np.matmul(flat_a.T, flat_x, out=dw["weight_ih"])
         np.matmul(flat_b.T, flat_past, out=dw["weight_hh"])
         np.sum(flat_a, axis=0, out=dw["bias_ih"])

@@ -4,40 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import sqrt
 from typing import ClassVar
 
 import numpy as np
 
-from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
-from mpibow.ops.initialisers import Uniform
+from mpibow.ops.recurrent import initial_of, layered, recurrent_weights, sequence
 
 __all__ = ["Lstm", "lstm"]
 
 
-def recurrent_weights(gates: int, units: int, features: int, initial: Initialiser) -> dict[str, Weight]:
-    """PyTorch's four of a layer: of the inputs and of the last output, gate below gate."""
-    rows = gates * units
-    return {
-        "weight_ih": Weight((rows, features), initial, features, rows),
-        "weight_hh": Weight((rows, units), initial, units, rows),
-        "bias_ih": Weight((rows,), initial, features, rows, decay=False),
-        "bias_hh": Weight((rows,), initial, units, rows, decay=False),
-    }
-
-
-def sequence(shape: Shape, units: int) -> Shape:
-    """The shape of all outputs of a layer. Raises ShapeError where the input is no sequence."""
-    if len(shape) != 3 or units < 1:
-        raise ShapeError(f"input must be (batch, steps, features) and units at least 1, got {units}")
-    return (*shape[:2], units)
-
-
 @dataclass(frozen=True)
 class Lstm(Op):
-    """y (n, t, units), and the last h and c (n, units), of x (n, t, features); h and c start at 0.
+    """y (n, t, units), and the last h and c (n, units), of x0 (n, t, features); h and c start as x1 and x2 where
+    `state`, else at 0.
 
     With i, f, g and o a quarter each of weight_ih x[t] + bias_ih + weight_hh h + bias_hh, s the sigmoid:
     c <- s(f) c + s(i) tanh(g), h <- s(o) tanh(c), y[t] = h.
@@ -45,11 +26,16 @@ class Lstm(Op):
 
     units: int
     initial: Initialiser
+    state: bool = False
     kind: ClassVar[str] = "lstm"
     reads: ClassVar[frozenset[str]] = frozenset("xwy")
 
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        return (0, 1, 2) if self.state else (0,)
+
     def infer(self, *shapes: Shape) -> Shape:
-        return sequence(shapes[0], self.units)
+        return sequence(shapes, self.units, 2 * self.state)
 
     def outputs(self, *shapes: Shape) -> tuple[Shape, ...]:
         y = self.infer(*shapes)
@@ -60,14 +46,23 @@ class Lstm(Op):
 
 
 def lstm(
-    x: Tensor, units: int, *, initial: Initialiser | None = None, name: str | None = None
+    x: Tensor,
+    units: int,
+    *,
+    layers: int = 1,
+    state: tuple[Tensor, Tensor] | None = None,
+    bidirectional: bool = False,
+    dropout: float = 0.0,
+    initial: Initialiser | None = None,
+    name: str | None = None,
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """x (n, t, features) -> y (n, t, units), and the last (h, c), both (n, units): PyTorch's, with batch_first.
+    """x (n, t, features) -> y (n, t, directions * units), and the last (h, c): torch.nn.LSTM's, with batch_first.
 
-    All weights start as `initial`, evenly within 1 / sqrt(units) unless given.
+    h and c are (layers * directions, n, units), as is the initial `state`, 0 unless given. `dropout` is between layers.
+    Weights are PyTorch's, NAME.weight_ih_l0 ..., and start as `initial`, evenly within 1 / sqrt(units) unless given.
     """
-    bound = 1 / sqrt(max(units, 1))
-    y, h, c = x.graph.add_all(Lstm(units, initial or Uniform(-bound, bound)), x, name=name)
+    op = Lstm(units, initial_of(units, initial), state is not None)
+    y, (h, c) = layered(op, x, units, state or (), layers, bidirectional, dropout, name)
     return y, (h, c)
 
 
@@ -103,7 +98,8 @@ def by_gate(gates: Array, units: int) -> list[list[Array]]:
 
 
 def forward(call: Call) -> Run:
-    x, (y, last, cell), units = call.x[0], call.ys, call.op.units
+    (x, *begin), (y, last, cell), units = call.x, call.ys, call.op.units
+    h, before = begin or (None, None)
     gates, cells, tanhs = call.buffer("gates"), call.buffer("cells"), call.buffer("tanh")
     part, one = call.scratch["part"], call.scratch["one"]
     w_x, w_h = call.w["weight_ih"].T, call.w["weight_hh"].T
@@ -115,8 +111,8 @@ def forward(call: Call) -> Run:
         np.add(flat_gates, b_x, out=flat_gates)
         np.add(flat_gates, b_h, out=flat_gates)
         for t, (i, f, g, o) in enumerate(steps):
-            if t:
-                np.matmul(y[:, t - 1], w_h, out=part)
+            if (said := y[:, t - 1] if t else h) is not None:
+                np.matmul(said, w_h, out=part)
                 np.add(gates[:, t], part, out=gates[:, t])
             sigmoid(i)
             sigmoid(f)
@@ -124,8 +120,8 @@ def forward(call: Call) -> Run:
             sigmoid(o)
             c = cells[:, t]
             np.multiply(i, g, out=c)
-            if t:
-                np.multiply(f, cells[:, t - 1], out=one)
+            if (past := cells[:, t - 1] if t else before) is not None:
+                np.multiply(f, past, out=one)
                 np.add(c, one, out=c)
             np.tanh(c, out=tanhs[:, t])
             np.multiply(o, tanhs[:, t], out=y[:, t])
@@ -136,7 +132,8 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    x, y, units, (dy, dlast, dcell), dx = call.x[0], call.y, call.op.units, call.dys, call.dx[0]
+    (x, *begin), y, units, (dy, dlast, dcell), (dx, *dbegin) = call.x, call.y, call.op.units, call.dys, call.dx
+    h, before = begin or (None, None)
     gates, cells, tanhs = call.saved["gates"], call.saved["cells"], call.saved["tanh"]
     dgates, past, dh, dc, one = (call.scratch[key] for key in ("dgates", "past", "dh", "dc", "one"))
     w_x, w_h, dw = call.w["weight_ih"], call.w["weight_hh"], call.dw
@@ -163,8 +160,8 @@ def backward(call: Call) -> Run:
             np.multiply(one, dh, out=one)
             np.add(dc, one, out=dc)
             np.multiply(dc, g, out=di)
-            if t:
-                np.multiply(dc, cells[:, t - 1], out=df)
+            if (c := cells[:, t - 1] if t else before) is not None:
+                np.multiply(dc, c, out=df)
             else:
                 df.fill(0)
             np.multiply(g, g, out=dg)
@@ -175,7 +172,13 @@ def backward(call: Call) -> Run:
                 through(gate, d)
             np.multiply(dc, f, out=dc)
             np.matmul(dgates[:, t], w_h, out=dh)
-        past[:, 0].fill(0)
+        for target, source in zip(dbegin, (dh, dc), strict=False):
+            if target is not None:
+                np.copyto(target, source)
+        if h is None:
+            past[:, 0].fill(0)
+        else:
+            np.copyto(past[:, 0], h)
         np.copyto(past[:, 1:], y[:, :-1])
         np.matmul(flat_d.T, flat_x, out=dw["weight_ih"])
         np.matmul(flat_d.T, flat_past, out=dw["weight_hh"])

@@ -8,7 +8,7 @@ from mpibow.graph.graph import FLOAT
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
 from mpibow.kernels.compiled import lstm, panels, products
 from mpibow.kernels.compiled.command import command, floats, native_with, together, words
-from mpibow.kernels.compiled.lstm import of_inputs, of_weights, opened, recurrent_buffers
+from mpibow.kernels.compiled.lstm import before, of_inputs, of_states, of_weights, opened, outset, recurrent_buffers
 from mpibow.kernels.compiled.numeric import inlined, tanh
 from mpibow.kernels.compiled.products import by_laid_out, copied, lay_out
 from mpibow.ops import Gru
@@ -19,22 +19,26 @@ native = native_with(lstm, panels, products)
 
 @native
 def mix(arguments: int, _: int, count: int, __: int) -> int:
-    """(gates, inner, y, last, w_hh, b_hh, laid out, part, n, t, units): gates (n, t, 3 units) come with what the inputs
-    have to say; inner (n, t, units) is what the last output has to say to the new one, part (n, 3 units) scratch."""
+    """(gates, inner, y, last, w_hh, b_hh, laid out, part, n, t, units, first): gates (n, t, 3 units) come with what the
+    inputs have to say; inner (n, t, units) is what the last output has to say to the new one, part (n, 3 units)
+    scratch. The first output is 0 where it is no array."""
     a = words(arguments, count)
     gates, inner, y, last, weight, bias, laid, part = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
-    n, t, units = a[8], a[9], a[10]
+    n, t, units, first = a[8], a[9], a[10], a[11]
     one, row = 4 * units, 12 * units
     lay_out(weight, laid, 3 * units, units, 4, one)
     for step in range(t):
         if step:
             by_laid_out(y + (step - 1) * one, laid, part, n, 3 * units, units, t * one, row, bias, 0)
+        elif first:
+            by_laid_out(first, laid, part, n, 3 * units, units, one, row, bias, 0)
         for i in range(n):
-            gate, at, said = gates + (i * t + step) * row, (i * t + step) * one, part + i * row if step else bias
+            gate, at = gates + (i * t + step) * row, (i * t + step) * one
+            said = part + i * row if step or first else bias
             opened(gate, said, units)
             opened(gate + one, said + one, units)
             copied(said + 2 * one, inner + at, units)
-            _mix(gate, inner + at, y + at, y + at - one if step else 0, units)
+            _mix(gate, inner + at, y + at, before(y + at - one, first, i * one, step), units)
     for i in range(n):
         copied(y + ((i + 1) * t - 1) * one, last + i * one, units)
     return 0
@@ -58,23 +62,22 @@ def _mix(gate: int, inner: int, y: int, before: int, units: int) -> None:
 
 @native
 def mix_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(gates, inner, y, dy, dlast, w_hh, dgates, dinner, past, dh, laid out, n, t, units): gradients of the gates, as
-    the inputs and as the last output reach them; and past (n, t, units), y of the step before."""
+    """(gates, inner, y, dy, dlast, w_hh, dgates, dinner, past, dh, laid out, n, t, units, first): gradients of the
+    gates, as the inputs and as the last output reach them; and past (n, t, units), y of the step before. dh (n, units)
+    becomes that of the first output, where that is an array."""
     a = words(arguments, count)
     gates, inner, y, dy, dlast, weight, dgates, dinner = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
-    past, dh, laid, n, t, units = a[8], a[9], a[10], a[11], a[12], a[13]
+    past, dh, laid, n, t, units, first = a[8], a[9], a[10], a[11], a[12], a[13], a[14]
     one, row = 4 * units, 12 * units
     lay_out(weight, laid, units, 3 * units, one, 4)
     copied(dlast, dh, n * units)
     for step in range(t - 1, -1, -1):
         for i in range(n):
             at = (i * t + step) * one
-            floats(past + at, units)[:] = 0
-            if step:
-                copied(y + at - one, past + at, units)
+            outset(past + at, before(y + at - one, first, i * one, step), units)
             d = dh + i * one
             _mix_back(gates + 3 * at, dgates + 3 * at, dinner + 3 * at, inner + at, past + at, dy + at, d, units)
-        if step:
+        if step or first:
             by_laid_out(dinner + step * row, laid, dh, n, units, 3 * units, t * row, one, dh, one)
     return 0
 
@@ -116,8 +119,9 @@ def buffers(op: Gru, shapes: Shapes) -> Buffers:
 def forward(call: Call) -> Run:
     gates, inner, w, scratch = call.buffer("gates"), call.buffer("inner"), call.w, call.scratch
     through = command(
-        mix, gates, inner, *call.ys, w["weight_hh"], w["bias_hh"], scratch["laid"], scratch["part"], *call.y.shape
-    )
+        mix, gates, inner, *call.ys, w["weight_hh"], w["bias_hh"], scratch["laid"], scratch["part"], *call.y.shape,
+        *(call.x[1:] or (0,)),
+    )  # fmt: skip
     return together([of_inputs(call, gates), through])
 
 
@@ -126,6 +130,6 @@ def backward(call: Call) -> Run:
     dgates, dinner = scratch["dgates"], scratch["dinner"]
     through = command(
         mix_back, saved["gates"], saved["inner"], call.y, *call.dys, call.w["weight_hh"], dgates, dinner,
-        scratch["past"], scratch["dh"], scratch["laid"], *call.y.shape,
+        scratch["past"], scratch["dh"], scratch["laid"], *call.y.shape, *(call.x[1:] or (0,)),
     )  # fmt: skip
-    return together([through, *of_weights(call, dgates, dinner)])
+    return together([through, *of_states(call, scratch["dh"]), *of_weights(call, dgates, dinner)])

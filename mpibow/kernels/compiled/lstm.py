@@ -35,30 +35,41 @@ def bent(address: int, bias: int, units: int) -> None:
 
 @native
 def remember(arguments: int, _: int, count: int, __: int) -> int:
-    """(gates, cells, tanhs, y, last h, last c, w_hh, b_hh, laid out, n, t, units): gates (n, t, 4 units) come with what
-    the inputs have to say, and become what they let through; cells, their tanhs and y are (n, t, units)."""
+    """(gates, cells, tanhs, y, last h, last c, w_hh, b_hh, laid out, n, t, units, first h, first c): gates (n, t,
+    4 units) come with what the inputs have to say, and become what they let through; cells, their tanhs and y are
+    (n, t, units). The first ones are 0 where they are no arrays."""
     a = words(arguments, count)
     gates, cells, tanhs, y, last, cell, weight, bias, laid = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]
-    n, t, units = a[9], a[10], a[11]
+    n, t, units, first, first_cell = a[9], a[10], a[11], a[12], a[13]
     one, row = 4 * units, 16 * units  # bytes of a gate, and of all four
     lay_out(weight, laid, 4 * units, units, 4, one)
     for step in range(t):
         here = gates + step * row
         if step:
             by_laid_out(y + (step - 1) * one, laid, here, n, 4 * units, units, t * one, t * row, here, t * row)
+        elif first:
+            by_laid_out(first, laid, here, n, 4 * units, units, one, t * row, here, t * row)
         for i in range(n):
             gate, at = gates + (i * t + step) * row, (i * t + step) * one
             opened(gate, bias, units)
             opened(gate + one, bias + one, units)
             bent(gate + 2 * one, bias + 2 * one, units)
             opened(gate + 3 * one, bias + 3 * one, units)
-            _remember(gate, cells + at, cells + at - one if step else 0, units)
+            _remember(gate, cells + at, before(cells + at - one, first_cell, i * one, step), units)
             _let_out(gate + 3 * one, cells + at, tanhs + at, y + at, units)
     for i in range(n):
         at = ((i + 1) * t - 1) * one
         copied(y + at, last + i * one, units)
         copied(cells + at, cell + i * one, units)
     return 0
+
+
+@inlined
+def before(last: int, first: int, offset: int, step: int) -> int:
+    """Where a sample's state of the step before is; 0 for nowhere."""
+    if step:
+        return last
+    return first + offset if first else 0
 
 
 @inlined
@@ -85,12 +96,22 @@ def _let_out(gate: int, cell: int, bent_cell: int, y: int, units: int) -> None:
 
 
 @native
+def copy_all(arguments: int, _: int, count: int, __: int) -> int:
+    """(source, target, elements)."""
+    a = words(arguments, count)
+    copied(a[0], a[1], a[2])
+    return 0
+
+
+@native
 def remember_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(gates, cells, tanhs, y, dy, dlast, dcell, w_hh, dgates, past, dh, dc, laid out, n, t, units): the gradients of
-    the gates, and past (n, t, units), y of the step before; dh and dc (n, units) are scratch."""
+    """(gates, cells, tanhs, y, dy, dlast, dcell, w_hh, dgates, past, dh, dc, laid out, n, t, units, first h, first c):
+    the gradients of the gates, and past (n, t, units), y of the step before; dh and dc (n, units) become those of the
+    first h and c, where these are arrays."""
     a = words(arguments, count)
     gates, cells, tanhs, y, dy, dlast, dcell, weight = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
     dgates, past, dh, dc, laid, n, t, units = a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15]
+    first, first_cell = a[16], a[17]
     one, row = 4 * units, 16 * units
     lay_out(weight, laid, units, 4 * units, one, 4)
     copied(dlast, dh, n * units)
@@ -100,13 +121,19 @@ def remember_back(arguments: int, _: int, count: int, __: int) -> int:
             at = (i * t + step) * one
             gate, dgate, h, c = gates + 4 * at, dgates + 4 * at, dh + i * one, dc + i * one
             _let_out_back(gate + 3 * one, dgate + 3 * one, tanhs + at, dy + at, h, c, units)
-            _remember_back(gate, dgate, c, cells + at - one if step else 0, units)
-            floats(past + at, units)[:] = 0
-            if step:
-                copied(y + at - one, past + at, units)
-        if step:
+            _remember_back(gate, dgate, c, before(cells + at - one, first_cell, i * one, step), units)
+            outset(past + at, before(y + at - one, first, i * one, step), units)
+        if step or first:
             by_laid_out(dgates + step * row, laid, dh, n, units, 4 * units, t * row, one, 0, 0)
     return 0
+
+
+@inlined
+def outset(past: int, before: int, units: int) -> None:
+    """past <- before, or 0 where that is nowhere."""
+    floats(past, units)[:] = 0
+    if before:
+        copied(before, past, units)
 
 
 @inlined
@@ -191,12 +218,19 @@ def of_weights(call: Call, dgates: Array, dinner: Array) -> list[Command]:
     return runs
 
 
+def of_states(call: Call, *gradients: Array) -> list[Command]:
+    """The gradients of the initial states, where they are wanted."""
+    pairs = [(source, target) for source, target in zip(gradients, call.dx[1:], strict=False) if target is not None]
+    return [command(copy_all, source, target, target.size) for source, target in pairs]
+
+
 def forward(call: Call) -> Run:
     gates, cells, tanhs = call.buffer("gates"), call.buffer("cells"), call.buffer("tanh")
     w = call.w
     through = command(
-        remember, gates, cells, tanhs, *call.ys, w["weight_hh"], w["bias_hh"], call.scratch["laid"], *call.y.shape
-    )
+        remember, gates, cells, tanhs, *call.ys, w["weight_hh"], w["bias_hh"], call.scratch["laid"], *call.y.shape,
+        *(call.x[1:] or (0, 0)),
+    )  # fmt: skip
     return together([of_inputs(call, gates), through])
 
 
@@ -205,6 +239,6 @@ def backward(call: Call) -> Run:
     dgates = scratch["dgates"]
     through = command(
         remember_back, saved["gates"], saved["cells"], saved["tanh"], call.y, *call.dys, call.w["weight_hh"], dgates,
-        scratch["past"], scratch["dh"], scratch["dc"], scratch["laid"], *call.y.shape,
+        scratch["past"], scratch["dh"], scratch["dc"], scratch["laid"], *call.y.shape, *(call.x[1:] or (0, 0)),
     )  # fmt: skip
-    return together([through, *of_weights(call, dgates, dgates)])
+    return together([through, *of_states(call, scratch["dh"], scratch["dc"]), *of_weights(call, dgates, dgates)])

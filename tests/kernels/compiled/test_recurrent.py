@@ -17,23 +17,27 @@ from tests.kernels.cases import INITIAL, Bench, Case
 
 @pytest.mark.parametrize("shape", [(5, 7, 33), (1, 3, 16), (12, 1, 5)])
 @pytest.mark.parametrize("units", [1, 70])
+@pytest.mark.parametrize("states", [0, 1])
 @pytest.mark.parametrize("op", [ops.Lstm, ops.Gru], ids=lambda op: op.kind)
-def test_last_outputs_and_their_gradients(op: Any, units: int, shape: tuple[int, int, int]) -> None:
-    case = Case(op(units, INITIAL), (shape,))
+def test_last_outputs_and_their_gradients(op: Any, states: int, units: int, shape: tuple[int, int, int]) -> None:
+    """From initial states, too."""
+    given = [(shape[0], units)] * (states * (2 if op is ops.Lstm else 1))
+    case = Case(op(units, INITIAL, bool(given)), (shape, *given))
     mine, theirs = Bench(case, OPERATORS[op], "float32"), Bench(case, NUMPY[op], "float64")
     generator = np.random.default_rng(1)
     for key, array in mine.w.items():
         array *= 0.2
         theirs.w[key][...] = array
     for bench in (mine, theirs):
-        bench.x[0][...] = mine.x[0]
+        for array, same in zip(bench.x, mine.x, strict=True):
+            array[...] = same
         bench.dy[...] = mine.dy
     for each, other in zip(mine.dmore, theirs.dmore, strict=True):
         other[...] = each[...] = generator.standard_normal(each.shape)
     for bench in (mine, theirs):
         bench.forward()
         bench.backward()
-    results = [(mine.y, theirs.y), (mine.dx[0], theirs.dx[0]), *zip(mine.more, theirs.more, strict=True)]
+    results = [(mine.y, theirs.y), *zip(mine.dx, theirs.dx, strict=True), *zip(mine.more, theirs.more, strict=True)]
     results += [(mine.dw[key], array) for key, array in theirs.dw.items()]
     for got, expected in results:
         assert got is not None

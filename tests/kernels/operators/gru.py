@@ -13,10 +13,11 @@ from tests.kernels.checked import SUM, Checked, N
 from tests.kernels.operators.lstm import by_torch, lengths, sequences, sigmoid
 
 
-def plain(op: ops.Gru, x: Array, w: Any) -> Array:
-    y = np.zeros(op.infer(x.shape))
+def plain(op: ops.Gru, x: Array, *given: Any) -> Array:
+    *states, w = given
+    y = np.zeros((*x.shape[:2], op.units))
     for n in range(len(x)):
-        h = np.zeros(op.units)
+        h = states[0][n] if states else np.zeros(op.units)
         for t, row in enumerate(x[n]):
             a = np.split(w["weight_ih"] @ row + w["bias_ih"], 3)
             b = np.split(w["weight_hh"] @ h + w["bias_hh"], 3)
@@ -31,9 +32,10 @@ CHECKED = (
         cases=[
             Case(ops.Gru(3, INITIAL), ((2, 4, 5),)),
             Case(ops.Gru(2, INITIAL), ((1, 1, 3),), id="one step"),
+            Case(ops.Gru(3, INITIAL, True), ((2, 4, 5), (2, 3)), id="state"),
         ],
         large=[Case(ops.Gru(3, INITIAL), ((N, 2, 5),))],
-        random=sequences(ops.Gru),
+        random=sequences(ops.Gru, 1),
         plain=(plain, None),
         torch=by_torch,
         lengths=lengths,

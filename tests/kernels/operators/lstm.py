@@ -14,12 +14,13 @@ from tests.kernels.checked import SUM, Checked, Lengths, N, Shapes
 from tests.kernels.draw import Cases
 
 
-def sequences(make: Any) -> Cases:
-    """Of up to five steps: `make` gives the operator of so many units."""
+def sequences(make: Any, states: int) -> Cases:
+    """Of up to five steps: `make` gives the operator of so many units, with so many initial states or none."""
     return st.builds(
-        lambda units, shape: Case(make(units, INITIAL), (shape,)),
+        lambda units, shape, given: Case(make(units, INITIAL, given), (shape, *[(shape[0], units)] * (states * given))),
         st.integers(1, 9),
         st.tuples(st.integers(1, 5), st.integers(1, 5), st.integers(1, 9)),
+        st.booleans(),
     )
 
 
@@ -27,10 +28,11 @@ def sigmoid(x: Array) -> Any:
     return 1 / (1 + np.exp(-x))
 
 
-def plain(op: ops.Lstm, x: Array, w: Any) -> Array:
-    y = np.zeros(op.infer(x.shape))
+def plain(op: ops.Lstm, x: Array, *given: Any) -> Array:
+    *states, w = given
+    y = np.zeros((*x.shape[:2], op.units))
     for n in range(len(x)):
-        h = c = np.zeros(op.units)
+        h, c = (state[n] for state in states) if states else [np.zeros(op.units)] * 2
         for t, row in enumerate(x[n]):
             gates = w["weight_ih"] @ row + w["bias_ih"] + w["weight_hh"] @ h + w["bias_hh"]
             i, f, g, o = np.split(gates, 4)
@@ -39,11 +41,13 @@ def plain(op: ops.Lstm, x: Array, w: Any) -> Array:
     return y
 
 
-def by_torch(op: Any, torch: Any, x: Any, **w: Any) -> Any:
+def by_torch(op: Any, torch: Any, x: Any, *states: Any, **w: Any) -> Any:
     """PyTorch's layer, whose weights come by name."""
     kind = torch.nn.LSTM if op.kind == "lstm" else torch.nn.GRU
     layer = kind(x.shape[2], op.units, batch_first=True, dtype=x.dtype)
-    return torch.func.functional_call(layer, {f"{key}_l0": array for key, array in w.items()}, x)[0]
+    begin = [state[None] for state in states]
+    given = (x, begin[0] if op.kind == "gru" else tuple(begin)) if begin else (x,)
+    return torch.func.functional_call(layer, {f"{key}_l0": array for key, array in w.items()}, given)[0]
 
 
 def lengths(op: Any, shapes: Shapes) -> Lengths:
@@ -57,9 +61,10 @@ CHECKED = (
         cases=[
             Case(ops.Lstm(3, INITIAL), ((2, 4, 5),)),
             Case(ops.Lstm(2, INITIAL), ((1, 1, 3),), id="one step"),
+            Case(ops.Lstm(3, INITIAL, True), ((2, 4, 5), (2, 3), (2, 3)), id="states"),
         ],
         large=[Case(ops.Lstm(3, INITIAL), ((N, 2, 5),))],
-        random=sequences(ops.Lstm),
+        random=sequences(ops.Lstm, 2),
         plain=(plain, None),
         torch=by_torch,
         lengths=lengths,

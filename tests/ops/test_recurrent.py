@@ -1,0 +1,131 @@
+"""Recurrent layers against PyTorch's in float64: several of them, both directions, states; names of weights."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpibow as mb
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import Graph, Tensor
+from mpibow.graph.layout import initial_weights, plan_layout
+from mpibow.graph.plan import compile_plan
+from mpibow.kernels import NUMPY
+from mpibow.testing import check_operator
+from tests.oracle import pytorch
+
+N, T, FEATURES, UNITS = 2, 4, 3, 5
+RANDOM = np.random.default_rng(3)
+X = RANDOM.standard_normal((N, T, FEATURES))
+KINDS = {"lstm": mb.lstm, "gru": mb.gru}
+
+
+def states_of(kind: str, layers: int, both: bool) -> list[Any]:
+    shape = (layers * (1 + both), N, UNITS)
+    return [RANDOM.standard_normal(shape) for _ in range(2 if kind == "lstm" else 1)]
+
+
+def flat(made: Any) -> list[Tensor]:
+    y, last = made
+    return [y, *last] if isinstance(last, tuple) else [y, last]
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("stated", [False, True])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_pytorchs(kind: str, layers: int, both: bool, stated: bool) -> None:
+    """Outputs, last states, and the gradients of the input, the states and all weights, by PyTorch's names."""
+    torch: Any = pytorch()
+    arrays = [X, *(states_of(kind, layers, both) if stated else [])]
+    graph = Graph()
+    x, *begin = (
+        mb.parameter(array.shape, initial=lambda *_, array=array: array, name=f"input{i}")
+        for i, array in enumerate(arrays)
+    )
+    state: Any = None if not begin else tuple(begin) if kind == "lstm" else begin[0]
+    made = flat(KINDS[kind](x, UNITS, layers=layers, bidirectional=both, state=state, name="layer"))
+    factors = [RANDOM.standard_normal(tensor.shape) for tensor in made]
+    parts = [mb.reshape(tensor * graph.input(f"factor{i}", tensor.shape), (-1,)) for i, tensor in enumerate(made)]
+    whole = mb.concat(*parts, axis=0)
+    graph.output("loss", whole)
+    layout = plan_layout(graph)
+    weights = initial_weights(layout, 0, "float64")
+    bound = compile_plan(graph, layout, NUMPY, "float64", training=True).bind(weights, slopes := np.zeros_like(weights))
+    for i, factor in enumerate(factors):
+        bound.inputs[f"factor{i}"][...] = factor
+    bound.run()
+    named, slopes = layout.unpacked(weights), layout.unpacked(slopes)
+
+    net = (torch.nn.LSTM if kind == "lstm" else torch.nn.GRU)(
+        FEATURES, UNITS, layers, batch_first=True, bidirectional=both, dtype=torch.float64
+    )
+    ours = {key.removeprefix("layer."): array for key, array in named.items() if key.startswith("layer.")}
+    net.load_state_dict({key: torch.from_numpy(array.copy()) for key, array in ours.items()})  # strict: all names
+    given = [torch.from_numpy(array.copy()).requires_grad_() for array in arrays]
+    start: Any = () if not stated else (tuple(given[1:]),) if kind == "lstm" else (given[1],)
+    y, last = net(given[0], *start)
+    found = [y, *last] if kind == "lstm" else [y, last]
+    total = torch.cat([(array * torch.from_numpy(f)).reshape(-1) for array, f in zip(found, factors, strict=True)])
+    np.testing.assert_allclose(bound.outputs["loss"], total.detach().numpy(), rtol=1e-10, atol=1e-12)
+    total.mean().backward()
+    for i, array in enumerate(given):
+        np.testing.assert_allclose(slopes[f"input{i}.weight"], array.grad.numpy(), rtol=1e-10, atol=1e-12)
+    for key, parameter in net.named_parameters():
+        np.testing.assert_allclose(slopes[f"layer.{key}"], parameter.grad.numpy(), rtol=1e-10, atol=1e-12, err_msg=key)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_gradients(kind: str) -> None:
+    def net(x: Tensor, *begin: Tensor) -> list[Tensor]:
+        state: Any = begin if kind == "lstm" else begin[0]
+        return flat(KINDS[kind](x, UNITS, layers=2, bidirectional=True, state=state))
+
+    check_operator(net, X, *states_of(kind, 2, True))
+
+
+def test_names_of_weights() -> None:
+    """Of layers without a name too, and in a scope; the second layer has the first one's features."""
+    graph = Graph()
+    x = graph.input("x", X.shape)
+    with mb.scope("encoder"):
+        mb.gru(x, UNITS)
+        y, h = mb.gru(x, UNITS, layers=2, bidirectional=True)
+    assert (y.shape, h.shape) == ((N, T, 2 * UNITS), (4, N, UNITS))
+    spans = {span.name: span.shape for span in plan_layout(graph).spans}
+    keys = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+    ends = [f"_l{layer}{way}" for layer in (0, 1) for way in ("", "_reverse")]
+    expected = {f"encoder.gru1.{key}_l0" for key in keys} | {f"encoder.gru2.{key}{end}" for key in keys for end in ends}
+    assert spans.keys() == expected
+    assert spans["encoder.gru2.weight_ih_l1_reverse"] == (3 * UNITS, 2 * UNITS)
+
+
+def test_dropout_is_between_layers() -> None:
+    graph = Graph()
+    mb.lstm(graph.input("x", X.shape), UNITS, layers=3, dropout=0.5)
+    kinds = [node.op.kind for node in graph.nodes]
+    assert [kind for kind in kinds if kind in ("lstm", "dropout")] == ["lstm", "dropout", "lstm", "dropout", "lstm"]
+
+
+@pytest.mark.parametrize(
+    ("given", "fault"),
+    [
+        ({"layers": 0}, "lstm of x (2, 4, 3): there must be at least 1 layer, and initial states must be "
+                        "(layers * directions, batch, units), (0, 2, 5)"),
+        ({"units": 0}, "lstm1 (lstm of x (2, 4, 3)): input must be (batch, steps, features) and units at least 1, "
+                       "got 0"),
+        ({"bidirectional": True, "state": True}, "lstm of x (2, 4, 3), h (1, 2, 5), c (1, 2, 5): there must be at "
+         "least 1 layer, and initial states must be (layers * directions, batch, units), (2, 2, 5)"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit(given: dict[str, Any], fault: str) -> None:
+    graph = Graph()
+    settings = {"units": UNITS, **given}
+    if "state" in given:
+        settings["state"] = graph.input("h", (1, N, UNITS)), graph.input("c", (1, N, UNITS))
+    with pytest.raises(ShapeError) as caught:
+        mb.lstm(graph.input("x", X.shape), **settings)
+    assert str(caught.value) == fault
