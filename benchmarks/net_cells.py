@@ -34,8 +34,7 @@ Product = tuple[int, int, int, int]  # so many of (rows, inner) by (inner, colum
 def language(text: Tensor, units: int = 200, layers: int = 2) -> Tensor:
     """(n, t) -> logits (n, t, characters): Zaremba's small net (arXiv:1409.2329, section 4.1) by characters."""
     x = mb.embedding(text, CHARACTERS, units, name="characters")
-    for i in range(layers):
-        x, _ = mb.lstm(x, units, name=f"lstm{i}")
+    x, _ = mb.lstm(x, units, layers=layers, name="lstm")
     return mb.dense(x, CHARACTERS, name="head")
 
 

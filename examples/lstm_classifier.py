@@ -19,9 +19,8 @@ NUMBERS = {
 
 def net(text, classes, units=48, layers=2):  # (n, t) bytes -> logits (n, classes)
     x = mb.embedding(mb.cast(text, "int32"), 256, units, name="characters")
-    for i in range(layers):
-        x, (last, _) = mb.lstm(x, units, name=f"lstm{i}")  # x (n, t, units), last (n, units)
-    return mb.dense(last, classes, name="head")
+    _, (last, _) = mb.lstm(x, units, layers=layers, name="lstm")  # (layers, n, units)
+    return mb.dense(last[-1], classes, name="head")
 
 
 def counting(count=1600):

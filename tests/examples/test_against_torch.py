@@ -37,7 +37,6 @@ BLOCKS = (r"^block(\d+)", r"blocks.\1")
 ATTENTION = [(r"^block(\d+)\.(qkv|out)", r"blocks.\1.attention.\2"), BLOCKS, ("positions.weight", "positions")]
 CONV = r"(conv\d?|shortcut)"
 NORMED = [BLOCKS, (rf"{CONV}_norm\.", r"\1.norm."), (rf"{CONV}\.weight", r"\1.conv.weight")]
-LSTM = [(r"^lstm(\d)\.(.*)", r"lstm.\2_l\1")]
 UP_DOWN = [(r"^up(\d+)\.larger", r"larger.\1"), (r"^(up|down)(\d+)", r"\1.\2")]
 
 
@@ -94,7 +93,7 @@ CASES = {
     ),
     "lstm_classifier": Case(
         partial(lstm_classifier.net, classes=4), {"image": whole(256, 4, 9).astype(np.uint8), "label": whole(4, 4)},
-        partial(nets.LstmClassifier, 256, 48, 2, 4), F.cross_entropy, LSTM, classes=True,
+        partial(nets.LstmClassifier, 256, 48, 2, 4), F.cross_entropy, classes=True,
     ),
     "unet": Case(
         unet.net, {"image": real(3, 1, 16, 12), "mask": whole(3, 3, 16, 12)},
