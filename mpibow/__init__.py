@@ -10,12 +10,19 @@ if TYPE_CHECKING:
     from mpibow.fitted import load as load
     from mpibow.fitting import fit as fit
     from mpibow.ops import *
+    from mpibow.run.callbacks import STOP as STOP
+    from mpibow.run.callbacks import EarlyStopping as EarlyStopping
+    from mpibow.run.callbacks import Ended as Ended
+    from mpibow.run.callbacks import Evaluated as Evaluated
+    from mpibow.run.callbacks import Iteration as Iteration
+    from mpibow.run.callbacks import Saved as Saved
 
 _ELSEWHERE = {
     "MpibowError": "mpibow.errors",
     "Fitted": "mpibow.fitted",
     "load": "mpibow.fitted",
     "fit": "mpibow.fitting",
+    **dict.fromkeys(("EarlyStopping", "Ended", "Evaluated", "Iteration", "STOP", "Saved"), "mpibow.run.callbacks"),
 }
 
 

@@ -1,6 +1,7 @@
 """Every error that mpibow raises on purpose, and the exit code that a command ends with.
 
     MpibowError            1   the tree's root
+    |- CallbackError       1   a callback that raised, or returned what nobody can use
     |- ConfigError         2   a setting, an override or a command line that breaks a rule
     |- ShapeError          2   a graph whose node cannot take the shapes it is given
     |- FormulaError        2   a function that is no formula of one element
@@ -39,6 +40,10 @@ class MpibowError(Exception):
     """Root of the tree; `code` is the exit code of a command that it ends."""
 
     code: ClassVar[int] = 1
+
+
+class CallbackError(MpibowError):
+    """A callback of the program raised, or returned what it must not; the message names it."""
 
 
 class ConfigError(MpibowError):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ from mpibow.job import make_job, open_data
 from mpibow.models.classifier import Net
 from mpibow.models.objective import LossNet
 from mpibow.models.settings import Augmentation
+from mpibow.run.callbacks import Callback
 from mpibow.system.streams import until_nobody_reads
 
 Source = Samples | tuple[Array, Array] | Mapping[str, Array] | str | os.PathLike[str]
@@ -41,6 +43,7 @@ def fit(
     augment: Mapping[str, Any] | None = None,
     image: Mapping[str, Any] | None = None,
     resume: str | None = None,
+    callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Fitted:
     """Trains `net`, a function from an image tensor (n, ...) to logits (n, classes), and returns it trained.
@@ -54,7 +57,8 @@ def fit(
     `normalise`, `augment` (as {"pad": 4, "flip": True}) and `image` (as {"size": 224}) are the settings under `data` of
     a config file; `settings` are all others: batch_size=8, learners=2, update={"lr": 0.1}, ... Under mpirun every rank
     must call it; an error on one rank ends all. Ctrl-C saves the state and raises KeyboardInterrupt. `resume` continues
-    a run directory or a checkpoint, "auto" the newest run.
+    a run directory or a checkpoint, "auto" the newest run. `callbacks` hear what happens: mpibow.Iteration, Evaluated,
+    Saved and Ended; one that returns mpibow.STOP ends the run (mpibow/run/callbacks.py has the rules).
     """
     from mpibow.train import train as run  # late: `python -m mpibow.train` must not find it imported already
 
@@ -78,6 +82,7 @@ def fit(
             name, config, net, training, testing, validation=validating, normalise=normalise, augmentation=augmentation,
             image=None if image is None else build(Image, image, path="data.image"),
         )  # fmt: skip
+        job = replace(job, callbacks=tuple(callbacks))
         trained = run(job, comm, resume=resume, note=note)
         if trained.summary.stopped == "SIGINT":  # the program ends as well, or a notebook's cell
             raise KeyboardInterrupt(f"the state is saved: continue with fit(..., resume={trained.summary.run!r})")

@@ -20,6 +20,7 @@ from mpibow.models.classifier import Build
 from mpibow.ops.products import products_of
 from mpibow.optim.groups import frozen_of
 from mpibow.optim.muon import Muon
+from mpibow.run.callbacks import Callback
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,7 @@ class Job:
     validation: Samples | None = None
     held_out: float | None = None
     canonical: bool = False  # weights lie as they are saved, whatever the kernels want
+    callbacks: tuple[Callback, ...] = ()  # what hears of the run
     opened: KernelSet | None = None  # of a GPU: `on_device` opens it
 
     @property

@@ -12,6 +12,7 @@ from typing import Any
 from mpibow.config.strict import plain
 from mpibow.job import Job
 from mpibow.run import directory
+from mpibow.run.callbacks import Heard
 from mpibow.run.evaluate import Evaluation
 from mpibow.run.events import EventFile, Events, Silent
 from mpibow.run.ledger import Ledger
@@ -60,12 +61,14 @@ class Reporter:
     ) -> None:  # fmt: skip
         self.folder, self.ledger, self._job, self._rank = folder, ledger, job, rank
         self._classes, self._memory = classes, memory
-        self._events: Events = Silent()
+        written: Events = Silent()
         self._progress: Progress = Quiet()
         if rank == 0:
             self._progress = Line(folder / "log.txt", 0 if header is None else header.position)
             mark = 0 if header is None else header.metrics_bytes
-            self._events = EventFile(folder / "metrics.jsonl", mark, self._progress.note)
+            written = EventFile(folder / "metrics.jsonl", mark, self._progress.note)
+        heard = [each for each in job.callbacks if rank == 0 or getattr(each, "every_rank", False)]
+        self._events = Heard(written, heard)
         self._mark = self._shown = time.perf_counter()
         self._began = ledger.seconds  # of training, before this process
         self._loss = "loss -"
@@ -95,6 +98,11 @@ class Reporter:
     def pause(self) -> None:
         """What passed since the last `clock` was not training."""
         self._mark = time.perf_counter()
+
+    @property
+    def stop(self) -> str:
+        """The callback of this rank that ends the run, '' for none."""
+        return self._events.stop
 
     def mark(self) -> int:
         """Bytes of metrics.jsonl so far."""

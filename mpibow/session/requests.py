@@ -20,7 +20,9 @@ class Requests:
 
     def now(self, signal: str) -> Request:
         """What this rank wants now, and what rank 0's clock says."""
-        stop = (signal or self._stop.overdue(self._reporter.clock())) if self._rank == 0 else signal
+        stop = signal or self._reporter.stop
+        if self._rank == 0:
+            stop = stop or self._stop.overdue(self._reporter.clock())
         return Request(stop, self._saver.overdue(), self._resets.due, self._tuning.asks)
 
     def settle(self, signal: str) -> tuple[Outcome, Decision | None]:

@@ -1,0 +1,176 @@
+"""Callbacks: functions of a program that hear what happens in its run, and may end it.
+
+A callback is called with an event, between two iterations. It returns None, STOP, which ends the run on all ranks, or
+numbers by name, which go to metrics.jsonl. Rank 0 calls it; every rank where it has an attribute `every_rank` that is
+true. What it raises ends the run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from mpibow.errors import CallbackError, ConfigError, MpibowError
+from mpibow.optim.plateau import Metric
+from mpibow.run.events import Events
+from mpibow.run.stop import Stop, Watched
+
+
+class _Stop:
+    """What STOP is an instance of."""
+
+    def __repr__(self) -> str:
+        return "mpibow.STOP"
+
+
+STOP = _Stop()
+"""What a callback returns to end the run, on all ranks after the same iteration."""
+
+
+@dataclass(frozen=True)
+class Iteration:
+    """Every `metrics.every` iterations: means since the last one, `loss` and `accuracy` of training.
+
+    `samples` were consumed so far in `seconds` of training, `learners` is their number by rank.
+    """
+
+    iteration: int
+    samples: int
+    epoch: float
+    learners: tuple[int, ...]
+    loss: float | None
+    accuracy: float | None
+    rate: float
+    gain: float
+    seconds: float
+    images_per_second: float
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """The centre was evaluated on `data`, validation or test; without classes there is no accuracy."""
+
+    iteration: int
+    samples: int
+    epoch: float
+    data: str
+    loss: float
+    accuracy: float | None
+    top_k_accuracy: float | None = None
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint was written to `path`."""
+
+    iteration: int
+    samples: int
+    epoch: float
+    path: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The run has ended, by the limit or signal `stopped`."""
+
+    iteration: int
+    samples: int
+    epoch: float
+    stopped: str
+
+
+Event = Iteration | Evaluated | Saved | Ended
+Callback = Callable[[Any], Any]
+EVENTS: Mapping[str, type[Event]] = {  # by the event of metrics.jsonl
+    "train": Iteration,
+    "evaluate": Evaluated,
+    "checkpoint": Saved,
+    "end": Ended,
+}
+RENAMED = {"position": "samples", "elapsed": "seconds"}
+
+
+@dataclass
+class EarlyStopping:
+    """Ends the run after `patience` evaluations, on the data that choose, in which `metric` did not improve.
+
+    metric: accuracy or loss. min_delta: the smallest change that counts. The same as stop.metric, stop.patience and
+    stop.min_delta, which are part of a run's settings and go on where a run is resumed; this begins anew there.
+    """
+
+    metric: Metric = "loss"
+    patience: int = 3
+    min_delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.metric not in ("accuracy", "loss"):
+            raise ConfigError(f"metric: of EarlyStopping must be accuracy or loss, got {self.metric!r}")
+        self._stop = Stop(metric=self.metric, patience=self.patience, min_delta=self.min_delta)
+        self._watched, self._data = Watched(), ""
+
+    def __call__(self, event: Event) -> Any:
+        if not isinstance(event, Evaluated) or event.data != (self._data or event.data):
+            return None
+        self._data = event.data  # the first that is evaluated are those that choose
+        value = event.loss if self.metric == "loss" else event.accuracy
+        if value is None:
+            raise ConfigError("metric: accuracy of EarlyStopping needs classes, this net gives losses; give loss")
+        self._watched = self._stop.follow(self._watched, value)
+        return STOP if self._watched.bad >= self.patience else None
+
+
+class Heard:
+    """Events that go to `events` and to the callbacks; `stop` names the callback that returned STOP, '' before."""
+
+    def __init__(self, events: Events, callbacks: Sequence[Callback]) -> None:
+        self._events, self._callbacks = events, tuple(callbacks)
+        self.stop = ""
+
+    def add(self, event: str, **entries: Any) -> None:
+        self._events.add(event, **entries)
+        kind = EVENTS.get(event)
+        if kind is None or not self._callbacks:
+            return
+        given = {RENAMED.get(key, key): value for key, value in entries.items()}
+        heard = kind(**{each.name: given[each.name] for each in fields(kind) if each.name in given})
+        for callback in self._callbacks:
+            self._call(callback, heard, {key: entries[key] for key in ("iteration", "position", "epoch")})
+
+    def mark(self) -> int:
+        return self._events.mark()
+
+    def close(self) -> None:
+        self._events.close()
+
+    def _call(self, callback: Callback, event: Event, where: Mapping[str, Any]) -> None:
+        name = getattr(callback, "__name__", type(callback).__name__)
+        try:
+            found = callback(event)
+        except MpibowError:
+            raise
+        except Exception as error:
+            raise CallbackError(f"callback {name}: {type(error).__name__}: {error}") from error
+        if found is STOP:
+            self.stop = self.stop or f"callback {name}"
+        elif isinstance(found, Mapping):
+            self._events.add("callback", **where, name=name, **_numbers(name, found))
+        elif found is not None:
+            raise CallbackError(
+                f"callback {name}: must return None, mpibow.STOP or numbers by name, got {type(found).__name__}"
+            )
+
+
+def _numbers(name: str, found: Mapping[str, Any]) -> dict[str, float | None]:
+    """As JSON has them: null where one is not finite."""
+    numbers = dict[str, float | None]()
+    for key, value in found.items():
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            raise CallbackError(f"callback {name}: {key}: must be a number, got {type(value).__name__}") from None
+        if key in ("event", "time", "name", "iteration", "position", "epoch"):
+            raise CallbackError(f"callback {name}: {key}: is an entry of every event; give it another name")
+        numbers[str(key)] = number if math.isfinite(number) else None
+    return numbers
