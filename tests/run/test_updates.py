@@ -25,6 +25,7 @@ EVERY: dict[str, dict[str, Any]] = {
     **{name: {"name": name, "lr": 0.01, "weight_decay": 0.02} for name in UPDATES},
     "amsgrad": {"name": "adam", "amsgrad": True},
     "rmsprop with all": {"name": "rmsprop", "centered": True, "momentum": 0.5},
+    "half-lives": {"name": "adamw", "lr": 0.01, "half_life": [20, 200]},
     "l1": {"name": "adamw", "lr": 0.01, "l1": 0.01, "groups": [{"match": "*.bias", "l1": 0.1}]},
     "adagrad, falling": {"name": "adagrad", "lr": 0.05, "lr_decay": 0.1},
 }

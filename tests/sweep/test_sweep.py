@@ -160,6 +160,16 @@ def test_errors_come_before_the_first_run(
     assert (said.out, said.err) == ("", f"error: {message}\n")
 
 
+def test_rates_of_another_optimiser_are_told_of_once(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    cells = ["update.name=sgd,adamw", "seed=1:2"]
+    assert main(["run.yaml", *cells, "--output", "out", "--list"]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("warning: update.lr: 0.01 in run.yaml is for sgd, and adamw takes it now; ")
+
+
 def test_a_list_runs_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.chdir(folder)
     with tiny.unchanged(folder):
