@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mpibow.device import libraries
-from mpibow.device.driver import DeviceProperties, Driver, OutOfMemory, Refused, Stream
+from mpibow.device.driver import DeviceProperties, OutOfMemory, Refused, Stream
 from mpibow.errors import DeviceError, install
 
 MODES = {0: "default", 2: "prohibited", 3: "exclusive"}  # cudaComputeMode
@@ -264,8 +264,3 @@ def nvtx_range(name: str) -> Iterator[None]:
         yield
     finally:
         nvtx.RangePop()
-
-
-def open_driver() -> Driver:
-    """CUDA, or DeviceError with what to install."""
-    return CupyDriver()

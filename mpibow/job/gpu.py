@@ -73,10 +73,7 @@ def _open(config: Config, comm: Communicator) -> Gpu:
         driver = CupyDriver()
     except DeviceError as error:
         problem = str(error)
-    refusals = [(rank, text) for rank, text in enumerate(comm.share(problem)) if text]
-    if refusals:
-        rank, text = refusals[0]
-        raise DeviceError(text if comm.size == 1 else f"rank {rank}: {text}")
+    _refuse_together(comm, problem)
     allowed = sorted(os.sched_getaffinity(0))
     found = find_device(driver, comm, host=socket.gethostname(), allowed=allowed, share_gpu=config.share_gpu)
     os.sched_setaffinity(0, found.cores)  # those near the GPU; threads that start from here on inherit them
@@ -85,12 +82,16 @@ def _open(config: Config, comm: Communicator) -> Gpu:
         gpu.ranges = nvtx_range
     except DeviceError as error:
         problem = str(error)
-    refusals = [(rank, text) for rank, text in enumerate(comm.share(problem)) if text]
-    if refusals:
-        rank, text = refusals[0]
-        raise DeviceError(text if comm.size == 1 else f"rank {rank}: {text}")
+    _refuse_together(comm, problem)
     assert gpu is not None
     return gpu
+
+
+def _refuse_together(comm: Communicator, problem: str) -> None:
+    """All ranks raise the DeviceError of the first that has a `problem`. Collective."""
+    for rank, text in enumerate(comm.share(problem)):
+        if text:
+            raise DeviceError(text if comm.size == 1 else f"rank {rank}: {text}")
 
 
 def execution_of(wanted: str, recorded: str = "") -> str:

@@ -16,7 +16,7 @@ from mpibow.comm import Single
 from mpibow.comm.nccl import load_nccl, open_nccl
 from mpibow.device import cupy_driver
 from mpibow.device.cuda import find_device
-from mpibow.device.cupy_driver import load_cupy, open_driver, uuid_in_words, uuid_of
+from mpibow.device.cupy_driver import CupyDriver, load_cupy, uuid_in_words, uuid_of
 from mpibow.device.driver import OutOfMemory, Refused
 from mpibow.errors import CommunicationError, DeviceError
 from tests.device.fakes import FakeStream
@@ -40,7 +40,7 @@ without_driver = pytest.mark.skipif(has_driver(), reason="there is a driver here
 @needs_cupy
 @without_driver
 def test_without_a_driver() -> None:
-    driver = open_driver()
+    driver = CupyDriver()
     assert driver.version() == 0
     assert driver.runtime() >= 12000
     for refused in (driver.count, driver.memory, lambda: driver.allocate(16), lambda: driver.pinned(16)):
@@ -274,7 +274,7 @@ def test_out_of_memory_is_told_from_other_errors(monkeypatch: pytest.MonkeyPatch
     cuda = SimpleNamespace(runtime=Runtime(), memory=SimpleNamespace(OutOfMemoryError=MemoryError))
     monkeypatch.setattr(cupy_driver, "load_cupy", lambda: SimpleNamespace(cuda=cuda))
     with pytest.raises(OutOfMemory, match="cudaErrorMemoryAllocation: out of memory"):
-        open_driver().memory()
+        CupyDriver().memory()
 
 
 def test_memory_is_cleared_on_a_stream_of_its_own_and_events_let_who_waits_sleep(
@@ -311,7 +311,7 @@ def test_memory_is_cleared_on_a_stream_of_its_own_and_events_let_who_waits_sleep
         return SimpleNamespace(shape=shape, memptr=memptr, data=SimpleNamespace(ptr=77))
 
     monkeypatch.setattr(cupy_driver, "load_cupy", lambda: SimpleNamespace(cuda=cuda, ndarray=array, uint8="u1"))
-    driver = open_driver()
+    driver = CupyDriver()
     for size, taken in ((16, 16), (0, 1)):
         made = driver.allocate(size)
         assert (made.shape, made.memptr) == ((size,), (("memory", taken), 0))
