@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,70 +16,163 @@ from mpibow.graph.layout import Layout, repack
 from mpibow.graph.plan import Plan
 from mpibow.kernels.passes import FlatKernels
 from mpibow.learn.replica import Replicas
-from mpibow.run.checkpoint import Snapshot, read_arrays
+from mpibow.run.checkpoint import Call, Snapshot, read_arrays
 from mpibow.sync.rule import TAIL, Rule, RuleState
-from mpibow.sync.synchroniser import Synchroniser
+from mpibow.sync.tally import Book
 
 
-def snapshot(
-    header: Mapping[str, Any], plan: Plan, timeline: Timeline, iteration: int, replicas: Replicas, rule: Rule,
-    flat: FlatKernels, statistics: Array, tally: Array, inputs: Mapping[str, Array], scale: Array | None = None,
-    average: Array | None = None,
-) -> Snapshot:  # fmt: skip
-    """The run before `iteration`, with `header`'s entries beside what is needed here; nothing may be under way.
+class Scale(Protocol):
+    """The loss's scale, where 16 bits need one."""
 
-    `statistics` (statistics.size,) are the centre's, `inputs` what an evaluation must know of the training data,
-    `average` (layout.size,) the centre's, which has the centre's statistics.
-    """
-    state, host = rule.state(), flat.host
-    own = {
-        "weights": host(replicas.weights),
-        "statistics": host(replicas.statistics),
-        "tally": tally,
-        **{name: host(rows) for name, rows in replicas.states.items()},
-        **({"updates": replicas.updates, "seen": replicas.seen} if replicas.counts else {}),
-        **({} if scale is None else {"scale": scale}),
-    }
-    declared = {name: stored.ranks for name, stored in rule.arrays.items()}
-    undeclared = {**dict.fromkeys(state.shared, "all"), **dict.fromkeys(state.own, "each")}.items() - declared.items()
-    assert not undeclared, f"{undeclared} of the state are not in the rule's arrays"
-    assert not own.keys() & declared.keys(), "a rule's array is called like the learners'"
-    own |= {key: host(array) for key, array in state.own.items()}
-    shared = {key: host(array) for key, array in state.shared.items()}
-    stored, lies = plan.layout.canonical(), plan.layout
-    entries = {
-        **header,
-        "iteration": iteration,
-        "position": timeline.position(iteration),
-        "batch_size": timeline.batch,
-        "timeline": [asdict(change) for change in timeline.changes],
-        "layout": stored.digest(),
-        "rule": dict(state.numbers),
-    }
-    common, own = (_repacked(arrays, replicas, rule, lies, stored) for arrays in (shared, own))
-    beside = {} if average is None else named(plan, average, statistics)
-    return Snapshot(entries, named(plan, host(rule.centre), statistics), common, own, inputs, beside)
+    def state(self) -> Array | None:
+        """For a checkpoint; None where there is none."""
+        ...
+
+    def load(self, state: Array) -> None: ...
+
+    def is_large(self) -> bool:
+        """Whether it may still be halved."""
+        ...
+
+
+@dataclass(frozen=True)
+class State:
+    """What a checkpoint is of: one rank's replicas, which lie as `plan` has them, what averages them, and the scale."""
+
+    rank: int
+    plan: Plan
+    replicas: Replicas
+    rule: Rule
+    flat: FlatKernels
+    book: Book
+    scale: Scale
+
+    def snapshot(
+        self, header: Mapping[str, Any], timeline: Timeline, iteration: int, statistics: Array,
+        inputs: Mapping[str, Array], average: Array | None,
+    ) -> Snapshot:  # fmt: skip
+        """The run before `iteration`, with `header`'s entries beside what is needed here; nothing may be under way.
+
+        `statistics` (statistics.size,) are the centre's, `inputs` what an evaluation must know of the training data,
+        `average` (layout.size,) the centre's, which has the centre's statistics.
+        """
+        plan, replicas, rule, host, scale = self.plan, self.replicas, self.rule, self.flat.host, self.scale.state()
+        state = rule.state()
+        own = {
+            "weights": host(replicas.weights),
+            "statistics": host(replicas.statistics),
+            "tally": self.book.state(),
+            **{name: host(rows) for name, rows in replicas.states.items()},
+            **({"updates": replicas.updates, "seen": replicas.seen} if replicas.counts else {}),
+            **({} if scale is None else {"scale": scale}),
+        }
+        declared = {name: stored.ranks for name, stored in rule.arrays.items()}
+        given = {**dict.fromkeys(state.shared, "all"), **dict.fromkeys(state.own, "each")}
+        assert given.items() <= declared.items(), f"{given} of the state are not all in the rule's arrays, {declared}"
+        assert not own.keys() & declared.keys(), "a rule's array is called like the learners'"
+        own |= {key: host(array) for key, array in state.own.items()}
+        shared = {key: host(array) for key, array in state.shared.items()}
+        stored, lies = plan.layout.canonical(), plan.layout
+        entries = {
+            **header,
+            "iteration": iteration,
+            "position": timeline.position(iteration),
+            "batch_size": timeline.batch,
+            "timeline": [asdict(change) for change in timeline.changes],
+            "layout": stored.digest(),
+            "rule": dict(state.numbers),
+        }
+        common, own = (self._repacked(arrays, lies, stored) for arrays in (shared, own))
+        beside = {} if average is None else named(plan, average, statistics)
+        return Snapshot(entries, named(plan, host(rule.centre), statistics), common, own, inputs, beside)
+
+    def restore(
+        self, path: Path, numbers: Mapping[str, Any], centre: Array, states: Sequence[str], samples: int
+    ) -> None:
+        """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were.
+
+        `numbers` are the rule's, which has begun with these replicas; `states` are the replicas' that the checkpoint
+        has; their updates took `samples` each, if it is too old to have `seen`. Raises CheckpointError where arrays are
+        not those of such a run.
+        """
+        replicas, layout, put = self.replicas, self.plan.layout, self.flat.put
+        stored = self._stored(path, states, centre.dtype)
+        own, common = (self._repacked(arrays, layout.canonical(), layout) for arrays in stored)
+        put(replicas.weights, own.pop("weights"))
+        for name, rows in replicas.states.items():
+            put(rows, own.pop(name, 0))
+        replicas.updates[:] = own.pop("updates", 0)
+        replicas.seen[:] = own.pop("seen", replicas.updates * samples)
+        put(replicas.statistics, own.pop("statistics"))
+        tally, scale = own.pop("tally"), own.pop("scale", None)
+        self.rule.load(centre, RuleState(common, own, numbers))
+        self.book.load(tally)
+        if scale is not None:
+            self.scale.load(scale)
+
+    def _stored(
+        self, path: Path, states: Sequence[str], dtype: np.dtype[Any]
+    ) -> tuple[dict[str, Array], dict[str, Array]]:
+        """The arrays of the rank's file and of all ranks', as they are to be. Raises CheckpointError."""
+        replicas, rule, mine = self.replicas, self.rule, f"rank-{self.rank}"
+        k, size = replicas.count, self.plan.layout.canonical().size
+        counted = replicas.counts and bool(states)
+        each, double, whole = Form((k, size), dtype), np.dtype(np.float64), Form((k,), np.dtype(np.int64))
+        needed, optional = self._forms("each", size, dtype)
+        own = _read(
+            path, mine,
+            {"weights": each, "statistics": Form(replicas.statistics.shape, dtype), "tally": Form((None,), double),
+             **dict.fromkeys(states, each), **({"updates": whole} if counted else {}), **needed},
+            {"scale": Form((2,), double), **({"seen": whole} if counted else {}), **optional},
+        )  # fmt: skip
+        common = _read(path, "common", *self._forms("all", size, dtype))
+        for name, arrays in (("common", common), (mine, own)):
+            for key in arrays.keys() & rule.arrays.keys():
+                if (beside := rule.arrays[key].beside) and beside not in arrays:
+                    file = path / f"{name}.safetensors"
+                    raise CheckpointError(f"{file}: {beside}: must be there beside {key}, got nothing")
+        file = path / f"{mine}.safetensors"
+        if len(own["tally"]) not in (3, 3 + 3 * k):
+            raise CheckpointError(f"{file}: tally: must be [3] or [{3 + 3 * k}], got {list(own['tally'].shape)}")
+        for name in ("updates", "seen"):
+            if name in own and own[name].min() < 0:
+                raise CheckpointError(f"{file}: {name}: must be at least 0, got {own[name].tolist()}")
+        return own, common
+
+    def statistics(self, call: Call, k: int) -> Array:
+        """The centre's: the mean over all k learners, those of frozen batch norms as all have them. Collective."""
+        rows = self.flat.host(self.replicas.statistics)
+        for i in self.book.spoilt():  # before an update sets them back
+            rows[i] = self.replicas.first_statistics
+        mean: Array = rows.sum(axis=0)
+        call(lambda comm: comm.allreduce(mean))
+        mean *= mean.dtype.type(1.0 / k)
+        for span in self.plan.statistics.spans:
+            if not span.weight.trained:
+                part = slice(span.offset, span.offset + span.size)
+                mean[part] = rows[0, part]
+        return mean
+
+    def _repacked(self, arrays: Mapping[str, Array], source: Layout, target: Layout) -> dict[str, Array]:
+        """Arrays of weights' elements in the layout `target`, others as they are."""
+        rules = (name for name, each in self.rule.arrays.items() if each.form != "numbers")
+        flat = {"weights", *self.replicas.states, *rules}
+        return {name: repack(array, source, target) if name in flat else array for name, array in arrays.items()}
+
+    def _forms(self, ranks: str, size: int, dtype: np.dtype[Any]) -> tuple[dict[str, Form], dict[str, Form]]:
+        """What the rule, which has just begun, declares of a file: arrays that it has now, and others that it may."""
+        sent, double = Form((size + TAIL,), dtype), Form((None,), np.dtype(np.float64))
+        forms, state = {"weights": Form((size,), dtype), "sent": sent, "numbers": double}, self.rule.state()
+        parts: tuple[dict[str, Form], dict[str, Form]] = ({}, {})
+        for name, stored in self.rule.arrays.items():
+            if stored.ranks == ranks:
+                parts[name not in state.shared and name not in state.own][name] = forms[stored.form]
+        return parts
 
 
 def named(plan: Plan, centre: Array, statistics: Array) -> dict[str, Array]:
     """Weights and statistics by name, in their own shapes."""
     return plan.layout.unpacked(centre) | plan.statistics.unpacked(statistics)
-
-
-def mean_statistics(replicas: Replicas, flat: FlatKernels, synchroniser: Synchroniser, k: int, layout: Layout) -> Array:
-    """The centre's statistics: the mean over all k learners, those of frozen batch norms as all have them. All ranks
-    call it alike."""
-    rows = flat.host(replicas.statistics)
-    for i in synchroniser.book.spoilt():  # before an update sets them back
-        rows[i] = replicas.first_statistics
-    mean: Array = rows.sum(axis=0)
-    synchroniser.call(lambda comm: comm.allreduce(mean))
-    mean *= mean.dtype.type(1.0 / k)
-    for span in layout.spans:
-        if not span.weight.trained:
-            part = slice(span.offset, span.offset + span.size)
-            mean[part] = rows[0, part]
-    return mean
 
 
 def read_centre(path: Path, plan: Plan) -> tuple[Array, Array]:
@@ -99,75 +192,11 @@ def from_named(stored: Mapping[str, Array], plan: Plan, path: str) -> tuple[Arra
     return plan.layout.packed(stored, dtype), plan.statistics.packed(stored, dtype)
 
 
-def restore(
-    path: Path, numbers: Mapping[str, Any], rank: int, centre: Array, replicas: Replicas, rule: Rule, flat: FlatKernels,
-    layout: Layout, states: Sequence[str] = (), samples: int = 0,
-) -> tuple[Array, Array | None]:  # fmt: skip
-    """Continues where the checkpoint was made, bit for bit: replicas, rule and centre as they were.
-
-    `numbers` are the rule's, which has begun with these replicas; `states` are the replicas' that the checkpoint has;
-    their updates took `samples` each, if it is too old to have `seen`. Returns what was not sent, as the synchroniser's
-    book wrote it, and the loss's scale, if any. Raises CheckpointError where arrays are not those of such a run.
-    """
-    k, size, dtype = replicas.count, layout.canonical().size, centre.dtype
-    counted = replicas.counts and bool(states)
-    each, double, whole = Form((k, size), dtype), np.dtype(np.float64), Form((k,), np.dtype(np.int64))
-    needed, optional = _forms(rule, "each", size, dtype)
-    own = _read(
-        path, f"rank-{rank}",
-        {"weights": each, "statistics": Form(replicas.statistics.shape, dtype), "tally": Form((None,), double),
-         **dict.fromkeys(states, each), **({"updates": whole} if counted else {}), **needed},
-        {"scale": Form((2,), double), **({"seen": whole} if counted else {}), **optional},
-    )  # fmt: skip
-    common = _read(path, "common", *_forms(rule, "all", size, dtype))
-    for name, arrays in (("common", common), (f"rank-{rank}", own)):
-        for key in arrays.keys() & rule.arrays.keys():
-            if (beside := rule.arrays[key].beside) and beside not in arrays:
-                raise CheckpointError(f"{path / name}.safetensors: {beside}: must be there beside {key}, got nothing")
-    if len(own["tally"]) not in (3, 3 + 3 * k):
-        shape = list(own["tally"].shape)
-        raise CheckpointError(f"{path / f'rank-{rank}.safetensors'}: tally: must be [3] or [{3 + 3 * k}], got {shape}")
-    for name in ("updates", "seen"):
-        if name in own and own[name].min() < 0:
-            found = own[name].tolist()
-            raise CheckpointError(f"{path / f'rank-{rank}.safetensors'}: {name}: must be at least 0, got {found}")
-    own, common = (_repacked(arrays, replicas, rule, layout.canonical(), layout) for arrays in (own, common))
-    put = flat.put
-    put(replicas.weights, own.pop("weights"))
-    for name, rows in replicas.states.items():
-        put(rows, own.pop(name, 0))
-    replicas.updates[:] = own.pop("updates", 0)
-    replicas.seen[:] = own.pop("seen", replicas.updates * samples)
-    put(replicas.statistics, own.pop("statistics"))
-    tally, scale = own.pop("tally"), own.pop("scale", None)
-    rule.load(centre, RuleState(common, own, numbers))
-    return tally, scale
-
-
-def _repacked(
-    arrays: Mapping[str, Array], replicas: Replicas, rule: Rule, source: Layout, target: Layout
-) -> dict[str, Array]:
-    """Arrays of weights' elements in the layout `target`, others as they are."""
-    flat = {"weights", *replicas.states, *(name for name, each in rule.arrays.items() if each.form != "numbers")}
-    return {name: repack(array, source, target) if name in flat else array for name, array in arrays.items()}
-
-
 class Form(NamedTuple):
     """What an array must be; None is any length but 0."""
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
-
-
-def _forms(rule: Rule, ranks: str, size: int, dtype: np.dtype[Any]) -> tuple[dict[str, Form], dict[str, Form]]:
-    """What `rule`, which has just begun, declares of a file: arrays that it has now, and those that it may have."""
-    sent, double = Form((size + TAIL,), dtype), Form((None,), np.dtype(np.float64))
-    forms, state = {"weights": Form((size,), dtype), "sent": sent, "numbers": double}, rule.state()
-    parts: tuple[dict[str, Form], dict[str, Form]] = ({}, {})
-    for name, stored in rule.arrays.items():
-        if stored.ranks == ranks:
-            parts[name not in state.shared and name not in state.own][name] = forms[stored.form]
-    return parts
 
 
 def _read(path: Path, name: str, needed: Mapping[str, Form], optional: Mapping[str, Form]) -> dict[str, Array]:

@@ -12,13 +12,13 @@ from mpibow.data.loading import Held, Loading
 from mpibow.data.pipeline import Reader
 from mpibow.data.readers import Facts
 from mpibow.device.feed import Packing
-from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout
 from mpibow.job import Job
 from mpibow.learn.learners import Binder, Learners
 from mpibow.learn.replica import Replicas
 from mpibow.run.device_times import Times
 from mpibow.run.evaluate import Bind
+from mpibow.run.state import Scale
 from mpibow.session.host import Host
 from mpibow.session.on_gpu import OnGpu
 from mpibow.sync.outbox import Zeros
@@ -85,20 +85,6 @@ class Executions(Protocol):
 
     def notes(self, execution: str, *, compared: bool) -> list[str]:
         """What the log says of it; `compared` with another one."""
-        ...
-
-
-class Scale(Protocol):
-    """The loss's scale, where 16 bits need one."""
-
-    def state(self) -> Array | None:
-        """For a checkpoint; None where there is none."""
-        ...
-
-    def load(self, state: Array) -> None: ...
-
-    def is_large(self) -> bool:
-        """Whether it may still be halved."""
         ...
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from mpibow.comm.communicator import Communicator
-from mpibow.config import dump
+from mpibow.config import Config, dump
 from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Pipeline
 from mpibow.graph.layout import initial_weights
@@ -28,7 +28,7 @@ from mpibow.run.coordinator import Coordinator
 from mpibow.run.ledger import Ledger
 from mpibow.run.memory import learner_bytes
 from mpibow.run.resets import Resets
-from mpibow.run.state import restore
+from mpibow.run.state import State
 from mpibow.run.tuning import Tuning, open_tuning
 from mpibow.session.carried import fresh_states, kept_states
 from mpibow.session.device import Device, device_of
@@ -57,6 +57,7 @@ class Parts:
     coordinator: Coordinator
     tuning: Tuning
     replicas: Replicas
+    state: State
     learners: Learners
     stepping: Stepping
     scheduler: Scheduler
@@ -121,7 +122,8 @@ def open_parts(
     )  # fmt: skip
     learners.change(counts[comm.rank], execution)
     rule.begin(sum(counts), start.exact)
-    _take_up(start, comm.rank, job, plan, device, replicas, rule, synchroniser)
+    state = State(comm.rank, plan, replicas, rule, flat, synchroniser.book, device.scale)
+    _take_up(start, state, config)
     # Who looks at them, and tells of it
     comm.pulse.folder = start.source.folder
     reporter = _open_reporter(start, comm.rank, job, plan, device)
@@ -138,7 +140,7 @@ def open_parts(
     notes = [note, *notes, way, *warnings, *_told(start, job, reporter.ledger), loading.described, *told]
     notes.append(described(job.matrices, config.update))
     return Parts(
-        job, device, plan, loading, start, lasting(job, plan, first), coordinator, tuning, replicas, learners,
+        job, device, plan, loading, start, lasting(job, plan, first), coordinator, tuning, replicas, state, learners,
         Stepping(config.update, plan.layout, replicas, flat, job.matrices.spans), scheduler, rule, synchroniser, resets,
         reporter, judge, notes,
     )  # fmt: skip
@@ -171,22 +173,15 @@ def _open_tuning(job: Job, device: Device, start: Start, comm: Communicator, roo
     )  # fmt: skip
 
 
-def _take_up(
-    start: Start, rank: int, job: Job, plan: Plan, device: Device, replicas: Replicas, rule: Rule,
-    synchroniser: Synchroniser,
-) -> None:  # fmt: skip
+def _take_up(start: Start, state: State, config: Config) -> None:
     """Replicas and averaging go on where the checkpoint was made, if it is continued bit for bit."""
-    flat, path = job.kernels.flat, start.source.checkpoint
-    if start.kept is None:
-        flat.put(replicas.statistics, start.statistics)
+    header, path = start.kept, start.source.checkpoint
+    if header is None:
+        state.flat.put(state.replicas.statistics, start.statistics)
         return
     assert path is not None
-    kept, header = kept_states(start.kept.config, job.config), start.kept
-    samples = header.batch_size * (sum(header.counts) if rule.alike else 1)
-    tally, scale = restore(path, header.rule, rank, start.centre, replicas, rule, flat, plan.layout, kept, samples)
-    synchroniser.book.load(tally)
-    if scale is not None:
-        device.scale.load(scale)
+    samples = header.batch_size * (sum(header.counts) if state.rule.alike else 1)
+    state.restore(path, header.rule, start.centre, kept_states(header.config, config), samples)
 
 
 def _open_reporter(start: Start, rank: int, job: Job, plan: Plan, device: Device) -> Reporter:

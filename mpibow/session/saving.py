@@ -11,7 +11,6 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array
 from mpibow.job.document import Document, saved
 from mpibow.run import checkpoint
-from mpibow.run.state import snapshot
 from mpibow.session.opening import Parts
 from mpibow.session.reporter import Where
 
@@ -53,12 +52,11 @@ class Saver:
         """Writes a checkpoint, and forgets those that are not to be kept. Nothing may be under way."""
         begin = time.perf_counter()
         parts, folder = self._parts, self._parts.reporter.folder / "checkpoints"
-        state = snapshot(
-            {**parts.lasting, "graph": self._document, **header}, parts.plan, parts.coordinator.kept(where.iteration),
-            where.iteration, parts.replicas, parts.rule, parts.job.kernels.flat, statistics,
-            parts.synchroniser.book.state(), self._inputs, parts.device.scale.state(), average,
+        found = parts.state.snapshot(
+            {**parts.lasting, "graph": self._document, **header}, parts.coordinator.kept(where.iteration),
+            where.iteration, statistics, self._inputs, average,
         )  # fmt: skip
-        self.last = path = checkpoint.save(folder, state, parts.synchroniser.call)
+        self.last = path = checkpoint.save(folder, found, parts.synchroniser.call)
         if self._rank == 0:
             if best and self._settings.best:
                 checkpoint.point(folder, "best", path)

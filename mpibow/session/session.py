@@ -17,7 +17,7 @@ from mpibow.learn.learner import Result, Task
 from mpibow.run.announcer import Announcer
 from mpibow.run.evaluate import due
 from mpibow.run.iteration_times import IterationTimes
-from mpibow.run.state import mean_statistics, named
+from mpibow.run.state import named
 from mpibow.run.steering import Steering
 from mpibow.session.average import average_of
 from mpibow.session.opening import OpenParts, open_parts, open_pipeline
@@ -47,7 +47,7 @@ class Session:
             self.replicas, self.learners, self.stepping = parts.replicas, parts.learners, parts.stepping
             self.scheduler, self.rule, self.synchroniser = parts.scheduler, parts.rule, parts.synchroniser
             self.resets, self.coordinator, self.tuning = parts.resets, parts.coordinator, parts.tuning
-            self.judge = parts.judge
+            self.judge, self.state = parts.judge, parts.state
             self.reporter, self.ledger = parts.reporter, parts.reporter.ledger
             self.average = average_of(self.config.ema, parts.start, self.plan)
             self.steering = Steering(self.config.stop, self.config.schedule, self.ledger)
@@ -287,8 +287,7 @@ class Session:
 
     def statistics(self) -> Array:
         """The centre's statistics: the mean over all learners."""
-        flat, layout = self.job.kernels.flat, self.plan.statistics
-        return mean_statistics(self.replicas, flat, self.synchroniser, sum(self.counts), layout)
+        return self.state.statistics(self.synchroniser.call, sum(self.counts))
 
     def _waits(self) -> dict[str, float]:
         waited, busy = self.synchroniser.seconds()
