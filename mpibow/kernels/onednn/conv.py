@@ -127,34 +127,48 @@ class Convolution:
     def backward(self, call: Call) -> Run:
         if self._winograd(call.op, call.shapes):
             return winograd.backward(call)
-        trio, dy, runs = self._trio(call.op, call.shapes), call.dy, list[Command]()
-        assert trio.weights is not None
-        scratch, dx = call.scratch["scratch"], call.dx[0]
+        dy, runs = call.dy, list[Command]()
         if "dz" in call.scratch:
             dy = call.scratch["dz"]
             runs.append(command(masked, call.dy, call.y, dy, call.y.size))
-        if not call.dw:
-            pass
-        elif lanes := self._lanes(call.op, call.shapes, trio, trio.weights):
+        if call.dw:
+            runs += self.of_weights(call, dy)
+        return together([*runs, *self.of_inputs(call, dy)])
+
+    def of_weights(self, call: Call, dy: Array) -> list[Command]:
+        """The gradients of the weights."""
+        trio, runs = self._trio(call.op, call.shapes), list[Command]()
+        assert trio.weights is not None
+        if lanes := self._lanes(call.op, call.shapes, trio, trio.weights):
             runs.append(depthwise.command_of(call, _plain(call.op), lanes, dy, back=False))
         else:
             dweight = call.scratch.get("dweight", call.dw["weight"])
-            arrays = {dnn.SRC: call.x[0], dnn.DIFF_DST: dy, dnn.DIFF_WEIGHTS: dweight, dnn.SCRATCHPAD: scratch}
+            arrays = {
+                dnn.SRC: call.x[0], dnn.DIFF_DST: dy, dnn.DIFF_WEIGHTS: dweight,
+                dnn.SCRATCHPAD: call.scratch["scratch"],
+            }  # fmt: skip
             if "bias" in call.dw:
                 arrays[dnn.DIFF_BIAS] = call.dw["bias"]
             runs.append(trio.weights.command(arrays))
-            if "dweight" in call.scratch:
-                runs.append(self._regroup(call, trio.gradient, inward=False))
+        if "dweight" in call.scratch:
+            runs.append(self._regroup(call, trio.gradient, inward=False))
+        return runs
+
+    def of_inputs(self, call: Call, dy: Array) -> list[Command]:
+        """The gradient of the input, where it is wanted."""
+        trio, dx, runs = self._trio(call.op, call.shapes), call.dx[0], list[Command]()
         if dx is None or trio.data is None:
-            return together(runs)
+            return runs
         if lanes := self._lanes(call.op, call.shapes, trio, trio.data):
-            return together([*runs, depthwise.command_of(call, _plain(call.op), lanes, dy, back=True)])
+            return [depthwise.command_of(call, _plain(call.op), lanes, dy, back=True)]
         weight = call.w["weight"]
         if "weight" in call.scratch:
             runs.append(self._regroup(call, trio.back, inward=True))
             weight = call.scratch["weight"]
-        arrays = {dnn.DIFF_DST: dy, dnn.WEIGHTS: weight, dnn.DIFF_SRC: dx, dnn.SCRATCHPAD: scratch}
-        return together([*runs, trio.data.command(arrays)])
+        arrays = {
+            dnn.DIFF_DST: dy, dnn.WEIGHTS: weight, dnn.DIFF_SRC: dx, dnn.SCRATCHPAD: call.scratch["scratch"],
+        }  # fmt: skip
+        return [*runs, trio.data.command(arrays)]
 
     def _regroup(self, call: Call, tag: str, *, inward: bool) -> Command:
         """Weights in groups to the layout that a primitive wants, or a gradient back."""
