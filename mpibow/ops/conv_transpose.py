@@ -20,7 +20,11 @@ __all__ = ["ConvTranspose2d", "conv_transpose2d"]
 
 @dataclass(frozen=True)
 class ConvTranspose2d(Op):
-    """y[n, o] = bias[o] + over c, i and j: x[n, c, i, j] weight[c, o], laid from (i, j) stride - padding on."""
+    """y[n, o] = bias[o] + over c, i and j: x[n, c, i, j] weight[c, o], laid from (i, j) stride - padding on, elements
+    of the weight `dilation` apart.
+
+    With g groups, the q-th g-th of the input channels makes the q-th g-th of the output channels: o counts in there.
+    """
 
     channels: int
     kernel: Pair
@@ -29,6 +33,8 @@ class ConvTranspose2d(Op):
     output_padding: Pair
     bias: bool
     initial: Initialiser
+    groups: int = 1
+    dilation: Pair = (1, 1)
     kind: ClassVar[str] = "conv_transpose"
     reads: ClassVar[frozenset[str]] = frozenset("xw")
 
@@ -36,20 +42,34 @@ class ConvTranspose2d(Op):
         (x,) = shapes
         if len(x) != 4:
             raise ShapeError("input must be (batch, channels, height, width)")
-        if min(*self.kernel, *self.stride) < 1 or min(*self.padding, *self.output_padding) < 0:
-            raise ShapeError(f"kernel {self.kernel} and stride {self.stride} must be at least 1, paddings at least 0")
+        if min(*self.kernel, *self.stride, *self.dilation) < 1 or min(*self.padding, *self.output_padding) < 0:
+            raise ShapeError(
+                f"kernel {self.kernel}, stride {self.stride} and dilation {self.dilation} must be at least 1, "
+                "paddings at least 0"
+            )
         if any(more >= step for more, step in zip(self.output_padding, self.stride, strict=True)):
             raise ShapeError(f"output_padding {self.output_padding} must be below stride {self.stride}")
-        sides = zip(x[2:], self.kernel, self.stride, self.padding, self.output_padding, strict=True)
+        if self.groups < 1 or x[1] % self.groups or self.channels % self.groups:
+            raise ShapeError(
+                f"groups must divide the {x[1]} channels of the input and the {self.channels} of the output, "
+                f"got {self.groups}"
+            )
+        sides = zip(x[2:], self.reach, self.stride, self.padding, self.output_padding, strict=True)
         rows, columns = ((side - 1) * step - 2 * pad + k + more for side, k, step, pad, more in sides)
         if min(rows, columns) < 1:
             raise ShapeError(f"padding {self.padding} leaves nothing of the output")
         return (x[0], self.channels, rows, columns)
 
+    @property
+    def reach(self) -> Pair:
+        """Rows and columns of the output that an element of the input reaches."""
+        (rows, columns), (down, across) = self.kernel, self.dilation
+        return down * (rows - 1) + 1, across * (columns - 1) + 1
+
     def weights(self, *shapes: Shape) -> Mapping[str, Weight]:
-        channels, area = shapes[0][1], self.kernel[0] * self.kernel[1]
-        fans = channels * area, self.channels * area
-        weights = {"weight": Weight((channels, self.channels, *self.kernel), self.initial, *fans)}
+        channels, own, area = shapes[0][1], self.channels // self.groups, self.kernel[0] * self.kernel[1]
+        fans = channels // self.groups * area, own * area
+        weights = {"weight": Weight((channels, own, *self.kernel), self.initial, *fans)}
         if self.bias:
             weights["bias"] = Weight((self.channels,), ZERO, *fans, decay=False)
         return weights
@@ -63,39 +83,42 @@ def conv_transpose2d(
     stride: int | Pair = 1,
     padding: int | Pair = 0,
     output_padding: int | Pair = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
     bias: bool = True,
     initial: Initialiser | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """x (n, c, h, w) -> (n, channels, h', w'), h' = (h - 1) stride - 2 padding + kernel + output_padding.
+    """x (n, c, h, w) -> (n, channels, h', w'), h' = (h - 1) stride - 2 padding + reach + output_padding.
 
-    weight is (c, channels, *kernel), as PyTorch has it, and starts as `initial`, He unless given; the bias starts at 0.
+    reach = dilation (kernel - 1) + 1. weight is (c, channels / groups, *kernel), as PyTorch has it, and starts as
+    `initial`, He unless given; the bias starts at 0.
     """
     if channels < 1:
         raise ShapeError(f"conv_transpose2d of {x.name}: channels must be at least 1, got {channels}")
-    op = ConvTranspose2d(
-        channels, pair(kernel), pair(stride), pair(padding), pair(output_padding), bias, initial or He()
-    )
+    window = (pair(kernel), pair(stride), pair(padding), pair(output_padding))
+    op = ConvTranspose2d(channels, *window, bias, initial or He(), groups, pair(dilation))
     return x.graph.add(op, x, name=name)
 
 
-# The reference kernels. Images are innermost: xt (c, h w n), columns (o kh kw, h w n), and y with its padding
-# (o, height, width, n).
+# The reference kernels: a product a group. Images are innermost: xt (g, c / g, h w n), columns (g, o / g kh kw, h w n),
+# and y with its padding (o, height, width, n).
 
 
 def _whole(op: ConvTranspose2d, shapes: Shapes) -> Shape:
     n, _, h, w = shapes.x[0]
     rows, columns = (
         max((side - 1) * step + k, out + 2 * pad)
-        for side, step, k, out, pad in zip((h, w), op.stride, op.kernel, shapes.y[2:], op.padding, strict=True)
+        for side, step, k, out, pad in zip((h, w), op.stride, op.reach, shapes.y[2:], op.padding, strict=True)
     )
     return (op.channels, rows, columns, n)
 
 
 def buffers(op: ConvTranspose2d, shapes: Shapes) -> Buffers:
     n, c, h, w = shapes.x[0]
-    xt: Spec = ((c, h * w * n), FLOAT)
-    columns: Spec = ((op.channels * op.kernel[0] * op.kernel[1], h * w * n), FLOAT)
+    g, own = op.groups, op.channels // op.groups
+    xt: Spec = ((g, c // g, h * w * n), FLOAT)
+    columns: Spec = ((g, own * op.kernel[0] * op.kernel[1], h * w * n), FLOAT)
     scratch: dict[str, Spec] = {"xt": xt, "columns": columns, "whole": (_whole(op, shapes), FLOAT)}
     return Buffers(forward=scratch, backward={**scratch, "dxt": xt})
 
@@ -103,8 +126,8 @@ def buffers(op: ConvTranspose2d, shapes: Shapes) -> Buffers:
 def _windows(op: ConvTranspose2d, whole: Array, h: int, w: int) -> Array:
     """whole (o, height, width, n) as (o, kh, kw, h, w, n): what every element of x reaches."""
     so, sh, sw, sn = whole.strides
-    shape = (whole.shape[0], *op.kernel, h, w, whole.shape[3])
-    return as_strided(whole, shape, (so, sh, sw, sh * op.stride[0], sw * op.stride[1], sn))
+    shape, (down, across) = (whole.shape[0], *op.kernel, h, w, whole.shape[3]), op.dilation
+    return as_strided(whole, shape, (so, sh * down, sw * across, sh * op.stride[0], sw * op.stride[1], sn))
 
 
 def _inside(op: ConvTranspose2d, whole: Array, y: Array) -> Array:
@@ -113,11 +136,16 @@ def _inside(op: ConvTranspose2d, whole: Array, y: Array) -> Array:
     return whole[:, top : top + rows, left : left + columns].transpose(3, 0, 1, 2)
 
 
+def _by_group(op: ConvTranspose2d, weight: Array) -> Array:
+    """(g, c / g, o / g kh kw)."""
+    return weight.reshape(op.groups, weight.shape[0] // op.groups, -1)
+
+
 def forward(call: Call) -> Run:
     op, x, y, bias = call.op, call.x[0], call.y, call.w.get("bias")
     xt, columns, whole = call.scratch["xt"], call.scratch["columns"], call.scratch["whole"]
     n, c, h, w = x.shape
-    weight, inside = call.w["weight"].reshape(c, -1).T, _inside(op, whole, y)
+    weight, inside = np.swapaxes(_by_group(op, call.w["weight"]), 1, 2), _inside(op, whole, y)
     x4, windows = xt.reshape(c, h, w, n).transpose(3, 0, 1, 2), _windows(op, whole, h, w)
     parts = columns.reshape(windows.shape)
     # One pair of views per kernel element: windows of one element never overlap, so += is safe.
@@ -142,9 +170,9 @@ def backward(call: Call) -> Run:
     op, x, dy, dx, dbias = call.op, call.x[0], call.dy, call.dx[0], call.dw.get("bias")
     xt, columns, whole, dxt = (call.scratch[key] for key in ("xt", "columns", "whole", "dxt"))
     n, c, h, w = x.shape
-    weight, dweight = call.w["weight"].reshape(c, -1), call.dw["weight"].reshape(c, -1)
+    weight, dweight = _by_group(op, call.w["weight"]), _by_group(op, call.dw["weight"])
     inside, windows = _inside(op, whole, dy), _windows(op, whole, h, w)
-    parts, columns_t = columns.reshape(windows.shape), columns.T
+    parts, columns_t = columns.reshape(windows.shape), np.swapaxes(columns, 1, 2)
     x4, dx4 = (array.reshape(c, h, w, n).transpose(3, 0, 1, 2) for array in (xt, dxt))
 
     def run() -> None:
