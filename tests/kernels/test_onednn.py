@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip ins
 # What is its own, nearly all by the library; the rest of the table is of the compiled set, and tested with that.
 OWN = (
     ConvNormAddRelu, ConvRelu, NormAddRelu, Reorder, ops.AdaptiveAvgPool2d, ops.AvgPool2d, ops.BatchNorm, ops.Conv2d,
-    ops.Dense, ops.LocalResponseNorm, ops.MaxPool2d,
+    ops.ConvTranspose2d, ops.Dense, ops.LocalResponseNorm, ops.MaxPool2d,
 )  # fmt: skip
 TAGS = st.sampled_from(LAYOUTS)
 

@@ -20,6 +20,7 @@ from mpibow.kernels.compiled.table import OPERATORS as COMPILED
 from mpibow.kernels.numpy import OPERATORS as REFERENCE
 from mpibow.kernels.onednn.batch_norm import BatchNormalisation
 from mpibow.kernels.onednn.conv import Convolution, ConvolutionNormalised
+from mpibow.kernels.onednn.conv_transpose import ConvolutionTransposed
 from mpibow.kernels.onednn.dense import InnerProduct
 from mpibow.kernels.onednn.library import Library
 from mpibow.kernels.onednn.pool import Pooling
@@ -30,6 +31,7 @@ from mpibow.ops import (
     AvgPool2d,
     BatchNorm,
     Conv2d,
+    ConvTranspose2d,
     Dense,
     LocalResponseNorm,
     MaxPool2d,
@@ -53,6 +55,7 @@ def operators(library: Library, winograd: bool = True) -> KernelTable:
         Conv2d: replace(_layer(convolution), inputs_alone=True),
         ConvNormAddRelu: Kernel(normalised.forward, None, normalised.buffers, normalised.formats, normalised.slow),
         ConvRelu: replace(_layer(convolution), inputs_alone=True),
+        ConvTranspose2d: replace(_layer(ConvolutionTransposed(library)), inputs_alone=True),
         Dense: replace(_layer(InnerProduct(library)), inputs_alone=True),
         LocalResponseNorm: _kernel(LocalResponse(library)),
         MaxPool2d: _layer(pooling),

@@ -20,8 +20,12 @@ def layers(draw: st.DrawFn) -> Case:
     kernel, stride = draw(st.tuples(*[st.integers(1, 4)] * 2)), draw(st.tuples(*[st.integers(1, 3)] * 2))
     padding = draw(st.tuples(*[st.integers(0, 2)] * 2))
     more = (draw(st.integers(0, stride[0] - 1)), draw(st.integers(0, stride[1] - 1)))
-    op = ops.ConvTranspose2d(draw(st.integers(1, 5)), kernel, stride, padding, more, draw(st.booleans()), INITIAL)
-    return Case(op, ((draw(st.integers(1, 3)), draw(st.integers(1, 5)), *draw(st.tuples(*[st.integers(1, 6)] * 2))),))
+    dilation, groups = draw(st.tuples(*[st.integers(1, 2)] * 2)), draw(st.sampled_from([1, 1, 2, 3]))
+    channels = st.one_of(st.integers(1, 5), st.sampled_from([16, 20]))
+    units, c = draw(st.tuples(channels, channels))
+    window = (kernel, stride, padding, more)
+    op = ops.ConvTranspose2d(groups * units, *window, draw(st.booleans()), INITIAL, groups, dilation)
+    return Case(op, ((draw(st.integers(1, 3)), groups * c, *draw(st.tuples(*[st.integers(1, 6)] * 2))),))
 
 
 def possible(case: Case) -> bool:
@@ -34,11 +38,13 @@ def possible(case: Case) -> bool:
 def terms(op: ops.ConvTranspose2d, x: Array) -> Any:
     """Of every product: the places in x, weight and y."""
     rows, columns = op.infer(x.shape)[2:]
+    own, (down, across) = op.channels // op.groups, op.dilation
     for n, c, i, j in np.ndindex(*x.shape):
-        for o, a, b in np.ndindex(op.channels, *op.kernel):
-            row, column = i * op.stride[0] + a - op.padding[0], j * op.stride[1] + b - op.padding[1]
+        first = c // (x.shape[1] // op.groups) * own
+        for o, a, b in np.ndindex(own, *op.kernel):
+            row, column = i * op.stride[0] + a * down - op.padding[0], j * op.stride[1] + b * across - op.padding[1]
             if 0 <= row < rows and 0 <= column < columns:
-                yield (n, c, i, j), (c, o, a, b), (n, o, row, column)
+                yield (n, c, i, j), (c, o, a, b), (n, first + o, row, column)
 
 
 def plain(op: ops.ConvTranspose2d, x: Array, w: Any) -> Array:
@@ -59,12 +65,14 @@ def back(op: ops.ConvTranspose2d, x: Array, w: Any, dy: Array) -> Back:
 
 
 def by_torch(op: ops.ConvTranspose2d, torch: Any, x: Any, weight: Any, bias: Any = None) -> Any:
-    return torch.nn.functional.conv_transpose2d(x, weight, bias, op.stride, op.padding, op.output_padding)
+    window = (op.stride, op.padding, op.output_padding, op.groups, op.dilation)
+    return torch.nn.functional.conv_transpose2d(x, weight, bias, *window)
 
 
 def lengths(op: ops.ConvTranspose2d, shapes: Shapes) -> Lengths:
     (x,) = shapes
-    return x[1] * prod(op.kernel), op.channels * prod(op.kernel), prod(op.infer(x)) // op.channels
+    area = prod(op.kernel)
+    return x[1] // op.groups * area, op.channels // op.groups * area, prod(op.infer(x)) // op.channels
 
 
 CHECKED = (
@@ -77,6 +85,11 @@ CHECKED = (
                 ((1, 3, 3, 2),),
                 id="paddings, no bias",
             ),
+            Case(
+                ops.ConvTranspose2d(4, (2, 3), (1, 2), (1, 1), (0, 0), True, INITIAL, 2, (2, 1)),
+                ((1, 6, 4, 3),),
+                id="groups, dilation",
+            ),
         ],
         large=[Case(ops.ConvTranspose2d(4, (3, 3), (2, 2), (1, 1), (1, 1), True, INITIAL), (IMAGE,))],
         random=layers().filter(possible),
@@ -84,6 +97,6 @@ CHECKED = (
         torch=by_torch,
         lengths=lengths,
         looser=SUM,
-        lacking=("onednn", "cuda"),
+        lacking=("cuda",),
     ),
 )

@@ -1,0 +1,129 @@
+"""Transposed convolution: the gradients of a convolution by oneDNN, in the layouts that it chooses, and a bias.
+
+The convolution takes y to x. Its gradient by its input makes y of x, and the convolution itself makes dx of dy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from mpibow.graph.formats import canonical, physical
+from mpibow.graph.graph import Array
+from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes
+from mpibow.kernels.compiled.command import Command, Native, command, floats, native, together, words
+from mpibow.kernels.onednn.conv import Convolution
+from mpibow.kernels.onednn.library import Library
+from mpibow.ops import Conv2d, ConvTranspose2d
+
+
+class ConvolutionTransposed:
+    def __init__(self, library: Library) -> None:
+        self._convolution = Convolution(library, fewer_products=False)
+
+    def slow(self, op: ConvTranspose2d, shapes: Shapes) -> tuple[str, ...]:
+        return self._convolution.slow(*_other_way(op, shapes))
+
+    def formats(self, op: ConvTranspose2d, shapes: Shapes, given: tuple[str, ...]) -> Formats:
+        found = self._convolution.formats(*_other_way(op, shapes), given)
+        return Formats((found.y,), found.x[0], found.back, found.w, found.dw)
+
+    def buffers(self, op: ConvTranspose2d, shapes: Shapes) -> Buffers:
+        found = self._convolution.buffers(*_other_way(op, shapes))
+        there, back = dict(found.forward), dict(found.backward)
+        gradient = {key: back.pop(key) for key in ("dweight",) if key in back}
+        if not shapes.training:
+            return Buffers(forward=back)
+        scratch = max(there["scratch"], back["scratch"], key=lambda spec: prod(spec[0]))
+        return Buffers(forward=back, backward={**back, **there, **gradient, "scratch": scratch})
+
+    def forward(self, call: Call) -> Run:
+        x, y = call.x[0], call.y
+        runs = self._convolution.of_inputs(_call(call, x=(y,), y=x, dx=(y,)), x)
+        if "bias" in call.w:
+            runs.append(_each_channel(add_bias, call, y, call.w["bias"]))
+        return together(runs)
+
+    def backward(self, call: Call) -> Run:
+        x, dy, dx = call.x[0], call.dy, call.dx[0]
+        runs = self._convolution.of_weights(_call(call, x=(dy,), y=x, dx=(None,)), x) if call.dw else []
+        if "bias" in call.dw:
+            runs.append(_each_channel(sum_channels, call, dy, call.dw["bias"]))
+        if dx is not None:
+            runs.append(self._convolution.forward(_call(call, x=(dy,), y=dx, dx=(None,))))
+        return together(runs)
+
+
+def _other_way(op: ConvTranspose2d, shapes: Shapes) -> tuple[Conv2d, Shapes]:
+    """The convolution from y to x."""
+    conv = Conv2d(
+        shapes.x[0][1], op.kernel, op.stride, op.padding, bias=False, initial=op.initial, groups=op.groups,
+        dilation=op.dilation,
+    )  # fmt: skip
+    return conv, Shapes((shapes.y,), shapes.x[0], training=True, wanted=(0,))
+
+
+def _call(call: Call, x: tuple[Array, ...], y: Array, dx: tuple[Array | None, ...]) -> Call:
+    """A call of that convolution, with its weight alone."""
+    conv, shapes = _other_way(call.op, call.shapes)
+    w, dw = ({key: each[key] for key in each if key == "weight"} for each in (call.w, call.dw))
+    return replace(call, op=conv, shapes=shapes, x=x, y=y, dx=dx, w=w, dw=dw)
+
+
+def _each_channel(function: Native, call: Call, images: Array, channels: Array) -> Command:
+    (n, c, h, w), tag = call.shapes.y, call.shapes.formats.y
+    lanes = 1 if tag == canonical(call.shapes.y) else physical(tag, call.shapes.y)[-1]
+    return command(function, images, channels, n, c, h * w, lanes)
+
+
+@native
+def add_bias(arguments: int, _: int, count: int, __: int) -> int:
+    """(y, bias, n, c, pixels, lanes): y lies in blocks of so many channels, 1 where canonical; padding stays 0."""
+    a = words(arguments, count)
+    c, pixels, lanes = a[3], a[4], a[5]
+    blocks = (c + lanes - 1) // lanes
+    for each in range(a[2] * blocks):
+        first = each % blocks * lanes
+        own = min(lanes, c - first)
+        y, bias = floats(a[0] + 4 * each * pixels * lanes, pixels * lanes), floats(a[1] + 4 * first, own)
+        if lanes == 1:
+            for i in range(pixels):
+                y[i] += bias[0]
+        elif own == 16 and lanes == 16:
+            for i in range(pixels):
+                for j in range(16):
+                    y[16 * i + j] += bias[j]
+        else:
+            for i in range(pixels):
+                for j in range(own):
+                    y[lanes * i + j] += bias[j]
+    return 0
+
+
+@native
+def sum_channels(arguments: int, _: int, count: int, __: int) -> int:
+    """(dy, sums, n, c, pixels, lanes): of images and pixels; see `add_bias`."""
+    a = words(arguments, count)
+    c, pixels, lanes = a[3], a[4], a[5]
+    blocks = (c + lanes - 1) // lanes
+    floats(a[1], c)[:] = 0
+    for each in range(a[2] * blocks):
+        first = each % blocks * lanes
+        own = min(lanes, c - first)
+        dy, sums = floats(a[0] + 4 * each * pixels * lanes, pixels * lanes), floats(a[1] + 4 * first, own)
+        if lanes == 1:
+            total = np.float32(0)
+            for i in range(pixels):
+                total += dy[i]
+            sums[0] += total
+        elif own == 16 and lanes == 16:
+            for i in range(pixels):
+                for j in range(16):
+                    sums[j] += dy[16 * i + j]
+        else:
+            for i in range(pixels):
+                for j in range(own):
+                    sums[j] += dy[lanes * i + j]
+    return 0
