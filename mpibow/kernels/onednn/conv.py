@@ -112,7 +112,7 @@ class Convolution:
                 backward["taps"] = depthwise.scratch(_plain(op), max(own))
         return Buffers(forward=forward, backward=backward)
 
-    def forward(self, call: Call) -> Run:
+    def forward(self, call: Call) -> Command:
         if self._winograd(call.op, call.shapes):
             return winograd.forward(call)
         trio, weight, runs = self._trio(call.op, call.shapes), call.w["weight"], list[Command]()

@@ -78,7 +78,7 @@ def buffers(op: Conv2d | ConvRelu, shapes: Shapes) -> Buffers:
     return Buffers(forward=forward, backward=backward)
 
 
-def forward(call: Call) -> Run:
+def forward(call: Call) -> Command:
     u, v, m = (call.scratch[key] for key in "uvm")
     bias, relu = call.w.get("bias", 0), isinstance(call.op, ConvRelu)
     extents = _extents(call.op, call.shapes)
