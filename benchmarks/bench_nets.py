@@ -8,8 +8,8 @@ one thread and with as many as there are cores, eager and by torch.compile, whic
 (PyTorch's fused), float32 and the same samples: forward, backward, update. All sides have their turns in every round,
 the other way round in every other one, so that each ratio is of neighbours. Let nothing else run meanwhile.
 
-The floor is the time of a step's matrix products alone, each repeated by itself on one thread by PyTorch and by NumPy,
-the faster of the two; convolutions at the rate of the fastest of oneDNN's. --profile shows the time of every operator
+The floor is the time of a step's matrix products alone, each repeated by itself on one thread by PyTorch, NumPy and us,
+whichever is fastest; convolutions are ours. --profile shows the time of every operator
 of one learner instead.
 
 FOLDER/nets.json and nets.md are written after every net and batch.
@@ -25,6 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -36,10 +37,15 @@ from nets_page import page, profile_text
 from sides import machine, note, write
 from threadpoolctl import threadpool_limits
 
+import mpibow as mb
 from mpibow.comm.communicator import Single
 from mpibow.data.dataset import Array
 from mpibow.diagnose.profile import profile
+from mpibow.graph.graph import Graph
+from mpibow.graph.layout import plan_layout
+from mpibow.graph.plan import compile_plan
 from mpibow.job import Job
+from mpibow.kernels import KernelSet
 from mpibow.session.session import Session
 from mpibow.session.summary import versions
 
@@ -74,31 +80,41 @@ def torch_sides(peer: Asked, compiled: bool) -> dict[str, Side]:
     }
 
 
-def alone(product: Product) -> float:
-    """Seconds of NumPy's product, the fastest of some repeats."""
+def alone(product: Product, kernels: KernelSet) -> float:
+    """Seconds of NumPy's product or of `kernels`', whichever is faster."""
     many, m, k, n = product
     a, b, c = np.ones((many, m, k), "f4"), np.ones((many, k, n), "f4"), np.empty((many, m, n), "f4")
+    graph = Graph()
+    graph.output("y", mb.matmul(graph.input("a", a.shape), graph.input("b", b.shape)))
+    plan = compile_plan(graph, plan_layout(graph), kernels, "float32", training=False)
+    bound = plan.bind(np.zeros(plan.layout.size, "f4"))
+    for name, array in (("a", a), ("b", b)):
+        bound.inputs[name][...] = array
+    return min(fastest(partial(np.matmul, a, b, out=c)), fastest(bound.run))
+
+
+def fastest(run: Callable[[], object]) -> float:
+    """Seconds, the least of some repeats."""
     best, begin = float("inf"), time.perf_counter()
     while True:
         start = time.perf_counter()
-        np.matmul(a, b, out=c)
+        run()
         now = time.perf_counter()
         best = min(best, now - start)
         if now - begin > LEAST:
             return best
 
 
-def floor(made: Job, fastest: float, peer: Asked | None) -> dict[str, float]:
-    """Seconds of a step's products alone on one thread, and their operations; convolutions at `fastest` a second."""
-    found, convolved = products(made.build(made.config.batch_size, True))
-    seconds = convolved / fastest if convolved else 0.0
+def floor(made: Job, convolved: float, peer: Asked | None) -> dict[str, float]:
+    """Seconds of a step's products alone on one thread, and their operations; convolutions alone take `convolved`."""
+    found, operations = products(made.build(made.config.batch_size, True))
     counts = Counter(found)
-    times = {product: alone(product) for product in counts}
+    times = {product: alone(product, made.kernels) for product in counts}
     if peer:
         theirs = peer(LIMIT, products=list(counts))
         times = {product: min(mine, its) for (product, mine), its in zip(times.items(), theirs, strict=True)}
-    operations = sum(2.0 * a * b * c * d for a, b, c, d in found) + convolved
-    return {"seconds": seconds + sum(times[product] for product in found), "operations": operations}
+    operations += sum(2.0 * prod(product) for product in found)
+    return {"seconds": convolved + sum(times[product] for product in found), "operations": operations}
 
 
 def measure(name: str, batch: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -129,7 +145,7 @@ def measure(name: str, batch: int, options: argparse.Namespace) -> dict[str, Any
             for side in list(sides) if number % 2 else reversed(sides):
                 rounds[side].append(sides[side](options.seconds))
         parts = profile(single, options.seconds)
-        least = floor(single, parts["fastest"], peer)
+        least = floor(single, parts["convolutions_alone"], peer)
     return {"rounds": rounds, "floor": least, "profile": parts, "torch": about.get("versions", {})}
 
 

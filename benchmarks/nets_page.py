@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
+from textwrap import fill
 from typing import Any
 
 from net_cells import CELLS
@@ -85,7 +86,7 @@ def page(found: Found) -> str:
     return f"""{heading("Other nets, beside PyTorch", found["about"])}
 Whole training steps with AdamW in float32: forward, backward, update, on the same samples. Learners of mpibow and
 threads of PyTorch stand in brackets; each learner has one thread and a batch of its own, and SMA averages them. All
-sides had a turn of {found["seconds"]:g} s in each of {count} rounds. `times` is the median ratio of the sides' best,
+sides had a turn of {found["seconds"]:g} s in each of {count} rounds. `times` is the median ratio of their best,
 round by round.
 
 {about}
@@ -93,8 +94,8 @@ round by round.
 `of one thread`: one learner beside PyTorch's best with one thread. Every side:
 
 {table(("net", "batch", *sides), every)}
-The floor: a step's products alone on one thread, each repeated by itself, by the faster of PyTorch's and NumPy's
-library, and its convolutions at the rate of the fastest of ours; how much of one thread's step they are:
+The floor: a step's products alone on one thread, each repeated by itself by PyTorch, NumPy and mpibow, whichever is
+fastest, and its convolutions by mpibow; how much of one thread's step they are:
 
 {table(SHARES, [share(name, batch, made) for name, batch, made in cells])}
 One learner's forward and backward pass, and the kinds of operators that take the most of it:
@@ -103,10 +104,10 @@ One learner's forward and backward pass, and the kinds of operators that take th
 
 
 def parts_text(name: str, batch: str, found: Found) -> str:
-    """The slowest kinds in a line."""
+    """The slowest kinds."""
     parts = sorted(found["parts"].items(), key=lambda part: -part[1]["seconds"])[:SLOWEST]
     listed = ", ".join(f"{kind} {part['seconds'] / found['plan']:.0%}" for kind, part in parts)
-    return f"- {name}, batch {batch}: {1e3 * found['plan']:.1f} ms: {listed}\n"
+    return fill(f"- {name}, batch {batch}, {1e3 * found['plan']:.1f} ms: {listed}", 120, subsequent_indent="  ") + "\n"
 
 
 def profile_text(name: str, batch: int, found: Found) -> str:

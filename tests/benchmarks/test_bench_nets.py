@@ -93,7 +93,7 @@ def test_the_page_names_the_slowest_operators(page: ModuleType) -> None:
     }
     about = {"command": "c", "date": "d", "processor": "p", "cores": 2, "load": [0.0], "commit": ""}
     text = page.page({"about": about, "seconds": 1.0, "nets": {"vit": {"4": made}}})
-    assert "- vit, batch 4: 36.0 ms: kind8 22%, kind7 19%, kind6 17%, kind5 14%, kind4 11%, kind3 8%\n" in text
+    assert "- vit, batch 4, 36.0 ms: kind8 22%, kind7 19%, kind6 17%, kind5 14%, kind4 11%, kind3 8%\n" in text
     assert "| vit | 4 | 2.0 (1) | 1.0 (eager, 1) | 2.00 | 2.00 to 2.00 | 1.00 | met | 2.00 |\n" in text
     assert (
         "| net | batch | mpibow, 1 | PyTorch eager, 1 |\n| --- | --- | --- | --- |\n| vit | 4 | 2.0 | 1.0 |\n" in text
