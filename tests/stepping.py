@@ -12,6 +12,7 @@ from mpibow.kernels.passes import Local, States
 from mpibow.optim import sgd as steps
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update
+from tests.optim.stepping import scalars_of
 
 ROWS, END = 16, 1 << 40  # more than tests have: passes look at the rows and elements that there are
 
@@ -21,9 +22,9 @@ def local_of(update: Update, decayed: int = END, count: int = 1) -> Local:
     alike = update, replace(update, weight_decay=0.0)
 
     def numbers(rate: float) -> Array:
-        return np.array([[each.scalars(rate, count) for each in alike]] * ROWS)
+        return np.array([[scalars_of(each, rate, count) for each in alike]] * ROWS)
 
-    return Local(update.formula, float(update.lr), *_spans(decayed), numbers)
+    return Local(update.step, float(update.lr), *_spans(decayed), numbers)
 
 
 def _spans(decayed: int) -> tuple[Array, Array]:

@@ -17,8 +17,11 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import whole
 from mpibow.kernels.numpy import flat as reference
 from mpibow.kernels.passes import FlatKernels, Local, chunks_of, share_of
+from mpibow.optim.table import UPDATES
+from mpibow.testing import hard
+from tests.formulas.samples import same_bits
 from tests.kernels.against import UNIT
-from tests.stepping import kept, sgd, sgd_step
+from tests.stepping import kept, local_of, sgd, sgd_step
 
 CHUNK = 32768  # of NumPy's here, for short arrays; the others' chunks divide it
 SIZE = 2 * CHUNK + 100  # three such chunks, the last one short
@@ -395,6 +398,29 @@ def test_what_is_not_finite_stays_so(flat: FlatKernels, pass_: Pass, value: floa
         a = everything(flat, 3, size)
         a[i][..., [0, 300, CHUNK + 6, CHUNK + 7, size - 1]] = value
         same_as_numpys(flat, a, pass_)
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_every_optimisers_bits_are_numpys(name: str) -> None:
+    """The loops around its formula, of two rows and of three, of all magnitudes, NaN, infinities and denormals; the
+    last block is short, and so is a vector in it."""
+    pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
+    compiled = cast(FlatKernels, import_module("mpibow.kernels.compiled.flat"))
+    update = UPDATES[name](name=name, weight_decay=0.02)
+    local, size, states = local_of(update, decayed=1003, count=3), compiled.chunk + 259, len(update.states)
+    for k in (2, 3):
+        found = []
+        for kernels in (compiled, reference):
+            rows = [np.stack([hard("float32", 10 * n + i, size) for i in range(k)]) for n in range(2 + states)]
+            w, g, own = rows[0], rows[1], tuple(rows[2:])
+            chunks = all_chunks(cast(FlatKernels, kernels), size)
+            with np.errstate(all="ignore"):
+                sums = np.zeros((len(chunks), 2))
+                kernels.sma_alone(w, own, g.copy(), sums, local=local, alpha=0.0, extra=0.0, chunks=chunks)
+                kernels.sgd_update(w, own, g[0].copy(), local=local, scale=0.5, chunks=chunks)
+            found.append((w, *own))
+        for got, expected in zip(*found, strict=True):
+            same_bits(got, expected)
 
 
 def test_compiled_squares_do_not_overflow() -> None:

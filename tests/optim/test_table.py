@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import fields, replace
+from itertools import compress, product
 from typing import Any
 
 import numpy as np
 import pytest
 
 from mpibow.config.strict import tag_of
-from mpibow.formulas.formula import Array
+from mpibow.errors import ConfigError
+from mpibow.formulas.formula import Array, Formula
 from mpibow.optim.adamw import AdamW
 from mpibow.optim.table import UPDATES
 from mpibow.optim.update import Update
@@ -41,6 +44,19 @@ every = pytest.mark.parametrize("update", ALL.values(), ids=ALL.keys())
 @pytest.mark.parametrize("name", UPDATES)
 def test_its_key_is_its_name(name: str) -> None:
     assert tag_of(UPDATES[name]) == name
+
+
+@pytest.mark.parametrize("name", UPDATES)
+def test_every_formula_that_settings_choose_is_among_them(name: str) -> None:
+    """So that a new setting, and a new optimiser, is tried on every machine: flags, numbers that are 0 unless set."""
+    own = [each for each in fields(UPDATES[name]) if each.name not in {one.name for one in fields(Update)}]
+    settings = {each.name: True for each in own if each.default is False}
+    settings |= {each.name: 0.5 for each in own if each.default == 0.0 and each.default is not False}
+    known, found = {update.formula for update in ALL.values() if update.name == name}, set[Formula]()
+    for chosen in product((False, True), repeat=len(settings)):
+        with suppress(ConfigError):  # what does not go together
+            found.add(UPDATES[name](name=name, **dict(compress(settings.items(), chosen))).formula)
+    assert found == known
 
 
 @every
