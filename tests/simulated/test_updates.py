@@ -18,7 +18,10 @@ from tests.simulated.test_whole_runs import lenet, resnet8, run, work
 
 pytestmark = needs_compiler
 prepare = prepared("flat.cu", "elementwise.cu", "loss.cu", "pool.cu")
-ADAMW = {"name": "adamw", "lr": 0.01, "weight_decay": 0.1, "groups": [{"match": "*.bias", "lr_scale": 0.5}]}
+ADAMW = {
+    "name": "adamw", "lr": 0.01, "weight_decay": 0.1, "l1": 0.001, "half_life": [None, 100],
+    "groups": [{"match": "*.bias", "lr_scale": 0.5}],
+}  # fmt: skip
 FEW = {"epochs": None, "iterations": 12}
 
 
