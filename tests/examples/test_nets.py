@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import mpibow as mb
@@ -27,14 +28,35 @@ NETS = [*PRINTED, "tiny_vit"]
 CUT, END = 7, 12  # iterations
 
 
+class Other:
+    """What `fit` gives to a rank that prints nothing."""
+
+    rank = 1
+
+
 @pytest.fixture
-def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Runs an example, as a program in a folder of its own."""
     monkeypatch.chdir(tmp_path)
 
-    def run(name: str) -> None:
-        monkeypatch.setattr(sys, "argv", [str(FOLDER / f"{name}.py")])
+    def run(name: str, *arguments: str) -> None:
+        monkeypatch.setattr(sys, "argv", [str(FOLDER / f"{name}.py"), *arguments])
         runpy.run_path(sys.argv[0], run_name="__main__")
+
+    return run
+
+
+@pytest.fixture
+def asked(program: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Any, Any]]:
+    """What an example asks of `fit`: by position, and by name."""
+
+    def run(name: str, *arguments: str) -> tuple[Any, Any]:
+        calls = list[tuple[Any, Any]]()
+        with monkeypatch.context() as patched:
+            patched.setattr(mb, "fit", lambda *given, **settings: calls.append((given, settings)) or Other())
+            program(name, *arguments)
+        (call,) = calls
+        return call
 
     return run
 
@@ -46,7 +68,7 @@ def test_it_has_forty_lines(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PRINTED)
-def test_alone(name: str, program: Callable[[str], None], capsys: pytest.CaptureFixture[str]) -> None:
+def test_alone(name: str, program: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
     program(name)
     least, most = PRINTED[name]
     assert least <= float(capsys.readouterr().out) <= most
@@ -66,13 +88,9 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_killed_and_resumed(name: str, program: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_and_resumed(name: str, asked: Callable[..., tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     """The same bits as of a run that was never killed, of two learners."""
-    calls, train = list[tuple[Any, Any]](), mb.fit
-    with monkeypatch.context() as patched:
-        patched.setattr(mb, "fit", lambda *given, **settings: calls.append((given, settings)) or Other())
-        program(name)
-    ((given, settings),) = calls
+    (given, settings), train = asked(name), mb.fit
     settings |= {"stop": {"iterations": END}, "checkpoint": {"every": "5 iterations"}, "evaluate": {"every": 100.0}}
     whole = train(*given, **settings, out="whole")
     module = sys.modules["mpibow.train"]
@@ -94,7 +112,41 @@ def test_killed_and_resumed(name: str, program: Callable[[str], None], monkeypat
     }
 
 
-class Other:
-    """What `fit` gives to a rank that prints nothing."""
+def test_a_text_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
+    text = "".join(map(chr, range(32, 127)))
+    Path("own.txt").write_text(text)
+    (_, data), _ = asked("char_gpt", "own.txt")
+    assert bytes(data["text"][1].tolist()).decode() == text[8:40]
+    assert bytes(data["following"][1].tolist()).decode() == text[9:41]
 
-    rank = 1
+
+def test_languages_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
+    Path("own.txt").write_text("two  a text that is longer than what is read\none short\ntwo b c\n")
+    (net, (texts, labels)), _ = asked("lstm_classifier", "own.txt")
+    assert net.keywords == {"classes": 2}
+    assert labels.tolist() == [1, 0, 1]
+    assert [bytes(row.tolist()).decode() for row in texts] == [
+        "a text that is longer th",
+        f"{'short':24}",
+        f"{'b c':24}",
+    ]
+
+
+def test_masks_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
+    images, masks = np.ones((2, 3, 8, 8)), np.zeros((2, 8, 8), np.uint8)
+    np.savez("own.npz", images=images, masks=masks)
+    (_, data), _ = asked("unet", "own.npz")
+    assert {key: array.shape for key, array in data.items()} == {"image": images.shape, "mask": masks.shape}
+
+
+def test_images_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
+    (_, *data), _ = asked("squeeze_excite", "data/own")
+    assert data == ["data/own/train", "data/own/test"]
+
+
+def test_a_table_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
+    """Standardised: 1 and 3 are 1 off their mean of 2, in units of their spread of 1."""
+    Path("own.csv").write_text("a,b,target\n1,5,2\n3,1,6\n")
+    (_, data), _ = asked("table_mlp", "own.csv")
+    assert data["features"].tolist() == [[-1.0, 1.0], [1.0, -1.0]]
+    assert data["target"].tolist() == [-1.0, 1.0]
