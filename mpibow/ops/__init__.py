@@ -52,6 +52,7 @@ from mpibow.ops.rotary import *
 from mpibow.ops.shape import *
 from mpibow.ops.slice import *
 from mpibow.ops.softmax import *
+from mpibow.ops.softplus import *
 from mpibow.ops.unary import *
 from mpibow.ops.upsample import *
 
@@ -99,6 +100,7 @@ MODULES = (
     "shape",
     "slice",
     "softmax",
+    "softplus",
     "unary",
     "upsample",
 )

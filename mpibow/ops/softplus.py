@@ -1,0 +1,37 @@
+"""Softplus, a relu without a corner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mpibow.formulas import functions as f
+from mpibow.graph.graph import Tensor
+from mpibow.ops.activation import Elementwise
+from mpibow.ops.pointwise import FormulaTable, always
+
+__all__ = ["Softplus", "softplus"]
+
+
+@dataclass(frozen=True)
+class Softplus(Elementwise):
+    """y = log(1 + exp(x))."""
+
+    kind: ClassVar[str] = "softplus"
+    reads: ClassVar[frozenset[str]] = frozenset("x")
+
+
+def softplus(x: Tensor, *, name: str | None = None) -> Tensor:
+    """log(1 + exp(x)), of any shape."""
+    return x.graph.add(Softplus(), x, name=name)
+
+
+def value(x: Any) -> Any:
+    return f.maximum(x, 0) + f.log1p(f.exp(-f.abs(x)))
+
+
+def gradient(x: Any, dy: Any) -> Any:
+    return dy / (1 + f.exp(-x))
+
+
+FORMULAS: FormulaTable = {Softplus: always(value, gradient)}
