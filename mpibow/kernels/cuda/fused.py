@@ -18,12 +18,15 @@ from mpibow.graph.steps import gradient
 from mpibow.graph.wide import widen
 from mpibow.kernels.cuda.flat import BLOCK
 from mpibow.ops import (
+    FORMULAS,
     Accuracy,
     AdaptiveAvgPool2d,
     Add,
     AvgPool2d,
     BatchNorm,
+    Cast,
     ClippedRelu,
+    Compare,
     Concat,
     Conv2d,
     Dense,
@@ -44,6 +47,7 @@ from mpibow.ops import (
     Softmax,
     SoftmaxCrossEntropy,
     Tanh,
+    Where,
 )
 from mpibow.ops.reshape import View
 from mpibow.ops.wide import (
@@ -76,6 +80,7 @@ def _response(op: LocalResponseNorm, k: int) -> Any:
 WIDENED: Mapping[type, Callable[[Any, int], Any]] = {
     **dict.fromkeys((*ROWS, Add, BatchNorm, Flatten, Maximum, Multiply), _same),
     **dict.fromkeys((ClippedRelu, Gelu, LeakyRelu, Relu, Sigmoid, Tanh), _same),
+    **{op: _same for op in FORMULAS if op not in (Cast, Compare, Where)},
     **dict.fromkeys((AdaptiveAvgPool2d, AvgPool2d, GlobalAvgPool2d, MaxPool2d), _same),
     Concat: _concat,
     Conv2d: lambda op, k: replace(op, channels=k * op.channels, groups=k * op.groups),

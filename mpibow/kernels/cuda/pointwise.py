@@ -25,15 +25,19 @@ def backward(call: Call) -> list[Launch]:
     return [_launch(call, backward=True)]
 
 
+def header(op: Any) -> str:
+    """What element.cuh is for an operator."""
+    made = FORMULAS[type(op)](op)
+    return _text(made.half(False), None if made.gradient is None else made.half(True))
+
+
 @cache
 def _text(value: Formula, gradient: Formula | None) -> str:
     return cuda_source.element(value, gradient)
 
 
 def _launch(call: Call, backward: bool) -> Launch:
-    formulas = FORMULAS[type(call.op)](call.op)
-    one = pointwise.bound(lambda op: formulas, call, backward)
-    text = _text(formulas.half(False), None if formulas.gradient is None else formulas.half(True))
+    one = pointwise.bound(FORMULAS[type(call.op)], call, backward)
     y = one.results[0]
     results: list[Any] = [None] * RESULTS
     for n, result in zip(one.wanted, one.results, strict=True):
@@ -43,7 +47,7 @@ def _launch(call: Call, backward: bool) -> Launch:
     kernel = _kernel(call, [array.dtype.name for array in one.arrays], y.dtype.name, backward)
     at_once = lanes(*(array.dtype for array in (*one.arrays, *one.results)))
     arguments = (*arrays, *results, *scalars, np.int64(y.size))
-    return Launch(kernel, turns(y.size, at_once), arguments, formula=text)
+    return Launch(kernel, turns(y.size, at_once), arguments, formula=header(call.op))
 
 
 def _kernel(call: Call, reads: list[str], writes: str, backward: bool) -> str:

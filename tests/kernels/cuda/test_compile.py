@@ -13,11 +13,14 @@ from mpibow.formulas import cuda_source
 from mpibow.kernels.cuda import compile as own
 from mpibow.kernels.cuda.compile import ARCHITECTURES, Module, Usage, compiled, nvrtc
 from mpibow.kernels.cuda.kernels import KERNELS
-from mpibow.ops import FORMULAS, Silu
+from mpibow.kernels.cuda.pointwise import header
+from mpibow.ops import FORMULAS, Cast, Compare, Silu, Where
 from mpibow.optim.adamw import AdamW
 from mpibow.optim.rmsprop import RmsProp
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.update import Update
+from tests.kernels.cases import Case, name
+from tests.kernels.operators import CASES
 
 FOUND = libraries.load("nvrtc")
 KEPT = Path(__file__).parents[3] / "build" / "cuda-cubins"
@@ -49,10 +52,20 @@ def test_passes_of_other_steps_are_compiled_and_keep_to_registers(update: Update
         assert usage.registers <= 96
 
 
+@needs_nvrtc
+@pytest.mark.parametrize("case", [case for case in CASES if type(case.op) in FORMULAS], ids=name)
+@pytest.mark.parametrize("architecture", ALL)
+def test_operators_of_one_element_are_compiled_and_keep_to_registers(architecture: str, case: Case) -> None:
+    """The rare path of a division, or of a logarithm, may put registers aside."""
+    source = "choices.cu" if isinstance(case.op, Cast | Compare | Where) else "pointwise.cu"
+    module = compiled(source, architecture, KEPT, formula=header(case.op))
+    assert set(module.names) == {kernel for kernel, file in KERNELS.items() if file == source}
+    assert {kernel: usage for kernel, usage in module.usage.items() if usage.spilled > 64 or usage.registers > 96} == {}
+
+
 def test_the_formulas_beside_the_sources_are_sgds_and_silus() -> None:
     assert own.texts()[own.FORMULA] == cuda_source.source(Sgd(momentum=0.9).formula)
-    silu = FORMULAS[Silu](Silu())
-    assert own.texts()[own.ELEMENT] == cuda_source.element(silu.half(False), silu.half(True))
+    assert own.texts()[own.ELEMENT] == header(Silu())
 
 
 @needs_nvrtc
