@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from mpibow.graph.graph import Op, Shape, Weight
+from mpibow.graph.graph import OUTPUT, Op, Shape, Weight
 from mpibow.ops.batch_norm import BatchNorm
 from mpibow.ops.conv import Conv2d
 
@@ -86,3 +86,35 @@ class AddRelu(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         return shapes[0]
+
+
+@dataclass(frozen=True)
+class ExpandAdd(Op):
+    """y = x1 + x0 broadcast to it."""
+
+    kind: ClassVar[str] = "expand+add"
+
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        return (0, 1)
+
+    def shares(self, i: int) -> int | None:
+        return OUTPUT if i == 1 else None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return shapes[1]
+
+
+@dataclass(frozen=True)
+class ExpandMultiply(Op):
+    """y = x1 times x0 broadcast to it."""
+
+    kind: ClassVar[str] = "expand+multiply"
+    reads: ClassVar[frozenset[str]] = frozenset("x")
+
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        return (0, 1)
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return shapes[1]

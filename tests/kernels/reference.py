@@ -14,7 +14,7 @@ from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Call, Kernel, Run, Shapes
 from mpibow.graph.mixed import Convert
 from mpibow.kernels.numpy import OPERATORS as NUMPY
-from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
+from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, ExpandAdd, ExpandMultiply, NormAddRelu
 from mpibow.ops.wide import (
     Beside,
     WideConcat,
@@ -37,6 +37,29 @@ def added_back(call: Call) -> Run:
                 np.copyto(dx, call.dy * (call.y > 0))
 
     return run
+
+
+def broadcast(multiply: bool) -> Kernel:
+    """The sum, or the product, of x1 and x0 broadcast to it."""
+
+    def forward(call: Call) -> Run:
+        s, x = call.x
+        return lambda: np.copyto(call.y, x * s if multiply else x + s)
+
+    def backward(call: Call) -> Run:
+        (s, x), (ds, dx), dy = call.x, call.dx, call.dy
+
+        def run() -> None:
+            if ds is not None:
+                whole = ds.reshape((1,) * (dy.ndim - ds.ndim) + ds.shape)
+                axes = tuple(i for i, extent in enumerate(whole.shape) if extent != dy.shape[i])
+                np.copyto(whole, (dy * x if multiply else dy).sum(axis=axes, keepdims=True))
+            if dx is not None:
+                np.copyto(dx, dy * s if multiply else dy)
+
+        return run
+
+    return Kernel(forward, backward)
 
 
 def before_relu(own: type, inner: Callable[[Any], Any]) -> Kernel:
@@ -218,6 +241,8 @@ REFERENCE: dict[type, Kernel] = {
     Beside: NUMPY[ops.Concat],
     ConvNormAddRelu: Kernel(normed),
     ConvRelu: before_relu(ops.Conv2d, lambda op: op.conv),
+    ExpandAdd: broadcast(multiply=False),
+    ExpandMultiply: broadcast(multiply=True),
     NormAddRelu: before_relu(ops.BatchNorm, lambda op: op.norm),
     Reorder: Kernel(reordered, reordered_back),
     WideConcat: Kernel(wide_concatenated, wide_concatenated_back),

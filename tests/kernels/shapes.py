@@ -11,10 +11,11 @@ from mpibow import ops
 from mpibow.graph.formats import Reorder, canonical
 from mpibow.graph.graph import FLOAT
 from mpibow.ops import wide
-from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
+from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, ExpandAdd, ExpandMultiply, NormAddRelu
 from tests.kernels.cases import Alone, Case
 from tests.kernels.draw import WORD, Cases, images, one, replicas, rows, tensors
 from tests.kernels.operators import RANDOM as PLAIN_RANDOM
+from tests.kernels.operators.arithmetic import expansions
 from tests.kernels.operators.batch_norm import batch_norms
 from tests.kernels.operators.concat import concats
 from tests.kernels.operators.conv import CONVOLUTIONS
@@ -34,6 +35,8 @@ FUSED: dict[type, Cases] = {
     AddRelu: tensors.map(lambda shape: Case(AddRelu(), (shape,) * 2)),
     ConvNormAddRelu: evaluated(),
     ConvRelu: CONVOLUTIONS.map(lambda found: Case(ConvRelu(found[0]), found[1:])),
+    ExpandAdd: expansions().map(lambda case: Case(ExpandAdd(), (case.shapes[0], case.op.shape))),
+    ExpandMultiply: expansions().map(lambda case: Case(ExpandMultiply(), (case.shapes[0], case.op.shape))),
     NormAddRelu: st.one_of(
         batch_norms(lambda norm: NormAddRelu(norm, False)), batch_norms(lambda norm: NormAddRelu(norm, True), 2)
     ),

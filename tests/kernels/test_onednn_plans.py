@@ -275,6 +275,30 @@ def test_numpy_computes_what_the_set_lacks_as_a_run_of_its_own() -> None:
             np.testing.assert_allclose(mine[key], theirs[key], rtol=1e-4, atol=1e-6)
 
 
+def test_what_is_broadcast_is_not_made() -> None:
+    """A channel's weight of each image, and of all: by two steps, beside NumPy's four and their memory."""
+    graph = Graph()
+    x = ops.conv2d(graph.input("image", (2, 3, 6, 6)), 32, 3)
+    x = x * ops.reshape(ops.sigmoid(ops.dense(ops.global_avg_pool2d(x), 32)), (2, 32, 1, 1))
+    x = x + ops.reshape(ops.dense(graph.input("given", (1, 4)), 32), (32, 1, 1))
+    graph.output("loss", ops.mean(x * x))
+    found = {}
+    for kernels in (FAST, NUMPY):
+        layout = choose_layout(graph, kernels)
+        plan = compile_plan(graph, layout, kernels, "float32", training=True)
+        flat = initial_weights(layout, 1, "float32")
+        bound = plan.bind(flat, gradients := np.zeros_like(flat))
+        for array in bound.inputs.values():
+            array[...] = np.random.default_rng(array.size).standard_normal(array.shape)
+        bound.run()
+        found[kernels.name] = bound.outputs["loss"].copy(), layout.unpacked(gradients)
+        kinds = {step.node.op.kind for step in plan.program.steps}
+        assert ("expand" in kinds, {"expand+add", "expand+multiply"} <= kinds) == (kernels is NUMPY, kernels is FAST)
+    for mine, theirs in zip(found["onednn"], found["numpy"], strict=True):
+        for key in theirs if isinstance(theirs, dict) else [...]:
+            np.testing.assert_allclose(mine[key], theirs[key], rtol=1e-4, atol=1e-6)
+
+
 def test_the_line_names_what_numpy_computes() -> None:
     job = replace(open_job(load_mapping({**BUILT_IN, "device": "onednn"}, [])), opened=without(ops.Dense))
     assert job.slow() == f"NumPy computes dense, for which {job.kernels.about} has no kernel"

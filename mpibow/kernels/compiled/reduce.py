@@ -20,7 +20,7 @@ _f = np.float32
 
 
 @inlined
-def _start(a: Any, first: Any, axes: Any, block: Any) -> Any:
+def start_of(a: Any, first: Any, axes: Any, block: Any) -> Any:
     """Where the outputs of a block begin: axes (extent, distance) from word `first` on."""
     at = 0
     for axis in range(axes - 1, -1, -1):
@@ -42,7 +42,7 @@ def total(arguments: int, _: int, count: int, __: int) -> int:
     for i in range(n):
         whole[i] = _f(0)
     for block in range(a[4]):
-        x, at = a[0] + 4 * block * rows * columns, _start(a, 10, a[9], block)
+        x, at = a[0] + 4 * block * rows * columns, start_of(a, 10, a[9], block)
         if a[8] == 0:
             for i in range(rows):
                 line, y = floats(x + 4 * i * columns, columns), floats(a[1] + 4 * (at + i * row_step), 1)
@@ -77,7 +77,7 @@ def peaks(arguments: int, _: int, count: int, __: int) -> int:
     for i in range(n):
         whole[i] = _f(-np.inf)
     for block in range(a[4]):
-        x, at = a[0] + 4 * block * rows * columns, _start(a, 10, a[9], block)
+        x, at = a[0] + 4 * block * rows * columns, start_of(a, 10, a[9], block)
         for i in range(rows):
             line = floats(x + 4 * i * columns, columns)
             if a[8] == 0:
@@ -103,7 +103,7 @@ def peaks_back(arguments: int, _: int, count: int, __: int) -> int:
     for i in range(n):
         shares[i] = _f(0)
     for block in range(a[6]):
-        start, at = 4 * block * rows * columns, _start(a, 12, a[11], block)
+        start, at = 4 * block * rows * columns, start_of(a, 12, a[11], block)
         for i in range(rows):
             x = floats(a[0] + start + 4 * i * columns, columns)
             if a[10] == 0:
@@ -119,7 +119,7 @@ def peaks_back(arguments: int, _: int, count: int, __: int) -> int:
     for i in range(n):
         shares[i] = dy[i] / shares[i]
     for block in range(a[6]):
-        start, at = 4 * block * rows * columns, _start(a, 12, a[11], block)
+        start, at = 4 * block * rows * columns, start_of(a, 12, a[11], block)
         for i in range(rows):
             x, dx = floats(a[0] + start + 4 * i * columns, columns), floats(a[4] + start + 4 * i * columns, columns)
             if a[10] == 0:

@@ -6,6 +6,7 @@ from mpibow.kernels.compiled import (
     attention,
     augment,
     boxes,
+    broadcast,
     colour,
     combine,
     copies,
@@ -84,7 +85,7 @@ from mpibow.ops import (
     Tanh,
     Upsample,
 )
-from mpibow.ops.fused import AddRelu
+from mpibow.ops.fused import AddRelu, ExpandAdd, ExpandMultiply
 
 OPERATORS: KernelTable = {
     **{op: pointwise.kernel(op) for op in FORMULAS},
@@ -101,6 +102,8 @@ OPERATORS: KernelTable = {
     Dropout: Kernel(dropout.forward, dropout.backward, dropout.buffers),
     Embedding: Kernel(rows.embedding_forward, rows.embedding_backward, KERNELS[Embedding].buffers),
     Expand: Kernel(boxes.expand_forward, reduce.expand_backward),
+    ExpandAdd: Kernel(broadcast.forward, broadcast.add_backward, formats=broadcast.formats),
+    ExpandMultiply: Kernel(broadcast.forward, broadcast.multiply_backward, formats=broadcast.formats),
     Gather: Kernel(rows.gather_forward, rows.gather_backward, rows.gather_buffers),
     Gelu: Kernel(gelu.forward, gelu.backward, formats=as_given),
     GlobalAvgPool2d: Kernel(mean_pool.forward, mean_pool.backward, mean_pool.buffers, mean_pool.formats),

@@ -33,11 +33,13 @@ from mpibow.ops import (
     Conv2d,
     ConvTranspose2d,
     Dense,
+    Expand,
     LocalResponseNorm,
     MaxPool2d,
+    Multiply,
     Relu,
 )
-from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
+from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, ExpandAdd, ExpandMultiply, NormAddRelu
 
 
 def operators(library: Library, winograd: bool = True) -> KernelTable:
@@ -108,7 +110,16 @@ def add_relu(chain: tuple[Operator, ...]) -> Operator | None:
     return None
 
 
+def expand_and(chain: tuple[Operator, ...]) -> Operator | None:
+    match chain:
+        case (Expand(), Add((1.0, 1.0))):
+            return ExpandAdd()
+        case (Expand(), Multiply(2)):
+            return ExpandMultiply()
+    return None
+
+
 def rewrite(graph: Graph, training: bool) -> Graph:
     """Training needs the values between convolution and batch norm, evaluation does not."""
     whole = () if training else (conv_norm_add_relu,)
-    return fuse(graph, (*whole, conv_relu, norm_add_relu, add_relu), longest=4)
+    return fuse(graph, (*whole, conv_relu, norm_add_relu, add_relu, expand_and), longest=4)

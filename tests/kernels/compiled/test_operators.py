@@ -19,7 +19,7 @@ from mpibow.kernels.compiled.command import Command, command
 from mpibow.kernels.compiled.elementwise import add_relu
 from mpibow.kernels.compiled.table import OPERATORS
 from mpibow.kernels.numpy import OPERATORS as NUMPY
-from mpibow.ops.fused import AddRelu
+from mpibow.ops.fused import AddRelu, ExpandAdd, ExpandMultiply
 from tests.kernels.against import check, compare, twin
 from tests.kernels.cases import INITIAL, Bench, Case, name
 from tests.kernels.draw import LAYOUTS
@@ -102,8 +102,9 @@ def test_numbers_that_are_none_and_large_ones(op: Any) -> None:
 
 
 FORMULAS = [
-    ops.Abs(), ops.Exp(), ops.Log(), ops.Negative(), ops.Silu(), ops.Sqrt(), ops.Affine(-2.0, 1.0), ops.Power(2.0),
-    ops.Power(-1.0), ops.Power(0.5), ops.Power(1.5), ops.Huber(1.0), ops.Compare("<=", 0.0), ops.Compare("!=", 3.0),
+    ops.Abs(), ops.Exp(), ops.Log(), ops.Negative(), ops.Silu(), ops.Softplus(), ops.Sqrt(), ops.Affine(-2.0, 1.0),
+    ops.Power(2.0), ops.Power(-1.0), ops.Power(0.5), ops.Power(1.5), ops.Huber(1.0), ops.Compare("<=", 0.0),
+    ops.Compare("!=", 3.0),
 ]  # fmt: skip
 
 
@@ -198,6 +199,27 @@ def test_integers_are_moved_as_they_are(op: Any, dtype: str) -> None:
 )
 def test_axes_in_any_order(shape: tuple[int, ...], axes: tuple[int, ...]) -> None:
     compare(OPERATORS[ops.Permute], Case(ops.Permute(axes), (shape,)))
+
+
+BROADCAST = [
+    ((2, 32, 1, 1), (2, 32, 3, 5)), ((32, 1, 1), (2, 32, 3, 5)), ((2, 1, 3, 5), (2, 32, 3, 5)),
+    ((1, 32, 3, 1), (2, 32, 3, 5)), ((2, 24, 1, 1), (2, 24, 3, 5)), ((5,), (2, 32, 3, 5)),
+    ((1, 1, 1, 1), (2, 16, 3, 5)), ((1, 4, 7), (5, 4, 7)), ((3, 1, 2, 1, 3), (3, 4, 2, 5, 3)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("op", [ExpandAdd(), ExpandMultiply()], ids=lambda op: op.kind)
+@pytest.mark.parametrize("tag", LAYOUTS)
+@pytest.mark.parametrize(("small", "x"), BROADCAST)
+def test_what_is_broadcast_in_any_layout(small: tuple[int, ...], x: tuple[int, ...], tag: str, op: Any) -> None:
+    for wanted in ((0, 1), (0,), (1,)):
+        compare(OPERATORS[type(op)], Case(op, (small, x)), 0, wanted, tag)
+
+
+def test_an_image_stays_in_its_layout_where_a_channels_number_is_broadcast() -> None:
+    image, channels = (2, 32, 4, 5), (2, 32, 1, 1)
+    assert formats(ExpandMultiply(), ("abcd", "aBcd16b"), channels, image) == (("abcd", "aBcd16b"), "aBcd16b")
+    assert formats(ExpandMultiply(), ("abcd", "aBcd16b"), (2, 24, 1, 1), (2, 24, 4, 5)) == (("abcd", "abcd"), "abcd")
 
 
 @pytest.mark.parametrize("op", [ops.ReduceSum, ops.ReduceMean, ops.ReduceMax])
