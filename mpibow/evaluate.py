@@ -39,7 +39,7 @@ from mpibow.job.normalise import Scaling
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.classifier import Build, classifier
 from mpibow.models.objective import objective
-from mpibow.run import checkpoint, directory
+from mpibow.run import checkpoint, checkpoints, directory
 from mpibow.run.evaluate import Evaluation, Evaluator
 from mpibow.run.state import from_named, read_centre
 from mpibow.session.device import device_of
@@ -194,7 +194,7 @@ def _open(path: Path) -> tuple[Path, Header]:
     """The checkpoint itself, or the newest of a run directory. A damaged one is an error: no other is meant."""
     if not path.exists():
         raise CheckpointError(f"{path}: does not exist; give a run directory or one of its checkpoints/iteration-*")
-    folder = next(checkpoint.find(path), None)
+    folder = next(checkpoints.find(path), None)
     if folder is None:
         raise CheckpointError(f"{path}: holds no checkpoint")
     return folder, header_of(folder, checkpoint.read_header(folder))

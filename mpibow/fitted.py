@@ -25,7 +25,7 @@ from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job import kernels_of
 from mpibow.job.document import Build, loaded, saved
 from mpibow.ops.own import OwnOperator
-from mpibow.run import checkpoint
+from mpibow.run import checkpoint, checkpoints
 from mpibow.run.series import read_run
 from mpibow.run.state import from_named
 from mpibow.session.header import header_of
@@ -149,7 +149,7 @@ def load(path: str | os.PathLike[str], *, operators: Sequence[OwnOperator] = ())
 
 
 def _of_run(path: Path, operators: Sequence[OwnOperator]) -> Fitted:
-    folder, entries = checkpoint.find_whole(path, _warned)
+    folder, entries = checkpoints.find_whole(path, _warned)
     header = header_of(folder, entries)
     if header.graph is None:
         raise CheckpointError(

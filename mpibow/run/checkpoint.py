@@ -24,8 +24,7 @@ import math
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,7 +99,7 @@ def _together(call: Call, work: Callable[[], Any], aside: Path) -> list[Any]:
     try:
         result = work()
     except (OSError, SafetensorError) as caught:
-        error = f"{aside.parent}: a checkpoint cannot be written: {_reason(caught)}"
+        error = f"{aside.parent}: a checkpoint cannot be written: {reason(caught)}"
     outcomes = call(lambda comm: comm.share((error, result)))
     failures = [f"rank {rank}: {failed}" for rank, (failed, _) in enumerate(outcomes) if failed]
     if failures:
@@ -109,7 +108,7 @@ def _together(call: Call, work: Callable[[], Any], aside: Path) -> list[Any]:
     return [done for _, done in outcomes]
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     return (error.strerror or str(error)).lower() if isinstance(error, OSError) else str(error).lower()
 
 
@@ -177,7 +176,7 @@ def read_header(path: Path) -> dict[str, Any]:
     try:
         header = _unsealed(read_file(file))
     except OSError as error:
-        raise CheckpointError(f"{file}: cannot be read: {_reason(error)}") from None
+        raise CheckpointError(f"{file}: cannot be read: {reason(error)}") from None
     except (ValueError, KeyError, TypeError, RecursionError):
         raise CheckpointError(f"{file}: is damaged: its checksum does not match") from None
     if header.get("format") not in (1, FORMAT):
@@ -189,7 +188,7 @@ def read_header(path: Path) -> dict[str, Any]:
         try:
             found = list(_measure(path / name))
         except OSError as error:
-            raise CheckpointError(f"{path / name}: cannot be read: {_reason(error)}") from None
+            raise CheckpointError(f"{path / name}: cannot be read: {reason(error)}") from None
         if found != expected:
             raise CheckpointError(
                 f"{path / name}: is damaged: {found[0]} bytes with CRC32C {found[1]:#010x}, "
@@ -229,71 +228,3 @@ def read_arrays(path: Path, name: str) -> dict[str, Array]:
         ValueError,
     ) as error:  # of a type that NumPy lacks
         raise CheckpointError(f"{path / name}.safetensors: cannot be read: {error}") from None
-
-
-def newest_first(folder: Path) -> list[Path]:
-    """The checkpoints in `folder`, by iteration."""
-    return sorted((p for p in folder.glob("iteration-*") if p.is_dir()), reverse=True)
-
-
-def find(path: Path) -> Iterator[Path]:
-    """Checkpoints to try for `path`, best first: itself and those before it, or those of a run directory."""
-    if (path / "checkpoints").is_dir():
-        _recover(path / "checkpoints")
-        yield from newest_first(path / "checkpoints")
-        return
-    _recover(path.parent)
-    real = path.resolve()  # `best` is a link
-    if not real.name.startswith("iteration-"):
-        raise CheckpointError(f"{path}: is no checkpoint and no run directory with checkpoints/ in it")
-    yield from (p for p in newest_first(real.parent) if p.name <= real.name)
-
-
-def _recover(folder: Path) -> None:
-    """Gives a checkpoint its name back that a kill caught while another took its place."""
-    for old in folder.glob(".iteration-*.old"):
-        name = folder / old.name[1:].removesuffix(".old")
-        with suppress(OSError):
-            if not name.exists():
-                old.rename(name)
-
-
-def find_whole(path: Path, note: Callable[[str], None]) -> tuple[Path, dict[str, Any]]:
-    """The first checkpoint of `find` that is whole; each damaged one is named. Raises CheckpointError if none is."""
-    damages = list[str]()
-    for candidate in find(path):
-        try:
-            header = read_header(candidate)
-        except CheckpointError as error:
-            damages.append(str(error))
-            continue
-        for damage in damages:
-            note(f"{damage}; taking the one before it")
-        return candidate, header
-    raise CheckpointError("\n".join([f"{path}: holds no whole checkpoint", *damages]))
-
-
-def point(folder: Path, name: str, target: Path) -> None:
-    """Makes `folder`/`name` a link to the checkpoint `target`, in one step."""
-    aside = folder / f".{name}.link"
-    try:
-        aside.unlink(missing_ok=True)
-        aside.symlink_to(target.name)
-        aside.rename(folder / name)
-    except OSError as error:
-        raise CheckpointError(f"{folder / name}: cannot be made: {_reason(error)}") from error
-
-
-def prune(folder: Path, keep: int, latest: Path) -> None:
-    """Removes all but the `keep` checkpoints up to `latest`, the one just made, and those that a link names.
-
-    Later ones are of a run that was left when an earlier checkpoint was resumed.
-    """
-    linked = {p.resolve() for p in folder.iterdir() if p.is_symlink()}
-    found = newest_first(folder)
-    kept = [p for p in found if p.name <= latest.name][:keep]
-    for old in found:
-        if old not in kept and old.resolve() not in linked:
-            shutil.rmtree(old, ignore_errors=True)
-    for aside in folder.glob(".iteration-*"):  # what a kill left
-        shutil.rmtree(aside, ignore_errors=True)

@@ -17,7 +17,7 @@ from mpibow.config.words import show
 from mpibow.data.settings import Image
 from mpibow.data.timeline import Change, Timeline, fixed
 from mpibow.errors import CheckpointError, ConfigError
-from mpibow.run import checkpoint
+from mpibow.run import checkpoints
 from mpibow.run.ledger import Ledger
 from mpibow.tune import History
 
@@ -156,8 +156,8 @@ def header_of(path: Path, entries: Mapping[str, Any]) -> Header:
 
 
 def open_checkpoint(path: Path, note: Any) -> tuple[Path, Header]:
-    """As checkpoint.find_whole."""
-    found, entries = checkpoint.find_whole(path, note)
+    """As checkpoints.find_whole."""
+    found, entries = checkpoints.find_whole(path, note)
     return found, header_of(found, entries)
 
 

@@ -15,7 +15,7 @@ from mpibow.data.order import samples_at
 from mpibow.errors import DivergedError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
-from mpibow.run.checkpoint import newest_first
+from mpibow.run.checkpoints import newest_first
 from mpibow.run.signals import Signals
 from mpibow.session.session import Session
 from mpibow.sync.averaging import averaging

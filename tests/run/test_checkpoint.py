@@ -13,18 +13,9 @@ from google_crc32c import value as crc32c
 
 from mpibow.comm import Communicator, Single, on_threads
 from mpibow.errors import CheckpointError
-from mpibow.run import checkpoint
-from mpibow.run.checkpoint import (
-    Snapshot,
-    find,
-    find_whole,
-    name_of,
-    newest_first,
-    prune,
-    read_arrays,
-    read_header,
-    save,
-)
+from mpibow.run import checkpoint, checkpoints
+from mpibow.run.checkpoint import Snapshot, name_of, read_arrays, read_header, save
+from mpibow.run.checkpoints import find, find_whole, newest_first, prune
 
 
 def snapshot(iteration: int = 7, rank: int = 0) -> Snapshot:
@@ -193,7 +184,7 @@ def test_newest_first(four: Path) -> None:
 def test_find(four: Path) -> None:
     assert iterations(find(four)) == [100, 20, 10, 5]
     assert iterations(find(four / "checkpoints" / name_of(20))) == [20, 10, 5]
-    checkpoint.point(four / "checkpoints", "best", four / "checkpoints" / name_of(10))
+    checkpoints.point(four / "checkpoints", "best", four / "checkpoints" / name_of(10))
     assert iterations(find(four / "checkpoints/best")) == [10, 5]
 
 
@@ -228,7 +219,7 @@ def test_choose_takes_the_first_whole_one(four: Path) -> None:
 def test_prune(four: Path, keep: int, latest: int, best: int | None, left: list[int]) -> None:
     folder = four / "checkpoints"
     if best is not None:
-        checkpoint.point(folder, "best", folder / name_of(best))
+        checkpoints.point(folder, "best", folder / name_of(best))
     prune(folder, keep, folder / name_of(latest))
     assert iterations(newest_first(folder)) == left
     assert sorted(path.name for path in folder.glob(".*")) == []
@@ -240,7 +231,7 @@ def test_prune(four: Path, keep: int, latest: int, best: int | None, left: list[
 def test_a_link_moves(four: Path) -> None:
     folder = four / "checkpoints"
     for iteration in (5, 20):
-        checkpoint.point(folder, "best", folder / name_of(iteration))
+        checkpoints.point(folder, "best", folder / name_of(iteration))
     assert (folder / "best").readlink() == Path(name_of(20))  # it moves with the folder
 
 
@@ -248,5 +239,5 @@ def test_a_link_that_cannot_be_made(four: Path) -> None:
     folder = four / "checkpoints"
     (folder / "best").mkdir()
     with pytest.raises(CheckpointError) as caught:
-        checkpoint.point(folder, "best", folder / name_of(5))
+        checkpoints.point(folder, "best", folder / name_of(5))
     assert str(caught.value) == f"{folder / 'best'}: cannot be made: is a directory"

@@ -12,7 +12,8 @@ from mpibow.data.dataset import ArrayData
 from mpibow.data.order import samples_at
 from mpibow.errors import DivergedError
 from mpibow.job import Job
-from mpibow.run.checkpoint import find_whole, read_arrays
+from mpibow.run.checkpoint import read_arrays
+from mpibow.run.checkpoints import find_whole
 from mpibow.session.session import Session
 from tests.run import tiny
 from tests.run.test_resume import AT_END, arrays, copy, point, saving

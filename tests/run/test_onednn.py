@@ -16,7 +16,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import Tensor
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels import find_kernels
-from mpibow.run.checkpoint import newest_first
+from mpibow.run.checkpoints import newest_first
 from mpibow.session.session import Session
 from mpibow.train import train
 from tests.run import tiny
