@@ -14,7 +14,8 @@ from mpibow.learn.scheduler import Scheduler
 from mpibow.run import checkpoint
 from mpibow.run.evaluate import Bind, Evaluation, Evaluator
 from mpibow.run.state import read_centre
-from mpibow.session.reporter import Reporter, Where
+from mpibow.session.reporter import Reporter
+from mpibow.session.where import Where
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.trace import Trace
 

@@ -6,7 +6,7 @@ from mpibow.config import Config
 from mpibow.data.timeline import Timeline
 from mpibow.optim.schedules import multiplier
 from mpibow.run.steering import Steering
-from mpibow.session.reporter import Where
+from mpibow.session.where import Where
 
 
 def rate_of(config: Config, where: Where, steering: Steering) -> float:

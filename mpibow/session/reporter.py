@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,34 +18,14 @@ from mpibow.run.ledger import Ledger
 from mpibow.run.progress import Line, Progress, Quiet
 from mpibow.session.header import Header
 from mpibow.session.summary import Summary, versions
+from mpibow.session.where import Where
 from mpibow.sync.distance import summed_up
 from mpibow.sync.synchroniser import Agreement
-from mpibow.tune import Counts, Decision, as_sum
+from mpibow.tune import Decision
 
 Waits = dict[str, float]  # by name: data_wait, sync_wait, sync_busy
 
 SHOW_EVERY = 0.2  # seconds between updates of the progress line
-
-
-@dataclass(frozen=True)
-class Where:
-    """How far a run is: iterations done, samples consumed, epochs as a fraction; learners by rank, how a GPU's run."""
-
-    iteration: int
-    position: int
-    epoch: float
-    learners: Counts
-    execution: str = ""
-
-    def fields(self) -> dict[str, Any]:
-        return {"iteration": self.iteration, "position": self.position, "epoch": round(self.epoch, 6)}
-
-    def running(self) -> dict[str, Any]:
-        """Learners, and their execution if it can be another."""
-        return {"learners": self.learners, **({"execution": self.execution} if self.execution else {})}
-
-    def __str__(self) -> str:
-        return f"learners {as_sum(self.learners)}"
 
 
 class Reporter:

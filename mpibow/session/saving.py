@@ -10,9 +10,9 @@ from typing import Any
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array
 from mpibow.job.document import Document, saved
-from mpibow.run import checkpoint
+from mpibow.run import checkpoint, checkpoints
 from mpibow.session.opening import Parts
-from mpibow.session.reporter import Where
+from mpibow.session.where import Where
 
 
 class Saver:
@@ -59,6 +59,6 @@ class Saver:
         self.last = path = checkpoint.save(folder, found, parts.synchroniser.call)
         if self._rank == 0:
             if best and self._settings.best:
-                checkpoint.point(folder, "best", path)
-            checkpoint.prune(folder, self._settings.keep, path)
+                checkpoints.point(folder, "best", path)
+            checkpoints.prune(folder, self._settings.keep, path)
         parts.reporter.saved(where, path, time.perf_counter() - begin)

@@ -22,10 +22,10 @@ from mpibow.run.steering import Steering
 from mpibow.session.average import average_of
 from mpibow.session.opening import OpenParts, open_parts, open_pipeline
 from mpibow.session.rates import rate_of, restarts
-from mpibow.session.reporter import Where
 from mpibow.session.requests import Requests
 from mpibow.session.saving import Saver
 from mpibow.session.summary import Trained
+from mpibow.session.where import Where
 from mpibow.sync.rule import gain_of
 from mpibow.sync.synchroniser import Tally
 from mpibow.trace import SILENT, Trace

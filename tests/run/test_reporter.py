@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 
 from mpibow.run.ledger import Ledger
-from mpibow.session.reporter import Reporter, Where
+from mpibow.session.reporter import Reporter
+from mpibow.session.where import Where
 from tests.run import tiny
 
 

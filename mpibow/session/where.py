@@ -1,0 +1,29 @@
+"""How far a run is, and with how many learners."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from mpibow.tune import Counts, as_sum
+
+
+@dataclass(frozen=True)
+class Where:
+    """How far a run is: iterations done, samples consumed, epochs as a fraction; learners by rank, how a GPU's run."""
+
+    iteration: int
+    position: int
+    epoch: float
+    learners: Counts
+    execution: str = ""
+
+    def fields(self) -> dict[str, Any]:
+        return {"iteration": self.iteration, "position": self.position, "epoch": round(self.epoch, 6)}
+
+    def running(self) -> dict[str, Any]:
+        """Learners, and their execution if it can be another."""
+        return {"learners": self.learners, **({"execution": self.execution} if self.execution else {})}
+
+    def __str__(self) -> str:
+        return f"learners {as_sum(self.learners)}"
