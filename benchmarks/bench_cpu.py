@@ -32,8 +32,8 @@ import numpy as np
 from cpu_page import NETS, Figure, Round, page, show
 from sides import Peer, machine, note, ours, write
 
-from mpibow.bench import SHAPES
 from mpibow.graph.plan import choose_layout
+from mpibow.job.made_up import SHAPES
 from mpibow.kernels import find_kernels
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier

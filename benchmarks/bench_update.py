@@ -24,9 +24,9 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from mpibow.bench import made_up_job
 from mpibow.comm import Communicator, run_ranks
 from mpibow.comm.binding import allowed_cores
+from mpibow.job.made_up import made_up_job
 from mpibow.run.signals import Signals
 from mpibow.session.session import Session
 from mpibow.train import iterate

@@ -19,11 +19,11 @@ from statistics import fmean, stdev
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mpibow.bench import made_up_job
 from mpibow.comm import Communicator, run_ranks
 from mpibow.comm.launch import find_launcher, signs_of
 from mpibow.comm.pulse import Pulse
 from mpibow.comm.watchdog import Watchdog
+from mpibow.job.made_up import made_up_job
 from mpibow.run.signals import Signals
 from mpibow.session.session import Session
 from mpibow.train import iterate

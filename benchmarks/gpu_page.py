@@ -19,8 +19,8 @@ from gpu_items import NETS, Net
 from gpu_tables import page
 from sides import ROOT, table
 
-from mpibow.bench import made_up_job
 from mpibow.diagnose.forecast import bound_of, by_time, forecast
+from mpibow.job.made_up import made_up_job
 
 FORECAST = [net for net in NETS if (net.model, net.batch) != ("resnet50", 32)]
 PAGE = ROOT / "benchmarks/results/gpu-forecast.md"

@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from mpibow.bench import made_up_job
 from mpibow.comm.communicator import Single
 from mpibow.data.dataset import read_into
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.steps import kind_of
 from mpibow.job import Job, on_device
+from mpibow.job.made_up import made_up_job
 from mpibow.kernels.cuda.cudnn import Enqueue
 from mpibow.kernels.cuda.opened import Gpu
 from mpibow.kernels.cuda.timing import seconds_of

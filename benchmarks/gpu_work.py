@@ -6,8 +6,8 @@ import argparse
 import tempfile
 from dataclasses import dataclass
 
-from mpibow.bench import made_up_job
 from mpibow.diagnose.forecast import on_paper
+from mpibow.job.made_up import made_up_job
 
 
 @dataclass(frozen=True)

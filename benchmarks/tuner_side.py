@@ -25,9 +25,10 @@ from pathlib import Path
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from mpibow.bench import WARM_UP, made_up_job
+from mpibow.bench import WARM_UP
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import find_launcher, run_ranks
+from mpibow.job.made_up import made_up_job
 from mpibow.run.signals import Signals
 from mpibow.session.session import Session
 from mpibow.session.summary import versions

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from mpibow.bench import made_up_job
+from mpibow.job.made_up import made_up_job
 from mpibow.kernels.cuda.roofline import H200
 from tests.kernels.cuda.host import needs_compiler
 from tests.simulated.gpu import simulated

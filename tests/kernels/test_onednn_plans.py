@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from mpibow import ops
-from mpibow.bench import SHAPES
 from mpibow.graph.graph import Graph
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.job.made_up import SHAPES
 from mpibow.kernels import NUMPY, KernelSet, find_kernels, onednn_set
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier

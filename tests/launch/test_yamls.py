@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.bench import SHAPES
 from mpibow.config import Config, load
 from mpibow.data.ratings import record_of
 from mpibow.data.recordset import write_records
 from mpibow.data.settings import Image
 from mpibow.job import named_net
+from mpibow.job.made_up import SHAPES
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import classifier
 from mpibow.models.settings import Augmentation

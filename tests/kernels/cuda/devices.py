@@ -20,10 +20,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mpibow.bench import SHAPES
 from mpibow.device.driver import DeviceProperties
 from mpibow.device.libraries import open_libraries
 from mpibow.errors import DeviceError
+from mpibow.job.made_up import SHAPES
 from mpibow.kernels.cuda.graphs import load_cudnn
 from mpibow.kernels.cuda.kept import Folder
 from mpibow.kernels.cuda.listing import specs_of

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.bench import made_up_job
 from mpibow.device.array import DeviceArray
 from mpibow.diagnose.forecast import bound_of, forecast, forecast_text, on_paper
 from mpibow.errors import ConfigError, DeviceError, install
+from mpibow.job.made_up import made_up_job
 from mpibow.kernels.cuda import compile as own
 from mpibow.kernels.cuda.compile import Usage
 from mpibow.kernels.cuda.kernels import Launch

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.bench import SHAPES
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Shapes
+from mpibow.job.made_up import SHAPES
 from mpibow.kernels.cuda import operands
 from mpibow.kernels.cuda.listing import convolution, dense, norm, specs_of, specs_of_node
 from mpibow.kernels.cuda.operands import PRECISIONS, Operand, check_sizes, digest, image, numbered
