@@ -55,7 +55,10 @@ class Machine:
         """target <- an array of the host or the device; one row goes to all rows. Waits where it is the host's."""
         if target.size == 0:
             return
-        if isinstance(source, np.ndarray):
+        if isinstance(source, np.ndarray) and not target.c_contiguous:
+            for i in range(len(target)):
+                self.put(target[i], source if source.ndim < target.ndim else source[i])
+        elif isinstance(source, np.ndarray):
             shape = target.shape[target.ndim - source.ndim :]
             staged = self._staged(target.nbytes).view(target.dtype).reshape(target.shape)
             np.copyto(staged, source.reshape(shape))
@@ -71,6 +74,8 @@ class Machine:
         """A copy on the host of what lies there once all that averages has run. Waits."""
         if array.size == 0:
             return np.zeros(array.shape, array.dtype)
+        if not array.c_contiguous:
+            return np.stack([self.host(array[i]) for i in range(len(array))])
         staged = self._staged(array.nbytes)
         self.driver.copy(staged, array, self.stream)
         self.stream.synchronise()

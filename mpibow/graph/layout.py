@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from mpibow.graph.graph import Array, Graph, Shape, Weight
 
 ALIGNMENT = 16  # elements: 64 bytes of float32, a cache line and an AVX-512 register
 LANES = 64  # units that lie side by side in a gradient's factors
+NONE: Mapping[str, Any] = MappingProxyType({})
 TILE = (
     4 * LANES
 )  # elements: what kernels compute at once of a gradient that is kept as factors; such a span begins at one
@@ -24,8 +26,9 @@ TILE = (
 class Span:
     """One weight's place: `offset` and `size` in elements, its `shape`, and the layout `format` that it lies in.
 
-    With a `rank`, its gradient's span begins with two factors instead, and what follows them there means nothing:
-    dy as (units / LANES, rank, LANES), then x as (inputs, rank), both 0 beyond the batch; the gradient is dy^T x.
+    `decays`: weight decay applies to it. With a `rank`, its gradient's span begins with two factors instead, and what
+    follows them there means nothing: dy as (units / LANES, rank, LANES), then x as (inputs, rank), both 0 beyond the
+    batch; the gradient is dy^T x.
     """
 
     name: str
@@ -35,18 +38,22 @@ class Span:
     weight: Weight
     format: str
     rank: int = 0
+    decays: bool = True
 
 
 @dataclass(frozen=True)
 class Layout:
-    """All spans of a replica. Those that weight decay applies to come first: elements [0, decayed). Padding is zero.
+    """All spans of a replica, those that weight decay applies to first, each in the graph's order. Padding is zero.
 
-    Weights, gradients, momenta and centre share one layout, which the training plan's kernels chose.
+    That is how they lie where all are of one part: elements [0, decayed) decay. Else part number p, weights that are
+    trained alike, ends in front of element ends[p]. Weights, gradients, momenta and centre share one layout, which the
+    training plan's kernels chose.
     """
 
     spans: tuple[Span, ...]
     decayed: int
     size: int
+    ends: tuple[int, ...] = field(default=(), compare=False)
 
     def views(self, flat: Array) -> dict[str, Array]:
         """The weights by name as views of `flat` (size,), as they lie: of physical(span.format, span.shape)."""
@@ -70,8 +77,21 @@ class Layout:
     @cached_property
     def factors(self) -> Array:
         """Which gradients are kept as factors: int64 (their number, 4), of first element, end, rank, inputs."""
-        found = [(s.offset, s.offset + s.size, s.rank, s.shape[1]) for s in self.spans if s.rank]
+        found = sorted((s.offset, s.offset + s.size, s.rank, s.shape[1]) for s in self.spans if s.rank)
         return np.array(found, np.int64).reshape(-1, 4)
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """The elements [start, stop) of each that has any."""
+        ends = self.ends or (self.size,)
+        return [(start, stop) for start, stop in zip((0, *ends), ends, strict=False) if start < stop]
+
+    def first(self, size: int) -> Layout:
+        """The weights in front of element `size`, where a part ends."""
+        if size == self.size:
+            return self
+        ends = tuple(end for end in self.ends if end <= size)
+        return Layout(tuple(span for span in self.spans if span.offset < size), min(self.decayed, size), size, ends)
 
     def gradients(self, flat: Array) -> dict[str, Array]:
         """The gradients of `flat` (size,) by name in the weights' shapes, whichever are kept as factors."""
@@ -79,12 +99,8 @@ class Layout:
 
     def canonical(self) -> Layout:
         """The same weights in the same order, each in the canonical layout."""
-        formats = dict.fromkeys((span.name for span in self.spans), "")
-        return _place(formats, *self._groups())
-
-    def _groups(self) -> list[dict[str, Weight]]:
-        first = {s.name: s.weight for s in self.spans if s.offset < self.decayed}
-        return [first, {s.name: s.weight for s in self.spans if s.name not in first}]
+        decayed, others = ({s.name: s.weight for s in self.spans if s.decays == decays} for decays in (True, False))
+        return _place(decayed, others)
 
     def digest(self) -> str:
         """A hash of names, places and formats: ranks compare it before they add up flat arrays."""
@@ -115,42 +131,52 @@ def plan_layout(
     decay_biases: bool = False,
     formats: Mapping[str, str] | None = None,
     ranks: Mapping[str, int] | None = None,
+    parts: Mapping[str, int] | None = None,
+    aligned: int = ALIGNMENT,
 ) -> Layout:
     """Places the weights of `graph`, decayed ones first, each in the graph's order and aligned.
 
     `formats` are the layouts that they are to lie in, by name, where not the canonical one; `ranks` those of gradients
-    that are kept as factors.
+    that are kept as factors; `parts` the parts that weights are of, 0 where not given: lower ones come first, and each
+    begins at a multiple of `aligned` elements.
     """
     weights = {node.full(key): weight for node in graph.nodes for key, weight in node.weights.items()}
     return _place(
-        formats or {},
         {name: w for name, w in weights.items() if w.decay or decay_biases},
         {name: w for name, w in weights.items() if not (w.decay or decay_biases)},
-        ranks=ranks or {},
-    )
+        formats or {}, ranks or {}, parts or {}, aligned,
+    )  # fmt: skip
 
 
 def plan_statistics(graph: Graph) -> Layout:
     """Places the statistics of `graph`: they belong to a replica as its weights do, but nothing is sent of them."""
-    return _place({}, {}, {node.full(key): s for node in graph.nodes for key, s in node.statistics.items()})
+    return _place({}, {node.full(key): s for node in graph.nodes for key, s in node.statistics.items()})
 
 
 def _place(
-    formats: Mapping[str, str], *groups: Mapping[str, Weight], ranks: Mapping[str, int] = MappingProxyType({})
-) -> Layout:
-    """One group after the other; the first is what weight decay applies to."""
-    spans: list[Span] = []
-    ends, offset = [], 0
-    for group in groups:
-        for name, weight in group.items():
-            tag = formats.get(name) or canonical(weight.shape)
-            size, rank = int(np.prod(physical(tag, weight.shape))), ranks.get(name, 0)
-            if rank:
-                offset += -offset % TILE
-            spans.append(Span(name, offset, size, weight.shape, weight, tag, rank))
-            offset += -(-size // ALIGNMENT) * ALIGNMENT
+    decayed: Mapping[str, Weight], others: Mapping[str, Weight], formats: Mapping[str, str] = NONE,
+    ranks: Mapping[str, int] = NONE, parts: Mapping[str, int] = NONE, aligned: int = ALIGNMENT,
+) -> Layout:  # fmt: skip
+    """Part by part, and of each first what weight decay applies to."""
+    spans = dict[str, Span]()
+    ends, offset, decaying = list[int](), 0, 0
+    for part in range(max(parts.values(), default=0) + 1):
+        offset += -offset % aligned
+        ends[-1:] = [offset] * bool(ends)
+        for group in (decayed, others):
+            begin = offset
+            for name, weight in group.items():
+                if parts.get(name, 0) != part:
+                    continue
+                tag = formats.get(name) or canonical(weight.shape)
+                size, rank = int(np.prod(physical(tag, weight.shape))), ranks.get(name, 0)
+                if rank:
+                    offset += -offset % TILE
+                spans[name] = Span(name, offset, size, weight.shape, weight, tag, rank, group is decayed)
+                offset += -(-size // ALIGNMENT) * ALIGNMENT
+            decaying += offset - begin if group is decayed else 0
         ends.append(offset)
-    return Layout(tuple(spans), decayed=ends[0], size=offset)
+    return Layout(tuple(spans[name] for name in (*decayed, *others)), decaying, offset, tuple(ends))
 
 
 def repack(flat: Array, source: Layout, target: Layout) -> Array:

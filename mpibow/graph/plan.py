@@ -15,7 +15,7 @@ from mpibow.graph.bound import BoundPlan
 from mpibow.graph.formats import Reorder, canonical
 from mpibow.graph.graph import Array, Graph, Node, Shape
 from mpibow.graph.kernel import Buffers, Formats, Kernels, Shapes
-from mpibow.graph.layout import Layout, initial_weights, plan_layout, plan_statistics
+from mpibow.graph.layout import ALIGNMENT, Layout, initial_weights, plan_layout, plan_statistics
 from mpibow.graph.memory import Block, lifetimes, peak, place
 from mpibow.graph.mixed import mixed
 from mpibow.graph.peers import ALONE, Peers
@@ -82,14 +82,16 @@ class Plan:
 
 
 def choose_layout(
-    graph: Graph, kernels: Kernels, decay_biases: bool = False, *, training: bool = True, factors: bool = False
-) -> Layout:
+    graph: Graph, kernels: Kernels, decay_biases: bool = False, *, training: bool = True, factors: bool = False,
+    parts: Mapping[str, int] | None = None, aligned: int = ALIGNMENT,
+) -> Layout:  # fmt: skip
     """A replica's layout as the kernels of a plan of `graph` want it; with `factors`, gradients as such where they can.
 
-    Those are of no use to who reads gradients element by element.
+    Those are of no use to who reads gradients element by element. `parts` and `aligned` are as plan_layout has them.
     """
     arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training, kernels.lacks)
-    return plan_layout(graph, decay_biases, arrangement.weight_formats(), arrangement.ranks() if factors else {})
+    ranks = arrangement.ranks() if factors else {}
+    return plan_layout(graph, decay_biases, arrangement.weight_formats(), ranks, parts, aligned)
 
 
 def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, training: bool) -> Plan:

@@ -9,7 +9,7 @@ from functools import cached_property
 from mpibow.config import Config
 from mpibow.data.dataset import Samples
 from mpibow.graph.frozen import frozen
-from mpibow.graph.layout import Layout, plan_layout
+from mpibow.graph.layout import ALIGNMENT, Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job.normalise import Scaling
@@ -18,7 +18,7 @@ from mpibow.kernels.cuda.fused import fused_plan
 from mpibow.learn.directions import Matrices, matrices_of
 from mpibow.models.classifier import Build
 from mpibow.ops.products import products_of
-from mpibow.optim.groups import frozen_of
+from mpibow.optim.groups import frozen_of, parts_of, trained_parts
 from mpibow.optim.muon import Muon
 from mpibow.run.callbacks import Callback
 
@@ -56,10 +56,19 @@ class Job:
     def layout(self) -> Layout:
         """A replica's layout, as the kernels of the training plan want it, or the canonical one."""
         graph, update = self.build(self.config.batch_size, True), self.config.update
+        parts = parts_of(update.groups, graph.weight_names)
+        aligned = ALIGNMENT if self.kernels.gpu is None else self.kernels.flat.chunk
         if self.canonical:
-            return plan_layout(graph, update.decay_biases)
+            return plan_layout(graph, update.decay_biases, parts=parts, aligned=aligned)
         whole = update.clip_value is not None or isinstance(update, Muon)  # which look at a gradient's elements
-        return choose_layout(graph, self.kernels, update.decay_biases, factors=not whole)
+        return choose_layout(
+            graph, self.kernels, update.decay_biases, factors=not whole, parts=parts, aligned=aligned
+        )  # fmt: skip
+
+    def trained(self, epoch: float = 0.0) -> int:
+        """How many elements of the layout are trained at `epoch`, the first ones."""
+        groups, layout = self.config.update.groups, self.layout
+        return layout.ends[trained_parts(groups, [span.name for span in layout.spans], epoch) - 1]
 
     @property
     def evaluated(self) -> dict[str, Samples]:

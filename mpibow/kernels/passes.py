@@ -23,7 +23,10 @@ class Local:
     """One local step of a rank's rows: its formula, and the scalars that it takes of every row and group of weights.
 
     `rate` is the learning rate; `numbers` gives the scalars (rows, groups, scalars) float64 at a rate. Span number p of
-    a row ends in front of element ends[p] and is of group groups[p]; both are int64 (spans,), the last end is the size.
+    a row ends in front of element ends[p] and is of group groups[p]; both are int64 (spans,).
+
+    It is that of the elements from `start` on, of which its states are, `beside` those of elements behind these.
+    Passes take the states of all of them in order.
 
     `directs` (states, gradients), where it is not None, makes what threads do first, each once with any chunks: the
     gradients (rows, size) become what the formula takes in their place.
@@ -35,6 +38,15 @@ class Local:
     groups: Array
     numbers: Callable[[float], Array]
     directs: Callable[[States, Array], Callable[[range], None]] | None = None
+    start: int = 0
+    beside: tuple[Local, ...] = ()
+
+    def parts(self, states: States, size: int) -> Iterator[tuple[Local, States, int]]:
+        """It and those beside it, with their states, and where they end in rows of `size` elements."""
+        for part in (self, *self.beside):
+            own = len(part.formula.arrays) - 2
+            yield part, states[:own], min(int(part.ends[-1]), size)
+            states = states[own:]
 
     @cached_property
     def scalars(self) -> Array:
@@ -42,11 +54,12 @@ class Local:
 
     def times(self, factor: float) -> Local:
         """At `factor` times the rate."""
-        return replace(self, rate=self.rate * factor)
+        return replace(self, rate=self.rate * factor, beside=tuple(part.times(factor) for part in self.beside))
 
     def of(self, i: int) -> Local:
         """Row i's alone."""
-        return replace(self, numbers=lambda rate: self.numbers(rate)[i : i + 1])
+        beside = tuple(part.of(i) for part in self.beside)
+        return replace(self, numbers=lambda rate: self.numbers(rate)[i : i + 1], beside=beside)
 
 
 @dataclass(frozen=True, eq=False)

@@ -79,9 +79,11 @@ class Directions:
 
     def __init__(
         self, spans: Sequence[Span], update: Muon, flat: FlatKernels, dtype: Any,
-        l1: Mapping[str, float] = MappingProxyType({}),
+        l1: Mapping[str, float] = MappingProxyType({}), start: int = 0,
     ) -> None:  # fmt: skip
-        """Of the matrices at `spans`. `l1` is every weight's, by name; 0 where there is none."""
+        """Of the matrices at `spans`. `l1` is every weight's, by name; 0 where there is none. Momenta are of elements
+        from `start` on."""
+        self._start = start
         self._parts = [slice(span.offset, span.offset + span.size) for span in spans]
         self._l1 = [dtype.type(l1.get(span.name, 0.0)) for span in spans]
         self._places = [place_of(span) for span in spans]
@@ -110,7 +112,7 @@ class Directions:
         nesterov: bool,
     ) -> None:  # fmt: skip
         part, (fixed, even) = self._parts[number], self._scales[number]
-        v, g = momenta[part], gradient[part]
+        v, g = momenta[part.start - self._start : part.stop - self._start], gradient[part]
         if self._l1[number]:
             np.add(g, self._l1[number] * np.sign(weights[part]), out=g)
         np.multiply(v, momentum, out=v)

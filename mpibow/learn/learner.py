@@ -74,7 +74,8 @@ def _product_square(dy: Array, x: Array) -> float:
 
 
 class Learner:
-    """`plan` is bound to a replica's weights and to `gradient` (size,), which is clipped where limits are given."""
+    """`plan` is bound to a replica's weights and to its gradient, whose trained elements are `gradient` (size,): those
+    are clipped where limits are given."""
 
     def __init__(
         self, plan: BoundPlan, gradient: Array, clip_value: float | None = None, clip_norm: float | None = None,
@@ -83,7 +84,8 @@ class Learner:
         """`meeting` is where its plan's peers are; `share` (1,) where it notes what share of its batch counts, and
         multiplies its gradient by it."""
         self.plan, self.gradient, self._meeting, self._share = plan, gradient, meeting, share
-        self._limits = clip_value, clip_norm, plan.plan.layout.factors.tolist()
+        factors = [each for each in plan.plan.layout.factors.tolist() if each[0] < gradient.size]
+        self._limits = clip_value, clip_norm, factors
 
     def compute(self, slot: Slot) -> Result:
         """Copies the slot in, releases it, and computes the gradient of the mean loss of its batch."""
@@ -128,7 +130,8 @@ class HostBinder:
     def one(self, plan: Plan, i: int) -> Learner:
         _, gradient, _ = row = self._replicas.row(i)
         bound = plan.bind(*row, peers=Seat(self._meeting, i))
-        return Learner(bound, gradient, *self._limits, self._meeting, self._replicas.share(i))
+        own = gradient[: self._replicas.size]
+        return Learner(bound, own, *self._limits, self._meeting, self._replicas.share(i))
 
     def fused(self, plan: Plan, count: int) -> NoReturn:
         raise AssertionError("learners are fused on a GPU only")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, Span
 from mpibow.kernels.passes import FlatKernels, Local, States
 from mpibow.learn.directions import Directions
-from mpibow.learn.replica import Replicas
+from mpibow.learn.replica import Kept, Replicas
 from mpibow.optim.groups import group_of
 from mpibow.optim.muon import Muon, OnMatrices
 from mpibow.optim.update import Update
@@ -35,11 +36,15 @@ class Groups:
     which: Array
 
 
-def groups_of(update: Update, layout: Layout, matrices: Sequence[Span] = ()) -> Groups:
-    """A weight's group is by its name, by whether it decays, and by whether it is one of Muon's matrices."""
+def groups_of(update: Update, layout: Layout, start: int, stop: int, matrices: Sequence[Span] = ()) -> Groups:
+    """Those of the weights in [start, stop), a part of the layout.
+
+    A weight's group is by its name, by whether it decays, and by whether it is one of Muon's matrices.
+    """
     groups, ends, which = list[Group](), list[int](), list[int]()
-    for span in sorted(layout.spans, key=lambda span: span.offset):
-        group = _group_of(update, span, span.offset < layout.decayed)
+    spans = [span for span in layout.spans if start <= span.offset < stop]
+    for span in sorted(spans, key=lambda span: span.offset):
+        group = _group_of(update, span)
         if span in matrices:
             assert isinstance(group.update, Muon)
             group = replace(group, update=OnMatrices.of(group.update))
@@ -49,21 +54,26 @@ def groups_of(update: Update, layout: Layout, matrices: Sequence[Span] = ()) -> 
             continue
         if ends:
             ends[-1] = span.offset  # with the padding in front of it
-        ends.append(layout.size)
+        ends.append(stop)
         which.append(groups.index(group))
     return Groups(groups, np.array(ends, np.int64), np.array(which, np.int64))
 
 
-def _group_of(update: Update, span: Span, decays: bool) -> Group:
+def _group_of(update: Update, span: Span) -> Group:
     own, changes = group_of(update.groups, span.name), dict[str, Any]()
     for name in ("weight_decay", "l1"):
         given = None if own is None else getattr(own, name)
-        if given is not None or not decays:
+        if given is not None or not span.decays:
             changes[name] = given or 0.0
     if isinstance(update, Muon) and changes:
         update = replace(update, fallback=replace(update.fallback, **changes))
     settings = replace(update, **changes) if changes else update
-    return Group(settings) if own is None else Group(settings, 0.0 if own.freeze else own.lr_scale)
+    return Group(settings, 1.0 if own is None else own.lr_scale)
+
+
+def kept_of(update: Update, layout: Layout) -> list[Kept]:
+    """What the local step keeps of each part of the layout."""
+    return [Kept(start, stop, update.states, update.counts) for start, stop in layout.parts]
 
 
 class Stepping:
@@ -73,41 +83,54 @@ class Stepping:
         self, update: Update, layout: Layout, replicas: Replicas, flat: FlatKernels, matrices: Sequence[Span] = ()
     ) -> None:
         """`matrices` take Muon's step."""
-        self._update, self._replicas, self._groups = update, replicas, groups_of(update, layout, matrices)
+        self._update, self._replicas, self._layout = update, replicas, layout
+        self._groups = [groups_of(update, layout, *part, matrices) for part in layout.parts]
         self._step, self._penalised = update.step, update.penalised
         self.samples = 0  # of the update that is made
-        self._directions: Directions | None = None
+        self._directions = list[Directions]()  # of each part
         if isinstance(update, Muon):
-            l1 = {span.name: _group_of(update, span, span.offset < layout.decayed).update.l1 for span in layout.spans}
-            self._directions = Directions(matrices, update, flat, replicas.weights.dtype, l1)
-
-    @property
-    def width(self) -> int:
-        """How many scalars a replica has."""
-        return len(self._groups.groups) * len(self._step.scalars)
+            l1 = {span.name: _group_of(update, span).update.l1 for span in layout.spans}
+            dtype = replicas.weights.dtype
+            for start, stop in layout.parts:
+                own = [span for span in matrices if start <= span.offset < stop]
+                self._directions.append(Directions(own, update, flat, dtype, l1, start))
 
     def at(self, rate: float, samples: int) -> Local:
         """The next one, at this learning rate and of so many samples. A replica's scalars are those of when they are
         first read."""
         self.samples = samples
-        return Local(self._step, rate, self._groups.ends, self._groups.which, self._scalars, self._directs())
+        first, *beside = (self._local(p, rate) for p in self._replicas.active)
+        return replace(first, directs=self._directs(), beside=tuple(beside))
+
+    def _local(self, p: int, rate: float) -> Local:
+        groups, start = self._groups[p], self._layout.parts[p][0]
+        return Local(self._step, rate, groups.ends, groups.which, partial(self._scalars, p), start=start)
 
     def _directs(self) -> Callable[[States, Array], Callable[[range], None]] | None:
-        if self._directions is None:
+        update, weights = self._update.at(self.samples), self._replicas.weights
+        if not isinstance(update, Muon):
             return None
-        directions, update = self._directions, self._update.at(self.samples)
-        assert isinstance(update, Muon)
-        weights = self._replicas.weights
-        return lambda states, gradients: directions.works(weights, states[0], gradients, update)
+        kept, active = len(update.states), [self._directions[p] for p in self._replicas.active]
 
-    def _scalars(self, rate: float) -> Array:
-        """(replicas, groups, scalars) of the update that every replica's states have next."""
+        def directs(states: States, gradients: Array) -> Callable[[range], None]:
+            works = [each.works(weights, states[n * kept], gradients, update) for n, each in enumerate(active)]
+            return partial(_one_by_one, works)
+
+        return directs
+
+    def _scalars(self, p: int, rate: float) -> Array:
+        """(replicas, groups, scalars) of the update that the states of every replica's part p have next."""
         rows, now, turns = self._replicas, self.samples, [(1, self.samples)] * self._replicas.count
         if self._update.counts:
-            turns = list(zip((rows.updates + 1).tolist(), (rows.seen + now).tolist(), strict=True))
-        found = {turn: [self._of(group, rate, *turn) for group in self._groups.groups] for turn in {*turns}}
+            turns = list(zip((rows.updates[:, p] + 1).tolist(), (rows.seen[:, p] + now).tolist(), strict=True))
+        found = {turn: [self._of(group, rate, *turn) for group in self._groups[p].groups] for turn in {*turns}}
         return np.array([found[turn] for turn in turns], np.float64)
 
     def _of(self, group: Group, rate: float, count: int, seen: int) -> tuple[float, ...]:
         scalars = group.update.scalars_at(rate * group.lr_scale, count, self.samples, seen)
         return (*scalars, group.update.penalty) if self._penalised else scalars
+
+
+def _one_by_one(works: Sequence[Callable[[range], None]], chunks: range) -> None:
+    for work in works:
+        work(chunks)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
@@ -12,11 +13,25 @@ from mpibow.kernels.numpy import arrays
 from mpibow.kernels.passes import WHOLE, States
 
 
+@dataclass(frozen=True)
+class Kept:
+    """What the local step keeps of elements [start, stop) of a replica: `states`, by name.
+
+    `counts` says whether it depends on how many updates these have had.
+    """
+
+    start: int
+    stop: int
+    states: tuple[str, ...] = ()
+    counts: bool = False
+
+
 class Replicas:
     """Weights, states and gradients (capacity, size) of a rank's learners; the first `count` rows are in use.
 
-    `states` are what the local step keeps of every replica, by name, `updates` how many steps these have had, and
-    `seen` how many samples those took: a formula may correct for states that began as 0.
+    States, the number of `updates` that they have had, and the samples that those took (`seen`) are of parts: a formula
+    may correct for states that began as 0. Elements [0, size) are trained; those behind them are frozen, the same in
+    every row, and no pass sees them.
 
     Statistics (capacity, its own size) are what operators keep beside weights, as batch norm's running means.
     Rows are taken from zeroed pages that the system gives out on first touch: a learner that never runs costs nothing,
@@ -26,56 +41,113 @@ class Replicas:
     def __init__(
         self, capacity: int, size: int, dtype: str, statistics: Array | None = None, factors: Array = WHOLE,
         flat: Any = arrays, states: Sequence[str] = (), counts: bool = False, counted: bool = False,
+        parts: Sequence[Kept] = (), trained: int | None = None,
     ) -> None:  # fmt: skip
         """`statistics` (its size,) is what every replica's start from; `factors` which gradients are kept as such;
-        `flat` are the passes over them; `states` names what the local step keeps,
-        and `counts` says whether it depends on `updates`; `counted` whether batches may count differently in a mean."""
-        self.capacity, self.count, self.factors, self._flat = capacity, 0, factors, flat
+        `flat` are the passes over them; `states` names what the local step keeps of all weights, and `counts` says
+        whether it depends on `updates`, where `parts` do not say so of each; `counted` whether batches may count
+        differently in a mean. The first `trained` elements are trained.
+        """
+        self.capacity, self.count, self._flat = capacity, 0, flat
         self._first = np.zeros(0, dtype) if statistics is None else statistics
         self._statistics: Array = flat.zeros((capacity, self._first.size), dtype)
         self._weights: Array = flat.zeros((capacity, size), dtype)
-        self._states: dict[str, Array] = {name: flat.zeros((capacity, size), dtype) for name in states}
+        self.parts = tuple(parts) or (Kept(0, size, tuple(states), counts),)
+        self._states: list[dict[str, Array]] = [
+            {name: flat.zeros((capacity, part.stop - part.start), dtype) for name in part.states} for part in self.parts
+        ]
         self._gradients: Array = flat.zeros((capacity, size), dtype)
-        self._updates, self._seen, self.counts = np.zeros(capacity, np.int64), np.zeros(capacity, np.int64), counts
+        self._updates = np.zeros((capacity, len(self.parts)), np.int64)
+        self._seen = np.zeros((capacity, len(self.parts)), np.int64)
         self._last = 0  # samples of the last update
         self._shares = np.ones(capacity) if counted else None
         self._weighed = False
+        self._whole = np.zeros(0, dtype)
+        self._factors = factors
+        self.train(size if trained is None else trained)
+
+    def train(self, size: int) -> None:
+        """Elements [0, size) are trained from here on; a part ends there."""
+        self.size = size
+        self.factors = self._factors[self._factors[:, 0] < size]
+
+    @property
+    def active(self) -> range:
+        """The numbers of the parts that are trained."""
+        return range(sum(part.stop <= self.size for part in self.parts))
 
     @property
     def weights(self) -> Array:
-        return self._weights[: self.count]
+        """(count, size)"""
+        return self._weights[: self.count, : self.size]
 
     @property
     def trained(self) -> tuple[Array, States, Array]:
         """Weights, states and gradients: what a pass over flat arrays takes."""
-        return self.weights, tuple(self.states.values()), self.gradients
+        return self.weights, tuple(self._kept()), self.gradients
+
+    def _kept(self) -> Iterator[Array]:
+        """The states of all parts that are trained, in order."""
+        for p in self.active:
+            for state in self._states[p].values():
+                yield state[: self.count]
 
     def forget(self) -> None:
         """Every learner's states are 0."""
-        for state in self.states.values():
+        for state in self._kept():
             self._flat.put(state, 0)
         self.updates[:] = self.seen[:] = 0
 
     def level(self) -> None:
         """Every learner has the first one's states."""
-        for state in self.states.values():
+        for state in self._kept():
             self._flat.put(state[1:], state[0])
         self.updates[1:], self.seen[1:] = self.updates[0], self.seen[0]
 
     @property
+    def counts(self) -> bool:
+        """Whether a local step depends on `updates`."""
+        return any(part.counts for part in self.parts)
+
+    @property
     def updates(self) -> Array:
-        """(count,) int64: local steps since a replica's states were 0."""
+        """(count, parts) int64: local steps since a replica's states were 0."""
         return self._updates[: self.count]
 
     @property
     def seen(self) -> Array:
-        """(count,) int64: the samples of those steps."""
+        """(count, parts) int64: the samples of those steps."""
         return self._seen[: self.count]
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """Of what the local step keeps of any weights."""
+        return tuple(dict.fromkeys(name for part in self.parts for name in part.states))
+
+    @property
     def states(self) -> dict[str, Array]:
-        """What the local step keeps, by name."""
-        return {name: state[: self.count] for name, state in self._states.items()}
+        """What the local step keeps of the first part, by name."""
+        return {name: state[: self.count] for name, state in self._states[0].items()}
+
+    def state(self, name: str) -> Array:
+        """(count, whole size), on the host: 0 where it is not kept."""
+        only = len(self.parts) == 1
+        if only and self.parts[0].stop == self._weights.shape[1]:
+            return cast(Array, self._flat.host(self._states[0][name][: self.count]))
+        found = np.zeros((self.count, self._weights.shape[1]), self._first.dtype)
+        for p in self.active:
+            part = self.parts[p]
+            if name in part.states:
+                found[:, part.start : part.stop] = self._flat.host(self._states[p][name][: self.count])
+        return found
+
+    def put_state(self, name: str, rows: Array | int) -> None:
+        """What `state` gave, or 0."""
+        for p in self.active:
+            part = self.parts[p]
+            if name in part.states:
+                own = rows if isinstance(rows, int) else np.ascontiguousarray(rows[:, part.start : part.stop])
+                self._flat.put(self._states[p][name][: self.count], own)
 
     def weigh(self) -> None:
         """Gradients are to be averaged: a learner that is bound from now on multiplies its own by its share."""
@@ -92,47 +164,69 @@ class Replicas:
 
     @property
     def gradients(self) -> Array:
-        return self._gradients[: self.count]
+        """(count, size)"""
+        return self._gradients[: self.count, : self.size]
 
     @property
     def statistics(self) -> Array:
         return self._statistics[: self.count]
 
     def row(self, i: int) -> tuple[Array, Array, Array]:
-        """The weights, gradients and statistics that learner i's plan is bound to."""
+        """The weights, gradients and statistics that learner i's plan is bound to, whole."""
         return self._weights[i], self._gradients[i], self._statistics[i]
 
+    def whole(self, centre: Array) -> Array:
+        """The centre (size,) with the frozen weights behind it."""
+        if self.size == self._weights.shape[1]:
+            return centre
+        if not self._whole.size:
+            self._whole = self._flat.zeros(self._weights.shape[1], self._first.dtype.name)
+        self._flat.put(self._whole[: self.size], centre)
+        self._flat.put(self._whole[self.size :], self._weights[0, self.size :])
+        return self._whole
+
     def resize(self, count: int, statistics: Array | None = None) -> None:
-        """Keeps the first `count` replicas; new ones have states 0, `statistics`, and weights that a restart sets."""
+        """Keeps the first `count` replicas; new ones have states 0, `statistics`, and weights that a restart sets, but
+        for the frozen ones."""
         assert 1 <= count <= self.capacity
-        for state in self._states.values():
-            self._flat.put(state[self.count : count], 0)
-        self._updates[self.count : count] = self._seen[self.count : count] = 0
-        self._flat.put(self._statistics[self.count : count], self._first if statistics is None else statistics)
+        before, self.count = self.count, max(count, self.count)
+        for state in self._kept():
+            self._flat.put(state[before:count], 0)
+        self._updates[before:count] = self._seen[before:count] = 0
+        self._flat.put(self._statistics[before:count], self._first if statistics is None else statistics)
+        for i in range(max(before, 1), count):
+            self.freeze(i, self._weights[0, self.size :])
         self.count = count
+
+    def freeze(self, i: int, weights: Array) -> None:
+        """Learner i's frozen weights become these."""
+        if self.size < self._weights.shape[1]:
+            self._flat.put(self._weights[i, self.size :], weights)
 
     def reseed(self, i: int, centre: Array) -> None:
         """Learner i starts again from the centre: states of 0, the first statistics, nothing learnt this iteration."""
-        self._flat.put(self._weights[i], centre)
-        for state in self._states.values():
+        self._flat.put(self.weights[i], centre)
+        for state in self._kept():
             self._flat.put(state[i], 0)
         self._updates[i] = self._seen[i] = 0
         self.leave_out(i)
 
     def stepped(self, samples: int) -> None:
         """Every learner has made a local step, of so many samples."""
-        self.updates[:] += 1
-        self.seen[:] += samples
+        now = self.active.stop
+        self.updates[:, :now] += 1
+        self.seen[:, :now] += samples
         self._last = samples
 
     def stood_still(self, i: int) -> None:
         """Learner i's last local step was left out: its states have not had it."""
-        self._updates[i] -= 1
-        self._seen[i] -= self._last
+        now = self.active.stop
+        self._updates[i, :now] -= 1
+        self._seen[i, :now] -= self._last
 
     def leave_out(self, i: int) -> None:
         """Learner i has learnt nothing this iteration; its statistics, which may be spoilt, are the first ones."""
-        self._flat.put(self._gradients[i], 0)
+        self._flat.put(self.gradients[i], 0)
         self._flat.put(self._statistics[i], self._first)
 
     @property
@@ -145,5 +239,5 @@ class Replicas:
         return self._gradients
 
     def all_rows(self, count: int) -> tuple[Array, Array, Array]:
-        """The weights, gradients and statistics of the first `count`."""
+        """The weights, gradients and statistics of the first `count`, whole."""
         return self._weights[:count], self._gradients[:count], self._statistics[:count]

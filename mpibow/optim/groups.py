@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -33,9 +34,27 @@ def group_of(groups: Sequence[WeightGroup], name: str) -> WeightGroup | None:
     return next((group for group in groups if fnmatchcase(name, group.match)), None)
 
 
-def frozen_of(groups: Sequence[WeightGroup], names: Sequence[str]) -> list[str]:
-    """Those of the weights' names that are frozen."""
-    return [name for name in names if (own := group_of(groups, name)) is not None and own.freeze]
+def frozen_for(groups: Sequence[WeightGroup], name: str) -> float:
+    """For how many epochs from the start a weight is frozen."""
+    own = group_of(groups, name)
+    return math.inf if own is not None and own.freeze else 0.0
+
+
+def frozen_of(groups: Sequence[WeightGroup], names: Sequence[str], epoch: float = 0.0) -> list[str]:
+    """Those of the weights' names that are frozen at `epoch`."""
+    return [name for name in names if frozen_for(groups, name) > epoch]
+
+
+def parts_of(groups: Sequence[WeightGroup], names: Sequence[str]) -> dict[str, int]:
+    """The part of a replica that each weight is of: those that are frozen for longer are of later ones."""
+    lengths = [frozen_for(groups, name) for name in names]
+    order = sorted({0.0, *lengths})
+    return {name: order.index(length) for name, length in zip(names, lengths, strict=True)}
+
+
+def trained_parts(groups: Sequence[WeightGroup], names: Sequence[str], epoch: float) -> int:
+    """How many of these parts are trained at `epoch`."""
+    return sum(length <= epoch for length in {0.0, *(frozen_for(groups, name) for name in names)})
 
 
 def check_groups(groups: Sequence[WeightGroup], names: Sequence[str]) -> None:

@@ -17,7 +17,7 @@ from mpibow.graph.plan import Plan
 from mpibow.kernels.passes import FlatKernels
 from mpibow.learn.replica import Replicas
 from mpibow.run.checkpoint import Call, Snapshot, read_arrays
-from mpibow.sync.rule import TAIL, Rule, RuleState
+from mpibow.sync.rule import TAIL, Rule, RuleState, Stored
 from mpibow.sync.tally import Book
 
 
@@ -59,19 +59,20 @@ class State:
         plan, replicas, rule, host, scale = self.plan, self.replicas, self.rule, self.flat.host, self.scale.state()
         state = rule.state()
         own = {
-            "weights": host(replicas.weights),
+            "weights": host(replicas.all_rows(replicas.count)[0]),
             "statistics": host(replicas.statistics),
             "tally": self.book.state(),
-            **{name: host(rows) for name, rows in replicas.states.items()},
-            **({"updates": replicas.updates, "seen": replicas.seen} if replicas.counts else {}),
+            **{name: replicas.state(name) for name in replicas.names},
+            **(_counts(replicas) if replicas.counts else {}),
             **({} if scale is None else {"scale": scale}),
         }
         declared = {name: stored.ranks for name, stored in rule.arrays.items()}
         given = {**dict.fromkeys(state.shared, "all"), **dict.fromkeys(state.own, "each")}
         assert given.items() <= declared.items(), f"{given} of the state are not all in the rule's arrays, {declared}"
         assert not own.keys() & declared.keys(), "a rule's array is called like the learners'"
-        own |= {key: host(array) for key, array in state.own.items()}
-        shared = {key: host(array) for key, array in state.shared.items()}
+        whole = host(replicas.whole(rule.centre))
+        own |= {key: _wider(host(array), rule.arrays[key], whole) for key, array in state.own.items()}
+        shared = {key: _wider(host(array), rule.arrays[key], whole) for key, array in state.shared.items()}
         stored, lies = plan.layout.canonical(), plan.layout
         entries = {
             **header,
@@ -84,7 +85,7 @@ class State:
         }
         common, own = (self._repacked(arrays, lies, stored) for arrays in (shared, own))
         beside = {} if average is None else named(plan, average, statistics)
-        return Snapshot(entries, named(plan, host(rule.centre), statistics), common, own, inputs, beside)
+        return Snapshot(entries, named(plan, whole, statistics), common, own, inputs, beside)
 
     def restore(
         self, path: Path, numbers: Mapping[str, Any], centre: Array, states: Sequence[str], samples: int
@@ -95,17 +96,21 @@ class State:
         has; their updates took `samples` each, if it is too old to have `seen`. Raises CheckpointError where arrays are
         not those of such a run.
         """
-        replicas, layout, put = self.replicas, self.plan.layout, self.flat.put
+        replicas, layout, put, k = self.replicas, self.plan.layout, self.flat.put, self.replicas.count
         stored = self._stored(path, states, centre.dtype)
         own, common = (self._repacked(arrays, layout.canonical(), layout) for arrays in stored)
-        put(replicas.weights, own.pop("weights"))
-        for name, rows in replicas.states.items():
-            put(rows, own.pop(name, 0))
-        replicas.updates[:] = own.pop("updates", 0)
-        replicas.seen[:] = own.pop("seen", replicas.updates * samples)
+        put(replicas.all_rows(k)[0], own.pop("weights"))
+        for name in replicas.names:
+            replicas.put_state(name, own.pop(name, 0))
+        replicas.updates[:] = own.pop("updates", np.zeros(replicas.updates.shape)).reshape(k, -1)
+        replicas.seen[:] = own.pop("seen", replicas.updates * samples).reshape(k, -1)
         put(replicas.statistics, own.pop("statistics"))
         tally, scale = own.pop("tally"), own.pop("scale", None)
-        self.rule.load(centre, RuleState(common, own, numbers))
+        common, own = (
+            {key: _narrower(array, self.rule.arrays[key], replicas.size) for key, array in arrays.items()}
+            for arrays in (common, own)
+        )
+        self.rule.load(centre[: replicas.size], RuleState(common, own, numbers))
         self.book.load(tally)
         if scale is not None:
             self.scale.load(scale)
@@ -117,7 +122,8 @@ class State:
         replicas, rule, mine = self.replicas, self.rule, f"rank-{self.rank}"
         k, size = replicas.count, self.plan.layout.canonical().size
         counted = replicas.counts and bool(states)
-        each, double, whole = Form((k, size), dtype), np.dtype(np.float64), Form((k,), np.dtype(np.int64))
+        each, double, parts = Form((k, size), dtype), np.dtype(np.float64), len(replicas.parts)
+        whole = Form((k,) if parts == 1 else (k, parts), np.dtype(np.int64))
         needed, optional = self._forms("each", size, dtype)
         own = _read(
             path, mine,
@@ -156,7 +162,7 @@ class State:
     def _repacked(self, arrays: Mapping[str, Array], source: Layout, target: Layout) -> dict[str, Array]:
         """Arrays of weights' elements in the layout `target`, others as they are."""
         rules = (name for name, each in self.rule.arrays.items() if each.form != "numbers")
-        flat = {"weights", *self.replicas.states, *rules}
+        flat = {"weights", *self.replicas.names, *rules}
         return {name: repack(array, source, target) if name in flat else array for name, array in arrays.items()}
 
     def _forms(self, ranks: str, size: int, dtype: np.dtype[Any]) -> tuple[dict[str, Form], dict[str, Form]]:
@@ -168,6 +174,28 @@ class State:
             if stored.ranks == ranks:
                 parts[name not in state.shared and name not in state.own][name] = forms[stored.form]
         return parts
+
+
+def _counts(replicas: Replicas) -> dict[str, Array]:
+    """(k,) where there is one part, else (k, parts)."""
+    found = {"updates": replicas.updates, "seen": replicas.seen}
+    return {name: array[:, 0] if array.shape[1] == 1 else array for name, array in found.items()}
+
+
+def _wider(array: Array, stored: Stored, centre: Array) -> Array:
+    """A rule's array of trained weights with those of the whole `centre` behind them; 0 of what is sent."""
+    if stored.form == "weights":
+        return np.concatenate([array, centre[array.size :]]) if array.size < centre.size else array
+    if stored.form == "sent" and array.size < centre.size + TAIL:
+        return np.concatenate([array[:-TAIL], np.zeros(centre.size + TAIL - array.size, array.dtype), array[-TAIL:]])
+    return array
+
+
+def _narrower(array: Array, stored: Stored, size: int) -> Array:
+    """What `_wider` made one of whole weights, of the first `size`."""
+    if stored.form == "weights":
+        return array[:size]
+    return np.concatenate([array[:size], array[-TAIL:]]) if stored.form == "sent" else array
 
 
 def named(plan: Plan, centre: Array, statistics: Array) -> dict[str, Array]:

@@ -19,7 +19,7 @@ from mpibow.job import Job
 from mpibow.job.checks import few_values
 from mpibow.learn.directions import described
 from mpibow.learn.learners import Learners
-from mpibow.learn.local import Stepping
+from mpibow.learn.local import Stepping, kept_of
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.optim.schedules import ended_early
@@ -97,20 +97,22 @@ def open_parts(
     held = device.memory.held(loading)
     learner = learner_bytes(plan, evaluation, held.learner, len(states))
     room = device.memory.fits(comm, learner, held)
+    trained = job.trained()
     tuning = _open_tuning(job, device, start, comm, room)
     most = max(change.counts[comm.rank] for change in start.timeline.changes)
     statistics = initial_weights(plan.statistics, config.seed, plan.weight_dtype)
     capacity = device.memory.capacity(most, room)
     replicas = Replicas(
-        capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat, states,
-        config.update.counts, "count" in plan.graph.outputs,
+        capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat,
+        counted="count" in plan.graph.outputs, parts=kept_of(config.update, plan.layout), trained=trained,
     )  # fmt: skip
     binder = device.binder(replicas, loading.packing, carrier.size)
     learners = Learners(plan, replicas, binder, config.assignment, learner)
     scheduler = Scheduler(trace, apart=not device.enqueues)
     stack.callback(scheduler.close)
     # What averages them
-    rule = make_rule(config.averaging, flat, replicas, start.centre.copy(), device.zeros(carrier), plan.layout)
+    centre, lies = start.centre[:trained].copy(), plan.layout.first(trained)
+    rule = make_rule(config.averaging, flat, replicas, centre, device.zeros(carrier), lies)
     synchroniser = Synchroniser(
         carrier, rule, replicas, flat, partial(scheduler.run, name="update"), overlap=config.overlap, trace=trace,
         book=device.book(rule, learners, carrier),
@@ -176,6 +178,8 @@ def _open_tuning(job: Job, device: Device, start: Start, comm: Communicator, roo
 def _take_up(start: Start, state: State, config: Config) -> None:
     """Replicas and averaging go on where the checkpoint was made, if it is continued bit for bit."""
     header, path = start.kept, start.source.checkpoint
+    for i in range(state.replicas.count):
+        state.replicas.freeze(i, start.centre[state.replicas.size :])
     if header is None:
         state.flat.put(state.replicas.statistics, start.statistics)
         return

@@ -171,7 +171,7 @@ class Session:
         if self.average.due(self.iteration):
             with self._iteration_times.aside():
                 self.read_centre()
-                self.average.follow(self.job.kernels.flat.host(self.rule.centre), self.position)
+                self.average.follow(self.job.kernels.flat.host(self.centre), self.position)
         passed = partial(due, before, self.position, self.job.train.count)
         if passed(1.0):
             if self.steering.by_epoch:
@@ -192,7 +192,7 @@ class Session:
         self._owed = False
         self.read_centre()
         self.reporter.clock()
-        best = self.judge.evaluate(self.where, self.rule.centre, self.statistics(), self.average.weights)
+        best = self.judge.evaluate(self.where, self.centre, self.statistics(), self.average.weights)
         if not last:
             self.reporter.note(self.steering.evaluated(self.iteration, self.where.epoch))
         self._tell()
@@ -230,7 +230,7 @@ class Session:
                 self.save(best)
             if self.judge is not None:
                 self.reporter.clock()
-                self.judge.test(self.where, self.rule.centre, self.statistics(), self.average.weights)
+                self.judge.test(self.where, self.centre, self.statistics(), self.average.weights)
                 self._tell()
         self.reporter.note(self.trace.end(self.synchroniser.call))
         settled = None if (decided := self.tuning.decision) is None else decided.settled
@@ -238,7 +238,7 @@ class Session:
             self.where, stop, self._waits(), gain=gain_of(self.rule), checkpoint=self._saver.last, settled=settled
         )
         self.reporter.end(self.where, summary)
-        centre, statistics = self.job.kernels.flat.host(self.rule.centre).copy(), self.statistics()
+        centre, statistics = self.job.kernels.flat.host(self.centre).copy(), self.statistics()
         average = None if self.average.weights is None else named(self.plan, self.average.weights, statistics)
         return Trained(summary, named(self.plan, centre, statistics), average)
 
@@ -284,6 +284,11 @@ class Session:
         self.counts = counts
         self.learners.change(counts[self.rank], execution, statistics)
         self.rule.begin(sum(counts))
+
+    @property
+    def centre(self) -> Array:
+        """(layout.size,), frozen weights too."""
+        return self.replicas.whole(self.rule.centre)
 
     def statistics(self) -> Array:
         """The centre's statistics: the mean over all learners."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mpibow import ops
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Graph
-from mpibow.graph.layout import ALIGNMENT, TILE, Layout, initial_weights, plan_layout, whole
+from mpibow.graph.layout import ALIGNMENT, TILE, Layout, initial_weights, plan_layout, repack, whole
 
 
 def two_layers(first: int = 5, second: int = 3, name: str = "second") -> Graph:
@@ -252,3 +252,24 @@ def test_a_gradient_kept_as_factors() -> None:
     np.testing.assert_array_equal(named["small.bias"], np.full(16, 8))
     assert np.isnan(flat).any()  # it was not written to
     assert whole(flat, plan_layout(graph).factors) is flat
+
+
+def test_parts_lie_one_behind_the_other() -> None:
+    """Each with what decays first; names, decay and the canonical layout are as without."""
+    graph = two_layers()
+    names = graph.weight_names
+    plain, parted = plan_layout(graph), plan_layout(graph, parts={names[0]: 2, names[-1]: 1}, aligned=64)
+    assert [span.name for span in parted.spans] == [span.name for span in plain.spans]
+    assert [span.decays for span in parted.spans] == [span.decays for span in plain.spans]
+    assert parted.canonical().digest() == plain.canonical().digest() == plain.digest()
+    places = {span.name: (span.offset, span.offset + span.size) for span in parted.spans}
+    for part, (start, stop) in enumerate(parted.parts):
+        own = [name for name in names if {names[0]: 2, names[-1]: 1}.get(name, 0) == part]
+        assert start % 64 == 0
+        assert {name for name, (begin, end) in places.items() if start <= begin and end <= stop} == set(own)
+    first = parted.first(parted.parts[0][1])
+    assert {span.name for span in first.spans} == set(names[1:-1])
+    named = {span.name: np.full(span.shape, n) for n, span in enumerate(plain.spans)}
+    back = parted.unpacked(repack(plain.packed(named, "float64"), plain, parted))
+    for name, array in named.items():
+        np.testing.assert_array_equal(back[name], array)

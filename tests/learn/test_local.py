@@ -24,7 +24,7 @@ NAMES = ("conv1.weight", "conv2.weight", "head.weight", "conv1.bias", "conv2.bia
 
 def span(name: str, offset: int, size: int) -> Span:
     shape = (size // 4, 4) if name.endswith("weight") else (size,)
-    return Span(name, offset, size, shape, Weight(shape, Constant(0.0), 1, 1), "")
+    return Span(name, offset, size, shape, Weight(shape, Constant(0.0), 1, 1), "", decays=name.endswith("weight"))
 
 
 # Three matrices of 20, 20 and 16 elements, which decay, and their biases; spans begin at multiples of 16.
@@ -38,7 +38,7 @@ LAYOUT = Layout(
 
 def told(update: Any) -> list[tuple[int, float, float]]:
     """Of every span its end, weight decay and how many times the rate."""
-    found = groups_of(update, LAYOUT)
+    found = groups_of(update, LAYOUT, 0, LAYOUT.size)
     groups = [found.groups[which] for which in found.which]
     return [(end, g.update.weight_decay, g.lr_scale) for end, g in zip(found.ends.tolist(), groups, strict=True)]
 
@@ -50,30 +50,29 @@ def test_biases_do_not_decay() -> None:
 
 def test_the_first_group_that_a_name_matches_is_its_own() -> None:
     groups = (
-        WeightGroup("conv1.*", freeze=True),
+        WeightGroup("conv1.*", lr_scale=2.0),
         WeightGroup("*.bias", weight_decay=0.3),
         WeightGroup("head.*", lr_scale=10.0),
     )
     assert told(Sgd(weight_decay=0.1, groups=groups)) == [
-        (32, 0.1, 0.0), (64, 0.1, 1.0), (80, 0.1, 10.0), (96, 0.0, 0.0), (128, 0.3, 1.0),
+        (32, 0.1, 2.0), (64, 0.1, 1.0), (80, 0.1, 10.0), (96, 0.0, 2.0), (128, 0.3, 1.0),
     ]  # fmt: skip
 
 
 def test_l1_is_as_weight_decay_is() -> None:
     update = Sgd(l1=0.1, groups=(WeightGroup("conv2.*", l1=0.3), WeightGroup("head.*", weight_decay=0.2)))
-    found = groups_of(update, LAYOUT)
+    found = groups_of(update, LAYOUT, 0, LAYOUT.size)
     groups = [found.groups[which] for which in found.which]
     assert [(end, g.update.l1) for end, g in zip(found.ends.tolist(), groups, strict=True)] == [
         (32, 0.1), (64, 0.3), (80, 0.1), (96, 0.0), (112, 0.3), (128, 0.0),
     ]  # fmt: skip
-    assert [each.update.l1 for each in groups_of(Sgd(l1=0.1, decay_biases=True), LAYOUT).groups] == [0.1, 0.0]
+    assert [each.update.l1 for each in groups_of(Sgd(l1=0.1), LAYOUT, 0, 128).groups] == [0.1, 0.0]
     replicas = Replicas(1, LAYOUT.size, "float64", flat=flat, states=update.states)
     replicas.resize(1)
     stepping = Stepping(update, LAYOUT, replicas, flat)  # type: ignore[arg-type]
     local = stepping.at(0.5, 8)
     assert local.formula == update.step
     assert local.scalars[0, local.groups].tolist() == [[0.5, g.update.weight_decay, g.update.l1] for g in groups]
-    assert stepping.width == local.scalars[0].size
 
 
 def test_muons_matrices_are_groups_of_their_own() -> None:
@@ -81,7 +80,7 @@ def test_muons_matrices_are_groups_of_their_own() -> None:
     update = Muon(
         weight_decay=0.1, groups=(WeightGroup("conv2.*", lr_scale=2.0), WeightGroup("head.bias", weight_decay=0.3))
     )
-    found = groups_of(update, LAYOUT, [LAYOUT.spans[1]])
+    found = groups_of(update, LAYOUT, 0, LAYOUT.size, [LAYOUT.spans[1]])
     kinds = [(type(found.groups[which]).__name__, type(found.groups[which].update).__name__) for which in found.which]
     assert [kind for _, kind in kinds] == ["Muon", "OnMatrices", "Muon", "Muon", "Muon", "Muon"]
     updates = [found.groups[which].update for which in found.which]
@@ -94,8 +93,8 @@ def test_every_replica_has_scalars_of_its_own_count() -> None:
     update = Adam(weight_decay=0.1, groups=(WeightGroup("head.*", lr_scale=10.0),))
     replicas = Replicas(4, LAYOUT.size, "float64", flat=flat, states=update.states, counts=True)
     replicas.resize(3)
-    replicas.updates[:] = 0, 4, 0
-    replicas.seen[:] = 0, 32, 0
+    replicas.updates[:, 0] = 0, 4, 0
+    replicas.seen[:, 0] = 0, 32, 0
     local = Stepping(update, LAYOUT, replicas, flat).at(0.2, 8)  # type: ignore[arg-type]
     group = local.groups[np.searchsorted(local.ends, 64, side="right")]
     assert local.scalars.shape == (3, 4, len(update.formula.scalars))

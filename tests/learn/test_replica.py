@@ -87,12 +87,12 @@ def test_reseed_touches_one_learner() -> None:
 
 
 def counted(replicas: Replicas) -> list[tuple[int, int]]:
-    return list(zip(replicas.updates.tolist(), replicas.seen.tolist(), strict=True))
+    return list(zip(replicas.updates[:, 0].tolist(), replicas.seen[:, 0].tolist(), strict=True))
 
 
 def test_updates_are_counted_of_every_learner() -> None:
     replicas = filled()
-    replicas.updates[:], replicas.seen[:] = (5, 6, 7), (40, 48, 56)
+    replicas.updates[:, 0], replicas.seen[:, 0] = (5, 6, 7), (40, 48, 56)
     replicas.reseed(1, np.zeros(5, np.float32))
     assert counted(replicas) == [(5, 40), (0, 0), (7, 56)]
     replicas.stepped(16)

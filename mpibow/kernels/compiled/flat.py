@@ -7,6 +7,7 @@ fused or reordered, but for sums of squares, which are float64 throughout. The l
 from __future__ import annotations
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from mpibow.formulas.formula import Formula
 from mpibow.graph.graph import Array
@@ -30,6 +31,13 @@ from mpibow.kernels.numpy.arrays import common_step, host, meter, put, rows_sum,
 from mpibow.kernels.passes import WHOLE, Local, Matrix, States
 
 
+def _rows(rows: Array) -> Array:
+    """Rows (k, size) as far as the next ones begin: side by side, the loops are compiled for; they see `size` of it."""
+    if rows.flags.c_contiguous:
+        return rows
+    return as_strided(rows, (len(rows), rows.strides[0] // rows.itemsize))
+
+
 def sma_update(
     weights: Array,
     states: States,
@@ -47,30 +55,33 @@ def sma_update(
     factors: Array = WHOLE,
 ) -> None:
     common = common if extra else centre  # whose pages are there: a masked load from one that is not faults each time
-    loops(local.formula).sma_update(
-        weights, states, gradients, total, squares, centre, common, factors, local.ends, local.groups, local.scalars,
-        float(alpha), float(extra), begin, chunks.start, chunks.stop,
-    )  # fmt: skip
+    for part, own, limit in local.parts(states, weights.shape[1]):
+        loops(part.formula).sma_update(
+            _rows(weights), own, _rows(gradients), total, squares, centre, common, factors, part.start, limit,
+            part.ends, part.groups, part.scalars, float(alpha), float(extra), begin, chunks.start, chunks.stop,
+        )  # fmt: skip
 
 
 def sma_alone(
     weights: Array, states: States, gradients: Array, sums: Array, *, local: Local, alpha: float, extra: float,
     chunks: range, factors: Array = WHOLE,
 ) -> None:  # fmt: skip
-    loops(local.formula).sma_alone(
-        weights, states, gradients, sums, factors, local.ends, local.groups, local.scalars, float(alpha), float(extra),
-        chunks.start, chunks.stop,
-    )  # fmt: skip
+    for part, own, limit in local.parts(states, weights.shape[1]):
+        loops(part.formula).sma_alone(
+            _rows(weights), own, _rows(gradients), sums, factors, part.start, limit, part.ends, part.groups,
+            part.scalars, float(alpha), float(extra), chunks.start, chunks.stop,
+        )  # fmt: skip
 
 
 def sgd_update(
     weights: Array, states: States, gradient: Array, *, local: Local, scale: float, chunks: range,
     factors: Array = WHOLE,
 ) -> None:  # fmt: skip
-    loops(local.formula).sgd_update(
-        weights, states, gradient, factors, local.ends, local.groups, local.scalars, float(scale),
-        *ends(chunks, gradient),
-    )  # fmt: skip
+    for part, own, limit in local.parts(states, weights.shape[1]):
+        loops(part.formula).sgd_update(
+            _rows(weights), own, gradient, factors, part.start, limit, part.ends, part.groups, part.scalars,
+            float(scale), *ends(chunks, gradient),
+        )  # fmt: skip
 
 
 @compiled
@@ -81,7 +92,7 @@ def _rows_mean(rows: Array, mean: Array, start: int, stop: int) -> None:
 
 
 def rows_mean(rows: Array, mean: Array, *, chunks: range) -> None:
-    _rows_mean(rows, mean, *ends(chunks, mean))
+    _rows_mean(_rows(rows), mean, *ends(chunks, mean))
 
 
 @compiled
@@ -125,7 +136,7 @@ def sma_apply(
     more: Array | None = None,
 ) -> None:
     more = mean[:0] if more is None else more
-    _sma_apply(weights, mean, sums, squares, float(extra), float(scale), more, chunks.start, chunks.stop)
+    _sma_apply(_rows(weights), mean, sums, squares, float(extra), float(scale), more, chunks.start, chunks.stop)
 
 
 @compiled
@@ -142,7 +153,7 @@ def _gradient_sum(gradients: Array, total: Array, factors: Array, start: int, st
 
 
 def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None:
-    _gradient_sum(gradients, total, factors, *ends(chunks, total))
+    _gradient_sum(_rows(gradients), total, factors, *ends(chunks, total))
 
 
 @compiled
@@ -188,7 +199,7 @@ def _add_scaled(rows: Array, source: Array, scale: float, start: int, stop: int)
 
 
 def add_scaled(target: Array, source: Array, *, scale: float, chunks: range) -> None:
-    _add_scaled(target if target.ndim == 2 else target[np.newaxis], source, float(scale), *ends(chunks, source))
+    _add_scaled(_rows(target) if target.ndim == 2 else target[np.newaxis], source, float(scale), *ends(chunks, source))
 
 
 @compiled

@@ -1,7 +1,8 @@
 """The loops around a step's formula. generated.py puts the formula's text in front of this one's.
 
 It defines `step`, `parts`, `numbers` and `level`, as below. `scalars` (k, groups, n) are every row's own; span number p
-of the rows ends in front of element ends[p] and is of group groups[p].
+of the rows ends in front of element ends[p] and is of group groups[p]. The step is that of elements [origin, limit), of
+which the states are.
 """
 
 from __future__ import annotations
@@ -65,24 +66,27 @@ def _sma_row(
 @compiled
 def sma_update(
     weights: Array, states: States, gradients: Array, total: Array, squares: Array, centre: Array, common: Array,
-    factors: Array, ends: Array, groups: Array, scalars: Array, alpha: float, gain: float, begin: bool, first: int,
-    last: int,
+    factors: Array, origin: int, limit: int, ends: Array, groups: Array, scalars: Array, alpha: float, gain: float,
+    begin: bool, first: int, last: int,
 ) -> None:  # fmt: skip
-    number, (k, size) = weights.dtype.type, weights.shape
+    number, k = weights.dtype.type, len(weights)
     block = BLOCK if k > 1 else chunk
     made = np.empty(TILE, weights.dtype)
     for c in range(first, last):
-        square = 0.0 if begin else squares[c]
-        stop = min((c + 1) * chunk, size)
+        start, stop = max(c * chunk, origin), min((c + 1) * chunk, limit)
+        if start >= stop:
+            continue
+        square = 0.0 if begin and start == c * chunk else squares[c]
         for row in range(0, k, 2):
-            a, p = c * chunk, 0
+            a, p = start, 0
             while a < stop:
                 p = span_of(ends, p, a)
                 b, f = cut(a, min(a + block, stop, ends[p]), factors)
                 for i in range(row, min(row + 2, k)):
                     g = gradient_of(gradients[i], a, b, factors, f, made)
                     square += _sma_row(
-                        weights[i, a:b], parts(states, i, a, b), g, total[a:b], centre[a:b], common[a:b],
+                        weights[i, a:b], parts(states, i, a - origin, b - origin), g, total[a:b], centre[a:b],
+                        common[a:b],
                         numbers(scalars, i, groups[p], weights), number(alpha), number(gain), begin and i == 0,
                     )  # fmt: skip
                 a = b
@@ -145,25 +149,28 @@ def _last(w: Array, s: States, g: Array, total: Array, mean: Array, c: Any, alph
 
 @compiled
 def sma_alone(
-    weights: Array, states: States, gradients: Array, sums: Array, factors: Array, ends: Array, groups: Array,
-    scalars: Array, alpha: float, gain: float, first: int, last: int,
+    weights: Array, states: States, gradients: Array, sums: Array, factors: Array, origin: int, limit: int, ends: Array,
+    groups: Array, scalars: Array, alpha: float, gain: float, first: int, last: int,
 ) -> None:  # fmt: skip
-    number, (k, size) = weights.dtype.type, weights.shape
+    number, k = weights.dtype.type, len(weights)
     pull, further = number(alpha), number(gain)
     block = chunk if k == 2 else BLOCK if k < 4 else PAGES
     total, mean = np.zeros(block, weights.dtype), np.zeros(block, weights.dtype)
     made0, made1 = np.empty(TILE, weights.dtype), np.empty(TILE, weights.dtype)
     for c in range(first, last):
         squares, square = 0.0, 0.0
-        stop = min((c + 1) * chunk, size)
-        a, p = c * chunk, 0
+        start, stop = max(c * chunk, origin), min((c + 1) * chunk, limit)
+        if start >= stop:
+            continue
+        a, p = start, 0
         while a < stop:
             p = span_of(ends, p, a)
             group = groups[p]
             b, f = cut(a, min(a + block, stop, ends[p]), factors)
+            here, there = a - origin, b - origin
             if k == 2:
                 x, y = _two(
-                    weights[0, a:b], weights[1, a:b], parts(states, 0, a, b), parts(states, 1, a, b),
+                    weights[0, a:b], weights[1, a:b], parts(states, 0, here, there), parts(states, 1, here, there),
                     gradient_of(gradients[0], a, b, factors, f, made0),
                     gradient_of(gradients[1], a, b, factors, f, made1),
                     numbers(scalars, 0, group, weights), numbers(scalars, 1, group, weights), pull, further,
@@ -176,7 +183,8 @@ def sma_alone(
                 mean_of(weights, a, b, centre)
             for i in range(0, k - 1, 2):
                 squares += _pair(
-                    weights[i, a:b], weights[i + 1, a:b], parts(states, i, a, b), parts(states, i + 1, a, b),
+                    weights[i, a:b], weights[i + 1, a:b], parts(states, i, here, there),
+                    parts(states, i + 1, here, there),
                     gradient_of(gradients[i], a, b, factors, f, made0),
                     gradient_of(gradients[i + 1], a, b, factors, f, made1), part, centre,
                     numbers(scalars, i, group, weights), numbers(scalars, i + 1, group, weights), pull,
@@ -184,14 +192,17 @@ def sma_alone(
             if k % 2:
                 g = gradient_of(gradients[k - 1], a, b, factors, f, made0)
                 c0 = numbers(scalars, k - 1, group, weights)
-                squares += _last(weights[k - 1, a:b], parts(states, k - 1, a, b), g, part, centre, c0, pull)
+                squares += _last(weights[k - 1, a:b], parts(states, k - 1, here, there), g, part, centre, c0, pull)
             for j in range(b - a):
                 square = plus_square(square, part[j])
             if gain:
                 for i in range(k):  # which lie in a cache still
                     scaled_into(weights[i, a:b], part, further)
             a = b
-        sums[c, 0], sums[c, 1] = squares, square
+        if start == c * chunk:
+            sums[c, 0], sums[c, 1] = squares, square
+        else:
+            sums[c, 0], sums[c, 1] = sums[c, 0] + squares, sums[c, 1] + square
 
 
 @inlined
@@ -202,19 +213,21 @@ def _one(w: Array, s: States, gradient: Array, scale: Any, c: Any) -> None:
 
 @compiled
 def sgd_update(
-    weights: Array, states: States, gradient: Array, factors: Array, ends: Array, groups: Array, scalars: Array,
-    scale: float, start: int, stop: int,
+    weights: Array, states: States, gradient: Array, factors: Array, origin: int, limit: int, ends: Array,
+    groups: Array, scalars: Array, scale: float, start: int, stop: int,
 ) -> None:  # fmt: skip
     made = np.empty(TILE, weights.dtype)
-    a, p = start, 0
+    a, p = max(start, origin), 0
+    stop = min(stop, limit)
     while a < stop:
         p = span_of(ends, p, a)
         b, f = cut(a, min(a + BLOCK, stop, ends[p]), factors)
+        here, there = a - origin, b - origin
         _one(
-            weights[0, a:b], parts(states, 0, a, b), gradient_of(gradient, a, b, factors, f, made),
+            weights[0, a:b], parts(states, 0, here, there), gradient_of(gradient, a, b, factors, f, made),
             weights.dtype.type(scale), numbers(scalars, 0, groups[p], weights),
         )  # fmt: skip
         for i in range(1, len(weights)):
             copied(weights[0, a:b], weights[i, a:b])
-            level(states, i, a, b)
+            level(states, i, here, there)
         a = b

@@ -51,6 +51,13 @@ def _extents(rows: Any) -> tuple[np.int64, np.int64, np.int32]:
     return np.int64(size), np.int64(stride), np.int32(k)
 
 
+def _with_states(weights: Any, states: Sequence[Any]) -> tuple[np.int64, np.int64, np.int64, np.int32]:
+    """As `_extents`, and elements from one row of a state to the next behind those of the weights."""
+    size, stride, k = _extents(weights)
+    (kept,) = {_extents(state)[1] for state in states} or {stride}
+    return size, stride, kept, k
+
+
 @dataclass(frozen=True, eq=False)
 class DeviceStep:
     """A local step as launches take it: the text of its formula, its scalars in device memory, its spans."""
@@ -61,9 +68,9 @@ class DeviceStep:
 
 
 def spans_of(local: Local) -> Constant:
-    """A pack of elements is in one span."""
+    """A pack of elements is in one span; elements are counted from where the step's begin."""
     made = np.zeros(len(local.ends), SPAN)
-    made["end"], made["group"] = local.ends, local.groups
+    made["end"], made["group"] = local.ends - local.start, local.groups
     assert not (made["end"] % lanes("float32")).any(), made["end"]
     return Constant(made)
 
@@ -87,18 +94,20 @@ def sma_update(
 ) -> Launch:  # fmt: skip
     """`norms` (k,), where given: a row whose |g|^2 is not finite makes no step, but is corrected."""
     arguments = (weights, *_four(states), gradients, total, squares, centre, common, step)
-    return _step_launch("sma_update", weights, arguments, local, norms)
+    return _step_launch("sma_update", weights, states, arguments, local, norms)
 
 
 def sma_alone(
     weights: Any, states: Sequence[Any], gradients: Any, sums: Any, step: Any, local: DeviceStep, norms: Any = None
 ) -> Launch:  # fmt: skip
-    return _step_launch("sma_alone", weights, (weights, *_four(states), gradients, sums, step), local, norms)
+    return _step_launch("sma_alone", weights, states, (weights, *_four(states), gradients, sums, step), local, norms)
 
 
-def _step_launch(kernel: str, weights: Any, arguments: tuple[Any, ...], local: DeviceStep, norms: Any) -> Launch:
+def _step_launch(
+    kernel: str, weights: Any, states: Sequence[Any], arguments: tuple[Any, ...], local: DeviceStep, norms: Any
+) -> Launch:
     groups = np.int32(local.scalars.shape[1])
-    arguments = (*arguments, local.scalars, local.spans, norms, *_extents(weights), groups)
+    arguments = (*arguments, local.scalars, local.spans, norms, *_with_states(weights, states), groups)
     return Launch(kernel, (_chunks(weights.shape[1]), 1, 1), arguments, formula=local.formula)
 
 
@@ -116,7 +125,8 @@ def sgd_update(
     norm: Any = None,
 ) -> Launch:  # fmt: skip
     """`mean` (size,), where given, becomes a copy of the weights; `norm` (1,) as norms of sma_update."""
-    arguments = (weights, *_four(states), gradient, mean, step, local.scalars, local.spans, norm, *_extents(weights))
+    extents = _with_states(weights, states)
+    arguments = (weights, *_four(states), gradient, mean, step, local.scalars, local.spans, norm, *extents)
     return Launch("sgd_update", _turns(gradient.size), arguments, formula=local.formula)
 
 

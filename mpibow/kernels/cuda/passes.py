@@ -7,6 +7,7 @@ known there, the gain, never comes to the host for it.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -65,7 +66,8 @@ class DeviceFlat:
             assert source == 0
             if target.size:
                 assert target.dtype == np.float32
-                self.run("put", (target,), lambda step: [fill(target.reshape(-1), 0.0)], writes=True)
+                rows = [target] if target.c_contiguous else [target[i] for i in range(len(target))]
+                self.run("put", (target,), lambda step: [fill(row.reshape(-1), 0.0) for row in rows], writes=True)
         else:
             self.machine.put(target, source)
 
@@ -116,15 +118,15 @@ class DeviceFlat:
         self._run(name, arrays, lambda place: make(_step_of(place)), None, writes, numbers)
 
     def _stepped(
-        self, name: str, arrays: Sequence[Any], make: Callable[[Any, flat.DeviceStep], Launch], local: Local,
-        **numbers: Any,
-    ) -> None:  # fmt: skip
-        """As `run`, of one launch that takes a local step, too."""
+        self, name: str, arrays: Sequence[Any], make: Callable[..., Launch], local: Local, norms: Any, **numbers: Any
+    ) -> None:
+        """As `run`, of one launch that takes a local step, and the norms of the gradients, too."""
 
         def made(place: Any) -> Sequence[Launch]:
             shape = local.scalars.shape
             scalars = place[SLOT : SLOT + 4 * local.scalars.size].view(np.float32).reshape(shape)
-            return [make(_step_of(place), flat.DeviceStep(self._text(local.formula), scalars, flat.spans_of(local)))]
+            own = flat.DeviceStep(self._text(local.formula), scalars, flat.spans_of(local))
+            return [make(_step_of(place), own, **{"norm" if name == "sgd_update" else "norms": norms})]
 
         numbers["rate"] = local.rate
         self._run(f"{name} {len(local.scalars)}", arrays, made, local.scalars, True, numbers)
@@ -187,23 +189,28 @@ class DeviceFlat:
         self, weights: Any, states: Sequence[Any], gradients: Any, total: Any, squares: Any, centre: Any, common: Any,
         *, local: Local, alpha: float, extra: Any, begin: bool, chunks: range, factors: Array = WHOLE,
     ) -> None:  # fmt: skip
-        others, norms = (gradients, total, squares, centre, common), self._own(gradients)
-        self._stepped(
-            "sma_update", (weights, *states, *others),
-            lambda step, own: flat.sma_update(weights, states, *others, step, own, norms), local,
-            alpha=alpha, gain=extra, begin=begin,
-        )  # fmt: skip
+        norms = self._own(gradients)
+        for part, own, stop in local.parts(tuple(states), weights.shape[1]):
+            here, there = slice(part.start, stop), _chunks_of(part.start, stop)
+            rows = weights[:, here], own, gradients[:, here]
+            others = total[here], squares[there], centre[here], common[here]
+            self._stepped(
+                "sma_update", (rows[0], *own, rows[2], *others), partial(flat.sma_update, *rows, *others), part, norms,
+                alpha=alpha, gain=extra, begin=begin,
+            )  # fmt: skip
 
     def sma_alone(
         self, weights: Any, states: Sequence[Any], gradients: Any, sums: Any, *, local: Local, alpha: float, extra: Any,
         chunks: range, factors: Array = WHOLE,
     ) -> None:  # fmt: skip
         norms = self._own(gradients)
-        self._stepped(
-            "sma_alone", (weights, *states, gradients, sums),
-            lambda step, own: flat.sma_alone(weights, states, gradients, sums, step, own, norms), local,
-            alpha=alpha, gain=extra,
-        )  # fmt: skip
+        for part, own, stop in local.parts(tuple(states), weights.shape[1]):
+            here = slice(part.start, stop)
+            rows = weights[:, here], own, gradients[:, here], sums[_chunks_of(part.start, stop)]
+            self._stepped(
+                "sma_alone", (rows[0], *own, *rows[2:]), partial(flat.sma_alone, *rows), part, norms,
+                alpha=alpha, gain=extra,
+            )  # fmt: skip
 
     def rows_mean(self, rows: Any, mean: Any, *, chunks: range) -> None:
         self.run("rows_mean", (rows, mean), lambda step: [flat.rows_mean(rows, mean)])
@@ -217,10 +224,11 @@ class DeviceFlat:
         factors: Array = WHOLE,
     ) -> None:  # fmt: skip
         norm = self._own(gradient.reshape(1, -1))
-        self._stepped(
-            "sgd_update", (weights, *states, gradient),
-            lambda step, own: flat.sgd_update(weights, states, gradient, step, own, norm=norm), local, scale=scale,
-        )  # fmt: skip
+        for part, own, stop in local.parts(tuple(states), weights.shape[1]):
+            rows = weights[:, part.start : stop], own, gradient[part.start : stop]
+            self._stepped(
+                "sgd_update", (rows[0], *own, rows[2]), partial(flat.sgd_update, *rows), part, norm, scale=scale
+            )  # fmt: skip
 
     def centre_update(
         self, mean: Any, centre: Any, previous: Any, total: Any, *, pull: float, alpha: float, momentum: float,
@@ -267,6 +275,12 @@ class DeviceFlat:
         first, rest = divmod(gradients.ptr - self._gradients.ptr, self._gradients.strides[0])
         inside = 0 <= first < len(self._gradients) and rest == 0
         return self.norms[first : first + len(gradients)] if inside else None
+
+
+def _chunks_of(start: int, stop: int) -> slice:
+    """The chunks of elements [start, stop), which begin with one."""
+    assert start % flat.CHUNK == 0, start
+    return slice(start // flat.CHUNK, -(-stop // flat.CHUNK))
 
 
 def _step_of(place: Any) -> Any:

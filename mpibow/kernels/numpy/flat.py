@@ -21,9 +21,12 @@ from mpibow.kernels.passes import WHOLE, Local, States, chunks_of
 chunk = 131072  # elements. Smaller ones fit caches better, but threads then spend their time waiting for the GIL
 
 
-def _slices(chunks: range, size: int) -> Iterator[tuple[int, slice]]:
+def _slices(chunks: range, stop: int, start: int = 0) -> Iterator[tuple[int, slice]]:
+    """Of each chunk the elements in [start, stop), where there are any."""
     for i in chunks:
-        yield i, slice(i * chunk, min((i + 1) * chunk, size))
+        part = slice(max(i * chunk, start), min((i + 1) * chunk, stop))
+        if part.start < part.stop:
+            yield i, part
 
 
 def _step(w: Array, own: Sequence[Array], g: Array, part: slice, local: Local, i: int) -> None:
@@ -38,6 +41,11 @@ def _step(w: Array, own: Sequence[Array], g: Array, part: slice, local: Local, i
             for target, values in zip((g, *own), found, strict=True):
                 target[here] = values
             start = stop
+
+
+def _own(states: States, i: int, part: slice, start: int) -> list[Array]:
+    """The states of row i's elements `part`; theirs begin at element `start`."""
+    return [state[i, part.start - start : part.stop - start] for state in states]
 
 
 def sma_update(
@@ -65,26 +73,27 @@ def sma_update(
     gradients = whole(gradients, factors)
     number = weights.dtype.type
     scratch_all = np.empty(chunk, weights.dtype)
-    for c, part in _slices(chunks, weights.shape[1]):
-        scratch = scratch_all[: part.stop - part.start]
-        square = 0.0 if begin else float(squares[c])
-        for i in range(len(weights)):
-            w, u = weights[i, part], gradients[i, part]
-            _step(w, [state[i, part] for state in states], u, part, local, i)
-            square += float(np.dot(u, u))
-            if begin and i == 0:
-                np.copyto(total[part], u)
-            else:
-                np.add(total[part], u, out=total[part])
-            if alpha:
-                np.subtract(w, centre[part], out=scratch)
-                np.multiply(scratch, number(alpha), out=scratch)
-                np.subtract(u, scratch, out=u)
-            if extra:
-                np.multiply(common[part], number(extra), out=scratch)
-                np.add(u, scratch, out=u)
-            np.add(w, u, out=w)
-        squares[c] = square
+    for each, kept, limit in local.parts(states, weights.shape[1]):
+        for c, part in _slices(chunks, limit, each.start):
+            scratch = scratch_all[: part.stop - part.start]
+            square = 0.0 if begin and part.start == c * chunk else float(squares[c])
+            for i in range(len(weights)):
+                w, u = weights[i, part], gradients[i, part]
+                _step(w, _own(kept, i, part, each.start), u, part, each, i)
+                square += float(np.dot(u, u))
+                if begin and i == 0:
+                    np.copyto(total[part], u)
+                else:
+                    np.add(total[part], u, out=total[part])
+                if alpha:
+                    np.subtract(w, centre[part], out=scratch)
+                    np.multiply(scratch, number(alpha), out=scratch)
+                    np.subtract(u, scratch, out=u)
+                if extra:
+                    np.multiply(common[part], number(extra), out=scratch)
+                    np.add(u, scratch, out=u)
+                np.add(w, u, out=w)
+            squares[c] = square
 
 
 def sma_alone(
@@ -108,28 +117,30 @@ def sma_alone(
     gradients = whole(gradients, factors)
     number = weights.dtype.type
     scratch_all, total_all, mean_all = (np.empty(chunk, weights.dtype) for _ in range(3))
-    for c, part in _slices(chunks, weights.shape[1]):
-        length = part.stop - part.start
-        scratch, total, mean = scratch_all[:length], total_all[:length], mean_all[:length]
-        total.fill(0)
-        if alpha:
-            _mean_of(weights, part, mean)
-        square = 0.0
-        for i in range(len(weights)):
-            w, u = weights[i, part], gradients[i, part]
-            _step(w, [state[i, part] for state in states], u, part, local, i)
-            square += float(np.dot(u, u))
-            np.add(total, u, out=total)
+    for each, kept, limit in local.parts(states, weights.shape[1]):
+        for c, part in _slices(chunks, limit, each.start):
+            length = part.stop - part.start
+            scratch, total, mean = scratch_all[:length], total_all[:length], mean_all[:length]
+            total.fill(0)
             if alpha:
-                np.subtract(w, mean, out=scratch)
-                np.multiply(scratch, number(alpha), out=scratch)
-                np.subtract(u, scratch, out=u)
-            np.add(w, u, out=w)
-        sums[c] = square, float(np.dot(total, total))
-        if extra:
-            np.multiply(total, number(extra), out=scratch)
-            for row in weights:
-                np.add(row[part], scratch, out=row[part])
+                _mean_of(weights, part, mean)
+            square = 0.0
+            for i in range(len(weights)):
+                w, u = weights[i, part], gradients[i, part]
+                _step(w, _own(kept, i, part, each.start), u, part, each, i)
+                square += float(np.dot(u, u))
+                np.add(total, u, out=total)
+                if alpha:
+                    np.subtract(w, mean, out=scratch)
+                    np.multiply(scratch, number(alpha), out=scratch)
+                    np.subtract(u, scratch, out=u)
+                np.add(w, u, out=w)
+            found = np.array((square, float(np.dot(total, total))))
+            sums[c] = found if part.start == c * chunk else sums[c] + found
+            if extra:
+                np.multiply(total, number(extra), out=scratch)
+                for row in weights:
+                    np.add(row[part], scratch, out=row[part])
 
 
 def rows_mean(rows: Array, mean: Array, *, chunks: range) -> None:
@@ -198,15 +209,16 @@ def sgd_update(
     What the gradient holds afterwards is not defined.
     """
     gradient = whole(gradient, factors)
-    for _, part in _slices(chunks, weights.shape[1]):
-        w, own, u = weights[0, part], [state[0, part] for state in states], gradient[part]
-        np.multiply(u, weights.dtype.type(scale), out=u)
-        _step(w, own, u, part, local, 0)
-        np.add(w, u, out=w)
-        for i in range(1, len(weights)):
-            np.copyto(weights[i, part], w)
-            for state, first in zip(states, own, strict=True):
-                np.copyto(state[i, part], first)
+    for each, kept, limit in local.parts(states, weights.shape[1]):
+        for _, part in _slices(chunks, limit, each.start):
+            w, own, u = weights[0, part], _own(kept, 0, part, each.start), gradient[part]
+            np.multiply(u, weights.dtype.type(scale), out=u)
+            _step(w, own, u, part, each, 0)
+            np.add(w, u, out=w)
+            for i in range(1, len(weights)):
+                np.copyto(weights[i, part], w)
+                for target, first in zip(_own(kept, i, part, each.start), own, strict=True):
+                    np.copyto(target, first)
 
 
 def centre_update(

@@ -1,8 +1,8 @@
 // Passes over flat arrays that make a local step: what turns gradients into steps, corrections and sums, by the formula
 // of the run's optimiser. mpibow.kernels.numpy.flat defines them.
 //
-// A rank's k replicas are rows of weights, states and gradients, `stride` elements apart; all are done in one launch,
-// in row order. Every number that changes from one iteration to the next is read from device memory.
+// A rank's k replicas are rows of weights and gradients, `stride` elements apart, and of states, `kept` apart; all are
+// done in one launch, in row order. Every number that changes from one iteration to the next is read from device memory.
 #include <formula.cuh>  // of this run: mpibow.formulas.cuda_source writes it
 
 #include "chunk.cuh"
@@ -48,7 +48,8 @@ __device__ inline void row_steps(
 __global__ void __launch_bounds__(THREADS) sma_update(
     float* weights, float* s0, float* s1, float* s2, float* s3, const float* gradients, float* total, double* squares,
     const float* centre, const float* common, const Step* step, const float* scalars, const Span* spans,
-    const double* norms, long long size, long long stride, int k, int groups) {
+    const double* norms, long long size, long long stride, long long kept, int k,
+    int groups) {
     float* const states[] = {s0, s1, s2, s3};
     const Step s = *step;
     double square = 0;
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(THREADS) sma_update(
         for (int row = 0; row < k; row++) {
             float w[V], u[V];
             load(weights + row * stride, i, size, w);
-            row_steps(w, states, row * stride, gradients + row * stride, i, size, own + row * groups * SCALARS, norms && !is_finite(norms[row]), u);
+            row_steps(w, states, row * kept, gradients + row * stride, i, size, own + row * groups * SCALARS, norms && !is_finite(norms[row]), u);
             for (int n = 0; n < V; n++) {
                 square += double(u[n]) * double(u[n]);
                 sum[n] = s.begin && row == 0 ? u[n] : sum[n] + u[n];
@@ -81,7 +82,8 @@ __global__ void __launch_bounds__(THREADS) sma_update(
 // w_i <- w_i + u_i - alpha (w_i - W) + gain U; sums[chunk] <- (sum |u_i|^2, |U|^2).
 __global__ void __launch_bounds__(THREADS) sma_alone(
     float* weights, float* s0, float* s1, float* s2, float* s3, const float* gradients, double* sums, const Step* step,
-    const float* scalars, const Span* spans, const double* norms, long long size, long long stride, int k, int groups) {
+    const float* scalars, const Span* spans, const double* norms, long long size, long long stride, long long kept, int k,
+    int groups) {
     float* const states[] = {s0, s1, s2, s3};
     const Step s = *step;
     double squares = 0, square = 0;
@@ -92,7 +94,7 @@ __global__ void __launch_bounds__(THREADS) sma_alone(
         for (int row = 0; row < k; row++) {
             float w[V], u[V];
             load(weights + row * stride, i, size, w);
-            row_steps(w, states, row * stride, gradients + row * stride, i, size, own + row * groups * SCALARS, norms && !is_finite(norms[row]), u);
+            row_steps(w, states, row * kept, gradients + row * stride, i, size, own + row * groups * SCALARS, norms && !is_finite(norms[row]), u);
             for (int n = 0; n < V; n++) {
                 squares += double(u[n]) * double(u[n]);
                 total[n] = total[n] + u[n];
@@ -121,7 +123,8 @@ __global__ void __launch_bounds__(THREADS) sma_alone(
 // norm (1,) may be null: the gradient's |g|^2, not finite where the step is to be left out.
 __global__ void sgd_update(
     float* weights, float* s0, float* s1, float* s2, float* s3, const float* gradient, float* mean, const Step* step,
-    const float* scalars, const Span* spans, const double* norm, long long size, long long stride, int k) {
+    const float* scalars, const Span* spans, const double* norm, long long size, long long stride,
+    long long kept, int k) {
     float* const states[] = {s0, s1, s2, s3};
     const Step s = *step;
     if (norm && !is_finite(*norm)) return;
@@ -135,7 +138,7 @@ __global__ void sgd_update(
         for (int n = 0; n < V; n++) w[n] = w[n] + g[n];
         for (int row = 0; row < k; row++) {
             store(weights + row * stride, i, size, w);
-            for (int m = 0; m < STATES; m++) store(states[m] + row * stride, i, size, own[m]);
+            for (int m = 0; m < STATES; m++) store(states[m] + row * kept, i, size, own[m]);
         }
         if (mean) store(mean, i, size, w);
     });
