@@ -14,6 +14,7 @@ import pytest
 import mpibow as mb
 from mpibow.run.signals import Signals
 from mpibow.session.session import Session
+from tests.examples.cases import CASES
 from tests.launching import mpirun, needs_mpi
 
 FOLDER = Path(__file__).parents[2] / "examples"
@@ -59,6 +60,11 @@ def asked(program: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Call
         return call
 
     return run
+
+
+def test_every_net_is_here() -> None:
+    own = {"own_operator", "own_step"}  # whose nets are of dense layers
+    assert set(NETS) == set(CASES) == {path.stem for path in FOLDER.glob("*.py")} - own
 
 
 @pytest.mark.parametrize("name", NETS)
