@@ -20,10 +20,11 @@ from mpibow.config.strict import build
 from mpibow.config.words import show
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.evaluate import on_host
-from mpibow.graph.graph import FLOAT, Array
+from mpibow.graph.graph import FLOAT, Array, Graph
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job import kernels_of
 from mpibow.job.document import Build, loaded, saved
+from mpibow.models.supervised import predictions, read_by
 from mpibow.ops.own import OwnOperator
 from mpibow.run import checkpoint, checkpoints
 from mpibow.run.series import read_run
@@ -79,33 +80,35 @@ class Fitted:
             raise ConfigError("history: is in the run directory, and this net was loaded from a file alone")
         return [dict(event) for event in read_run(self.folder).events]
 
-    def predict(self, images: Array, batch_size: int = 100, *, average: bool = False) -> Array:
-        """Logits (n, classes) of images (n, ...) in the form that the net was trained on; the host computes them.
+    def predict(self, images: Array | Mapping[str, Array], batch_size: int = 100, *, average: bool = False) -> Any:
+        """What the net gives for samples (n, ...) in the form that it was trained on; the host computes it.
 
-        `average` has the average of the centre predict.
+        A classifier gives logits (n, classes); a net of several inputs takes them by name, one of several outputs gives
+        them by name. `average` has the average of the centre predict.
         """
         weights = self.average if average else self.weights
         if weights is None:
             raise ConfigError("average: the run kept no average of the centre; train with ema={'half_life': SAMPLES}")
-        graph, images = self.make(1), np.asarray(images)
-        if "logits" not in graph.outputs:
-            raise ConfigError("predict: gives the logits of a classifier, this net gives losses; use its weights")
-        form, classes = graph.tensors["image"], graph.tensors[graph.outputs["logits"]].shape[1]
-        if images.shape[1:] != form.shape[1:]:
-            raise ConfigError(f"images: must be (n, {', '.join(map(str, form.shape[1:]))}), got {images.shape}")
-        dtype = "float32" if form.dtype == FLOAT else form.dtype
-        if not np.can_cast(images.dtype, dtype, "same_kind"):
-            raise ConfigError(f"images: must be {dtype} as in training, got {images.dtype}")
-        plan = self.plan(batch_size)
+        graph = self.make(1)
+        outputs = predictions(graph)
+        if not outputs:
+            raise ConfigError(
+                "predict: this net gives losses alone; train with fit(net, ..., loss=...), or use its weights"
+            )
+        given = _checked(graph, read_by(graph, tuple(outputs.values())), images)
+        plan, count = self.plan(batch_size), len(next(iter(given.values())))
         centre, statistics = from_named(weights, plan, "weights")
         bound = plan.bind(centre, statistics=statistics)
-        logits = np.zeros((len(images), classes), plan.dtype)
-        for start in range(0, len(images), batch_size):
-            part = images[start : start + batch_size]
-            bound.inputs["image"][: len(part)] = part
+        shapes = {name: (count, *graph.tensors[tensor].shape[1:]) for name, tensor in outputs.items()}
+        found = {name: np.zeros(shape, bound.outputs[name].dtype) for name, shape in shapes.items()}
+        for start in range(0, count, batch_size):
+            rows = slice(start, min(start + batch_size, count))
+            for name, array in given.items():
+                bound.inputs[name][: rows.stop - start] = array[rows]
             bound.run()
-            logits[start : start + len(part)] = bound.outputs["logits"][: len(part)]
-        return logits
+            for name, array in found.items():
+                array[rows] = bound.outputs[name][: rows.stop - start]
+        return found if len(found) > 1 else next(iter(found.values()))
 
     def plan(self, batch_size: int) -> Plan:
         """The plan that evaluates batches of this size on the host."""
@@ -134,6 +137,29 @@ class Fitted:
         except (OSError, SafetensorError) as error:
             aside.unlink(missing_ok=True)
             raise ConfigError(f"{path}: cannot be written: {error}") from None
+
+
+def _checked(graph: Graph, names: Sequence[str], given: Array | Mapping[str, Array]) -> dict[str, Array]:
+    """The net's inputs by name. Raises ConfigError where they are not as in training."""
+    if not isinstance(given, Mapping):
+        if len(names) != 1:
+            raise ConfigError(f"predict: the net takes {', '.join(names)}; give them by name, as {{'{names[0]}': ...}}")
+        given = {names[0]: given}
+    if lacking := [name for name in names if name not in given]:
+        raise ConfigError(f"predict: the net takes {', '.join(names)}, {lacking[0]} is missing")
+    found = {name: np.asarray(given[name]) for name in names}
+    for name, array in found.items():
+        told, tensor = "images" if name == "image" else name, graph.tensors[name]
+        if array.shape[1:] != tensor.shape[1:] or array.ndim == 0:
+            shape = ", ".join(map(str, ("n", *tensor.shape[1:])))
+            raise ConfigError(f"{told}: must be ({shape}), got {array.shape}")
+        dtype = "float32" if tensor.dtype == FLOAT else tensor.dtype
+        if not np.can_cast(array.dtype, dtype, "same_kind"):
+            raise ConfigError(f"{told}: must be {dtype} as in training, got {array.dtype}")
+    counts = {name: len(array) for name, array in found.items()}
+    if len(set(counts.values())) > 1:
+        raise ConfigError(f"predict: arrays must be of one length, got {counts}")
+    return found
 
 
 def load(path: str | os.PathLike[str], *, operators: Sequence[OwnOperator] = ()) -> Fitted:

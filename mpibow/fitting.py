@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
+
+import numpy as np
 
 from mpibow.comm.communicator import Single
 from mpibow.comm.launch import guarded, open_communicator
@@ -26,18 +29,22 @@ from mpibow.job import make_job, open_data
 from mpibow.models.classifier import Net
 from mpibow.models.objective import LossNet
 from mpibow.models.settings import Augmentation
+from mpibow.models.supervised import TARGET, Losses, OutputNet, supervised
 from mpibow.run.callbacks import Callback
 from mpibow.system.streams import until_nobody_reads
 
-Source = Samples | tuple[Array, Array] | Mapping[str, Array] | str | os.PathLike[str]
+Arrays = Array | Mapping[str, Array]
+Source = Samples | tuple[Arrays, Arrays] | Mapping[str, Array] | str | os.PathLike[str]
 
 
 def fit(
-    net: Net | LossNet,
+    net: Net | LossNet | OutputNet,
     train: Source,
     test: Source | None = None,
     *,
     validation: Source | float | None = None,
+    loss: Losses | Mapping[str, Any] | None = None,
+    loss_weights: Mapping[str, float] | None = None,
     name: str = "net",
     normalise: str = "channel",
     augment: Mapping[str, Any] | None = None,
@@ -47,6 +54,11 @@ def fit(
     **settings: Any,
 ) -> Fitted:
     """Trains `net`, a function from an image tensor (n, ...) to logits (n, classes), and returns it trained.
+
+    With a function `loss(output, target)`, such as mpibow.mse_loss, `net` is any function from tensors to an output, or
+    to outputs by name, and data are (inputs, targets): arrays (n, ...) or arrays by name, as they are, without scaling.
+    The net takes those that its parameters name. Losses may be given by the outputs' names; each compares with the
+    target of that name, and their sum, times `loss_weights`, is trained. `predict` gives the outputs. Without `loss`:
 
     `train` and `test` are (images, labels), folders of records, as "data/mnist/train", or data sets: images
     (n, channels, height, width) or (n, features), uint8 or float, labels (n,) integers. For other data pass arrays
@@ -62,6 +74,11 @@ def fit(
     """
     from mpibow.train import train as run  # late: `python -m mpibow.train` must not find it imported already
 
+    losses = loss if callable(loss) or (loss and all(map(callable, loss.values()))) else None
+    if losses is None and loss is not None:
+        settings["loss"] = loss
+    if losses is None and loss_weights is not None:
+        raise ConfigError("loss_weights: needs loss, functions by the names of outputs")
     find = partial(load_mapping, settings, model_given=True, data_given=True)
     comm, note = open_communicator(limits_of(find))
 
@@ -69,18 +86,24 @@ def fit(
 
     def work() -> int:
         config = find()
+        parameters = [] if losses is None else list(inspect.signature(net).parameters)
         augmentation = build(Augmentation, augment or {}, path="data.augment")
-        training = _samples(train, "train", config)
+        training = _samples(train, "train", config, parameters)
         classes = None if isinstance(training, NamedSamples) else training.classes
-        testing = None if test is None else _samples(test, "test", config, classes)
+        testing = None if test is None else _samples(test, "test", config, parameters, classes)
         validating = (
             validation
             if validation is None or isinstance(validation, float)
-            else _samples(validation, "validation", config, classes)
+            else _samples(validation, "validation", config, parameters, classes)
         )
+        made = net
+        if losses is not None:
+            if not isinstance(training, NamedSamples):
+                raise ConfigError(f"loss: needs (inputs, targets) or arrays by name, {training.name} has classes")
+            made = supervised(net, losses, tuple(training.inputs), loss_weights)
         job = make_job(
-            name, config, net, training, testing, validation=validating, normalise=normalise, augmentation=augmentation,
-            image=None if image is None else build(Image, image, path="data.image"),
+            name, config, made, training, testing, validation=validating, normalise=normalise,
+            augmentation=augmentation, image=None if image is None else build(Image, image, path="data.image"),
         )  # fmt: skip
         job = replace(job, callbacks=tuple(callbacks))
         trained = run(job, comm, resume=resume, note=note)
@@ -118,9 +141,17 @@ def _again(error: BaseException) -> NoReturn:
     raise error
 
 
-def _samples(source: Source, name: str, config: Config, classes: int | None = None) -> Samples:
+def _samples(
+    source: Source, name: str, config: Config, parameters: Sequence[str], classes: int | None = None
+) -> Samples:
+    """`parameters` are those of a net of outputs, the first of which an array of inputs is."""
+    if isinstance(source, tuple) and len(source) == 2 and parameters:
+        inputs, targets = source
+        given = dict(inputs) if isinstance(inputs, Mapping) else {parameters[0]: inputs}
+        return NamedArrays(given | (dict(targets) if isinstance(targets, Mapping) else {TARGET: targets}), name=name)
     if isinstance(source, tuple) and len(source) == 2:
-        return ArrayData(*source, classes=classes, ignore=config.loss.ignore, name=name)
+        images, labels = (np.asarray(each) for each in source)
+        return ArrayData(images, labels, classes=classes, ignore=config.loss.ignore, name=name)
     if isinstance(source, Mapping):
         return NamedArrays(source, name=name)
     if isinstance(source, str | os.PathLike):

@@ -28,7 +28,7 @@ doubled = mb.operator("doubled", lambda x: x + x, lambda x, y, dy: dy + dy)
 
 def net(image: mb.Tensor) -> mb.Tensor:
     x = mb.relu(mb.batch_norm(mb.conv2d(image, 4, 3, padding=1)))
-    return mb.dense(mb.flatten(x), 3)
+    return mb.dense(mb.dropout(mb.flatten(x), 0.2), 3)
 
 
 def with_own(image: mb.Tensor) -> mb.Tensor:

@@ -418,7 +418,7 @@ def test_fit_resumes(here: Path) -> None:
         (
             {"net": lambda image: dense(image, 3)},
             ShapeError,
-            "dense1 (dense of normalise1 (3, 1, 6, 6)): input must be",
+            "softmax_cross_entropy1 (softmax_cross_entropy of dense1 (3, 1, 6, 3), label (3,)): logits must be",
         ),
         (
             {"net": lambda image: dense(flatten(image), 2)},

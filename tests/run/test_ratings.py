@@ -66,7 +66,9 @@ def test_ratings_are_learnt_and_those_of_other_pairs_foretold(here: Path, capsys
     assert f"epoch 40.00: test loss {losses[-1]:.4f}\n" in said
     with pytest.raises(ConfigError) as caught:
         found.predict(test["user"])
-    assert str(caught.value) == "predict: gives the logits of a classifier, this net gives losses; use its weights"
+    assert str(caught.value) == (
+        "predict: this net gives losses alone; train with fit(net, ..., loss=...), or use its weights"
+    )
 
 
 def test_resume_is_the_whole_run(here: Path) -> None:

@@ -1,0 +1,119 @@
+"""Nets of outputs with losses beside them: one or several of each, trained, evaluated, predicted, loaded again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpibow as mb
+from mpibow.errors import ConfigError, ShapeError
+
+SETTINGS: dict[str, Any] = {
+    "batch_size": 4, "learners": 2, "update": {"name": "adamw", "lr": 1e-2}, "stop": {"epochs": 12},
+}  # fmt: skip
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def table(count: int = 200) -> tuple[Any, Any]:
+    x = np.random.default_rng(0).standard_normal((count, 5)).astype(np.float32)
+    return x, x @ np.arange(5, dtype=np.float32) + 1
+
+
+def regression(features: mb.Tensor) -> mb.Tensor:
+    return mb.reshape(mb.dense(mb.relu(mb.dense(features, 16)), 1), (-1,))
+
+
+def test_regression_is_trained_evaluated_predicted_and_loaded(here: Path) -> None:
+    x, y = table()
+    found = mb.fit(regression, (x, y), (x, y), loss=mb.mse_loss, **SETTINGS)
+    predicted = found.predict(x, batch_size=7)
+    assert predicted.shape == (200,)
+    assert found.summary.test_loss == pytest.approx(np.mean((predicted - y) ** 2), rel=1e-4)
+    assert found.summary.test_loss < 0.1 * y.var()
+    np.testing.assert_allclose(mb.load(found.summary.run).predict(x), found.predict(x), rtol=1e-6)
+
+
+def test_it_is_the_net_that_gives_the_loss_itself(here: Path) -> None:
+    x, y = table(40)
+
+    def own(features: mb.Tensor, target: mb.Tensor) -> mb.Tensor:
+        return mb.mse_loss(regression(features), target)
+
+    settings = {**SETTINGS, "stop": {"epochs": 2}}
+    apart = mb.fit(regression, {"features": x, "target": y}, loss=mb.mse_loss, **settings)
+    whole = mb.fit(own, {"features": x, "target": y}, **settings)
+    assert apart.weights.keys() == whole.weights.keys()
+    for name, array in whole.weights.items():
+        np.testing.assert_array_equal(apart.weights[name], array)
+
+
+def two(left: mb.Tensor, right: mb.Tensor) -> dict[str, mb.Tensor]:
+    x = mb.relu(mb.dense(mb.concat(left, right, axis=1), 16))
+    return {"total": mb.reshape(mb.dense(x, 1), (-1,)), "larger": mb.dense(x, 2)}
+
+
+def test_several_inputs_and_outputs_with_weighted_losses(here: Path) -> None:
+    x, _ = table()
+    inputs = {"left": x[:, :2], "right": x[:, 2:4]}
+    targets = {"total": x[:, :4].sum(axis=1), "larger": (x[:, 0] > x[:, 2]).astype(np.int32)}
+    losses = {"total": mb.mse_loss, "larger": mb.cross_entropy}
+    found = mb.fit(two, (inputs, targets), (inputs, targets), loss=losses, loss_weights={"larger": 0.5}, **SETTINGS)
+    given = found.predict(inputs)
+    assert {name: array.shape for name, array in given.items()} == {"total": (200,), "larger": (200, 2)}
+    likely = given["larger"] - np.logaddexp.reduce(given["larger"], axis=1, keepdims=True)
+    entropy = -likely[np.arange(200), targets["larger"]].mean()
+    square = np.mean((given["total"] - targets["total"]) ** 2)
+    assert found.summary.test_loss == pytest.approx(square + 0.5 * entropy, rel=1e-4)
+    assert (given["larger"].argmax(axis=1) == targets["larger"]).mean() > 0.9
+    with pytest.raises(ConfigError, match="predict: the net takes left, right; give them by name"):
+        found.predict(x)
+    with pytest.raises(ConfigError, match="predict: the net takes left, right, right is missing"):
+        found.predict({"left": x[:, :2]})
+
+
+def test_a_loss_of_ones_own_of_all_outputs(here: Path) -> None:
+    x, y = table(40)
+
+    def spread(features: mb.Tensor) -> dict[str, mb.Tensor]:
+        return {"mean": regression(features), "log_scale": mb.reshape(mb.dense(features, 1), (-1,))}
+
+    def gaussian(output: Any, target: Any) -> mb.Tensor:
+        return (output["mean"] - target["target"]) ** 2 * mb.exp(output["log_scale"] * -2.0) + output["log_scale"]
+
+    found = mb.fit(spread, (x, y), loss=gaussian, **{**SETTINGS, "stop": {"epochs": 1}})
+    assert found.predict(x).keys() == {"mean", "log_scale"}
+
+
+@pytest.mark.parametrize(
+    ("net", "loss", "error", "said"),
+    [
+        (lambda other: other, mb.mse_loss, ConfigError, "other: the net takes it, the data have features, target"),
+        (lambda features, target: target, mb.mse_loss, ConfigError, "loss: has no target to compare with"),
+        (regression, {"a": mb.mse_loss}, ConfigError, "loss: a: needs a target of that name, the data have target"),
+        (regression, {"target": mb.mse_loss}, ConfigError, "loss: target: is no output, the net gives prediction"),
+        (lambda features: 3, mb.mse_loss, ShapeError, "prediction: the net must give a tensor or tensors by name"),
+        (lambda features: mb.reshape(features, (-1,)), mb.mse_loss, ShapeError, "the batch first"),
+        (lambda features: {"loss": features}, mb.mse_loss, ShapeError, "loss: is the name of an output that mpibow"),
+        (regression, lambda output, target: mb.reshape(output, (-1, 1)), ShapeError, "one loss a sample"),
+    ],
+)
+def test_what_does_not_fit_is_refused_by_name(here: Path, net: Any, loss: Any, error: Any, said: str) -> None:
+    x, y = table(20)
+    with pytest.raises(error, match=said):
+        mb.fit(net, {"features": x, "target": y}, loss=loss, **SETTINGS)
+    with pytest.raises(ConfigError, match="loss_weights: must have names of losses"):
+        mb.fit(regression, {"features": x, "target": y}, loss=mb.mse_loss, loss_weights={"b": 1.0}, **SETTINGS)
+
+
+def test_the_settings_of_the_classifier_s_loss_still_go(here: Path) -> None:
+    x, y = table(40)
+    found = mb.fit(lambda image: mb.dense(image, 2), (x, (y > 0).astype(int)), loss={"smoothing": 0.1}, **SETTINGS)
+    assert found.predict(x).shape == (40, 2)
