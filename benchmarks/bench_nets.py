@@ -183,7 +183,10 @@ def main() -> None:
     if options.profile:
         profiles(options)
         return
-    found: dict[str, Any] = {"about": {**machine(), "mpibow": versions()}, "seconds": options.seconds, "nets": {}}
+    about = {**machine(), "mpibow": versions()}
+    if options.python:
+        about["command"] = about["command"].replace(options.python, "PYTHON")
+    found: dict[str, Any] = {"about": about, "seconds": options.seconds, "nets": {}}
     for name in options.only:
         for batch in options.batches:
             note(f"{name}, batch {batch}")

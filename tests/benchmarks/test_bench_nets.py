@@ -34,6 +34,22 @@ def page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return importlib.import_module("nets_page")
 
 
+def test_pytorch_is_asked_for_every_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(FOLDER)
+    bench, asked = importlib.import_module("bench_nets"), list[dict[str, Any]]()
+    monkeypatch.setattr(bench.os, "sched_getaffinity", lambda _: {0, 1, 2})
+
+    def peer(limit: float, **question: Any) -> float:
+        asked.append(question)
+        return 5.0
+
+    sides = bench.torch_sides(peer, True)
+    assert list(sides) == [f"PyTorch {kind}, {threads}" for kind in ("eager", "compiled") for threads in (1, 3)]
+    assert sides["PyTorch compiled, 3"](0.5) == 5.0
+    assert asked == [{"threads": 3, "compiled": True, "seconds": 0.5}]
+    assert list(bench.torch_sides(peer, False)) == ["PyTorch eager, 1", "PyTorch eager, 3"]
+
+
 def graph_of(cells: ModuleType, name: str, batch: int, path: Path) -> tuple[Graph, Any]:
     data = cells.CELLS[name].data(path)
     kinds = {key: (array.shape[1:], array.dtype) for key, array in data.items()}
