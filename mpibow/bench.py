@@ -51,7 +51,7 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
             iterate(session, signals)  # all ranks alike
         begin = last = time.perf_counter()
         idle = session.synchroniser.stood + session.pipeline.waited
-        while not _over(session, comm, begin + seconds, len(times)):
+        while not is_over(session, comm, begin + seconds, len(times)):
             iterate(session, signals)
             now = time.perf_counter()
             times.append(now - last)
@@ -83,7 +83,7 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
     }
 
 
-def _over(session: Session, comm: Communicator, end: float, iterations: int) -> bool:
+def is_over(session: Session, comm: Communicator, end: float, iterations: int) -> bool:
     """Whether the time is up after so many iterations. Rank 0 decides for all, after every tenth: to ask, a rank waits
     for the all-reduce under way, which on a GPU ends with the iteration. One rank alone asks nobody."""
     if comm.size == 1:
@@ -172,13 +172,13 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
         if arguments.command == "memory":
             if told and comm.rank == 0:  # the others train, which says it
                 say(told)
-            found, text = bench_memory(job), _memory_text
+            found, text = bench_memory(job), memory_text
         elif paper:
             found, text = forecast(job), forecast_text
         elif arguments.seconds <= 0:
             raise ConfigError(f"--seconds: must be above 0, got {arguments.seconds:g}")
         else:
-            bench, text = (bench_train, _train_text) if arguments.command == "train" else (bench_profile, _profile_text)
+            bench, text = (bench_train, train_text) if arguments.command == "train" else (bench_profile, profile_text)
             found = bench(job, comm, arguments.seconds)
         comm.barrier()  # rank 0's folder is every rank's
     if comm.rank == 0:
@@ -186,7 +186,7 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     return 0
 
 
-def _train_text(found: Mapping[str, Any]) -> str:
+def train_text(found: Mapping[str, Any]) -> str:
     step = found["seconds_per_iteration"]
     return (
         f"{found['model']}, batch {found['batch_size']}, learners {found['learners']}: "
@@ -195,7 +195,7 @@ def _train_text(found: Mapping[str, Any]) -> str:
     )
 
 
-def _profile_text(found: Mapping[str, Any]) -> str:
+def profile_text(found: Mapping[str, Any]) -> str:
     whole = found["iteration"]
     rows = sorted(found["parts"].items(), key=lambda part: -part[1]["seconds"])
     lines = [f"{found['model']}, batch {found['batch_size']}, 1 learner: {1e3 * whole:.2f} ms an iteration, of which"]
@@ -219,7 +219,7 @@ def _profile_text(found: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _memory_text(found: Mapping[str, Any]) -> str:
+def memory_text(found: Mapping[str, Any]) -> str:
     arena = found["arena"]
 
     def beside(key: str) -> str:

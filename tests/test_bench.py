@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from mpibow.bench import _memory_text, _over, _profile_text, main
+from mpibow.bench import is_over, main, memory_text, profile_text
 from mpibow.comm.communicator import Communicator, Single
 from mpibow.comm.threads import on_threads
 from mpibow.kernels import find_kernels
@@ -56,8 +56,8 @@ def test_one_rank_asks_nobody_whether_the_time_is_up() -> None:
     """It would wait for the iteration that it has just enqueued on a GPU."""
     session: Any = SimpleNamespace(synchroniser=SimpleNamespace(call=lambda _: pytest.fail("it waits")))
     now = time.perf_counter()
-    assert [_over(session, Single(), now + 1000, done) for done in range(21)] == [False] * 21
-    assert [_over(session, Single(), now - 1, done) for done in range(21)] == [False] + [True] * 20  # one at least
+    assert [is_over(session, Single(), now + 1000, done) for done in range(21)] == [False] * 21
+    assert [is_over(session, Single(), now - 1, done) for done in range(21)] == [False] + [True] * 20  # one at least
 
 
 def test_several_ranks_go_by_the_clock_of_rank_0_every_tenth_iteration() -> None:
@@ -72,7 +72,7 @@ def test_several_ranks_go_by_the_clock_of_rank_0_every_tenth_iteration() -> None
                 function(comm)
 
             session: Any = SimpleNamespace(synchroniser=SimpleNamespace(call=call))
-            if _over(session, comm, now + (1000 if done < 20 or comm.rank else -1), done):
+            if is_over(session, comm, now + (1000 if done < 20 or comm.rank else -1), done):
                 over.append(done)
         return asked, over
 
@@ -99,7 +99,7 @@ def test_memory(tmp_path: Path) -> None:
     assert found["largest_alive"] <= found["arena"] <= 1.05 * found["largest_alive"]
     assert found["weights"] == 4 * 1_111_952  # with its padding
     text = bench("memory", "lenet", "--batch-size", "16", "device=numpy", cwd=tmp_path).stdout
-    assert text == _memory_text(found) + "\n"
+    assert text == memory_text(found) + "\n"
 
 
 def test_the_figures_of_memory(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_the_text_of_memory() -> None:
         "model": "resnet50", "batch_size": 32, "arena": 3 * 2**29, "activations": 2**31, "largest_alive": 1.5e9,
         "tensors_written": 2**32, "buffers": 2**20,
     }  # fmt: skip
-    assert _memory_text(found) == (
+    assert memory_text(found) == (
         "resnet50, batch 32: arena 1,536.0 MiB; all activations 2,048.0 MiB (-25.0%); largest sum alive at one step "
         "1,430.5 MiB (+7.4%); all tensors written, forward and gradient, 4,096.0 MiB (-62.5%); kernels' own buffers "
         "1.0 MiB"
@@ -177,7 +177,7 @@ PROFILE = {  # as `profile` has it, in numbers that a hand can check
 
 
 def test_the_text_of_a_profile() -> None:
-    assert _profile_text(PROFILE).splitlines() == [
+    assert profile_text(PROFILE).splitlines() == [
         "resnet32, batch 4, 1 learner: 12.50 ms an iteration, of which",
         "  forward conv                       31    10.500 ms  84.0%",
         "  sum                                15     1.000 ms   8.0%",
