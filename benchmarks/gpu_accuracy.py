@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench_accuracy import unpack
 from gpu_items import Bench, Item
 from sides import ROOT, Failed, Peer, ours
-
-from mpibow.data.recordset import open_records
 
 
 @dataclass(frozen=True)
@@ -114,16 +113,3 @@ def pytorch(bench: Bench, peer: Peer | None, task: Task, side: str, data: Path, 
     settings |= {"seconds": 60 * task.minutes, "device": "cuda" if bench.device == "cuda" else "cpu"}
     found = peer("torch_gpu_accuracy.py", arrays, json.dumps(settings), limit=bench.left())
     return {**found, "batch_size": how.batch_size}
-
-
-def unpack(data: Path, path: Path) -> None:
-    """The records as arrays, for an interpreter that has no mpibow."""
-    import numpy as np
-
-    arrays = {}
-    for part in ("train", "test"):
-        found = open_records(data / part)
-        images, labels = np.empty((found.count, *found.shape), found.dtype), np.empty(found.count, np.int32)
-        found.read(np.arange(found.count), images, labels)
-        arrays |= {f"{part}_images": images, f"{part}_labels": labels}
-    np.savez(path, **arrays)
