@@ -116,12 +116,20 @@ def test_winograd(
     compare(table[type(case.op)], case, seed, wanted, "aBcd16b")
 
 
+@pytest.mark.parametrize(("c", "k"), [(512, 256), (256, 512)])
+def test_winograd_of_many_channels(table: KernelTable, c: int, k: int) -> None:
+    assert winograd_fits(4, c, k, 8, 8)
+    op = ops.Conv2d(k, (3, 3), (1, 1), (1, 1), True, INITIAL)
+    compare(table[ops.Conv2d], Case(op, ((4, c, 8, 8),)), 0, (0,), "aBcd16b")
+
+
 def test_winograd_is_for_shapes_that_it_covers_and_is_faster_on() -> None:
     assert [winograd_fits(4, c, c, side, side) for c, side in ((16, 32), (32, 16), (64, 8), (256, 8))] == [True] * 4
+    assert all(winograd_fits(*shape) for shape in ((4, 512, 512, 8, 8), (1, 512, 256, 16, 16), (4, 256, 512, 8, 8)))
     assert not any(
         winograd_fits(*shape)
         for shape in ((4, 3, 16, 32, 32), (4, 16, 24, 8, 8), (4, 16, 16, 7, 8), (4, 16, 16, 8, 12), (1, 16, 16, 2, 8),
-                      (4, 512, 16, 8, 8))
+                      (4, 512, 16, 8, 8), (2, 512, 512, 8, 8), (4, 272, 240, 8, 8), (4, 528, 512, 8, 8))
     )  # fmt: skip
     shapes = Shapes(((4, 16, 8, 8),), (4, 16, 8, 8), training=True)
     other = [((5, 5), (1, 1), (1, 1)), ((3, 5), (1, 1), (1, 2)), ((3, 3), (2, 2), (1, 1)), ((3, 3), (1, 1), (0, 0))]

@@ -31,12 +31,15 @@ FORMATS = Formats(("aBcd16b",), "aBcd16b", {"weight": "ABcd16b16a"})
 
 def fits(op: Conv2d, shapes: Shapes) -> bool:
     """Whether this is faster than oneDNN's convolution, as measured: enough tiles must share the weights' transform, of
-    5x5 the more the more channels there are. oneDNN leaves padding out, which is most of what 5x5 sees of low images.
+    5x5 the more the more channels there are, and of 3x3 beyond 256 channels, where both sides must be as wide. oneDNN
+    leaves padding out, which is most of what 5x5 sees of low images.
     """
     (n, c), (k, high, wide) = shapes.x[0][:2], shapes.y[1:]
     plain = (op.stride, op.dilation, op.groups) == ((1, 1), (1, 1), 1)
-    whole = c % 16 == k % 16 == high % 2 == wide % 8 == 0 and max(c, k) <= 256
+    whole = c % 16 == k % 16 == high % 2 == wide % 8 == 0 and max(c, k) <= 512
     outputs, window = n * high * wide, (op.kernel, op.padding)
+    if max(c, k) > 256:
+        return plain and whole and window == ((3, 3), (1, 1)) and min(c, k) >= 256 and outputs >= 256
     if window == ((3, 3), (1, 1)):
         return plain and whole and outputs >= 64
     roomy = window == ((5, 5), (0, 0)) or (window == ((5, 5), (2, 2)) and high >= 6)
