@@ -36,17 +36,13 @@ def gpt(text, characters=128, width=64, heads=4, blocks=2):  # (n, t) -> logits 
     return linear(mb.layer_norm(x, name="norm"), characters, name="head")
 
 
-def net(text, following):  # (n, t) each -> losses (n,)
-    return mb.cross_entropy(gpt(text), following, axis=2)
-
-
 if __name__ == "__main__":
     text = Path(sys.argv[1]).read_text() if sys.argv[1:] else "peter piper picked a peck of pickled peppers. " * 100
     codes = np.frombuffer(text.encode("ascii"), "uint8").astype("int32")
     windows = np.lib.stride_tricks.sliding_window_view(codes, CONTEXT + 1)[:: CONTEXT // 4]
-    data = {"text": windows[:, :-1], "following": windows[:, 1:]}
     fitted = mb.fit(
-        net, data, validation=0.1, batch_size=4, learners=2, update={"name": "adamw", "lr": 2e-3}, stop={"epochs": 4}
-    )
+        gpt, (windows[:, :-1], windows[:, 1:]), validation=0.1, loss=partial(mb.cross_entropy, axis=2), batch_size=4,
+        learners=2, update={"name": "adamw", "lr": 2e-3}, stop={"epochs": 4},
+    )  # fmt: skip
     if fitted.rank == 0:
         print(fitted.summary.validation_loss)

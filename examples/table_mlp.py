@@ -14,10 +14,6 @@ def mlp(features, width=64, layers=2):  # (n, f) -> (n,)
     return mb.reshape(mb.dense(x, 1, name="head"), (-1,))
 
 
-def net(features, target):  # (n, f) and (n,) -> losses (n,)
-    return mb.mse_loss(mlp(features), target)
-
-
 def friedman(count=2000):  # five columns of ten matter (Friedman, Annals of Statistics 19(1), 1991, section 4.3)
     generator = np.random.default_rng(0)
     x = generator.random((count, 10))
@@ -28,9 +24,9 @@ def friedman(count=2000):  # five columns of ten matter (Friedman, Annals of Sta
 if __name__ == "__main__":
     table = np.loadtxt(sys.argv[1], delimiter=",", skiprows=1) if sys.argv[1:] else friedman()
     table = (table - table.mean(axis=0)) / table.std(axis=0)
-    data = {"features": table[:, :-1], "target": table[:, -1]}
     fitted = mb.fit(
-        net, data, validation=0.2, batch_size=8, learners=2, update={"name": "adamw", "lr": 3e-3}, stop={"epochs": 10}
-    )
+        mlp, (table[:, :-1], table[:, -1]), validation=0.2, loss=mb.mse_loss, batch_size=8, learners=2,
+        update={"name": "adamw", "lr": 3e-3}, stop={"epochs": 10},
+    )  # fmt: skip
     if fitted.rank == 0:
         print(fitted.summary.validation_loss)  # 1 is what the mean of all targets has

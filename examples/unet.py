@@ -29,22 +29,21 @@ def unet(image, classes=3, width=8, levels=2):  # (n, c, h, w) -> logits (n, cla
     return mb.conv2d(x, classes, 1, name="head")
 
 
-def net(image, mask):  # (n, c, h, w) and (n, h, w) -> losses (n,)
-    return mb.cross_entropy(unet(image), mask)
-
-
 def shapes(count=400, size=32):
     generator, square = np.random.default_rng(0), np.arange(count) % 2
     centre, radius = generator.integers(8, size - 8, (2, count, 1, 1)), generator.integers(4, 8, (count, 1, 1))
     down, across = (np.abs(place - start) for place, start in zip(np.mgrid[:size, :size], centre, strict=True))
     inside = np.where(square[:, None, None], np.maximum(down, across), np.hypot(down, across)) <= radius
     image = inside[:, None] + 0.5 * generator.standard_normal((count, 1, size, size))
-    return {"image": image, "mask": (inside * (1 + square[:, None, None])).astype("uint8")}
+    return image, inside * (1 + square[:, None, None])
 
 
 if __name__ == "__main__":
     file = np.load(sys.argv[1]) if sys.argv[1:] else None
-    data = {"image": file["images"], "mask": file["masks"]} if file else shapes()
-    fitted = mb.fit(net, data, validation=0.2, batch_size=4, learners=2, update={"lr": 0.05}, stop={"epochs": 3})
+    data = (file["images"], file["masks"]) if file else shapes()
+    fitted = mb.fit(
+        unet, data, validation=0.2, loss=mb.cross_entropy, batch_size=4, learners=2, update={"lr": 0.05},
+        stop={"epochs": 3},
+    )  # fmt: skip
     if fitted.rank == 0:
         print(fitted.summary.validation_loss)

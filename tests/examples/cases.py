@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -9,36 +10,42 @@ from typing import Any
 
 import numpy as np
 
+import mpibow as mb
 from examples import char_gpt, lstm_classifier, squeeze_excite, table_mlp, tiny_vit, unet
 from mpibow.data.dataset import Array
-from mpibow.graph.graph import Graph
+from mpibow.graph.graph import Graph, Tensor
 from mpibow.models.classifier import classifier
 from mpibow.models.objective import objective
+from mpibow.models.supervised import TARGET, supervised
 
 SEED = 3
 
 
 @dataclass(frozen=True)
 class Case:
-    """`inputs` are by name for a net that gives losses; else images, or rows, and their classes."""
+    """A net of outputs with its loss, or a classifier of images, or rows, without one."""
 
     net: Callable[..., Any]
-    inputs: dict[str, Array]
-    classes: bool = False
+    first: Array
+    target: Array
+    loss: Callable[..., Tensor] | None = None
 
     @property
     def batch(self) -> int:
-        return len(next(iter(self.inputs.values())))
+        return len(self.first)
+
+    @property
+    def inputs(self) -> dict[str, Array]:
+        """By the names of the graph's."""
+        if self.loss is None:
+            return {"image": self.first, "label": self.target}
+        return {next(iter(inspect.signature(self.net).parameters)): self.first, TARGET: self.target}
 
     def build(self, batch: int, training: bool) -> Graph:
-        """With the output logits."""
-        image = next(iter(self.inputs.values()))
-        if self.classes:
-            return classifier(self.net, image.shape[1:], str(image.dtype))(batch, training)
+        if self.loss is None:
+            return classifier(self.net, self.first.shape[1:], str(self.first.dtype))(batch, training)
         kinds = {name: (array.shape[1:], array.dtype) for name, array in self.inputs.items()}
-        graph = objective(self.net, kinds)(batch, training)
-        graph.output("logits", graph.tensors["head"])
-        return graph
+        return objective(supervised(self.net, self.loss, kinds), kinds)(batch, training)
 
 
 def whole(count: int, *shape: int) -> Array:
@@ -51,13 +58,10 @@ def real(*shape: int) -> Array:
 
 
 CASES = {
-    "char_gpt": Case(char_gpt.net, {"text": whole(128, 3, 7), "following": whole(128, 3, 7)[::-1]}),
-    "tiny_vit": Case(tiny_vit.net, {"image": real(4, 1, 8, 8), "label": whole(10, 4)}, classes=True),
-    "lstm_classifier": Case(
-        partial(lstm_classifier.net, classes=4), {"image": whole(256, 4, 9).astype(np.uint8), "label": whole(4, 4)},
-        classes=True,
-    ),
-    "unet": Case(unet.net, {"image": real(3, 1, 16, 12), "mask": whole(3, 3, 16, 12)}),
-    "squeeze_excite": Case(squeeze_excite.net, {"image": real(5, 3, 8, 6), "label": whole(10, 5)}, classes=True),
-    "table_mlp": Case(table_mlp.net, {"features": real(6, 10), "target": real(6)}),
-}  # fmt: skip
+    "char_gpt": Case(char_gpt.gpt, whole(128, 3, 7), whole(128, 3, 7)[::-1], partial(mb.cross_entropy, axis=2)),
+    "tiny_vit": Case(tiny_vit.net, real(4, 1, 8, 8), whole(10, 4)),
+    "lstm_classifier": Case(partial(lstm_classifier.net, classes=4), whole(256, 4, 9).astype(np.uint8), whole(4, 4)),
+    "unet": Case(unet.unet, real(3, 1, 16, 12), whole(3, 3, 16, 12), mb.cross_entropy),
+    "squeeze_excite": Case(squeeze_excite.net, real(5, 3, 8, 6), whole(10, 5)),
+    "table_mlp": Case(table_mlp.mlp, real(6, 10), real(6), mb.mse_loss),
+}

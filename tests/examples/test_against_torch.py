@@ -19,6 +19,7 @@ from mpibow.graph.kernel import Kernels
 from mpibow.graph.layout import Layout, initial_weights, plan_layout, plan_statistics
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
+from mpibow.models.supervised import PREDICTION
 from tests.examples.cases import CASES, SEED
 from tests.oracle import pytorch
 
@@ -86,7 +87,8 @@ def theirs_with(theirs: Theirs, layout: Layout, weights: Array) -> tuple[Any, di
 
 
 def loss_of(name: str, net: Any) -> tuple[Any, Any]:
-    first, target = (torch.from_numpy(np.ascontiguousarray(array)) for array in CASES[name].inputs.values())
+    case = CASES[name]
+    first, target = (torch.from_numpy(np.ascontiguousarray(array)) for array in (case.first, case.target))
     target = target.double() if target.is_floating_point() else target.long()
     logits = net(first.double() if first.is_floating_point() else first.long())
     return logits, THEIRS[name].losses(logits, target)
@@ -107,7 +109,7 @@ def test_logits_loss_and_gradients(name: str) -> None:
     net, named = theirs_with(THEIRS[name], layout, weights)
     logits, loss = loss_of(name, net)
     loss.backward()
-    close(bound.outputs["logits"], logits, "logits")
+    close(bound.outputs["logits" if case.loss is None else PREDICTION], logits, "logits")
     close(bound.outputs["loss"].mean(), loss, "loss")
     for key, array in layout.views(gradients).items():
         close(array, named[key].grad, f"gradient of {key}")
@@ -116,10 +118,10 @@ def test_logits_loss_and_gradients(name: str) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_a_step_of_adamw(name: str, tmp_path: Path) -> None:
     case = CASES[name]
-    data: Any = tuple(case.inputs.values()) if case.classes else case.inputs
+    settings = {"normalise": "none"} if case.loss is None else {"loss": case.loss}
     fitted = mb.fit(
-        case.net, data, batch_size=case.batch, learners=1, update=ADAMW, stop={"iterations": 1}, seed=SEED,
-        device="numpy", precision="float64", normalise="none", out=str(tmp_path),
+        case.net, (case.first, case.target), batch_size=case.batch, learners=1, update=ADAMW, stop={"iterations": 1},
+        seed=SEED, device="numpy", precision="float64", out=str(tmp_path), **settings,
     )  # fmt: skip
     layout = plan_layout(case.build(case.batch, True))
     net, named = theirs_with(THEIRS[name], layout, initial_weights(layout, SEED, "float64"))

@@ -121,9 +121,9 @@ def test_killed_and_resumed(name: str, asked: Callable[..., tuple[Any, Any]], mo
 def test_a_text_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
     text = "".join(map(chr, range(32, 127)))
     Path("own.txt").write_text(text)
-    (_, data), _ = asked("char_gpt", "own.txt")
-    assert bytes(data["text"][1].tolist()).decode() == text[8:40]
-    assert bytes(data["following"][1].tolist()).decode() == text[9:41]
+    (_, (seen, following)), _ = asked("char_gpt", "own.txt")
+    assert bytes(seen[1].tolist()).decode() == text[8:40]
+    assert bytes(following[1].tolist()).decode() == text[9:41]
 
 
 def test_languages_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
@@ -142,7 +142,7 @@ def test_masks_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
     images, masks = np.ones((2, 3, 8, 8)), np.zeros((2, 8, 8), np.uint8)
     np.savez("own.npz", images=images, masks=masks)
     (_, data), _ = asked("unet", "own.npz")
-    assert {key: array.shape for key, array in data.items()} == {"image": images.shape, "mask": masks.shape}
+    assert [array.shape for array in data] == [images.shape, masks.shape]
 
 
 def test_images_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
@@ -153,6 +153,6 @@ def test_images_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
 def test_a_table_of_ones_own(asked: Callable[..., tuple[Any, Any]]) -> None:
     """Standardised: 1 and 3 are 1 off their mean of 2, in units of their spread of 1."""
     Path("own.csv").write_text("a,b,target\n1,5,2\n3,1,6\n")
-    (_, data), _ = asked("table_mlp", "own.csv")
-    assert data["features"].tolist() == [[-1.0, 1.0], [1.0, -1.0]]
-    assert data["target"].tolist() == [-1.0, 1.0]
+    (_, (features, target)), _ = asked("table_mlp", "own.csv")
+    assert features.tolist() == [[-1.0, 1.0], [1.0, -1.0]]
+    assert target.tolist() == [-1.0, 1.0]
