@@ -37,6 +37,7 @@ from mpibow.kernels.compiled.command import doubles as _doubles, floats as _floa
 from mpibow.kernels.compiled.command import integers as _integers, octets as _octets, words as _words
 from mpibow.kernels.compiled.numeric import exp as _exp, log as _log, log1p as _log1p, tanh as _tanh
 """
+NOT_FLOATS = (Cast, Compare, Where)  # have arrays of integers, which are not reordered
 _MADE: dict[tuple[int, Any], tuple[Formula, Native]] = {}  # by a formula's identity, and the types
 
 
@@ -110,10 +111,7 @@ def kernel(op: type) -> Kernel:
         return bind
 
     back = None if reference.backward is None else half(True)
-    return Kernel(half(False), back, reference.buffers, _canonical if op in (Cast, Compare, Where) else _formats)
-
-
-_canonical = canonical_formats  # of arrays that are not floats, which are not reordered
+    return Kernel(half(False), back, reference.buffers, canonical_formats if op in NOT_FLOATS else _formats)
 
 
 def _formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
