@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mpibow.graph.graph import Graph, Node, Operator, Weight
 
@@ -44,17 +44,24 @@ def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
                 taken[part[-1].name] = part
                 inside |= {member.name for member in part}
                 break
+    nodes = dict[str, Node]()
+    for name, part in taken.items():
+        op = _fused(part, fusions)
+        assert op is not None
+        nodes[name] = _joined(part, op)
+    return rebuilt(graph, nodes, inside)
+
+
+def rebuilt(graph: Graph, taken: Mapping[str, Node], inside: Collection[str]) -> Graph:
+    """`graph` with the nodes `taken` in the place of those of their names, and without the other ones `inside`."""
     out = Graph()
     for name in graph.inputs:
         out.input(name, graph.tensors[name].shape, graph.tensors[name].dtype)
     for node in graph.nodes:
         if node.name in taken:
-            op = _fused(taken[node.name], fusions)
-            assert op is not None
-            node = _joined(taken[node.name], op)
-        elif node.name in inside:
-            continue
-        out.append(node, *graph.made(node))
+            out.append(taken[node.name], *graph.made(node))
+        elif node.name not in inside:
+            out.append(node, *graph.made(node))
     for key, name in graph.outputs.items():
         out.output(key, out.tensors[name])
     return out

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from mpibow.graph.graph import OUTPUT, Op, Shape, Weight
+from mpibow.ops.attention import Attention
 from mpibow.ops.batch_norm import BatchNorm
 from mpibow.ops.conv import Conv2d
 
@@ -118,3 +119,33 @@ class ExpandMultiply(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         return shapes[1]
+
+
+@dataclass(frozen=True)
+class HeadsAttention(Op):
+    """Attention of heads side by side: q (n, t, heads d), k (n, s, heads d), v (n, s, heads e) -> (n, t, heads e).
+
+    Where they are `packed` the one input (n, t, 3 heads d) has q, k and v side by side. A mask, the input behind these,
+    is that of (n, heads, t, s).
+    """
+
+    attention: Attention
+    heads: int
+    packed: bool
+    kind: ClassVar[str] = "heads+attention"
+    reads: ClassVar[frozenset[str]] = frozenset("x")
+
+    @property
+    def differentiable(self) -> tuple[int, ...]:
+        return (0,) if self.packed else (0, 1, 2)
+
+    def apart(self, *shapes: Shape) -> tuple[Shape, ...]:
+        """The inputs' shapes as attention has them: (n, heads, t, d) ..., and the mask's."""
+        count = 1 if self.packed else 3
+        widths = [(n, t, width // (3 if self.packed else 1)) for n, t, width in shapes[:count]]
+        three = widths * (3 // count)
+        return (*((n, self.heads, t, width // self.heads) for n, t, width in three), *shapes[count:])
+
+    def infer(self, *shapes: Shape) -> Shape:
+        n, heads, t, e = self.attention.infer(*self.apart(*shapes))
+        return (n, t, heads * e)

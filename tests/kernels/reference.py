@@ -14,7 +14,7 @@ from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Call, Kernel, Run, Shapes
 from mpibow.graph.mixed import Convert
 from mpibow.kernels.numpy import OPERATORS as NUMPY
-from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, ExpandAdd, ExpandMultiply, NormAddRelu
+from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, ExpandAdd, ExpandMultiply, HeadsAttention, NormAddRelu
 from mpibow.ops.wide import (
     Beside,
     WideConcat,
@@ -24,6 +24,7 @@ from mpibow.ops.wide import (
     WidePadChannels,
     WideSoftmax,
 )
+from tests.kernels.operators import attention
 
 
 def added(call: Call) -> Run:
@@ -60,6 +61,44 @@ def broadcast(multiply: bool) -> Kernel:
         return run
 
     return Kernel(forward, backward)
+
+
+def cut(op: HeadsAttention, arrays: Any) -> list[Any]:
+    """Views (n, heads, t, d) of q, k and v, or of their gradients; None where one is not wanted."""
+    if op.packed:
+        arrays = np.split(arrays[0], 3, -1)
+
+    def view(array: Any) -> Any:
+        return None if array is None else np.swapaxes(array.reshape(*array.shape[:2], op.heads, -1), 1, 2)
+
+    return list(map(view, arrays[:3]))
+
+
+def heads_apart(call: Call) -> Run:
+    """Attention by its slow definition, of heads that are cut out and joined again."""
+
+    def run() -> None:
+        q, k, v = cut(call.op, call.x)
+        y = attention.plain(call.op.attention, q, k, v, *masks_of(call), {})
+        np.copyto(call.y, np.swapaxes(y, 1, 2).reshape(call.y.shape))
+
+    return run
+
+
+def heads_apart_back(call: Call) -> Run:
+    def run() -> None:
+        q, k, v = cut(call.op, call.x)
+        dy = np.swapaxes(call.dy.reshape(*call.dy.shape[:2], call.op.heads, -1), 1, 2)
+        found, _ = attention.back(call.op.attention, q, k, v, *masks_of(call), {}, dy)
+        for its, mine in zip(cut(call.op, call.dx), found, strict=True):
+            if its is not None:
+                its[...] = mine
+
+    return run
+
+
+def masks_of(call: Call) -> tuple[Any, ...]:
+    return tuple(call.x[1 if call.op.packed else 3 :])
 
 
 def before_relu(own: type, inner: Callable[[Any], Any]) -> Kernel:
@@ -243,6 +282,7 @@ REFERENCE: dict[type, Kernel] = {
     ConvRelu: before_relu(ops.Conv2d, lambda op: op.conv),
     ExpandAdd: broadcast(multiply=False),
     ExpandMultiply: broadcast(multiply=True),
+    HeadsAttention: Kernel(heads_apart, heads_apart_back),
     NormAddRelu: before_relu(ops.BatchNorm, lambda op: op.norm),
     Reorder: Kernel(reordered, reordered_back),
     WideConcat: Kernel(wide_concatenated, wide_concatenated_back),

@@ -11,7 +11,7 @@ from mpibow import ops
 from mpibow.graph.formats import Reorder, canonical
 from mpibow.graph.graph import FLOAT
 from mpibow.ops import wide
-from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, ExpandAdd, ExpandMultiply, NormAddRelu
+from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, ExpandAdd, ExpandMultiply, HeadsAttention, NormAddRelu
 from tests.kernels.cases import Alone, Case
 from tests.kernels.draw import WORD, Cases, images, one, replicas, rows, tensors
 from tests.kernels.operators import RANDOM as PLAIN_RANDOM
@@ -31,12 +31,22 @@ def evaluated(draw: st.DrawFn) -> Case:
     return Case(Alone(op, ops.BatchNorm(1e-3, 0.1), added, draw(st.booleans())), shapes)
 
 
+@st.composite
+def heads_together(draw: st.DrawFn) -> Case:
+    heads, n, t, s, d, e = draw(st.tuples(*[st.integers(1, 5)] * 6))
+    op = HeadsAttention(ops.Attention(0.5, draw(st.booleans())), heads, draw(st.booleans()))
+    three = ((n, t, 3 * heads * d),) if op.packed else ((n, t, heads * d), (n, s, heads * d), (n, s, heads * e))
+    mask: tuple[Any, ...] = ((t, t if op.packed else s),) if draw(st.booleans()) else ()
+    return Case(op, (*three, *mask), (FLOAT,) * len((*three, *mask)))
+
+
 FUSED: dict[type, Cases] = {
     AddRelu: tensors.map(lambda shape: Case(AddRelu(), (shape,) * 2)),
     ConvNormAddRelu: evaluated(),
     ConvRelu: CONVOLUTIONS.map(lambda found: Case(ConvRelu(found[0]), found[1:])),
     ExpandAdd: expansions().map(lambda case: Case(ExpandAdd(), (case.shapes[0], case.op.shape))),
     ExpandMultiply: expansions().map(lambda case: Case(ExpandMultiply(), (case.shapes[0], case.op.shape))),
+    HeadsAttention: heads_together(),
     NormAddRelu: st.one_of(
         batch_norms(lambda norm: NormAddRelu(norm, False)), batch_norms(lambda norm: NormAddRelu(norm, True), 2)
     ),

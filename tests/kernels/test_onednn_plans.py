@@ -275,6 +275,49 @@ def test_numpy_computes_what_the_set_lacks_as_a_run_of_its_own() -> None:
             np.testing.assert_allclose(mine[key], theirs[key], rtol=1e-4, atol=1e-6)
 
 
+def attending(cut: Any, masked: bool, shown: bool) -> Graph:
+    """Of 3 heads of 4 numbers at 5 positions; `cut` makes q, k and v of x."""
+    graph = Graph()
+    x = ops.dense(graph.input("x", (2, 5, 6)), 36)
+    q, k, v = (ops.permute(ops.reshape(part, (2, 5, 3, 4)), 0, 2, 1, 3) for part in cut(x))
+    mask = graph.input("mask", (5, 5)) if masked else None
+    y = ops.scaled_dot_product_attention(q, k, v, mask, is_causal=not masked)
+    joined = ops.reshape(ops.permute(y, 0, 2, 1, 3), (2, 5, 12))
+    if shown:
+        graph.output("heads", y)
+    graph.output("loss", ops.mean(ops.dense(joined, 3) ** 2))
+    return graph
+
+
+CUTS: dict[str, Any] = {
+    "together": lambda x: ops.split(x, 12, axis=2),
+    "by themselves": lambda x: [ops.dense(x, 12) for _ in range(3)],
+    "in another order": lambda x: ops.split(x, 12, axis=2)[::-1],
+}
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("cut", CUTS)
+def test_heads_are_not_cut_apart(cut: str, masked: bool) -> None:
+    found = {}
+    for shown in (False, True):
+        graph = attending(CUTS[cut], masked, shown)
+        layout = choose_layout(graph, FAST)
+        plan = compile_plan(graph, layout, FAST, "float32", training=True)
+        flat = initial_weights(layout, 1, "float32")
+        bound = plan.bind(flat, gradients := np.zeros_like(flat))
+        for array in bound.inputs.values():
+            array[...] = np.random.default_rng(array.size).standard_normal(array.shape)
+        bound.run()
+        found[shown] = bound.outputs["loss"].copy(), layout.unpacked(gradients)
+        kinds = {step.node.op.kind for step in plan.program.steps}
+        assert ("heads+attention" in kinds, "permute" in kinds) == (not shown, shown)
+        assert ("split" in kinds) == (cut != "by themselves" and (shown or cut == "in another order"))
+    np.testing.assert_allclose(found[True][0], found[False][0], rtol=1e-5)
+    for key, expected in found[True][1].items():
+        np.testing.assert_allclose(found[False][1][key], expected, rtol=1e-4, atol=1e-6)
+
+
 def test_what_is_broadcast_is_not_made() -> None:
     """A channel's weight of each image, and of all: by two steps, beside NumPy's four and their memory."""
     graph = Graph()

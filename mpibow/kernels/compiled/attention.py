@@ -6,6 +6,7 @@ what the row was multiplied by.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -231,20 +232,32 @@ def _mask(shapes: Shapes, masks: tuple[Array, ...]) -> tuple[Array | int, Array,
     return mask, places.reshape(-1), (KINDS[mask.dtype.name], row, step // mask.itemsize)
 
 
-def _settings(call: Call, masks: tuple[Array, ...]) -> tuple[Array | int, list[Any]]:
-    """The mask, and the arguments from places on."""
-    heads, t, s, d, e = _heads(call.shapes)
-    mask, of_mask, settings = _mask(call.shapes, masks)
+@dataclass(frozen=True)
+class Lies:
+    """Of q, k, v and y the bytes to each head (heads, 4), and from row to row."""
+
+    places: Array
+    rows: list[int]
+
+
+def _one_by_one(shapes: Shapes) -> Lies:
+    heads, t, s, d, e = _heads(shapes)
     each = np.arange(heads)
-    places = np.stack([4 * each * t * d, 4 * each * s * d, 4 * each * s * e, 4 * each * t * e, of_mask], 1)
-    rows = [4 * d, 4 * d, 4 * e, 4 * e]
-    found = [np.ascontiguousarray(places, np.int64), heads, t, s, d, e, *rows, *settings]
-    return mask, [*found, int(call.op.causal), float(call.op.scale), _rows(call.op, t)]
+    return Lies(np.stack([4 * each * size for size in (t * d, s * d, s * e, t * e)], 1), [4 * d, 4 * d, 4 * e, 4 * e])
+
+
+def arguments_of(op: Attention, shapes: Shapes, masks: tuple[Array, ...], lies: Lies) -> tuple[Array | int, list[Any]]:
+    """The mask, and the arguments from places on."""
+    heads, t, s, d, e = _heads(shapes)
+    mask, of_mask, settings = _mask(shapes, masks)
+    places = np.ascontiguousarray(np.concatenate([lies.places, of_mask[:, None]], 1), np.int64)
+    found = [places, heads, t, s, d, e, *lies.rows, *settings]
+    return mask, [*found, int(op.causal), float(op.scale), _rows(op, t)]
 
 
 def forward(call: Call) -> Run:
     (q, k, v, *masks), scratch = call.x, call.scratch
-    mask, settings = _settings(call, tuple(masks))
+    mask, settings = arguments_of(call.op, call.shapes, tuple(masks), _one_by_one(call.shapes))
     kept = call.saved.get("kept", 0)
     return command(
         attend, q, k, v, mask, call.y, kept, call.buffer("level"), scratch.get("scores", 0), scratch["room"], *settings
@@ -253,7 +266,7 @@ def forward(call: Call) -> Run:
 
 def backward(call: Call) -> Run:
     (q, k, v, *masks), (dq, dk, dv, *_), scratch = call.x, call.dx, call.scratch
-    mask, settings = _settings(call, tuple(masks))
+    mask, settings = arguments_of(call.op, call.shapes, tuple(masks), _one_by_one(call.shapes))
     wanted = [0 if dx is None else dx for dx in (dq, dk, dv)]
     return command(
         attend_back, call.dy, q, k, v, mask, *wanted, call.saved.get("kept", 0), call.saved["level"],

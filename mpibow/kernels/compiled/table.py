@@ -17,6 +17,7 @@ from mpibow.kernels.compiled import (
     gelu,
     group_norm,
     gru,
+    heads,
     layer_norm,
     loss,
     lstm,
@@ -85,7 +86,7 @@ from mpibow.ops import (
     Tanh,
     Upsample,
 )
-from mpibow.ops.fused import AddRelu, ExpandAdd, ExpandMultiply
+from mpibow.ops.fused import AddRelu, ExpandAdd, ExpandMultiply, HeadsAttention
 
 OPERATORS: KernelTable = {
     **{op: pointwise.kernel(op) for op in FORMULAS},
@@ -109,6 +110,7 @@ OPERATORS: KernelTable = {
     GlobalAvgPool2d: Kernel(mean_pool.forward, mean_pool.backward, mean_pool.buffers, mean_pool.formats),
     GroupNorm: Kernel(group_norm.forward, group_norm.backward, group_norm.buffers),
     Gru: Kernel(gru.forward, gru.backward, gru.buffers),
+    HeadsAttention: Kernel(heads.forward, heads.backward, heads.buffers),
     Jitter: Kernel(colour.forward, buffers=colour.buffers),
     LabelCount: Kernel(counted.count_forward),
     LayerNorm: Kernel(layer_norm.forward, layer_norm.backward, layer_norm.buffers),

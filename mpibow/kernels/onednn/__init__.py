@@ -22,6 +22,7 @@ from mpibow.kernels.onednn.batch_norm import BatchNormalisation
 from mpibow.kernels.onednn.conv import Convolution, ConvolutionNormalised
 from mpibow.kernels.onednn.conv_transpose import ConvolutionTransposed
 from mpibow.kernels.onednn.dense import InnerProduct
+from mpibow.kernels.onednn.heads import heads_together
 from mpibow.kernels.onednn.library import Library
 from mpibow.kernels.onednn.pool import Pooling
 from mpibow.kernels.onednn.simple import LocalResponse, Reordering
@@ -122,4 +123,5 @@ def expand_and(chain: tuple[Operator, ...]) -> Operator | None:
 def rewrite(graph: Graph, training: bool) -> Graph:
     """Training needs the values between convolution and batch norm, evaluation does not."""
     whole = () if training else (conv_norm_add_relu,)
+    graph = heads_together(graph)
     return fuse(graph, (*whole, conv_relu, norm_add_relu, add_relu, expand_and), longest=4)

@@ -10,6 +10,7 @@ from mpibow import ops
 from mpibow.graph.graph import FLOAT
 from mpibow.kernels.compiled.attention import FEW, KEPT, ROWS
 from mpibow.kernels.compiled.table import OPERATORS
+from mpibow.ops.fused import HeadsAttention
 from tests.kernels.against import check
 from tests.kernels.cases import Bench, Case
 
@@ -17,6 +18,17 @@ LENGTHS = {
     "one block": (FEW, FEW), "several": (2 * ROWS + 5, 2 * ROWS + 5), "more columns": (20, FEW + 9),
     "more rows": (3 * FEW, 37), "scores made again": (70, KEPT + 30), "and square": (KEPT + 19, KEPT + 19),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_heads_side_by_side(lengths: str, causal: bool, packed: bool) -> None:
+    t, s = LENGTHS[lengths]
+    shapes = ((2, t, 3 * 16),) if packed else ((2, t, 16), (2, s, 16), (2, s, 10))
+    for training in (False, True):
+        case = Case(HeadsAttention(ops.Attention(0.3, causal), 2, packed), shapes)
+        check(Bench(case, OPERATORS[HeadsAttention], "float32", training=training))
 
 
 @pytest.mark.parametrize("mask", ["", FLOAT, "int32", "int64", "uint8"])

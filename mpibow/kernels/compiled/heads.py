@@ -1,0 +1,62 @@
+"""Attention of heads that lie side by side in every position: how far rows are from each other cuts them apart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mpibow.graph.graph import Array
+from mpibow.graph.kernel import Buffers, Call, Run, Shapes
+from mpibow.kernels.compiled import attention
+from mpibow.kernels.compiled.attention import Lies, arguments_of, attend, attend_back
+from mpibow.kernels.compiled.command import command
+from mpibow.ops.fused import HeadsAttention
+
+
+def _apart(op: HeadsAttention, shapes: Shapes) -> Shapes:
+    return replace(shapes, x=op.apart(*shapes.x))
+
+
+def buffers(op: HeadsAttention, shapes: Shapes) -> Buffers:
+    return attention.buffers(op.attention, _apart(op, shapes))
+
+
+def _three(op: HeadsAttention, arrays: tuple[Array | None, ...]) -> list[Array | int]:
+    """Where q, k and v begin, or their gradients: 0 for one that is not wanted."""
+    if not op.packed:
+        return [0 if array is None else array for array in arrays[:3]]
+    (whole,) = arrays[:1]
+    assert whole is not None
+    width = whole.shape[-1] // 3
+    return [whole.reshape(-1)[i * width :] for i in range(3)]
+
+
+def _lies(op: HeadsAttention, x: tuple[tuple[int, ...], ...]) -> Lies:
+    """How the heads lie: bytes from position to position, and to each head's first number, of q, k, v and y."""
+    (n, heads, t, d), (_, _, s, _), (*_, e), *_ = op.apart(*x)
+    widths = [3 * heads * d] * 3 if op.packed else [heads * d, heads * d, heads * e]
+    sample, head = np.divmod(np.arange(n * heads), heads)
+    of = zip((*widths, heads * e), (t, s, s, t), (d, d, e, e), strict=True)
+    places = [4 * (sample * positions * width + head * size) for width, positions, size in of]
+    return Lies(np.stack(places, 1), [4 * width for width in (*widths, heads * e)])
+
+
+def _arguments(call: Call) -> tuple[Array | int, list[Any]]:
+    op, masks = call.op, call.x[1 if call.op.packed else 3 :]
+    return arguments_of(op.attention, _apart(op, call.shapes), tuple(masks), _lies(op, call.shapes.x))
+
+
+def forward(call: Call) -> Run:
+    (mask, settings), scratch, kept = _arguments(call), call.scratch, call.saved.get("kept", 0)
+    three, level = _three(call.op, call.x), call.buffer("level")
+    return command(attend, *three, mask, call.y, kept, level, scratch.get("scores", 0), scratch["room"], *settings)
+
+
+def backward(call: Call) -> Run:
+    (mask, settings), scratch, saved = _arguments(call), call.scratch, call.saved
+    return command(
+        attend_back, call.dy, *_three(call.op, call.x), mask, *_three(call.op, call.dx), saved.get("kept", 0),
+        saved["level"], scratch.get("scores", 0), scratch["slopes"], scratch["room"], *settings,
+    )  # fmt: skip

@@ -1,0 +1,84 @@
+"""Finds attention whose heads are cut out of (n, t, heads d) and joined again: one operator, and no array apart."""
+
+from __future__ import annotations
+
+from mpibow.graph.fuse import rebuilt
+from mpibow.graph.graph import Graph, Node
+from mpibow.ops import Attention, Permute, Split
+from mpibow.ops.fused import HeadsAttention
+from mpibow.ops.reshape import View
+
+HEADS = (0, 2, 1, 3)  # the axes of (n, t, heads, d) exchanged, and back
+
+
+class _Finder:
+    def __init__(self, graph: Graph) -> None:
+        self._graph, self._shown = graph, set(graph.outputs.values())
+        self._made = {name: node for node in graph.nodes for name in node.made}
+        self._users: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            for name in node.inputs:
+                self._users.setdefault(name, []).append(node)
+
+    def alone(self, name: str) -> bool:
+        """Whether one node reads it, once, and nobody else sees it."""
+        return len(self._users.get(name, ())) == 1 and name not in self._shown
+
+    def cut(self, name: str) -> tuple[str, list[Node]] | None:
+        """What heads were cut out of, and the nodes that did it."""
+        permute = self._made.get(name)
+        if permute is None or permute.op != Permute(HEADS) or not self.alone(name):
+            return None
+        view = self._made.get(permute.inputs[0])
+        if view is None or not isinstance(view.op, View) or not self.alone(view.name):
+            return None
+        source = view.inputs[0]
+        n, t, *heads = view.op.shape
+        if len(heads) != 2 or self._graph.tensors[source].shape != (n, t, heads[0] * heads[1]):
+            return None
+        return source, [view, permute]
+
+    def joined(self, attention: Node) -> list[Node]:
+        """The nodes that join its heads again, none where none do."""
+        if not self.alone(attention.name):
+            return []
+        (permute,) = self._users[attention.name]
+        if permute.op != Permute(HEADS) or not self.alone(permute.name):
+            return []
+        (view,) = self._users[permute.name]
+        n, t, heads, e = self._graph.tensors[permute.name].shape
+        return [permute, view] if view.op == View((n, t, heads * e)) else []
+
+    def split(self, sources: list[str]) -> Node | None:
+        """The node whose three parts of one size they are, and nobody else's."""
+        node = self._made.get(sources[0])
+        if node is None or list(node.made) != sources or not all(map(self.alone, sources)):
+            return None
+        op, x = node.op, self._graph.tensors[node.inputs[0]].shape
+        return node if isinstance(op, Split) and op.axis == len(x) - 1 and len(set(op.sizes)) == 1 else None
+
+    def found(self, attention: Node) -> tuple[Node, list[Node]] | None:
+        """The node that stands for an attention and for what cuts and joins its heads, and those nodes but the last."""
+        if not isinstance(attention.op, Attention):
+            return None
+        cuts, joined = [self.cut(name) for name in attention.inputs[:3]], self.joined(attention)
+        parts = [cut for cut in cuts if cut is not None]
+        if len(parts) < 3 or not joined:
+            return None
+        sources, inside = [source for source, _ in parts], [node for _, nodes in parts for node in nodes]
+        split = self.split(sources)
+        heads = self._graph.tensors[attention.name].shape[1]
+        if split is not None:
+            sources, inside = list(split.inputs), [*inside, split]
+        op = HeadsAttention(attention.op, heads, split is not None)
+        node = Node(joined[1].name, op, (*sources, *attention.inputs[3:]), {}, {})
+        return node, [*inside, attention, joined[0]]
+
+
+def heads_together(graph: Graph) -> Graph:
+    finder, taken, inside = _Finder(graph), dict[str, Node](), set[str]()
+    for node in graph.nodes:
+        if (found := finder.found(node)) is not None:
+            taken[found[0].name] = found[0]
+            inside |= {each.name for each in found[1]}
+    return rebuilt(graph, taken, inside)
