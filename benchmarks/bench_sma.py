@@ -7,8 +7,9 @@
     python benchmarks/bench_sma.py --only cifar                     # CIFAR-10, ResNet-20: ten epochs a cell
     python benchmarks/bench_sma.py --plot                           # draws benchmarks/results/sma.svg
 
-Each run is a cell, kept in benchmarks/results/sma.json as soon as it ends; started again it does only what is missing.
-Delete a cell there to have it run again. The tables, benchmarks/results/sma.md, are made of what is there.
+Each run is a cell, kept in benchmarks/results/sma.json as soon as it ends; started again it does only what is missing,
+and goes on with a run that was cut off: run directories are those of a sweep in runs/sma. Delete a cell, and its run
+there, to have it run again. The tables, benchmarks/results/sma.md, are made of what is there.
 Epochs do not depend on what else the machine does, so `auto` trains with a fixed number of learners: what the tuner
 settled on in `--only speed`. Cells for it are left out until that has run.
 """
@@ -19,9 +20,8 @@ import argparse
 import json
 import os
 import shlex
+import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
@@ -33,8 +33,13 @@ from sides import ROOT, Peer, launched, machine, note, ours
 from sma_cells import Cell, cells
 from sma_page import points, tables
 
+from mpibow.config import load_mapping
+from mpibow.config.document import parse, read
 from mpibow.errors import DivergedError, MpibowError
 from mpibow.run.directory import write
+from mpibow.sweep import grid
+from mpibow.sweep.kept import Kept
+from mpibow.sweep.running import run_cells
 
 RESULTS = ROOT / "benchmarks/results/sma.json"
 PARTS = ("batches", "mnist", "cifar")
@@ -58,16 +63,27 @@ def run(cell: Cell, options: argparse.Namespace) -> dict[str, Any]:
         return base | speed(int(cell.column), Peer(options.torch))
     if cell.torch:
         return base | pytorch(cell.words[0], options.mnist, Peer(options.torch))
-    data = options.cifar if cell.part == "cifar" else options.mnist
-    with tempfile.TemporaryDirectory() as out:
-        own = [f"data.train={data.resolve()}/train", f"data.test={data.resolve()}/test", "checkpoint.every=null"]
-        line = [sys.executable, "-m", "mpibow.train", *cell.words, *own, *options.set, f"out={out}", "name=cell"]
-        print("$", shlex.join(line), flush=True)
-        code = subprocess.run(line, cwd=ROOT, check=False).returncode
-        if code not in (0, DivergedError.code):  # a run that diverges is a result too
-            raise SystemExit(f"that ended with code {code}")
-        lines = Path(out, "cell/metrics.jsonl").read_text().splitlines()
-    return base | {"code": code} | trained([json.loads(line) for line in lines])
+    diverged, events = swept(cell, options)
+    return base | {"code": DivergedError.code if diverged else 0} | trained(events)
+
+
+def swept(cell: Cell, options: argparse.Namespace) -> tuple[bool, list[dict[str, Any]]]:
+    """Whether the cell's run diverged, which is a result too, and its events. `mpibow.sweep` runs it: one that is cut
+    off goes on when it is asked for again."""
+    data = (options.cifar if cell.part == "cifar" else options.mnist).resolve()
+    words = [*cell.words[1:], f"data.train={data}/train", f"data.test={data}/test", *options.set]
+    pairs = (word.partition("=") for word in words)
+    one = grid.Cell(tuple((key, grid.Choice(text, parse(text, key))) for key, _, text in pairs))
+    kept = Kept(options.runs.resolve())
+    kept.begin(ranks=1)
+    own = [f"name={one.name}", f"out={kept.folder}/runs"]
+    config = load_mapping(read(ROOT / cell.words[0]), [*one.overrides, *own])
+    outcome = run_cells({one.name: (one, config)}, kept, launch=[])
+    if outcome.code or outcome.elsewhere:
+        raise SystemExit(outcome.code or f"{one.name}: another process runs it")
+    shutil.rmtree(kept.run(one.name) / "checkpoints", ignore_errors=True)
+    lines = (kept.run(one.name) / "metrics.jsonl").read_text().splitlines()
+    return kept.results()[one.name].diverged, [json.loads(line) for line in lines]
 
 
 def trained(events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -150,6 +166,7 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=1 << 30, metavar="N", help="run so many of what is missing")
     parser.add_argument("--list", action="store_true", help="print what is missing, and run nothing")
     parser.add_argument("--plot", action="store_true", help="draw what there is, and run nothing")
+    parser.add_argument("--runs", type=Path, default=Path("runs/sma"), metavar="DIR", help="(default: %(default)s)")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE.json", help="(default: %(default)s)")
     parser.add_argument(
         "--set",

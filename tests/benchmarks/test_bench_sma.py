@@ -11,7 +11,10 @@ from typing import Any
 
 import pytest
 
+from mpibow.config.strict import plain
 from mpibow.errors import MpibowError
+from mpibow.sweep.kept import Kept, Result
+from mpibow.sweep.running import Outcome
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -59,6 +62,34 @@ def found() -> dict[str, Any]:
         "batches | learners 1 | 32 | seed 1": cell([3.0, 4.0], [0.98, 0.99]),
         "batches | learners 1, root rate | 32 | seed 1": cell([2.0, 3.0], [0.98, 0.99]),
     }
+
+
+def test_a_cells_run_is_a_sweeps(
+    bench: ModuleType, sma_cells: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of its words, the data's places and what is set."""
+    started = list[dict[str, Any]]()
+
+    def ends(cells: dict[str, Any], kept: Kept, launch: list[str]) -> Outcome:
+        ((name, (cell, config)),) = cells.items()
+        started.append(dict(cell.settings))
+        kept.run(name).mkdir(parents=True)
+        (kept.run(name) / "metrics.jsonl").write_text('{"event": "evaluate", "accuracy": 0.5, "epoch": 1.0}\n')
+        kept.save(name, Result(cell.settings, plain(config), {"accuracy": 0.5}))
+        return Outcome(1, (), 0, 0)
+
+    monkeypatch.setattr(bench, "run_cells", ends)
+    options = argparse.Namespace(mnist=tmp_path, runs=tmp_path / "runs", set=["stop.epochs=1"])
+    words = ("launch/lenet-mnist.yaml", "rule={name: ssgd}", "learners=2")
+    found = bench.run(sma_cells.Cell("mnist", "S-SGD", "2", 1, words), options)
+    assert (found["code"], found["accuracies"], found["epochs"]) == (0, [0.5], [1.0])
+    assert found["command"] == "python -m mpibow.train launch/lenet-mnist.yaml rule={name: ssgd} learners=2"
+    assert started == [
+        {
+            "rule": {"name": "ssgd"}, "learners": 2, "data.train": f"{tmp_path}/train",
+            "data.test": f"{tmp_path}/test", "stop.epochs": 1,
+        }
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
