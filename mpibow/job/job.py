@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,7 +19,7 @@ from mpibow.kernels.cuda.fused import fused_plan
 from mpibow.learn.directions import Matrices, matrices_of
 from mpibow.models.classifier import Build
 from mpibow.ops.products import products_of
-from mpibow.optim.groups import frozen_of, parts_of, trained_parts
+from mpibow.optim.groups import frozen_for, frozen_of, parts_of, trained_parts
 from mpibow.optim.muon import Muon
 from mpibow.run.callbacks import Callback
 
@@ -70,6 +71,13 @@ class Job:
         groups, layout = self.config.update.groups, self.layout
         return layout.ends[trained_parts(groups, [span.name for span in layout.spans], epoch) - 1]
 
+    @cached_property
+    def stages(self) -> list[tuple[float, int]]:
+        """The epochs from which on more weights are trained, and how many elements then."""
+        groups = self.config.update.groups
+        found = sorted({frozen_for(groups, span.name) for span in self.layout.spans} - {0.0, math.inf})
+        return [(epoch, self.trained(epoch)) for epoch in found]
+
     @property
     def evaluated(self) -> dict[str, Samples]:
         """What the centre is evaluated on, by name. The first chooses: when to stop, which centre is the best."""
@@ -93,16 +101,20 @@ class Job:
             return Matrices()
         return matrices_of(update, self.layout, products_of(self.build(self.config.batch_size, True)))
 
-    def training_plan(self) -> Plan:
-        return self._plan(self.config.batch_size, training=True)
+    def training_plan(self, epoch: float = 0.0) -> Plan:
+        """That of the weights that are trained at `epoch`."""
+        return self._plan(self.config.batch_size, training=True, epoch=epoch)
 
     def evaluation_plan(self, batch_size: int | None = None) -> Plan:
         return self._plan(batch_size or self.config.evaluate.batch_size, training=False)
 
-    def fused_plan(self, k: int) -> Plan:
-        """That of k learners in one, on a GPU. Raises ShapeError where an operator has no such form."""
+    def fused_plan(self, k: int, trained: int) -> Plan:
+        """That of k learners in one, on a GPU, the first `trained` elements of the layout being trained.
+
+        Raises ShapeError where an operator has no such form.
+        """
         kernels, graph = self.kernels, self.build(self.config.batch_size, True)
-        names = frozen_of(self.config.update.groups, graph.weight_names)
+        names = [span.name for span in self.layout.spans if span.offset >= trained]
         return fused_plan(graph, kernels, kernels.dtype(self.config.precision), k, names)
 
     def prepare(self, *, told: bool = False) -> str:
@@ -135,10 +147,10 @@ class Job:
             )
         return "; ".join(lines)
 
-    def _plan(self, batch: int, *, training: bool) -> Plan:
+    def _plan(self, batch: int, *, training: bool, epoch: float = 0.0) -> Plan:
         graph = self.build(batch, training)
         if training:
-            graph = frozen(graph, frozen_of(self.config.update.groups, graph.weight_names))
+            graph = frozen(graph, frozen_of(self.config.update.groups, graph.weight_names, epoch))
         return compile_plan(
             graph, self.layout, self.kernels, self.kernels.dtype(self.config.precision), training=training
         )

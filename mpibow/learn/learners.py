@@ -72,6 +72,14 @@ class Learners:
         if count != self.replicas.count:
             self.replicas.resize(count, statistics)
 
+    def replan(self, plan: Plan) -> None:
+        """The same learners, each bound to `plan` in place of the one before. Raises MemoryError."""
+        self.wait()
+        self._apart.clear()
+        self._fused.clear()
+        self.plan = plan
+        self.bind(self.replicas.count, self.execution)
+
     def bind(self, count: int, execution: str) -> None:
         """Has `count` learners; those that were bound once stay bound, so a change is cheap. Raises MemoryError."""
         if execution != FUSED:

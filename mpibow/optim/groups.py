@@ -15,17 +15,24 @@ NAMED = 6  # weights that an error lists
 
 
 @dataclass(frozen=True)
+class Freeze:
+    """The weights stay as they are for the first epochs, and are trained from then on."""
+
+    epochs: Annotated[float, Above(0), "epochs from the start"]
+
+
+@dataclass(frozen=True)
 class WeightGroup:
     """Weights whose names match a pattern, as `conv1.*` or `*.bias`; null is as for all others."""
 
     match: Annotated[str, NotEmpty(), "pattern of weights' names, as conv1.* or *.bias"]
-    freeze: Annotated[bool, "the weights stay as they are"] = False
+    freeze: Annotated[bool | Freeze, "the weights stay as they are; or for some epochs, as {epochs: 5}"] = False
     lr_scale: Annotated[float, Above(0), "this factor times the learning rate"] = 1.0
     weight_decay: Annotated[Annotated[float, AtLeast(0)] | None, "weight decay of these, biases included"] = None
     l1: Annotated[Annotated[float, AtLeast(0)] | None, "l1 of these, biases included"] = None
 
     def __post_init__(self) -> None:
-        if self.freeze and (self.lr_scale != 1.0 or self.weight_decay is not None or self.l1 is not None):
+        if self.freeze is True and (self.lr_scale != 1.0 or self.weight_decay is not None or self.l1 is not None):
             raise ConfigError("freeze: frozen weights take no step; leave out lr_scale, weight_decay and l1")
 
 
@@ -37,7 +44,17 @@ def group_of(groups: Sequence[WeightGroup], name: str) -> WeightGroup | None:
 def frozen_for(groups: Sequence[WeightGroup], name: str) -> float:
     """For how many epochs from the start a weight is frozen."""
     own = group_of(groups, name)
-    return math.inf if own is not None and own.freeze else 0.0
+    return 0.0 if own is None else length_of(own)
+
+
+def length_of(group: WeightGroup) -> float:
+    """For how many epochs from the start its weights are frozen."""
+    return group.freeze.epochs if isinstance(group.freeze, Freeze) else math.inf if group.freeze else 0.0
+
+
+def lengths_of(groups: Sequence[WeightGroup]) -> set[float]:
+    """For how many epochs any weights are frozen."""
+    return {0.0, *map(length_of, groups)}
 
 
 def frozen_of(groups: Sequence[WeightGroup], names: Sequence[str], epoch: float = 0.0) -> list[str]:

@@ -17,7 +17,8 @@ from mpibow.graph.plan import Plan
 from mpibow.kernels.passes import FlatKernels
 from mpibow.learn.replica import Replicas
 from mpibow.run.checkpoint import Call, Snapshot, read_arrays
-from mpibow.sync.rule import TAIL, Rule, RuleState, Stored
+from mpibow.sync.growing import Growing, narrower, wider
+from mpibow.sync.rule import TAIL, Rule, RuleState
 from mpibow.sync.tally import Book
 
 
@@ -71,8 +72,8 @@ class State:
         assert given.items() <= declared.items(), f"{given} of the state are not all in the rule's arrays, {declared}"
         assert not own.keys() & declared.keys(), "a rule's array is called like the learners'"
         whole = host(replicas.whole(rule.centre))
-        own |= {key: _wider(host(array), rule.arrays[key], whole) for key, array in state.own.items()}
-        shared = {key: _wider(host(array), rule.arrays[key], whole) for key, array in state.shared.items()}
+        own |= {key: wider(host(array), rule.arrays[key], whole) for key, array in state.own.items()}
+        shared = {key: wider(host(array), rule.arrays[key], whole) for key, array in state.shared.items()}
         stored, lies = plan.layout.canonical(), plan.layout
         entries = {
             **header,
@@ -107,13 +108,20 @@ class State:
         put(replicas.statistics, own.pop("statistics"))
         tally, scale = own.pop("tally"), own.pop("scale", None)
         common, own = (
-            {key: _narrower(array, self.rule.arrays[key], replicas.size) for key, array in arrays.items()}
+            {key: narrower(array, self.rule.arrays[key], replicas.size) for key, array in arrays.items()}
             for arrays in (common, own)
         )
         self.rule.load(centre[: replicas.size], RuleState(common, own, numbers))
         self.book.load(tally)
         if scale is not None:
             self.scale.load(scale)
+
+    def grow(self, size: int, k: int) -> None:
+        """Elements [0, size) of the replicas are trained from here on, by k learners. Nothing may be under way."""
+        assert isinstance(self.rule, Growing)
+        centre = self.flat.host(self.replicas.whole(self.rule.centre)).copy()
+        self.replicas.train(size)
+        self.rule.grow(centre, size, k, self.flat.host)
 
     def _stored(
         self, path: Path, states: Sequence[str], dtype: np.dtype[Any]
@@ -180,22 +188,6 @@ def _counts(replicas: Replicas) -> dict[str, Array]:
     """(k,) where there is one part, else (k, parts)."""
     found = {"updates": replicas.updates, "seen": replicas.seen}
     return {name: array[:, 0] if array.shape[1] == 1 else array for name, array in found.items()}
-
-
-def _wider(array: Array, stored: Stored, centre: Array) -> Array:
-    """A rule's array of trained weights with those of the whole `centre` behind them; 0 of what is sent."""
-    if stored.form == "weights":
-        return np.concatenate([array, centre[array.size :]]) if array.size < centre.size else array
-    if stored.form == "sent" and array.size < centre.size + TAIL:
-        return np.concatenate([array[:-TAIL], np.zeros(centre.size + TAIL - array.size, array.dtype), array[-TAIL:]])
-    return array
-
-
-def _narrower(array: Array, stored: Stored, size: int) -> Array:
-    """What `_wider` made one of whole weights, of the first `size`."""
-    if stored.form == "weights":
-        return array[:size]
-    return np.concatenate([array[:size], array[-TAIL:]]) if stored.form == "sent" else array
 
 
 def named(plan: Plan, centre: Array, statistics: Array) -> dict[str, Array]:

@@ -6,6 +6,7 @@ from mpibow.config import document
 from mpibow.config.schema import Config
 from mpibow.config.strict import build
 from mpibow.errors import ConfigError
+from mpibow.optim.groups import lengths_of
 
 
 def kept_states(text: str, config: Config) -> tuple[str, ...]:
@@ -18,6 +19,8 @@ def kept_states(text: str, config: Config) -> tuple[str, ...]:
         before = build(type(config.update), stored)
     except ConfigError:  # another optimiser's settings, or a newer version's
         return ()
+    if config.update.counts and lengths_of(before.groups) != lengths_of(config.update.groups):
+        return ()  # updates are counted of parts, which are others now
     return tuple(name for name in config.update.states if name in before.states)
 
 

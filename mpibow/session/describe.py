@@ -18,6 +18,7 @@ from mpibow.run.memory import learner_bytes, replica_bytes, room_for
 from mpibow.session.device import device_of
 from mpibow.session.judge import sets_told
 from mpibow.session.loading import loading_of
+from mpibow.session.stages import frozen_told
 from mpibow.sync.averaging import most_learners
 from mpibow.tune import Counts
 
@@ -47,7 +48,7 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
     return "\n".join([
         dump(job.config).rstrip(), "",
         *(f"{name}: {found.count:,} samples {described(found)}" for name, found in sets.items()),
-        *sets_told(job)[1:], "",
+        *sets_told(job)[1:], *frozen_told(job, 0.0), "",
         str(plan), *filter(None, [
             job.slow(), few_values(job.build(job.config.batch_size, True), min(counts)),
             directions.described(job.matrices, job.config.update),

@@ -16,6 +16,7 @@ from mpibow.data.pipeline import Reader
 from mpibow.data.readers import Facts, find_facts
 from mpibow.device.feed import Feeder, Packing
 from mpibow.graph.layout import Layout
+from mpibow.graph.plan import Plan
 from mpibow.job import Job
 from mpibow.job.gpu import EXECUTIONS, execution_of
 from mpibow.kernels.cuda.fused import without_form
@@ -123,7 +124,11 @@ class OnGpu:
 
     def binder(self, replicas: Replicas, packing: Packing, ranks: int) -> GpuBinder:
         self._gpu.flat.learners(replicas.all_gradients)
-        fused, dated = self._job.fused_plan, ranks > 1
+        dated = ranks > 1
+
+        def fused(count: int) -> Plan:
+            return self._job.fused_plan(count, replicas.size)
+
         return GpuBinder(replicas, self._config.update, self._gpu, packing, fused, dated=dated)
 
     def zeros(self, comm: Communicator) -> None:

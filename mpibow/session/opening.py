@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -13,6 +14,7 @@ from mpibow.comm.communicator import Communicator
 from mpibow.config import Config, dump
 from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Pipeline
+from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
@@ -35,8 +37,10 @@ from mpibow.session.device import Device, device_of
 from mpibow.session.judge import Judge, sets_told
 from mpibow.session.loading import choose_loading
 from mpibow.session.reporter import Reporter
+from mpibow.session.stages import frozen_told
 from mpibow.session.start import Start, agreed, find_source, first_timeline, lasting, start_of
 from mpibow.sync.averaging import caps
+from mpibow.sync.growing import growing
 from mpibow.sync.rule import Rule
 from mpibow.sync.rules import make_rule
 from mpibow.sync.synchroniser import Synchroniser
@@ -95,9 +99,13 @@ def open_parts(
     evaluation = job.evaluation_plan() if job.evaluated else None
     states = config.update.states
     held = device.memory.held(loading)
-    learner = learner_bytes(plan, evaluation, held.learner, len(states))
+    lasting_plan = job.training_plan(math.inf) if job.stages else plan
+    learner = learner_bytes(lasting_plan, evaluation, held.learner, len(states))
     room = device.memory.fits(comm, learner, held)
-    trained = job.trained()
+    epoch = start.timeline.position(start.iteration) / job.train.count
+    if job.stages:
+        plan = job.training_plan(epoch)
+    trained = job.trained(epoch)
     tuning = _open_tuning(job, device, start, comm, room)
     most = max(change.counts[comm.rank] for change in start.timeline.changes)
     statistics = initial_weights(plan.statistics, config.seed, plan.weight_dtype)
@@ -111,8 +119,13 @@ def open_parts(
     scheduler = Scheduler(trace, apart=not device.enqueues)
     stack.callback(scheduler.close)
     # What averages them
-    centre, lies = start.centre[:trained].copy(), plan.layout.first(trained)
-    rule = make_rule(config.averaging, flat, replicas, centre, device.zeros(carrier), lies)
+
+    def averaging(centre: Array) -> Rule:
+        lies = plan.layout.first(centre.size)
+        return make_rule(config.averaging, flat, replicas, centre, device.zeros(carrier), lies)
+
+    centre = start.centre[:trained].copy()
+    rule = growing(averaging, centre) if job.stages else averaging(centre)
     synchroniser = Synchroniser(
         carrier, rule, replicas, flat, partial(scheduler.run, name="update"), overlap=config.overlap, trace=trace,
         book=device.book(rule, learners, carrier),
@@ -140,7 +153,7 @@ def open_parts(
     if comm.rank == 0 and start.source.checkpoint is not None:
         directory.write(start.source.folder / "config.yaml", dump(config))
     notes = [note, *notes, way, *warnings, *_told(start, job, reporter.ledger), loading.described, *told]
-    notes.append(described(job.matrices, config.update))
+    notes += [described(job.matrices, config.update), *frozen_told(job, epoch)]
     return Parts(
         job, device, plan, loading, start, lasting(job, plan, first), coordinator, tuning, replicas, state, learners,
         Stepping(config.update, plan.layout, replicas, flat, job.matrices.spans), scheduler, rule, synchroniser, resets,

@@ -24,6 +24,7 @@ from mpibow.session.opening import OpenParts, open_parts, open_pipeline
 from mpibow.session.rates import rate_of, restarts
 from mpibow.session.requests import Requests
 from mpibow.session.saving import Saver
+from mpibow.session.stages import Stages
 from mpibow.session.summary import Trained
 from mpibow.session.where import Where
 from mpibow.sync.rule import gain_of
@@ -47,7 +48,7 @@ class Session:
             self.replicas, self.learners, self.stepping = parts.replicas, parts.learners, parts.stepping
             self.scheduler, self.rule, self.synchroniser = parts.scheduler, parts.rule, parts.synchroniser
             self.resets, self.coordinator, self.tuning = parts.resets, parts.coordinator, parts.tuning
-            self.judge, self.state = parts.judge, parts.state
+            self.judge, self.stages = parts.judge, Stages(self.job, parts.state, parts.learners)
             self.reporter, self.ledger = parts.reporter, parts.reporter.ledger
             self.average = average_of(self.config.ema, parts.start, self.plan)
             self.steering = Steering(self.config.stop, self.config.schedule, self.ledger)
@@ -98,6 +99,9 @@ class Session:
         """What the timeline says of this iteration, and the rate."""
         timeline, begin = self.coordinator.timeline(), time.perf_counter()
         change = timeline.change(self.iteration)
+        if self.stages.reached(epoch := timeline.position(self.iteration) / self.job.train.count):
+            self.settle()
+            self.reporter.note(self.stages.begin(epoch, sum(self.counts)))
         if change.counts != self.counts:
             self.read_centre()  # with which new learners begin
             self.check([], self.config.update.lr)  # what came late is of learners that may go now
@@ -171,7 +175,7 @@ class Session:
         if self.average.due(self.iteration):
             with self._iteration_times.aside():
                 self.read_centre()
-                self.average.follow(self.job.kernels.flat.host(self.centre), self.position)
+                self.average.follow(self.job.kernels.flat.host(self.stages.centre), self.position)
         passed = partial(due, before, self.position, self.job.train.count)
         if passed(1.0):
             if self.steering.by_epoch:
@@ -192,7 +196,7 @@ class Session:
         self._owed = False
         self.read_centre()
         self.reporter.clock()
-        best = self.judge.evaluate(self.where, self.centre, self.statistics(), self.average.weights)
+        best = self.judge.evaluate(self.where, self.stages.centre, self.statistics(), self.average.weights)
         if not last:
             self.reporter.note(self.steering.evaluated(self.iteration, self.where.epoch))
         self._tell()
@@ -230,7 +234,7 @@ class Session:
                 self.save(best)
             if self.judge is not None:
                 self.reporter.clock()
-                self.judge.test(self.where, self.centre, self.statistics(), self.average.weights)
+                self.judge.test(self.where, self.stages.centre, self.statistics(), self.average.weights)
                 self._tell()
         self.reporter.note(self.trace.end(self.synchroniser.call))
         settled = None if (decided := self.tuning.decision) is None else decided.settled
@@ -238,7 +242,7 @@ class Session:
             self.where, stop, self._waits(), gain=gain_of(self.rule), checkpoint=self._saver.last, settled=settled
         )
         self.reporter.end(self.where, summary)
-        centre, statistics = self.job.kernels.flat.host(self.centre).copy(), self.statistics()
+        centre, statistics = self.job.kernels.flat.host(self.stages.centre).copy(), self.statistics()
         average = None if self.average.weights is None else named(self.plan, self.average.weights, statistics)
         return Trained(summary, named(self.plan, centre, statistics), average)
 
@@ -285,14 +289,9 @@ class Session:
         self.learners.change(counts[self.rank], execution, statistics)
         self.rule.begin(sum(counts))
 
-    @property
-    def centre(self) -> Array:
-        """(layout.size,), frozen weights too."""
-        return self.replicas.whole(self.rule.centre)
-
     def statistics(self) -> Array:
         """The centre's statistics: the mean over all learners."""
-        return self.state.statistics(self.synchroniser.call, sum(self.counts))
+        return self.stages.state.statistics(self.synchroniser.call, sum(self.counts))
 
     def _waits(self) -> dict[str, float]:
         waited, busy = self.synchroniser.seconds()

@@ -67,8 +67,7 @@ class Synchroniser:
         trace: Trace = SILENT, book: Book | None = None,
     ) -> None:  # fmt: skip
         self._comm, self._rule, self._rows, self._run, self._overlap = comm, rule, rows, run, overlap
-        self._flat, self._chunks = flat, chunks_of(rows.weights.shape[1], flat.chunk)
-        self._trace = trace
+        self._flat, self._trace = flat, trace
         self._waiting = trace if comm.size > 1 else SILENT  # there is nobody to wait for
         self.book = book or HostBook()
         self._threaded = comm.any_thread and (self.book.enqueues or (comm.size > 1 and overlap and rule.overlaps))
@@ -86,6 +85,10 @@ class Synchroniser:
         self.stood = 0.0  # seconds that the caller had nothing to do, whoever computed meanwhile
         self._talked = 0.0
         self._took = 0.0  # of the exchange that has ended, not yet in `busy`
+
+    @property
+    def _chunks(self) -> range:
+        return chunks_of(self._rows.weights.shape[1], self._flat.chunk)
 
     def call(self, function: Callable[[Communicator], T]) -> T:
         """Runs `function` with the communicator on the communication thread, after what is under way."""

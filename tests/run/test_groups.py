@@ -11,7 +11,10 @@ import pytest
 from mpibow.comm import Communicator, on_threads
 from mpibow.errors import ConfigError
 from mpibow.graph.layout import initial_weights
+from mpibow.run.checkpoint import read_arrays
+from mpibow.session.describe import describe_job
 from mpibow.session.session import Session
+from mpibow.session.stages import frozen_told
 from tests.run import tiny
 from tests.run.test_resume import copy, point
 
@@ -134,3 +137,82 @@ def test_what_is_frozen_is_not_sent(tmp_path: Path) -> None:
 
     for trained, shared, whole in on_threads(2, body):
         assert trained == shared == work.trained() < whole
+
+
+# 57 samples an epoch; of 2 x 3 an iteration, 10 iterations are past the first epoch
+THAWED = {"match": "dense1.*", "freeze": {"epochs": 1}}
+
+
+@pytest.mark.parametrize("rule", [name for name in tiny.RULES if name != "ssgd-scaled"])
+@pytest.mark.parametrize("update", [{}, {"name": "adamw", "momentum": ...}], ids=["sgd", "adamw"])
+def test_weights_are_trained_from_an_epoch_on(tmp_path: Path, rule: str, update: dict[str, Any]) -> None:
+    """And a run that is resumed on either side of that epoch, or at it, has the same bits."""
+    settings = {**groups(THAWED, **update), "rule": tiny.RULES[rule], "learners": 2}
+    settings["update"] = {key: value for key, value in settings["update"].items() if value is not ...}
+    settings["checkpoint"] = {"every": "2 iterations", "keep": 100, "best": False}
+    work = tiny.job(tmp_path / "whole", **settings)
+    trained = tiny.run(work).weights
+    begun = work.layout.unpacked(initial_weights(work.layout, work.config.seed, "float64"))
+    for iteration in (8, 10, 12):
+        centre = read_arrays(point(tmp_path / "whole", iteration), "centre")
+        frozen = [(centre[name] == begun[name]).all() for name in ("dense1.weight", "dense1.bias")]
+        assert frozen == [iteration <= 10] * 2, iteration  # the eleventh is the first one that begins behind epoch 1
+        again = copy(tmp_path / "whole", tmp_path / f"again {iteration}")
+        resumed = tiny.run(tiny.job(again, **settings), resume=point(again, iteration))
+        assert tiny.same_bits(trained, resumed.weights), iteration
+    assert (
+        "weights (dense1.weight, dense1.bias) are trained from here on" in (tmp_path / "whole/run/log.txt").read_text()
+    )
+
+
+@pytest.mark.parametrize("rule", ["auto", "none-3", "ssgd"])
+def test_ranks_begin_to_train_them_at_the_same_iteration(tmp_path: Path, rule: str) -> None:
+    """Four learners of one rank are those of two."""
+    settings = {**groups(THAWED), "rule": tiny.RULES[rule]}
+    one = tiny.run(tiny.job(tmp_path / "one", learners=4, **settings)).weights
+    two = tiny.run(tiny.job(tmp_path / "two", learners=2, **settings), ranks=2).weights
+    assert tiny.distance(one, two) < 1e-12
+
+
+def test_states_begin_at_0_where_weights_begin_to_be_trained(tmp_path: Path) -> None:
+    """Counts too: of AdamW's two parts the first has had all updates, the second those since."""
+    settings = groups(THAWED, name="adamw")
+    del settings["update"]["momentum"]
+    keep = {"every": "2 iterations", "keep": 100, "best": False}
+    tiny.run(tiny.job(tmp_path, learners=2, checkpoint=keep, **settings))
+    counts = {n: read_arrays(point(tmp_path, n), "rank-0")["updates"].tolist() for n in (10, 16)}
+    assert counts == {10: [[10, 0]] * 2, 16: [[16, 6]] * 2}
+
+
+def test_a_batch_norm_begins_to_follow_the_data(tmp_path: Path) -> None:
+    settings = groups({"match": "batch_norm1.*", "freeze": {"epochs": 1}})
+    keep = {"every": "2 iterations", "keep": 100, "best": False}
+    tiny.run(tiny.job(tmp_path, net=tiny.normed, learners=2, checkpoint=keep, **settings))
+    means = [read_arrays(point(tmp_path, n), "centre")["batch_norm1.mean"] for n in (2, 10, 12)]
+    assert (means[0] == means[1]).all()
+    assert (means[1] != means[2]).any()
+
+
+def test_what_is_frozen_is_said(tmp_path: Path) -> None:
+    work = tiny.job(tmp_path, **groups({"match": "dense1.weight", "freeze": True}, THAWED))
+    lines = ["frozen until epoch 1: 12 weights (dense1.bias)", "frozen: 432 weights (dense1.weight)"]
+    assert frozen_told(work, 0.0) == lines
+    assert frozen_told(work, 1.0) == lines[1:]
+    tiny.run(work)
+    log = (tmp_path / "run/log.txt").read_text()
+    assert all(line in log for line in lines)
+    assert all(line in describe_job(work, (1,), [1 << 30]) for line in lines)
+
+
+def test_compiled_passes_train_them_from_an_epoch_on(tmp_path: Path) -> None:
+    pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
+    settings = {**groups(THAWED), "learners": 3, "precision": "float32"}
+    settings["checkpoint"] = {"every": "3 iterations", "keep": 100, "best": False}
+    found = {}
+    for device in ("numpy", "auto"):
+        found[device] = tiny.run(tiny.job(tmp_path / device, device=device, **settings)).weights
+    assert tiny.distance(found["auto"], found["numpy"]) < 1e-4
+    for iteration in (6, 9):
+        again = copy(tmp_path / "auto", tmp_path / f"again {iteration}")
+        resumed = tiny.run(tiny.job(again, **settings), resume=point(again, iteration))
+        assert tiny.same_bits(found["auto"], resumed.weights)

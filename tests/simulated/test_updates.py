@@ -80,3 +80,24 @@ def test_a_gpu_has_no_gradients_of_a_frozen_norm(tmp_path: Path) -> None:
     frozen = [{"match": "batch_norm2.*", "freeze": True}]
     with pytest.raises(ShapeError, match=r"^relu2 .* has no gradients of a frozen batch norm: "):
         run(adamw(tmp_path, net=resnet8, update={**ADAMW, "groups": frozen}))
+
+
+@pytest.mark.parametrize(
+    ("rule", "ranks", "execution"),
+    [("auto", 1, "streams"), ("none-3", 2, "streams"), ("ssgd", 1, "fused"), ("auto-late", 1, "fused")],
+)
+def test_layers_are_trained_from_an_epoch_on(tmp_path: Path, rule: str, ranks: int, execution: str) -> None:
+    """As on the host, and resumed on either side of it the same bits."""
+    thawed = [{"match": name, "freeze": {"epochs": 1}} for name in ("conv1.*", "batch_norm1.*")]
+    keep = {"every": "8 iterations", "keep": 100, "best": False}
+    settings: dict[str, Any] = {
+        "net": resnet8, "update": {**ADAMW, "groups": thawed}, "rule": tiny.RULES[rule], "checkpoint": keep,
+        "stop": {"epochs": None, "iterations": 16},
+    }  # fmt: skip
+    host = tiny.run(adamw(tmp_path / "host", **settings), ranks)
+    settings["execution"] = execution
+    gpu = run(adamw(tmp_path / "gpu", **settings), ranks)
+    assert tiny.distance(gpu.weights, host.weights) < 1e-3
+    again = copy(tmp_path / "gpu", tmp_path / "again")
+    resumed = run(adamw(again, **settings), ranks, resume=str(point(again, 8)))
+    assert tiny.same_bits(gpu.weights, resumed.weights)
