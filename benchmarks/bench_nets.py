@@ -5,12 +5,12 @@
 
 PYTHON has PyTorch. Ours trains with one and with two learners, each one thread, and averages them (SMA); PyTorch with
 one thread and with as many as there are cores, eager and by torch.compile, which needs a C++ compiler. Both take AdamW
-(PyTorch's fused), float32 and the same samples: forward, backward, update. All sides have their turns in every round,
-the other way round in every other one, so that each ratio is of neighbours. Let nothing else run meanwhile.
+(PyTorch's fused), float32 and the same samples: forward, backward, update. Every round has a turn of each side, and
+every other round has them in reverse; ratios are of one round. Let nothing else run meanwhile. torch.compile takes a
+minute a net and batch when it is new, and 20 s when its cache on disk has it.
 
 The floor is the time of a step's matrix products alone, each repeated by itself on one thread by PyTorch, NumPy and us,
-whichever is fastest; convolutions are ours. --profile shows the time of every operator
-of one learner instead.
+whichever is fastest; convolutions are ours. --profile shows the time of every operator of one learner instead.
 
 FOLDER/nets.json and nets.md are written after every net and batch.
 """
