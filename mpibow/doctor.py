@@ -45,7 +45,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
     out = "runs" if config is None else config.out
     memlock = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
     shm_size, _, shm_free = shutil.disk_usage("/dev/shm") if Path("/dev/shm").is_dir() else (0, 0, 0)
-    required = _required()
+    required = required_packages()
     return Facts(
         rank=comm.rank,
         size=comm.size,
@@ -69,11 +69,11 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
         shm_size=shm_size,
         shm_free=shm_free,
         out=out,
-        out_free=_free(Path(out)),
+        out_free=free_bytes(Path(out)),
         config=options.config or "",
         problem=problem,
         gpus=_gpus(),
-        **_kernels(config, options.library),
+        **kernels_told(config, options.library),
     )
 
 
@@ -186,7 +186,7 @@ def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[Config
     return config, learners, problem
 
 
-def _kernels(config: Config | None, tried: str | None) -> dict[str, str]:
+def kernels_told(config: Config | None, tried: str | None) -> dict[str, str]:
     """What would compute on the host by the settings, and what is wrong with that; `tried` is a library to look at."""
     device, precision, library = "auto", "float32", tried
     if config is not None and tried is None:
@@ -209,7 +209,7 @@ def _gpus() -> dict[str, str]:
     return seen()
 
 
-def _required() -> dict[str, str]:
+def required_packages() -> dict[str, str]:
     """What mpibow's own metadata asks for: names and least versions; nothing where it runs from its source alone."""
     try:
         lines = metadata.requires("mpibow") or []
@@ -241,7 +241,7 @@ def _blas() -> str:
     return ", ".join(f"{pool['internal_api']} {pool['version']}, {pool['num_threads']} threads" for pool in pools)
 
 
-def _free(folder: Path) -> int | None:
+def free_bytes(folder: Path) -> int | None:
     """Free bytes where `folder` is or would be made; None where it cannot be written."""
     at = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(at).free if at.is_dir() and os.access(at, os.W_OK | os.X_OK) else None

@@ -10,7 +10,7 @@ import pytest
 
 from mpibow import kernels
 from mpibow.diagnose.machine import GIGABYTE, MEGABYTE, Facts, Finding, check_all, exit_code, in_bytes, in_ranks
-from mpibow.doctor import _free, _kernels, _required, describe, table
+from mpibow.doctor import describe, free_bytes, kernels_told, required_packages, table
 from tests.launching import RANKS, in_turn, mpirun, needs_mpi, run
 from tests.run.processes import write_run
 
@@ -207,14 +207,14 @@ def test_words():
 
 
 def test_the_place_of_runs_need_not_exist_yet(tmp_path):
-    assert _free(tmp_path / "a" / "b") > 0
+    assert free_bytes(tmp_path / "a" / "b") > 0
     (tmp_path / "file").write_text("")
-    assert _free(tmp_path / "file") is None
-    assert _free(tmp_path / "file" / "runs") is None
+    assert free_bytes(tmp_path / "file") is None
+    assert free_bytes(tmp_path / "file" / "runs") is None
 
 
 def test_what_mpibow_needs_comes_from_its_metadata():
-    required = _required()
+    required = required_packages()
     assert required["numpy"] == "2.0"
     assert "pytest" not in required  # an extra
 
@@ -296,7 +296,7 @@ def test_no_library(monkeypatch):
     monkeypatch.setattr(library, "find_library", lambda: None)
     kernels.onednn_set.cache_clear()
     try:
-        found = _kernels(None, None)
+        found = kernels_told(None, None)
     finally:
         kernels.onednn_set.cache_clear()
     assert found == {

@@ -14,7 +14,7 @@ from mpibow.graph.kernel import Kernels
 from mpibow.kernels import numpy as reference
 from mpibow.kernels.cuda import flat
 from mpibow.kernels.cuda.kernels import KERNELS, Constant, Launch
-from mpibow.kernels.cuda.launcher import _parameter
+from mpibow.kernels.cuda.launcher import parameter
 from mpibow.kernels.cuda.own import OWN
 from tests.gpu.opened import PAGE, Mirror, apart, needs_gpu
 from tests.kernels.cases import INITIAL, Bench, Case
@@ -66,7 +66,7 @@ def value(argument: Any) -> Any:
     """What a kernel is given of it."""
     if isinstance(argument, Constant):
         return ctypes.c_uint64(argument.array.ctypes.data)
-    return _parameter(argument)
+    return parameter(argument)
 
 
 def launched(launches: Launch | list[Launch]) -> list[str]:

@@ -111,12 +111,12 @@ def test_a_part_is_enough(case: tuple[Array, Array], size: int) -> None:
 def test_the_compiled_kernel_reads_nothing_but_that_part(cases: list[tuple[Array, Array]], size: int) -> None:
     """Pixels of weight 0 as well: they are read, so they must be there."""
     pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
-    from mpibow.kernels.compiled.resize import _taps
+    from mpibow.kernels.compiled.resize import taps
 
     for image, window in cases:
         (part,) = reach(window[None], np.array([image.shape[:2]]), size)
         for axis in (0, 1):
-            lows, weights = _taps(window[axis], window[axis + 2], size, image.shape[axis])
+            lows, weights = taps(window[axis], window[axis + 2], size, image.shape[axis])
             assert part[axis] <= lows.min()
             assert lows.max() + weights.shape[1] <= part[axis] + part[axis + 2]
             assert (np.diff(lows) >= 0).all()

@@ -19,7 +19,7 @@ _HALF = np.int32(1 << (BITS - 1))
 
 # Without fast mathematics: a weight's bits must not depend on which instructions a processor has.
 @numba.njit(nogil=True, error_model="numpy")
-def _taps(first: float, length: float, count: int, size: int) -> Any:
+def taps(first: float, length: float, count: int, size: int) -> Any:
     """The reference's taps, but near the end of the line they begin earlier, with weights 0: none reads beyond it."""
     scale = length / count
     spread = max(scale, 1.0)
@@ -83,8 +83,8 @@ def resized(arguments: int, _: int, count: int, __: int) -> int:
     sums = np.empty(3 * size, np.int32)
     for i in range(n):
         top, left, width = parts[4 * i], parts[4 * i + 1], parts[4 * i + 3]
-        columns, across = _taps(number(windows[4 * i + 1]), number(windows[4 * i + 3]), size, sides[2 * i + 1])
-        rows, down = _taps(number(windows[4 * i]), number(windows[4 * i + 2]), size, sides[2 * i])
+        columns, across = taps(number(windows[4 * i + 1]), number(windows[4 * i + 3]), size, sides[2 * i + 1])
+        rows, down = taps(number(windows[4 * i]), number(windows[4 * i + 2]), size, sides[2 * i])
         ring, out, next_row = np.empty((down.shape[1], 3 * size), np.uint8), octets(outs[i], 3 * size * size), rows[0]
         for x in range(size):
             columns[x] = 3 * (columns[x] - left)

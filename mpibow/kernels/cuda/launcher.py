@@ -73,7 +73,7 @@ class _Call:
         for argument in launch.arguments:
             argument = constant(argument.array) if isinstance(argument, Constant) else argument
             self._held.append(argument)
-            values.append(_parameter(argument))
+            values.append(parameter(argument))
         self._values = values
         self._parameters = (ctypes.c_void_p * max(len(values), 1))(*map(ctypes.addressof, values))
         self._address = ctypes.addressof(self._parameters)
@@ -82,7 +82,7 @@ class _Call:
         self._driver.launch(self._function, self._grid, self._block, self._address, stream)
 
 
-def _parameter(argument: Any) -> Any:
+def parameter(argument: Any) -> Any:
     """An array's address, or a number's or a record's own bytes."""
     if argument is None:
         return ctypes.c_uint64(0)
