@@ -22,6 +22,7 @@ from mpibow.kernels.compiled.vectors import (
     at,
     columns_of,
     emit,
+    fetch,
     first_lanes,
     load,
     load_some,
@@ -34,6 +35,7 @@ from mpibow.kernels.compiled.vectors import (
 # AVX-512 has 32 registers of 16 floats: sums of a tile take 24, enough of them to hide how long an addition takes.
 MANY = bool(binding.get_host_cpu_features().get("avx512f"))
 TALL, WIDE = (8, 3) if MANY else (4, 1)  # rows of a tile, and vectors of its columns
+AHEAD = 8  # rows, or lines of a row, that are asked for before they are packed
 HEIGHTS = tuple(rows for rows in (8, 4, 2, 1) if rows <= TALL)
 
 
@@ -67,6 +69,9 @@ def multiply_tile(
         for line_of_sums in sums:
             for each in line_of_sums:
                 b.store(ZERO, each)
+        for r in range(tall):
+            for v in range(wide):
+                fetch(b, b.add(out, b.mul(out_row, I64(r))), v * LINE, write=True)
         with cgutils.for_range(b, k) as loop:
             here, along = b.add(panel, b.mul(loop.index, I64(wide * LINE))), b.mul(loop.index, step)
             lines = [load(b, here, v * LINE) for v in range(wide)]
@@ -99,8 +104,10 @@ def pack(typing: Any, rows: Any, vectors: Any, source: Any, panel: Any, k: Any, 
         some = first_lanes(b, rest)
         with cgutils.for_range(b, k) as loop:
             start, to = b.add(source, b.mul(loop.index, row)), b.add(panel, b.mul(loop.index, I64(wide * LINE)))
+            later = b.add(start, b.mul(row, I64(AHEAD)))
             for v in range(wide):
                 last = v == wide - 1
+                fetch(b, later, v * LINE)
                 line = load_some(b, some, start, v * LINE) if last else load(b, start, v * LINE)
                 store(b, line, to, v * LINE)
 
@@ -117,6 +124,7 @@ def pack_turned(typing: Any, source: Any, panel: Any, row: Any, step: Any, rows:
         for i in range(16):
             there = b.icmp_signed("<", I64(i), rows)
             place = b.add(source, b.select(there, b.mul(row, I64(i)), I64(0)))
+            fetch(b, place, AHEAD * LINE)
             lines.append(load_some(b, some, place, 0))
         for i, line in enumerate(columns_of(b, lines)):
             store(b, line, b.add(panel, b.mul(step, I64(i))))
