@@ -25,7 +25,6 @@ from typing import Any
 
 from sides import launched, machine, note, table, verdict, write
 
-from mpibow.sync.settings import MANY
 from mpibow.tune import as_sum
 
 THRESHOLD, SOON = 0.03, 30.0  # a choice is as good as two learners within this; seconds of training to make it
@@ -200,10 +199,10 @@ def tell_slowed(found: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-SYNC = (  # ranks and learners of each; MANY have an orthogonal common step
+SYNC = (  # ranks and learners of each
     ("one rank, two learners", 1, 2),
     ("two ranks, one learner each", 2, 1),
-    (f"one rank, {MANY} learners", 1, MANY),
+    ("one rank, 4 learners", 1, 4),
 )
 
 

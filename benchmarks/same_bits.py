@@ -26,20 +26,32 @@ MODEL = ["model.name=convnet", "data.train=data/digits/train", "data.test=data/d
          "checkpoint.keep=9", "evaluate.every=0.5", "device=onednn"]  # fmt: skip
 RULES = {
     "default": [],
-    "mean": ["rule.common=mean"],
-    "orthogonal": ["rule.common=orthogonal"],
-    "gain 2": ["rule.gain=2"],
-    "alpha": ["rule.alpha=0.1", "rule.period=2"],
-    "late": ["rule.delay=1"],
-    "late, period 3": ["rule.delay=1", "rule.period=3"],
-    "published": ["rule.gain=none"],
-    "published, period 3": ["rule.gain=none", "rule.period=3"],
-    "ea-sgd": ["rule.gain=none", "rule.momentum=0"],
-    "restart": ["rule.gain=none", "rule.restart=[0.3,0.6]", "rule.reset_momentum=true"],
+    "orthogonal": ["rule={outer: {name: orthogonal}}"],
+    "gain 2": ["rule={outer: {gain: 2}}"],
+    "alpha": ["rule={alpha: 0.1, period: 2}"],
+    "published": ["rule={name: crossbow}"],
+    "published, period 3": ["rule={name: crossbow, period: 3}"],
+    "ea-sgd": ["rule={name: crossbow, momentum: 0}"],
+    "restart": ["rule={name: crossbow, restart: [0.3, 0.6], reset_momentum: true}"],
     "drops": ["update.schedule={name: multistep, epochs: [0.4], factor: 0.1}"],
     "ssgd": ["rule={name: ssgd}"],
-    "ssgd, scaled": ["rule={name: ssgd, scale_lr: true}", "update.nesterov=true"],
+    "ssgd, scaled": ["rule={name: ssgd, outer: {gain: learners}}", "update.nesterov=true"],
+    "local sgd": ["rule={name: local_sgd, period: 4}"],
+    "diloco": ["rule={name: diloco, period: 4}"],
+    "slowmo": ["rule={name: slowmo, replicas: pulled, period: 4}"],
+    "switch": ["rule={name: crossbow, then: {epoch: 0.6}}"],
     "independent": ["rule={name: independent, period: 7}"],
+}
+BEFORE = {  # the same for commits from before the family of rules
+    "orthogonal": ["rule={common: orthogonal}"],
+    "gain 2": ["rule={common: mean, gain: 2}"],
+    "published": ["rule={gain: none}"],
+    "published, period 3": ["rule={gain: none, period: 3}"],
+    "ea-sgd": ["rule={gain: none, momentum: 0}"],
+    "restart": ["rule={gain: none, restart: [0.3, 0.6], reset_momentum: true}"],
+    "drops": ["rule={common: mean}", "update.schedule={name: multistep, epochs: [0.4], factor: 0.1}"],
+    "default": ["rule={common: mean}"],
+    "ssgd, scaled": ["rule={name: ssgd, scale_lr: true}", "update.nesterov=true"],
 }
 PLACES = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)]  # ranks, learners of each
 GAIN = 1e-6  # relative
@@ -67,12 +79,13 @@ class Case:
     before: tuple[str, ...] = ()
 
 
-def cases() -> list[Case]:
-    """All rules in all places, some resumed, on the host; and the rules on simulated GPUs."""
+def cases(tree: Path) -> list[Case]:
+    """All rules in all places, some resumed, on the host; and on simulated GPUs: as the checkout `tree` writes them."""
     found = []
-    for rule, settings in RULES.items():
+    rules = RULES if (tree / "mpibow/sync/family.py").exists() else {**RULES, **BEFORE}
+    for rule, settings in rules.items():
         for ranks, learners in PLACES:
-            common = ["-m", "mpibow.train", *MODEL, f"learners={learners}", OFTEN, *settings, "out=runs", "name=run"]
+            common = ["-m", "mpibow.train", *MODEL, f"learners={learners}", *settings, OFTEN, "out=runs", "name=run"]
             whole = [*common, "stop.epochs=1", "--timeline=trace.json", "--timeline-iterations=0:9999"]
             found.append(Case(f"{rule}, {ranks} x {learners}", ranks, tuple(whole)))
             if (ranks, learners) in ((1, 2), (2, 1)):
@@ -80,27 +93,12 @@ def cases() -> list[Case]:
                 if first is not None:
                     again = (*common, "stop.epochs=1", "update.schedule.epochs=1", "--resume", "runs/run")
                     found.append(Case(f"{rule}, {ranks} x {learners}, resumed", ranks, again, first))
-    for name in ("default", "mean", "orthogonal", "gain 2", "late", "published, period 3", "ssgd", "independent"):
-        rule = _nested(RULES[name])
+    for name in ("default", "orthogonal", "gain 2", "published, period 3", "ssgd", "independent"):
+        rule = next((text.removeprefix("rule=") for text in rules[name] if text.startswith("rule=")), "{}")
         for ranks, learners in ((1, 2), (1, 4), (2, 2)):
-            arguments = ("-c", SIMULATED, "runs", str(ranks), str(learners), json.dumps({"resync": 9, **rule}))
+            nested = rule.removesuffix("}") + ", " * (rule != "{}") + "resync: 9}"
+            arguments = ("-c", SIMULATED, "runs", str(ranks), str(learners), nested)
             found.append(Case(f"{name}, {ranks} x {learners} simulated GPUs", 0, arguments))
-    return found
-
-
-def _nested(settings: list[str]) -> dict[str, Any]:
-    """The mapping of a rule's overrides."""
-    found: dict[str, Any] = {}
-    for text in settings:
-        key, value = text.split("=", 1)
-        if key == "rule":
-            return dict(re.findall(r"(\w+): (\w+)", value)) | {
-                key: int(number) for key, number in re.findall(r"(\w+): (\d+)", value)
-            }
-        found[key.removeprefix("rule.")] = float(value) if value[0].isdigit() else value
-    for key in ("period", "delay"):
-        if key in found:
-            found[key] = int(found[key])
     return found
 
 
@@ -177,12 +175,15 @@ def main() -> None:
         with two_trees(arguments.old, arguments.new, base) as trees:
             digits = [sys.executable, str(ROOT / "datasets/digits.py"), "--output", str(base / "data/digits")]
             subprocess.run(digits, check=True, capture_output=True)
-            for number, case in enumerate(each for each in cases() if arguments.only in each.name):
+            for number, both in enumerate(zip(*map(cases, trees), strict=True)):
+                if arguments.only not in both[0].name:
+                    continue
                 folders = [base / side / str(number) for side in ("old-run", "new-run")]
-                failures = [run(case, tree, folder) for tree, folder in zip(trees, folders, strict=True)]
+                sides = zip(both, trees, folders, strict=True)
+                failures = [run(case, tree, folder) for case, tree, folder in sides]
                 found = [each for each in failures if each] or differences(*folders)
                 wrong += bool(found)
-                print(f"{case.name}: {'; '.join(found[:4]) or 'the same bits'}", flush=True)
+                print(f"{both[0].name}: {'; '.join(found[:4]) or 'the same bits'}", flush=True)
     print(f"{wrong} case(s) differ")
     sys.exit(bool(wrong))
 

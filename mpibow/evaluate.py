@@ -44,6 +44,7 @@ from mpibow.run.evaluate import Evaluation, Evaluator
 from mpibow.run.state import from_named, read_centre
 from mpibow.session.device import device_of
 from mpibow.session.header import Header, Seen, checked, header_of
+from mpibow.sync.outdated import current
 from mpibow.system.streams import as_command
 
 T = TypeVar("T", bound=Samples)
@@ -212,6 +213,8 @@ def _config(folder: Path, header: Header) -> Config:
     settings = parse(header.config, str(folder))
     if settings.get("model") is None:
         raise CheckpointError(f"{folder}: has a net that only its program can build; use fit(...).predict there")
+    if isinstance(rule := settings.get("rule"), dict):
+        settings = {**settings, "rule": current(rule)}  # which an older run may have written otherwise
     try:
         return load_mapping(settings)
     except ConfigError as error:

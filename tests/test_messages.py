@@ -78,7 +78,7 @@ REFUSED = {
         "stop: one of epochs, accuracy, minutes, iterations, metric must be set, got null for all",
     ),
     "restless replicas": (
-        "rule={name: sma, gain: none, alpha: 1.5}", 2,
+        "rule={name: crossbow, alpha: 1.5}", 2,
         "rule.alpha: must be below 0.9744 for 2 learners, got 1.5; auto is 1 / learners",
     ),
     "out is a file": (

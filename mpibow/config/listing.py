@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import MISSING
 from typing import Any
 
-from mpibow.config.strict import Setting, join, plain, records_of, rest_of, settings_of, tag_of
+from mpibow.config.strict import Setting, all_tags, join, plain, records_of, rest_of, settings_of, tags_of
 from mpibow.config.words import show, unwrap, words
 
 
@@ -27,8 +27,8 @@ def _rows(kind: type[Any], path: str, owner: str = "") -> Iterator[tuple[str, st
                 yield where, "null", owner + _text(setting, words(setting.hint))
             yield from _rows(records[0], where, owner)
         else:
-            tags = ", ".join(sorted(str(tag_of(record)) for record in records))
-            yield f"{where}.name", _default(getattr(setting.default, "name", MISSING)), _text(setting, f"one of {tags}")
+            rule = f"one of {all_tags(records)}"
+            yield f"{where}.name", _default(getattr(setting.default, "name", MISSING)), _text(setting, rule)
             yield from _of_some(records, where, owner)
     if rest_of(kind):
         yield join(path, "<option>"), "", "any option that the named one takes"
@@ -36,13 +36,22 @@ def _rows(kind: type[Any], path: str, owner: str = "") -> Iterator[tuple[str, st
 
 def _of_some(records: Sequence[type[Any]], path: str, owner: str) -> Iterator[tuple[str, str, str]]:
     """What the records have beside their names, each line once, with the names of those that have it if not all do."""
-    owners = dict[tuple[str, str, str], list[str]]()
+    owners = dict[tuple[str, str, str], list[type[Any]]]()
     for record in records:
         for row in _rows(record, path):
             if row[0] != f"{path}.name":
-                owners.setdefault(row, []).append(str(tag_of(record)))
-    for (where, default, text), tags in owners.items():
-        yield where, default, owner + (f"{', '.join(tags)}: " if len(tags) < len(records) else "") + text
+                owners.setdefault(row, []).append(record)
+    for (where, default, text), having in owners.items():
+        yield where, default, owner + _only(having, records) + text
+
+
+def _only(having: Sequence[type[Any]], records: Sequence[type[Any]]) -> str:
+    """Which of the records have a setting, in few names; '' where all do."""
+    others = [record for record in records if record not in having]
+    if not others:
+        return ""
+    names, rest = ([tag for record in some for tag in tags_of(record)] for some in (having, others))
+    return f"all but {', '.join(rest)}: " if len(names) > 3 * len(rest) else f"{', '.join(names)}: "
 
 
 def _default(value: Any) -> str:

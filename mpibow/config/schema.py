@@ -24,7 +24,10 @@ from mpibow.optim.sgd import Sgd
 from mpibow.optim.table import UPDATES, AnyUpdate
 from mpibow.optim.update import Update
 from mpibow.run.stop import Stop
-from mpibow.sync.settings import Settings, Sma, going_with
+from mpibow.sync.family import Family
+from mpibow.sync.outdated import GONE, current
+from mpibow.sync.rules import RULES, AnyRule
+from mpibow.sync.settings import RuleSettings
 from mpibow.tune.settings import Tuner
 
 Device = Literal["auto", "cuda", "onednn", "numpy"]
@@ -162,7 +165,7 @@ class Config:
     assignment: Annotated[
         Literal["fixed", "first_come"], "fixed: a batch belongs to one learner; first_come: the first free one takes it"
     ] = "fixed"
-    rule: Annotated[Settings, "how the replicas are kept together"] = field(default_factory=Sma)
+    rule: Annotated[AnyRule, "how the replicas are kept together"] = field(default_factory=Family)
     loss: Loss = field(default_factory=Loss)
     update: Annotated[AnyUpdate, "the optimiser: a learner's local step"] = field(default_factory=Sgd)
     stop: Annotated[Stop, "when the run ends: at the first limit that is reached"] = field(default_factory=Stop)
@@ -201,6 +204,7 @@ class Config:
 
     def __post_init__(self) -> None:
         over(self.update.schedule, self.stop.epochs)  # which refuses what does not go together
+        self.averaging  # noqa: B018  likewise
 
     @cached_property
     def text(self) -> str:
@@ -219,14 +223,14 @@ class Config:
             return None
         return Path(self.learners.removeprefix("replay(").removesuffix(")"))
 
-    @property
-    def averaging(self) -> Settings:
+    @cached_property
+    def averaging(self) -> RuleSettings:
         """The rule as it goes with the optimiser."""
-        return going_with(self.update.name, self.rule)
+        return self.rule.going_with(self.update)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, model_given: bool = False, data_given: bool = False) -> Config:
-        """The config that nested settings say; dataclasses such as Sma() may stand for mappings.
+        """The config that nested settings say; dataclasses such as Sgd() may stand for mappings.
 
         A model or data that the program gives as objects must not be in the mapping; otherwise they are required.
         Raises ConfigError with one line for each problem.
@@ -246,6 +250,11 @@ class Config:
         if isinstance(data, dict) and isinstance(data.get("normalise"), bool):
             word = "channel" if data["normalise"] else "none"
             problems.append(f"data.normalise: must be a word: write {word} for {show(data.pop('normalise'))}")
+        rule = settings.get("rule")
+        if isinstance(rule, dict) and (gone := [f"rule.{key}" for key in GONE if key in rule]):
+            settings["rule"] = current(rule)
+            line = show(settings["rule"]).replace("'", "")
+            problems.append(f"{', '.join(gone)}: {'are' if len(gone) > 1 else 'is'} gone; write rule: {line}")
         return build(cls, settings, problems=problems)
 
 
@@ -263,14 +272,17 @@ def load_mapping(
 ) -> Config:
     """The config of nested settings with `key.path=value` overrides laid over them. Raises ConfigError.
 
-    `update` may be an optimiser of a program's own, as an object: the config has it as it is.
+    `update` and `rule` may be a program's own, as objects: the config has them as they are.
     """
-    own = mapping.get("update")
-    if not isinstance(own, Update) or type(own) in UPDATES.values():
-        return Config.from_mapping(override(Config, mapping, overrides), model_given=model_given, data_given=data_given)
-    others = {key: value for key, value in mapping.items() if key != "update"}
-    config = load_mapping(others, overrides, model_given=model_given, data_given=data_given)
-    return replace(config, update=own)
+    known = (*UPDATES.values(), *(settings for settings, _ in RULES.values()))
+    own: dict[str, Any] = {
+        key: value
+        for key, value in mapping.items()
+        if key in ("update", "rule") and isinstance(value, Update | RuleSettings) and type(value) not in known
+    }
+    others = {key: value for key, value in mapping.items() if key not in own}
+    config = Config.from_mapping(override(Config, others, overrides), model_given=model_given, data_given=data_given)
+    return replace(config, **own) if own else config
 
 
 def limits_of(find: Callable[[], Config]) -> Limits:

@@ -12,7 +12,7 @@ import inspect
 import math
 import numbers
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
@@ -104,10 +104,15 @@ def rest_of(kind: Any) -> str | None:
 
 
 @once
-def tag_of(kind: Any) -> str | None:
-    """The dataclass's `name` where that can only be one text."""
+def tags_of(kind: Any) -> tuple[str, ...]:
+    """The texts that a dataclass's `name` can be, where those are given."""
     hint = unwrap(hints_of(kind).get("name"))[0]
-    return str(get_args(hint)[0]) if get_origin(hint) is Literal and len(get_args(hint)) == 1 else None
+    return tuple(map(str, get_args(hint))) if get_origin(hint) is Literal else ()
+
+
+def all_tags(records: Iterable[Any]) -> str:
+    """The names of several dataclasses, as a message lists them."""
+    return ", ".join(sorted(tag for record in records for tag in tags_of(record)))
 
 
 def records_of(hint: Any) -> list[type[Any]]:
@@ -120,7 +125,7 @@ def record_of(records: Sequence[type[Any]], mapping: Mapping[str, Any], default:
     if len(records) == 1:
         return records[0]
     name = mapping.get("name", getattr(default, "name", None))
-    return next((record for record in records if tag_of(record) == name), None)
+    return next((record for record in records if name in tags_of(record)), None)
 
 
 def join(path: str, key: object) -> str:
@@ -134,7 +139,7 @@ def _value(setting: Setting, value: Any, path: str, found: list[str]) -> Any:
     if isinstance(value, Mapping) and records:
         if kind := record_of(records, value, setting.default):
             return _record(kind, value, path, found)
-        names = ", ".join(sorted(str(tag_of(record)) for record in records))
+        names = all_tags(records)
         fault = (
             f"must be one of {names}, got {show(value['name'])}" if "name" in value else f"is required, one of {names}"
         )
@@ -151,7 +156,8 @@ def _value(setting: Setting, value: Any, path: str, found: list[str]) -> Any:
 
 def _record(kind: type[Any], mapping: Mapping[str, Any], path: str, found: list[str]) -> Any:
     before = len(found)
-    rest, tag = rest_of(kind), tag_of(kind)
+    rest, tags = rest_of(kind), tags_of(kind)
+    tag = mapping.get("name", tags[0] if len(tags) == 1 else "") if tags else ""
     settings = settings_of(kind)
     names = {setting.name for setting in settings}
     own = {key: item for key, item in mapping.items() if key in names or not rest}
@@ -163,7 +169,7 @@ def _record(kind: type[Any], mapping: Mapping[str, Any], path: str, found: list[
     try:
         return kind(**values)
     except ConfigError as error:
-        about_field = str(error).partition(":")[0] in names
+        about_field = str(error).partition(":")[0].partition(".")[0] in names
         found.append(join(path, error) if about_field or not path else f"{path}: {error}")
         return None
 
@@ -250,6 +256,6 @@ def _must(hint: Any, value: Any) -> str:
         remedy = "; it must be finite"
     elif isinstance(value, int | float) and float not in cores and _fit(hint, str(value)) is not MISFIT:
         remedy = "; put it in quotes"
-    elif len(names := sorted(str(tag_of(core)) for core in cores if is_record(core))) > 1:
-        remedy = f"; give {{name: ...}}, one of {', '.join(names)}"
+    elif len(named := [core for core in cores if is_record(core)]) > 1:
+        remedy = f"; give {{name: ...}}, one of {all_tags(named)}"
     return f"must be {words(hint)}, got {show(value)}{remedy}"

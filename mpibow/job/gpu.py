@@ -37,9 +37,12 @@ def find_gpu(config: Config, comm: Communicator) -> tuple[Gpu | None, str]:
     """
     if isinstance(config.update, Muon) and config.device == "cuda":
         raise ConfigError("update.name: muon computes on CPUs only, got device cuda; set device to onednn")
+    if (alone := config.averaging.hosts_only) and config.device == "cuda":
+        raise ConfigError(f"{alone} computes on CPUs only, got device cuda; set device to onednn")
     if (kept := len(config.update.states)) > MOST and config.device == "cuda":
         raise ConfigError(f"update: a GPU takes steps of at most {MOST} states, got {kept}; set device to onednn")
     problem = "update.name is muon, which computes on CPUs only" if isinstance(config.update, Muon) else _missing()
+    problem = problem or (f"{alone} computes on CPUs only" if alone else "")
     problem = problem or (f"update keeps {kept} states, a GPU takes at most {MOST}" if kept > MOST else "")
     refusals = [text for text in comm.share(problem) if text]
     if refusals and config.device == "auto":

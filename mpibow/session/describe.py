@@ -19,7 +19,7 @@ from mpibow.session.device import device_of
 from mpibow.session.judge import sets_told
 from mpibow.session.loading import loading_of
 from mpibow.session.stages import frozen_told
-from mpibow.sync.averaging import most_learners
+from mpibow.sync.settings import most_learners
 from mpibow.tune import Counts
 
 MIB = 1 << 20

@@ -22,9 +22,9 @@ from mpibow.learn.replica import Replicas
 from mpibow.run.device_times import Untimed
 from mpibow.run.evaluate import bind_on_host
 from mpibow.run.memory import TAKEN, free_memory, memory_warnings, room_for
-from mpibow.sync.averaging import MOST
 from mpibow.sync.outbox import Zeros
 from mpibow.sync.rule import Rule
+from mpibow.sync.settings import MOST
 from mpibow.sync.tally import HostBook
 from mpibow.trace import Trace
 from mpibow.tune import Counts

@@ -26,9 +26,9 @@ from mpibow.learn.replica import Replicas
 from mpibow.run.device_times import DeviceTimes
 from mpibow.run.memory import TAKEN, free_memory, room_for
 from mpibow.session.host import AVERAGING
-from mpibow.sync.averaging import MOST, may_spread
 from mpibow.sync.orthogonal import matrices_of
 from mpibow.sync.rule import Rule
+from mpibow.sync.settings import MOST
 from mpibow.sync.tally import DeviceBook
 from mpibow.trace import Trace
 from mpibow.tune import Counts
@@ -65,7 +65,7 @@ class GpuMemory:
         return max(min(room, self._config.tuner.most), given) if auto else given
 
     def averaging(self, layout: Layout) -> int:
-        more = may_spread(self._config.rule)  # on the host what nobody touches takes no memory
+        more = self._config.rule.spreads  # on the host what nobody touches takes no memory
         spread = self._gpu.flat.common_step_bytes(matrices_of(layout), layout.size) if more else 0
         return AVERAGING * 4 * layout.size + spread
 

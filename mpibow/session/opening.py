@@ -14,6 +14,7 @@ from mpibow.comm.communicator import Communicator
 from mpibow.config import Config, dump
 from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Pipeline
+from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
@@ -36,13 +37,14 @@ from mpibow.session.carried import fresh_states, kept_states
 from mpibow.session.device import Device, device_of
 from mpibow.session.judge import Judge, sets_told
 from mpibow.session.loading import choose_loading
+from mpibow.session.rates import in_force
 from mpibow.session.reporter import Reporter
 from mpibow.session.stages import frozen_told
 from mpibow.session.start import Start, agreed, find_source, first_timeline, lasting, start_of
-from mpibow.sync.averaging import caps
 from mpibow.sync.growing import growing
 from mpibow.sync.rule import Rule
 from mpibow.sync.rules import make_rule
+from mpibow.sync.settings import caps
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.trace import Trace
 from mpibow.tune import as_sum
@@ -119,10 +121,12 @@ def open_parts(
     scheduler = Scheduler(trace, apart=not device.enqueues)
     stack.callback(scheduler.close)
     # What averages them
+    settings = in_force(config, start.timeline, job.train.count, start.iteration)
+    if job.stages and settings.behind is not None:
+        raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
 
     def averaging(centre: Array) -> Rule:
-        lies = plan.layout.first(centre.size)
-        return make_rule(config.averaging, flat, replicas, centre, device.zeros(carrier), lies)
+        return make_rule(settings, flat, replicas, centre, device.zeros(carrier), plan.layout.first(centre.size))
 
     centre = start.centre[:trained].copy()
     rule = growing(averaging, centre) if job.stages else averaging(centre)
@@ -225,7 +229,7 @@ def _told(start: Start, job: Job, ledger: Ledger) -> list[str]:
         f"learners {how}{as_sum(counts)}, batch {config.batch_size}, {job.kernels.about}; {source.folder}"
     )
     early = ended_early(config.schedule, config.update.lr, config.stop.epochs)
-    gain = f"rule: gain auto was derived for sgd; with {config.update.name} replicas are averaged with gain 1"
+    gain = f"rule: a gain was measured with sgd only; with {config.update.name} replicas are averaged with gain 1"
     states = fresh_states(start.kept.config, config) if start.kept else ""
     chose = source.header.ledger.chooser if source.header else ledger.chooser
     other = f"{chose} data chose the best so far: the choice begins anew" if chose != ledger.chooser else ""

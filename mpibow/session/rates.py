@@ -1,4 +1,4 @@
-"""What the settings say of an iteration: its learning rate, and whether averaging starts again before it."""
+"""What the settings say of an iteration: its learning rate, its rule, and whether averaging starts again before it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from mpibow.data.timeline import Timeline
 from mpibow.optim.schedules import multiplier
 from mpibow.run.steering import Steering
 from mpibow.session.where import Where
+from mpibow.sync.settings import RuleSettings
 
 
 def rate_of(config: Config, where: Where, steering: Steering) -> float:
@@ -21,4 +22,14 @@ def restarts(config: Config, timeline: Timeline, count: int, where: Where, steer
         return False
     before = timeline.position(where.iteration - 1) / count
     drops = config.schedule.drops(before, where.epoch) or steering.drops(where.iteration)
-    return config.rule.restarts(before, where.epoch, drops)
+    return config.averaging.at(before).restarts(before, where.epoch, drops)
+
+
+def in_force(config: Config, timeline: Timeline, count: int, iteration: int) -> RuleSettings:
+    """The rule of the iteration before `iteration`, whose state a checkpoint there has; of the first, its own."""
+    return config.averaging.at(timeline.position(max(iteration - 1, timeline.changes[0].iteration)) / count)
+
+
+def switches(config: Config, timeline: Timeline, count: int, where: Where) -> bool:
+    """Whether another rule takes over before the iteration at `where`."""
+    return in_force(config, timeline, count, where.iteration) is not config.averaging.at(where.epoch)

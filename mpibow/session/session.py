@@ -21,11 +21,12 @@ from mpibow.run.state import named
 from mpibow.run.steering import Steering
 from mpibow.session.average import average_of
 from mpibow.session.opening import OpenParts, open_parts, open_pipeline
-from mpibow.session.rates import rate_of, restarts
+from mpibow.session.rates import rate_of, restarts, switches
 from mpibow.session.requests import Requests
 from mpibow.session.saving import Saver
 from mpibow.session.stages import Stages
 from mpibow.session.summary import Trained
+from mpibow.session.switching import switch_rule
 from mpibow.session.where import Where
 from mpibow.sync.rule import gain_of
 from mpibow.sync.synchroniser import Tally
@@ -102,6 +103,10 @@ class Session:
         if self.stages.reached(epoch := timeline.position(self.iteration) / self.job.train.count):
             self.settle()
             self.reporter.note(self.stages.begin(epoch, sum(self.counts)))
+        if switches(self.config, timeline, self.job.train.count, self.where):
+            self.read_centre()
+            switch_rule(self.rule, self.replicas, self.synchroniser, sum(self.counts))
+            self.reporter.note(f"iteration {self.iteration}: rule {self.config.averaging.at(self.where.epoch).name}")
         if change.counts != self.counts:
             self.read_centre()  # with which new learners begin
             self.check([], self.config.update.lr)  # what came late is of learners that may go now

@@ -23,7 +23,8 @@ from mpibow.run.replay import differing, recorded, resumed_with
 from mpibow.run.state import read_centre
 from mpibow.session.device import Device
 from mpibow.session.header import Header, check_fits, checked, open_checkpoint, timeline_of
-from mpibow.sync.averaging import check_rule
+from mpibow.session.rates import in_force
+from mpibow.sync.outdated import comparable
 from mpibow.sync.rules import declared
 from mpibow.tune import Counts, as_sum
 
@@ -151,7 +152,7 @@ def first_timeline(config: Config, ranks: int) -> Timeline:
         each = 1 if isinstance(learners, str) else learners
         timeline = fixed(batch, each if isinstance(each, tuple) else (each,) * ranks)
     for change in timeline.changes:
-        check_rule(config.averaging, sum(change.counts))
+        config.averaging.check(sum(change.counts))
     return timeline
 
 
@@ -193,7 +194,8 @@ def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
     timeline = timeline_of(header, started(config, first), first)
     changed = tuple(anew(header, config, first))
     if not changed:
-        checked(declared(config.averaging).numbers, header.rule, path, "rule")
+        settings = in_force(config, timeline, job.train.count, header.iteration)
+        checked(declared(settings).numbers, header.rule, path, "rule")
     return Start(source, header.iteration, timeline, *read_centre(path, plan), changed)
 
 
@@ -217,7 +219,8 @@ def started(config: Config, first: Timeline) -> list[Any]:
 def anew(header: Header, config: Config, first: Timeline) -> list[str]:
     """Why averaging begins anew from a checkpoint: its run's learners or rule were others; [] where it goes on."""
     defaults = plain(type(config.averaging)())  # which an older checkpoint's rule had, where it does not say
-    learners, rule = list(header.started) != started(config, first), {**defaults, **header.rule_settings}
+    learners = list(header.started) != started(config, first)
+    rule = comparable(header.rule_settings, defaults, sum(header.counts))
     return [f"learners were {as_sum(header.counts)}"] * learners + ["the rule was different"] * (
         rule != plain(config.averaging)
     )

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Protocol
 from mpibow.bounds import AtLeast
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels
+from mpibow.sync.averaging import Averaging
 
 SILENT = 20  # iterations before the averages are trusted
 
@@ -173,27 +174,31 @@ class HostMeter:
 
 @dataclass(frozen=True)
 class GainNumbers:
-    """What a rule with a gain has in a checkpoint beside arrays; `apart`: a learner was reset."""
+    """What a rule with a gain has in a checkpoint beside arrays.
+
+    `apart`: a learner was reset; `rate`: the learning rate at the last exchange.
+    """
 
     turn: Annotated[int, AtLeast(0)]
     gain: Annotated[float, AtLeast(1)]
     averages: Averages
-    apart: bool = False  # older checkpoints lack it
+    apart: bool = False  # older checkpoints lack it, and
+    rate: float = 0.0
 
 
 class Gain:
-    """The gain that a rule is set to, measured (`auto`) or a number that is held within [1, k], of k learners.
+    """The gain that a rule is set to, measured or a number that is held within [1, k], of k learners.
 
     What was measured is carried over to another k.
     """
 
-    def __init__(self, setting: str | float, flat: FlatKernels) -> None:
-        self._setting, self.meter = setting, HostMeter(flat) if flat.meter is None else flat.meter()
+    def __init__(self, averaging: Averaging, flat: FlatKernels) -> None:
+        self._averaging, self.meter = averaging, HostMeter(flat) if flat.meter is None else flat.meter()
         self._load(1, 1.0, Averages())
 
     def _load(self, k: int, gain: float, averages: Averages) -> None:
         self.k = k
-        fixed = None if self._setting == "auto" else min(max(float(self._setting), 1.0), float(k))
+        fixed = None if self._averaging.gain == "measured" else replace(self._averaging, k=k).used(1.0)
         self.meter.load(k, fixed, gain if fixed is None else fixed, astuple(averages))
 
     @property

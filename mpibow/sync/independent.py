@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Literal
 
 from mpibow.bounds import AtLeast
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.outbox import TAIL, Zeros
 from mpibow.sync.rule import Add, OnChunks, Rows, RuleState, Stored
-from mpibow.sync.settings import Independent
+from mpibow.sync.settings import RuleSettings
+
+
+@dataclass(frozen=True)
+class Independent(RuleSettings):
+    """Learners that are not kept together, to measure the cost of averaging. The centre is their mean."""
+
+    name: Literal["independent"] = field(default="independent", kw_only=True)
+    period: Annotated[int, AtLeast(1), "iterations between two exchanges of the ranks"] = 50
 
 
 @dataclass(frozen=True)
@@ -31,8 +40,9 @@ class IndependentLearners:
     arrays: ClassVar[Mapping[str, Stored]] = {}
 
     def __init__(
-        self, settings: Independent, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None
-    ) -> None:
+        self, settings: Independent, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
+        layout: Layout | None = None,
+    ) -> None:  # fmt: skip
         """What it sends is small: `zeros` are not needed."""
         self._settings, self._flat, self._rows, self.centre = settings, flat, rows, initial
         self._tail = flat.zeros(TAIL, initial.dtype)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
+
+import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels, chunks_of
@@ -44,3 +46,15 @@ class Outbox:
     def turn(self) -> None:
         """What was sent is not written before the next one is."""
         self.whole, self.sent = self.sent, self.whole
+
+    def unsent(self) -> dict[str, Array]:
+        """The steps since the last exchange, as a checkpoint has them."""
+        return {"pending": self.whole, "squares": self.squares}
+
+    def load(self, unsent: Mapping[str, Array]) -> None:
+        """What `unsent` gave."""
+        squares, here = unsent["squares"], self.squares.size
+        if squares.size != here:  # of kernels with other chunks; what counts is their sum
+            squares = np.pad([squares.sum()], (0, here - 1))
+        self._flat.put(self.whole, unsent["pending"])
+        self._flat.put(self.squares, squares)

@@ -1,4 +1,4 @@
-"""SMA with a gain: replicas are pulled to their own mean, and a common step at once takes that G mean steps further."""
+"""Replicas that are pulled to their mean W, or reset to it; an outer step moves W and them together."""
 
 from __future__ import annotations
 
@@ -9,35 +9,43 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.alone import Alone
-from mpibow.sync.averaging import averaging
+from mpibow.sync.family import Family
 from mpibow.sync.gain import Gain, GainMeter, GainNumbers
-from mpibow.sync.orthogonal import Common
-from mpibow.sync.outbox import Outbox, Zeros
-from mpibow.sync.rule import Add, OnChunks, Rows, RuleState, Stored, drift_of
-from mpibow.sync.settings import Sma
+from mpibow.sync.orthogonal import common_step
+from mpibow.sync.outbox import TAIL, Outbox, Zeros
+from mpibow.sync.outer import OuterMomentum
+from mpibow.sync.rule import UNSENT, Add, OnChunks, Rows, RuleState, Stored, drift_of
+
+TALK = 50  # iterations after which ranks talk, where a period is longer
 
 
 class Pulled:
-    """As mpibow.sync.oracle has it: pulled, delay 0.
+    """As mpibow.sync.oracle has it: pulled, and reset.
 
-    Along the mean step learners that are all this rank's move together in one pass (`Alone`): W is their mean by
-    construction. After one of them was reset W follows the sums, as on several ranks, until `set_mean`. It always does
-    where the common step is orthogonal, as `orthogonal` makes its matrices of whole sums.
+    At period 1 and along the mean step, pulled learners that are all this rank's move together in one pass (`Alone`):
+    W is their mean by construction. After one of them was reset W follows the sums, as it does in all other cases,
+    until `set_mean`. In the midst of a period W is that of the last exchange.
     """
 
     alike, follows = False, True
     numbers: ClassVar[type] = GainNumbers
-    arrays: ClassVar[Mapping[str, Stored]] = {}
+    arrays: ClassVar[Mapping[str, Stored]] = {"velocity": Stored("all", "weights"), **UNSENT}
 
     def __init__(
-        self, settings: Sma, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
-        orthogonal: Common | None = None,
+        self, settings: Family, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
+        layout: Layout | None = None,
     ) -> None:  # fmt: skip
-        self._settings, self._flat, self._rows, self._orthogonal = settings, flat, rows, orthogonal
-        self.averaging, self._alone, self._mean = averaging(settings, 1), Alone(flat, rows, initial), initial
-        self._out, self._gain = Outbox(flat, initial.size, initial.dtype, zeros), Gain(settings.gain, flat)
+        self._settings, self._flat, self._rows, self._mean = settings, flat, rows, initial
+        self.averaging, self._alone = settings.of(1), Alone(flat, rows, initial)
+        self._out = Outbox(flat, initial.size, initial.dtype, zeros)
+        self._tail = flat.zeros(TAIL, initial.dtype)
+        self._gain, outer = Gain(self.averaging, flat), self.averaging.outer
+        spreads, moves = outer == "orthogonal" and layout is not None, outer in ("momentum", "nesterov")
+        self._orthogonal = common_step(layout, flat, initial.dtype) if spreads and layout is not None else None
+        self._outer = OuterMomentum(flat, initial.size, initial.dtype) if moves else None
         self._together = False  # all learners are this rank's, and one pass moves them
         self._was_reset = False  # one of them was reset since W was set to their mean
         self._turn = 0
@@ -45,16 +53,22 @@ class Pulled:
 
     @property
     def overlaps(self) -> bool:
-        """Replicas wait for the common step, but where one pass makes it."""
-        return self._alone_now
+        """Replicas wait for the outer step, but where one pass makes it."""
+        return self._alone_now or not self._sends
 
     @property
     def _alone_now(self) -> bool:
         return self._together and not self._was_reset
 
     @property
-    def _spreads(self) -> bool:
-        return self._orthogonal is not None and self.averaging.orthogonal
+    def _sends(self) -> bool:
+        """Whether this iteration's exchange is one of sums, where it is not `_alone_now`."""
+        return self.averaging.sends_at(self._turn)
+
+    @property
+    def _unsent(self) -> bool:
+        """Whether there are steps in front of this iteration that were not sent."""
+        return not self._alone_now and not self.averaging.begins(self._turn)
 
     @property
     def meter(self) -> GainMeter:
@@ -65,14 +79,20 @@ class Pulled:
         return self._alone.mean
 
     def begin(self, k: int, keep: bool = False) -> None:
-        self.averaging = averaging(self._settings, k)
+        self.averaging = rule = self._settings.of(k)
         self._gain.count(k)
-        self._together = len(self._rows.weights) == k and (k == 1 or not self._spreads)
+        one_pass = rule.replicas == "pulled" and rule.outer == "mean" and rule.period == 1
+        self._together = len(self._rows.weights) == k and (rule.plain or one_pass)
         if not keep:
-            self.restart()
+            self._restart()
 
     def restart(self) -> None:
-        """w_i = W; the period's counter is 0."""
+        """w_i = W; the period's counter and the steps that were not sent are 0."""
+        self._restart()
+        if self._settings.reset_momentum and self._outer is not None:
+            self._outer.forget()
+
+    def _restart(self) -> None:
         self._flat.put(self._rows.weights, self.centre)
         if self._settings.reset_momentum:
             self._rows.forget()
@@ -85,29 +105,41 @@ class Pulled:
             self._alone.update(local, alpha, self.meter.common, chunks)
             return
         self._flat.sma_update(
-            *self._rows.trained, out.sums, out.squares, self.centre, out.spare,
-            local=local, alpha=alpha, extra=0.0, begin=True, chunks=chunks, factors=self._rows.factors,
+            *self._rows.trained, out.sums, out.squares, self.centre, out.spare, local=local, alpha=alpha, extra=0.0,
+            begin=rule.begins(self._turn), chunks=chunks, factors=self._rows.factors,
         )  # fmt: skip
 
-    def outgoing(self) -> Array:
-        return self._out.tail if self._alone_now else self._out.close()
+    def outgoing(self) -> Array | None:
+        if self._alone_now:
+            return self._out.tail
+        if self._sends:
+            return self._out.close()
+        return self._tail if (self._turn + 1) % TALK == 0 else None
 
     def apply(self, local: Local, sums: Any) -> Sequence[OnChunks]:
         self._rate, self._sums = local.rate, sums
-        if self._alone_now:
+        if self._alone_now or not self._sends:
             return ()
         rule, extra = self.averaging, self.meter.common
         arrays = self._rows.weights, self._mean, sums, self._out.squares
-        if self._spreads and rule.even > 1.0:
-            assert self._orthogonal is not None
-            return self._orthogonal.works(*arrays, extra=extra, even=(rule.even - 1.0) / rule.k, scale=1.0 / rule.k)
-        return (partial(_add_up, self._flat, arrays, extra, self.meter.whole),)
+        if self._outer is not None:
+            passes = self._outer.works(rule, local.rate, *arrays)
+        elif self._orthogonal is not None and rule.even > 1.0:
+            even = (rule.even - 1.0) / rule.k
+            passes = self._orthogonal.works(*arrays, extra=extra, even=even, scale=1.0 / rule.k)
+        else:
+            passes = (partial(_add_up, self._flat, arrays, extra, self.meter.whole),)
+        return (*passes, self._level) if rule.replicas == "reset" else passes
+
+    def _level(self, chunks: range) -> None:
+        part = slice(chunks.start * self._flat.chunk, chunks.stop * self._flat.chunk)
+        self._flat.put(self._rows.weights[:, part], self._mean[part])
 
     def advance(self) -> None:
         """The passes that read the gain of before are made, and have squared what they added up."""
         if self._alone_now:
             self._gain.follow_alone(self._rate, self._alone.sums)
-        else:
+        elif self._sends:
             self._gain.follow(self._rate, self._sums, self._out.size, self._out.squares)
             self._out.turn()
         self._turn += 1
@@ -121,22 +153,38 @@ class Pulled:
         return "starts again from the centre"
 
     def set_mean(self, mean: Array, add: Add) -> float:
-        drift = drift_of(self._flat.host(self.centre), mean)
+        """Replicas that are reset follow W, not W them."""
+        if self.averaging.replicas == "reset" and not self._alone_now:
+            return 0.0
+        own = self._flat.host(self.centre)
+        if self._unsent:  # W is that of the last exchange
+            self._flat.put(self._out.spare, self._out.sums)
+            add(self._out.spare)
+            steps = self._flat.host(self._out.spare)
+            mean = mean - steps * steps.dtype.type(1.0 / self.averaging.k)
+        drift = drift_of(own, mean)
         self._flat.put(self._mean, mean)
         self._was_reset = False
         return drift
 
     def shared(self) -> list[Array]:
-        return [self.centre]
+        return [self.centre] if self._outer is None else [self.centre, self._outer.velocity]
 
     def state(self) -> RuleState:
-        return RuleState({}, {}, {"turn": self._turn, "apart": self._was_reset, **self._gain.numbers()})
+        shared, rate = ({}, 0.0) if self._outer is None else ({"velocity": self._outer.velocity}, self._outer.rate)
+        numbers = {"turn": self._turn, "apart": self._was_reset, "rate": rate, **self._gain.numbers()}
+        return RuleState(shared, self._out.unsent() if self._unsent else {}, numbers)
 
     def load(self, centre: Array, state: RuleState) -> None:
         self._alone.load(centre)
         self._turn = state.numbers["turn"]
         self._was_reset = state.numbers.get("apart", False)  # older checkpoints lack it
         self._gain.load(state.numbers)
+        if self._outer is not None:
+            self._flat.put(self._outer.velocity, state.shared["velocity"])
+            self._outer.rate = state.numbers.get("rate", 0.0)
+        if state.own:
+            self._out.load(state.own)
 
 
 def _add_up(flat: FlatKernels, arrays: tuple[Any, Any, Any, Any], extra: Any, scale: Any, chunks: range) -> None:

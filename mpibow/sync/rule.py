@@ -18,16 +18,16 @@ A pass takes any chunks, each of them once. So an update may later come bucket b
 
 Each rule's exchange: the data sent, the ranks that wait, and the moment when the centre is made:
 
-    SMA, one rank               the tail alone; `settle` makes the centre, the mean of the replicas
-      orthogonal common step    as several ranks: by default from settings.MANY learners on
+    pulled, one rank            the tail alone; `settle` makes the centre, the mean of the replicas
       after a reset             as several ranks, until the next `set_mean`
-    SMA, several ranks          sums of steps; all wait; `apply` adds the common step to replicas and centre
-    SMA with `delay: 1`         sums of steps, hidden behind the next gradients; the centre moves with the next update
-    SMA as published, EA-SGD    as with `delay: 1`, once in `period` iterations
-    S-SGD                       sums of gradients; all wait; one step moves all replicas, which are the centre
+      other steps and periods   as several ranks
+    pulled or reset             sums of steps, once in `period` iterations; all wait; `apply` makes the outer step
+      in between                nothing, but now and then the tail
+    lagging                     sums of steps, hidden behind the next gradients, once in `period` iterations
+    gradients                   sums of gradients; all wait; one step moves all replicas, which are the centre
     independent                 the tail alone, once in `period` iterations; `set_mean` makes the centre
 
-One learner is plain SGD under every SMA.
+One learner without an outer step of its own is its optimiser alone.
 """
 
 from __future__ import annotations
@@ -39,9 +39,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from mpibow.graph.graph import Array
-from mpibow.kernels.passes import Local, States
+from mpibow.graph.layout import Layout
+from mpibow.kernels.passes import FlatKernels, Local, States
 from mpibow.sync.gain import GainMeter
 from mpibow.sync.outbox import TAIL as TAIL
+from mpibow.sync.outbox import Zeros
 
 OnChunks = Callable[[range], None]
 Add = Callable[[Array], None]
@@ -103,6 +105,12 @@ class Stored:
     ranks: Literal["all", "each"]
     form: Literal["weights", "sent", "numbers"]
     beside: str = ""
+
+
+UNSENT: Mapping[str, Stored] = {  # of Outbox.unsent
+    "pending": Stored("each", "sent", beside="squares"),
+    "squares": Stored("each", "numbers", beside="pending"),
+}
 
 
 @dataclass(frozen=True)
@@ -249,6 +257,19 @@ class Rule(Declared, Protocol):
 
     def load(self, centre: Array, state: RuleState) -> None:
         """The centre and what `state` gave; `begin(..., keep=True)` comes first."""
+        ...
+
+
+class Kind(Declared, Protocol):
+    """A rule's class: what it declares, and how it is made."""
+
+    def __call__(
+        self, settings: Any, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None, layout: Layout | None
+    ) -> Rule:
+        """Keeps `rows` together, its centre at `initial` (size,), which it takes over.
+
+        `zeros` makes what it sends; `layout` says which elements are a matrix's.
+        """
         ...
 
 

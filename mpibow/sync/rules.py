@@ -1,65 +1,60 @@
-"""Which rule the settings mean; the order of its calls is in rule.py."""
+"""All rules; the order of a rule's calls is in rule.py."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, TypeAlias, cast
 
+from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels
-from mpibow.sync.averaging import may_spread
-from mpibow.sync.delayed import Delayed
-from mpibow.sync.independent import IndependentLearners
-from mpibow.sync.orthogonal import common_step
+from mpibow.sync.family import Family
+from mpibow.sync.independent import Independent, IndependentLearners
+from mpibow.sync.lagging import Lagging
 from mpibow.sync.outbox import Zeros
-from mpibow.sync.published import Published
 from mpibow.sync.pulled import Pulled
-from mpibow.sync.rule import Declared, Rows, Rule
-from mpibow.sync.settings import Settings, Sma
+from mpibow.sync.rule import Kind, Rows, Rule
+from mpibow.sync.settings import RuleSettings
 from mpibow.sync.ssgd import SynchronousSgd
+from mpibow.sync.switch import Switch
 
-
-class Kind(Declared, Protocol):
-    """A rule's class: what it declares, and how it is made (make_rule has the arguments)."""
-
-    def __call__(self, *args: Any, **more: Any) -> Rule: ...
-
-
-RULES: Mapping[str, Kind] = {
-    "sma, at once": Pulled,
-    "sma, late": Delayed,
-    "sma, published": Published,
-    "ssgd": SynchronousSgd,
-    "independent": IndependentLearners,
+RULES: Mapping[str, tuple[type[RuleSettings], Kind]] = {
+    "pulled": (Family, Pulled),
+    "lagging": (Family, Lagging),
+    "reset": (Family, Pulled),
+    "gradients": (Family, SynchronousSgd),
+    "independent": (Independent, IndependentLearners),
 }
 
-
-def kind_of(settings: Settings) -> str:
-    """Its key in RULES."""
-    if not isinstance(settings, Sma):
-        return settings.name
-    return "sma, published" if settings.gain == "none" else "sma, late" if settings.delay else "sma, at once"
+if TYPE_CHECKING:
+    AnyRule: TypeAlias = RuleSettings
+else:
+    AnyRule = reduce(or_, dict.fromkeys(settings for settings, _ in RULES.values()))  # what a config's hint takes
 
 
-def declared(settings: Settings) -> Declared:
-    """What the rule of these settings declares of its state, before it is made."""
-    return RULES[kind_of(settings)]
+def declared(settings: RuleSettings) -> Kind:
+    """The rule's class, which declares what it has in a checkpoint."""
+    return settings.rule or RULES[settings.kind][1]
 
 
 def make_rule(
-    settings: Settings, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
+    settings: RuleSettings, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
     layout: Layout | None = None,
 ) -> Rule:  # fmt: skip
-    """The rule that keeps `rows` together, its centre at `initial` (size,), which it takes over.
-
-    `zeros` makes what it sends; `layout` says which elements are a matrix's, where the common step is orthogonal.
-    """
+    """The rule of these settings; `Kind` has the arguments."""
     centre = initial
     if flat.meter is not None:  # the host's array is not where the passes are
         centre = flat.zeros(initial.size, initial.dtype)
         flat.put(centre, initial)
-    more: dict[str, Any] = {}
-    if layout is not None and may_spread(settings):
-        more["orthogonal"] = common_step(layout, flat, initial.dtype)
-    return RULES[kind_of(settings)](settings, flat, rows, centre, zeros, **more)
+    made = declared(settings)(settings, flat, rows, centre, zeros, layout)
+    if settings.behind is None:
+        return made
+    second = make_rule(settings.behind, flat, rows, initial.copy(), zeros, layout)
+    if rows.shares is not None and made.alike != second.alike:
+        raise ConfigError(
+            "rule.then: a loss that leaves labels out needs the same sends before and after; leave it out"
+        )
+    return cast(Rule, Switch(made, second, flat))  # all members of the one in force

@@ -1,26 +1,59 @@
-"""The settings of the rules that keep the replicas together."""
+"""What every rule's settings have, and what a run asks of them before the rule is made."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Annotated, Literal
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, Self
 
-from mpibow.bounds import Above, AtLeast, Below, NotEmpty, Rising
+from mpibow.bounds import AtLeast
 from mpibow.errors import ConfigError
+from mpibow.sync.rule import Kind
+from mpibow.tune import Cap
 
-MANY = 4  # from so many learners on the common step is orthogonal by default; chosen on the cells of results/sma.md
-
-Epochs = Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty(), Rising()]
+MOST = 1 << 10  # learners of a rank that are worth asking for
 
 
 @dataclass(frozen=True)
 class RuleSettings:
-    """What every rule's settings have."""
+    """A rule's settings; `rule` is the class of a program's own rule, those of mpibow are in RULES by `kind`."""
 
-    name: str = field(kw_only=True)
+    rule: ClassVar[Kind | None] = None
+    name: str = field(default="", kw_only=True)
     resync: Annotated[
         int, AtLeast(1), "iterations between resyncs: the mean replica W is computed anew, and the ranks compare theirs"
     ] = field(default=1000, kw_only=True)
+
+    @property
+    def kind(self) -> str:
+        """Its rule's key in RULES."""
+        return self.name
+
+    @property
+    def spreads(self) -> bool:
+        """Whether the rule makes matrices orthogonal."""
+        return False
+
+    @property
+    def hosts_only(self) -> str:
+        """The setting that a GPU does not run, '' where it runs all."""
+        return ""
+
+    @property
+    def bound(self) -> str:
+        """What bounds the learners of `check`, as the log names it."""
+        return f"rule {self.name}"
+
+    @property
+    def behind(self) -> RuleSettings | None:
+        """The rule that takes over within the run, if one does."""
+        return None
+
+    def check(self, k: int) -> None:
+        """Raises ConfigError where the rule cannot keep k learners together."""
+
+    def going_with(self, update: Any) -> Self:
+        """As they go with the optimiser `update`. Raises ConfigError where they do not."""
+        return self
 
     def restarts(self, before: float, now: float, dropped: bool) -> bool:
         """Whether `Rule.restart` is called at epoch `now`, the iteration before being at `before`.
@@ -29,92 +62,22 @@ class RuleSettings:
         """
         return False
 
-
-@dataclass(frozen=True)
-class Sma(RuleSettings):
-    """Synchronous model averaging: mpibow.sync.oracle has the formulas, with gain none and with a gain."""
-
-    name: Literal["sma"] = field(default="sma", kw_only=True)
-    gain: Annotated[
-        Literal["auto", "none"] | Annotated[float, AtLeast(1)],
-        "gain G: the common step is G - 1 mean steps; auto measures it; none is the published rule, with no such step",
-    ] = "auto"
-    delay: Annotated[
-        Literal[0, 1], "iterations by which the common step is late; 1 hides the all-reduce, but is less stable"
-    ] = 0
-    common: Annotated[
-        Literal["auto", "mean", "orthogonal"],
-        "the common step: the mean step, or the mean step with orthogonalised matrices, as in Muon; auto is orthogonal "
-        f"from {MANY} learners on, with gain auto and delay 0, and mean otherwise",
-    ] = "auto"
-    alpha: Annotated[
-        Literal["auto"] | Annotated[float, Above(0)], "share of w - z that a correction removes; auto is 1 / learners"
-    ] = "auto"
-    momentum: Annotated[
-        Literal["auto"] | Annotated[float, AtLeast(0), Below(1)],
-        "the centre's momentum; only with gain none, where auto is 0.9",
-    ] = "auto"
-    period: Annotated[int, AtLeast(1), "iterations between corrections"] = 1
-    restart: Annotated[
-        Literal["auto", "never"] | Epochs,
-        "when replicas restart from the centre: at these epochs; auto: when a schedule drops the learning rate",
-    ] = "auto"
-    reset_momentum: Annotated[bool, "reset the learners' momenta at a restart"] = False
-
-    def orthogonal(self, k: int) -> bool:
-        """Whether the common step of k learners is."""
-        return self.common == "orthogonal" or (
-            self.common == "auto" and self.gain == "auto" and self.delay == 0 and k >= MANY
-        )
-
-    def restarts(self, before: float, now: float, dropped: bool) -> bool:
-        if isinstance(self.restart, tuple):
-            return any(before < epoch <= now for epoch in self.restart)
-        return self.restart == "auto" and dropped
-
-    def __post_init__(self) -> None:
-        if self.momentum != "auto" and self.gain != "none":
-            raise ConfigError(
-                f"momentum: is read with gain none only, got momentum {self.momentum} with gain {self.gain}; "
-                "leave it at auto or set gain to none"
-            )
-        if self.common == "orthogonal" and self.gain == "none":
-            raise ConfigError(
-                "common: orthogonal needs a common step, and gain none has none; set gain to auto, or common to mean"
-            )
-        if self.common == "orthogonal" and self.delay == 1:
-            raise ConfigError(
-                "common: orthogonal needs delay 0, got 1: with delay 1 the matrices would be computed while learners "
-                "compute; set delay to 0, or common to mean"
-            )
+    def at(self, epoch: float) -> RuleSettings:
+        """The settings in force at an epoch."""
+        return self
 
 
-@dataclass(frozen=True)
-class Ssgd(RuleSettings):
-    """Synchronous SGD: every replica takes the same step along the mean gradient."""
-
-    name: Literal["ssgd"] = field(default="ssgd", kw_only=True)
-    scale_lr: Annotated[bool, "multiply the learning rate by the number of learners"] = False
-
-
-@dataclass(frozen=True)
-class Independent(RuleSettings):
-    """Learners that are not kept together, to measure the cost of averaging. The centre is their mean."""
-
-    name: Literal["independent"] = field(default="independent", kw_only=True)
-    period: Annotated[int, AtLeast(1), "iterations between two exchanges of the ranks"] = 50
+def most_learners(settings: RuleSettings, ranks: int) -> int:
+    """Learners that each of `ranks` ranks may have at most, MOST where the rule does not bound them."""
+    for each in range(1, MOST):
+        try:
+            settings.check((each + 1) * ranks)
+        except ConfigError:
+            return each
+    return MOST
 
 
-Settings = Sma | Ssgd | Independent
-MEASURED = ("sgd",)  # the optimisers that `gain: auto` was derived for, and measured with
-
-
-def going_with(update: str, rule: Settings) -> Settings:
-    """The rule as it goes with the optimiser called `update`.
-
-    Where no gain was measured replicas are pulled to their mean, which moves by their mean step: gain 1. A gain or a
-    common step that is set stays.
-    """
-    if isinstance(rule, Sma) and rule.gain == rule.common == "auto" and update not in MEASURED:
-        return replace(rule, gain=1.0, common="mean")
-    return rule
+def caps(settings: RuleSettings, ranks: int) -> tuple[Cap, ...]:
+    """What the rule allows the tuner."""
+    most = most_learners(settings, ranks)
+    return () if most == MOST else (Cap(most, f"{settings.bound} is stable with up to {most} learner(s) a rank"),)

@@ -1,4 +1,4 @@
-"""Plain synchronous SGD in place, the baseline; the order of calls is in rule.py."""
+"""Synchronous SGD, of any optimiser: ranks sum gradients, and one optimiser makes all replicas' step of them."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels, Local
+from mpibow.sync.family import Family
 from mpibow.sync.outbox import Outbox, Zeros
 from mpibow.sync.rule import Add, OnChunks, Rows, RuleState, Stored
-from mpibow.sync.settings import Ssgd
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,9 @@ class SynchronousSgd:
     arrays: ClassVar[Mapping[str, Stored]] = {}
 
     def __init__(
-        self, settings: Ssgd, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None
-    ) -> None:
+        self, settings: Family, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
+        layout: Layout | None = None,
+    ) -> None:  # fmt: skip
         self._settings, self._flat, self._rows, self._k = settings, flat, rows, 1
         self.centre, self._out = initial, Outbox(flat, initial.size, initial.dtype, zeros)
         rows.weigh()
@@ -66,8 +68,9 @@ class SynchronousSgd:
         return 1.0 / total if total else 0.0  # nothing counts
 
     def apply(self, local: Local, sums: Any) -> Sequence[OnChunks]:
-        if self._settings.scale_lr:  # Goyal et al., arXiv:1706.02677
-            local = local.times(self._k)
+        gain = self._settings.of(self._k).used(1.0)
+        if gain != 1.0:  # that of k learners: Goyal et al., arXiv:1706.02677
+            local = local.times(gain)
         scale, sums = self._scale(sums), sums[:, : self._out.size]
         if local.directs is None:
             return (partial(self._step, local, sums, scale),)

@@ -257,6 +257,14 @@ class Synchroniser:
             self._rule.restart()
         return Agreement(drift, mismatches, every)
 
+    def level(self, k: int) -> None:
+        """What the local step keeps of every replica becomes the mean of all k; nothing may be under way."""
+        for state in self._rows.trained[1]:
+            mean = self._flat.rows_sum(state)
+            self._add(mean)
+            mean *= mean.dtype.type(1.0 / k)
+            self._flat.put(state, mean)
+
     @QUIET
     def distances(self) -> list[float]:
         """Of this rank's replicas from the mean of all, between `start` and `receive`.

@@ -15,7 +15,8 @@ from mpibow.models.settings import Augmentation, Jitter, Loss
 from mpibow.optim.plateau import Plateau
 from mpibow.optim.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, OneCycle, StepDecay, Warmup
 from mpibow.optim.sgd import Sgd
-from mpibow.sync.settings import Independent, Sma, Ssgd
+from mpibow.sync.family import Family, Outer, Then
+from mpibow.sync.independent import Independent
 from mpibow.tune import Tuner
 
 RUN = {"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}}
@@ -38,7 +39,7 @@ model:   {name: resnet32, classes: 10, width: 16}
 data:    {train: data/cifar10/train, test: data/cifar10/test}
 batch_size: 16                       # per learner; never scaled
 learners: [2, 1]
-rule:    {name: sma, gain: none, alpha: 0.1, momentum: 0.9, period: 2, restart: [5, 10]}
+rule:    {name: crossbow, alpha: 0.1, momentum: 0.9, period: 2, restart: [5, 10]}
 update:
   lr: 0.1
   momentum: 0.9
@@ -52,7 +53,7 @@ checkpoint: {every: 30 minutes}
         model=Model("resnet32", 10, {"width": 16}),
         data=Data("data/cifar10/train", "data/cifar10/test"),
         learners=(2, 1),
-        rule=Sma(gain="none", alpha=0.1, momentum=0.9, period=2, restart=(5.0, 10.0)),
+        rule=Family(name="crossbow", alpha=0.1, momentum=0.9, period=2, restart=(5.0, 10.0)),
         update=Sgd(
             lr=0.01,
             momentum=0.9,
@@ -68,7 +69,7 @@ checkpoint: {every: 30 minutes}
 
 def test_without_a_file():
     assert load(None, ["model.name=mlp", "data.train=a", "learners=[2,1]", "rule.name=ssgd"]) == Config(
-        model=Model("mlp"), data=Data("a"), learners=(2, 1), rule=Ssgd()
+        model=Model("mlp"), data=Data("a"), learners=(2, 1), rule=Family(name="ssgd")
     )
 
 
@@ -111,17 +112,41 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
             "update.schedule.floor: must be a number of at least 0 and below 1, got 1",
         ),
         (["update.warmup.start=0"], "update.warmup.start: must be a number above 0 and of at most 1, got 0"),
-        (["rule.gain=0.5"], "rule.gain: must be auto, none or a number of at least 1, got 0.5"),
+        (
+            ["rule.outer.gain=0.5"],
+            "rule.outer.gain: must be auto, measured, learners or a number of at least 1, got 0.5",
+        ),
         (
             ["rule.momentum=0.5"],
-            "rule.momentum: is read with gain none only, got momentum 0.5 with gain auto; "
-            "leave it at auto or set gain to none",
+            "rule.momentum: is that of a lagging centre, got 0.5 with replicas pulled; leave it at auto",
+        ),
+        (
+            ["rule={name: post_local_sgd}"],
+            "rule.then: post_local_sgd needs the epoch at which learners part, as then: {epoch: 75}",
+        ),
+        (
+            ["rule={then: {epoch: 3, period: 2}}"],
+            "rule.then.period: must be 1 with sends gradients, got 2; set sends to steps",
+        ),
+        (["rule={name: sma, gain: none, period: 3}"], "rule.gain: is gone; write rule: {name: crossbow, period: 3}"),
+        (
+            ["rule.common=orthogonal", "rule.delay=0"],
+            "rule.common, rule.delay: are gone; write rule: {outer: {name: orthogonal}}",
+        ),
+        (
+            ["rule={name: ssgd, scale_lr: true}"],
+            "rule.scale_lr: is gone; write rule: {name: ssgd, outer: {gain: learners}}",
+        ),
+        (
+            ["rule.name=muloco"],
+            "rule.name: muloco is diloco with Muon in every learner, got update.name sgd; set "
+            "update.name to muon, or rule.name to diloco",
         ),
         (
             ["rule.restart=[2, 1]"],
             "rule.restart: must be a list of numbers above 0 that is not empty and that rises, got [2, 1]",
         ),
-        (["rule.name=ssgd", "rule.gain=2"], "rule.gain: is not a setting of ssgd"),
+        (["rule.name=ssgd", "rule.gains=2"], "rule.gains: is not a setting of ssgd"),
         (["learners=autos"], LEARNERS + "'autos'"),
         (["learners=replay"], LEARNERS + "'replay'"),
         (["learners=replay()"], LEARNERS + "'replay()'"),
@@ -227,7 +252,9 @@ def test_what_is_refused(overrides, message):
 def test_a_program_may_give_model_and_data():
     assert load_mapping({}, model_given=True, data_given=True) == Config()
     assert Config.from_mapping({"model": None, "data": {"train": "a"}}, model_given=True) == Config(data=Data("a"))
-    assert Config.from_mapping({"rule": Ssgd(), "data": None}, model_given=True, data_given=True) == Config(rule=Ssgd())
+    assert Config.from_mapping(
+        {"rule": Family(name="ssgd"), "data": None}, model_given=True, data_given=True
+    ) == Config(rule=Family(name="ssgd"))
     with pytest.raises(ConfigError) as caught:
         Config.from_mapping(RUN, model_given=True, data_given=True)
     assert str(caught.value).split("\n") == [
@@ -323,7 +350,18 @@ batch_size: 16
 learners: [2, 1]
 tuner: {threshold: 0.03, drift: 0.1, patience: 1, most: 64, window: 2.0, watch: 5.0, again: 60.0}
 assignment: fixed
-rule: {name: ssgd, resync: 1000, scale_lr: false}
+rule:
+  name: ssgd
+  resync: 1000
+  replicas: auto
+  alpha: auto
+  momentum: auto
+  period: auto
+  sends: auto
+  outer: {name: auto, gain: auto, lr: auto, momentum: auto}
+  restart: auto
+  reset_momentum: false
+  then: null
 loss: {smoothing: 0.0, ignore: null}
 update:
   name: sgd
@@ -380,18 +418,18 @@ schedules = st.one_of(
     st.builds(Plateau, st.just("training_loss"), patience=counts),
 )
 rules = st.one_of(
-    st.builds(Ssgd, st.booleans(), resync=counts),
+    st.builds(Family, name=st.just("ssgd"), resync=counts),
     st.builds(Independent, counts, resync=counts),
     st.builds(
-        Sma,
-        gain=st.just("auto") | st.floats(1, 1e30),
-        delay=st.sampled_from([0, 1]),
+        Family,
+        outer=st.builds(Outer, st.sampled_from(["auto", "orthogonal"]), st.just("auto") | st.floats(1, 1e30)),
         alpha=st.just("auto") | positive,
         restart=st.sampled_from(["auto", "never"]) | rising,
         reset_momentum=st.booleans(),
+        then=st.none() | st.builds(Then, epoch=positive),
     ),
-    st.builds(Sma, gain=st.just("auto") | st.floats(1, 1e30), common=st.just("orthogonal"), period=counts),
-    st.builds(Sma, gain=st.just("none"), momentum=st.just("auto") | fraction, period=counts),
+    st.builds(Family, name=st.sampled_from(["local_sgd", "slowmo", "diloco"]), period=counts),
+    st.builds(Family, name=st.just("crossbow"), momentum=st.just("auto") | fraction, period=counts),
 )
 areas = st.lists(st.floats(1e-9, 1), min_size=2, max_size=2).map(lambda ends: tuple(sorted(ends)))
 augmentations = st.builds(
@@ -449,8 +487,12 @@ def test_describe_has_every_setting():
     assert f"update.lr 0.0001 lion: {rate}" in lines
     both = "weight_decay and l1 are of biases and batch norm's weights too"
     assert f"update.decay_biases false {both} (true or false)" in lines
-    assert "rule.name sma how the replicas are kept together (one of independent, sma, ssgd)" in lines
-    assert "rule.period 1 sma: iterations between corrections (an integer of at least 1)" in lines
+    names = "crossbow, diloco, eamsgd, easgd, independent, local_sgd, muloco, post_local_sgd, slowmo, sma, ssgd"
+    assert f"rule.name sma how the replicas are kept together (one of {names})" in lines
+    centre = "all but independent: momentum of the centre of lagging replicas; auto is the rule's own"
+    assert f"rule.momentum auto {centre} (auto or a number of at least 0 and below 1)" in lines
+    between = "independent: iterations between two exchanges of the ranks"
+    assert f"rule.period 50 {between} (an integer of at least 1)" in lines
     assert "update.schedule.gamma required inverse: decay per epoch (a number above 0)" in lines
 
     def paths(mapping, path=""):

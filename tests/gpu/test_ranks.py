@@ -69,7 +69,7 @@ def test_nccl_takes_no_ranks_that_share(tmp_path: Path) -> None:
 
 
 @needs_mpi
-@pytest.mark.parametrize("rule", ["auto", "none", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
 def test_ranks_that_share_a_gpu(tmp_path: Path, rule: str) -> None:
     """Each way repeats its bits, and all come to the centre of one rank with all learners."""
     settings = {"rule": tiny.RULES[rule], "learners": 2}
@@ -93,7 +93,7 @@ def test_ways_between_gpus(ranks: int) -> None:
 
 @needs_mpi
 @needs_two
-@pytest.mark.parametrize("rule", ["auto", "none", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
 def test_ranks_with_a_gpu_each(tmp_path: Path, rule: str) -> None:
     settings = {"rule": tiny.RULES[rule], "learners": 2}
     one = trained(tmp_path / "one", 1, rule=tiny.RULES[rule], learners=4)

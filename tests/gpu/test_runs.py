@@ -18,9 +18,8 @@ from mpibow.graph.layout import initial_weights
 from mpibow.run.checkpoints import newest_first
 from mpibow.run.signals import Signals
 from mpibow.session.session import Session
-from mpibow.sync.averaging import averaging
+from mpibow.sync.family import Family
 from mpibow.sync.oracle import apply, send, start
-from mpibow.sync.settings import Sma
 from mpibow.train import iterate
 from tests.gpu import opened
 from tests.run import test_diverged, tiny
@@ -37,7 +36,7 @@ WAYS: Mapping[str, Mapping[str, Any]] = {
     "fused, one by one": {"execution": "fused", "graphs": False},
 }
 FEW = {"epochs": None, "iterations": 10}
-SOME = ("auto", "none-3", "orthogonal", "ssgd")  # rules
+SOME = ("auto", "crossbow-3", "orthogonal", "ssgd")  # rules
 CHANGES = {5: (1,), 12: (3,), 13: (2,), 30: (1,)}  # learners, announced at these iterations
 MIB = 1 << 20
 
@@ -59,8 +58,8 @@ def oracle(work: tiny.Job, iterations: int) -> dict[str, Array]:
     config, plan = work.config, work.training_plan()
     k, b, update = config.learners, config.batch_size, config.update
     assert isinstance(k, int)
-    assert isinstance(config.rule, Sma)
-    rule = averaging(config.rule, k)
+    assert isinstance(config.rule, Family)
+    rule = config.rule.of(k)
     state, v = start(initial_weights(plan.layout, config.seed, "float64"), k), np.zeros((k, plan.layout.size))
     w, g = (np.zeros(plan.layout.size) for _ in range(2))
     bound = plan.bind(w, g)
@@ -80,7 +79,7 @@ def oracle(work: tiny.Job, iterations: int) -> dict[str, Array]:
 
 
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS.keys())
-@pytest.mark.parametrize("rule", ["auto", "auto-late-3", "none", "none-3", "number"])
+@pytest.mark.parametrize("rule", ["auto", "auto-3", "crossbow", "crossbow-3", "number"])
 def test_averaging_is_the_oracles(tmp_path: Path, rule: str, way: dict[str, Any]) -> None:
     settings = {"net": tiny.plain, "rule": tiny.RULES[rule], "learners": 3}
     found = tiny.run(job(tmp_path / "gpu", **settings, **way)).weights
@@ -152,7 +151,7 @@ def test_fused_learners_are_those_on_streams(tmp_path: Path, net: Any, rule: str
 
 
 @pytest.mark.parametrize("way", ["streams", "fused"])
-@pytest.mark.parametrize("rule", ["auto", "none-3", "auto-late", "orthogonal"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "orthogonal"])
 def test_a_run_goes_on_bit_for_bit(tmp_path: Path, rule: str, way: str) -> None:
     every = {"every": "7 iterations", "keep": 9}
     settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": every, **WAYS[way]}
@@ -205,7 +204,7 @@ def test_learners_come_and_go(tmp_path: Path, way: str) -> None:
 
 
 @pytest.mark.parametrize("way", ["streams", "fused"])
-@pytest.mark.parametrize("rule", ["auto", "none", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
 @pytest.mark.usefixtures("bad")
 def test_a_learner_that_meets_nan_starts_again(tmp_path: Path, rule: str, way: str) -> None:
     work = test_diverged.job(tmp_path, 1, rule=tiny.RULES[rule], **opened.on_gpu(precision="float32", **WAYS[way]))

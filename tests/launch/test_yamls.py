@@ -21,7 +21,7 @@ from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import classifier
 from mpibow.models.settings import Augmentation
 from mpibow.optim.schedules import Cosine, MultiStep, StepDecay
-from mpibow.sync.settings import Sma
+from mpibow.sync.family import Family
 from mpibow.train import main
 from tests.data.photos import MOMENTS, encode, picture
 
@@ -143,7 +143,7 @@ def test_every_model_has_one_of_small_batches() -> None:
     configs = [load(path) for path in LAUNCH.glob("*.yaml")]
     assert sorted(config.model.name for config in configs if config.model) == sorted([*MODELS, *OBJECTIVES])
     assert max(config.batch_size for config in configs) <= 32
-    assert all(isinstance(config.rule, Sma) and config.rule.gain == "auto" for config in configs)
+    assert all(config.rule == Family() for config in configs)
 
 
 @pytest.mark.parametrize("path", sorted(LAUNCH.glob("*.yaml")), ids=lambda path: path.stem)
@@ -180,7 +180,7 @@ def test_crossbows_settings(path: Path) -> None:
     update, epochs = config.update, config.stop.epochs
     sgd = (update.lr, update.momentum, update.weight_decay, update.schedule)
     assert (int(found[1]), config.learners, config.batch_size, *sgd, epochs, weights) == PUBLISHED[path.stem]
-    assert config.rule == Sma(gain="none", momentum=0.9)
+    assert config.rule == Family(name="crossbow", momentum=0.9, period=1)
     assert (config.stop.metric, config.stop.above, config.stop.median) == TARGETS.get(path.stem, (None, None, 1))
     assert (LAUNCH / path.name).exists()  # the small batches beside it
 

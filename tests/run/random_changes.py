@@ -39,10 +39,10 @@ def changes(ranks: int) -> dict[int, tuple[int, ...]]:
     return {0: (MOST,) * ranks} | {i: tuple(generator.integers(1, MOST + 1, ranks).tolist()) for i in moments}
 
 
-def body(folder: Path, delay: int, comm: Communicator, note: str) -> int:
+def body(folder: Path, rule: str, comm: Communicator, note: str) -> int:
     threadpool_limits(1)
     work = tiny.job(
-        folder, net=wide, precision="float32", device="onednn", rule={"name": "sma", "delay": delay},
+        folder, net=wide, precision="float32", device="onednn", rule={"name": rule},
         update={"lr": 0.001, "momentum": 0.9}, stop={"epochs": None, "iterations": ITERATIONS},
         evaluate={"every": 10**6},
     )  # fmt: skip

@@ -41,7 +41,7 @@ def test_by_hand() -> None:
     assert average.entry() == {"position": 1200, "share": 0.75}
 
 
-@pytest.mark.parametrize("rule", ["auto", "none", "ssgd", "independent"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd", "independent"])
 def test_it_is_of_the_centres_and_changes_none(tmp_path: Path, rule: str) -> None:
     settings: dict[str, Any] = {"rule": tiny.RULES[rule], "learners": 2, "net": tiny.normed, "checkpoint": {}}
     plain = tiny.run(tiny.job(tmp_path / "plain", **settings))

@@ -20,7 +20,7 @@ from tests.run.test_resume import AT_END, arrays, copy, point, saving
 
 BAD = int(samples_at(40, 1, tiny.COUNT, 1)[1][0])  # the sample that no net can stand; first met in iteration 3
 PER_ITERATION = 4 * 3
-RULES = ("auto-late", "auto", "none", "none-3", "orthogonal", "ssgd")
+RULES = ("auto", "crossbow", "crossbow-3", "orthogonal", "ssgd")
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_after_a_reset_the_mean_is_the_true_one(tmp_path: Path, rule: str) -> No
             seen[session.iteration] = float(np.abs(rows.mean(axis=0) - mean).max())
 
     tiny.replay(job(tmp_path, 1, rule=tiny.RULES[rule]), before=measure)
-    unclear = {iteration + after for iteration, _ in meetings() for after in range(1, 6 if rule == "none-3" else 3)}
+    unclear = {iteration + after for iteration, _ in meetings() for after in range(1, 6 if rule == "crossbow-3" else 3)}
     clear = [far for iteration, far in seen.items() if iteration not in unclear]
     assert len(clear) > 2
     assert max(clear) < 1e-12

@@ -30,7 +30,7 @@ def names(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("update", [{}, {"name": "adamw", "momentum": ...}], ids=["sgd", "adamw"])
-@pytest.mark.parametrize("rule", ["auto", "none", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
 def test_frozen_weights_stay_as_they_are(tmp_path: Path, rule: str, update: dict[str, Any]) -> None:
     first, *others = names(tmp_path)
     settings = groups({"match": first, "freeze": True}, weight_decay=0.1, **update)

@@ -18,7 +18,7 @@ MUON = {
     "name": "muon", "lr": 0.05, "weight_decay": 0.01, "l1": 0.001, "largest_share": 10,
     "fallback": {"name": "adamw", "lr": 0.01},
 }  # fmt: skip
-RULES = ("auto", "none", "ssgd", "independent")
+RULES = ("auto", "crossbow", "ssgd", "independent")
 
 
 def deep(image: Tensor) -> Tensor:

@@ -48,7 +48,7 @@ def test_it_runs_in_layouts_of_its_own(tmp_path: Path) -> None:
     assert len(plan.bind(np.zeros(plan.layout.size, np.float32), np.zeros(plan.layout.size, np.float32)).runs) == 1
 
 
-@pytest.mark.parametrize("rule", ["auto", "none-3", "orthogonal", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "orthogonal", "ssgd"])
 def test_two_runs_and_no_overlap_are_the_same_bits(tmp_path: Path, rule: str) -> None:
     settings = {"rule": tiny.RULES[rule], "learners": 2}
     first, again, sequential = (
@@ -66,7 +66,7 @@ def test_learners_may_be_spread_over_ranks(tmp_path: Path, rule: str) -> None:
     assert tiny.distance(two, one) < 1e-3
 
 
-@pytest.mark.parametrize("rule", ["auto", "none-3", "auto-3", "orthogonal"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "auto-3", "orthogonal"])
 def test_a_run_goes_on_bit_for_bit(tmp_path: Path, rule: str) -> None:
     settings = {"rule": tiny.RULES[rule], "learners": 2, "checkpoint": {"every": "7 iterations", "keep": 9}}
     settings["update"] = {"lr": 0.005, "momentum": 0.9}  # at 0.05 the orthogonal step of all matrices diverges here
@@ -125,7 +125,7 @@ def small_batch(out: Path, **settings: Any) -> tiny.Job:
     return job(out, **{"net": wide, "learners": 2, **settings})
 
 
-@pytest.mark.parametrize("rule", ["auto", "none-3", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_gradients_that_are_kept_as_factors(tmp_path: Path, rule: str, ranks: int) -> None:
     """As those that are not, as who clips them element by element wants them; and as NumPy's."""

@@ -18,10 +18,10 @@ MEGABYTE = 1 << 20
     find_kernels("auto", "float32", None)[0].name != "onednn",
     reason="oneDNN or numba is not there: pip install -e '.[cpu]'",
 )
-@pytest.mark.parametrize("delay", [0, 1])
-def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path, delay: int) -> None:
+@pytest.mark.parametrize("rule", ["sma", "crossbow", "local_sgd"])
+def test_nothing_is_lost_and_memory_is_flat(tmp_path: Path, rule: str) -> None:
     """A learner has 1.4 MiB of weights, gradients and momenta, and there are more than a hundred changes."""
-    done = mpirun(RANKS, "-m", "tests.run.random_changes", str(tmp_path), str(delay))
+    done = mpirun(RANKS, "-m", "tests.run.random_changes", str(tmp_path), rule)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["changes"] > 100

@@ -15,8 +15,8 @@ from mpibow.kernels.numpy import flat
 from mpibow.learn.learner import Result
 from mpibow.learn.replica import Replicas
 from mpibow.run.resets import HOPELESS, Resets
+from mpibow.sync.family import Family
 from mpibow.sync.rules import make_rule
-from mpibow.sync.settings import Sma, Ssgd
 from mpibow.sync.synchroniser import Synchroniser, Tally
 from mpibow.sync.tally import HostBook, Late
 from tests.stepping import ball_step
@@ -46,7 +46,7 @@ class Rank:
     """Three learners on rank 1, whose rows are 1, 2 and 3; momenta 9, statistics 8; the centre is 2."""
 
     def __init__(
-        self, on_nan: str = "reset", settings: Sma | Ssgd = Sma(), book: Any = None,  # noqa: B008
+        self, on_nan: str = "reset", settings: Family = Family(), book: Any = None,  # noqa: B008
         scale_is_large: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self.replicas = Replicas(3, SIZE, "float64", np.array([0.5]), states=("momenta",))
@@ -101,7 +101,7 @@ def test_the_centre_is_that_of_after_the_last_update() -> None:
 
 
 def test_where_all_replicas_are_alike_a_learner_is_left_out() -> None:
-    rank = Rank(settings=Ssgd())
+    rank = Rank(settings=Family(name="ssgd"))
     rank.resets.check([GOOD, BAD, GOOD], 0.1, *AT)
     assert rank.rows() == [UNTOUCHED[0], [2, 9, 0, 0.5], UNTOUCHED[2]]
     assert rank.resets.tell() == [f"{WHAT}; it is left out"]
@@ -171,7 +171,7 @@ def test_a_scale_that_is_too_large_resets_nobody() -> None:
 
 
 def test_a_centre_that_is_not_finite_heals_no_learner() -> None:
-    rank = Rank(settings=Ssgd())
+    rank = Rank(settings=Family(name="ssgd"))
     rank.resets.check_centre(7, None)
     rank.rule.centre[2] = np.inf
     for wrong in (lambda: rank.resets.check([BAD], 0.05, *AT), lambda: rank.resets.end(*AT)):

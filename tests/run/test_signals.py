@@ -202,7 +202,7 @@ def test_all_ranks_at_once_and_again(tmp_path: Path) -> None:
 
 
 # With the published rule and a long period the ranks do not talk for long, so that a second signal finds them training.
-SILENT = {"rule": {"name": "sma", "gain": "none", "period": 10**6}, "checkpoint": {"every": None}}
+SILENT = {"rule": {"name": "crossbow", "period": 10**6}, "checkpoint": {"every": None}}
 
 
 @pytest.mark.parametrize(("number", "expected"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, EXIT_INTERRUPTED)])

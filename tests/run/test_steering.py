@@ -47,7 +47,7 @@ def test_the_rate_follows_the_metric_and_no_test_data(tmp_path: Path, metric: st
 
 def test_test_evaluations_change_nothing_where_they_choose(tmp_path: Path) -> None:
     """By training loss, with test data that choose the best, often, seldom, or none at all."""
-    settings = {"update": update(metric="training_loss"), "stop": EPOCHS, "rule": {"name": "sma", "delay": 1}}
+    settings = {"update": update(metric="training_loss"), "stop": EPOCHS, "rule": {"name": "crossbow"}}
     settings |= {"learners": 2}
     runs = [
         tiny.run(tiny.job(tmp_path / "a", evaluate={"every": 0.1, "batch_size": 7}, **settings)),
@@ -79,7 +79,7 @@ def test_a_drop_restarts_averaging(tmp_path: Path) -> None:
     """As a step's does, unless rule.restart is never."""
     found = {}
     for restart in ("auto", "never"):
-        settings = {"rule": {"name": "sma", "gain": "none", "momentum": 0.9, "restart": restart}, "learners": 3}
+        settings = {"rule": {"name": "crossbow", "momentum": 0.9, "restart": restart}, "learners": 3}
         found[restart] = tiny.run(
             tiny.job(
                 tmp_path / restart, update=update(metric="training_loss", threshold=0.9), stop={"epochs": 6}, **settings

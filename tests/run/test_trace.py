@@ -132,7 +132,7 @@ def test_clocks_of_other_nodes() -> None:
     assert ahead(clocks) == [0, 0, 501, -9]
 
 
-@pytest.mark.parametrize("rule", ["auto-late", "auto", "none-3", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd"])
 def test_a_trace_changes_no_bit(tmp_path: Path, rule: str) -> None:
     def work(name: str) -> tiny.Job:
         return tiny.job(tmp_path / name, net=tiny.normed, rule=tiny.RULES[rule], learners=2, precision="float32")
@@ -149,7 +149,7 @@ def names(found: list[dict[str, Any]]) -> Mapping[str, int]:
 def test_every_row_of_every_rank(tmp_path: Path) -> None:
     """Iterations 2 to 12 of two ranks of two learners: what happened in them, as often as it did."""
     path = tmp_path / "run.json"
-    rule = {"name": "sma", "gain": "none", "resync": 5}
+    rule = {"name": "crossbow", "resync": 5}
     checkpoint = {"every": "8 iterations"}
     traced(tiny.job(tmp_path, learners=2, rule=rule, checkpoint=checkpoint, evaluate={"every": 1}), path, "2:13")
     found = spans(path)

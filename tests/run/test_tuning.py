@@ -409,7 +409,7 @@ def test_given_learners_without_memory_are_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("alpha", "most"), [(0.6, 2), (0.9, 1)])
 def test_a_fixed_alpha_limits_the_learners(tmp_path: Path, alpha: float, most: int) -> None:
-    rule = {"name": "sma", "gain": "none", "momentum": 0, "alpha": alpha}
+    rule = {"name": "crossbow", "momentum": 0, "alpha": alpha}
     tiny.replay(auto(tmp_path, 250, rule=rule), parts=on(peak(7, SECONDS)))
     assert summary(tmp_path)["learners"] == [most]
     said = next(reason for _, settled, reason in tuner(tmp_path) if settled)

@@ -12,12 +12,13 @@ import pytest
 from mpibow.comm import Single
 from mpibow.errors import ConfigError
 from mpibow.job.gpu import find_gpu
+from mpibow.optim.adamw import AdamW
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.table import UPDATES
 from mpibow.run import checkpoint
 from mpibow.run.checkpoint import read_arrays
 from mpibow.session.session import Session
-from mpibow.sync.settings import Sma, Ssgd, going_with
+from mpibow.sync.family import Family, Outer
 from tests.run import tiny
 from tests.run.test_resume import copy, point, saving
 
@@ -58,7 +59,7 @@ def test_a_run_that_is_resumed_is_the_same_run(tmp_path: Path, update: dict[str,
 
 
 @every
-@pytest.mark.parametrize("rule", ["auto", "none", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
 def test_four_learners_are_the_same_on_two_ranks(tmp_path: Path, rule: str, update: dict[str, Any]) -> None:
     settings: dict[str, Any] = {"rule": tiny.RULES[rule], "update": update, "stop": FEW}
     one = tiny.run(tiny.job(tmp_path / "1", learners=4, **settings))
@@ -142,7 +143,7 @@ def test_states_are_called_as_no_other_array(kind: Any) -> None:
 
 
 def test_another_optimisers_states_begin_at_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    settings: dict[str, Any] = {"stop": FEW, "checkpoint": AT_END, "rule": {"name": "sma", "gain": 1}}
+    settings: dict[str, Any] = {"stop": FEW, "checkpoint": AT_END, "rule": {"name": "sma", "outer": {"gain": 1}}}
     tiny.run(tiny.job(tmp_path, **settings))
     adam = tiny.job(tmp_path, **{**settings, "stop": {"epochs": None, "iterations": 20}, "update": {"name": "adam"}})
     tiny.run(adam, resume=point(tmp_path, 16))
@@ -151,18 +152,23 @@ def test_another_optimisers_states_begin_at_0(tmp_path: Path, capsys: pytest.Cap
 
 
 def test_which_rule_goes_with_which_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Gain auto was derived for SGD."""
-    assert going_with("sgd", Sma()) == Sma()
-    assert going_with("adamw", Sma()) == Sma(gain=1.0, common="mean")
-    for given in (Sma(gain=2.0), Sma(gain="none"), Sma(common="orthogonal"), Ssgd()):
-        assert going_with("adamw", given) == given
-    told = "rule: gain auto was derived for sgd; with lion replicas are averaged with gain 1"
+    """A gain was measured with SGD."""
+    assert Family().going_with(Sgd()) == Family()
+    assert Family().going_with(AdamW()) == Family(outer=Outer(gain=1.0))
+    for given in (
+        Family(outer=Outer(gain=2.0)),
+        Family(name="crossbow"),
+        Family(outer=Outer(name="orthogonal")),
+        Family(name="ssgd"),
+    ):
+        assert given.going_with(AdamW()) == given
+    told = "rule: a gain was measured with sgd only; with lion replicas are averaged with gain 1"
     tiny.run(tiny.job(tmp_path / "lion", update={"name": "lion"}, learners=2, stop=FEW))
     assert told in capsys.readouterr().err
     gains = [line["gain"] for line in tiny.events(tmp_path / "lion/run", "train")]
     assert set(gains) == {1.0}
     tiny.run(tiny.job(tmp_path / "sgd", learners=2, stop=FEW))
-    assert "gain auto" not in capsys.readouterr().err
+    assert "a gain was" not in capsys.readouterr().err
 
 
 class ManyStates(Sgd):

@@ -36,19 +36,23 @@ COUNT, CLASSES = 57, 3  # 57: no multiple of what an iteration consumes, so iter
 # What a run may be told about averaging; each must be the same bits however the run goes on its way.
 RULES: Mapping[str, Mapping[str, Any]] = {
     "auto": {"name": "sma"},
-    "auto-late": {"name": "sma", "delay": 1},
     "auto-3": {"name": "sma", "period": 3},
-    "auto-late-3": {"name": "sma", "delay": 1, "period": 3},
-    "none": {"name": "sma", "gain": "none"},
-    "none-3": {"name": "sma", "gain": "none", "period": 3},
-    "number-late": {"name": "sma", "gain": 2.0, "delay": 1},
-    "number": {"name": "sma", "gain": 2.0},
-    "number-3": {"name": "sma", "gain": 2.0, "period": 3},
-    "orthogonal": {"name": "sma", "common": "orthogonal"},
-    "orthogonal-number-3": {"name": "sma", "common": "orthogonal", "gain": 2.0, "period": 3},
+    "crossbow": {"name": "crossbow"},
+    "crossbow-3": {"name": "crossbow", "period": 3},
+    "easgd": {"name": "easgd", "period": 2},
+    "number": {"name": "sma", "outer": {"gain": 2.0}},
+    "number-3": {"name": "sma", "outer": {"gain": 2.0}, "period": 3},
+    "orthogonal": {"name": "sma", "outer": {"name": "orthogonal"}},
+    "orthogonal-number-3": {"name": "sma", "outer": {"name": "orthogonal", "gain": 2.0}, "period": 3},
+    "nesterov-3": {"name": "diloco", "replicas": "pulled", "period": 3},
+    "local": {"name": "local_sgd", "period": 3},
+    "slowmo": {"name": "slowmo", "period": 2},
+    "diloco": {"name": "diloco", "period": 4},
+    "then": {"name": "crossbow", "then": {"epoch": 4}},
+    "post-local": {"name": "post_local_sgd", "then": {"epoch": 3, "period": 3}},
     "ssgd": {"name": "ssgd"},
     "independent": {"name": "independent", "period": 3},
-    "ssgd-scaled": {"name": "ssgd", "scale_lr": True},
+    "ssgd-scaled": {"name": "ssgd", "outer": {"gain": "learners"}},
 }
 
 

@@ -94,7 +94,7 @@ def changed(header: dict[str, Any], at: tuple[Any, ...], change: Callable[[Any, 
 
 @pytest.mark.parametrize(
     ("ranks", "learners", "rule"),
-    [(1, "auto", "auto"), (2, [1, 2], "none"), (1, 2, "independent")],
+    [(1, "auto", "auto"), (2, [1, 2], "crossbow"), (1, 2, "independent")],
 )
 def test_every_mutation_is_refused_or_resumed(tmp_path: Path, ranks: int, learners: Any, rule: str) -> None:
     """One that is let through is resumed; the rest end with code 4, and name the file."""
@@ -131,10 +131,10 @@ def replaced(path: Path, name: str, data: bytes) -> None:
 
 def test_arrays_of_other_forms(tmp_path: Path) -> None:
     """Every array of every file dropped, cut, grown, of another type."""
-    work = job(tmp_path, 2, rule=tiny.RULES["none-3"])
+    work = job(tmp_path, 2, rule=tiny.RULES["crossbow-3"])
     tiny.run(work, 2)
     path = tmp_path / "run/checkpoints/iteration-0000000008"
-    longer = job(tmp_path, 2, rule=tiny.RULES["none-3"], stop={"epochs": None, "iterations": 9})
+    longer = job(tmp_path, 2, rule=tiny.RULES["crossbow-3"], stop={"epochs": None, "iterations": 9})
     tried = 0
     for file in sorted(path.glob("*.safetensors")):
         whole, arrays = file.read_bytes(), load_file(file)

@@ -35,14 +35,14 @@ def summary(folder: Path) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("rule", ["auto-late", "auto", "ssgd"])
+@pytest.mark.parametrize("rule", ["crossbow", "auto", "ssgd"])
 def test_two_ranks_say_how_much_was_hidden(tmp_path: Path, rule: str) -> None:
     tiny.run(tiny.job(tmp_path, rule=tiny.RULES[rule]), 2)
     found = [event["sync_hidden"] for event in tiny.events(tmp_path / "run", "train")]
     assert len(found) == 8
     assert all(0 <= part <= 1 for part in found)
     assert 0 <= summary(tmp_path)["sync_hidden"] <= 1
-    if rule != "auto-late":  # the update needs the sums at once: learners stand still from their beginning to their end
+    if rule != "crossbow":  # the update needs the sums at once: learners stand still from their beginning to their end
         assert found == [0.0] * 8
         assert summary(tmp_path)["sync_hidden"] == 0.0
 
@@ -57,7 +57,8 @@ def test_one_rank_has_nothing_to_hide(tmp_path: Path) -> None:
 def test_entries_between_two_exchanges_have_nothing_to_hide(tmp_path: Path) -> None:
     """With a period of 3 the steps of iterations 0, 1, then 2, 3, 4, ... are sent together, heard of one later."""
     tiny.run(
-        tiny.job(tmp_path, rule=tiny.RULES["none-3"], metrics={"every": 1}, stop={"epochs": None, "iterations": 9}), 2
+        tiny.job(tmp_path, rule=tiny.RULES["crossbow-3"], metrics={"every": 1}, stop={"epochs": None, "iterations": 9}),
+        2,
     )
     found = [event["sync_hidden"] is not None for event in tiny.events(tmp_path / "run", "train")]
     assert found == [False, False, True, False, False, True, False, False, True]

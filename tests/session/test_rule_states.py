@@ -16,7 +16,7 @@ from safetensors.numpy import save as pack
 
 from mpibow.errors import CheckpointError
 from mpibow.session.session import Session
-from mpibow.sync.published import Published
+from mpibow.sync.lagging import Lagging
 from mpibow.sync.rule import RuleState
 from mpibow.sync.rules import RULES
 from tests.run import tiny
@@ -24,21 +24,24 @@ from tests.run.test_resume import copy, point
 from tests.session.test_header import replaced
 
 CUTS = (25, 26, 27)  # of a period of 3: once with unsent steps at least; a gain is measured after 20
-# A rule that shows all that its state may have, and on how many ranks. A rule that is not here fails.
-SHOWN: Mapping[str, tuple[Mapping[str, Any], int]] = {
-    "sma, at once": ({"name": "sma", "common": "mean"}, 1),
-    "sma, late": ({"name": "sma", "delay": 1}, 2),
-    "sma, published": ({"name": "sma", "gain": "none", "period": 3}, 2),
-    "ssgd": ({"name": "ssgd"}, 2),
-    "independent": ({"name": "independent", "period": 4}, 2),
+# Rules that show all that their states may have, and on how many ranks. A kind that is not here fails.
+SLOWMO = {"name": "slowmo", "period": 3, "resync": 9}
+SHOWN: Mapping[str, tuple[tuple[Mapping[str, Any], int], ...]] = {
+    "pulled": (({"name": "sma"}, 1), ({**SLOWMO, "replicas": "pulled"}, 2)),
+    "lagging": (({"name": "crossbow", "period": 3}, 2),),
+    "reset": (({"name": "sma", "replicas": "reset"}, 2), (SLOWMO, 2)),
+    "gradients": (({"name": "ssgd"}, 2),),
+    "independent": (({"name": "independent", "period": 4}, 2),),
 }
+NEVER = {("reset", "apart")}  # which are whatever follows
+CROSSBOW = SHOWN["lagging"][0][0]
 OWN = "rank-0.safetensors"
 States = dict[tuple[int, int], RuleState]
 
 
-def work(folder: Path, kind: str, learners: int = 2) -> tiny.Job:
+def work(folder: Path, rule: Mapping[str, Any], learners: int = 2) -> tiny.Job:
     """In float32, which no rule's own float64 numbers are."""
-    settings: dict[str, Any] = {"rule": SHOWN[kind][0], "learners": learners, "precision": "float32"}
+    settings: dict[str, Any] = {"rule": rule, "learners": learners, "precision": "float32"}
     keep = {"every": None, "keep": 100, "best": False}
     return tiny.job(folder, net=tiny.normed, stop={"epochs": None, "iterations": 28}, checkpoint=keep, **settings)
 
@@ -66,41 +69,45 @@ def test_every_rule_is_shown() -> None:
 
 @pytest.mark.parametrize("kind", RULES)
 def test_all_that_a_rule_declares_is_saved_and_comes_back(tmp_path: Path, kind: str) -> None:
-    ranks, declared = SHOWN[kind][1], RULES[kind].arrays
-    saved = states(work(tmp_path / "whole", kind), ranks)
-    begun = [saved.pop((rank, 0)) for rank in range(ranks)]
-    assert len(saved) == len(CUTS) * ranks
-    for cut in CUTS:
-        folder = copy(tmp_path / "whole", tmp_path / str(cut))
-        back = states(work(folder, kind), ranks, resume=point(folder, cut))
-        for rank in range(ranks):
-            before, after = saved[rank, cut], back[rank, cut]
-            for a, b in ((before.shared, after.shared), (before.own, after.own)):
-                assert a.keys() == b.keys()
-                for name in a:
-                    np.testing.assert_array_equal(b[name], a[name], err_msg=f"{kind}: {name}, iteration {cut}")
-            assert after.numbers == json.loads(json.dumps(before.numbers)), (kind, cut)
-    assert {name for one in saved.values() for name in (*one.shared, *one.own)} == declared.keys()
-    for name, first in begun[0].numbers.items():
-        assert any(one.numbers[name] != first for one in saved.values()), f"{kind}: {name} never changed"
+    declared, arrays, changed = RULES[kind][1], set[str](), set[str]()
+    for number, (rule, ranks) in enumerate(SHOWN[kind]):
+        whole = tmp_path / str(number)
+        saved = states(work(whole, rule), ranks)
+        begun = [saved.pop((rank, 0)) for rank in range(ranks)]
+        assert len(saved) == len(CUTS) * ranks
+        for cut in CUTS:
+            folder = copy(whole, tmp_path / f"{number}-{cut}")
+            back = states(work(folder, rule), ranks, resume=point(folder, cut))
+            for rank in range(ranks):
+                before, after = saved[rank, cut], back[rank, cut]
+                for a, b in ((before.shared, after.shared), (before.own, after.own)):
+                    assert a.keys() == b.keys()
+                    for name in a:
+                        np.testing.assert_array_equal(b[name], a[name], err_msg=f"{kind}: {name}, iteration {cut}")
+                assert after.numbers == json.loads(json.dumps(before.numbers)), (kind, cut)
+        arrays |= {name for one in saved.values() for name in (*one.shared, *one.own)}
+        first = begun[0].numbers
+        changed |= {name for name in first if any(one.numbers[name] != first[name] for one in saved.values())}
+    assert arrays == declared.arrays.keys()
+    assert changed | {name for other, name in NEVER if other == kind} == first.keys()
 
 
 def test_an_array_that_its_rule_does_not_declare_stops_the_save(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Published, "arrays", {"mean": Published.arrays["mean"]})
+    monkeypatch.setattr(Lagging, "arrays", {"mean": Lagging.arrays["mean"]})
     with pytest.raises(AssertionError, match="previous"):
-        states(work(tmp_path, "sma, published"), 1)
+        states(work(tmp_path, CROSSBOW), 1)
 
 
-@pytest.mark.parametrize("name", Published.arrays)
+@pytest.mark.parametrize("name", Lagging.arrays)
 def test_a_checkpoint_that_lacks_an_array_is_refused(tmp_path: Path, name: str) -> None:
     """One that the rule always has, or one of two that come together."""
-    states(work(tmp_path, "sma, published"), 1)
+    states(work(tmp_path, CROSSBOW), 1)
     path = next(path for path in map(partial(point, tmp_path), CUTS) if "pending" in load_file(path / OWN))
-    file = "common.safetensors" if Published.arrays[name].ranks == "all" else OWN
+    file = "common.safetensors" if Lagging.arrays[name].ranks == "all" else OWN
     replaced(path, file, pack({key: array for key, array in load_file(path / file).items() if key != name}))
     with pytest.raises(CheckpointError) as caught:
-        states(work(tmp_path, "sma, published"), 1, resume=path)
+        states(work(tmp_path, CROSSBOW), 1, resume=path)
     assert str(caught.value).startswith(f"{path / file}: {name}: must be ")
     assert str(caught.value).endswith(", got nothing")

@@ -59,7 +59,7 @@ def test_a_checkpoint_is_continued(trained: tuple[Source, dict[str, Any]]) -> No
     ({"learners": 3}, ["learners were 2"]),
     ({"learners": "auto"}, ["learners were 2"]),
     ({"rule": {"name": "ssgd"}}, ["the rule was different"]),
-    ({"learners": 1, "rule": {"name": "sma", "gain": 2.0}}, ["learners were 2", "the rule was different"]),
+    ({"learners": 1, "rule": {"name": "sma", "outer": {"gain": 2.0}}}, ["learners were 2", "the rule was different"]),
 ])  # fmt: skip
 def test_of_another_run_the_centre_is_taken(
     trained: tuple[Source, dict[str, Any]], settings: dict[str, Any], changed: list[str]
@@ -122,6 +122,6 @@ def test_learners_that_a_new_run_begins_with(
 def test_learners_that_ranks_or_the_rule_do_not_allow(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"learners: must have one number for each of 1 rank\(s\), got \[1, 4\]"):
         first_timeline(tiny.job(tmp_path, learners=[1, 4]).config, 1)
-    fixed_alpha = {"name": "sma", "gain": "none", "alpha": 1.5}
+    fixed_alpha = {"name": "crossbow", "alpha": 1.5}
     with pytest.raises(ConfigError, match=r"rule.alpha: must be below 0.9744 for 2 learners, got 1.5"):
         first_timeline(tiny.job(tmp_path, learners=2, rule=fixed_alpha).config, 1)

@@ -24,7 +24,7 @@ def rates(folder: Path) -> list[float]:
     return [event["rate"] for event in tiny.events(folder / "run", "train")]
 
 
-@pytest.mark.parametrize("rule", ["auto", "auto-late", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "ssgd"])
 def test_evaluations_and_the_order_of_streams_change_nothing(tmp_path: Path, rule: str) -> None:
     settings = {**SETTINGS, "rule": tiny.RULES[rule]}
     often = run(work(tmp_path / "often", evaluate={"every": 0.2, "batch_size": 7}, **settings))

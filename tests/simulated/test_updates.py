@@ -29,7 +29,7 @@ def adamw(folder: Path, **settings: Any) -> Any:
     return work(folder, **{"net": lenet, "update": ADAMW, "learners": 2, "stop": FEW, **settings})
 
 
-@pytest.mark.parametrize(("rule", "ranks"), [("auto", 1), ("ssgd", 1), ("none-3", 2), ("independent", 1)])
+@pytest.mark.parametrize(("rule", "ranks"), [("auto", 1), ("ssgd", 1), ("crossbow-3", 2), ("independent", 1)])
 def test_the_numbers_are_the_hosts(tmp_path: Path, rule: str, ranks: int) -> None:
     settings: dict[str, Any] = {"rule": tiny.RULES[rule]}
     host = tiny.run(adamw(tmp_path / "host", **settings), ranks)

@@ -24,7 +24,7 @@ def values(word: str) -> list[object]:
         ("seed=-1:1,7", [-1, 0, 1, 7]),
         ("seed=3:3", [3]),
         ("learners=[1,2],[2, 2],auto", [[1, 2], [2, 2], "auto"]),
-        ("rule={name: sma, gain: none},{name: ssgd}", [{"name": "sma", "gain": "none"}, {"name": "ssgd"}]),
+        ("rule={name: sma, period: 2},{name: ssgd}", [{"name": "sma", "period": 2}, {"name": "ssgd"}]),
         ("a='x,y',\"1:3\"", ["x,y", "1:3"]),
         ("a=null,true", [None, True]),
         ("a=1,1.0,true", [1, 1.0, True]),  # which Python takes for equal

@@ -35,7 +35,7 @@ def test_by_hand() -> None:
     assert summed_up([0.1, float("inf")]) is None
 
 
-@pytest.mark.parametrize(("rule", "ranks"), [("auto", 1), ("none", 1), ("auto", 2), ("orthogonal", 2), ("ssgd", 2)])
+@pytest.mark.parametrize(("rule", "ranks"), [("auto", 1), ("crossbow", 1), ("auto", 2), ("orthogonal", 2), ("ssgd", 2)])
 def test_entries_have_the_distance_of_rank_0s_replicas(rule: str, ranks: int, tmp_path: Path) -> None:
     expected = dict[int, list[float]]()
 
@@ -57,7 +57,7 @@ def test_entries_have_the_distance_of_rank_0s_replicas(rule: str, ranks: int, tm
 
 
 def test_where_the_mean_is_under_way_the_ranks_agreement_has_it(tmp_path: Path) -> None:
-    rule = {**tiny.RULES["none"], "resync": 4}
+    rule = {**tiny.RULES["crossbow"], "resync": 4}
     tiny.run(tiny.job(tmp_path, rule=rule, learners=2, metrics={"every": 4}), 2)
     assert {event["distance"] for event in tiny.events(tmp_path / "run", "train")} == {None}
     agreed = tiny.events(tmp_path / "run", "agree")

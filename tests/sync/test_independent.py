@@ -11,10 +11,10 @@ import pytest
 from mpibow.kernels.numpy import flat
 from mpibow.kernels.passes import FlatKernels, chunks_of
 from mpibow.learn.replica import Replicas
-from mpibow.sync.averaging import check_rule, most_learners
+from mpibow.sync.independent import Independent
 from mpibow.sync.outbox import TAIL
 from mpibow.sync.rules import make_rule
-from mpibow.sync.settings import Independent
+from mpibow.sync.settings import most_learners
 from tests.run import tiny
 from tests.stepping import ball_step, sgd
 
@@ -81,7 +81,7 @@ def test_who_is_there_goes_on_and_who_comes_starts_at_the_centre() -> None:
 
 
 def test_any_number_of_learners() -> None:
-    check_rule(Independent(), 10**6)
+    Independent().check(10**6)
     assert most_learners(Independent(), 2) == 1 << 10
 
 

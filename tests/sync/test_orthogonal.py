@@ -1,4 +1,4 @@
-"""Orthogonal common steps: which weights have one and where they lie, whoever makes them, and the setting."""
+"""Orthogonal common steps: which weights have one and where they lie, whoever makes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mpibow.errors import ConfigError
 from mpibow.graph.formats import canonical, physical
 from mpibow.graph.graph import Array, Shape, Weight
 from mpibow.graph.layout import Layout, Span, plan_layout
@@ -23,7 +22,6 @@ from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops.initialisers import Constant
 from mpibow.sync.orthogonal import CommonStep, matrices_of, rest_of, spread
-from mpibow.sync.settings import MANY, Sma
 
 
 @pytest.fixture(params=["numpy", "compiled"])
@@ -206,27 +204,3 @@ def test_threads_share_what_is_no_matrix_by_chunks(flat: FlatKernels, workers: i
     np.testing.assert_array_equal(weights[0, : 512**2], np.float32(0.5) * total[: 512**2])
     np.testing.assert_allclose(weights[0], spread(total, layout, 0.5, 0.25), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(mean, weights[0])
-
-
-# The setting
-
-
-def test_settings_that_have_no_such_step() -> None:
-    with pytest.raises(ConfigError) as error:
-        Sma(common="orthogonal", gain="none")
-    assert str(error.value) == (
-        "common: orthogonal needs a common step, and gain none has none; set gain to auto, or common to mean"
-    )
-    with pytest.raises(ConfigError) as error:
-        Sma(common="orthogonal", delay=1)
-    assert str(error.value) == (
-        "common: orthogonal needs delay 0, got 1: with delay 1 the matrices would be computed while learners compute; "
-        "set delay to 0, or common to mean"
-    )
-
-
-def test_who_says_nothing_has_one_from_many_learners_on() -> None:
-    assert [Sma().orthogonal(k) for k in (1, MANY - 1, MANY, 99)] == [False, False, True, True]
-    for settings in (Sma(gain="none"), Sma(gain=3.0), Sma(delay=1), Sma(common="mean")):
-        assert not settings.orthogonal(99)
-    assert Sma(common="orthogonal").orthogonal(2)

@@ -1,4 +1,4 @@
-"""SMA as published: replicas are pulled to a centre that lags behind their mean, the exchange hidden behind compute."""
+"""Lagging replicas: pulled to a centre that lags behind their mean, the exchange hidden behind compute."""
 
 from __future__ import annotations
 
@@ -7,47 +7,45 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
-
 from mpibow.bounds import AtLeast
 from mpibow.graph.graph import Array
+from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.alone import Alone
-from mpibow.sync.averaging import averaging
+from mpibow.sync.family import Family
 from mpibow.sync.gain import Averages
 from mpibow.sync.outbox import Outbox, Zeros
-from mpibow.sync.rule import Add, OnChunks, Rows, RuleState, Stored, drift_of
-from mpibow.sync.settings import Sma
+from mpibow.sync.rule import UNSENT, Add, OnChunks, Rows, RuleState, Stored, drift_of
 
 
 @dataclass(frozen=True)
-class PublishedNumbers:
+class LaggingNumbers:
     turn: Annotated[int, AtLeast(0)]
     gain: float = 1.0  # older checkpoints have these, which nothing reads
     averages: Averages = field(default_factory=Averages)
     apart: bool = False
 
 
-class Published:
+class Lagging:
     """Crossbow's rule (PVLDB 12(11) 2019, algorithm 1), with mu = 0 synchronous EA-SGD; mpibow.sync.oracle: lagging.
 
     With a period tau a rank adds its steps up and sends them once in tau iterations. One learner is plain SGD, z = w.
     """
 
     overlaps, alike, follows, meter = True, False, True, None
-    numbers: ClassVar[type] = PublishedNumbers
+    numbers: ClassVar[type] = LaggingNumbers
     arrays: ClassVar[Mapping[str, Stored]] = {
         "mean": Stored("all", "weights"),
         "previous": Stored("all", "weights"),
-        "pending": Stored("each", "sent", beside="squares"),
-        "squares": Stored("each", "numbers", beside="pending"),
+        **UNSENT,
     }
 
     def __init__(
-        self, settings: Sma, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None
-    ) -> None:
+        self, settings: Family, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
+        layout: Layout | None = None,
+    ) -> None:  # fmt: skip
         self._settings, self._flat, self._rows = settings, flat, rows
-        self.averaging = averaging(settings, 1)
+        self.averaging = settings.of(1)
         self._alone, self._mean = Alone(flat, rows, initial), initial
         self._z, self._previous = (flat.zeros(initial.size, initial.dtype) for _ in range(2))
         for array in (self._z, self._previous):
@@ -60,7 +58,7 @@ class Published:
         return self._alone.mean if self.averaging.k == 1 else self._z
 
     def begin(self, k: int, keep: bool = False) -> None:
-        z, self.averaging = self.centre, averaging(self._settings, k)
+        z, self.averaging = self.centre, self._settings.of(k)
         if not keep:
             self._flat.put(self._mean, z)
             self._flat.put(self._z, z)
@@ -90,7 +88,7 @@ class Published:
     def outgoing(self) -> Array | None:
         if self.averaging.k == 1:
             return self._out.tail
-        self._fresh = self.averaging.sends(self._turn)
+        self._fresh = self.averaging.sends_at(self._turn)
         return self._out.close() if self._fresh else None
 
     def apply(self, local: Local, sums: Any) -> Sequence[OnChunks]:
@@ -137,7 +135,7 @@ class Published:
 
     def state(self) -> RuleState:
         common = {} if self.averaging.k == 1 else {"mean": self._mean, "previous": self._previous}
-        own = {} if self._fresh else {"pending": self._out.whole, "squares": self._out.squares}
+        own = {} if self._fresh else self._out.unsent()
         return RuleState(common, own, {"turn": self._turn})
 
     def load(self, centre: Array, state: RuleState) -> None:
@@ -146,8 +144,4 @@ class Published:
         self._flat.put(self._previous, state.shared.get("previous", centre))
         self._fresh, self._turn = "pending" not in state.own, state.numbers["turn"]
         if not self._fresh:
-            squares, here = state.own["squares"], self._out.squares.size
-            if squares.size != here:  # of kernels with other chunks; what counts is their sum
-                squares = np.pad([squares.sum()], (0, here - 1))
-            self._flat.put(self._out.whole, state.own["pending"])
-            self._flat.put(self._out.squares, squares)
+            self._out.load(state.own)

@@ -1,0 +1,23 @@
+"""Another rule takes over within a run, on all ranks alike."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from mpibow.learn.replica import Replicas
+from mpibow.sync.rule import Rule
+from mpibow.sync.switch import Switch
+from mpibow.sync.synchroniser import Synchroniser
+
+
+def switch_rule(rule: Rule, replicas: Replicas, synchroniser: Synchroniser, k: int) -> None:
+    """The rule behind `rule` takes over from its settled centre, with k learners over all ranks.
+
+    Where it moves all replicas by one step, the optimiser keeps what all of them kept in the mean.
+    """
+    both = cast(Switch, rule)
+    if both.second.alike:
+        synchroniser.level(k)
+        steps = int(replicas.updates.max())
+        replicas.updates[:] = max(synchroniser.call(lambda comm: comm.share(steps)))
+    both.switch()

@@ -1,0 +1,63 @@
+"""A rule that gives way to another at an epoch: the bits of each while it is in force, also when a run is resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.session.session import Session
+from tests.run import tiny
+from tests.run.test_resume import AT_END, copy, point, saving
+
+RULE = {"name": "crossbow", "then": {"epoch": 2}}  # 57 samples, 12 an iteration: from iteration 10 on
+SETTINGS: dict[str, Any] = {"learners": 2, "checkpoint": AT_END, "net": tiny.normed}
+
+
+def seen(folder: Path, rule: dict[str, Any]) -> dict[int, np.ndarray[Any, Any]]:
+    """Rank 0's replicas before every iteration."""
+    found = dict[int, np.ndarray[Any, Any]]()
+
+    def look(session: Session) -> None:
+        if session.rank == 0:
+            session.settle()
+            found[session.iteration] = session.replicas.weights.copy()
+
+    tiny.replay(tiny.job(folder, rule=rule, **SETTINGS), 2, before=look)
+    return found
+
+
+def test_each_rule_is_in_force_in_its_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    both = seen(tmp_path / "both", RULE)
+    assert "iteration 10: rule ssgd" in capsys.readouterr().err
+    alone = seen(tmp_path / "alone", {"name": "crossbow"})
+    for iteration in range(11):  # the last one's are seen before the switch
+        np.testing.assert_array_equal(both[iteration], alone[iteration])
+    apart = [bool((rows[0] != rows[1]).any()) for _, rows in sorted(both.items())]
+    assert apart[1:11] == [True] * 10
+    assert not any(apart[11:])
+
+
+@pytest.mark.parametrize("cut", [9, 10, 11])
+def test_a_resumed_run_switches_where_the_whole_one_does(tmp_path: Path, cut: int) -> None:
+    settings = {"rule": RULE, **SETTINGS}
+    whole = tiny.replay(tiny.job(tmp_path / "whole", **settings), 2, before=saving(9, 10, 11))
+    folder = copy(tmp_path / "whole", tmp_path / "cut")
+    resumed = tiny.run(tiny.job(folder, **settings), 2, resume=point(folder, cut))
+    assert tiny.same_bits(resumed.weights, whole[0].weights)
+
+
+def test_learners_that_come_with_the_switch(tmp_path: Path) -> None:
+    """Announced so that both begin with iteration 10."""
+
+    def announce(session: Session) -> None:
+        if session.iteration == 7:
+            session.coordinator.announce(7, (3, 1))
+
+    one, again = (
+        tiny.replay(tiny.job(tmp_path / name, rule=RULE, **SETTINGS), 2, before=announce) for name in ("a", "b")
+    )
+    assert [len(slots) for slots in one[0].samples[9:11]] == [2, 3]
+    assert one[0].centres == one[1].centres == again[0].centres
