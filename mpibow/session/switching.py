@@ -18,6 +18,7 @@ def switch_rule(rule: Rule, replicas: Replicas, synchroniser: Synchroniser, k: i
     both = cast(Switch, rule)
     if both.second.alike:
         synchroniser.level(k)
-        steps = int(replicas.updates.max())
-        replicas.updates[:] = max(synchroniser.call(lambda comm: comm.share(steps)))
+        own = [int(replicas.updates.max()), int(replicas.seen.max())]
+        every = synchroniser.call(lambda comm: comm.share(own))
+        replicas.updates[:], replicas.seen[:] = (max(counts) for counts in zip(*every, strict=True))
     both.switch()

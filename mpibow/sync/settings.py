@@ -36,7 +36,7 @@ class RuleSettings:
     @property
     def hosts_only(self) -> str:
         """The setting that a GPU does not run, '' where it runs all."""
-        return ""
+        return f"rule {self.name}" if self.rule is not None else ""
 
     @property
     def bound(self) -> str:

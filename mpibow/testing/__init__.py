@@ -1,9 +1,12 @@
-"""Checks for what a script brings of its own: `check_update` of an optimiser, `check_operator` of an operator.
+"""Checks for what a script brings: `check_update` of an optimiser, `check_rule` of a rule, `check_operator`.
 
-from mpibow.testing import check_operator, check_update
+from mpibow.testing import check_operator, check_rule, check_update
 
 def test_my_step():
     check_update(MyStep(lr=0.1))
+
+def test_my_rule():
+    check_rule(MyRule(period=4))
 
 def test_my_operator():
     check_operator(swish, (4, 3))
@@ -14,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mpibow.testing.operator import check_operator as check_operator
+    from mpibow.testing.rule import check_rule as check_rule
     from mpibow.testing.update import check_update as check_update
     from mpibow.testing.update import hard as hard
 
-_FOUND = {"check_operator": "operator", "check_update": "update", "hard": "update"}
+_FOUND = {"check_operator": "operator", "check_rule": "rule", "check_update": "update", "hard": "update"}
 
 
 def __getattr__(name: str) -> Any:

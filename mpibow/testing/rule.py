@@ -1,0 +1,168 @@
+"""The check of a rule: the same numbers on any ranks, the same bits by any threads, and all of its state saved."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mpibow.graph.formats import canonical
+from mpibow.graph.graph import Array, Weight
+from mpibow.graph.layout import Layout, Span
+from mpibow.kernels import NUMPY
+from mpibow.kernels.passes import chunks_of, share_of
+from mpibow.learn.local import Stepping
+from mpibow.learn.replica import Replicas
+from mpibow.ops.initialisers import Constant
+from mpibow.optim.sgd import Sgd
+from mpibow.sync.outbox import TAIL
+from mpibow.sync.rule import RuleState
+from mpibow.sync.rules import make_rule
+from mpibow.sync.settings import RuleSettings
+
+LEARNERS = 4
+PLACES = ((4,), (2, 2), (1, 3), (1, 1, 1, 1))  # of so many learners over ranks
+NEAR = 1e-10  # numbers that differ in the order of sums alone
+
+
+def check_rule(settings: RuleSettings, iterations: int = 30) -> None:
+    """Raises AssertionError where the rule of `settings` breaks a contract of mpibow.sync.rule.
+
+    Four learners train a quadratic with noise by SGD with momentum, in float64. The centre is the same on all ranks and
+    near that of one rank with all learners; 1, 2 or 3 threads give the same bits; what crosses ranks has the size that
+    it says. All arrays of `state` are declared, its numbers are a JSON object, and a rule that loads them goes on with
+    the same bits. Other learners, a restart, and a learner that is reset leave the centre finite.
+    """
+    name = settings.name
+    if not isinstance(settings, RuleSettings):
+        raise AssertionError(f"rule: must be an mpibow.sync.settings.RuleSettings, got {type(settings).__name__}")
+    settings.check(LEARNERS)
+    whole = _trained(settings, PLACES[0], iterations)
+    for counts in PLACES[1:]:
+        off = np.abs(_trained(settings, counts, iterations).centre - whole.centre).max()
+        assert off < NEAR, f"rule {name}: the centre of {len(counts)} ranks is off by {off:g} of one rank's"
+    for threads in (2, 3):
+        same = _trained(settings, (2, 2), iterations, threads).bits() == _trained(settings, (2, 2), iterations).bits()
+        assert same, f"rule {name}: {threads} threads give other bits than one"
+    for cut in range(iterations - 4, iterations):
+        _resumes(settings, cut, iterations)
+    _survives(settings)
+
+
+class _Ranks:
+    """Ranks with a rule and replicas each; sums of what they send are made here."""
+
+    def __init__(self, settings: RuleSettings, counts: Sequence[int], threads: int = 1, keep: bool = False) -> None:
+        self.name, self.threads, self.flat = settings.name, threads, NUMPY.flat
+        self.layout, start = _layout(), np.random.default_rng(0).standard_normal(48)
+        self.rows = [Replicas(2 * LEARNERS, 48, "float64", states=("momenta",)) for _ in counts]
+        for rows, count in zip(self.rows, counts, strict=True):
+            rows.resize(count)
+        self.rules = [make_rule(settings, self.flat, rows, start.copy(), None, self.layout) for rows in self.rows]
+        for rule in self.rules:
+            rule.begin(sum(counts), keep)
+        self.steps = [Stepping(Sgd(lr=0.05, momentum=0.9), self.layout, rows, self.flat) for rows in self.rows]
+
+    def resize(self, counts: Sequence[int]) -> None:
+        self.settle()
+        for rule, rows, count in zip(self.rules, self.rows, counts, strict=True):
+            rows.resize(count)
+            rule.begin(sum(counts))
+
+    def iterate(self, t: int) -> None:
+        """One iteration; learner j's gradient is its own wherever it lives."""
+        learner, chunks = 0, chunks_of(48, self.flat.chunk)
+        locals_ = [step.at(0.05, 1) for step in self.steps]
+        for rule, rows, local in zip(self.rules, self.rows, locals_, strict=True):
+            for w, g in zip(rows.weights, rows.gradients, strict=True):
+                g[:] = w - 1 + np.random.default_rng([t, learner]).standard_normal(48)
+                learner += 1
+            for thread in reversed(range(self.threads)):
+                rule.update(local, share_of(chunks, thread, self.threads))
+        arrays = [rule.outgoing() for rule in self.rules]
+        sent = [array for array in arrays if array is not None]
+        sizes = {array.size for array in sent}
+        assert len(sent) in (0, len(arrays)), f"rule {self.name}: iteration {t}: only some ranks send"
+        assert sizes <= {TAIL} or sizes <= {48 + TAIL}, f"rule {self.name}: sends {sizes} numbers, must send a tail"
+        every = np.stack(sent) if sent else None
+        for rule, array, local in zip(self.rules, arrays, locals_, strict=True):
+            sums = every
+            if array is not None and every is not None and rule.overlaps:
+                array[:] = every.sum(axis=0)
+                sums = array[np.newaxis]
+            self._apply(rule.apply(local, sums), chunks)
+            rule.advance()
+
+    def _apply(self, passes: Any, chunks: range) -> None:
+        for each in passes:
+            for thread in range(self.threads):
+                each(share_of(chunks, thread, self.threads))
+
+    def settle(self) -> None:
+        """Makes the centres that are to be read."""
+        for rule in self.rules:
+            rule.settle()
+        if not self.rules[0].follows:
+            mean = np.concatenate([rows.weights for rows in self.rows]).mean(axis=0)
+            for rule in self.rules:
+                rule.set_mean(mean, lambda array: None)
+        first = self.rules[0].centre.tobytes()
+        assert all(rule.centre.tobytes() == first for rule in self.rules), f"rule {self.name}: ranks' centres differ"
+
+    @property
+    def centre(self) -> Array:
+        self.settle()
+        return self.rules[0].centre
+
+    def bits(self) -> bytes:
+        return b"".join([self.centre.tobytes(), *(rows.weights.tobytes() for rows in self.rows)])
+
+
+def _layout() -> Layout:
+    """Two matrices and a vector."""
+
+    def span(name: str, begin: int, size: int, *shape: int) -> Span:
+        return Span(name, begin, size, shape, Weight(shape, Constant(), 1, 1), canonical(shape))
+
+    return Layout((span("a", 0, 24, 6, 4), span("b", 24, 9, 9), span("c", 33, 15, 3, 5)), decayed=48, size=48)
+
+
+def _trained(settings: RuleSettings, counts: Sequence[int], iterations: int, threads: int = 1) -> _Ranks:
+    ranks = _Ranks(settings, counts, threads)
+    for t in range(iterations):
+        ranks.iterate(t)
+    assert np.isfinite(ranks.centre).all(), f"rule {settings.name}: the centre is not finite"
+    return ranks
+
+
+def _resumes(settings: RuleSettings, cut: int, iterations: int) -> None:
+    whole, resumed = _trained(settings, (2, 2), cut), _Ranks(settings, (2, 2), keep=True)
+    for old, new, rule, rows in zip(whole.rules, resumed.rules, whole.rules, resumed.rows, strict=True):
+        state, source = old.state(), whole.rows[whole.rules.index(rule)]
+        undeclared = (state.shared.keys() | state.own.keys()) - old.arrays.keys()
+        assert not undeclared, f"rule {settings.name}: {undeclared} of its state are not in `arrays`"
+        rows.weights[...], rows.states["momenta"][...] = source.weights, source.states["momenta"]
+        shared, own = ({key: value.copy() for key, value in part.items()} for part in (state.shared, state.own))
+        new.load(old.centre.copy(), RuleState(shared, own, json.loads(json.dumps(dict(state.numbers)))))
+    for t in range(cut, iterations + 3):
+        for ranks in (whole, resumed):
+            ranks.iterate(t)
+    assert whole.bits() == resumed.bits(), f"rule {settings.name}: other bits after a resume at iteration {cut}"
+
+
+def _survives(settings: RuleSettings) -> None:
+    ranks = _Ranks(settings, (2, 2))
+    for t in range(12):
+        ranks.iterate(t)
+        if t == 3:
+            ranks.resize((1, 3))
+        if t == 6:
+            ranks.settle()
+            for rule in ranks.rules:
+                rule.restart()
+        if t == 9:
+            ranks.settle()
+            assert ranks.rules[0].reset(0), f"rule {settings.name}: `reset` must tell what becomes of the learner"
+    assert np.isfinite(ranks.centre).all(), f"rule {settings.name}: the centre is not finite after a reset"
