@@ -107,7 +107,7 @@ def net(image):
 if __name__ == "__main__":
     images, labels = load_digits(return_X_y=True)
     train, test = (images[360:].astype("f4"), labels[360:]), (images[:360].astype("f4"), labels[:360])
-    settings = {"batch_size": 8, "learners": 2, "update": {"lr": 0.2}, "stop": {"epochs": 20}}
+    settings = {"batch_size": 8, "learners": 2, "update": {"lr": 0.1}, "stop": {"epochs": 8}}
     fitted = mb.fit(net, train, test, rule=Average(period=4), **settings)
     if fitted.rank == 0:
         print(fitted.summary.accuracy)

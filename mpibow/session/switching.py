@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import cast
 
+import numpy as np
+
 from mpibow.learn.replica import Replicas
 from mpibow.sync.rule import Rule
 from mpibow.sync.switch import Switch
@@ -18,7 +20,7 @@ def switch_rule(rule: Rule, replicas: Replicas, synchroniser: Synchroniser, k: i
     both = cast(Switch, rule)
     if both.second.alike:
         synchroniser.level(k)
-        own = [int(replicas.updates.max()), int(replicas.seen.max())]
-        every = synchroniser.call(lambda comm: comm.share(own))
-        replicas.updates[:], replicas.seen[:] = (max(counts) for counts in zip(*every, strict=True))
+        own = [replicas.updates.max(axis=0).tolist(), replicas.seen.max(axis=0).tolist()]
+        most = np.max(synchroniser.call(lambda comm: comm.share(own)), axis=0)
+        replicas.updates[:], replicas.seen[:] = most
     both.switch()
