@@ -176,7 +176,8 @@ class State:
     def _forms(self, ranks: str, size: int, dtype: np.dtype[Any]) -> tuple[dict[str, Form], dict[str, Form]]:
         """What the rule, which has just begun, declares of a file: arrays that it has now, and others that it may."""
         sent, double = Form((size + TAIL,), dtype), Form((None,), np.dtype(np.float64))
-        forms, state = {"weights": Form((size,), dtype), "sent": sent, "numbers": double}, self.rule.state()
+        whole, state = Form((size,), dtype), self.rule.state()
+        forms = {"weights": whole, "steps": whole, "sent": sent, "numbers": double}
         parts: tuple[dict[str, Form], dict[str, Form]] = ({}, {})
         for name, stored in self.rule.arrays.items():
             if stored.ranks == ranks:

@@ -100,13 +100,12 @@ class Session:
         """What the timeline says of this iteration, and the rate."""
         timeline, begin = self.coordinator.timeline(), time.perf_counter()
         change = timeline.change(self.iteration)
-        if self.stages.reached(epoch := timeline.position(self.iteration) / self.job.train.count):
+        if self.stages.reached(epoch := self.where.epoch):
             self.settle()
             self.reporter.note(self.stages.begin(epoch, sum(self.counts)))
         if switches(self.config, timeline, self.job.train.count, self.where):
             self.read_centre()
-            switch_rule(self.rule, self.replicas, self.synchroniser, sum(self.counts))
-            self.reporter.note(f"iteration {self.iteration}: rule {self.config.averaging.at(self.where.epoch).name}")
+            self.reporter.note(switch_rule(self.rule, self.replicas, self.synchroniser, self.config, self.where))
         if change.counts != self.counts:
             self.read_centre()  # with which new learners begin
             self.check([], self.config.update.lr)  # what came late is of learners that may go now

@@ -6,21 +6,24 @@ from typing import cast
 
 import numpy as np
 
+from mpibow.config import Config
 from mpibow.learn.replica import Replicas
+from mpibow.session.where import Where
 from mpibow.sync.rule import Rule
 from mpibow.sync.switch import Switch
 from mpibow.sync.synchroniser import Synchroniser
 
 
-def switch_rule(rule: Rule, replicas: Replicas, synchroniser: Synchroniser, k: int) -> None:
-    """The rule behind `rule` takes over from its settled centre, with k learners over all ranks.
+def switch_rule(rule: Rule, replicas: Replicas, synchroniser: Synchroniser, config: Config, where: Where) -> str:
+    """The rule behind `rule` takes over from its settled centre: a line for the log.
 
     Where it moves all replicas by one step, the optimiser keeps what all of them kept in the mean.
     """
     both = cast(Switch, rule)
     if both.second.alike:
-        synchroniser.level(k)
+        synchroniser.level(sum(where.learners))
         own = [replicas.updates.max(axis=0).tolist(), replicas.seen.max(axis=0).tolist()]
         most = np.max(synchroniser.call(lambda comm: comm.share(own)), axis=0)
         replicas.updates[:], replicas.seen[:] = most
     both.switch()
+    return f"iteration {where.iteration}: rule {config.averaging.at(where.epoch).name}"

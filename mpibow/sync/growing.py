@@ -44,6 +44,8 @@ def wider(array: Array, stored: Stored, centre: Array) -> Array:
     """A rule's array of trained weights with those of the whole `centre` behind them; 0 of what is sent."""
     if stored.form == "weights":
         return np.concatenate([array, centre[array.size :]]) if array.size < centre.size else array
+    if stored.form == "steps":
+        return np.concatenate([array, np.zeros(centre.size - array.size, array.dtype)])
     if stored.form == "sent" and array.size < centre.size + TAIL:
         return np.concatenate([array[:-TAIL], np.zeros(centre.size + TAIL - array.size, array.dtype), array[-TAIL:]])
     return array
@@ -51,6 +53,6 @@ def wider(array: Array, stored: Stored, centre: Array) -> Array:
 
 def narrower(array: Array, stored: Stored, size: int) -> Array:
     """What `wider` made one of whole weights, of the first `size`."""
-    if stored.form == "weights":
+    if stored.form in ("weights", "steps"):
         return array[:size]
     return np.concatenate([array[:size], array[-TAIL:]]) if stored.form == "sent" else array

@@ -32,7 +32,7 @@ class Pulled:
 
     alike, follows = False, True
     numbers: ClassVar[type] = GainNumbers
-    arrays: ClassVar[Mapping[str, Stored]] = {"velocity": Stored("all", "weights"), **UNSENT}
+    arrays: ClassVar[Mapping[str, Stored]] = {"velocity": Stored("all", "steps"), **UNSENT}
 
     def __init__(
         self, settings: Family, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,

@@ -97,13 +97,13 @@ class Rows(Protocol):
 class Stored:
     """An array of a rule's state, as a checkpoint has it: once for all ranks, which have the same, or each rank's own.
 
-    `form` is "weights" (size,) or "sent" (size + TAIL,), of the weights' dtype, both stored in the canonical layout so
-    that kernels with another layout may go on from it; or "numbers", any number of float64. `beside` names an array
-    that is there whenever this one is.
+    `form` is "weights" (size,), "steps" (size,), which are 0 of frozen weights, or "sent" (size + TAIL,), of the
+    weights' dtype, stored in the canonical layout so that kernels with another layout may go on from them; or
+    "numbers", any number of float64. `beside` names an array that is there whenever this one is.
     """
 
     ranks: Literal["all", "each"]
-    form: Literal["weights", "sent", "numbers"]
+    form: Literal["weights", "steps", "sent", "numbers"]
     beside: str = ""
 
 
