@@ -53,6 +53,7 @@ BEFORE = {  # the same for commits from before the family of rules
     "default": ["rule={common: mean}"],
     "ssgd, scaled": ["rule={name: ssgd, scale_lr: true}", "update.nesterov=true"],
 }
+SINCE = ("alpha", "local sgd", "diloco", "slowmo", "switch")  # which such commits lack, or mean otherwise
 PLACES = [(1, 1), (1, 2), (1, 4), (2, 1), (2, 2), (4, 1)]  # ranks, learners of each
 GAIN = 1e-6  # relative
 OFTEN = "rule.resync=9"  # else nobody agrees within so few iterations
@@ -79,10 +80,18 @@ class Case:
     before: tuple[str, ...] = ()
 
 
-def cases(tree: Path) -> list[Case]:
-    """All rules in all places, some resumed, on the host; and on simulated GPUs: as the checkout `tree` writes them."""
+def has_family(tree: Path) -> bool:
+    return (tree / "mpibow/sync/family.py").exists()
+
+
+def cases(tree: Path, since: bool) -> list[Case]:
+    """All rules in all places, some resumed, on the host; and on simulated GPUs: as the checkout `tree` writes them.
+
+    With those of SINCE only where both sides have them.
+    """
     found = []
-    rules = RULES if (tree / "mpibow/sync/family.py").exists() else {**RULES, **BEFORE}
+    rules = RULES if has_family(tree) else {**RULES, **BEFORE}
+    rules = {name: settings for name, settings in rules.items() if since or name not in SINCE}
     for rule, settings in rules.items():
         for ranks, learners in PLACES:
             common = ["-m", "mpibow.train", *MODEL, f"learners={learners}", *settings, OFTEN, "out=runs", "name=run"]
@@ -175,7 +184,8 @@ def main() -> None:
         with two_trees(arguments.old, arguments.new, base) as trees:
             digits = [sys.executable, str(ROOT / "datasets/digits.py"), "--output", str(base / "data/digits")]
             subprocess.run(digits, check=True, capture_output=True)
-            for number, both in enumerate(zip(*map(cases, trees), strict=True)):
+            since = all(map(has_family, trees))
+            for number, both in enumerate(zip(*(cases(tree, since) for tree in trees), strict=True)):
                 if arguments.only not in both[0].name:
                     continue
                 folders = [base / side / str(number) for side in ("old-run", "new-run")]

@@ -195,8 +195,10 @@ class Family(Choice, RuleSettings):
                 "rule.name: eamsgd is easgd with Nesterov's momentum in every learner; set update.nesterov to true, "
                 "or rule.name to easgd"
             )
-        if self.behind is not None:
-            self.behind.going_with(update)
+        if self.then is not None and self.behind is not None:
+            fitting = self.behind.going_with(update)
+            if fitting.outer != self.then.outer:
+                return replace(self, then=replace(self.then, outer=fitting.outer)).going_with(update)
         if self.point.gain == "measured" and self.outer.gain == "auto" and not self.spreads and update.name != MEASURED:
             return replace(self, outer=replace(self.outer, gain=1.0))
         return self
