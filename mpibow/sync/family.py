@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     Name: TypeAlias = str
     Next: TypeAlias = str
 else:
-    Name, Next = Literal[tuple(PRESETS)], Literal[("auto", *PRESETS)]
+    Name = Literal[tuple(PRESETS)]
+    Next = Literal[("auto", *(name for name in PRESETS if "then" not in PRESETS[name]))]
 
 Auto = Literal["auto"]
 Momentum = Auto | Annotated[float, AtLeast(0), Below(1)]

@@ -232,3 +232,25 @@ def test_any_point_is_the_oracles(
         near(cluster.weights, state.w)
         for one in cluster.rules:
             near(one.centre, state.centre)
+
+
+@pytest.mark.parametrize("local", ["plain", "momentum"])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *(Family(alpha=alpha, outer=Outer(gain=1.0)) for alpha in (0.0, 0.25, 1.0)),
+        Family(replicas="reset", outer=Outer(gain=1.0)),
+        Family(period=5, alpha=0.5),
+        Family(name="local_sgd", period=5),
+    ],
+)
+def test_on_a_quadratic_replicas_have_the_mean_of_ssgd(settings: Family, local: str) -> None:
+    """Their steps are linear, so the mean does not depend on how far they are apart: seen where a period ends."""
+    curvature, step = np.linspace(0.1, 2.0, SIZE), ball_step(0.05, 0.9 * (local == "momentum"), False, 0.0, SIZE)
+    ours, one_step = (Cluster(each, (1, 2), start_at()) for each in (settings, Family(name="ssgd")))
+    for t in range(30):
+        noise = np.random.default_rng(t).standard_normal((3, SIZE))
+        for each in (ours, one_step):
+            each.step(curvature * each.weights + noise, step)
+        if (t + 1) % settings.point.period == 0:
+            np.testing.assert_allclose(ours.rules[0].centre, one_step.rules[0].centre, rtol=1e-10, atol=1e-12)
