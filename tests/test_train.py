@@ -214,9 +214,8 @@ def test_checkpoints_by_the_minute(tmp_path: Path) -> None:
     assert 2 <= len(tiny.events(tmp_path / "run", "checkpoint")) <= 6
 
 
-def test_without_test_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiny, "TEST", None)
-    summary = tiny.run(tiny.job(tmp_path, checkpoint={"every": "1 epoch"})).summary
+def test_without_test_data(tmp_path: Path) -> None:
+    summary = tiny.run(tiny.job(tmp_path, checkpoint={"every": "1 epoch"}, test=None)).summary
     assert (summary.accuracy, summary.best_accuracy, summary.test_loss) == (None, None, None)
     assert summary.evaluation_seconds == 0
     assert summary.checkpoint is not None

@@ -229,10 +229,9 @@ def test_a_learner_that_meets_nan_ends_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["streams", "fused"])
-def test_memory_is_flat_over_10000_iterations(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiny, "TEST", None)
+def test_memory_is_flat_over_10000_iterations(tmp_path: Path, way: str) -> None:
     stop = {"epochs": None, "iterations": 10**6}
-    work = job(tmp_path, net=tiny.normed, learners=4, stop=stop, metrics={"every": 10**6}, **WAYS[way])
+    work = job(tmp_path, net=tiny.normed, learners=4, stop=stop, metrics={"every": 10**6}, test=None, **WAYS[way])
     process, seen = psutil.Process(), []
     with Session(work, Single()) as session, Signals() as signals:
         for i in range(10_001):

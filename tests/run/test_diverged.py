@@ -23,18 +23,6 @@ PER_ITERATION = 4 * 3
 RULES = ("auto", "crossbow", "crossbow-3", "orthogonal", "ssgd")
 
 
-@pytest.fixture
-def bad(monkeypatch: pytest.MonkeyPatch) -> None:
-    images, labels = tiny.images()
-    images = images.astype(np.float32) / 100
-    images[BAD, 0, 0, 0] = np.nan
-    data = ArrayData(images, labels, classes=tiny.CLASSES, name="bars with a hole")
-    data.mean, data.std = (0.5,), (1.0,)
-    test, answers = tiny.images(20, seed=1)
-    monkeypatch.setattr(tiny, "TRAIN", data)
-    monkeypatch.setattr(tiny, "TEST", ArrayData(test.astype(np.float32) / 100, answers, classes=tiny.CLASSES))
-
-
 def meetings() -> list[tuple[int, int]]:
     """(iteration, learner of four) that meet the bad sample within 40 iterations of seed 1."""
     stream = samples_at(0, 40 * PER_ITERATION, tiny.COUNT, 1)[1]
@@ -48,11 +36,22 @@ def job(out: Path, ranks: int, **settings: Any) -> Job:
     )
 
 
-@pytest.mark.usefixtures("bad")
+def bad(out: Path, ranks: int, **settings: Any) -> Job:
+    """A run that meets the bad sample."""
+    images, labels = tiny.images()
+    images = images.astype(np.float32) / 100
+    images[BAD, 0, 0, 0] = np.nan
+    train = ArrayData(images, labels, classes=tiny.CLASSES, name="bars with a hole")
+    train.mean, train.std = (0.5,), (1.0,)
+    images, labels = tiny.images(20, seed=1)
+    test = ArrayData(images.astype(np.float32) / 100, labels, classes=tiny.CLASSES)
+    return job(out, ranks, train=train, test=test, **settings)
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_reset(tmp_path: Path, rule: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The same numbers on any number of ranks, every reset counted once and told on rank 0."""
-    one, two, four = (tiny.run(job(tmp_path / str(ranks), ranks, rule=tiny.RULES[rule]), ranks) for ranks in (1, 2, 4))
+    one, two, four = (tiny.run(bad(tmp_path / str(ranks), ranks, rule=tiny.RULES[rule]), ranks) for ranks in (1, 2, 4))
     assert tiny.distance(two.weights, one.weights) < 1e-10
     assert tiny.distance(four.weights, one.weights) < 1e-10
     assert one.summary.resets == two.summary.resets == four.summary.resets == len(meetings()) > 5
@@ -69,7 +68,6 @@ def test_reset(tmp_path: Path, rule: str, capsys: pytest.CaptureFixture[str]) ->
     assert told == expected
 
 
-@pytest.mark.usefixtures("bad")
 @pytest.mark.parametrize("rule", RULES)
 def test_after_a_reset_the_mean_is_the_true_one(tmp_path: Path, rule: str) -> None:
     """Every reset moves the mean of the replicas; the next all-reduce but one tells all ranks."""
@@ -81,7 +79,7 @@ def test_after_a_reset_the_mean_is_the_true_one(tmp_path: Path, rule: str) -> No
             mean = state.shared.get("mean", session.rule.centre)
             seen[session.iteration] = float(np.abs(rows.mean(axis=0) - mean).max())
 
-    tiny.replay(job(tmp_path, 1, rule=tiny.RULES[rule]), before=measure)
+    tiny.replay(bad(tmp_path, 1, rule=tiny.RULES[rule]), before=measure)
     unclear = {iteration + after for iteration, _ in meetings() for after in range(1, 6 if rule == "crossbow-3" else 3)}
     clear = [far for iteration, far in seen.items() if iteration not in unclear]
     assert len(clear) > 2
@@ -90,7 +88,6 @@ def test_after_a_reset_the_mean_is_the_true_one(tmp_path: Path, rule: str) -> No
         assert any(seen.get(iteration, 0) > 1e-6 for iteration in unclear)
 
 
-@pytest.mark.usefixtures("bad")
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("rule", RULES)
 def test_resume_around_a_reset(tmp_path: Path, rule: str, rank: int) -> None:
@@ -98,21 +95,20 @@ def test_resume_around_a_reset(tmp_path: Path, rule: str, rank: int) -> None:
     first = next(iteration for iteration, learner in meetings()[1:] if learner // 2 == rank)
     cuts = (first, first + 1, first + 2, first + 3)
     settings = {"rule": tiny.RULES[rule], "checkpoint": AT_END, "precision": "float32"}
-    tiny.replay(job(tmp_path / "whole", 2, **settings), 2, before=saving(*cuts))
+    tiny.replay(bad(tmp_path / "whole", 2, **settings), 2, before=saving(*cuts))
     for cut in cuts:
         folder = copy(tmp_path / "whole", tmp_path / str(cut))
-        found = tiny.run(job(folder, 2, **settings), 2, resume=point(folder, cut))
+        found = tiny.run(bad(folder, 2, **settings), 2, resume=point(folder, cut))
         assert arrays(folder, 40) == arrays(tmp_path / "whole", 40), cut
         assert found.summary.resets == len(meetings())
 
 
-@pytest.mark.usefixtures("bad")
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_stop(tmp_path: Path, ranks: int) -> None:
     iteration, learner = meetings()[0]
     every = {"every": "1 iteration", "keep": 1, "best": False}
     with pytest.raises(DivergedError) as caught:
-        tiny.run(job(tmp_path, ranks, on_nan="stop", checkpoint=every), ranks)
+        tiny.run(bad(tmp_path, ranks, on_nan="stop", checkpoint=every), ranks)
     assert iteration > 0
     kept = point(tmp_path, iteration)
     assert str(caught.value) == (
@@ -120,14 +116,13 @@ def test_stop(tmp_path: Path, ranks: int) -> None:
         f"(loss nan); lower update.lr (now 0.05), or set on_nan=reset; the last checkpoint is {kept}"
     )
     assert kept.is_dir()
-    resumed = tiny.run(job(tmp_path, ranks, on_nan="reset"), ranks, resume="auto")
+    resumed = tiny.run(bad(tmp_path, ranks, on_nan="reset"), ranks, resume="auto")
     assert resumed.summary.resets == len(meetings())
 
 
-@pytest.mark.usefixtures("bad")
 def test_stop_before_the_first_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(DivergedError, match=r"or set on_nan=reset; there is no checkpoint yet$"):
-        tiny.run(job(tmp_path, 1, on_nan="stop"))
+        tiny.run(bad(tmp_path, 1, on_nan="stop"))
     assert not (tmp_path / "run/checkpoints").exists()
     assert not (tmp_path / "run/summary.json").exists()
 

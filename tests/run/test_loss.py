@@ -68,16 +68,14 @@ def test_ignored_samples_are_left_out_of_an_evaluation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("device", "precision"), [("numpy", "float64"), ("onednn", "float32")])
-def test_a_label_below_0_is_as_a_class_that_is_ignored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, precision: str
-) -> None:
+def test_a_label_below_0_is_as_a_class_that_is_ignored(tmp_path: Path, device: str, precision: str) -> None:
     if device == "onednn":
         pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
     how: dict[str, Any] = {"device": device, "precision": precision, "evaluate": {"batch_size": 7, "top_k": 2}}
     named = tiny.run(tiny.job(tmp_path / "named", loss={"ignore": 1}, **how))
-    for name, data in (("TRAIN", tiny.TRAIN), ("TEST", tiny.TEST)):
+    for key, data in (("train", tiny.TRAIN), ("test", tiny.TEST)):
         labels = np.where(data.labels == 1, -100, data.labels)
-        monkeypatch.setattr(tiny, name, ArrayData(data.images, labels, classes=3, ignore=-100, name=data.name))
+        how[key] = ArrayData(data.images, labels, classes=3, ignore=-100, name=data.name)
     below = tiny.run(tiny.job(tmp_path / "below", loss={"ignore": -100}, **how))
     assert tiny.same_bits(below.weights, named.weights)
     assert below.summary.accuracy == named.summary.accuracy
@@ -98,10 +96,9 @@ def test_labels_below_0_only_where_they_are_ignored() -> None:
         assert str(caught.value) == f"train: labels must lie in {message}"
 
 
-def test_nothing_but_ignored_samples(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_but_ignored_samples(tmp_path: Path) -> None:
     pixels, _ = tiny.images(4)
-    monkeypatch.setattr(tiny, "TEST", ArrayData(pixels, np.ones(4, int), classes=3))
-    found = tiny.run(tiny.job(tmp_path, loss={"ignore": 1}))
+    found = tiny.run(tiny.job(tmp_path, loss={"ignore": 1}, test=ArrayData(pixels, np.ones(4, int), classes=3)))
     assert (found.summary.accuracy, found.summary.test_loss) == (0.0, 0.0)
 
 

@@ -469,11 +469,10 @@ def test_another_model(tmp_path: Path, two_points: Path) -> None:
     )
 
 
-def test_other_data(tmp_path: Path, two_points: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_data(tmp_path: Path, two_points: Path) -> None:
     folder = copy(two_points, tmp_path / "other")
-    monkeypatch.setattr(tiny, "TRAIN", tiny.ArrayData(*tiny.images(60), classes=3, name="bars"))
     with tiny.unchanged(folder), pytest.raises(CheckpointError) as caught:
-        resumed(folder)
+        resumed(folder, train=tiny.ArrayData(*tiny.images(60), classes=3, name="bars"))
     assert str(caught.value) == (
         f"{point(folder, 40)}: was made with train_samples 57, this run has 60; "
         "resume with the same config, or start anew without --resume"

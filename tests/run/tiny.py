@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import EllipsisType
 from typing import Any
 
 import numpy as np
@@ -88,15 +87,12 @@ def job(
     net: Net = plain,
     augmentation: Augmentation | None = None,
     normalise: str = "channel",
-    test: Samples | EllipsisType | None = ...,
+    train: Samples = TRAIN,
+    test: Samples | None = TEST,
     validation: Samples | float | None = None,
     **settings: Any,
 ) -> Job:
-    """A run of 40 iterations in `out`/run, enough for a measured gain, which needs 20, unless told otherwise.
-
-    `test` is TEST unless given.
-    """
-    test = TEST if isinstance(test, EllipsisType) else test
+    """A run of 40 iterations in `out`/run, enough for a measured gain, which needs 20, unless told otherwise."""
     defaults = {
         "name": "run",
         "out": str(out),
@@ -111,7 +107,7 @@ def job(
     }
     config = load_mapping({**defaults, **settings}, model_given=True, data_given=True)
     return make_job(
-        "tiny", config, net, TRAIN, test, normalise=normalise, validation=validation, augmentation=augmentation
+        "tiny", config, net, train, test, normalise=normalise, validation=validation, augmentation=augmentation
     )
 
 

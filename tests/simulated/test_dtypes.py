@@ -83,18 +83,17 @@ IMAGES = [
     IMAGES,
     ids=["-".join((dtype, "augmented" if more else "plain", *how)) for dtype, more, *how in IMAGES],
 )
-def test_images(
-    tmp_path: Path, dtype: str, precision: str, execution: str, augmentation: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_images(tmp_path: Path, dtype: str, precision: str, execution: str, augmentation: Any) -> None:
     """Numbers of float32 may be more than fp16 can hold, until they are scaled."""
+    sets = {"train": tiny.TRAIN, "test": tiny.TEST}
     if dtype == "float32":
-        for name in ("TRAIN", "TEST"):
-            data = getattr(tiny, name)
-            wide = ArrayData(np.float32(1000) * data.images, data.labels, classes=tiny.CLASSES, name=data.name)
-            monkeypatch.setattr(tiny, name, wide)
+        sets = {
+            key: ArrayData(np.float32(1000) * data.images, data.labels, classes=tiny.CLASSES, name=data.name)
+            for key, data in sets.items()
+        }
         if augmentation is not None:
             augmentation = replace(augmentation, jitter=None)  # which makes 16 bits of them before
-    settings = {**FEW, "net": inception, "augmentation": augmentation}
+    settings = {**FEW, **sets, "net": inception, "augmentation": augmentation}
     job = lambda out, **how: work(out, **settings, **how)  # noqa: E731
     check(tmp_path, f"images {dtype} {augmentation}", job, precision, execution)
 

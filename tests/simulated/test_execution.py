@@ -202,18 +202,16 @@ def holed(image: Tensor) -> Tensor:
     return dense(flatten(cutout(relu(conv2d(image, 4, 3)), 2)), tiny.CLASSES)
 
 
-def test_a_net_that_has_no_fused_form_stays_on_streams(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiny, "TEST", None)
-    train(tmp_path, net=holed, stop={"epochs": None, "iterations": 20})
+def test_a_net_that_has_no_fused_form_stays_on_streams(tmp_path: Path) -> None:
+    train(tmp_path, net=holed, stop={"epochs": None, "iterations": 20}, test=None)
     assert said(tmp_path) == [
         "execution: streams, each learner on a stream of its own: cutout1 (cutout) has no form for fused learners",
     ]
     assert ran(tmp_path) == {0: "streams"}
 
 
-def test_fused_learners_without_memory_are_not_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tiny, "TEST", None)  # which takes memory at the end
-    train(tmp_path, SECONDS, room=1000)
+def test_fused_learners_without_memory_are_not_tried(tmp_path: Path) -> None:
+    train(tmp_path, SECONDS, room=1000, test=None)  # which takes memory at the end
     assert ran(tmp_path) == {0: "streams"}
     (told,) = [line for line in said(tmp_path) if line.startswith("tuner: ")]
     assert told.startswith("tuner: staying with streams: rank 0: GPU 0 (NVIDIA H100, GPU-0000): ")

@@ -203,17 +203,19 @@ def with_one_bad_image() -> ArrayData:
     return ArrayData(floats, labels, classes=tiny.CLASSES, name="bars")
 
 
-def test_a_learner_that_overflows_makes_no_step_and_starts_again(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
-    monkeypatch.setattr(tiny, "TEST", None)
-    job = work(tmp_path, learners=2, on_nan="reset", normalise="none", update=CLIFF)
-    found = run(job)
+def spoilt(out: Path, **settings: Any) -> Job:
+    """A run that meets that image, and looks at no test data."""
+    return work(out, **{"train": with_one_bad_image(), "test": None, "normalise": "none", "update": CLIFF, **settings})
+
+
+def test_a_learner_that_overflows_makes_no_step_and_starts_again(tmp_path: Path) -> None:
+    found = run(spoilt(tmp_path, learners=2, on_nan="reset"))
     assert all(np.isfinite(array).all() for array in found.weights.values())
     notes = (tmp_path / "run" / "log.txt").read_text()
     assert "loss or gradient is not finite" in notes
     assert "it starts again from the centre" in notes
     other = tmp_path / "other"
-    again = run(work(other, learners=2, on_nan="reset", normalise="none", update=CLIFF), seed=3)
+    again = run(spoilt(other, learners=2, on_nan="reset"), seed=3)
     assert tiny.same_bits(again.weights, found.weights)
 
 
@@ -294,14 +296,12 @@ def test_fused_learners_are_the_learners_on_streams(
     assert tiny.same_bits(again.weights, fused.weights)
 
 
-def test_what_has_no_fused_form_is_refused(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(tiny, "TEST", None)
-
+def test_what_has_no_fused_form_is_refused(tmp_path: Path) -> None:
     def holed(image: Tensor) -> Tensor:
         return dense(flatten(cutout(relu(conv2d(image, 4, 3)), 2)), tiny.CLASSES)
 
     with pytest.raises(ShapeError) as caught:
-        run(work(tmp_path, net=holed, learners=2, execution="fused"))
+        run(work(tmp_path, net=holed, learners=2, execution="fused", test=None))
     assert str(caught.value) == "execution: cutout1 (cutout) has no form for fused learners; set execution=streams"
 
 
@@ -327,39 +327,30 @@ def test_an_iteration_waits_for_nothing_and_launches_little(tmp_path: Path, exec
     assert session.synchroniser.waited == 0.0
 
 
-def test_looking_changes_nothing_even_where_learners_overflow(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
-    monkeypatch.setattr(tiny, "TEST", ArrayData(*floats_of_tests(), classes=tiny.CLASSES, name="more bars"))
-    settings = {"learners": 2, "on_nan": "reset", "normalise": "none", "update": CLIFF}
-    first = run(work(tmp_path / "0", **settings))
-    looked = {"evaluate": {"every": 0.1, "batch_size": 7}, "checkpoint": {"every": "3 iterations"}}
-    assert tiny.same_bits(run(work(tmp_path / "1", **settings, **looked), seed=1).weights, first.weights)
-    resumed = run(work(tmp_path / "1", **settings), seed=2, resume=str(oldest(tmp_path / "1" / "run")))
-    assert tiny.same_bits(resumed.weights, first.weights)
-
-
-def floats_of_tests() -> tuple[Any, Any]:
+def test_looking_changes_nothing_even_where_learners_overflow(tmp_path: Path) -> None:
     images, labels = tiny.images(20, seed=1)
-    return images.astype(np.float32) / 255, labels
+    floats = ArrayData(images.astype(np.float32) / 255, labels, classes=tiny.CLASSES, name="more bars")
+    settings = {"learners": 2, "on_nan": "reset", "test": floats}
+    first = run(spoilt(tmp_path / "0", **settings))
+    looked = {"evaluate": {"every": 0.1, "batch_size": 7}, "checkpoint": {"every": "3 iterations"}}
+    assert tiny.same_bits(run(spoilt(tmp_path / "1", **settings, **looked), seed=1).weights, first.weights)
+    resumed = run(spoilt(tmp_path / "1", **settings), seed=2, resume=str(oldest(tmp_path / "1" / "run")))
+    assert tiny.same_bits(resumed.weights, first.weights)
 
 
 def oldest(folder: Path) -> Path:
     return sorted(path for path in (folder / "checkpoints").iterdir() if path.name[:1].isdigit() or "-" in path.name)[0]
 
 
-def test_summed_gradients_leave_out_what_is_not_finite(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
-    monkeypatch.setattr(tiny, "TEST", None)
-    found = run(work(tmp_path, learners=2, rule={"name": "ssgd"}, on_nan="reset", normalise="none", update=CLIFF))
+def test_summed_gradients_leave_out_what_is_not_finite(tmp_path: Path) -> None:
+    found = run(spoilt(tmp_path, learners=2, rule={"name": "ssgd"}, on_nan="reset"))
     assert all(np.isfinite(array).all() for array in found.weights.values())
     assert "; it is left out" in (tmp_path / "run" / "log.txt").read_text()
 
 
-def test_a_learner_that_overflows_ends_the_run_where_it_shall(tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
-    monkeypatch.setattr(tiny, "TEST", None)
+def test_a_learner_that_overflows_ends_the_run_where_it_shall(tmp_path: Path) -> None:
     with pytest.raises(DivergedError) as caught:
-        run(work(tmp_path, learners=1, normalise="none", update=CLIFF))
+        run(spoilt(tmp_path, learners=1))
     assert str(caught.value) == (
         f"iteration {bad_iteration()}: learner 0 (rank 0): loss or gradient is not finite (loss nan); "
         "lower update.lr (now 0.05), or set on_nan=reset; there is no checkpoint yet"
@@ -552,14 +543,12 @@ def test_one_rank_has_nothing_to_stand_still_for(tmp_path: Path) -> None:
     assert (found.sync_wait, found.sync_hidden) == (0.0, None)
 
 
-def test_what_overflows_last_is_told_and_is_no_part_of_the_centre(tmp_path: Path, monkeypatch: Any) -> None:
+def test_what_overflows_last_is_told_and_is_no_part_of_the_centre(tmp_path: Path) -> None:
     """Neither of its weights nor of the running statistics; on the host the same is seen."""
-    monkeypatch.setattr(tiny, "TRAIN", with_one_bad_image())
-    monkeypatch.setattr(tiny, "TEST", None)
-    stop = {"epochs": None, "iterations": bad_iteration() + 1}
-    settings = {"net": resnet, "on_nan": "reset", "normalise": "none", "stop": stop, "rule": tiny.RULES["crossbow"]}
-    host = tiny.run(work(tmp_path / "host", **settings))
-    gpu = run(work(tmp_path / "gpu", **settings))
+    stop, update = {"epochs": None, "iterations": bad_iteration() + 1}, {**CLIFF, "weight_decay": 0.01}
+    settings = {"net": resnet, "on_nan": "reset", "stop": stop, "rule": tiny.RULES["crossbow"], "update": update}
+    host = tiny.run(spoilt(tmp_path / "host", **settings))
+    gpu = run(spoilt(tmp_path / "gpu", **settings))
     assert gpu.summary.resets == host.summary.resets == 1
     assert tiny.distance(gpu.weights, host.weights) < 1e-3
     assert (
