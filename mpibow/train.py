@@ -25,6 +25,7 @@ from mpibow.run.chrome import WINDOW, check_path, open_trace
 from mpibow.run.directory import on_rank_0
 from mpibow.run.signals import Signals
 from mpibow.session.describe import check_job
+from mpibow.session.opening import OpenParts, open_parts
 from mpibow.session.session import Session
 from mpibow.session.start import first_timeline
 from mpibow.session.summary import Trained
@@ -32,10 +33,16 @@ from mpibow.system.streams import as_command
 from mpibow.trace import SILENT, Trace
 
 
-def train(job: Job, comm: Communicator, *, resume: str | None = None, note: str = "", trace: Trace = SILENT) -> Trained:
-    """Runs `job` to its end on all ranks of `comm`; every rank calls it. `resume` is a path or 'auto'."""
+def train(
+    job: Job, comm: Communicator, *, resume: str | None = None, note: str = "", trace: Trace = SILENT,
+    made: OpenParts = open_parts,
+) -> Trained:  # fmt: skip
+    """Runs `job` to its end on all ranks of `comm`; every rank calls it. `resume` is a path or 'auto'.
+
+    `made` makes the session's parts.
+    """
     threadpool_limits(1)  # a learner is a thread: BLAS must not start more
-    with Signals() as signals, Session(job, comm, resume, note, trace) as session:
+    with Signals() as signals, Session(job, comm, resume, note, trace, made) as session:
         stop = ""
         while not (stop := stop or session.limit_reached()):
             stop = iterate(session, signals)

@@ -106,7 +106,9 @@ class OnGpu:
 
     enqueues = True
 
-    def __init__(self, job: Job, gpu: Gpu) -> None:
+    def __init__(self, job: Job, gpu: Gpu, carrier: Callable[..., Any] = open_transport) -> None:
+        """`carrier` makes what averages device arrays."""
+        self._carrier = carrier
         self.memory, self.executions, self.scale = GpuMemory(job.config, gpu), Ways(job), gpu.scale
         self.name, self.evaluation, self.close = gpu.machine.found.gpu.name, gpu.evaluation, gpu.machine.close
         self._job, self._config, self._gpu, self._machine = job, job.config, gpu, gpu.machine
@@ -116,7 +118,7 @@ class OnGpu:
         if comm.size == 1:
             return comm, ""
         machine = self._machine
-        found, note = open_transport(
+        found, note = self._carrier(
             comm, machine.driver, machine.stream, transport=self._config.transport, shared=machine.found.shared
         )
         stack.push(lambda kind, *_: found.part(failed=kind is not None))  # where that fails, no peer is waited for

@@ -45,7 +45,7 @@ from mpibow.run.signals import Signals
 from mpibow.run.tuning import Given
 from mpibow.session.describe import describe_job
 from mpibow.session.on_gpu import GpuMemory, OnGpu
-from mpibow.session.opening import open_parts
+from mpibow.session.opening import OpenParts, open_parts
 from mpibow.session.session import Session
 from mpibow.session.summary import Trained
 from mpibow.train import iterate, train
@@ -88,11 +88,11 @@ def work(out: Path, **settings: Any) -> Job:
 
 def on_gpu(
     job: Job, comm: Communicator, seed: int = 0, graphs: bool = True, resume: str | None = None,
-    **more: Any,
+    made: OpenParts = open_parts, **more: Any,
 ) -> Trained:  # fmt: skip
     config = replace(job.config, device="cuda", graphs=graphs)
     opened = simulated(100 * seed + comm.rank, config.precision, graphs=graphs, shared=comm.size > 1, **more)
-    return train(replace(job, config=config, opened=opened), comm, resume=resume)
+    return train(replace(job, config=config, opened=opened), comm, resume=resume, made=made)
 
 
 def run(job: Job, ranks: int = 1, **how: Any) -> Trained:
@@ -499,9 +499,7 @@ class Waking(Nccl):
 
 
 @pytest.mark.parametrize("rule", ["auto", "crossbow-3", "orthogonal-number-3", "ssgd"])
-def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(
-    tmp_path: Path, rule: str, monkeypatch: Any
-) -> None:
+def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(tmp_path: Path, rule: str) -> None:
     """Two ranks whose all-reduces run on the averaging streams, when those come to them."""
     settings = {"rule": tiny.RULES[rule], "learners": 2, "stop": {"epochs": None, "iterations": 9}}
     staged = run(work(tmp_path / "staged", **settings), 2)
@@ -514,8 +512,9 @@ def test_averaging_by_nccl_is_enqueued_alike_and_gives_the_same_bits(
             own.append(ring)  # noqa: B023
             return Waking(host, ring, stream), ""
 
-        monkeypatch.setattr("mpibow.session.on_gpu.open_transport", transport)
-        assert tiny.same_bits(run(work(tmp_path / str(seed), **settings), 2, seed=seed).weights, staged.weights)
+        made = partial(open_parts, find=lambda job, _: OnGpu(job, job.kernels.gpu, transport))
+        found = run(work(tmp_path / str(seed), **settings), 2, seed=seed, made=made)
+        assert tiny.same_bits(found.weights, staged.weights)
         rings.append(own)
     calls = [ring.calls for own in rings for ring in own]
     assert all(each == calls[0] for each in calls)
