@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, cast
+from typing import Annotated, Any, Literal
 
 from mpibow.bounds import Above, AtLeast, Below, Matches, NotEmpty
 from mpibow.comm.settings import Limits
@@ -23,6 +23,7 @@ from mpibow.optim.schedules import Schedule, over
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.table import UPDATES, AnyUpdate
 from mpibow.optim.update import Update
+from mpibow.run.settings import Checkpoint
 from mpibow.run.stop import Stop
 from mpibow.sync.family import Family
 from mpibow.sync.outdated import GONE, current
@@ -38,24 +39,7 @@ Text = Annotated[str, NotEmpty()]
 RunName = Annotated[
     str, Matches(r"[A-Za-z0-9_][A-Za-z0-9._-]*", "of letters, digits, . _ - that starts with a letter, a digit or _")
 ]
-
-
-Interval = Annotated[
-    str,
-    Matches(
-        r"(?=[0-9.]*[1-9])([0-9]+ +iterations?|[0-9]+(\.[0-9]+)? +(epoch|minute)s?)",
-        "such as '1 epoch', '500 iterations' or '30 minutes'",
-    ),
-]
 Replay = Annotated[str, Matches(r"replay\(.+\)", "such as replay(runs/NAME)")]
-Unit = Literal["epoch", "iteration", "minute"]
-
-
-class Every(NamedTuple):
-    """A distance between events, as `2 epochs`, `500 iterations` or `0.5 minutes`."""
-
-    amount: float
-    unit: Unit
 
 
 @dataclass(frozen=True)
@@ -101,33 +85,6 @@ class Evaluate:
     every: Annotated[Positive, "epochs between evaluations"] = 1.0
     batch_size: Annotated[Count, "batch size of an evaluation"] = 100
     top_k: Annotated[Annotated[int, AtLeast(2)] | None, "also report the top-k accuracy for this k; null: none"] = None
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    every: Annotated[Interval | None, "interval between checkpoints; null is never"] = "1 epoch"
-    keep: Annotated[Count, "number of latest checkpoints to keep"] = 2
-    best: Annotated[bool, "also keep the best checkpoint"] = True
-
-    @property
-    def interval(self) -> Every | None:
-        if self.every is None:
-            return None
-        amount, unit = self.every.split()
-        return Every(float(amount), cast(Unit, unit.removesuffix("s")))
-
-    def due(self, iteration: int, best: bool, passed: Callable[[float], bool]) -> bool:
-        """Whether one is, of a centre that may be the `best` so far; `passed`: whether so many epochs have."""
-        if (every := self.interval) is None:
-            return False
-        if every.unit == "iteration" and iteration % int(every.amount) == 0:
-            return True
-        return (best and self.best) or (every.unit == "epoch" and passed(every.amount))
-
-    def overdue(self, seconds: float) -> bool:
-        """Whether one is by the time since the last, as rank 0's clock tells."""
-        every = self.interval
-        return every is not None and every.unit == "minute" and seconds > 60 * every.amount
 
 
 @dataclass(frozen=True)

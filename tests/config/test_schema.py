@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from mpibow.config import Config, describe, dump, load, load_mapping
 from mpibow.config.document import parse
-from mpibow.config.schema import Checkpoint, Data, Evaluate, Every, Model, Stop
+from mpibow.config.schema import Data, Evaluate, Model, Stop
 from mpibow.data.settings import Image
 from mpibow.errors import ConfigError
 from mpibow.models.settings import Augmentation, Jitter, Loss
 from mpibow.optim.plateau import Plateau
 from mpibow.optim.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, OneCycle, StepDecay, Warmup
 from mpibow.optim.sgd import Sgd
+from mpibow.run.settings import Checkpoint, Every
 from mpibow.sync.family import Family, Outer, Then
 from mpibow.sync.independent import Independent
 from mpibow.tune import Tuner

@@ -1,0 +1,53 @@
+"""When a run's state is saved, and what is kept: the settings of `checkpoint`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Literal, NamedTuple, cast
+
+from mpibow.bounds import AtLeast, Matches
+
+Interval = Annotated[
+    str,
+    Matches(
+        r"(?=[0-9.]*[1-9])([0-9]+ +iterations?|[0-9]+(\.[0-9]+)? +(epoch|minute)s?)",
+        "such as '1 epoch', '500 iterations' or '30 minutes'",
+    ),
+]
+Count = Annotated[int, AtLeast(1)]
+Unit = Literal["epoch", "iteration", "minute"]
+
+
+class Every(NamedTuple):
+    """A distance between events, as `2 epochs`, `500 iterations` or `0.5 minutes`."""
+
+    amount: float
+    unit: Unit
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    every: Annotated[Interval | None, "interval between checkpoints; null is never"] = "1 epoch"
+    keep: Annotated[Count, "number of latest checkpoints to keep"] = 2
+    best: Annotated[bool, "also keep the best checkpoint"] = True
+
+    @property
+    def interval(self) -> Every | None:
+        if self.every is None:
+            return None
+        amount, unit = self.every.split()
+        return Every(float(amount), cast(Unit, unit.removesuffix("s")))
+
+    def due(self, iteration: int, best: bool, passed: Callable[[float], bool]) -> bool:
+        """Whether one is, of a centre that may be the `best` so far; `passed`: whether so many epochs have."""
+        if (every := self.interval) is None:
+            return False
+        if every.unit == "iteration" and iteration % int(every.amount) == 0:
+            return True
+        return (best and self.best) or (every.unit == "epoch" and passed(every.amount))
+
+    def overdue(self, seconds: float) -> bool:
+        """Whether one is by the time since the last, as rank 0's clock tells."""
+        every = self.interval
+        return every is not None and every.unit == "minute" and seconds > 60 * every.amount
