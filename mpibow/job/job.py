@@ -10,7 +10,7 @@ from functools import cached_property
 from mpibow.config import Config
 from mpibow.data.dataset import Samples
 from mpibow.graph.frozen import frozen
-from mpibow.graph.layout import ALIGNMENT, Layout, plan_layout
+from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job.normalise import Scaling
@@ -58,7 +58,7 @@ class Job:
         """A replica's layout, as the kernels of the training plan want it, or the canonical one."""
         graph, update = self.build(self.config.batch_size, True), self.config.update
         parts = parts_of(update.groups, graph.weight_names)
-        aligned = ALIGNMENT if self.kernels.gpu is None else self.kernels.flat.chunk
+        aligned = self.kernels.aligned
         if self.canonical:
             return plan_layout(graph, update.decay_biases, parts=parts, aligned=aligned)
         whole = update.clip_value is not None or isinstance(update, Muon)  # which look at a gradient's elements

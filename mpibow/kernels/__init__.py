@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from mpibow.errors import DeviceError, install
 from mpibow.formulas.formula import Formula
 from mpibow.graph.kernel import Kernels
+from mpibow.graph.layout import ALIGNMENT
 from mpibow.kernels import numpy as reference
 from mpibow.kernels.numpy import flat
 from mpibow.kernels.passes import FlatKernels
@@ -25,7 +26,8 @@ class KernelSet(Kernels):
 
     `about` says which library it is; `prepare` compiles the passes around a step's formula, None where nothing is
     compiled. `auto` is the precision that auto means, `activations` their type, None where it is the precision.
-    `gpu` is what it computes on, None on the host.
+    Weights that are frozen alike begin at multiples of `aligned` elements. `gpu` is what it computes on, None on the
+    host.
     """
 
     name: str
@@ -35,6 +37,7 @@ class KernelSet(Kernels):
     prepare: Callable[[Formula], None] | None = None
     auto: str = "float32"
     activations: str | None = None
+    aligned: int = ALIGNMENT
     gpu: Gpu | None = None
 
     def computes_in(self, precision: str) -> str:
@@ -100,6 +103,7 @@ def gpu_set(gpu: Gpu) -> KernelSet:
         about=gpu.about,
         auto=gpu.precision.name,
         activations=gpu.precision.io,
+        aligned=gpu.flat.chunk,
         gpu=gpu,
     )
 

@@ -35,13 +35,12 @@ from mpibow.tune import Counts, Decision
 
 
 class Session:
-    """Every rank makes one and calls the same methods in the same order; use it in a `with` statement."""
+    """Every rank makes one in a `with`, and calls the same methods in the same order; `made` makes its parts."""
 
     def __init__(
         self, job: Job, comm: Communicator, resume: str | None = None, note: str = "", trace: Trace = SILENT,
         made: OpenParts = open_parts,
     ) -> None:  # fmt: skip
-        """`made` makes the parts."""
         with ExitStack() as stack:
             parts = made(job, comm, resume, note, trace, stack)
             self.job, self.config, self.rank, self.trace = parts.job, parts.job.config, comm.rank, trace
@@ -193,7 +192,6 @@ class Session:
         self.reporter.show(self.where, self._gain)
         return stop
 
-    # What happens between iterations
     def evaluate(self, last: bool = False) -> bool:
         """Evaluates the centre on the data that choose; whether it is the best so far. The `last` decides no more."""
         assert self.judge is not None
