@@ -184,8 +184,8 @@ def main() -> None:
         profiles(options)
         return
     about = {**machine(), "mpibow": versions()}
-    if options.python:
-        about["command"] = about["command"].replace(options.python, "PYTHON")
+    for given, name in ((options.python, "PYTHON"), (options.output, "FOLDER")):
+        about["command"] = about["command"].replace(str(given), name) if given else about["command"]
     found: dict[str, Any] = {"about": about, "seconds": options.seconds, "nets": {}}
     for name in options.only:
         for batch in options.batches:

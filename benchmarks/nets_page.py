@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import comb
 from statistics import median
 from textwrap import fill
 from typing import Any
@@ -13,7 +14,7 @@ from sides import heading, table, verdict
 
 Found = Mapping[str, Any]  # what was measured, as nets.json holds it
 TARGETS = {"gpt": 1.35, "vit": 1.0, "lstm": 1.0, "unet": 1.0}
-HEADS = ("net", "batch", "mpibow", "PyTorch", "times", "95 % of pairs", "target", "", "of one thread")
+HEADS = ("net", "batch", "mpibow", "PyTorch", "times", "interval", "target", "", "of one thread")
 SLOWEST = 6  # kinds of operators that are named
 SHARES = ("net", "batch", "GFLOP", "products alone", "GFLOP/s", "mpibow, 1", "PyTorch, 1")
 
@@ -35,6 +36,12 @@ def ratios(rounds: Mapping[str, Sequence[float]], sides: tuple[str, str]) -> lis
     return [a / b for a, b in zip(rounds[sides[0]], rounds[sides[1]], strict=True)]
 
 
+def holds(count: int) -> float:
+    """How likely the interval of so many rounds holds the median."""
+    low, _ = interval([float(i) for i in range(count)])
+    return 1 - 2 * sum(comb(count, i) for i in range(int(low) + 1)) / 2**count
+
+
 def row(name: str, batch: str, rounds: Mapping[str, Sequence[float]]) -> list[str]:
     units, found, single = CELLS[name].units, both(rounds), both(rounds, "1")
     if found is None:
@@ -54,6 +61,26 @@ def side_text(side: str, rounds: Mapping[str, Sequence[float]], units: int) -> s
     """Its median and what it was: 12,345 (compiled, 2)."""
     setting = side.removeprefix("PyTorch ").removeprefix("mpibow, ")
     return f"{rate(median(rounds[side]) * units)} ({setting})"
+
+
+def short_table(nets: Found) -> str:
+    """A row for each net, a column for each batch."""
+    sizes = sorted({int(batch) for batches in nets.values() for batch in batches})
+    rows = [
+        [name, CELLS[name].unit, *(short(batches.get(str(size)), CELLS[name].units) for size in sizes)]
+        for name, batches in nets.items()
+    ]
+    return table(("net", "a second", *(f"batch {size}" for size in sizes)), rows)
+
+
+def short(made: Found | None, units: int) -> str:
+    """Our best, and its ratio to PyTorch's: 384 (1.50)."""
+    if made is None:
+        return ""
+    rounds = made["rounds"]
+    found, mine = both(rounds), best(rounds, [side for side in rounds if side.startswith("mpibow")])
+    ratio = f" ({median(ratios(rounds, found)):.2f})" if found else ""
+    return f"{rate(median(rounds[mine]) * units)}{ratio}"
 
 
 def shown(each: Sequence[float] | None, units: int) -> str:
@@ -86,16 +113,22 @@ def page(found: Found) -> str:
     return f"""{heading("Other nets, beside PyTorch", found["about"])}
 Whole training steps with AdamW in float32: forward, backward, update, on the same samples. Learners of mpibow and
 threads of PyTorch stand in brackets; each learner has one thread and a batch of its own, and SMA averages them. All
-sides had a turn of {found["seconds"]:g} s in each of {count} rounds. `times` is the median ratio of their best,
-round by round.
+sides had a turn of {found["seconds"]:g} s in each of {count} rounds. `times` is the median ratio of their best, round
+by round; its interval is of order statistics, and holds the median with {holds(count):.0%}.
 
 {about}
+In short, mpibow's rate, and in brackets how many times PyTorch's best at the same batch:
+
+{short_table(found["nets"])}
+Every net and batch:
+
 {table(HEADS, [row(name, batch, made["rounds"]) for name, batch, made in cells])}
 `of one thread`: one learner beside PyTorch's best with one thread. Every side:
 
 {table(("net", "batch", *sides), every)}
 The floor: a step's products alone on one thread, each repeated by itself by PyTorch, NumPy and mpibow, whichever is
-fastest, and its convolutions by mpibow; how much of one thread's step they are:
+fastest, and its convolutions by mpibow; how much of one thread's step they are. Operations are those of the direct
+algorithm: Winograd's takes fewer, so a rate may be above the processor's.
 
 {table(SHARES, [share(name, batch, made) for name, batch, made in cells])}
 One learner's forward and backward pass, and the kinds of operators that take the most of it:

@@ -93,6 +93,12 @@ def test_a_row_has_the_ratio_of_both_sides_best(page: ModuleType) -> None:
     assert page.row("lstm", "4", {"mpibow, 1": [1.0, 2.0]}) == ["lstm", "4", "96.0 (1)", *[""] * 6]
 
 
+@pytest.mark.parametrize(("count", "chance"), [(5, 0.9375), (6, 0.96875), (9, 1 - 20 / 512)])
+def test_how_likely_an_interval_holds(page: ModuleType, count: int, chance: float) -> None:
+    """Five of one side: 2 / 32 are left out; nine without the outermost: 2 (1 + 9) / 512."""
+    assert page.holds(count) == chance
+
+
 def test_a_share_is_of_one_threads_step(page: ModuleType) -> None:
     """Four samples at 2 a second take 2 s; the products alone half of it, at 3 GFLOP/s."""
     made = {"rounds": {"mpibow, 1": [2.0], "mpibow, 2": [4.0]}, "floor": {"seconds": 1.0, "operations": 3e9}}
@@ -111,6 +117,7 @@ def test_the_page_names_the_slowest_operators(page: ModuleType) -> None:
     text = page.page({"about": about, "seconds": 1.0, "nets": {"vit": {"4": made}}})
     assert "- vit, batch 4, 36.0 ms: kind8 22%, kind7 19%, kind6 17%, kind5 14%, kind4 11%, kind3 8%\n" in text
     assert "| vit | 4 | 2.0 (1) | 1.0 (eager, 1) | 2.00 | 2.00 to 2.00 | 1.00 | met | 2.00 |\n" in text
+    assert "| net | a second | batch 4 |\n| --- | --- | --- |\n| vit | images | 2.0 (2.00) |\n" in text
     assert (
         "| net | batch | mpibow, 1 | PyTorch eager, 1 |\n| --- | --- | --- | --- |\n| vit | 4 | 2.0 | 1.0 |\n" in text
     )
