@@ -13,6 +13,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Buffers, Call, Run, Shapes, Spec
 from mpibow.kernels.compiled import panels, products
@@ -24,7 +25,7 @@ from mpibow.ops import Attention
 _f = np.float32
 FEW, ROWS = 32, 128  # of scores at a time: few where causal and short, so that fewer of them are made in vain
 KEPT = 512  # columns up to which scores are kept: backward takes a sixth less there, at 1,024 a fourteenth
-KINDS = {"float32": 1, "int32": 2, "int64": 3, "uint8": 4}  # of masks
+KINDS = {4: 2, 8: 3, 1: 4}  # of masks of integers by their bytes; 1 is of floats, 0 none
 LOW, TURN = np.int32(-(2**31)), np.int32(0x7FFFFFFF)
 
 native = native_with(panels, products)
@@ -229,7 +230,14 @@ def _mask(shapes: Shapes, masks: tuple[Array, ...]) -> tuple[Array | int, Array,
     places = np.zeros(spread.shape[:-2], np.int64)
     for axis, stride in enumerate(front):
         places += np.arange(spread.shape[axis]).reshape(-1, *[1] * (places.ndim - axis - 1)) * stride
-    return mask, places.reshape(-1), (KINDS[mask.dtype.name], row, step // mask.itemsize)
+    return mask, places.reshape(-1), (_kind(mask), row, step // mask.itemsize)
+
+
+def _kind(mask: Array) -> int:
+    kind = 1 if mask.dtype.kind == "f" else KINDS.get(mask.itemsize, 0)
+    if not kind:
+        raise ShapeError(f"a mask must be of floats, or of integers of 1, 4 or 8 bytes, got {mask.dtype}")
+    return kind
 
 
 @dataclass(frozen=True)

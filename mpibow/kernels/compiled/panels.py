@@ -19,10 +19,10 @@ from mpibow.kernels.compiled.vectors import (
     LINE,
     VECTOR,
     ZERO,
+    ask,
     at,
     columns_of,
     emit,
-    fetch,
     first_lanes,
     load,
     load_some,
@@ -71,7 +71,7 @@ def multiply_tile(
                 b.store(ZERO, each)
         for r in range(tall):
             for v in range(wide):
-                fetch(b, b.add(out, b.mul(out_row, I64(r))), v * LINE, write=True)
+                ask(b, b.add(out, b.mul(out_row, I64(r))), v * LINE, write=True)
         with cgutils.for_range(b, k) as loop:
             here, along = b.add(panel, b.mul(loop.index, I64(wide * LINE))), b.mul(loop.index, step)
             lines = [load(b, here, v * LINE) for v in range(wide)]
@@ -107,7 +107,7 @@ def pack(typing: Any, rows: Any, vectors: Any, source: Any, panel: Any, k: Any, 
             later = b.add(start, b.mul(row, I64(AHEAD)))
             for v in range(wide):
                 last = v == wide - 1
-                fetch(b, later, v * LINE)
+                ask(b, later, v * LINE)
                 line = load_some(b, some, start, v * LINE) if last else load(b, start, v * LINE)
                 store(b, line, to, v * LINE)
 
@@ -124,7 +124,7 @@ def pack_turned(typing: Any, source: Any, panel: Any, row: Any, step: Any, rows:
         for i in range(16):
             there = b.icmp_signed("<", I64(i), rows)
             place = b.add(source, b.select(there, b.mul(row, I64(i)), I64(0)))
-            fetch(b, place, AHEAD * LINE)
+            ask(b, place, AHEAD * LINE)
             lines.append(load_some(b, some, place, 0))
         for i, line in enumerate(columns_of(b, lines)):
             store(b, line, b.add(panel, b.mul(step, I64(i))))

@@ -48,7 +48,7 @@ def store_some(builder: Any, mask: Any, value: Any, address: Any, offset: int) -
     builder.call(masked, [value, at(builder, address, offset), I32(4), mask])
 
 
-def fetch(builder: Any, address: Any, offset: int = 0, *, write: bool = False) -> None:
+def ask(builder: Any, address: Any, offset: int = 0, *, write: bool = False) -> None:
     """Asks for a line, to read it or to write it, which may lie past the end."""
     kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), I32, I32, I32])
     prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")

@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
 
 from mpibow import ops
+from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT
 from mpibow.kernels.compiled.attention import FEW, KEPT, ROWS
 from mpibow.kernels.compiled.table import OPERATORS
@@ -31,7 +32,7 @@ def test_heads_side_by_side(lengths: str, causal: bool, packed: bool) -> None:
         check(Bench(case, OPERATORS[HeadsAttention], "float32", training=training))
 
 
-@pytest.mark.parametrize("mask", ["", FLOAT, "int32", "int64", "uint8"])
+@pytest.mark.parametrize("mask", ["", FLOAT, "int32", "int64", "uint8", "bool"])
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("lengths", LENGTHS)
 def test_attention(lengths: str, causal: bool, mask: str) -> None:
@@ -47,3 +48,10 @@ def test_attention(lengths: str, causal: bool, mask: str) -> None:
         if mask:
             bench.x[3][..., 0] = 1  # a row that sees nothing is NaN
         check(bench)
+
+
+def test_a_mask_of_other_integers_is_refused() -> None:
+    case = Case(ops.Attention(0.3, False), ((2, 4, 8),) * 3 + ((4, 4),), (FLOAT,) * 3 + ("int16",))
+    bench = Bench(case, OPERATORS[ops.Attention], "float32")
+    with pytest.raises(ShapeError, match=r"^a mask must be of floats, or of integers of 1, 4 or 8 bytes, got int16$"):
+        bench.forward()

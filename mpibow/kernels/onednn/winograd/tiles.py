@@ -16,13 +16,12 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 from mpibow.kernels.compiled.vectors import (
-    BYTE,
     F32,
-    I32,
     I64,
     LINE,
     VECTOR,
     ZERO,
+    ask,
     at,
     columns_of,
     emit,
@@ -233,11 +232,9 @@ def fetch(typing: Any, form: Any, first: Any, pitch: Any) -> Any:
     """Asks for the lines of a group's outputs at `first`, which may lie past the end; bytes from row to row: pitch."""
 
     def generate(b: Any, f: Transforms, first: Any, pitch: Any) -> None:
-        kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), I32, I32, I32])
-        prefetch = cgutils.get_or_insert_function(b.module, kind, "llvm.prefetch.p0i8")
         for row in _rows(b, first, pitch, f.tall):
             for s in range(WIDE):
-                b.call(prefetch, [at(b, row, s * LINE, BYTE), I32(0), I32(3), I32(1)])  # to read; all caches; data
+                ask(b, row, s * LINE)
 
     return _emit(2, generate)
 
