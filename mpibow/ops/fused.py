@@ -10,6 +10,7 @@ from mpibow.graph.graph import OUTPUT, Op, Shape, Weight
 from mpibow.ops.attention import Attention
 from mpibow.ops.batch_norm import BatchNorm
 from mpibow.ops.conv import Conv2d
+from mpibow.ops.matmul import Matmul
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,24 @@ class ExpandMultiply(Op):
 
     def infer(self, *shapes: Shape) -> Shape:
         return shapes[1]
+
+
+@dataclass(frozen=True)
+class TurnedMatmul(Op):
+    """y = a b, with the last two axes of those factors exchanged that are `turned`."""
+
+    turned: tuple[bool, bool]
+    kind: ClassVar[str] = "turned+matmul"
+    reads: ClassVar[frozenset[str]] = frozenset("x")
+    differentiable: ClassVar[tuple[int, ...] | None] = (0, 1)
+
+    def straight(self, *shapes: Shape) -> tuple[Shape, Shape]:
+        """The shapes that the product is of."""
+        a, b = ((*x[:-2], x[-1], x[-2]) if turned else x for x, turned in zip(shapes, self.turned, strict=True))
+        return a, b
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return Matmul().infer(*self.straight(*shapes))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,16 @@ import numpy as np
 from mpibow import ops
 from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Kernel
-from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, ExpandAdd, ExpandMultiply, HeadsAttention, NormAddRelu
+from mpibow.ops.fused import (
+    AddRelu,
+    ConvNormAddRelu,
+    ConvRelu,
+    ExpandAdd,
+    ExpandMultiply,
+    HeadsAttention,
+    NormAddRelu,
+    TurnedMatmul,
+)
 from mpibow.ops.wide import WideLayerNorm
 from tests.kernels.cases import Bench, Case, kind_of
 from tests.kernels.checked import SUM, Looser
@@ -26,7 +35,7 @@ UNIT = 1e-6  # of max |reference|, times the root of the reduction's length
 LOOSER: dict[str, Looser] = {
     **OWN,
     **dict.fromkeys(("add+relu", "conv+norm+add+relu", "conv+relu", "norm+add+relu"), SUM),
-    **dict.fromkeys(("expand+add", "expand+multiply", "heads+attention"), SUM),
+    **dict.fromkeys(("expand+add", "expand+multiply", "heads+attention", "turned+matmul"), SUM),
     "wide_layer_norm": OWN["layer_norm"],
     "wide_local_response_norm": OWN["local_response_norm"],
     "wide_softmax": OWN["softmax"],
@@ -63,6 +72,8 @@ def lengths(op: Any, shapes: tuple[tuple[int, ...], ...]) -> tuple[float, float,
             return lengths(op.norm, shapes[:1])
         case AddRelu():
             return len(shapes), 1, 1
+        case TurnedMatmul():
+            return CHECKED[ops.Matmul].lengths(ops.Matmul(), op.straight(*shapes))
         case HeadsAttention():
             return CHECKED[ops.Attention].lengths(op.attention, op.apart(*shapes))
         case ExpandAdd() | ExpandMultiply():

@@ -14,7 +14,16 @@ from mpibow.graph.graph import FLOAT, Array
 from mpibow.graph.kernel import Call, Kernel, Run, Shapes
 from mpibow.graph.mixed import Convert
 from mpibow.kernels.numpy import OPERATORS as NUMPY
-from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, ExpandAdd, ExpandMultiply, HeadsAttention, NormAddRelu
+from mpibow.ops.fused import (
+    AddRelu,
+    ConvNormAddRelu,
+    ConvRelu,
+    ExpandAdd,
+    ExpandMultiply,
+    HeadsAttention,
+    NormAddRelu,
+    TurnedMatmul,
+)
 from mpibow.ops.wide import (
     Beside,
     WideConcat,
@@ -93,6 +102,30 @@ def heads_apart_back(call: Call) -> Run:
         for its, mine in zip(cut(call.op, call.dx), found, strict=True):
             if its is not None:
                 its[...] = mine
+
+    return run
+
+
+def straight(op: TurnedMatmul, arrays: Any) -> list[Any]:
+    """Views of the factors, or of their gradients, as they are multiplied."""
+    pairs = zip(arrays, op.turned, strict=True)
+    return [np.swapaxes(array, -1, -2) if array is not None and turned else array for array, turned in pairs]
+
+
+def turned_product(call: Call) -> Run:
+    a, b = straight(call.op, call.x)
+    return lambda: np.copyto(call.y, np.matmul(a, b))
+
+
+def turned_product_back(call: Call) -> Run:
+    (a, b), (da, db), dy = straight(call.op, call.x), straight(call.op, call.dx), call.dy
+
+    def run() -> None:
+        if da is not None:
+            da[...] = np.matmul(dy, np.swapaxes(b, -1, -2))
+        if db is not None:
+            whole = np.matmul(np.swapaxes(a, -1, -2), dy)
+            db[...] = whole.reshape(-1, *whole.shape[-2:]).sum(0) if db.ndim == 2 else whole
 
     return run
 
@@ -285,6 +318,7 @@ REFERENCE: dict[type, Kernel] = {
     HeadsAttention: Kernel(heads_apart, heads_apart_back),
     NormAddRelu: before_relu(ops.BatchNorm, lambda op: op.norm),
     Reorder: Kernel(reordered, reordered_back),
+    TurnedMatmul: Kernel(turned_product, turned_product_back),
     WideConcat: Kernel(wide_concatenated, wide_concatenated_back),
     WideDropout: apart(ops.Dropout, lambda op: ops.Dropout(op.rate)),
     WideLayerNorm: Kernel(wide_layer_norm, wide_layer_norm_back),

@@ -11,7 +11,16 @@ from mpibow import ops
 from mpibow.graph.formats import Reorder, canonical
 from mpibow.graph.graph import FLOAT
 from mpibow.ops import wide
-from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, ExpandAdd, ExpandMultiply, HeadsAttention, NormAddRelu
+from mpibow.ops.fused import (
+    AddRelu,
+    ConvNormAddRelu,
+    ConvRelu,
+    ExpandAdd,
+    ExpandMultiply,
+    HeadsAttention,
+    NormAddRelu,
+    TurnedMatmul,
+)
 from tests.kernels.cases import Alone, Case
 from tests.kernels.draw import WORD, Cases, images, one, replicas, rows, tensors
 from tests.kernels.operators import RANDOM as PLAIN_RANDOM
@@ -40,6 +49,18 @@ def heads_together(draw: st.DrawFn) -> Case:
     return Case(op, (*three, *mask), (FLOAT,) * len((*three, *mask)))
 
 
+@st.composite
+def turned_products(draw: st.DrawFn) -> Case:
+    """Of one matrix on the right those on the left are never turned, unless they are one."""
+    front, one = draw(st.lists(st.integers(1, 3), max_size=2)), draw(st.booleans())
+    m, n, k = draw(st.tuples(*[st.integers(1, 40)] * 3))
+    first = draw(st.booleans()) and not (one and front)
+    op = TurnedMatmul((first, draw(st.booleans()) or not first))
+    behind = [] if one else front
+    a, b = op.straight((*front, m, k), (*behind, k, n))
+    return Case(op, (a, b))
+
+
 FUSED: dict[type, Cases] = {
     AddRelu: tensors.map(lambda shape: Case(AddRelu(), (shape,) * 2)),
     ConvNormAddRelu: evaluated(),
@@ -50,6 +71,7 @@ FUSED: dict[type, Cases] = {
     NormAddRelu: st.one_of(
         batch_norms(lambda norm: NormAddRelu(norm, False)), batch_norms(lambda norm: NormAddRelu(norm, True), 2)
     ),
+    TurnedMatmul: turned_products(),
 }
 RANDOM: dict[type, Cases] = {**PLAIN_RANDOM, **FUSED}
 

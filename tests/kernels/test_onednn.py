@@ -11,7 +11,16 @@ from mpibow import ops
 from mpibow.graph.formats import Reorder
 from mpibow.graph.kernel import KernelTable, Shapes
 from mpibow.kernels.numpy import OPERATORS as NUMPY
-from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, ExpandAdd, ExpandMultiply, HeadsAttention, NormAddRelu
+from mpibow.ops.fused import (
+    AddRelu,
+    ConvNormAddRelu,
+    ConvRelu,
+    ExpandAdd,
+    ExpandMultiply,
+    HeadsAttention,
+    NormAddRelu,
+    TurnedMatmul,
+)
 from tests.kernels.against import compare
 from tests.kernels.cases import INITIAL, Alone, Bench, Case, name
 from tests.kernels.draw import LAYOUTS, images
@@ -70,7 +79,7 @@ def test_what_is_added_comes_in_the_layout_of_the_sum(table: KernelTable, bias: 
 
 
 def test_every_kernel_is_tried(table: KernelTable) -> None:
-    fused = {ConvRelu, ConvNormAddRelu, NormAddRelu, AddRelu, ExpandAdd, ExpandMultiply, HeadsAttention}
+    fused = {ConvRelu, ConvNormAddRelu, NormAddRelu, AddRelu, ExpandAdd, ExpandMultiply, HeadsAttention, TurnedMatmul}
     assert set(table) == set(NUMPY) | {Reorder} | fused
     others = {**NUMPY, **COMPILED}
     assert {op for op, kernel in table.items() if kernel is not others.get(op) and not kernel.reference} == set(OWN)

@@ -283,6 +283,42 @@ def test_numpy_computes_what_the_set_lacks_as_a_run_of_its_own() -> None:
             np.testing.assert_allclose(mine[key], theirs[key], rtol=1e-4, atol=1e-6)
 
 
+def multiplying(left: bool, many: bool, shown: bool) -> Graph:
+    """x w^T, w (3, 4) of many x or as many as x; or x^T w, as `left` says."""
+    graph = Graph()
+    x = ops.reshape(ops.dense(graph.input("x", (2, 6)), 20), (2, 4, 5) if left else (2, 5, 4))
+    w = ops.parameter((4, 3) if left else (3, 4), initial=ops.Gaussian(1.0))
+    if many:
+        w = ops.stack(w, w * 2.0)
+    turned = ops.transpose(x if left else w)
+    if shown:
+        graph.output("turned", turned)
+    graph.output("loss", ops.mean((turned @ w if left else x @ turned) ** 2))
+    return graph
+
+
+@pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("left", [False, True])
+def test_factors_are_turned_without_a_copy(left: bool, many: bool) -> None:
+    """But the rows of many matrices that one is multiplied with."""
+    found = {}
+    for shown in (False, True):
+        graph = multiplying(left, many, shown)
+        layout = choose_layout(graph, FAST)
+        plan = compile_plan(graph, layout, FAST, "float32", training=True)
+        flat = initial_weights(layout, 1, "float32")
+        bound = plan.bind(flat, gradients := np.zeros_like(flat))
+        bound.inputs["x"][...] = np.random.default_rng(1).standard_normal((2, 6))
+        bound.run()
+        found[shown] = bound.outputs["loss"].copy(), layout.unpacked(gradients)
+        kinds = {step.node.op.kind for step in plan.program.steps}
+        fused = not shown and not (left and not many)
+        assert ("turned+matmul" in kinds, "permute" in kinds) == (fused, not fused)
+    np.testing.assert_allclose(found[True][0], found[False][0], rtol=1e-5)
+    for key, expected in found[True][1].items():
+        np.testing.assert_allclose(found[False][1][key], expected, rtol=1e-4, atol=1e-6)
+
+
 def attending(cut: Any, masked: bool, shown: bool) -> Graph:
     """Of 3 heads of 4 numbers at 5 positions; `cut` makes q, k and v of x."""
     graph = Graph()

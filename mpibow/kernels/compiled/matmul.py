@@ -12,6 +12,7 @@ from mpibow.graph.kernel import Buffers, Call, Run, Shapes
 from mpibow.kernels.compiled.command import Command, command, together
 from mpibow.kernels.compiled.products import multiply, room, room_spec
 from mpibow.ops import Matmul
+from mpibow.ops.fused import TurnedMatmul
 
 
 def multiplied(left: Array, right: Array, out: Array, place: Array, more: Array | None = None) -> Command:
@@ -45,32 +46,45 @@ def turned(array: Array) -> Array:
     return np.swapaxes(array, -1, -2)
 
 
-def _extents(shapes: Shapes) -> tuple[int, int, int]:
-    """m, n and k of each product: of one where the right factor is one matrix."""
-    a, b = shapes.x
-    return (prod(a[:-1]) if len(b) == 2 else a[-2]), b[-1], a[-1]
+def _turns(op: Matmul | TurnedMatmul) -> tuple[bool, bool]:
+    return op.turned if isinstance(op, TurnedMatmul) else (False, False)
 
 
-def buffers(op: Matmul, shapes: Shapes) -> Buffers:
-    m, n, k = _extents(shapes)
-    back = room_spec(room(m, k, n), room(k, n, m, transposed=True))
-    return Buffers(forward={"room": room_spec(room(m, n, k))}, backward={"room": back} if shapes.training else {})
+def buffers(op: Matmul | TurnedMatmul, shapes: Shapes) -> Buffers:
+    (first, second), (a, b) = _turns(op), op.straight(*shapes.x) if isinstance(op, TurnedMatmul) else shapes.x
+    m, n, k = (prod(a[:-1]) if len(b) == 2 else a[-2]), b[-1], a[-1]
+    of_a = room(k, m, n, transposed=second) if first else room(m, k, n)
+    of_b = room(n, k, m, transposed=True) if second else room(k, n, m, transposed=not first)
+    return Buffers(
+        forward={"room": room_spec(room(m, n, k, transposed=first))},
+        backward={"room": room_spec(of_a, of_b)} if shapes.training else {},
+    )
 
 
 def _shaped(b: Shape, *arrays: Array) -> list[Array]:
+    """One matrix each where the right factor is one, whose rows are then those of all on the left."""
     return [rows(array) if len(b) == 2 else matrices(array) for array in arrays]
 
 
+def _factors(call: Call) -> tuple[Array, Array]:
+    """As they are multiplied."""
+    left, right = _shaped(call.shapes.x[1], *call.x)
+    first, second = _turns(call.op)
+    return turned(left) if first else left, turned(right) if second else right
+
+
 def forward(call: Call) -> Run:
-    left, right, y = _shaped(call.shapes.x[1], *call.x, call.y)
-    return multiplied(left, right, y, call.scratch["room"])
+    (y,) = _shaped(call.shapes.x[1], call.y)
+    return multiplied(*_factors(call), y, call.scratch["room"])
 
 
 def backward(call: Call) -> Run:
-    b, place, runs = call.shapes.x[1], call.scratch["room"], list[Command]()
-    (left, right, dy), (da, db) = _shaped(b, *call.x, call.dy), call.dx
+    b, place, runs, (first, second) = call.shapes.x[1], call.scratch["room"], list[Command](), _turns(call.op)
+    (left, right), (dy,), (da, db) = _factors(call), _shaped(b, call.dy), call.dx
     if da is not None:
-        runs.append(multiplied(dy, turned(right), _shaped(b, da)[0], place))
+        factors = (right, turned(dy)) if first else (dy, turned(right))
+        runs.append(multiplied(*factors, _shaped(b, da)[0], place))
     if db is not None:
-        runs.append(multiplied(turned(left), dy, _shaped(b, db)[0], place))
+        factors = (turned(dy), left) if second else (turned(left), dy)
+        runs.append(multiplied(*factors, _shaped(b, db)[0], place))
     return together(runs)

@@ -86,7 +86,7 @@ from mpibow.ops import (
     Tanh,
     Upsample,
 )
-from mpibow.ops.fused import AddRelu, ExpandAdd, ExpandMultiply, HeadsAttention
+from mpibow.ops.fused import AddRelu, ExpandAdd, ExpandMultiply, HeadsAttention, TurnedMatmul
 
 OPERATORS: KernelTable = {
     **{op: pointwise.kernel(op) for op in FORMULAS},
@@ -142,5 +142,6 @@ OPERATORS: KernelTable = {
     Split: Kernel(boxes.split_forward, boxes.split_backward),
     Sum: Kernel(combine.sum_forward, formats=as_given),
     Tanh: Kernel(elementwise.tanh_forward, elementwise.tanh_backward, formats=as_given),
+    TurnedMatmul: Kernel(matmul.forward, matmul.backward, matmul.buffers),
     Upsample: Kernel(upsample.forward, upsample.backward, upsample.buffers),
 }

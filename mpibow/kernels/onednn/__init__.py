@@ -26,6 +26,7 @@ from mpibow.kernels.onednn.heads import heads_together
 from mpibow.kernels.onednn.library import Library
 from mpibow.kernels.onednn.pool import Pooling
 from mpibow.kernels.onednn.simple import LocalResponse, Reordering
+from mpibow.kernels.onednn.turned import turned_together
 from mpibow.ops import (
     AdaptiveAvgPool2d,
     Add,
@@ -123,5 +124,5 @@ def expand_and(chain: tuple[Operator, ...]) -> Operator | None:
 def rewrite(graph: Graph, training: bool) -> Graph:
     """Training needs the values between convolution and batch norm, evaluation does not."""
     whole = () if training else (conv_norm_add_relu,)
-    graph = heads_together(graph)
+    graph = turned_together(heads_together(graph))
     return fuse(graph, (*whole, conv_relu, norm_add_relu, add_relu, expand_and), longest=4)
