@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from importlib import import_module
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -13,12 +12,15 @@ import numpy.typing as npt
 
 from mpibow.errors import ShapeError
 from mpibow.graph.scope import prefix
+from mpibow.graph.signs import Signs
 
 Array = npt.NDArray[Any]
 Shape = tuple[int, ...]
 Initialiser = Callable[[np.random.Generator, Shape, int, int], Array]  # (generator, shape, fan in, fan out)
 
 OUTPUT = -1
+Places = Container[int]  # numbers of inputs
+EVERY = range(1 << 16)
 FLOAT = "float"  # a tensor of the plan's own precision; any other dtype is given by its NumPy name
 
 
@@ -44,11 +46,12 @@ class Operator(Protocol):
     None for an operator without backward; `shares` which gradient that of input i is: OUTPUT the output's own, j that
     of input j, None one of its own; `is_view` that the output is the input, or of no inputs the weight, under another
     shape: forward runs no kernel. `dtype` is the outputs' for inputs of these; `untrained` what the operator is where
-    all its weights are frozen.
+    all its weights are frozen. `integers` are the inputs that may be of other types than FLOAT.
     """
 
     kind: ClassVar[str]
     reads: ClassVar[frozenset[str]]
+    integers: ClassVar[Places]
 
     @property
     def differentiable(self) -> tuple[int, ...] | None: ...
@@ -67,6 +70,7 @@ class Op:
 
     kind: ClassVar[str]
     reads: ClassVar[frozenset[str]] = frozenset()
+    integers: ClassVar[Places] = ()
 
     @property
     def differentiable(self) -> tuple[int, ...] | None:
@@ -97,57 +101,14 @@ class Op:
         return self
 
 
-@dataclass(frozen=True)
-class Tensor:
+@dataclass(frozen=True, eq=False)
+class Tensor(Signs):
     """A named value of a graph; operators are functions from tensors to tensors."""
 
-    graph: Graph = field(repr=False, compare=False)
+    graph: Graph = field(repr=False)
     name: str
     shape: Shape
     dtype: str = FLOAT
-
-    def __add__(self, other: Tensor | float) -> Tensor:
-        return self._by("plus", "+", other)
-
-    def __sub__(self, other: Tensor | float) -> Tensor:
-        return self._by("minus", "-", other)
-
-    def __rsub__(self, other: float) -> Tensor:
-        return self._by("from_number", "-", other)
-
-    def __mul__(self, other: Tensor | float) -> Tensor:
-        return self._by("times", "*", other)
-
-    def __truediv__(self, other: Tensor | float) -> Tensor:
-        return self._by("over", "/", other)
-
-    def __rtruediv__(self, other: float) -> Tensor:
-        return self._by("number_over", "/", other)
-
-    def __pow__(self, exponent: float) -> Tensor:
-        return self._by("power", "**", exponent)
-
-    def __neg__(self) -> Tensor:
-        return self * -1.0
-
-    __radd__, __rmul__ = __add__, __mul__
-
-    def __getitem__(self, index: object) -> Tensor:
-        part: Tensor = import_module("mpibow.ops.slice").sliced(self, index)
-        return part
-
-    def __matmul__(self, other: Tensor) -> Tensor:
-        if not isinstance(other, Tensor):
-            raise TypeError(f"{self.name} @ {type(other).__name__}: the other must be a tensor")
-        product: Tensor = import_module("mpibow.ops.matmul").matmul(self, other)
-        return product
-
-    def _by(self, operation: str, sign: str, other: object) -> Tensor:
-        """Operators stand above graphs, so that those which have signs are looked up when they are used."""
-        if not isinstance(other, Tensor | float | int) or isinstance(other, bool):
-            raise TypeError(f"{self.name} {sign} {type(other).__name__}: the other must be a tensor or a number")
-        made: Tensor = getattr(import_module("mpibow.ops.arithmetic"), operation)(self, other)
-        return made
 
 
 @dataclass(frozen=True)
@@ -231,6 +192,12 @@ class Graph:
         for tensor in inputs:
             if tensor.graph is not self:
                 raise ShapeError(f"{name}: {tensor.name} belongs to another graph")
+        for i, tensor in enumerate(inputs):
+            if tensor.dtype != FLOAT and i not in op.integers:
+                raise ShapeError(
+                    f"{name} ({op.kind} of {sources}): takes floats, {tensor.name} is of {tensor.dtype}; "
+                    f"mb.cast({tensor.name}) makes them"
+                )
         try:
             made = op.outputs(*shapes)
         except ShapeError as error:

@@ -16,6 +16,7 @@ from mpibow.ops.arithmetic import *
 from mpibow.ops.attention import *
 from mpibow.ops.augment import *
 from mpibow.ops.batch_norm import *
+from mpibow.ops.cast import *
 from mpibow.ops.choose import *
 from mpibow.ops.colour import *
 from mpibow.ops.combine import *
@@ -28,6 +29,7 @@ from mpibow.ops.dropout import *
 from mpibow.ops.embedding import *
 from mpibow.ops.factorise import *
 from mpibow.ops.flip import *
+from mpibow.ops.full import *
 from mpibow.ops.gelu import *
 from mpibow.ops.group_norm import *
 from mpibow.ops.gru import *
@@ -64,6 +66,7 @@ MODULES = (
     "attention",
     "augment",
     "batch_norm",
+    "cast",
     "choose",
     "colour",
     "combine",
@@ -76,6 +79,7 @@ MODULES = (
     "embedding",
     "factorise",
     "flip",
+    "full",
     "gelu",
     "group_norm",
     "gru",

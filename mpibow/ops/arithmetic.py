@@ -1,7 +1,7 @@
 """Arithmetic of tensors and numbers, with broadcasting: what `+ - * / **` and mpibow.expand, divide and power mean.
 
 Shapes that differ are broadcast as NumPy's and PyTorch's: the smaller tensor is expanded, then the operator of equal
-shapes takes both.
+shapes takes both. Integers become floats.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.graph import EVERY, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 from mpibow.ops.activation import Elementwise
+from mpibow.ops.cast import cast, floats
 from mpibow.ops.combine import Add, Multiply, one_shape
 from mpibow.ops.pointwise import FormulaTable, Pointwise, always
 
@@ -72,6 +73,7 @@ class Expand(Op):
 
     shape: Shape
     kind: ClassVar[str] = "expand"
+    integers: ClassVar[Places] = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
@@ -87,13 +89,13 @@ class Expand(Op):
 def affine(x: Tensor, scale: float = 1.0, shift: float = 0.0, *, name: str | None = None) -> Tensor:
     """scale x + shift, of any shape; x itself where that is the same."""
     if (scale, shift) == (1.0, 0.0) and name is None:
-        return x
-    return x.graph.add(Affine(float(scale), float(shift)), x, name=name)
+        return cast(x)
+    return x.graph.add(Affine(float(scale), float(shift)), *floats(x), name=name)
 
 
 def power(x: Tensor, exponent: float, *, name: str | None = None) -> Tensor:
     """x^exponent, of any shape; `x**2` as well."""
-    return x.graph.add(Power(float(exponent)), x, name=name)
+    return x.graph.add(Power(float(exponent)), *floats(x), name=name)
 
 
 def expand(x: Tensor, shape: Shape, *, name: str | None = None) -> Tensor:
@@ -114,30 +116,33 @@ def broadcast(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 def divide(x: Tensor, y: Tensor, *, name: str | None = None) -> Tensor:
     """x / y, of tensors that are broadcast to one shape."""
-    x, y = broadcast(x, y)
-    return x.graph.add(Divide(), x, y, name=name)
+    return x.graph.add(Divide(), *floats(*broadcast(x, y)), name=name)
 
 
 def plus(x: Tensor, y: Operand) -> Tensor:
     if isinstance(y, Tensor):
-        return x.graph.add(Add((1.0, 1.0)), *broadcast(x, y))
+        return x.graph.add(Add((1.0, 1.0)), *floats(*broadcast(x, y)))
     return affine(x, 1.0, y)
 
 
 def minus(x: Tensor, y: Operand) -> Tensor:
     if isinstance(y, Tensor):
-        return x.graph.add(Add((1.0, -1.0)), *broadcast(x, y))
+        return x.graph.add(Add((1.0, -1.0)), *floats(*broadcast(x, y)))
     return affine(x, 1.0, -y)
 
 
 def times(x: Tensor, y: Operand) -> Tensor:
     if isinstance(y, Tensor):
-        return x.graph.add(Multiply(2), *broadcast(x, y))
+        return x.graph.add(Multiply(2), *floats(*broadcast(x, y)))
     return affine(x, y)
 
 
 def over(x: Tensor, y: Operand) -> Tensor:
-    return divide(x, y) if isinstance(y, Tensor) else affine(x, 1.0 / y)
+    if isinstance(y, Tensor):
+        return divide(x, y)
+    if y == 0:
+        raise ShapeError(f"{x.name} / 0: the number must not be 0")
+    return affine(x, 1.0 / y)
 
 
 def from_number(x: Tensor, y: float) -> Tensor:

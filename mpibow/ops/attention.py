@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Array, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 
 __all__ = ["Attention", "scaled_dot_product_attention"]
@@ -26,6 +26,7 @@ class Attention(Op):
     scale: float
     causal: bool
     kind: ClassVar[str] = "attention"
+    integers: ClassVar[Places] = (3,)
     reads: ClassVar[frozenset[str]] = frozenset("x")
     differentiable: ClassVar[tuple[int, ...] | None] = (0, 1, 2)
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Op, Shape, Tensor
+from mpibow.graph.graph import Array, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.dropout import counter_of
 from mpibow.ops.philox import philox, stream
@@ -32,6 +32,7 @@ class Augment(Op):
     crop: Pair
     flip: bool
     kind: ClassVar[str] = "augment"
+    integers: ClassVar[Places] = (0, 1)
     differentiable: ClassVar[tuple[int, ...] | None] = None
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -55,6 +56,7 @@ class CentreCrop(Op):
 
     crop: Pair
     kind: ClassVar[str] = "centre_crop"
+    integers: ClassVar[Places] = (0,)
     differentiable: ClassVar[tuple[int, ...] | None] = None
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -75,6 +77,7 @@ class Cutout(Op):
 
     length: int
     kind: ClassVar[str] = "cutout"
+    integers: ClassVar[Places] = (1,)
     differentiable: ClassVar[tuple[int, ...] | None] = None
 
     def infer(self, *shapes: Shape) -> Shape:

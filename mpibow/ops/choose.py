@@ -1,4 +1,4 @@
-"""Comparison, where, cast and gather: numbers that choose others."""
+"""Comparison, where and gather: numbers that choose others."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.graph import EVERY, Array, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.arithmetic import broadcast
+from mpibow.ops.cast import cast, floats
+from mpibow.ops.full import full
 from mpibow.ops.pointwise import FormulaTable, Pointwise, always
 
-__all__ = ["Cast", "Compare", "Gather", "Where", "cast", "eq", "gather", "ge", "gt", "le", "lt", "ne", "where"]
+__all__ = ["Compare", "Gather", "Where", "eq", "gather", "ge", "gt", "le", "lt", "ne", "where"]
 
 SIGNS = ("<", "<=", ">", ">=", "==", "!=")
 
@@ -27,6 +29,7 @@ class Compare(Op):
     number: float | None = None
     kind: ClassVar[str] = "compare"
     differentiable: ClassVar[tuple[int, ...] | None] = None
+    integers: ClassVar[Places] = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         if self.sign not in SIGNS or len(shapes) != 1 + (self.number is None) or len(set(shapes)) != 1:
@@ -44,6 +47,7 @@ class Where(Op):
     kind: ClassVar[str] = "where"
     reads: ClassVar[frozenset[str]] = frozenset("x")
     differentiable: ClassVar[tuple[int, ...] | None] = (1, 2)
+    integers: ClassVar[Places] = (0,)
 
     def infer(self, *shapes: Shape) -> Shape:
         if len(shapes) != 3 or len(set(shapes)) != 1:
@@ -52,26 +56,12 @@ class Where(Op):
 
 
 @dataclass(frozen=True)
-class Cast(Op):
-    """y = x as `to`: FLOAT, of the plan's precision, or a NumPy name. It has no gradient."""
-
-    to: str
-    kind: ClassVar[str] = "cast"
-    differentiable: ClassVar[tuple[int, ...] | None] = None
-
-    def infer(self, *shapes: Shape) -> Shape:
-        return shapes[0]
-
-    def dtype(self, *dtypes: str) -> str:
-        return self.to
-
-
-@dataclass(frozen=True)
 class Gather(Op):
     """y[..., i, ...] = x[..., index[..., i, ...], ...] along `axis`; indices outside take the nearest element."""
 
     axis: int
     kind: ClassVar[str] = "gather"
+    integers: ClassVar[Places] = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         x, index = shapes
@@ -80,11 +70,14 @@ class Gather(Op):
             raise ShapeError(f"the index must have the input's axes, none longer but for axis {self.axis}")
         return index
 
+    def dtype(self, *dtypes: str) -> str:
+        return dtypes[0]
+
 
 def _compare(sign: str, x: Tensor, y: Tensor | float, name: str | None) -> Tensor:
     if isinstance(y, Tensor):
-        x, y = broadcast(x, y)
-        return x.graph.add(Compare(sign), x, y, name=name)
+        both = (x, y) if x.dtype == y.dtype else floats(x, y)
+        return x.graph.add(Compare(sign), *broadcast(*both), name=name)
     return x.graph.add(Compare(sign, float(y)), x, name=name)
 
 
@@ -118,14 +111,12 @@ def ne(x: Tensor, y: Tensor | float, *, name: str | None = None) -> Tensor:
     return _compare("!=", x, y, name)
 
 
-def where(condition: Tensor, x: Tensor, y: Tensor, *, name: str | None = None) -> Tensor:
-    """x where condition is not 0, else y, broadcast."""
-    return x.graph.add(Where(), *broadcast(condition, x, y), name=name)
-
-
-def cast(x: Tensor, dtype: str = FLOAT, *, name: str | None = None) -> Tensor:
-    """x as `dtype`: "float", of the plan's precision, or a NumPy name such as "int32". No gradient passes."""
-    return x.graph.add(Cast(dtype), x, name=name)
+def where(condition: Tensor, x: Tensor | float, y: Tensor | float, *, name: str | None = None) -> Tensor:
+    """x where condition is not 0, else y, broadcast; x and y are tensors or numbers."""
+    given = [each if isinstance(each, Tensor) else full((1,) * len(condition.shape), each) for each in (x, y)]
+    kinds = {each.dtype for each in given}
+    made = condition.graph.add(Where(), *broadcast(condition, *floats(*given)), name=name)
+    return cast(made, *kinds) if len(kinds) == 1 else made
 
 
 def gather(x: Tensor, axis: int, index: Tensor, *, name: str | None = None) -> Tensor:
@@ -202,10 +193,6 @@ def where_gradient(x0: Any, dy: Any) -> Any:
     return f.where(x0 != 0, dy, 0), f.where(x0 != 0, 0, dy)
 
 
-def cast_value(x: Any) -> Any:
-    return x
-
-
 def gather_buffers(op: Gather, shapes: Shapes) -> Buffers:
     kept: dict[str, Spec] = {"place": (shapes.y, "int64")}
     return Buffers(saved=kept) if shapes.training else Buffers(forward=kept)
@@ -247,7 +234,6 @@ def gather_backward(call: Call) -> Run:
 
 
 FORMULAS: FormulaTable = {
-    Cast: always(cast_value),
     Compare: compare_formulas,
     Where: always(where_value, where_gradient),
 }

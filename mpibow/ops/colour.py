@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Array, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.augment import block_specs, draw_block
 from mpibow.ops.dropout import counter_of
@@ -36,6 +36,7 @@ class Jitter(Op):
     saturation: float = 0.0
     limit: float | None = None
     kind: ClassVar[str] = "jitter"
+    integers: ClassVar[Places] = (0, 1)
     differentiable: ClassVar[tuple[int, ...] | None] = None
 
     def infer(self, *shapes: Shape) -> Shape:

@@ -8,8 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Op, Shape, Tensor
+from mpibow.graph.graph import EVERY, Array, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+from mpibow.ops.cast import floats
 
 __all__ = ["Concat", "concat"]
 
@@ -21,6 +22,7 @@ class Concat(Op):
     inputs: int
     axis: int
     kind: ClassVar[str] = "concat"
+    integers: ClassVar[Places] = EVERY
 
     @property
     def differentiable(self) -> tuple[int, ...]:
@@ -38,10 +40,17 @@ class Concat(Op):
             raise ShapeError(f"all inputs must have one shape but for axis {axis}")
         return (*first[:axis], sum(shape[axis] for shape in shapes), *first[axis + 1 :])
 
+    def dtype(self, *dtypes: str) -> str:
+        return dtypes[0]
+
 
 def concat(x: Tensor, *others: Tensor, axis: int = 1, name: str | None = None) -> Tensor:
-    """Tensors one after the other along `axis`: channels unless given; below 0 it counts from the last."""
-    return x.graph.add(Concat(1 + len(others), axis + len(x.shape) * (axis < 0)), x, *others, name=name)
+    """Tensors one after the other along `axis`: channels unless given; below 0 it counts from the last.
+
+    Integers beside floats become floats.
+    """
+    parts = (x, *others) if len({each.dtype for each in (x, *others)}) == 1 else floats(x, *others)
+    return x.graph.add(Concat(len(parts), axis + len(x.shape) * (axis < 0)), *parts, name=name)
 
 
 # The reference kernels.

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.arithmetic import Affine
 
@@ -42,6 +42,7 @@ class LabelCount(Op):
     ignore: int
     weight: tuple[float, ...] | None = None
     kind: ClassVar[str] = "label_count"
+    integers: ClassVar[Places] = (0,)
     differentiable: ClassVar[tuple[int, ...] | None] = None
 
     def infer(self, *shapes: Shape) -> Shape:

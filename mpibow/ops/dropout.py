@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.philox import philox, stream
 
@@ -22,6 +22,7 @@ class Dropout(Op):
 
     rate: float
     kind: ClassVar[str] = "dropout"
+    integers: ClassVar[Places] = (1,)
 
     def infer(self, *shapes: Shape) -> Shape:
         x, counter = shapes

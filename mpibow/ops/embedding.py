@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.graph import FLOAT, Initialiser, Op, Places, Shape, Tensor, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.initialisers import Gaussian
 
@@ -25,6 +25,7 @@ class Embedding(Op):
     width: int
     initial: Initialiser
     kind: ClassVar[str] = "embedding"
+    integers: ClassVar[Places] = (0,)
     differentiable: ClassVar[tuple[int, ...] | None] = ()
 
     def infer(self, *shapes: Shape) -> Shape:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Shape, Tensor, Weight
+from mpibow.graph.graph import FLOAT, Array, Initialiser, Op, Places, Shape, Tensor, Weight
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
 from mpibow.ops.initialisers import TruncatedNormal
 
@@ -28,6 +28,7 @@ class MatrixFactorisation(Op):
     factors: int
     initial: Initialiser
     kind: ClassVar[str] = "matrix_factorisation"
+    integers: ClassVar[Places] = (0, 1)
     reads: ClassVar[frozenset[str]] = frozenset("xw")
     differentiable: ClassVar[tuple[int, ...] | None] = ()
 

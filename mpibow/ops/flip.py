@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Op, Shape, Tensor
+from mpibow.graph.graph import EVERY, Array, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 
 __all__ = ["Flip", "flip"]
@@ -20,6 +20,7 @@ class Flip(Op):
 
     axes: tuple[int, ...]
     kind: ClassVar[str] = "flip"
+    integers: ClassVar[Places] = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes

@@ -12,9 +12,9 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes, Spec
-from mpibow.ops.choose import cast
+from mpibow.ops.cast import cast
 
 __all__ = ["SoftCrossEntropy", "SoftmaxCrossEntropy", "soft_cross_entropy", "softmax_cross_entropy"]
 
@@ -42,6 +42,7 @@ class SoftmaxCrossEntropy(Op):
     smoothing: float = 0.0
     ignore: int | None = None
     kind: ClassVar[str] = "softmax_cross_entropy"
+    integers: ClassVar[Places] = (1,)
 
     def infer(self, *shapes: Shape) -> Shape:
         check_smoothing(self.smoothing)

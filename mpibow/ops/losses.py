@@ -15,10 +15,10 @@ import numpy as np
 
 from mpibow.errors import ShapeError
 from mpibow.formulas import functions as f
-from mpibow.graph.graph import FLOAT, Op, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.activation import Elementwise
-from mpibow.ops.choose import cast
+from mpibow.ops.cast import cast, floats
 from mpibow.ops.counted import counted_mean, label_count
 from mpibow.ops.loss import check_smoothing, soft_cross_entropy, softmax_cross_entropy
 from mpibow.ops.permute import permute
@@ -72,6 +72,7 @@ class ClassTarget(Op):
     ignore: int
     smoothing: float = 0.0
     kind: ClassVar[str] = "class_target"
+    integers: ClassVar[Places] = (0,)
     differentiable: ClassVar[tuple[int, ...] | None] = None
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -82,6 +83,15 @@ class ClassTarget(Op):
         return (*label, len(self.weight))
 
 
+def _alike(loss: str, x: Tensor, target: Tensor) -> tuple[Tensor, ...]:
+    """Both as floats. Raises ShapeError where they would be broadcast: (n,) beside (n, 1) gives n x n differences."""
+    if x.shape != target.shape:
+        raise ShapeError(
+            f"{loss} of {x.name} {x.shape}, {target.name} {target.shape}: must have one shape; mb.reshape one of them"
+        )
+    return floats(x, target)
+
+
 def _by_sample(x: Tensor, name: str | None) -> Tensor:
     """(n, ...) -> (n,): the mean of the rest."""
     return mean(x, name=name) if len(x.shape) > 1 else x
@@ -89,21 +99,25 @@ def _by_sample(x: Tensor, name: str | None) -> Tensor:
 
 def mse_loss(x: Tensor, target: Tensor, *, name: str | None = None) -> Tensor:
     """x and target (n, ...) -> (n,): the mean of (x - target)^2 over each sample."""
+    x, target = _alike("mse_loss", x, target)
     return _by_sample((x - target) ** 2, name)
 
 
 def l1_loss(x: Tensor, target: Tensor, *, name: str | None = None) -> Tensor:
     """x and target (n, ...) -> (n,): the mean of |x - target| over each sample."""
+    x, target = _alike("l1_loss", x, target)
     return _by_sample(absolute(x - target), name)
 
 
 def huber_loss(x: Tensor, target: Tensor, delta: float = 1.0, *, name: str | None = None) -> Tensor:
     """x and target (n, ...) -> (n,): squares of differences up to `delta`, halved, beyond it their size times delta."""
+    x, target = _alike("huber_loss", x, target)
     return _by_sample(x.graph.add(Huber(delta), x - target), name)
 
 
 def binary_cross_entropy_with_logits(x: Tensor, target: Tensor, *, name: str | None = None) -> Tensor:
     """Logits x and targets in [0, 1], both (n, ...) -> (n,): the mean over each sample."""
+    x, target = _alike("binary_cross_entropy_with_logits", x, target)
     return _by_sample(x.graph.add(BinaryCrossEntropy(), x, target), name)
 
 

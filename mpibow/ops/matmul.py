@@ -12,6 +12,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 from mpibow.ops.arithmetic import expand
+from mpibow.ops.reshape import reshape
 
 __all__ = ["Matmul", "matmul"]
 
@@ -34,7 +35,16 @@ class Matmul(Op):
 
 
 def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
-    """a (..., m, k), b (..., k, n) -> (..., m, n); `a @ b` as well. Axes in front of the last two are broadcast."""
+    """a (..., m, k), b (..., k, n) -> (..., m, n); `a @ b` as well. Axes in front of the last two are broadcast.
+
+    A vector (k,) is a row on the left and a column on the right, and its axis is gone from the result.
+    """
+    if len(a.shape) == 1:
+        y = matmul(reshape(a, (1, -1)), b)
+        return reshape(y, (*y.shape[:-2], y.shape[-1]), name=name)
+    if len(b.shape) == 1:
+        y = matmul(a, reshape(b, (-1, 1)))
+        return reshape(y, y.shape[:-1], name=name)
     if len(a.shape) < 2 or len(b.shape) < 2 or (len(b.shape) == 2):
         return a.graph.add(Matmul(), a, b, name=name)
     try:

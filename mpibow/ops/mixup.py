@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.graph import Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.augment import block_specs, draw_block
 from mpibow.ops.beta import SHARES, larger_shares
@@ -32,6 +32,7 @@ class MixShares(Op):
 
     alpha: float
     kind: ClassVar[str] = "mix_shares"
+    integers: ClassVar[Places] = (0,)
     differentiable: ClassVar[tuple[int, ...] | None] = None
 
     def infer(self, *shapes: Shape) -> Shape:
@@ -63,6 +64,7 @@ class OneHot(Op):
 
     classes: int
     kind: ClassVar[str] = "one_hot"
+    integers: ClassVar[Places] = (0,)
     differentiable: ClassVar[tuple[int, ...] | None] = None
 
     def infer(self, *shapes: Shape) -> Shape:

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.graph import Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 
 __all__ = ["Normalise", "normalise"]
@@ -25,6 +25,7 @@ class Normalise(Op):
     mean: tuple[float, ...]
     std: tuple[float, ...]
     kind: ClassVar[str] = "normalise"
+    integers: ClassVar[Places] = (0,)
     differentiable: ClassVar[tuple[int, ...] | None] = None
 
     def infer(self, *shapes: Shape) -> Shape:

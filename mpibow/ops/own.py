@@ -9,7 +9,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Array, Op, Operator, Shape, Tensor
+from mpibow.graph.graph import EVERY, FLOAT, Array, Op, Operator, Places, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 
 __all__ = ["Own", "operator"]
@@ -25,6 +25,7 @@ class Own(Op):
     shape: Callable[..., Any]
     trained: tuple[int, ...] | None
     reads: ClassVar[frozenset[str]] = frozenset("xy")
+    integers: ClassVar[Places] = EVERY
 
     @property
     def kind(self) -> str:  # type: ignore[override]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.graph import EVERY, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 
 __all__ = ["Permute", "permute", "transpose"]
@@ -20,6 +21,7 @@ class Permute(Op):
 
     axes: tuple[int, ...]
     kind: ClassVar[str] = "permute"
+    integers: ClassVar[Places] = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
@@ -31,9 +33,10 @@ class Permute(Op):
         return dtypes[0]
 
 
-def permute(x: Tensor, *axes: int, name: str | None = None) -> Tensor:
-    """x with its axes in the order of `axes`; below 0 they count from the last."""
-    return x.graph.add(Permute(tuple(axis + len(x.shape) * (axis < 0) for axis in axes)), x, name=name)
+def permute(x: Tensor, *axes: int | Sequence[int], name: str | None = None) -> Tensor:
+    """x with its axes in the order of `axes`, numbers or one tuple of them; below 0 they count from the last."""
+    order = [each for given in axes for each in ((given,) if isinstance(given, int) else given)]
+    return x.graph.add(Permute(tuple(axis + len(x.shape) * (axis < 0) for axis in order)), x, name=name)
 
 
 def transpose(x: Tensor, first: int = -2, second: int = -1, *, name: str | None = None) -> Tensor:

@@ -12,6 +12,7 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Array, Op, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
+from mpibow.ops.cast import cast
 from mpibow.ops.reshape import reshape
 
 __all__ = ["ReduceMax", "ReduceMean", "ReduceSum", "amax", "mean", "sum"]
@@ -58,7 +59,7 @@ def _reduced(kind: type[_Reduction], x: Tensor, axis: Axes, keepdim: bool, name:
     rank = len(x.shape)
     given = range(1, rank) if axis is None else (axis,) if isinstance(axis, int) else axis
     axes = tuple(each + rank * (each < 0) for each in given)
-    y = x.graph.add(kind(axes), x, name=name)
+    y = x.graph.add(kind(axes), cast(x), name=name)
     shape = tuple(extent for i, extent in enumerate(y.shape) if i not in axes)
     return y if keepdim or not shape else reshape(y, shape)
 

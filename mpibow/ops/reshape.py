@@ -8,7 +8,7 @@ from math import prod
 from typing import ClassVar
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.graph import EVERY, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import KernelTable
 from mpibow.ops.concat import concat
 
@@ -21,6 +21,7 @@ class View(Op):
 
     shape: Shape
     kind: ClassVar[str] = "view"
+    integers: ClassVar[Places] = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         if prod(shapes[0]) != prod(self.shape):

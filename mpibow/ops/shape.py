@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Op, Shape, Tensor
+from mpibow.graph.graph import EVERY, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 
 __all__ = ["Flatten", "PadChannels", "flatten", "pad_channels"]
@@ -20,12 +20,16 @@ class Flatten(Op):
     """x (n, ...) -> (n, everything else). A view: no kernel runs."""
 
     kind: ClassVar[str] = "flatten"
+    integers: ClassVar[Places] = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
         if len(x) < 2:
             raise ShapeError("input must have a batch axis and at least one more")
         return (x[0], prod(x[1:]))
+
+    def dtype(self, *dtypes: str) -> str:
+        return dtypes[0]
 
     def is_view(self, training: bool) -> bool:
         return True

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import Array, Op, Shape, Tensor
+from mpibow.graph.graph import EVERY, Array, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
 from mpibow.ops.reshape import reshape
 
@@ -22,6 +22,7 @@ class Slice(Op):
 
     ranges: tuple[tuple[int, int, int], ...]
     kind: ClassVar[str] = "slice"
+    integers: ClassVar[Places] = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         (x,) = shapes
@@ -44,6 +45,7 @@ class Split(Op):
     sizes: tuple[int, ...]
     axis: int
     kind: ClassVar[str] = "split"
+    integers: ClassVar[Places] = EVERY
 
     def infer(self, *shapes: Shape) -> Shape:
         return self.outputs(*shapes)[0]

@@ -11,7 +11,7 @@ from mpibow.graph.formats import canonical, parse, physical
 from mpibow.graph.graph import Array, Shape
 from mpibow.graph.kernel import Call, Formats, Run, Shapes
 from mpibow.kernels.compiled.command import Command, command, floats, native, together, words
-from mpibow.ops import Concat, PadChannels
+from mpibow.ops import KERNELS, Concat, PadChannels
 
 
 @native
@@ -68,6 +68,8 @@ def concat_formats(op: Concat, shapes: Shapes, given: tuple[str, ...]) -> Format
 
 
 def concat_forward(call: Call) -> Run:
+    if call.y.dtype != np.float32:
+        return KERNELS[Concat].forward(call)
     places = _places(call.op.axis, call.shapes.formats.y, call.shapes.y, call.shapes.x)
     return together(
         [

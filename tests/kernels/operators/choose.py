@@ -1,4 +1,4 @@
-"""Comparison, where, cast and gather."""
+"""Comparison, where and gather."""
 
 from __future__ import annotations
 
@@ -75,14 +75,6 @@ CHECKED = (
         random=tensors.map(lambda shape: Case(ops.Where(), (shape,) * 3, ("int32", FLOAT, FLOAT), 2)),
         plain=(lambda op, condition, a, b, w: np.where(condition, a, b), where_back),
         torch=lambda op, torch, condition, a, b: torch.where(condition != 0, a, b),
-    ),
-    Checked(
-        op=ops.Cast,
-        cases=[Case(ops.Cast(FLOAT), ((3, 4),), ("int32",)), Case(ops.Cast("int32"), ((3, 4),), id="to integers")],
-        large=[Case(ops.Cast(FLOAT), ((N, 5),), ("uint8",))],
-        random=tensors.map(lambda shape: Case(ops.Cast(FLOAT), (shape,), ("uint8",), 256)),
-        plain=(lambda op, x, w: x.astype(np.int32).astype(np.float64), None),
-        torch=lambda op, torch, x: x.to(torch.float64 if op.to == FLOAT else torch.int32),
     ),
     Checked(
         op=ops.Gather,

@@ -1,0 +1,49 @@
+"""Numbers as those of another type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from mpibow.graph.graph import EVERY, FLOAT, Op, Places, Shape, Tensor
+from mpibow.ops.pointwise import FormulaTable, always
+
+__all__ = ["Cast", "cast"]
+
+
+@dataclass(frozen=True)
+class Cast(Op):
+    """y = x as `to`: FLOAT, of the plan's precision, or a NumPy name. It has no gradient."""
+
+    to: str
+    kind: ClassVar[str] = "cast"
+    differentiable: ClassVar[tuple[int, ...] | None] = None
+    integers: ClassVar[Places] = EVERY
+
+    def infer(self, *shapes: Shape) -> Shape:
+        return shapes[0]
+
+    def dtype(self, *dtypes: str) -> str:
+        return self.to
+
+
+def cast(x: Tensor, dtype: str = FLOAT, *, name: str | None = None) -> Tensor:
+    """x as `dtype`: "float", of the plan's precision, or a NumPy name such as "int32"; x itself where it is of that.
+
+    No gradient passes from one type to another.
+    """
+    return x if x.dtype == dtype and name is None else x.graph.add(Cast(dtype), x, name=name)
+
+
+def floats(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All of them of the plan's precision, as PyTorch's arithmetic has integers beside floats."""
+    return tuple(cast(tensor) for tensor in tensors)
+
+
+def cast_value(x: Any) -> Any:
+    return x
+
+
+FORMULAS: FormulaTable = {
+    Cast: always(cast_value),
+}

@@ -1,0 +1,42 @@
+"""Tensors of one number."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import Op, Shape, Tensor, current
+from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+
+__all__ = ["Full", "full"]
+
+
+@dataclass(frozen=True)
+class Full(Op):
+    """y = `value` everywhere."""
+
+    shape: Shape
+    value: float
+    kind: ClassVar[str] = "full"
+    differentiable: ClassVar[tuple[int, ...] | None] = None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        if min(self.shape, default=1) < 1:
+            raise ShapeError(f"shape {self.shape}: every extent must be at least 1")
+        return self.shape
+
+
+def full(shape: int | tuple[int, ...], value: float, *, name: str | None = None) -> Tensor:
+    """A tensor (shape) of the net that is being built, `value` everywhere; it is not trained."""
+    return current().add(Full((shape,) if isinstance(shape, int) else tuple(shape), float(value)), name=name)
+
+
+def forward(call: Call) -> Run:
+    y, value = call.y, call.op.value
+    return lambda: y.fill(value)
+
+
+KERNELS: KernelTable = {
+    Full: Kernel(forward),
+}
