@@ -11,7 +11,7 @@ start is left out: a document comes with weights.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, make_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -38,13 +38,14 @@ RECORDS: Mapping[str, type[Any]] = {
 
 @dataclass(frozen=True)
 class Node:
-    """An operator at its place, as a document has it."""
+    """An operator at its place, as a document has it; `names` are its weights' where they are not NAME.key."""
 
     name: str
     operator: str
     version: int
     inputs: tuple[str, ...]
     settings: Mapping[str, Any]
+    names: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def loaded(document: Document, arrays: Mapping[str, Array], operators: Sequence[
                 tensors = [_tensor(graph, name, f"graph.nodes[{n}].inputs") for name in node.inputs]
                 settings = _decoded(node.settings, batch, arrays)
                 op = _record(node, settings, [tensor.dtype for tensor in tensors], own, f"graph.nodes[{n}]")
-                graph.add_all(op, *tensors, name=node.name)
+                graph.add_all(op, *tensors, name=node.name, names=node.names)
             for name, source in net.outputs.items():
                 graph.output(name, _tensor(graph, source, f"graph.outputs.{name}"))
         except (ConfigError, ShapeError) as error:
@@ -115,6 +116,7 @@ def _encoded(graph: Graph, arrays: dict[str, Array]) -> dict[str, Any]:
             "version": getattr(node.op, "version", 1),
             "inputs": list(node.inputs),
             "settings": dict(_settings(node.name, node.op, arrays)),
+            **({"names": dict(node.names)} if node.names else {}),
         }
         for node in graph.nodes
     ]
