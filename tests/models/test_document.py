@@ -39,8 +39,8 @@ def bare(node: Node) -> tuple[Any, ...]:
 
 def assert_same(one: Graph, other: Graph) -> None:
     assert [bare(node) for node in one.nodes] == [bare(node) for node in other.nodes]
-    tensors = ([(t.name, t.shape, t.dtype) for t in graph.tensors.values()] for graph in (one, other))
-    assert next(tensors) == next(tensors)
+    first, second = ({t.name: (t.shape, t.dtype) for t in graph.tensors.values()} for graph in (one, other))
+    assert first == second
     assert (one.inputs, one.outputs) == (other.inputs, other.outputs)
 
 
