@@ -79,11 +79,11 @@ class Learner:
 
     def __init__(
         self, plan: BoundPlan, gradient: Array, clip_value: float | None = None, clip_norm: float | None = None,
-        meeting: Meeting | None = None, share: Array | None = None,
+        meeting: Meeting | None = None, note_share: Callable[[float], float] = lambda share: 1.0,
     ) -> None:  # fmt: skip
-        """`meeting` is where its plan's peers are; `share` (1,) where it notes what share of its batch counts, and
-        multiplies its gradient by it."""
-        self.plan, self.gradient, self._meeting, self._share = plan, gradient, meeting, share
+        """`meeting` is where its plan's peers are; `note_share` takes what share of its batch counts, and gives what
+        its gradient is to be multiplied by."""
+        self.plan, self.gradient, self._meeting, self._note_share = plan, gradient, meeting, note_share
         factors = [each for each in plan.plan.layout.factors.tolist() if each[0] < gradient.size]
         self._limits = clip_value, clip_norm, factors
 
@@ -106,11 +106,10 @@ class Learner:
         """Its batch is over when `compute` is."""
 
     def _weigh(self) -> None:
-        if self._share is not None:
-            counts = self.plan.outputs["count"]
-            self._share[0] = share = float(counts.sum(dtype=np.float64)) / len(counts)
-            if share != 1:
-                scale(self.gradient, share, self._limits[2])
+        if (counts := self.plan.outputs.get("count")) is not None:
+            factor = self._note_share(float(counts.sum(dtype=np.float64)) / len(counts))
+            if factor != 1:
+                scale(self.gradient, factor, self._limits[2])
 
     def _run(self) -> None:
         try:
@@ -131,7 +130,7 @@ class HostBinder:
         _, gradient, _ = row = self._replicas.row(i)
         bound = plan.bind(*row, peers=Seat(self._meeting, i))
         own = gradient[: self._replicas.size]
-        return Learner(bound, own, *self._limits, self._meeting, self._replicas.share(i))
+        return Learner(bound, own, *self._limits, self._meeting, partial(self._replicas.note_share, i))
 
     def fused(self, plan: Plan, count: int) -> NoReturn:
         raise AssertionError("learners are fused on a GPU only")

@@ -61,7 +61,7 @@ class Replicas:
         self._seen = np.zeros((capacity, len(self.parts)), np.int64)
         self._last = 0  # samples of the last update
         self._shares = np.ones(capacity) if counted else None
-        self._weighed = False
+        self.weighed = False  # whether gradients are averaged, so that learners multiply theirs by their shares
         self._whole = np.zeros(0, dtype)
         self._factors = factors
         self.train(size if trained is None else trained)
@@ -149,18 +149,16 @@ class Replicas:
                 own = rows if isinstance(rows, int) else np.ascontiguousarray(rows[:, part.start : part.stop])
                 self._flat.put(self._states[p][name][: self.count], own)
 
-    def weigh(self) -> None:
-        """Gradients are to be averaged: a learner that is bound from now on multiplies its own by its share."""
-        self._weighed = True
-
     @property
     def shares(self) -> Array | None:
         """(count,) float64: each learner's count in its last batch, over the batch size; None where all are 1."""
-        return self._shares[: self.count] if self._weighed and self._shares is not None else None
+        return self._shares[: self.count] if self.weighed and self._shares is not None else None
 
-    def share(self, i: int) -> Array | None:
-        """(1,), learner i's of `shares`."""
-        return self._shares[i : i + 1] if self._weighed and self._shares is not None else None
+    def note_share(self, i: int, share: float) -> float:
+        """Learner i's of `shares`; what its gradient is to be multiplied by."""
+        if self._shares is not None:
+            self._shares[i] = share
+        return share if self.weighed else 1.0
 
     @property
     def gradients(self) -> Array:

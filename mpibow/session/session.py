@@ -121,6 +121,7 @@ class Session:
     def tasks(self, slots: list[Slot]) -> list[Task]:
         """What the learners' threads are to do: one slot each."""
         self._times.begin(self.learners.working)
+        self.replicas.weighed = self.rule.alike
         return self.learners.tasks(slots)
 
     def receive(self) -> None:

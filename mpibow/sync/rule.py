@@ -67,13 +67,12 @@ class Rows(Protocol):
         """Which gradients are factors (Layout.factors)."""
         ...
 
-    def weigh(self) -> None:
-        """From before learners are bound: each is to multiply its gradient by its share."""
-        ...
-
     @property
     def shares(self) -> Array | None:
-        """(count,): how much of each row's batch counts in the mean of its loss; None where all of every batch does."""
+        """(count,): how much of each row's batch counts in the mean of its loss; None where all of every batch does.
+
+        Under a rule whose replicas are `alike`, gradients come multiplied by them.
+        """
         ...
 
     def forget(self) -> None:

@@ -7,7 +7,6 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from mpibow.errors import ConfigError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout
 from mpibow.kernels.passes import FlatKernels
@@ -53,8 +52,4 @@ def make_rule(
     if settings.behind is None:
         return made
     second = make_rule(settings.behind, flat, rows, initial.copy(), zeros, layout)
-    if rows.shares is not None and made.alike != second.alike:
-        raise ConfigError(
-            "rule.then: a loss that leaves labels out needs the same sends before and after; leave it out"
-        )
     return cast(Rule, Switch(made, second, flat))  # all members of the one in force

@@ -39,7 +39,6 @@ class SynchronousSgd:
     ) -> None:  # fmt: skip
         self._settings, self._flat, self._rows, self._k = settings, flat, rows, 1
         self.centre, self._out = initial, Outbox(flat, initial.size, initial.dtype, zeros)
-        rows.weigh()
 
     def begin(self, k: int, keep: bool = False) -> None:
         """k learners over all ranks from here on; new rows take what the first one has."""

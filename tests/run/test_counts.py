@@ -75,6 +75,20 @@ def test_learners_are_one_large_batch(
         np.testing.assert_allclose(several.weights[key], array, rtol=1e-10, atol=1e-13, err_msg=key)
 
 
+@pytest.mark.parametrize("name", ["crossbow", "ssgd"])
+def test_only_a_rule_in_force_multiplies_gradients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """9 iterations are 0.75 epochs: until the other one takes over, a run is that of the first rule alone."""
+    monkeypatch.chdir(tmp_path)
+    other = "ssgd" if name == "crossbow" else "local_sgd"
+    alone, both, switched = (
+        trained(1, 4, 2, rule={"name": name, **then}).weights
+        for then in ({}, {"then": {"name": other, "epoch": 1}}, {"then": {"name": other, "epoch": 0.5}})
+    )
+    for key, array in alone.items():
+        np.testing.assert_array_equal(both[key], array)
+        assert (switched[key] != array).any()
+
+
 def test_learners_of_factors_are_one_large_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At batch 1 the compiled kernels keep gradients of dense layers as factors; float32."""
     monkeypatch.chdir(tmp_path)
