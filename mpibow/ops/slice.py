@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
@@ -91,11 +92,15 @@ def sliced(x: Tensor, index: object) -> Tensor:
             continue
         extent = x.shape[axis]
         axis += 1
+        if isinstance(item, Tensor):
+            raise ShapeError(f"{x.name} {x.shape}: {item.name} is no index; mb.gather and mb.embedding take tensors")
         if isinstance(item, slice):
+            if item.step is not None and item.step < 0:
+                raise ShapeError(f"{x.name} {x.shape}: slices go forwards; mb.flip turns axis {axis - 1} round")
             ranges.append(item.indices(extent))
             shape.append(len(range(*ranges[-1])))
-        elif isinstance(item, int) and -extent <= item < extent:
-            start = item % extent
+        elif isinstance(item, Integral) and -extent <= item < extent:
+            start = int(item) % extent
             ranges.append((start, start + 1, 1))
         else:
             raise ShapeError(f"{x.name} {x.shape}: index {item!r} of axis {axis - 1} must be a slice or within it")

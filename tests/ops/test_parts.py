@@ -66,6 +66,7 @@ def test_layers_of_several_outputs_have_right_gradients() -> None:
     [
         (4, "x (4, 3, 6): index 4 of axis 0 must be a slice or within it"),
         ("a", "x (4, 3, 6): index 'a' of axis 0 must be a slice or within it"),
+        (slice(None, None, -1), "x (4, 3, 6): slices go forwards; mb.flip turns axis 0 round"),
         ((0, 0, 0, 0), "x (4, 3, 6): it has 3 axes, an index takes at most that many and one ..."),
     ],
 )
@@ -73,6 +74,18 @@ def test_an_index_that_does_not_fit(index: Any, fault: str) -> None:
     with pytest.raises(ShapeError) as error:
         Graph().input("x", X.shape)[index]
     assert str(error.value) == fault
+
+
+def test_a_tensor_is_no_index() -> None:
+    graph = Graph()
+    with pytest.raises(ShapeError) as error:
+        graph.input("x", X.shape)[:, graph.input("i", (2,), "int32")]
+    assert str(error.value) == "x (4, 3, 6): i is no index; mb.gather and mb.embedding take tensors"
+
+
+def test_numpys_integers_are_indices() -> None:
+    x = Graph().input("x", X.shape)
+    assert x[np.int64(1), :, : np.int32(2)].shape == (3, 2)
 
 
 @pytest.mark.parametrize("shape", [(5, -1), (-1, -1), (4, 3, 7), (0, -1)])
