@@ -19,7 +19,7 @@ def _made(module: str, function: str, *arguments: Any) -> Any:
 
 
 class Signs:
-    """A tensor's operators, as NumPy's and PyTorch's; `tensor` is the class itself."""
+    """The operators of Tensor, as NumPy and PyTorch have them."""
 
     name: str
     shape: tuple[int, ...]
@@ -62,10 +62,10 @@ class Signs:
         return self._by("choose", "ge", ">=", other)
 
     def __eq__(self, other: object) -> Tensor:  # type: ignore[override]
-        return self._by("choose", "eq", "==", other)
+        return self._by("choose", "eq", "==", other) if isinstance(other, Signs | Real) else NotImplemented
 
     def __ne__(self, other: object) -> Tensor:  # type: ignore[override]
-        return self._by("choose", "ne", "!=", other)
+        return self._by("choose", "ne", "!=", other) if isinstance(other, Signs | Real) else NotImplemented
 
     def __neg__(self) -> Tensor:
         return self * -1.0

@@ -116,9 +116,18 @@ def test_cast_to_its_own_type_is_the_tensor() -> None:
 @pytest.mark.parametrize("wrong", ["1", None, True, [1.0], 1j])
 def test_what_is_no_operand(wrong: Any) -> None:
     x = Graph().input("x", (2, 3))
-    for sign in (lambda: x + wrong, lambda: wrong * x, lambda: x < wrong, lambda: x == wrong):
+    for sign in (lambda: x + wrong, lambda: wrong * x, lambda: x < wrong):
         with pytest.raises(TypeError, match=f"{type(wrong).__name__}: the other must be a tensor or a number"):
             sign()
+
+
+def test_what_is_no_number_is_never_equal() -> None:
+    x = Graph().input("x", (2, 3))
+    assert (x == None) is False  # noqa: E711
+    assert (x != "x") is True
+    assert x not in [None, ...]
+    with pytest.raises(TypeError, match="x == bool: the other must be a tensor or a number"):
+        x == True  # noqa: B015, E712
 
 
 def test_an_array_is_no_operand() -> None:
