@@ -192,16 +192,16 @@ class Graph:
         for tensor in inputs:
             if tensor.graph is not self:
                 raise ShapeError(f"{name}: {tensor.name} belongs to another graph")
+        try:
+            made = op.outputs(*shapes)
+        except ShapeError as error:
+            raise ShapeError(f"{name} ({op.kind} of {sources}): {error}") from None
         for i, tensor in enumerate(inputs):
             if tensor.dtype != FLOAT and i not in op.integers:
                 raise ShapeError(
                     f"{name} ({op.kind} of {sources}): takes floats, {tensor.name} is of {tensor.dtype}; "
                     f"mb.cast({tensor.name}) makes them"
                 )
-        try:
-            made = op.outputs(*shapes)
-        except ShapeError as error:
-            raise ShapeError(f"{name} ({op.kind} of {sources}): {error}") from None
         read = tuple(tensor.name for tensor in inputs)
         node = Node(name, op, read, op.weights(*shapes), op.statistics(*shapes), full, outputs=len(made))
         return self.append(node, *made)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from numbers import Integral
 from typing import ClassVar
 
 import numpy as np
@@ -99,7 +98,7 @@ def sliced(x: Tensor, index: object) -> Tensor:
                 raise ShapeError(f"{x.name} {x.shape}: slices go forwards; mb.flip turns axis {axis - 1} round")
             ranges.append(item.indices(extent))
             shape.append(len(range(*ranges[-1])))
-        elif isinstance(item, Integral) and -extent <= item < extent:
+        elif isinstance(item, int | np.integer) and -extent <= item < extent:
             start = int(item) % extent
             ranges.append((start, start + 1, 1))
         else:

@@ -26,6 +26,6 @@ def test_of_tables_and_parameters() -> None:
     x = matmul(x, transpose(parameter((5, 4), name="mixing"), 0, 1))  # 12 x 5, of 4 each
     lstm(x, 3, name="memory")  # 12 steps, of 12 x 5 and 12 x 3
     found = products_of(graph)
-    assert found.wide == ("word.weight", "place.weight", "mixing.weight", "memory.weight_ih", "memory.weight_hh")
-    assert found.factors == {"mixing.weight", "memory.weight_ih", "memory.weight_hh"}
+    assert found.wide == ("word.weight", "place.weight", "mixing.weight", "memory.weight_ih_l0", "memory.weight_hh_l0")
+    assert found.factors == {"mixing.weight", "memory.weight_ih_l0", "memory.weight_hh_l0"}
     assert found.operations == 3 * 2 * (60 * 4 + 12 * (60 + 36))
