@@ -39,7 +39,7 @@ def find_gpu(config: Config, comm: Communicator) -> tuple[Gpu | None, str]:
         raise ConfigError("update.name: muon computes on CPUs only, got device cuda; set device to onednn")
     if (alone := config.averaging.hosts_only) and config.device == "cuda":
         raise ConfigError(f"{alone} computes on CPUs only, got device cuda; set device to onednn")
-    if (kept := len(config.update.states)) > MOST and config.device == "cuda":
+    if (kept := max(len(each.states) for each in config.update.optimisers)) > MOST and config.device == "cuda":
         raise ConfigError(f"update: a GPU takes steps of at most {MOST} states, got {kept}; set device to onednn")
     problem = "update.name is muon, which computes on CPUs only" if isinstance(config.update, Muon) else _missing()
     problem = problem or (f"{alone} computes on CPUs only" if alone else "")

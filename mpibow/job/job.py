@@ -127,7 +127,8 @@ class Job:
         from mpibow.kernels.compiled.told import compiling
 
         with compiling() if told else nullcontext() as watch:
-            self.kernels.prepare(self.config.update.step)
+            for update in self.config.update.optimisers:
+                self.kernels.prepare(update.step)
             for plan in [self.training_plan()] + [self.evaluation_plan()] * bool(self.evaluated):
                 weights = zeros(plan.layout.size, plan.weight_dtype)
                 plan.bind(weights, weights)

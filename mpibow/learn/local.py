@@ -71,9 +71,25 @@ def _group_of(update: Update, span: Span) -> Group:
     return Group(settings, 1.0 if own is None else own.lr_scale)
 
 
-def kept_of(update: Update, layout: Layout) -> list[Kept]:
-    """What the local step keeps of each part of the layout."""
-    return [Kept(start, stop, update.states, update.counts) for start, stop in layout.parts]
+def kept_of(update: Update, layout: Layout, lasting: int) -> list[Kept]:
+    """What the local step keeps of each part of the layout: nothing behind element `lasting`, as that stays frozen."""
+    found = list[Kept]()
+    for (start, stop), own in zip(layout.parts, _optimisers(update, layout), strict=True):
+        found.append(Kept(start, stop, own.states, own.counts) if start < lasting else Kept(start, stop))
+    return found
+
+
+def arrays_of(parts: Sequence[Kept], layout: Layout) -> float:
+    """How many arrays of all weights that is."""
+    return sum((part.stop - part.start) * len(part.states) for part in parts) / max(layout.size, 1)
+
+
+def _optimisers(update: Update, layout: Layout) -> list[Update]:
+    """That of each part of the layout."""
+    return [
+        update.optimiser_of(next(s.name for s in layout.spans if start <= s.offset < stop))
+        for start, stop in layout.parts
+    ]
 
 
 class Stepping:
@@ -83,9 +99,12 @@ class Stepping:
         self, update: Update, layout: Layout, replicas: Replicas, flat: FlatKernels, matrices: Sequence[Span] = ()
     ) -> None:
         """`matrices` take Muon's step."""
-        self._update, self._replicas, self._layout = update, replicas, layout
-        self._groups = [groups_of(update, layout, *part, matrices) for part in layout.parts]
-        self._step, self._penalised = update.step, update.penalised
+        self._lr, self._replicas, self._layout, self._updates = update.lr, replicas, layout, _optimisers(update, layout)
+        self._groups = [
+            groups_of(own, layout, *part, matrices if isinstance(own, Muon) else ())
+            for own, part in zip(self._updates, layout.parts, strict=True)
+        ]
+        self._steps = [own.step for own in self._updates]
         self.samples = 0  # of the update that is made
         self._directions = list[Directions]()  # of each part
         if isinstance(update, Muon):
@@ -104,16 +123,20 @@ class Stepping:
 
     def _local(self, p: int, rate: float) -> Local:
         groups, start = self._groups[p], self._layout.parts[p][0]
-        return Local(self._step, rate, groups.ends, groups.which, partial(self._scalars, p), start=start)
+        return Local(self._steps[p], rate, groups.ends, groups.which, partial(self._scalars, p), start=start)
 
     def _directs(self) -> Callable[[States, Array], Callable[[range], None]] | None:
-        update, weights = self._update.at(self.samples), self._replicas.weights
-        if not isinstance(update, Muon):
+        if not self._directions:
             return None
-        kept, active = len(update.states), [self._directions[p] for p in self._replicas.active]
+        weights = self._replicas.weights
 
         def directs(states: States, gradients: Array) -> Callable[[range], None]:
-            works = [each.works(weights, states[n * kept], gradients, update) for n, each in enumerate(active)]
+            works, place = list[Callable[[range], None]](), 0
+            for p in self._replicas.active:
+                update = self._updates[p].at(self.samples)
+                if isinstance(update, Muon):
+                    works.append(self._directions[p].works(weights, states[place], gradients, update))
+                place += len(self._updates[p].states)
             return partial(_one_by_one, works)
 
         return directs
@@ -121,14 +144,16 @@ class Stepping:
     def _scalars(self, p: int, rate: float) -> Array:
         """(replicas, groups, scalars) of the update that the states of every replica's part p have next."""
         rows, now, turns = self._replicas, self.samples, [(1, self.samples)] * self._replicas.count
-        if self._update.counts:
+        if self._updates[p].counts:
             turns = list(zip((rows.updates[:, p] + 1).tolist(), (rows.seen[:, p] + now).tolist(), strict=True))
-        found = {turn: [self._of(group, rate, *turn) for group in self._groups[p].groups] for turn in {*turns}}
+        rate *= self._updates[p].lr / self._lr
+        groups, penalised = self._groups[p].groups, self._updates[p].penalised
+        found = {turn: [self._of(group, penalised, rate, *turn) for group in groups] for turn in {*turns}}
         return np.array([found[turn] for turn in turns], np.float64)
 
-    def _of(self, group: Group, rate: float, count: int, seen: int) -> tuple[float, ...]:
+    def _of(self, group: Group, penalised: bool, rate: float, count: int, seen: int) -> tuple[float, ...]:
         scalars = group.update.scalars_at(rate * group.lr_scale, count, self.samples, seen)
-        return (*scalars, group.update.penalty) if self._penalised else scalars
+        return (*scalars, group.update.penalty) if penalised else scalars
 
 
 def _one_by_one(works: Sequence[Callable[[range], None]], chunks: range) -> None:

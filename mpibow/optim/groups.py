@@ -6,10 +6,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from mpibow.bounds import Above, AtLeast, NotEmpty
 from mpibow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mpibow.optim.update import Update
+
+    OwnUpdate: TypeAlias = Update
+else:
+    OwnUpdate = None  # table.py puts the optimisers here, which know of groups themselves
 
 NAMED = 6  # weights that an error lists
 
@@ -30,10 +37,16 @@ class WeightGroup:
     lr_scale: Annotated[float, Above(0), "this factor times the learning rate"] = 1.0
     weight_decay: Annotated[Annotated[float, AtLeast(0)] | None, "weight decay of these, biases included"] = None
     l1: Annotated[Annotated[float, AtLeast(0)] | None, "l1 of these, biases included"] = None
+    update: Annotated[OwnUpdate | None, "the optimiser of these, which the schedule is of too"] = None
 
     def __post_init__(self) -> None:
-        if self.freeze is True and (self.lr_scale != 1.0 or self.weight_decay is not None or self.l1 is not None):
-            raise ConfigError("freeze: frozen weights take no step; leave out lr_scale, weight_decay and l1")
+        others = (self.weight_decay, self.l1, self.update)
+        if self.freeze is True and (self.lr_scale != 1.0 or others != (None, None, None)):
+            raise ConfigError("freeze: frozen weights take no step; leave out lr_scale, weight_decay, l1 and update")
+        if self.update is not None and not self.update.bare:
+            raise ConfigError(
+                "update: has no schedule, warmup, clipping, groups or decay_biases of its own; set them beside groups"
+            )
 
 
 def group_of(groups: Sequence[WeightGroup], name: str) -> WeightGroup | None:
@@ -52,26 +65,30 @@ def length_of(group: WeightGroup) -> float:
     return group.freeze.epochs if isinstance(group.freeze, Freeze) else math.inf if group.freeze else 0.0
 
 
-def lengths_of(groups: Sequence[WeightGroup]) -> set[float]:
-    """For how many epochs any weights are frozen."""
-    return {0.0, *map(length_of, groups)}
-
-
 def frozen_of(groups: Sequence[WeightGroup], names: Sequence[str], epoch: float = 0.0) -> list[str]:
     """Those of the weights' names that are frozen at `epoch`."""
     return [name for name in names if frozen_for(groups, name) > epoch]
 
 
 def parts_of(groups: Sequence[WeightGroup], names: Sequence[str]) -> dict[str, int]:
-    """The part of a replica that each weight is of: those that are frozen for longer are of later ones."""
-    lengths = [frozen_for(groups, name) for name in names]
-    order = sorted({0.0, *lengths})
-    return {name: order.index(length) for name, length in zip(names, lengths, strict=True)}
+    """The part of a replica that each weight is of: of one optimiser, and later where it is frozen for longer."""
+    keys = [_key(groups, name) for name in names]
+    order = sorted({(0.0, 0), *keys})
+    return {name: order.index(key) for name, key in zip(names, keys, strict=True)}
 
 
 def trained_parts(groups: Sequence[WeightGroup], names: Sequence[str], epoch: float) -> int:
     """How many of these parts are trained at `epoch`."""
-    return sum(length <= epoch for length in {0.0, *(frozen_for(groups, name) for name in names)})
+    return sum(length <= epoch for length, _ in {(0.0, 0), *(_key(groups, name) for name in names)})
+
+
+def _key(groups: Sequence[WeightGroup], name: str) -> tuple[float, int]:
+    """For how many epochs a weight is frozen, and the number of its optimiser, 0 without one of its own."""
+    own = group_of(groups, name)
+    if own is None or own.update is None:
+        return frozen_for(groups, name), 0
+    others = [group.update for group in groups if group.update is not None]
+    return frozen_for(groups, name), 1 + others.index(own.update)
 
 
 def check_groups(groups: Sequence[WeightGroup], names: Sequence[str]) -> None:

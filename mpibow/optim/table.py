@@ -7,6 +7,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, TypeAlias
 
+from mpibow.optim import groups
 from mpibow.optim.adagrad import Adagrad
 from mpibow.optim.adam import Adam
 from mpibow.optim.adamw import AdamW
@@ -30,3 +31,4 @@ if TYPE_CHECKING:
     AnyUpdate: TypeAlias = Update
 else:
     AnyUpdate = reduce(or_, UPDATES.values())  # what a config's hint takes
+    groups.OwnUpdate = reduce(or_, (kind for kind in UPDATES.values() if kind is not Muon))

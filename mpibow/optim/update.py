@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Self
 
 from mpibow.bounds import Above, AtLeast, Below
 from mpibow.formulas.formula import Formula
-from mpibow.optim.groups import WeightGroup
+from mpibow.optim.groups import WeightGroup, group_of
 from mpibow.optim.l1 import with_l1
 from mpibow.optim.schedules import Constant, Schedule, Warmup
 
@@ -41,8 +41,24 @@ class Update:
     groups: Annotated[
         tuple[WeightGroup, ...],
         "weights with settings of their own, the first match wins: a list of "
-        "{match, freeze, lr_scale, weight_decay, l1}",
+        "{match, freeze, lr_scale, weight_decay, l1, update}",
     ] = ()
+
+    @property
+    def bare(self) -> bool:
+        """Whether it has none of the settings that are of all optimisers of a run together."""
+        together = self.schedule, self.warmup, self.clip_value, self.clip_norm, self.groups, self.decay_biases
+        return together == (Constant(), Warmup(), None, None, (), False)
+
+    @property
+    def optimisers(self) -> list[Update]:
+        """It and those of groups."""
+        return [self, *(group.update for group in self.groups if group.update is not None)]
+
+    def optimiser_of(self, name: str) -> Update:
+        """The optimiser of the weight of that name."""
+        own = group_of(self.groups, name)
+        return self if own is None or own.update is None else replace(own.update, groups=self.groups)
 
     @property
     def formula(self) -> Formula:

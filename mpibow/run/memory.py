@@ -15,7 +15,7 @@ from mpibow.tune import Counts
 TAKEN = 0.8  # of the memory that is free
 
 
-def learner_bytes(training: Plan, evaluation: Plan | None = None, slots: int = 0, states: int = 0) -> int:
+def learner_bytes(training: Plan, evaluation: Plan | None = None, slots: int = 0, states: float = 0) -> int:
     """Memory that one more learner takes: its replica, its thread's part of training and of evaluations, its slots.
 
     `slots` is what reading ahead holds for it, `states` how many arrays the local step keeps.
@@ -25,10 +25,10 @@ def learner_bytes(training: Plan, evaluation: Plan | None = None, slots: int = 0
     )
 
 
-def replica_bytes(training: Plan, states: int = 0) -> int:
+def replica_bytes(training: Plan, states: float = 0) -> int:
     """Weights, gradients and so many states, and weights once more in 16 bits where that is what is computed in."""
     narrow = 2 * training.layout.size if training.dtype != training.weight_dtype else 0
-    return (2 + states) * training.layout.size * np.dtype(training.weight_dtype).itemsize + narrow
+    return round((2 + states) * training.layout.size) * np.dtype(training.weight_dtype).itemsize + narrow
 
 
 def free_memory(ranks: int) -> int:

@@ -6,7 +6,8 @@ from mpibow.config import document
 from mpibow.config.schema import Config
 from mpibow.config.strict import build
 from mpibow.errors import ConfigError
-from mpibow.optim.groups import lengths_of
+from mpibow.optim.groups import length_of
+from mpibow.optim.update import Update
 
 
 def kept_states(text: str, config: Config) -> tuple[str, ...]:
@@ -19,13 +20,22 @@ def kept_states(text: str, config: Config) -> tuple[str, ...]:
         before = build(type(config.update), stored)
     except ConfigError:  # another optimiser's settings, or a newer version's
         return ()
-    if config.update.counts and lengths_of(before.groups) != lengths_of(config.update.groups):
+    if _parts(before) != _parts(config.update) and any(each.counts for each in config.update.optimisers):
         return ()  # updates are counted of parts, which are others now
-    return tuple(name for name in config.update.states if name in before.states)
+    kept = {name for each in before.optimisers for name in each.states}
+    return tuple(name for name in _states(config.update) if name in kept)
+
+
+def _parts(update: Update) -> tuple[list[str], set[float]]:
+    return [each.name for each in update.optimisers], {0.0, *map(length_of, update.groups)}
+
+
+def _states(update: Update) -> list[str]:
+    return list(dict.fromkeys(name for each in update.optimisers for name in each.states))
 
 
 def fresh_states(text: str, config: Config) -> str:
     """What the log says of states that the checkpoint does not have, '' where it has all."""
     kept = kept_states(text, config)
-    fresh = [name for name in config.update.states if name not in kept]
+    fresh = [name for name in _states(config.update) if name not in kept]
     return f"update: the checkpoint has no {', '.join(fresh)} of {config.update.name}: they begin at 0" if fresh else ""

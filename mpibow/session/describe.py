@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from mpibow.comm.communicator import Communicator
@@ -14,6 +15,7 @@ from mpibow.graph.plan import Plan
 from mpibow.job import Job, on_device
 from mpibow.job.checks import described, few_values
 from mpibow.learn import directions
+from mpibow.learn.local import arrays_of, kept_of
 from mpibow.run.memory import learner_bytes, replica_bytes, room_for
 from mpibow.session.device import device_of
 from mpibow.session.judge import sets_told
@@ -59,12 +61,14 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
 
 def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: int) -> str:
     """What `rank` takes of the bytes that are `free` there."""
-    config, memory, k, states = job.config, device_of(job, 1).memory, counts[rank], job.config.update.states
+    config, memory, k = job.config, device_of(job, 1).memory, counts[rank]
+    parts = kept_of(config.update, plan.layout, job.trained(math.inf))
+    states, arrays = list(dict.fromkeys(name for part in parts for name in part.states)), arrays_of(parts, plan.layout)
     auto, averaging = config.learners == "auto", memory.averaging(job.layout)
-    replica = replica_bytes(plan, len(states))
+    replica = replica_bytes(plan, arrays)
     total = k * (plan.arena_bytes + replica + ahead.learner) + averaging + ahead.data
     names = " and ".join(", ".join(["weights", "gradients", *states]).rsplit(", ", 1))
-    learner = learner_bytes(plan, job.evaluation_plan() if job.evaluated else None, ahead.learner, len(states))
+    learner = learner_bytes(plan, job.evaluation_plan() if job.evaluated else None, ahead.learner, arrays)
     most = min(config.tuner.most, most_learners(config.averaging, len(counts)))
     room = room_for(free - ahead.data, learner, most)
     data = f" + data {_mib(ahead.data)}" if ahead.data else ""

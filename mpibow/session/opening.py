@@ -22,7 +22,7 @@ from mpibow.job import Job
 from mpibow.job.checks import few_values
 from mpibow.learn.directions import described
 from mpibow.learn.learners import Learners
-from mpibow.learn.local import Stepping, kept_of
+from mpibow.learn.local import Stepping, arrays_of, kept_of
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.optim.schedules import ended_early
@@ -41,6 +41,7 @@ from mpibow.session.rates import in_force
 from mpibow.session.reporter import Reporter
 from mpibow.session.stages import frozen_told
 from mpibow.session.start import Start, agreed, find_source, first_timeline, lasting, start_of
+from mpibow.sync.family import MEASURED
 from mpibow.sync.growing import growing
 from mpibow.sync.rule import Rule
 from mpibow.sync.rules import make_rule
@@ -99,10 +100,10 @@ def open_parts(
     coordinator = Coordinator(start.timeline, loading.ahead, recorded=config.replayed is not None)
     # Learners: how many there is room for, who decides how many there are, and those that there are now
     evaluation = job.evaluation_plan() if job.evaluated else None
-    states = config.update.states
+    kept = kept_of(config.update, plan.layout, job.trained(math.inf))
     held = device.memory.held(loading)
     lasting_plan = job.training_plan(math.inf) if job.stages else plan
-    learner = learner_bytes(lasting_plan, evaluation, held.learner, len(states))
+    learner = learner_bytes(lasting_plan, evaluation, held.learner, arrays_of(kept, plan.layout))
     room = device.memory.fits(comm, learner, held)
     epoch = start.timeline.position(start.iteration) / job.train.count
     if job.stages:
@@ -114,7 +115,7 @@ def open_parts(
     capacity = device.memory.capacity(most, room)
     replicas = Replicas(
         capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat,
-        counted="count" in plan.graph.outputs, parts=kept_of(config.update, plan.layout), trained=trained,
+        counted="count" in plan.graph.outputs, parts=kept, trained=trained,
     )  # fmt: skip
     binder = device.binder(replicas, loading.packing, carrier.size)
     learners = Learners(plan, replicas, binder, config.assignment, learner)
@@ -229,7 +230,8 @@ def _told(start: Start, job: Job, ledger: Ledger) -> list[str]:
         f"learners {how}{as_sum(counts)}, batch {config.batch_size}, {job.kernels.about}; {source.folder}"
     )
     early = ended_early(config.schedule, config.update.lr, config.stop.epochs)
-    gain = f"rule: a gain was measured with sgd only; with {config.update.name} replicas are averaged with gain 1"
+    unlike = next((each.name for each in config.update.optimisers if each.name != MEASURED), "")
+    gain = f"rule: a gain was measured with sgd only; with {unlike} replicas are averaged with gain 1"
     states = fresh_states(start.kept.config, config) if start.kept else ""
     chose = source.header.ledger.chooser if source.header else ledger.chooser
     other = f"{chose} data chose the best so far: the choice begins anew" if chose != ledger.chooser else ""

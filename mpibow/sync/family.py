@@ -200,7 +200,8 @@ class Family(Choice, RuleSettings):
             fitting = self.behind.going_with(update)
             if fitting.outer != self.then.outer:
                 return replace(self, then=replace(self.then, outer=fitting.outer)).going_with(update)
-        if self.point.gain == "measured" and self.outer.gain == "auto" and not self.spreads and update.name != MEASURED:
+        alike = all(each.name == MEASURED for each in update.optimisers)
+        if self.point.gain == "measured" and self.outer.gain == "auto" and not self.spreads and not alike:
             return replace(self, outer=replace(self.outer, gain=1.0))
         return self
 

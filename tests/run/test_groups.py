@@ -222,3 +222,19 @@ def test_no_rule_takes_over_where_weights_are_frozen_until_an_epoch(tmp_path: Pa
     said = r"^rule.then: must be null where weights are frozen until an epoch, got a rule$"
     with pytest.raises(ConfigError, match=said):
         tiny.run(tiny.job(tmp_path, **groups(THAWED), rule=tiny.RULES["then"]))
+
+
+HEAD = {"match": "dense2.*", "update": {"name": "adamw", "lr": 0.01}}
+
+
+@pytest.mark.parametrize("rule", ["auto", "none-3", "ssgd", "independent"])
+def test_a_group_has_an_optimiser_of_its_own(tmp_path: Path, rule: str) -> None:
+    """Resumed the run has the same bits; a checkpoint has the states of both."""
+    settings = {**groups(HEAD), "rule": tiny.RULES[rule], "learners": 2}
+    settings["checkpoint"] = {"every": "8 iterations", "keep": 100, "best": False}
+    whole = tiny.run(tiny.job(tmp_path / "whole", **settings)).weights
+    again = copy(tmp_path / "whole", tmp_path / "again")
+    resumed = tiny.run(tiny.job(again, **settings), resume=point(again, 8))
+    assert tiny.same_bits(whole, resumed.weights)
+    stored = read_arrays(point(again, 16), "rank-0")
+    assert {"momenta", "exp_avg", "exp_avg_sq"} <= stored.keys()
