@@ -11,10 +11,12 @@ import pytest
 from mpibow.comm import Communicator, on_threads
 from mpibow.errors import ConfigError
 from mpibow.graph.layout import initial_weights
+from mpibow.learn.local import arrays_of, kept_of
 from mpibow.run.checkpoint import read_arrays
 from mpibow.session.describe import describe_job
 from mpibow.session.session import Session
 from mpibow.session.stages import frozen_told
+from mpibow.sync.settings import going_with
 from tests.run import tiny
 from tests.run.test_resume import copy, point
 
@@ -238,3 +240,69 @@ def test_a_group_has_an_optimiser_of_its_own(tmp_path: Path, rule: str) -> None:
     assert tiny.same_bits(whole, resumed.weights)
     stored = read_arrays(point(again, 16), "rank-0")
     assert {"momenta", "exp_avg", "exp_avg_sq"} <= stored.keys()
+
+
+@pytest.mark.parametrize("rule", ["auto", "none", "ssgd"])
+def test_optimisers_of_groups_on_two_ranks(tmp_path: Path, rule: str) -> None:
+    """Four learners of one rank are those of two; some weights of either optimiser are frozen at first."""
+    head = {"match": "dense2.weight", "update": {"name": "adamw", "lr": 0.01}, "freeze": {"epochs": 1}}
+    settings = {**groups(THAWED, head, HEAD), "rule": tiny.RULES[rule]}
+    one = tiny.run(tiny.job(tmp_path / "one", learners=4, **settings)).weights
+    two = tiny.run(tiny.job(tmp_path / "two", learners=2, **settings), ranks=2).weights
+    assert tiny.distance(one, two) < 1e-9
+
+
+def test_all_weights_in_a_group_of_another_optimiser(tmp_path: Path) -> None:
+    """Are a run of that optimiser, whatever the default's rate is."""
+    own = {"name": "adamw", "lr": 0.01, "weight_decay": 0.1}
+    group = tiny.run(tiny.job(tmp_path / "group", **groups({"match": "*", "update": own}, lr=0.5), learners=2))
+    alone = {"update": own, "stop": FEW, "rule": {"name": "sma", "gain": 1.0, "common": "mean"}}
+    whole = tiny.run(tiny.job(tmp_path / "alone", learners=2, **alone))
+    assert tiny.distance(group.weights, whole.weights) < 1e-9
+
+
+def test_states_are_kept_of_the_weights_of_an_optimiser_alone(tmp_path: Path) -> None:
+    work = tiny.job(tmp_path, **groups(HEAD, {"match": "dense1.bias", "freeze": True}))
+    layout, sizes = work.layout, {span.name: span.size for span in work.layout.spans}
+    kept = kept_of(work.config.update, layout, work.trained())
+    found = [(part.states, part.counts) for part in kept]
+    assert found == [(("momenta",), False), (("exp_avg", "exp_avg_sq"), True), ((), False)]
+    assert [stop - start >= size for (start, stop), size in zip(
+        layout.parts, (sizes["dense1.weight"], sizes["dense2.weight"] + sizes["dense2.bias"], sizes["dense1.bias"]),
+        strict=True,
+    )] == [True] * 3  # fmt: skip
+    assert arrays_of(kept, layout) < 2
+
+
+def test_the_rule_goes_with_the_optimisers_of_groups(tmp_path: Path) -> None:
+    work = tiny.job(tmp_path, **groups(HEAD))
+    assert work.config.averaging == going_with("adamw", work.config.rule) != work.config.rule
+    tiny.run(work)
+    assert "with adamw replicas are averaged with gain 1" in (tmp_path / "run/log.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("own", "text"),
+    [
+        (
+            {"name": "adamw", "clip_norm": 1.0},
+            "update.groups[0].update: has no schedule, warmup, clipping, groups or decay_biases of its own; "
+            "set them beside groups",
+        ),
+        ({"name": "muon"}, "update.groups[0].update.name: must be one of adagrad, adam, adamw, lion, rmsprop, sgd, "
+                           "got 'muon'"),
+    ],
+)  # fmt: skip
+def test_what_an_optimiser_of_a_group_may_not_be(tmp_path: Path, own: dict[str, Any], text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        tiny.job(tmp_path, **groups({"match": "*.bias", "update": own}))
+    assert str(caught.value) == text
+
+
+def test_other_optimisers_of_groups_begin_anew(tmp_path: Path) -> None:
+    """A checkpoint's counts are of other parts."""
+    keep = {"every": "8 iterations", "keep": 100, "best": False}
+    tiny.run(tiny.job(tmp_path, checkpoint=keep, **groups(HEAD)))
+    later = {**groups(HEAD, THAWED), "stop": {"epochs": None, "iterations": 20}}
+    tiny.run(tiny.job(tmp_path, **later), resume=tmp_path / "run")
+    assert "momenta, exp_avg, exp_avg_sq" in (tmp_path / "run/log.txt").read_text()

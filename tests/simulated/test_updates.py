@@ -101,3 +101,19 @@ def test_layers_are_trained_from_an_epoch_on(tmp_path: Path, rule: str, ranks: i
     again = copy(tmp_path / "gpu", tmp_path / "again")
     resumed = run(adamw(again, **settings), ranks, resume=str(point(again, 8)))
     assert tiny.same_bits(gpu.weights, resumed.weights)
+
+
+@pytest.mark.parametrize(("rule", "ranks"), [("auto", 1), ("ssgd", 1), ("none-3", 2)])
+def test_an_optimiser_of_a_group_is_the_hosts(tmp_path: Path, rule: str, ranks: int) -> None:
+    """Two parts of the rows, each with states of its own."""
+    head = {"match": "dense1.*", "lr_scale": 0.5, "update": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
+    keep = {"every": "6 iterations", "keep": 100, "best": False}
+    settings: dict[str, Any] = {
+        "net": resnet8, "update": {**ADAMW, "groups": [head]}, "rule": tiny.RULES[rule], "checkpoint": keep,
+    }  # fmt: skip
+    host = tiny.run(adamw(tmp_path / "host", **settings), ranks)
+    gpu = run(adamw(tmp_path / "gpu", **settings), ranks)
+    assert tiny.distance(gpu.weights, host.weights) < 1e-3
+    again = copy(tmp_path / "gpu", tmp_path / "again")
+    resumed = run(adamw(again, **settings), ranks, resume=str(point(again, 6)))
+    assert tiny.same_bits(gpu.weights, resumed.weights)
