@@ -12,11 +12,11 @@ from mpibow.comm import Communicator, on_threads
 from mpibow.errors import ConfigError
 from mpibow.graph.layout import initial_weights
 from mpibow.learn.local import arrays_of, kept_of
+from mpibow.optim.adamw import AdamW
 from mpibow.run.checkpoint import read_arrays
 from mpibow.session.describe import describe_job
 from mpibow.session.session import Session
 from mpibow.session.stages import frozen_told
-from mpibow.sync.settings import going_with
 from tests.run import tiny
 from tests.run.test_resume import copy, point
 
@@ -229,7 +229,7 @@ def test_no_rule_takes_over_where_weights_are_frozen_until_an_epoch(tmp_path: Pa
 HEAD = {"match": "dense2.*", "update": {"name": "adamw", "lr": 0.01}}
 
 
-@pytest.mark.parametrize("rule", ["auto", "none-3", "ssgd", "independent"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow-3", "ssgd", "independent"])
 def test_a_group_has_an_optimiser_of_its_own(tmp_path: Path, rule: str) -> None:
     """Resumed the run has the same bits; a checkpoint has the states of both."""
     settings = {**groups(HEAD), "rule": tiny.RULES[rule], "learners": 2}
@@ -242,7 +242,7 @@ def test_a_group_has_an_optimiser_of_its_own(tmp_path: Path, rule: str) -> None:
     assert {"momenta", "exp_avg", "exp_avg_sq"} <= stored.keys()
 
 
-@pytest.mark.parametrize("rule", ["auto", "none", "ssgd"])
+@pytest.mark.parametrize("rule", ["auto", "crossbow", "ssgd"])
 def test_optimisers_of_groups_on_two_ranks(tmp_path: Path, rule: str) -> None:
     """Four learners of one rank are those of two; some weights of either optimiser are frozen at first."""
     head = {"match": "dense2.weight", "update": {"name": "adamw", "lr": 0.01}, "freeze": {"epochs": 1}}
@@ -256,7 +256,7 @@ def test_all_weights_in_a_group_of_another_optimiser(tmp_path: Path) -> None:
     """Are a run of that optimiser, whatever the default's rate is."""
     own = {"name": "adamw", "lr": 0.01, "weight_decay": 0.1}
     group = tiny.run(tiny.job(tmp_path / "group", **groups({"match": "*", "update": own}, lr=0.5), learners=2))
-    alone = {"update": own, "stop": FEW, "rule": {"name": "sma", "gain": 1.0, "common": "mean"}}
+    alone = {"update": own, "stop": FEW}
     whole = tiny.run(tiny.job(tmp_path / "alone", learners=2, **alone))
     assert tiny.distance(group.weights, whole.weights) < 1e-9
 
@@ -276,7 +276,7 @@ def test_states_are_kept_of_the_weights_of_an_optimiser_alone(tmp_path: Path) ->
 
 def test_the_rule_goes_with_the_optimisers_of_groups(tmp_path: Path) -> None:
     work = tiny.job(tmp_path, **groups(HEAD))
-    assert work.config.averaging == going_with("adamw", work.config.rule) != work.config.rule
+    assert work.config.averaging == work.config.rule.going_with(AdamW()) != work.config.rule
     tiny.run(work)
     assert "with adamw replicas are averaged with gain 1" in (tmp_path / "run/log.txt").read_text()
 

@@ -84,7 +84,11 @@ def test_a_gpu_has_no_gradients_of_a_frozen_norm(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("rule", "ranks", "execution"),
+<<<<<<< HEAD
     [("auto", 1, "streams"), ("crossbow-3", 2, "streams"), ("ssgd", 1, "fused"), ("easgd", 1, "fused")],
+=======
+    [("auto", 1, "streams"), ("crossbow-3", 2, "streams"), ("ssgd", 1, "fused"), ("auto-3", 1, "fused")],
+>>>>>>> fddec5d (Name rules as they are called now in the tests of groups)
 )
 def test_layers_are_trained_from_an_epoch_on(tmp_path: Path, rule: str, ranks: int, execution: str) -> None:
     """As on the host, and resumed on either side of it the same bits."""
@@ -103,7 +107,7 @@ def test_layers_are_trained_from_an_epoch_on(tmp_path: Path, rule: str, ranks: i
     assert tiny.same_bits(gpu.weights, resumed.weights)
 
 
-@pytest.mark.parametrize(("rule", "ranks"), [("auto", 1), ("ssgd", 1), ("none-3", 2)])
+@pytest.mark.parametrize(("rule", "ranks"), [("auto", 1), ("ssgd", 1), ("crossbow-3", 2)])
 def test_an_optimiser_of_a_group_is_the_hosts(tmp_path: Path, rule: str, ranks: int) -> None:
     """Two parts of the rows, each with states of its own."""
     head = {"match": "dense1.*", "lr_scale": 0.5, "update": {"name": "sgd", "lr": 0.05, "momentum": 0.9}}
