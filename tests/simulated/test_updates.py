@@ -84,11 +84,7 @@ def test_a_gpu_has_no_gradients_of_a_frozen_norm(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("rule", "ranks", "execution"),
-<<<<<<< HEAD
     [("auto", 1, "streams"), ("crossbow-3", 2, "streams"), ("ssgd", 1, "fused"), ("easgd", 1, "fused")],
-=======
-    [("auto", 1, "streams"), ("crossbow-3", 2, "streams"), ("ssgd", 1, "fused"), ("auto-3", 1, "fused")],
->>>>>>> fddec5d (Name rules as they are called now in the tests of groups)
 )
 def test_layers_are_trained_from_an_epoch_on(tmp_path: Path, rule: str, ranks: int, execution: str) -> None:
     """As on the host, and resumed on either side of it the same bits."""
