@@ -115,6 +115,6 @@ def test_a_pattern_must_match() -> None:
 
 def test_frozen_weights_have_no_settings() -> None:
     with pytest.raises(
-        ConfigError, match=r"^freeze: frozen weights take no step; leave out lr_scale, weight_decay and l1$"
+        ConfigError, match=r"^freeze: frozen weights take no step; leave out lr_scale, weight_decay, l1 and update$"
     ):
         WeightGroup("conv1.*", freeze=True, lr_scale=2.0)
