@@ -21,6 +21,7 @@ from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import classifier
 from mpibow.models.objective import objective
 from mpibow.models.settings import Augmentation
+from mpibow.models.supervised import supervised
 from mpibow.ops.initialisers import ZERO
 from tests.models.test_models import COUNTS
 
@@ -62,16 +63,16 @@ def test_ratings_and_tokens_come_back() -> None:
 
 
 @pytest.mark.parametrize(
-    ("example", "inputs"),
+    ("example", "name", "loss", "inputs"),
     [
-        ("char_gpt", {"text": ((32,), "int32"), "following": ((32,), "int32")}),
-        ("unet", {"image": ((1, 32, 32), "float32"), "mask": ((32, 32), "int32")}),
-        ("table_mlp", {"features": ((10,), "float32"), "target": ((), "float32")}),
+        ("char_gpt", "gpt", partial(mb.cross_entropy, axis=2), {"text": ((32,), "int32"), "target": ((32,), "int32")}),
+        ("unet", "unet", mb.cross_entropy, {"image": ((1, 32, 32), "float32"), "target": ((32, 32), "int32")}),
+        ("table_mlp", "mlp", mb.mse_loss, {"features": ((10,), "float32"), "target": ((), "float32")}),
     ],
 )
-def test_the_nets_of_the_examples_come_back(example: str, inputs: Any) -> None:
-    net = runpy.run_path(str(EXAMPLES / f"{example}.py"))["net"]
-    build = objective(net, inputs)
+def test_the_nets_of_the_examples_come_back(example: str, name: str, loss: Any, inputs: Any) -> None:
+    net = runpy.run_path(str(EXAMPLES / f"{example}.py"))[name]
+    build = objective(supervised(net, loss, tuple(inputs)), inputs)
     assert_same(build(3), loaded(saved(build)[0], {})(3))
 
 
