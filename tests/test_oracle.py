@@ -31,7 +31,7 @@ def test_they_are_skipped_with_the_remedy() -> None:
     done = run("-rs", *map(str, MODULES))
     assert done.returncode == pytest.ExitCode.NO_TESTS_COLLECTED
     reasons = re.findall(r"^SKIPPED \[(\d+)\] \S+: (.*)$", done.stdout, re.MULTILINE)
-    assert sum(int(count) for count, _ in reasons) == len(MODULES) == 4
+    assert sum(int(count) for count, _ in reasons) == len(MODULES) == 6
     assert {reason for _, reason in reasons} == {"PyTorch is not installed: make test-torch"}
 
 
@@ -66,4 +66,4 @@ def test_every_module_that_takes_pytorch_is_marked() -> None:
     for path in MODULES:
         assert "\npytestmark = pytest.mark.torch\n" in path.read_text(), path
     others = {path for path in TESTS.rglob("*.py") if re.search(r"^ *(import|from) torch\b", path.read_text(), re.M)}
-    assert others == {TESTS / "oracle.py", TESTS / "models" / "torch_nets.py"}
+    assert others == {TESTS / "oracle.py", TESTS / "examples" / "torch_nets.py", TESTS / "models" / "torch_nets.py"}

@@ -48,7 +48,8 @@ class Outbox:
         self.whole, self.sent = self.sent, self.whole
 
     def unsent(self) -> dict[str, Array]:
-        """The steps since the last exchange, as a checkpoint has them."""
+        """The steps since the last exchange, as a checkpoint has them: without what was sent behind them."""
+        self._flat.put(self.tail, np.zeros(TAIL, self.tail.dtype))
         return {"pending": self.whole, "squares": self.squares}
 
     def load(self, unsent: Mapping[str, Array]) -> None:

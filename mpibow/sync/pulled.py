@@ -32,7 +32,7 @@ class Pulled:
 
     alike, follows = False, True
     numbers: ClassVar[type] = GainNumbers
-    arrays: ClassVar[Mapping[str, Stored]] = {"velocity": Stored("all", "steps"), **UNSENT}
+    arrays: ClassVar[Mapping[str, Stored]] = {"outer_velocity": Stored("all", "steps"), **UNSENT}
 
     def __init__(
         self, settings: Family, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
@@ -171,7 +171,9 @@ class Pulled:
         return [self.centre] if self._outer is None else [self.centre, self._outer.velocity]
 
     def state(self) -> RuleState:
-        shared, rate = ({}, 0.0) if self._outer is None else ({"velocity": self._outer.velocity}, self._outer.rate)
+        shared, rate = (
+            ({}, 0.0) if self._outer is None else ({"outer_velocity": self._outer.velocity}, self._outer.rate)
+        )
         numbers = {"turn": self._turn, "apart": self._was_reset, "rate": rate, **self._gain.numbers()}
         return RuleState(shared, self._out.unsent() if self._unsent else {}, numbers)
 
@@ -181,7 +183,7 @@ class Pulled:
         self._was_reset = state.numbers.get("apart", False)  # older checkpoints lack it
         self._gain.load(state.numbers)
         if self._outer is not None:
-            self._flat.put(self._outer.velocity, state.shared["velocity"])
+            self._flat.put(self._outer.velocity, state.shared["outer_velocity"])
             self._outer.rate = state.numbers.get("rate", 0.0)
         if state.own:
             self._out.load(state.own)

@@ -20,12 +20,12 @@ from mpibow.graph.layout import Layout, initial_weights, plan_layout, plan_stati
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models.supervised import PREDICTION
-from tests.examples.cases import CASES, SEED
 from tests.oracle import pytorch
 
 pytestmark = pytest.mark.torch
 torch: Any = pytorch()
 nets = import_module("tests.examples.torch_nets")  # imports torch itself
+cases: Any = import_module("tests.examples.cases")  # runs the examples, some of which import SciPy
 F = torch.nn.functional
 
 TOLERANCE = 1e-10  # of the largest number of an array; float64
@@ -87,16 +87,16 @@ def theirs_with(theirs: Theirs, layout: Layout, weights: Array) -> tuple[Any, di
 
 
 def loss_of(name: str, net: Any) -> tuple[Any, Any]:
-    case = CASES[name]
+    case = cases.CASES[name]
     first, target = (torch.from_numpy(np.ascontiguousarray(array)) for array in (case.first, case.target))
     target = target.double() if target.is_floating_point() else target.long()
     logits = net(first.double() if first.is_floating_point() else first.long())
     return logits, THEIRS[name].losses(logits, target)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases.CASES)
 def test_logits_loss_and_gradients(name: str) -> None:
-    case, generator = CASES[name], np.random.default_rng(SEED)
+    case, generator = cases.CASES[name], np.random.default_rng(cases.SEED)
     graph = case.build(case.batch, True)
     layout, running = plan_layout(graph), plan_statistics(graph)
     weights, gradients = initial_weights(layout, 1, "float64"), np.zeros(layout.size)
@@ -115,16 +115,16 @@ def test_logits_loss_and_gradients(name: str) -> None:
         close(array, named[key].grad, f"gradient of {key}")
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", cases.CASES)
 def test_a_step_of_adamw(name: str, tmp_path: Path) -> None:
-    case = CASES[name]
+    case = cases.CASES[name]
     settings = {"normalise": "none"} if case.loss is None else {"loss": case.loss}
     fitted = mb.fit(
         case.net, (case.first, case.target), batch_size=case.batch, learners=1, update=ADAMW, stop={"iterations": 1},
-        seed=SEED, device="numpy", precision="float64", out=str(tmp_path), **settings,
+        seed=cases.SEED, device="numpy", precision="float64", out=str(tmp_path), **settings,
     )  # fmt: skip
     layout = plan_layout(case.build(case.batch, True))
-    net, named = theirs_with(THEIRS[name], layout, initial_weights(layout, SEED, "float64"))
+    net, named = theirs_with(THEIRS[name], layout, initial_weights(layout, cases.SEED, "float64"))
     kept = {key: parameter.detach().clone() for key, parameter in named.items()}
     decay = {span.name: ADAMW["weight_decay"] if span.weight.decay else 0.0 for span in layout.spans}
     groups = [{"params": [parameter], "weight_decay": decay[key]} for key, parameter in named.items()]

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mpibow.config.strict import tag_of
 from mpibow.errors import ConfigError
 from mpibow.formulas.formula import Array, Formula
 from mpibow.optim.adamw import AdamW
@@ -43,7 +42,7 @@ every = pytest.mark.parametrize("update", ALL.values(), ids=ALL.keys())
 
 @pytest.mark.parametrize("name", UPDATES)
 def test_its_key_is_its_name(name: str) -> None:
-    assert tag_of(UPDATES[name]) == name
+    assert UPDATES[name].name == name
 
 
 @pytest.mark.parametrize("name", UPDATES)

@@ -81,4 +81,4 @@ def body(folder: Path, rule: str, comm: Communicator, note: str) -> int:
 
 
 if __name__ == "__main__":
-    run_ranks(partial(body, Path(sys.argv[1]), int(sys.argv[2])))
+    run_ranks(partial(body, Path(sys.argv[1]), sys.argv[2]))

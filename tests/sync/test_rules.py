@@ -426,7 +426,7 @@ def test_another_number_of_learners_restarts(settings: Family) -> None:
         cluster.step(gradients_of(cluster.weights, t), local)
     centre, momenta = cluster.rules[0].centre.copy(), cluster.momenta
     known = carried(known_to(cluster.rules[1]), 3, 5)
-    arrays = cluster.rules[0].state().shared.keys() & {"mean", "previous", "velocity"}
+    arrays = cluster.rules[0].state().shared.keys() & {"mean", "previous", "outer_velocity"}
     assert known.count == (26 if settings.point.gain == "measured" else 0)
     cluster.resize((3, 2))
     np.testing.assert_array_equal(cluster.weights, np.tile(centre, (5, 1)))

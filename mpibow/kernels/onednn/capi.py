@@ -52,6 +52,5 @@ NEEDED = (
     "dnnl_batch_normalization_forward_primitive_desc_create",
     "dnnl_batch_normalization_backward_primitive_desc_create", "dnnl_pooling_forward_primitive_desc_create",
     "dnnl_pooling_backward_primitive_desc_create", "dnnl_lrn_forward_primitive_desc_create",
-    "dnnl_lrn_backward_primitive_desc_create", "dnnl_softmax_forward_primitive_desc_create",
-    "dnnl_softmax_backward_primitive_desc_create", "dnnl_reorder_primitive_desc_create",
+    "dnnl_lrn_backward_primitive_desc_create", "dnnl_reorder_primitive_desc_create",
 )  # fmt: skip
