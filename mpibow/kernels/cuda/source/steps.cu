@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(THREADS) sma_update(
         for (int row = 0; row < k; row++) {
             float w[V], u[V];
             load(weights + row * stride, i, size, w);
-            row_steps(w, states, row * kept, gradients + row * stride, i, size, own + row * groups * SCALARS, norms && !is_finite(norms[row]), u);
+            row_steps(w, states, row * kept, gradients + row * stride, i, size, own, norms && !is_finite(norms[row]), u);
             for (int n = 0; n < V; n++) {
                 square += double(u[n]) * double(u[n]);
                 sum[n] = s.begin && row == 0 ? u[n] : sum[n] + u[n];
@@ -71,6 +71,7 @@ __global__ void __launch_bounds__(THREADS) sma_update(
                 w[n] = w[n] + u[n];
             }
             store(weights + row * stride, i, size, w);
+            own += groups * SCALARS;
         }
         store(total, i, size, sum);
     });
