@@ -240,7 +240,7 @@ def _fitted(
     path: Path, make: Build, weights: dict[str, Array], average: dict[str, Array] | None, settings: str,
     summary: Mapping[str, Any] | None, folder: Path | None,
 ) -> Fitted:  # fmt: skip
-    """Checked: the weights are the graph's. Of the settings those count that say how it is computed."""
+    """The net, after a check that the weights fit the graph; only settings of the computation are taken over."""
     try:
         given = parse(settings, str(path))
         if not isinstance(given, Mapping):

@@ -129,7 +129,7 @@ def _name_of(op: Operator) -> str:
 
 def _settings(node: str, op: Operator, arrays: dict[str, Array]) -> Iterator[tuple[str, Any]]:
     """What the record was made with, but for functions: those of a user's own operator, and how weights start."""
-    for name in () if isinstance(op, Own) else _form(type(op)).__annotations__:
+    for name in () if isinstance(op, Own) else form_of(type(op)).__annotations__:
         value = getattr(op, name)
         if isinstance(value, tuple) and len(value) > LONG:
             arrays[f"{node}.{name}"] = np.array(value)
@@ -139,7 +139,7 @@ def _settings(node: str, op: Operator, arrays: dict[str, Array]) -> Iterator[tup
 
 
 @once
-def _form(kind: Callable[..., Any]) -> type[Any]:
+def form_of(kind: Callable[..., Any]) -> type[Any]:
     """The record without the functions that say how weights start, for `build` to check settings by."""
     hints = hints_of(kind)
     return make_dataclass(
@@ -197,6 +197,6 @@ def _record(
     version = getattr(kind, "version", 1)
     if node.version != version:
         raise ConfigError(f"{path}.version: {name} is of version {node.version}, this mpibow has version {version}")
-    form = build(_form(kind), settings, path=f"{path}.settings")
+    form = build(form_of(kind), settings, path=f"{path}.settings")
     given = {f.name: getattr(form, f.name) for f in fields(form)}
     return cast(Operator, kind(**given, **{f.name: ZERO for f in fields(kind) if f.name not in given}))

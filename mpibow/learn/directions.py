@@ -81,8 +81,8 @@ class Directions:
         self, spans: Sequence[Span], update: Muon, flat: FlatKernels, dtype: Any,
         l1: Mapping[str, float] = MappingProxyType({}), start: int = 0,
     ) -> None:  # fmt: skip
-        """Of the matrices at `spans`. `l1` is every weight's, by name; 0 where there is none. Momenta are of elements
-        from `start` on."""
+        """Directions of the matrices at `spans`. `l1` has each weight's factor by name, 0 where it is missing; momenta
+        begin at element `start`."""
         self._start = start
         self._parts = [slice(span.offset, span.offset + span.size) for span in spans]
         self._l1 = [dtype.type(l1.get(span.name, 0.0)) for span in spans]

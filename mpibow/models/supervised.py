@@ -32,7 +32,7 @@ def supervised(
 ) -> LossNet:
     """The net of losses whose graph shows the net's outputs too: `prediction`, or by their names where it has several.
 
-    Of the arrays `data`, by name, the net takes those that its parameters name; the others are targets. A function
+    The net takes the arrays in `data` that its parameters name; the others are targets. A function
     `loss` gets output and target, mappings where there are several; losses by the names of outputs compare each with
     the target of that name, and their sum, each times its number in `weights`, is trained. Raises ConfigError where
     names do not fit together.

@@ -16,7 +16,7 @@ import pytest
 import mpibow as mb
 from mpibow.errors import CheckpointError, ShapeError
 from mpibow.graph.graph import Graph, Initialiser, Node
-from mpibow.job.document import LONG, RECORDS, _form, loaded, saved
+from mpibow.job.document import LONG, RECORDS, form_of, loaded, saved
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import classifier
 from mpibow.models.objective import objective
@@ -32,7 +32,7 @@ double = mb.operator("double", lambda x: x + x, lambda x, y, dy: dy + dy)
 
 def bare(node: Node) -> tuple[Any, ...]:
     """The node without how its weights start."""
-    initial = {f.name: ZERO for f in fields(node.op) if f.name not in _form(type(node.op)).__annotations__}
+    initial = {f.name: ZERO for f in fields(node.op) if f.name not in form_of(type(node.op)).__annotations__}
     op = node.op if node.op.kind == "double" else replace(node.op, **initial)
     shapes = {node.full(key): weight.shape for key, weight in (*node.weights.items(), *node.statistics.items())}
     return node.name, op, node.inputs, node.outputs, shapes
@@ -167,4 +167,4 @@ def test_every_operator_has_a_name_of_its_own_and_settings_of_types_that_are_che
     assert {"Conv2d", "Dense", "View", "Own"} <= RECORDS.keys()
     for record in set(RECORDS.values()) - {mb.ops.own.Own}:
         assert not [f for f in fields(record) if "Callable" in str(f.type) or "Array" in str(f.type)], record
-    assert Initialiser not in _form(RECORDS["Conv2d"]).__annotations__.values()
+    assert Initialiser not in form_of(RECORDS["Conv2d"]).__annotations__.values()

@@ -1,7 +1,7 @@
 """What products of matrices are made of, in LLVM's own terms: a tile of the result stays in registers.
 
-A panel holds up to WIDE vectors of columns of the right factor, row after row: (k, vectors, 16). Of the left factor
-single elements are read, wherever they lie. Addresses and distances are in bytes.
+A panel holds up to WIDE vectors of columns of the right factor, row after row: (k, vectors, 16). The left
+factor is read by single elements, wherever they lie. Addresses and distances are in bytes.
 """
 
 from __future__ import annotations
