@@ -12,29 +12,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
-import numpy as np
-
 from mpibow.comm.communicator import Single
 from mpibow.comm.launch import guarded, open_communicator
 from mpibow.comm.mpi import Mpi
-from mpibow.config import Config, limits_of, load_mapping
+from mpibow.config import limits_of, load_mapping
 from mpibow.config.strict import build
-from mpibow.data.dataset import Array, ArrayData, NamedArrays, NamedSamples, Samples
-from mpibow.data.ratings import FORM, ratings
+from mpibow.data.dataset import NamedSamples
 from mpibow.data.settings import Image
 from mpibow.errors import ConfigError
 from mpibow.evaluate import on_host
 from mpibow.fitted import Fitted
-from mpibow.job import make_job, open_data
+from mpibow.job import make_job
+from mpibow.job.sources import Source, samples_of
 from mpibow.models.classifier import Net
 from mpibow.models.objective import LossNet
 from mpibow.models.settings import Augmentation
-from mpibow.models.supervised import TARGET, Losses, OutputNet, supervised
+from mpibow.models.supervised import Losses, OutputNet, supervised
 from mpibow.run.callbacks import Callback
 from mpibow.system.streams import until_nobody_reads
-
-Arrays = Array | Mapping[str, Array]
-Source = Samples | tuple[Arrays, Arrays] | Mapping[str, Array] | str | os.PathLike[str]
 
 
 def fit(
@@ -88,13 +83,14 @@ def fit(
         config = find()
         parameters = [] if losses is None else list(inspect.signature(net).parameters)
         augmentation = build(Augmentation, augment or {}, path="data.augment")
-        training = _samples(train, "train", config, parameters)
+        read = partial(samples_of, parameters=parameters, ignore=config.loss.ignore)
+        training = read(train, "train")
         classes = None if isinstance(training, NamedSamples) else training.classes
-        testing = None if test is None else _samples(test, "test", config, parameters, classes)
+        testing = None if test is None else read(test, "test", classes=classes)
         validating = (
             validation
             if validation is None or isinstance(validation, float)
-            else _samples(validation, "validation", config, parameters, classes)
+            else read(validation, "validation", classes=classes)
         )
         made = net
         if losses is not None:
@@ -139,25 +135,3 @@ def _end_all(comm: Single | Mpi, kind: type[BaseException], error: BaseException
 
 def _again(error: BaseException) -> NoReturn:
     raise error
-
-
-def _samples(
-    source: Source, name: str, config: Config, parameters: Sequence[str], classes: int | None = None
-) -> Samples:
-    """`parameters` are those of a net of outputs, the first of which an array of inputs is."""
-    if isinstance(source, tuple) and len(source) == 2 and parameters:
-        inputs, targets = source
-        given = dict(inputs) if isinstance(inputs, Mapping) else {parameters[0]: inputs}
-        return NamedArrays(given | (dict(targets) if isinstance(targets, Mapping) else {TARGET: targets}), name=name)
-    if isinstance(source, tuple) and len(source) == 2:
-        images, labels = (np.asarray(each) for each in source)
-        return ArrayData(images, labels, classes=classes, ignore=config.loss.ignore, name=name)
-    if isinstance(source, Mapping):
-        return NamedArrays(source, name=name)
-    if isinstance(source, str | os.PathLike):
-        records = open_data(os.fspath(source))
-        return ratings(records) if records.manifest.form == FORM and records.classes == 1 else records
-    if not hasattr(source, "read"):
-        kinds = "(images, labels), arrays by name, a folder of records or a data set"
-        raise ConfigError(f"{name}: must be {kinds}, got {type(source).__name__}")
-    return source
