@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save_file
 
 from mpibow.config import Config, dump, load_mapping
 from mpibow.config.document import parse
-from mpibow.config.strict import build
 from mpibow.config.words import show
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.evaluate import on_host
@@ -26,26 +21,12 @@ from mpibow.job import kernels_of
 from mpibow.job.document import Build, loaded, saved
 from mpibow.models.supervised import predictions, read_by
 from mpibow.ops.own import OwnOperator
-from mpibow.run import checkpoint, checkpoints
 from mpibow.run.series import read_run
 from mpibow.run.state import from_named
-from mpibow.session.header import header_of
+from mpibow.session.stored import Stored, read_stored, write_stored
 from mpibow.session.summary import Summary
-from mpibow.system.files import read_file
 
-SEAL = "mpibow.net"  # the key of a saved file's metadata
-FORMAT = 1
 COMPUTES = ("device", "precision", "onednn")  # settings that a net computes with
-
-
-@dataclass(frozen=True)
-class Saved:
-    """What a saved file's metadata has beside the arrays: the net as JSON, settings as YAML, the run's summary."""
-
-    format: int
-    graph: Mapping[str, Any]
-    config: str
-    summary: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -123,20 +104,8 @@ class Fitted:
         """
         document, arrays = saved(self.make)
         summary = None if self.ended is None else self.ended.json()
-        header = {"format": FORMAT, "graph": document, "config": dump(self.config), "summary": summary}
-        named = {f"weights/{name}": array for name, array in self.weights.items()}
-        named |= {f"average/{name}": array for name, array in (self.average or {}).items()}
-        named |= {f"graph/{name}": array for name, array in arrays.items()}
         path = Path(file)
-        aside = path.with_name(f".{path.name}.part")
-        try:
-            save_file(
-                {name: np.ascontiguousarray(array) for name, array in named.items()}, aside, {SEAL: json.dumps(header)}
-            )
-            aside.replace(path)
-        except (OSError, SafetensorError) as error:
-            aside.unlink(missing_ok=True)
-            raise ConfigError(f"{path}: cannot be written: {error}") from None
+        write_stored(path, Stored(path, self.weights, self.average, document, arrays, dump(self.config), summary))
 
 
 def _checked(graph: Graph, names: Sequence[str], given: Array | Mapping[str, Array]) -> dict[str, Array]:
@@ -168,63 +137,16 @@ def load(path: str | os.PathLike[str], *, operators: Sequence[OwnOperator] = ())
     It needs no data, no mpirun and no GPU, and executes nothing that it reads. `operators` are those that the net's
     program made by `mpibow.operator`. Raises CheckpointError where there is no such net, or not a whole one.
     """
-    place = Path(path)
-    if not place.exists():
-        raise CheckpointError(f"{place}: does not exist; give a run directory, a checkpoint or a saved file")
-    return _of_file(place, operators) if place.is_file() else _of_run(place, operators)
-
-
-def _of_run(path: Path, operators: Sequence[OwnOperator]) -> Fitted:
-    folder, entries = checkpoints.find_whole(path, _warned)
-    header = header_of(folder, entries)
-    if header.graph is None:
+    stored = read_stored(path)
+    if stored.graph is None and stored.path.is_file():
         raise CheckpointError(
-            f"{folder}: has no graph: an older mpibow made it, or the net can't be saved (the run's log says so)"
+            f"{stored.path}: was not written by Fitted.save; give its weights to fit(weights=...) instead"
         )
-    arrays = checkpoint.read_arrays(folder, "input") if "input.safetensors" in header.files else {}
-    run = folder.resolve().parent.parent
-    summary = json.loads(read_file(run / "summary.json")) if (run / "summary.json").is_file() else None
-    make = _loaded(folder, header.graph, arrays, operators)
-    weights = checkpoint.read_arrays(folder, "centre")
-    average = checkpoint.read_arrays(folder, "average") if "average.safetensors" in header.files else None
-    run_folder = run if (run / "metrics.jsonl").is_file() else None
-    return _fitted(folder, make, weights, average, header.config, summary, run_folder)
-
-
-def _warned(text: str) -> None:
-    warnings.warn(text, stacklevel=4)
-
-
-def _of_file(path: Path, operators: Sequence[OwnOperator]) -> Fitted:
-    try:
-        with safe_open(path, framework="numpy") as file:
-            text = (file.metadata() or {}).get(SEAL)
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path}: cannot be read: {error}") from None
-    if text is None:
-        raise CheckpointError(f"{path}: was not written by Fitted.save; give its weights to fit(weights=...) instead")
-    header = _header(path, text)
-    parts = {
-        part: {name.removeprefix(part): array for name, array in arrays.items() if name.startswith(part)}
-        for part in ("weights/", "average/", "graph/")
-    }
-    make = _loaded(path, header.graph, parts["graph/"], operators)
-    return _fitted(path, make, parts["weights/"], parts["average/"] or None, header.config, header.summary, None)
-
-
-def _header(path: Path, text: str) -> Saved:
-    try:
-        entries = json.loads(text)
-    except ValueError as error:
-        raise CheckpointError(f"{path}: {SEAL}: is no JSON: {error}") from None
-    found = entries.get("format") if isinstance(entries, dict) else None
-    if found != FORMAT:
-        raise CheckpointError(f"{path}: {SEAL}: has format {show(found)}, this version reads {FORMAT}")
-    try:
-        return build(Saved, entries)
-    except ConfigError as error:
-        raise CheckpointError(f"{path}: {error}") from None
+    if stored.graph is None:
+        raise CheckpointError(
+            f"{stored.path}: has no graph: an older mpibow made it, or the net can't be saved (the run's log says so)"
+        )
+    return _fitted(stored, _loaded(stored.path, stored.graph, stored.arrays, operators))
 
 
 def _loaded(
@@ -236,22 +158,20 @@ def _loaded(
         raise CheckpointError(f"{path}: {error}") from None
 
 
-def _fitted(
-    path: Path, make: Build, weights: dict[str, Array], average: dict[str, Array] | None, settings: str,
-    summary: Mapping[str, Any] | None, folder: Path | None,
-) -> Fitted:  # fmt: skip
+def _fitted(stored: Stored, make: Build) -> Fitted:
     """The net, after a check that the weights fit the graph; only settings of the computation are taken over."""
+    path = stored.path
     try:
-        given = parse(settings, str(path))
+        given = parse(stored.config, str(path))
         if not isinstance(given, Mapping):
-            raise ConfigError(f"must be a mapping of settings as YAML, got {show(settings)}")
+            raise ConfigError(f"must be a mapping of settings as YAML, got {show(stored.config)}")
         entries = {key: value for key, value in given.items() if key in COMPUTES}
         config = load_mapping(entries, model_given=True, data_given=True)
     except ConfigError as error:
         raise CheckpointError(f"{path}: config: {error}") from None
-    ended = None if summary is None else _summary(summary)
-    found = Fitted(ended, weights, 0, make, on_host(config), folder, average)
-    for named in filter(None, (weights, average)):
+    ended = None if stored.summary is None else _summary(stored.summary)
+    found = Fitted(ended, stored.weights, 0, make, on_host(config), stored.run, stored.average)
+    for named in filter(None, (stored.weights, stored.average)):
         from_named(named, found.plan(1), str(path))
     return found
 

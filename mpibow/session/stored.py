@@ -1,0 +1,158 @@
+"""Trained weights as they are stored: in a run directory, a checkpoint, a file of `Fitted.save`, or bare by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from mpibow.config.strict import build
+from mpibow.config.words import show
+from mpibow.errors import CheckpointError, ConfigError
+from mpibow.graph.graph import Array
+from mpibow.run import checkpoint, checkpoints
+from mpibow.session.header import header_of
+from mpibow.system.files import read_file
+
+SEAL = "mpibow.net"  # the key of a saved file's metadata
+FORMAT = 1
+PARTS = ("weights/", "average/", "graph/")
+
+
+@dataclass(frozen=True)
+class Saved:
+    """What a saved file's metadata has beside the arrays: the net as JSON, settings as YAML, the run's summary."""
+
+    format: int
+    graph: Mapping[str, Any]
+    config: str
+    summary: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """Weights and statistics by name, and what is stored beside them.
+
+    `graph` is the net as JSON (job/document.py), `arrays` the numbers that it names, `config` the settings as YAML;
+    None and empty where there are none: a bare file has weights alone.
+    """
+
+    path: Path  # the checkpoint or the file
+    weights: dict[str, Array]
+    average: dict[str, Array] | None = None
+    graph: Mapping[str, Any] | None = None
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    config: str = ""
+    summary: Mapping[str, Any] | None = None
+    run: Path | None = None  # the run directory, where there is one
+
+
+def read_stored(path: str | os.PathLike[str]) -> Stored:
+    """What a run directory's newest whole checkpoint, a checkpoint, or a safetensors file holds; nothing is executed.
+
+    Raises CheckpointError where it is not there, damaged or something else.
+    """
+    place = Path(path)
+    if not place.exists():
+        raise CheckpointError(f"{place}: does not exist; give a run directory, a checkpoint or a safetensors file")
+    return _of_file(place) if place.is_file() else _of_run(place)
+
+
+def write_stored(path: Path, stored: Stored) -> None:
+    """Writes net, weights, settings and summary to one file, which `read_stored` reads. Raises ConfigError."""
+    header = {"format": FORMAT, "graph": stored.graph, "config": stored.config, "summary": stored.summary}
+    found = zip(PARTS, (stored.weights, stored.average or {}, stored.arrays), strict=True)
+    write_arrays(
+        path,
+        {f"{part}{name}": array for part, arrays in found for name, array in arrays.items()},
+        {SEAL: json.dumps(header)},
+    )
+
+
+def write_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str, str]) -> None:
+    """Writes a safetensors file whole or not at all. Raises ConfigError."""
+    aside = path.with_name(f".{path.name}.part")
+    try:
+        save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, aside, dict(metadata))
+        aside.replace(path)
+    except (OSError, SafetensorError) as error:
+        aside.unlink(missing_ok=True)
+        raise ConfigError(f"{path}: cannot be written: {error}") from None
+
+
+def _of_run(path: Path) -> Stored:
+    folder, entries = checkpoints.find_whole(path, _warned)
+    header = header_of(folder, entries)
+    inputs, average = (
+        checkpoint.read_arrays(folder, name) if f"{name}.safetensors" in header.files else None
+        for name in ("input", "average")
+    )
+    run = folder.resolve().parent.parent
+    return Stored(
+        folder, checkpoint.read_arrays(folder, "centre"), average, header.graph, inputs or {}, header.config,
+        _summary(run / "summary.json"), run if (run / "metrics.jsonl").is_file() else None,
+    )  # fmt: skip
+
+
+def _summary(file: Path) -> Mapping[str, Any] | None:
+    if not file.is_file():
+        return None
+    try:
+        found = json.loads(read_file(file))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{file}: is no JSON: {error}; remove it, the run's weights are whole") from None
+    if not isinstance(found, dict):
+        raise CheckpointError(f"{file}: must be a mapping, got {show(found)}; remove it, the run's weights are whole")
+    return found
+
+
+def _warned(text: str) -> None:
+    warnings.warn(text, stacklevel=5)
+
+
+def _of_file(path: Path) -> Stored:
+    try:
+        with safe_open(path, framework="numpy") as file:
+            text = (file.metadata() or {}).get(SEAL)
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError, TypeError, AttributeError) as error:  # the last two: types that NumPy lacks
+        raise CheckpointError(f"{path}: cannot be read: {error}{_remedy(path)}") from None
+    if text is None:
+        return Stored(path, arrays)
+    header = _header(path, text)
+    weights, average, graph = (
+        {name.removeprefix(part): array for name, array in arrays.items() if name.startswith(part)} for part in PARTS
+    )
+    return Stored(path, weights, average or None, header.graph, graph, header.config, header.summary)
+
+
+def _remedy(path: Path) -> str:
+    """What to type for PyTorch's own files, which are pickles: none is read, as a pickle is a program."""
+    if path.suffix not in (".pt", ".pth", ".bin", ".ckpt"):
+        return ""
+    return (
+        "; a file of torch.save is a pickle: convert it where PyTorch is, "
+        "safetensors.torch.save_file(torch.load(FILE, weights_only=True), 'FILE.safetensors')"
+    )
+
+
+def _header(path: Path, text: str) -> Saved:
+    try:
+        entries = json.loads(text)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: {SEAL}: is no JSON: {error}") from None
+    found = entries.get("format") if isinstance(entries, dict) else None
+    if found != FORMAT:
+        raise CheckpointError(f"{path}: {SEAL}: has format {show(found)}, this version reads {FORMAT}")
+    try:
+        return build(Saved, entries)
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: {error}") from None
