@@ -22,7 +22,7 @@ from mpibow.data.settings import Image
 from mpibow.errors import ConfigError
 from mpibow.evaluate import on_host
 from mpibow.fitted import Fitted
-from mpibow.job import make_job
+from mpibow.job import Job, make_job
 from mpibow.job.sources import Source, samples_of
 from mpibow.models.classifier import Net
 from mpibow.models.objective import LossNet
@@ -81,25 +81,9 @@ def fit(
 
     def work() -> int:
         config = find()
-        parameters = [] if losses is None else list(inspect.signature(net).parameters)
-        augmentation = build(Augmentation, augment or {}, path="data.augment")
-        read = partial(samples_of, parameters=parameters, ignore=config.loss.ignore)
-        training = read(train, "train")
-        classes = None if isinstance(training, NamedSamples) else training.classes
-        testing = None if test is None else read(test, "test", classes=classes)
-        validating = (
-            validation
-            if validation is None or isinstance(validation, float)
-            else read(validation, "validation", classes=classes)
-        )
-        made = net
-        if losses is not None:
-            if not isinstance(training, NamedSamples):
-                raise ConfigError(f"loss: needs (inputs, targets) or arrays by name, {training.name} has classes")
-            made = supervised(net, losses, tuple(training.inputs), loss_weights)
-        job = make_job(
-            name, config, made, training, testing, validation=validating, normalise=normalise,
-            augmentation=augmentation, image=None if image is None else build(Image, image, path="data.image"),
+        job = job_of(
+            net, train, test, config, validation=validation, loss=losses, loss_weights=loss_weights, name=name,
+            normalise=normalise, augment=augment, image=image,
         )  # fmt: skip
         job = replace(job, callbacks=tuple(callbacks))
         trained = run(job, comm, resume=resume, note=note)
@@ -123,6 +107,43 @@ def fit(
                 guarded(comm, partial(_again, error))
             comm.close()  # what the script does now takes as long as it takes
     return done[0]
+
+
+def job_of(
+    net: Net | LossNet | OutputNet,
+    train: Source,
+    test: Source | None,
+    config: Config,
+    *,
+    validation: Source | float | None = None,
+    loss: Losses | None = None,
+    loss_weights: Mapping[str, float] | None = None,
+    name: str = "net",
+    normalise: str = "channel",
+    augment: Mapping[str, Any] | None = None,
+    image: Mapping[str, Any] | None = None,
+) -> Job:
+    """What `fit` trains, of the same arguments. Raises ConfigError where they do not go together."""
+    parameters = [] if loss is None else list(inspect.signature(net).parameters)
+    augmentation = build(Augmentation, augment or {}, path="data.augment")
+    read = partial(samples_of, parameters=parameters, ignore=config.loss.ignore)
+    training = read(train, "train")
+    classes = None if isinstance(training, NamedSamples) else training.classes
+    testing = None if test is None else read(test, "test", classes=classes)
+    validating = (
+        validation
+        if validation is None or isinstance(validation, float)
+        else read(validation, "validation", classes=classes)
+    )
+    made = net
+    if loss is not None:
+        if not isinstance(training, NamedSamples):
+            raise ConfigError(f"loss: needs (inputs, targets) or arrays by name, {training.name} has classes")
+        made = supervised(net, loss, tuple(training.inputs), loss_weights)
+    return make_job(
+        name, config, made, training, testing, validation=validating, normalise=normalise,
+        augmentation=augmentation, image=None if image is None else build(Image, image, path="data.image"),
+    )  # fmt: skip
 
 
 def _end_all(comm: Single | Mpi, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
