@@ -15,11 +15,10 @@ from mpibow.config.document import parse
 from mpibow.config.words import show
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.evaluate import on_host
-from mpibow.graph.graph import FLOAT, Array, Graph
-from mpibow.graph.plan import Plan, choose_layout, compile_plan
-from mpibow.job import kernels_of
+from mpibow.graph.graph import Array
+from mpibow.graph.plan import Plan
 from mpibow.job.document import Build, loaded, saved
-from mpibow.models.supervised import predictions, read_by
+from mpibow.job.predictor import Predictor, plan_of
 from mpibow.ops.own import OwnOperator
 from mpibow.run.series import read_run
 from mpibow.run.state import from_named
@@ -70,32 +69,12 @@ class Fitted:
         weights = self.average if average else self.weights
         if weights is None:
             raise ConfigError("average: the run kept no average of the centre; train with ema={'half_life': SAMPLES}")
-        graph = self.make(1)
-        outputs = predictions(graph)
-        if not outputs:
-            raise ConfigError(
-                "predict: this net gives losses alone; train with fit(net, ..., loss=...), or use its weights"
-            )
-        given = _checked(graph, read_by(graph, tuple(outputs.values())), images)
-        plan, count = self.plan(batch_size), len(next(iter(given.values())))
-        centre, statistics = from_named(weights, plan, "weights")
-        bound = plan.bind(centre, statistics=statistics)
-        shapes = {name: (count, *graph.tensors[tensor].shape[1:]) for name, tensor in outputs.items()}
-        found = {name: np.zeros(shape, bound.outputs[name].dtype) for name, shape in shapes.items()}
-        for start in range(0, count, batch_size):
-            rows = slice(start, min(start + batch_size, count))
-            for name, array in given.items():
-                bound.inputs[name][: rows.stop - start] = array[rows]
-            bound.run()
-            for name, array in found.items():
-                array[rows] = bound.outputs[name][: rows.stop - start]
+        found = Predictor(self.make, self.config, weights, batch_size)(images)
         return found if len(found) > 1 else next(iter(found.values()))
 
     def plan(self, batch_size: int) -> Plan:
         """The plan that evaluates batches of this size on the host."""
-        graph, kernels = self.make(batch_size), kernels_of(self.config)[0]
-        dtype = kernels.dtype(self.config.precision)
-        return compile_plan(graph, choose_layout(graph, kernels, training=False), kernels, dtype, training=False)
+        return plan_of(self.make, self.config, batch_size)
 
     def save(self, file: str | os.PathLike[str]) -> None:
         """Writes net, weights, settings and summary to one safetensors file, which `mpibow.load` reads anywhere.
@@ -106,29 +85,6 @@ class Fitted:
         summary = None if self.ended is None else self.ended.json()
         path = Path(file)
         write_stored(path, Stored(path, self.weights, self.average, document, arrays, dump(self.config), summary))
-
-
-def _checked(graph: Graph, names: Sequence[str], given: Array | Mapping[str, Array]) -> dict[str, Array]:
-    """The net's inputs by name. Raises ConfigError where they are not as in training."""
-    if not isinstance(given, Mapping):
-        if len(names) != 1:
-            raise ConfigError(f"predict: the net takes {', '.join(names)}; give them by name, as {{'{names[0]}': ...}}")
-        given = {names[0]: given}
-    if lacking := [name for name in names if name not in given]:
-        raise ConfigError(f"predict: the net takes {', '.join(names)}, {lacking[0]} is missing")
-    found = {name: np.asarray(given[name]) for name in names}
-    for name, array in found.items():
-        told, tensor = "images" if name == "image" else name, graph.tensors[name]
-        if array.shape[1:] != tensor.shape[1:] or array.ndim == 0:
-            shape = ", ".join(map(str, ("n", *tensor.shape[1:])))
-            raise ConfigError(f"{told}: must be ({shape}), got {array.shape}")
-        dtype = "float32" if tensor.dtype == FLOAT else tensor.dtype
-        if not np.can_cast(array.dtype, dtype, "same_kind"):
-            raise ConfigError(f"{told}: must be {dtype} as in training, got {array.dtype}")
-    counts = {name: len(array) for name, array in found.items()}
-    if len(set(counts.values())) > 1:
-        raise ConfigError(f"predict: arrays must be of one length, got {counts}")
-    return found
 
 
 def load(path: str | os.PathLike[str], *, operators: Sequence[OwnOperator] = ()) -> Fitted:
