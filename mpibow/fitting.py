@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from mpibow.comm.communicator import Single
 from mpibow.comm.launch import guarded, open_communicator
 from mpibow.comm.mpi import Mpi
-from mpibow.config import limits_of, load_mapping
+from mpibow.config import Config, limits_of, load_mapping
 from mpibow.config.strict import build
 from mpibow.data.dataset import NamedSamples
 from mpibow.data.settings import Image
