@@ -10,8 +10,8 @@ PAGE = (ROOT / "docs/architecture.md").read_text()
 FOLDERS = r"(?:mpibow|tests|datasets|docs|benchmarks)/"
 PATH = re.compile(rf"`({FOLDERS}[\w/.]*)`")
 ROW = re.compile(rf"\| `({FOLDERS}[\w/.]+)` \| `(\w+)` \|")
-CHANGED = re.compile(rf"^    ({FOLDERS}[\w/.]+)( \(new\))? +\| +\d+ [+-]+$", re.MULTILINE)
-STAT = re.compile(r"^    (\d+) files changed", re.MULTILINE)
+CHANGED = re.compile(rf"^({FOLDERS}[\w/.]+)( \(new\))? +\| +\d+ [+-]+$", re.MULTILINE)
+STAT = re.compile(r"^(\d+) files changed", re.MULTILINE)
 
 
 def test_every_file_that_is_named_exists() -> None:

@@ -15,7 +15,7 @@ PAGE = (Path(__file__).parents[1] / "docs/first_net.md").read_text()
 
 @pytest.fixture
 def program(tmp_path: Path) -> Path:
-    (text,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    text = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)[0]
     path = tmp_path / "first_net.py"
     path.write_text(text)
     return path

@@ -22,8 +22,8 @@ ALL = "\n".join([README, *PAGES.values()])
 
 
 def block(language: str, page: str = README) -> str:
-    (text,) = re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)
-    return str(text)
+    """The first one of the page."""
+    return str(re.findall(rf"```{language}\n(.*?)```", page, re.DOTALL)[0])
 
 
 @needs_mpi
@@ -40,7 +40,11 @@ def test_the_program_is_short_and_runs_on_two_ranks(tmp_path: Path) -> None:
 def test_the_export_lines_are_those_of_the_makefile() -> None:
     made = subprocess.run(["make", "-s", "settings"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     makefile = dict(re.findall(r"^export (\w+)=(\S+)$", made, re.MULTILINE))
-    readme = dict(re.findall(r"\b(\w+)=(\S+)", block("bash", PAGES["install.md"])))
+    readme = dict(
+        re.findall(
+            r"\b([A-Z_a-z]+_\w+)=(\S+)", PAGES["install.md"].partition("```bash\nexport ")[2].partition("```")[0]
+        )
+    )
     assert len(readme) >= 5
     assert {name: makefile.get(name) for name in readme} == readme
 

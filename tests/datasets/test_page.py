@@ -21,7 +21,7 @@ PLACE = "DIR"
 def commands() -> list[list[str]]:
     """Of the page on data, all but downloads."""
     section = (ROOT / "docs/data.md").read_text()
-    lines = [line.partition("#")[0].split(None, 1)[1] for line in re.findall(r"^    python .*$", section, re.MULTILINE)]
+    lines = [line.partition("#")[0].split(None, 1)[1] for line in re.findall(r"^python .*$", section, re.MULTILINE)]
     return [words for line in lines if "--download" not in (words := shlex.split(line))]
 
 

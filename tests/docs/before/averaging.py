@@ -1,0 +1,3 @@
+"""The rule that the page speaks of."""
+
+from examples.own_rule import Average  # noqa: F401

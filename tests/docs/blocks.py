@@ -1,0 +1,44 @@
+"""The blocks of code of README and docs/, with their language and the reason why one is not run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"(?:^<!-- not run: (?P<reason>.+?) -->\n)?^```(?P<language>\S*)\n(?P<text>.*?)^```$", re.M | re.S)
+
+
+@dataclass(frozen=True)
+class Block:
+    page: str
+    line: int
+    language: str
+    text: str
+    reason: str | None
+
+    def __str__(self) -> str:
+        return f"{self.page}:{self.line}"
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(
+            str(page.relative_to(ROOT)),
+            text[: found.start("text")].count("\n") + 1,
+            found["language"],
+            found["text"],
+            found["reason"],
+        )
+        for found in FENCE.finditer(text)
+    ]
+
+
+def commands(text: str) -> list[str]:
+    """The command lines of a shell's block: comments off, continued lines joined, `a && b` apart."""
+    joined = text.replace("\\\n", " ")
+    bare = [re.sub(r"(^|\s)#.*", "", line) for line in joined.splitlines()]
+    return [part.strip() for line in bare for part in line.split(" && ") if part.strip()]

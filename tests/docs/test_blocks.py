@@ -1,0 +1,142 @@
+"""Every block of code in README and docs/ runs, or is checked against what it names, or has the reason why not."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from mpibow.config import load, load_mapping
+from mpibow.config.document import parse
+from mpibow.config.listing import rows
+from mpibow.config.schema import Config
+from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands
+
+BEFORE = Path(__file__).parent / "before"
+ALL = [block for page in PAGES for block in blocks(page)]
+CHECKED = [block for block in ALL if block.reason is None]
+LANGUAGES = {"bash", "python", "yaml", "text", "{toctree}"}
+SHELL = {".", "cd", "eval", "export", "git", "kill", "mkdir", "python3"}  # nothing of ours in them
+COMMANDS_OF_SEVERAL = {"bench", "records"}  # whose first word has a help of its own
+WITH_PYTHON = [page for page in PAGES if any(b.language == "python" and b.reason is None for b in blocks(page))]
+
+
+def test_all_code_is_in_fences_with_a_language() -> None:
+    wrong = [str(block) for block in ALL if block.language not in LANGUAGES]
+    indented = [
+        f"{page.name}: {line}"
+        for page in PAGES
+        for line in re.findall(r"(?<=\n\n)    \S.*", re.sub(r"```.*?```", "", page.read_text(), flags=re.S))
+    ]
+    assert wrong + indented == []
+
+
+@pytest.mark.parametrize("page", WITH_PYTHON, ids=lambda page: page.stem)
+def test_python_runs(page: Path, tmp_path: Path) -> None:
+    """A page is one program, as a notebook is; before/PAGE.py makes the data that it speaks of."""
+    before = BEFORE / f"{page.stem}.py"
+    parts = [before.read_text()] if before.exists() else []
+    parts += [block.text for block in blocks(page) if block.language == "python" and block.reason is None]
+    program = tmp_path / "page.py"
+    program.write_text("\n".join(parts))
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, program], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.parametrize("block", [b for b in CHECKED if b.language == "yaml"], ids=str)
+def test_yaml_is_of_settings(block: Block) -> None:
+    """The block alone, or over a model and data where it has only some settings."""
+    settings = parse(block.text, str(block))
+    load_mapping({"model": {"name": "lenet"}, "data": {"train": "data/mnist/train"}} | settings)
+
+
+@pytest.mark.parametrize("block", [b for b in CHECKED if b.language == "bash"], ids=str)
+def test_commands_have_these_options(block: Block) -> None:
+    for command in commands(block.text):
+        check(shlex.split(command))
+
+
+def check(words: list[str]) -> None:
+    """Raises where a program, a file, an option or a setting is not there."""
+    program, *rest = words
+    program = program.removeprefix(".venv/bin/")
+    if program == "mpirun":
+        assert rest[0] == "-np", words
+        check(rest[2:])
+    elif program == "make":
+        makefile = (ROOT / "Makefile").read_text()
+        target = next(word for word in rest if not word.startswith("-") and "=" not in word)
+        assert re.search(rf"^{re.sub(r'test-[0-9]+', 'test-%', target)}:", makefile, re.M), words
+    elif program == "pip":
+        check_extras(rest[-1])
+    elif program == "mpibow":
+        check_module(rest[0], rest[1:])
+    elif program == "python" and rest[:1] == ["-m"]:
+        package, _, name = rest[1].partition(".")
+        assert package == "mpibow", words
+        check_module(name, rest[2:])
+    elif program == "python":
+        check_script(rest[0], rest[1:])
+    elif program in ("sbatch", "qsub", "bsub", "docker", "apptainer", "kubectl"):
+        files = re.findall(r"\blaunch/[\w./-]+", " ".join(rest))
+        assert files, words
+        assert [file for file in files if not (ROOT / file).exists()] == []
+    else:
+        assert program in SHELL, words
+
+
+def check_extras(what: str) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    for names in re.findall(r"\[(.*)\]", what):
+        assert set(names.split(",")) <= set(extras), what
+
+
+def check_module(name: str, rest: list[str]) -> None:
+    told = help_of("-m", f"mpibow.{name}", *rest[: name in COMMANDS_OF_SEVERAL])
+    check_options(told, rest)
+    pairs = [word for word in rest if re.match(r"[a-z_.]+=", word)]
+    files = [word for word in rest if word.endswith(".yaml") and "/" in word]
+    if name == "train" and not any("{" in pair and "..." in pair for pair in pairs):
+        load(ROOT / (files[0] if files else "launch/digits.yaml"), pairs)
+    known = {row[0] for row in rows(Config)}
+    for pair in pairs if name == "sweep" else []:
+        key = pair.partition("=")[0]
+        assert any(key == path or path.startswith(f"{key}.") for path in known), pair
+
+
+def check_script(file: str, rest: list[str]) -> None:
+    if "/" not in file:
+        return  # a program of the reader's own
+    assert (ROOT / file).exists(), file
+    if not file.startswith("examples/"):
+        check_options(help_of(file), rest)
+
+
+def check_options(told: str, rest: list[str]) -> None:
+    for option in (word.partition("=")[0] for word in rest if re.match(r"--?[a-zA-Z]", word)):
+        assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", told), f"{option} in {rest}"
+
+
+@cache
+def help_of(*program: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *program, "--help"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
