@@ -60,7 +60,7 @@ GPU_READY := $(VENV)/.ready-$(MPI)-cuda$(CUDA)
 SCRIPTS := .ci/run benchmarks/gpu_all.sh launch/slurm.sbatch launch/pbs.sh launch/lsf.sh
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch test-dali check bench test-gpu bench-gpu sanitize settings clean distclean
+.PHONY: help demo test test-torch test-dali check docs bench test-gpu bench-gpu sanitize settings clean distclean
 .DELETE_ON_ERROR:
 
 help:
@@ -69,7 +69,8 @@ help:
 	@echo 'make test-4    the MPI tests on 4 ranks'
 	@echo 'make test-torch  the tests beside PyTorch; its CPU build where the index has one'
 	@echo 'make test-dali the tests of decoding with NVIDIA DALI, on CPUs'
-	@echo 'make check     format, lint, types, imports between layers, shell scripts'
+	@echo 'make check     format, lint, types, imports between layers, shell scripts, spelling'
+	@echo 'make docs      builds the pages of docs/ into build/docs; a warning is an error'
 	@echo 'make bench     images/s beside PyTorch, where it is installed, and the targets: half an hour'
 	@echo 'make test-gpu  the tests that need a GPU; make sanitize runs a few of them under compute-sanitizer'
 	@echo 'make bench-gpu the GPU beside PyTorch, in ten minutes: ARGS="--torch PYTHON" names one that has it'
@@ -107,6 +108,11 @@ check: $(DEV_READY)
 	mypy --strict
 	lint-imports --no-logo
 	shellcheck $(SCRIPTS)
+	codespell
+
+docs: $(DEV_READY)
+	sphinx-build -W --keep-going -q -d build/doctrees docs build/docs
+	@echo 'Open build/docs/index.html.'
 
 bench: $(RUN_READY)
 	$(call run,python benchmarks/bench_cpu.py $(ARGS))

@@ -12,9 +12,14 @@ from mpibow.config.words import show, unwrap, words
 
 def listing(kind: type[Any]) -> str:
     """Lines of path, default, what the value must be and what it is for; the first two in columns."""
-    rows = list(_rows(kind, ""))
-    path, default = (max(len(row[column]) for row in rows) for column in (0, 1))
-    return "\n".join(f"{row[0]:<{path}}  {row[1]:<{default}}  {row[2]}" for row in rows)
+    lines = list(rows(kind))
+    path, default = (max(len(row[column]) for row in lines) for column in (0, 1))
+    return "\n".join(f"{row[0]:<{path}}  {row[1]:<{default}}  {row[2]}" for row in lines)
+
+
+def rows(kind: type[Any]) -> Iterator[tuple[str, str, str]]:
+    """Each setting's path, default and meaning."""
+    return _rows(kind, "")
 
 
 def _rows(kind: type[Any], path: str, owner: str = "") -> Iterator[tuple[str, str, str]]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from mpibow.testing.update import check_update as check_update
     from mpibow.testing.update import hard as hard
 
+__all__ = ["check_operator", "check_rule", "check_update", "hard"]
+
 _FOUND = {"check_operator": "operator", "check_rule": "rule", "check_update": "update", "hard": "update"}
 
 
