@@ -146,8 +146,8 @@ $(RUN_READY): pyproject.toml | $(VENV)/bin/python
 	$(call install,$(RUN_EXTRAS))
 
 $(DEV_READY): pyproject.toml | $(VENV)/bin/python
-	@echo 'Fetching mpibow[dev,$(RUN_EXTRAS)]: NumPy, SciPy, scikit-learn, mpi4py, oneDNN, numba, matplotlib, $(MPI:site=no MPI), and tools: pytest, ruff, mypy.'
-	@echo 'About 235 MB to fetch, 930 MB on disk, in $(VENV) only: a minute, and the time of the fetch.'
+	@echo 'Fetching mpibow[dev,$(RUN_EXTRAS)]: NumPy, SciPy, scikit-learn, mpi4py, oneDNN, numba, matplotlib, $(MPI:site=no MPI), and tools: pytest, ruff, mypy, Sphinx.'
+	@echo 'About 250 MB to fetch, 1 GB on disk, in $(VENV) only: a minute, and the time of the fetch.'
 	$(call install,dev$(comma)$(RUN_EXTRAS))
 	@touch $(RUN_READY)
 
