@@ -19,7 +19,7 @@ k learners over all ranks, this rank's as rows. All names on a formula's right a
                          of all else G D. V lies mostly in the sharpest directions, which bound its length; spread
                          evenly it may be as long as k steps in a row would be. `reach` (mpibow.sync.orthogonal) is to
                          keep it within G - 1 times V's strongest direction; where that binds, 1.2 to 1.9 times as much
-                         was measured
+                         was measured. Decoupled weight decay is no part of V here: it goes G times as far
              momentum, nesterov  as mpibow.sync.outer has them
 
 One learner has nothing to be pulled to: with mean and orthogonal it is its optimiser alone, and z = w.
@@ -71,9 +71,13 @@ def send(rule: Averaging, state: State, u: Array) -> tuple[State, Array, float]:
 
 
 def apply(
-    rule: Averaging, state: State, received: Array | None, squares: float, rate: float, spread: Spread | None = None
-) -> State:
-    """All after this iteration, from the sums over all ranks (None where this iteration sends nothing)."""
+    rule: Averaging, state: State, received: Array | None, squares: float, rate: float, spread: Spread | None = None,
+    decay: Array | float = 0.0,
+) -> State:  # fmt: skip
+    """All after this iteration, from the sums over all ranks (None where this iteration sends nothing).
+
+    `decay` is what decoupled weight decay has taken off the weights in D.
+    """
     state = replace(state, turn=state.turn + 1)
     if _lags(rule) and rule.on(state.turn - 1):
         gap, momentum = state.mean - state.centre, rule.mu * (state.centre - state.previous)
@@ -87,7 +91,7 @@ def apply(
     state = replace(state, pending=np.zeros_like(state.pending))
     if _lags(rule):
         return replace(state, mean=state.mean + d)
-    state, step = outer(rule, state, d, rate, spread)
+    state, step = outer(rule, state, d, rate, spread, decay)
     mean = state.mean + step
     w = np.tile(mean, (len(state.w), 1)) if rule.replicas == "reset" else state.w + (step - d)
     averages = state.averages
@@ -97,14 +101,16 @@ def apply(
     return replace(state, w=w, mean=mean, centre=mean, previous=mean, averages=averages, gain=gain)
 
 
-def outer(rule: Averaging, state: State, d: Array, rate: float, spread: Spread | None) -> tuple[State, Array]:
+def outer(
+    rule: Averaging, state: State, d: Array, rate: float, spread: Spread | None, decay: Array | float = 0.0
+) -> tuple[State, Array]:
     """outer(D), and the state with the velocity that it leaves."""
     if rule.outer in ("mean", "orthogonal"):
         extra = rule.used(state.gain) - 1.0
         if rule.outer == "mean" or rule.even == 1.0:
             return state, d + extra * d
         assert spread is not None
-        return state, d + spread(d, extra, rule.even - 1.0)
+        return state, d + spread(d + decay, extra, rule.even - 1.0) - extra * decay
     turned = rate / state.rate if rule.outer == "momentum" and state.rate else 1.0
     v = rule.outer_momentum * turned * state.velocity + d
     step = rule.lr * (d + rule.outer_momentum * v) if rule.outer == "nesterov" else rule.lr * v

@@ -13,7 +13,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, Span
 from mpibow.kernels.matrices import cost_of, matrix_of, place_of
 from mpibow.kernels.numpy.orthogonal import COEFFICIENTS, ITERATIONS, orthogonal
-from mpibow.kernels.passes import FlatKernels
+from mpibow.kernels.passes import FlatKernels, Local
 from mpibow.sync.rule import OnChunks
 
 LARGEST = 256
@@ -40,6 +40,17 @@ def rest_of(layout: Layout) -> list[slice]:
     return [each for each in (*found, slice(end, layout.size)) if each.start < each.stop]
 
 
+def shrinks_of(local: Local, spans: Sequence[Span]) -> list[float]:
+    """Which share of its weights decoupled weight decay takes off each matrix in this step; 0 without such decay."""
+    found = []
+    for span in spans:
+        part = next(each for each in (local, *local.beside) if span.offset < int(each.ends[-1]))
+        group = part.groups[np.searchsorted(part.ends, span.offset, side="right")]
+        own = dict(zip(part.formula.scalars, part.scalars[0, group].tolist(), strict=True))
+        found.append(own["matrix_shrink"] if own.get("is_matrix") else own.get("shrink", 0.0))
+    return found
+
+
 def spread(step: Array, layout: Layout, gain: float = 1.0, even: float = 1.0) -> Array:
     """The step (size,) `gain` times; but its matrices are orthogonal, as long as they are, and `even` times.
 
@@ -57,9 +68,14 @@ class Common(Protocol):
     """The common step of one rank's replicas, where it is orthogonal. All ranks make the same one of the same sums."""
 
     def works(
-        self, weights: Array, mean: Array, sums: Any, squares: Array, *, extra: Any, even: float, scale: float
-    ) -> Sequence[OnChunks]:
-        """What does w_i <- w_i + S(U), for every row i, and mean W <- W + scale U + S(U), one after the other."""
+        self, weights: Array, mean: Array, sums: Any, squares: Array, *, extra: Any, even: float, scale: float,
+        shrinks: Sequence[float] = (),
+    ) -> Sequence[OnChunks]:  # fmt: skip
+        """What does w_i <- w_i + S(U), for every row i, and mean W <- W + scale U + S(U), one after the other.
+
+        `shrinks`, of each matrix, is the share of W that weight decay has taken off in U: it is no part of the
+        direction, and S takes `extra` times as much off. () is none; a GPU takes no other.
+        """
         ...
 
 
@@ -76,14 +92,16 @@ class CommonStep:
 
     def __init__(self, layout: Layout, flat: FlatKernels, dtype: Any) -> None:
         self._flat, self._rest = flat, rest_of(layout)
+        self._spans = [slice(span.offset, span.offset + span.size) for span in matrices_of(layout)]
         self._matrices, self._dtype = [place_of(span) for span in matrices_of(layout)], dtype
         # What threads made matrices with, to be used again: the last one is in a cache.
         self._makers = deque[Callable[..., None]]()
         self._step, self._total = (flat.zeros(layout.size, dtype) for _ in range(2))
 
     def works(
-        self, weights: Array, mean: Array, sums: Array, squares: Array, *, extra: float, even: float, scale: float
-    ) -> tuple[OnChunks, OnChunks]:
+        self, weights: Array, mean: Array, sums: Array, squares: Array, *, extra: float, even: float, scale: float,
+        shrinks: Sequence[float] = (),
+    ) -> tuple[OnChunks, OnChunks]:  # fmt: skip
         """w_i <- w_i + S(U), for every row i, and mean W <- W + scale U + S(U), in two goes.
 
         U is the sum of the rows of `sums` (n, size or more), in order, S is `spread`; squares as sma_apply has it.
@@ -105,7 +123,12 @@ class CommonStep:
                 while left:
                     number = left.popleft()
                     maker = maker or self._maker()
-                    maker(self._step, total, number, gain=extra, even=even)
+                    own, decay = self._spans[number], self._decay(number, mean, shrinks)
+                    if decay is not None:
+                        np.add(total[own], decay, out=self._step[own])
+                    maker(self._step, total if decay is None else self._step, number, gain=extra, even=even)
+                    if decay is not None:
+                        self._step[own] -= total.dtype.type(extra) * decay
             if maker is not None:
                 self._makers.append(maker)
 
@@ -113,6 +136,13 @@ class CommonStep:
             self._flat.sma_apply(weights, mean, sums, squares, extra=0.0, scale=scale, chunks=chunks, more=self._step)
 
         return make, add
+
+    def _decay(self, number: int, mean: Array, shrinks: Sequence[float]) -> Array | None:
+        """What decay has taken off this matrix in U."""
+        if not shrinks or shrinks[number] == 0.0:
+            return None
+        decay: Array = mean[self._spans[number]] * mean.dtype.type(shrinks[number])
+        return decay
 
     def _maker(self) -> Callable[..., None]:
         try:

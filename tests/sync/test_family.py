@@ -144,17 +144,28 @@ def test_a_fixed_alpha_bounds_the_learners_of_both_rules() -> None:
     assert most_learners(later, 1) == 2
 
 
+ORTHOGONAL = {"outer": {"name": "orthogonal"}}
+
+
 @pytest.mark.parametrize(
-    ("rule", "named"),
+    ("settings", "named"),
     [
-        ({"name": "diloco"}, "rule.outer.name: nesterov"),
-        ({"name": "local_sgd"}, "rule.replicas: reset, with sends: steps,"),
-        ({"name": "crossbow", "then": {"epoch": 2}}, "rule.then"),
+        ({"rule": {"name": "diloco"}}, "rule.outer.name: nesterov"),
+        ({"rule": {"name": "local_sgd"}}, "rule.replicas: reset, with sends: steps,"),
+        ({"rule": {"name": "crossbow", "then": {"epoch": 2}}}, "rule.then"),
+        (
+            {"rule": ORTHOGONAL, "update": {"name": "adamw"}},
+            "rule.outer.name: orthogonal, with the weight decay of adamw,",
+        ),
+        (
+            {"rule": ORTHOGONAL, "update": {"name": "lion", "groups": [{"match": "*", "weight_decay": 0.1}]}},
+            "rule.outer.name: orthogonal, with the weight decay of lion,",
+        ),
     ],
 )
-def test_a_gpu_is_refused(tmp_path: Path, rule: dict[str, Any], named: str) -> None:
+def test_a_gpu_is_refused(tmp_path: Path, settings: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError) as error:
-        tiny.run(tiny.job(tmp_path, rule=rule, device="cuda", precision="float32"))
+        tiny.run(tiny.job(tmp_path, **settings, device="cuda", precision="float32"))
     assert str(error.value) == f"{named} computes on CPUs only, got device cuda; set device to onednn"
 
 

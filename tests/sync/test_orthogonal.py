@@ -185,6 +185,21 @@ def test_of_one_rank_its_own_sums_are_taken_as_they_are(flat: FlatKernels) -> No
     np.testing.assert_array_equal(sums, before)
 
 
+def test_weight_decay_is_no_part_of_a_direction(flat: FlatKernels) -> None:
+    """Of sums that have taken a share of W off the convolution, and nothing off the dense layer."""
+    bare, mean = packed(1), packed(6)
+    decay = mean * np.where(np.arange(LAYOUT.size) < 192, 0.3, 0.0)
+    weights, where, chunks = np.stack([packed(4)]), mean.copy(), chunks_of(LAYOUT.size, flat.chunk)
+    expected = spread(bare, LAYOUT, 0.5, 0.75) - 0.5 * decay
+    for work in CommonStep(LAYOUT, flat, np.float64).works(
+        weights, where, (bare - decay)[np.newaxis], np.zeros(len(chunks)),
+        extra=0.5, even=0.75, scale=0.25, shrinks=[0.3, 0.0],
+    ):  # fmt: skip
+        work(chunks)
+    np.testing.assert_allclose(weights[0], packed(4) + expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(where, mean + 0.25 * (bare - decay) + expected, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("workers", [1, 3])
 def test_threads_share_what_is_no_matrix_by_chunks(flat: FlatKernels, workers: int) -> None:
     """A matrix of 512 outputs and inputs keeps its step; it reaches over chunks of every kernel set."""

@@ -29,6 +29,7 @@ from mpibow.learn.replica import Replicas
 from mpibow.models import MODELS
 from mpibow.models.classifier import classifier
 from mpibow.ops.initialisers import Constant
+from mpibow.optim.lion import Lion
 from mpibow.sync import oracle
 from mpibow.sync.family import Family, Outer
 from mpibow.sync.gain import Averages, carried, noise_gain
@@ -39,7 +40,7 @@ from mpibow.sync.pulled import Pulled
 from mpibow.sync.rule import Rule, RuleState, gain_of
 from mpibow.sync.rules import make_rule
 from mpibow.sync.ssgd import SynchronousSgd
-from tests.stepping import ball_step, sgd
+from tests.stepping import ball_step, local_of, sgd
 
 CHUNK = 4096  # of NumPy's here, for short arrays
 SIZE, LARGE = 48, CHUNK + 40  # one chunk, and two
@@ -248,6 +249,37 @@ def test_sma_is_the_pure_function_in_place(
 def test_and_with_more_than_one_chunk(kernels: FlatKernels, settings: Family) -> None:
     size = kernels.chunk + 40
     compare(settings, ball_step(0.05, 0.5, False, 0.01, kernels.chunk + 16), (1, 2), size, kernels)
+
+
+@pytest.mark.parametrize("counts", [(4,), (1, 3)])
+@pytest.mark.parametrize("settings", [SETTINGS["orthogonal"], SETTINGS["orthogonal and reset"]])
+def test_decoupled_weight_decay_is_outside_an_orthogonal_step(settings: Family, counts: tuple[int, ...]) -> None:
+    """Lion's, whose steps without it are signs."""
+    update = Lion(lr=0.01, weight_decay=0.5)
+    local, decayed = local_of(update, decayed=30), np.where(np.arange(SIZE) < 30, 0.005, 0.0)
+    cluster, rule = Cluster(settings, counts, start_at()), settings.of(4)
+    state, v = oracle.start(start_at(), 4), np.zeros((4, SIZE))
+    for t in range(30):
+        g = gradients_of(state.w, t)
+        u = -0.01 * np.sign(0.9 * v + 0.1 * g) - decayed * state.w
+        v = 0.99 * v + 0.01 * g
+        state, total, squares = oracle.send(rule, state, u)
+        state = oracle.apply(rule, state, total, squares, local.rate, spreading, decayed * state.mean)
+        cluster.step(gradients_of(cluster.weights, t), local)
+        np.testing.assert_allclose(cluster.weights, state.w, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(mean_of(cluster.rules[0]), state.mean, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("period", [1, 3])
+def test_weights_without_gradients_decay_by_the_gain_alone(period: int) -> None:
+    """Which compounds within a period."""
+    settings = Family(outer=Outer("orthogonal", gain=3.0), period=period)
+    cluster = Cluster(settings, (1, 3), start_at())
+    local = local_of(Lion(lr=0.01, weight_decay=1.5))
+    for _ in range(period):
+        cluster.step(np.zeros((4, SIZE)), local)
+    left = cluster.weights / start_at()
+    np.testing.assert_allclose(left, 1 - 3 * (1 - 0.985**period), rtol=1e-9)
 
 
 ALONE = {

@@ -196,9 +196,11 @@ class DeviceCommonStep:
         self._scratch = {name: passes.zeros(shape, dtype) for name, (shape, dtype) in tables.scratch.items()}
 
     def works(
-        self, weights: Any, mean: Any, sums: Any, squares: Any, *, extra: Any, even: float, scale: float
-    ) -> Sequence[Callable[[range], None]]:
+        self, weights: Any, mean: Any, sums: Any, squares: Any, *, extra: Any, even: float, scale: float,
+        shrinks: Sequence[float] = (),
+    ) -> Sequence[Callable[[range], None]]:  # fmt: skip
         """As CommonStep.works; sums (1, size or more) are of all ranks, `squares` are left to the gain's own."""
+        assert not shrinks, "find_gpu refuses decoupled weight decay here"
         total = sums[0]
 
         def make(step: Any) -> Sequence[Launch]:
