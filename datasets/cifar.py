@@ -1,7 +1,7 @@
 """Writes CIFAR-10 or CIFAR-100 as records: images (3, 32, 32) of unsigned bytes, in RGB.
 
-python datasets/cifar.py --source cifar-10-binary.tar.gz --output data/cifar10
-python datasets/cifar.py --download --set cifar100 --output data/cifar100
+mpibow convert cifar --source cifar-10-binary.tar.gz --output data/cifar10
+mpibow convert cifar --download --set cifar100 --output data/cifar100
 
 The source is the authors' archive (https://www.cs.toronto.edu/~kriz/cifar.html, the binary or the Python version),
 which need not be unpacked; or a folder with that archive, or with its unpacked files, also as .gz or .xz. Pickles are
@@ -69,25 +69,30 @@ def _about(cifar: Cifar, coarse: bool) -> str:
     return f"{TITLES[cifar.version.set]} (Krizhevsky, 2009), {which}" + ("; coarse labels" if coarse else "")
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_source(parser, "the archive, or a folder with the archive or its files", default="data/source/cifar")
-    arguments.add_output(parser, "data/cifar10", "data/cifar100")
-    parser.add_argument("--set", choices=TITLES, help="which set, if the source has both, or for --download")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    made = arguments.parser("cifar", __doc__)
+    arguments.add_source(made, "the archive, or a folder with the archive or its files", default="data/source/cifar")
+    arguments.add_output(made, "data/cifar10", "data/cifar100")
+    made.add_argument("--set", choices=TITLES, help="which set, if the source has both, or for --download")
+    made.add_argument(
         "--coarse", action="store_true", help="use CIFAR-100's 20 coarse labels instead of its 100 fine ones"
     )
-    parser.add_argument(
+    made.add_argument(
         "--download", action="store_true", help=f"first download the archive of --set from {PAGE}, if --source lacks it"
     )
-    parser.add_argument(
+    made.add_argument(
         "--any-count", action="store_true", help="accept files with fewer or more images than the published ones"
     )
-    arguments.add_workers(parser)
-    arguments.add_overwrite(parser)
-    options = parser.parse_args(argv)
+    arguments.add_workers(made)
+    arguments.add_overwrite(made)
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    command = parser()
+    options = command.parse_args(argv)
     if options.download and not options.set:
-        parser.error("--download needs --set cifar10 or --set cifar100")
+        command.error("--download needs --set cifar10 or --set cifar100")
 
     def run() -> None:
         if options.download:

@@ -1,7 +1,7 @@
 """Writes the ImageNet files of Crossbow's release of 2019 as records: the same JPEGs, in 1,000 classes.
 
-python datasets/crossbow.py --source old --output data/imagenet
-python datasets/crossbow.py --train 'old/train-*' --test 'old/validation-*' --output data/imagenet
+mpibow convert crossbow --source old --output data/imagenet
+mpibow convert crossbow --train 'old/train-*' --test 'old/validation-*' --output data/imagenet
 
 Every length in the files is checked. Mean and standard deviation are measured on evenly spaced images only, because
 each must be decoded. The files hold no class names, so the records have none either.
@@ -62,15 +62,20 @@ def _part(name: str, paths: Sequence[Path], statistics: int, workers: int) -> Pa
     return Part(count, crossbow.images(files), encoding="jpeg", moments=moments, sources=sources)
 
 
+def parser() -> argparse.ArgumentParser:
+    made = arguments.parser("crossbow", __doc__)
+    arguments.add_parts(made, "files")
+    arguments.add_output(made, "data/imagenet")
+    arguments.add_statistics(made)
+    arguments.add_workers(made)
+    arguments.add_overwrite(made)
+    return made
+
+
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_parts(parser, "files")
-    arguments.add_output(parser, "data/imagenet")
-    arguments.add_statistics(parser)
-    arguments.add_workers(parser)
-    arguments.add_overwrite(parser)
-    options = parser.parse_args(argv)
-    arguments.refuse_parts(parser, options)
+    command = parser()
+    options = command.parse_args(argv)
+    arguments.refuse_parts(command, options)
 
     def run() -> None:
         convert(

@@ -1,4 +1,4 @@
-"""Writes scikit-learn's 1,797 handwritten digits as records: python datasets/digits.py --output data/digits"""
+"""Writes scikit-learn's 1,797 handwritten digits as records: mpibow convert digits --output data/digits"""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from mpibow.errors import install
 from mpibow.system.streams import as_command
 
 
+def parser() -> argparse.ArgumentParser:
+    made = arguments.parser("digits", f"{__doc__.partition(':')[0]}. Needs {install('demo')}.")
+    arguments.add_output(made, "data/digits")
+    arguments.add_overwrite(made)
+    return made
+
+
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=f"{__doc__.partition(':')[0]}. Needs {install('demo')}.")
-    arguments.add_output(parser, "data/digits")
-    arguments.add_overwrite(parser)
-    options = parser.parse_args(argv)
+    command = parser()
+    options = command.parse_args(argv)
 
     def run() -> None:
         write_digits(options.output, overwrite=options.overwrite)

@@ -1,7 +1,7 @@
 """Writes images in folders, one folder per class, as records.
 
-python datasets/folder.py --source data/source/flowers --test-fraction 0.2 --output data/flowers
-python datasets/folder.py --source data/source/flowers --encode raw --size 64x64 --output data/flowers-64
+mpibow convert folder --source data/source/flowers --test-fraction 0.2 --output data/flowers
+mpibow convert folder --source data/source/flowers --encode raw --size 64x64 --output data/flowers-64
 
 --source holds class folders, or the folders train and test (or val, validation) with class folders in them. JPEG files
 are kept unchanged, and so are PNG files; other formats that Pillow reads, and mixed formats, are converted as --encode
@@ -76,39 +76,42 @@ def convert(
         )
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_source(parser, "folder with class folders, or with train and test")
-    arguments.add_output(parser, "data/folder")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    made = arguments.parser("folder", __doc__)
+    arguments.add_source(made, "folder with class folders, or with train and test")
+    arguments.add_output(made, "data/folder")
+    made.add_argument(
         "--classes",
         type=Path,
         metavar="FILE",
         help="file with lines of folder, tab, class: several folders may form one class",
     )
-    parser.add_argument(
+    made.add_argument(
         "--test-folder", metavar="NAME", help="name of the test folder (default: test, val or validation)"
     )
-    arguments.add_split(parser)
-    parser.add_argument(
+    arguments.add_split(made)
+    made.add_argument(
         "--encode",
         choices=["jpeg", "png", "raw"],
         help="encoding of the records: jpeg, png (such files are kept unchanged), or raw pixels, all of one size",
     )
-    parser.add_argument(
+    made.add_argument(
         "--size", type=arguments.sides, metavar="HxW", help="height and width to which --encode scales every image"
     )
-    parser.add_argument(
-        "--crop", action="store_true", help="with --size: crop to the aspect ratio instead of distorting"
-    )
-    arguments.add_statistics(parser)
-    arguments.add_workers(parser)
-    arguments.add_overwrite(parser)
-    options = parser.parse_args(argv)
+    made.add_argument("--crop", action="store_true", help="with --size: crop to the aspect ratio instead of distorting")
+    arguments.add_statistics(made)
+    arguments.add_workers(made)
+    arguments.add_overwrite(made)
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    command = parser()
+    options = command.parse_args(argv)
     if options.size and not options.encode:
-        parser.error("--size needs --encode, usually raw")
+        command.error("--size needs --encode, usually raw")
     if options.crop and not options.size:
-        parser.error("--crop needs --size")
+        command.error("--crop needs --size")
 
     def run() -> None:
         convert(

@@ -1,9 +1,9 @@
 """Writes ImageNet (ILSVRC 2012) as records of JPEG bytes, from TFRecords, the published tar files, or folders.
 
-python datasets/imagenet.py --source /data/ILSVRC2012 --output data/imagenet
-python datasets/imagenet.py --source /data/ILSVRC2012 --output data/imagenet \\
+mpibow convert imagenet --source /data/ILSVRC2012 --output data/imagenet
+mpibow convert imagenet --source /data/ILSVRC2012 --output data/imagenet \\
     --validation-labels imagenet_2012_validation_synset_labels.txt
-python datasets/imagenet.py --source /data/ILSVRC2012 --output data/trial --limit 20
+mpibow convert imagenet --source /data/ILSVRC2012 --output data/trial --limit 20
 
 Classes are numbered in the sorted order of synsets (n01440764 is 0); the manifest has their names. JPEG bytes are kept
 unchanged. The few CMYK images and the PNG are encoded again, as RGB JPEGs of quality 95; the manifest lists them.
@@ -103,33 +103,35 @@ def _examples(
     return entries, kinds, names
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=f"{__doc__}\n--source may hold any of these forms:\n{imagenet.FORMS}",
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    arguments.add_source(parser, "see above", default="data/source/imagenet")
-    arguments.add_output(parser, "data/imagenet")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    made = arguments.parser("imagenet", f"{__doc__}\n--source may hold any of these forms:\n{imagenet.FORMS}")
+    arguments.add_source(made, "see above", default="data/source/imagenet")
+    arguments.add_output(made, "data/imagenet")
+    made.add_argument(
         "--synsets", type=Path, metavar="FILE", help="all synsets, one per line (default: those in --source)"
     )
-    parser.add_argument(
+    made.add_argument(
         "--validation-labels",
         type=Path,
         metavar="FILE",
         help="labels of validation images without folders: synsets, or names and synsets, or with --synsets numbers "
         f"(default: {synsets.KNOWN} in --source)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--limit", type=arguments.positive, metavar="N", help="take only the first N images of every class, for a trial"
     )
-    parser.add_argument("--decode", action="store_true", help="decode every image to find damaged ones; takes longer")
-    parser.add_argument("--index", type=Path, metavar="DIR", help="folder of DALI's indices of the TFRecords, NAME.idx")
-    parser.add_argument("--partial", action="store_true", help="convert even if TFRecord files are missing")
-    arguments.add_statistics(parser)
-    arguments.add_workers(parser)
-    arguments.add_overwrite(parser)
-    options = parser.parse_args(argv)
+    made.add_argument("--decode", action="store_true", help="decode every image to find damaged ones; takes longer")
+    made.add_argument("--index", type=Path, metavar="DIR", help="folder of DALI's indices of the TFRecords, NAME.idx")
+    made.add_argument("--partial", action="store_true", help="convert even if TFRecord files are missing")
+    arguments.add_statistics(made)
+    arguments.add_workers(made)
+    arguments.add_overwrite(made)
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    command = parser()
+    options = command.parse_args(argv)
 
     def run() -> None:
         convert(

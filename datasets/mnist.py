@@ -1,6 +1,6 @@
 """Writes MNIST, or any set in the same file format (Fashion-MNIST, KMNIST, EMNIST), as records.
 
-python datasets/mnist.py --source DIR [--download] --output data/mnist
+mpibow convert mnist --source DIR [--download] --output data/mnist
 """
 
 from __future__ import annotations
@@ -102,25 +102,30 @@ def _wanted(source: Path) -> str:
     return f"place these files in {source}:{files}"
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_source(parser, "folder of the four IDX files, .gz or not", default="data/source/mnist")
-    arguments.add_output(parser, "data/mnist")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    made = arguments.parser("mnist", __doc__)
+    arguments.add_source(made, "folder of the four IDX files, .gz or not", default="data/source/mnist")
+    arguments.add_output(made, "data/mnist")
+    made.add_argument(
         "--download", action="store_true", help="first download MNIST's files that --source lacks, from " + MIRROR
     )
-    parser.add_argument("--prefix", default="", help="prefix of the file names, such as emnist-letters-")
-    parser.add_argument(
+    made.add_argument("--prefix", default="", help="prefix of the file names, such as emnist-letters-")
+    made.add_argument(
         "--first-label",
         type=int,
         default=0,
         metavar="N",
         help="the files' lowest label, which becomes 0 (EMNIST letters: 1)",
     )
-    arguments.add_overwrite(parser)
-    options = parser.parse_args(argv)
+    arguments.add_overwrite(made)
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    command = parser()
+    options = command.parse_args(argv)
     if options.download and options.prefix:
-        parser.error("--download gets MNIST only; get the files of --prefix yourself")
+        command.error("--download gets MNIST only; get the files of --prefix yourself")
 
     def run() -> None:
         if options.download:

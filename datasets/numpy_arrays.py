@@ -1,7 +1,7 @@
 """Writes NumPy arrays as records: images of unsigned bytes or floats, and a label for each.
 
-python datasets/numpy_arrays.py --source mnist.npz --output data/mnist
-python datasets/numpy_arrays.py --train-images x.npy --train-labels y.npy --test-fraction 0.1 --output data/mine
+mpibow convert numpy_arrays --source mnist.npz --output data/mnist
+mpibow convert numpy_arrays --train-images x.npy --train-labels y.npy --test-fraction 0.1 --output data/mine
 
 Images are (n, height, width, channels), (n, channels, height, width) or (n, height, width), uint8 or floats; floats are
 stored as float32. Labels are integers (n,) or (n, 1). Arrays are read one image at a time, so they may be larger than
@@ -169,31 +169,32 @@ def _samples(images: Stored, layout: str, labels: np.ndarray, chosen: np.ndarray
         yield (image[None] if layout == "nhw" else image.transpose(AXES[layout])), label
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_source(parser, "see above", needed=False)
-    arguments.add_output(parser, "data/arrays")
+def parser() -> argparse.ArgumentParser:
+    made = arguments.parser("numpy_arrays", __doc__)
+    arguments.add_source(made, "see above", needed=False)
+    arguments.add_output(made, "data/arrays")
     for part in ("train", "test"):
-        parser.add_argument(f"--{part}", type=Path, metavar="NPZ", help=f".npz file of {part} images and labels")
-    parser.add_argument(
-        "--images-key", metavar="KEY", help="name of the images in .npz files (default: x_train, x_test)"
-    )
-    parser.add_argument("--labels-key", metavar="KEY", help="name of the labels there (default: y_train, y_test)")
+        made.add_argument(f"--{part}", type=Path, metavar="NPZ", help=f".npz file of {part} images and labels")
+    made.add_argument("--images-key", metavar="KEY", help="name of the images in .npz files (default: x_train, x_test)")
+    made.add_argument("--labels-key", metavar="KEY", help="name of the labels there (default: y_train, y_test)")
     for part in ("train", "test"):
         for kind in ("images", "labels"):
-            parser.add_argument(f"--{part}-{kind}", type=Path, metavar="NPY", help=f".npy file of the {part} {kind}")
-    parser.add_argument("--layout", choices=LAYOUTS, help="order of the images' axes (default: by the shape)")
-    parser.add_argument(
-        "--remap", action="store_true", help="renumber the labels that occur from 0, in ascending order"
-    )
-    parser.add_argument(
+            made.add_argument(f"--{part}-{kind}", type=Path, metavar="NPY", help=f".npy file of the {part} {kind}")
+    made.add_argument("--layout", choices=LAYOUTS, help="order of the images' axes (default: by the shape)")
+    made.add_argument("--remap", action="store_true", help="renumber the labels that occur from 0, in ascending order")
+    made.add_argument(
         "--classes", type=arguments.positive, metavar="N", help="number of classes, if some have no image"
     )
-    arguments.add_split(parser)
-    arguments.add_overwrite(parser)
-    options = parser.parse_args(argv)
+    arguments.add_split(made)
+    arguments.add_overwrite(made)
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    command = parser()
+    options = command.parse_args(argv)
     if fault := _fault(options):
-        parser.error(fault)
+        command.error(fault)
 
     def run() -> None:
         named = (options.images_key, options.labels_key) if options.images_key else None

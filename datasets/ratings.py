@@ -1,4 +1,4 @@
-"""Writes ratings of items by users as records: python datasets/ratings.py --source u.data --output data/ratings
+"""Writes ratings of items by users as records: mpibow convert ratings --source u.data --output data/ratings
 
 Each line has user, item and rating; further columns are ignored. Columns are separated by tabs, by :: or by commas, as
 in MovieLens' u.data, ratings.dat and ratings.csv; the first line may name the columns. Users and items are renumbered
@@ -83,23 +83,28 @@ def _rows(path: Path) -> Iterator[tuple[int, int, float]]:
         yield user, item, rating
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_source(parser, f"the file, or a folder that holds one of {', '.join(NAMES)}")
-    arguments.add_output(parser, "data/ratings")
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    made = arguments.parser("ratings", __doc__)
+    arguments.add_source(made, f"the file, or a folder that holds one of {', '.join(NAMES)}")
+    arguments.add_output(made, "data/ratings")
+    made.add_argument(
         "--test-fraction", type=arguments.fraction, default=0.1, metavar="X",
         help="share of the ratings to split off as test data, above 0 and below 1 (default: %(default)s)",
     )  # fmt: skip
-    parser.add_argument(
+    made.add_argument(
         "--seed",
         type=arguments.natural,
         default=1,
         metavar="N",
         help="seed of the choice by --test-fraction (default: %(default)s)",
     )
-    arguments.add_overwrite(parser)
-    options = parser.parse_args(argv)
+    arguments.add_overwrite(made)
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    command = parser()
+    options = command.parse_args(argv)
 
     def run() -> None:
         users, items = convert(

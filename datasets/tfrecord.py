@@ -1,9 +1,9 @@
 """Writes TFRecord files of tf.Examples as records: JPEG, PNG, or pixels as bytes, floats or integers.
 
-python datasets/tfrecord.py --source data/source/mine --list
-python datasets/tfrecord.py --source data/source/mine --output data/mine \\
+mpibow convert tfrecord --source data/source/mine --list
+mpibow convert tfrecord --source data/source/mine --output data/mine \\
     --image-feature image/encoded --label-feature image/class/label --first-label 1
-python datasets/tfrecord.py --source data/source/mnist.tfrecord --test-fraction 0.1 --output data/mine \\
+mpibow convert tfrecord --source data/source/mnist.tfrecord --test-fraction 0.1 --output data/mine \\
     --image-feature image_floats --shape 1,28,28 --label-feature image_class
 """
 
@@ -158,60 +158,63 @@ def _pixels(options: argparse.Namespace, train: Path) -> Pixels | None:
     return Pixels(dimensions, dtype, options.layout == "hwc")
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_parts(parser, "TFRecord files")
-    arguments.add_output(parser, "data/tfrecord")
-    parser.add_argument(
-        "--list", action="store_true", help="print the features of the first example, and write nothing"
-    )
+def parser() -> argparse.ArgumentParser:
+    made = arguments.parser("tfrecord", __doc__)
+    arguments.add_parts(made, "TFRecord files")
+    arguments.add_output(made, "data/tfrecord")
+    made.add_argument("--list", action="store_true", help="print the features of the first example, and write nothing")
     names = Wanted()
-    parser.add_argument(
+    made.add_argument(
         "--image-feature", default=names.image, metavar="NAME", help="feature of the image (default: %(default)s)"
     )
-    parser.add_argument(
+    made.add_argument(
         "--label-feature",
         default=names.label,
         metavar="NAME",
         help="feature of the label, one int64 (default: %(default)s)",
     )
-    parser.add_argument("--name-feature", metavar="NAME", help="feature of the class name, such as image/class/text")
-    parser.add_argument(
+    made.add_argument("--name-feature", metavar="NAME", help="feature of the class name, such as image/class/text")
+    made.add_argument(
         "--first-label", type=int, default=0, metavar="N", help="the lowest label; it becomes 0 (default: 0)"
     )
-    parser.add_argument(
+    made.add_argument(
         "--classes",
         type=arguments.positive,
         metavar="N",
         help="number of classes (default: the highest label, and one)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--shape",
         type=arguments.shape,
         metavar="C,H,W",
         help="shape of images that are stored as pixels: bytes, floats, integers",
     )
-    parser.add_argument(
+    made.add_argument(
         "--layout", choices=["chw", "hwc"], default="chw", help="order of pixels; hwc: channels last (default: chw)"
     )
-    parser.add_argument(
+    made.add_argument(
         "--dtype",
         choices=["uint8", "float32"],
         default="uint8",
         help="type of pixels that are stored as bytes (default: uint8)",
     )
-    parser.add_argument("--encode", choices=["jpeg", "png"], help="encode JPEG and PNG images as one kind")
-    parser.add_argument("--decode", action="store_true", help="decode every image to find damaged ones; takes longer")
-    parser.add_argument(
+    made.add_argument("--encode", choices=["jpeg", "png"], help="encode JPEG and PNG images as one kind")
+    made.add_argument("--decode", action="store_true", help="decode every image to find damaged ones; takes longer")
+    made.add_argument(
         "--index", type=Path, metavar="DIR", help="folder of DALI's indices, NAME.idx: many workers read one file"
     )
-    parser.add_argument("--partial", action="store_true", help="convert even if files of a set are missing")
-    arguments.add_split(parser)
-    arguments.add_statistics(parser)
-    arguments.add_workers(parser)
-    arguments.add_overwrite(parser)
-    options = parser.parse_args(argv)
-    arguments.refuse_parts(parser, options)
+    made.add_argument("--partial", action="store_true", help="convert even if files of a set are missing")
+    arguments.add_split(made)
+    arguments.add_statistics(made)
+    arguments.add_workers(made)
+    arguments.add_overwrite(made)
+    return made
+
+
+def main(argv: list[str] | None = None) -> int:
+    command = parser()
+    options = command.parse_args(argv)
+    arguments.refuse_parts(command, options)
 
     def run() -> None:
         files = arguments.given_parts(options)

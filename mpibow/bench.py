@@ -33,6 +33,7 @@ from mpibow.run.signals import Signals
 from mpibow.session.device import device_of
 from mpibow.session.session import Session
 from mpibow.session.summary import versions
+from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 from mpibow.train import iterate
 
@@ -135,12 +136,12 @@ def bench_memory(job: Job) -> dict[str, Any]:
     }
 
 
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m mpibow.bench",
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog=prog("bench"),
         description="Measures training on made-up data, its parts, and the memory of a plan.",
     )
-    commands = parser.add_subparsers(dest="command", required=True)
+    commands = made.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="measure the whole training step; also under mpirun")
     profiled = commands.add_parser("profile", help="measure the parts of one learner's iteration")
     memory = commands.add_parser("memory", help="print the memory of a training plan, and the least possible")
@@ -157,9 +158,14 @@ def main(argv: list[str] | None = None) -> None:
         command.add_argument("--seconds", type=float, default=10.0, help="seconds to measure (10)")
     paper = "with --device cuda: calculate every kernel's least time; needs no GPU"
     profiled.add_argument("--paper", action="store_true", help=paper)
-    arguments, rest = parser.parse_known_args(argv)  # settings that stand behind options
+    return made
+
+
+def main(argv: list[str] | None = None) -> None:
+    command = parser()
+    arguments, rest = command.parse_known_args(argv)  # settings that stand behind options
     if any(text.startswith("-") or "=" not in text for text in rest):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        command.error(f"unrecognized arguments: {' '.join(rest)}")
     arguments.overrides += rest
     run_ranks(partial(_run, arguments))
 

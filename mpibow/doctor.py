@@ -22,6 +22,7 @@ from mpibow.comm.launch import find_launcher, guarded, open_communicator
 from mpibow.comm.mpi import Mpi, load, short
 from mpibow.diagnose.machine import Facts, check_all, exit_code, in_bytes, in_ranks
 from mpibow.errors import CommunicationError, MpibowError
+from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def examine(comm: Single | Mpi, options: argparse.Namespace) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    options = _parser().parse_intermixed_args(argv)
+    options = parser().parse_intermixed_args(argv)
     if options.config is not None and "=" in options.config:
         options.config, options.overrides = None, [options.config, *options.overrides]
     try:
@@ -144,21 +145,21 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     guarded(comm, lambda: examine(comm, options))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m mpibow.doctor",
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog=prog("doctor"),
         description="Lists what is installed and what each rank sees, and finds what would fail in training. "
         "Start it as you would start training: mpirun -np 8 python -m mpibow.doctor resnet50.yaml",
         epilog="Each finding is a line: ok, warning (training is slow or may fail) or error (it would fail), with "
         "the command that mends it. The exit code is 1 if training would fail, else 0.",
     )
-    parser.add_argument("config", nargs="?", metavar="CONFIG", help="YAML file of a run, to check with its data")
-    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that override the file's")
-    parser.add_argument(
+    made.add_argument("config", nargs="?", metavar="CONFIG", help="YAML file of a run, to check with its data")
+    made.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that override the file's")
+    made.add_argument(
         "--library", metavar="PATH", help="try this libdnnl.so of oneDNN 3 before you set onednn.library=PATH"
     )
-    parser.add_argument("--learners", type=int, metavar="K", help="learners per rank, to compare with its cores")
-    return parser
+    made.add_argument("--learners", type=int, metavar="K", help="learners per rank, to compare with its cores")
+    return made
 
 
 def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[Config | None, int | None, str]:

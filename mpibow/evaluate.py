@@ -45,6 +45,7 @@ from mpibow.run.state import from_named, read_centre
 from mpibow.session.device import device_of
 from mpibow.session.header import Header, Seen, checked, header_of
 from mpibow.sync.outdated import current
+from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 
 T = TypeVar("T", bound=Samples)
@@ -236,29 +237,34 @@ def _table(rows: list[tuple[Array, Array, Array]], number: Callable[[int], int])
     return out.getvalue()
 
 
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m mpibow.evaluate", description=__doc__)
-    parser.add_argument(
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog=prog("evaluate"), description=__doc__)
+    made.add_argument(
         "checkpoint",
         type=Path,
         help="a checkpoint, as runs/NAME/checkpoints/best, or a run directory for its newest one",
     )
-    parser.add_argument(
+    made.add_argument(
         "data", help="folder of records, as data/mnist/test; train, validation or test for the run's own data"
     )
-    parser.add_argument("--batch-size", type=int, help="samples per batch (default: the run's)")
-    parser.add_argument("--top-k", type=int, metavar="K", help="also print the top-K accuracy (default: the run's)")
-    parser.add_argument(
+    made.add_argument("--batch-size", type=int, help="samples per batch (default: the run's)")
+    made.add_argument("--top-k", type=int, metavar="K", help="also print the top-K accuracy (default: the run's)")
+    made.add_argument(
         "--device", choices=DEVICES, help="what to compute on (default: the run's device, for a run on a GPU the CPU)"
     )
-    parser.add_argument("--predictions", type=Path, metavar="FILE.csv", help="write the prediction for every sample")
-    parser.add_argument("--average", action="store_true", help="evaluate the average of the centre (a run with ema)")
-    parser.add_argument("--json", action="store_true", help="print one JSON line")
-    arguments = parser.parse_args(argv)
+    made.add_argument("--predictions", type=Path, metavar="FILE.csv", help="write the prediction for every sample")
+    made.add_argument("--average", action="store_true", help="evaluate the average of the centre (a run with ema)")
+    made.add_argument("--json", action="store_true", help="print one JSON line")
+    return made
+
+
+def main(argv: list[str] | None = None) -> None:
+    command = parser()
+    arguments = command.parse_args(argv)
     if arguments.batch_size is not None and arguments.batch_size < 1:
-        parser.error(f"--batch-size: must be at least 1, got {arguments.batch_size}")
+        command.error(f"--batch-size: must be at least 1, got {arguments.batch_size}")
     if arguments.top_k is not None and arguments.top_k < 2:
-        parser.error(f"--top-k: must be at least 2, got {arguments.top_k}")
+        command.error(f"--top-k: must be at least 2, got {arguments.top_k}")
     run_ranks(partial(_run, arguments))
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from mpibow.errors import ConfigError, MpibowError, install
 from mpibow.run import directory
 from mpibow.run.series import PANELS, Curve, RunLog, curves, read_run
+from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def save(figure: Figure, path: Path) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code: 0 only where the figure is written."""
-    arguments = _parser().parse_args(argv)
+    arguments = parser().parse_args(argv)
     try:
         print(plot(arguments))
     except MpibowError as error:
@@ -228,36 +229,34 @@ def _labels(paths: Sequence[Path]) -> list[str]:
     return names if len(set(names)) == len(names) else [str(path) for path in paths]
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m mpibow.plot",
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog=prog("plot"),
         description="Draws accuracy, loss, images/s, learners and waiting times of runs, under way or finished.",
     )
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory, as runs/NAME")
-    parser.add_argument(
+    made.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory, as runs/NAME")
+    made.add_argument(
         "--output",
         type=Path,
         metavar="FILE",
         help=".png, .svg or .pdf (default: RUN/plot.png, for several runs plot.png)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--x",
         choices=AXES,
         help="x axis of all panels (default: accuracy and loss over samples and over time, the others over time)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--smooth",
         type=int,
         metavar="N",
         help="average over N training entries (default: a fiftieth of them; 1: no smoothing)",
     )
-    parser.add_argument(
-        "--labels", metavar="A,B,...", help="names of the runs in the plot (default: their directories)"
-    )
-    parser.add_argument(
+    made.add_argument("--labels", metavar="A,B,...", help="names of the runs in the plot (default: their directories)")
+    made.add_argument(
         "--panels", default=",".join(PANELS), metavar="A,B,...", help="panels to draw (default: %(default)s)"
     )
-    return parser
+    return made
 
 
 if __name__ == "__main__":

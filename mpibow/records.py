@@ -21,6 +21,7 @@ from mpibow.data.contents import contents, pick, summary
 from mpibow.data.pictures import sheet
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.errors import ConfigError, MpibowError, RecordError
+from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 
 SHOWN = 20  # damages listed for one data set; a broken disk can have millions
@@ -159,7 +160,7 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code: 0 only where all is right."""
     try:
-        options = _parser().parse_args(argv)
+        options = parser().parse_args(argv)
         return COMMANDS[options.command].run(options)
     except MpibowError as error:
         return _told(error)
@@ -202,12 +203,12 @@ def useful(path: Path, decoded: bool) -> int:
     return min(cores(), 1 + size // (WORTH_DECODED if decoded else WORTH))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m mpibow.records", description=__doc__.partition(": ")[2])
-    commands = parser.add_subparsers(dest="command", required=True, metavar=" | ".join(COMMANDS))
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(prog=prog("records"), description=__doc__.partition(": ")[2])
+    commands = made.add_subparsers(dest="command", required=True, metavar=" | ".join(COMMANDS))
     for name, command in COMMANDS.items():
         command.options(commands.add_parser(name, help=command.help, description=command.description))
-    return parser
+    return made
 
 
 if __name__ == "__main__":

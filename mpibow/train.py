@@ -29,6 +29,7 @@ from mpibow.session.opening import OpenParts, open_parts
 from mpibow.session.session import Session
 from mpibow.session.start import first_timeline
 from mpibow.session.summary import Trained
+from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 from mpibow.trace import SILENT, Trace
 
@@ -63,9 +64,9 @@ def iterate(session: Session, signals: Signals) -> str:
     return session.advance(local.rate, signals.received)  # metrics, evaluation, checkpoint where they are due
 
 
-def main(argv: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(
-        prog="python -m mpibow.train",
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog=prog("train"),
         description="Trains a model with small batches on all ranks. Without CONFIG: a small net on real digits.",
         epilog=f"models: {', '.join(sorted([*MODELS, *OBJECTIVES]))}\n\n"
         f"settings (key.path=value):\n\n{describe()}\n\n"
@@ -74,21 +75,25 @@ def main(argv: list[str] | None = None) -> None:
         f"exit code {OutputError.code}: a file of the run cannot be written or is gone; free some space or use out=DIR",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("config", nargs="?", help="YAML file of settings")
-    parser.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that override the file's")
-    parser.add_argument("--check", action="store_true", help="print settings, plan and memory; train nothing")
-    parser.add_argument(
+    made.add_argument("config", nargs="?", help="YAML file of settings")
+    made.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that override the file's")
+    made.add_argument("--check", action="store_true", help="print settings, plan and memory; train nothing")
+    made.add_argument(
         "--resume",
         metavar="PATH",
         help="continue a checkpoint or a run directory; 'auto': the newest run in `out`, else a new run",
     )
-    parser.add_argument("--timeline", type=Path, metavar="FILE.json", help="write a Chrome trace of all ranks' threads")
-    parser.add_argument(
+    made.add_argument("--timeline", type=Path, metavar="FILE.json", help="write a Chrome trace of all ranks' threads")
+    made.add_argument(
         "--timeline-iterations", metavar="FROM:TO", help="iterations of the trace, counted from this start (default "
         f"{WINDOW[0]}:{WINDOW[1]}, without the last); the file is written when TO begins, or the run ends",
     )  # fmt: skip
-    parser.set_defaults(base=None)
-    arguments = parser.parse_intermixed_args(argv)
+    made.set_defaults(base=None)
+    return made
+
+
+def main(argv: list[str] | None = None) -> None:
+    arguments = parser().parse_intermixed_args(argv)
     if arguments.config is not None and "=" in arguments.config:
         arguments.config, arguments.overrides = None, [arguments.config, *arguments.overrides]
     run_ranks(partial(_run, arguments), limits_of(partial(_config, arguments)))

@@ -9,8 +9,18 @@ from mpibow.convert import places
 from mpibow.convert.conversion import cores
 from mpibow.data.aside import check_free, refused
 from mpibow.errors import RecordError
+from mpibow.system.command import prog
 
 STATISTICS = 10_000
+
+
+def parser(name: str, description: str) -> argparse.ArgumentParser:
+    """A converter's, to which it adds its options; `description` is laid out already."""
+    return argparse.ArgumentParser(
+        prog=prog(f"convert {name}", f"python datasets/{name}.py"),
+        description=description,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
 
 
 def add_source(parser: argparse.ArgumentParser, what: str, *, default: str | None = None, needed: bool = True) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pkgutil import walk_packages
 
@@ -11,6 +12,7 @@ from mpibow import kernels
 from mpibow.errors import DeviceError
 from mpibow.optim.adamw import AdamW
 from mpibow.optim.sgd import Sgd
+from mpibow.system.command import prog
 
 
 def modules() -> Iterator[str]:
@@ -20,7 +22,15 @@ def modules() -> Iterator[str]:
         yield from (found.name for found in walk_packages(folder.__path__, f"{folder.__name__}."))
 
 
-def main() -> int:
+def parser() -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=prog("kernels"),
+        description="Compiles all kernels for this machine now, instead of when a run first needs them.",
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser().parse_args(argv)
     try:
         chosen = kernels.onednn_set()
     except DeviceError as error:

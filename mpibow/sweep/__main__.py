@@ -29,6 +29,7 @@ from mpibow.sweep.grid import Cell, cells
 from mpibow.sweep.kept import Kept
 from mpibow.sweep.running import command_of, launch_of, run_cells
 from mpibow.sweep.table import table
+from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 
 EPILOG = """\
@@ -136,37 +137,41 @@ def _listed(name: str, cell: Cell, kept: Kept, launch: Sequence[str]) -> str:
     return f"{state}  {cell}\n         {shlex.join(command_of(settings, launch))}"
 
 
-def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m mpibow.sweep",
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog=prog("sweep"),
         description="Trains with every combination of values, a run a cell, and tabulates what came of them. Started "
         "again it runs the cells that are missing, and goes on with one that was cut off.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("base", nargs="?", metavar="BASE.yaml", help="settings of all runs (default: the built-in run)")
-    parser.add_argument("keys", nargs="*", metavar="key.path=values", help="settings that win over the file's")
-    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="what is kept, and looked for")
-    parser.add_argument(
+    made.add_argument("base", nargs="?", metavar="BASE.yaml", help="settings of all runs (default: the built-in run)")
+    made.add_argument("keys", nargs="*", metavar="key.path=values", help="settings that win over the file's")
+    made.add_argument("--output", type=Path, required=True, metavar="DIR", help="what is kept, and looked for")
+    made.add_argument(
         "--ranks",
         type=partial(_integer, least=1),
         default=1,
         metavar="N",
         help="ranks of a run, by mpirun (default: 1)",
     )
-    parser.add_argument(
+    made.add_argument(
         "--launcher", metavar="COMMAND", help="what starts the ranks in place of mpirun, as 'srun -n {ranks}'"
     )
-    parser.add_argument(
+    made.add_argument(
         "--nice", type=partial(_integer, least=0), default=0, metavar="N", help="niceness of all runs (default: 0)"
     )
-    parser.add_argument("--list", action="store_true", help="print the cells and what runs them, and run nothing")
-    parser.add_argument(
+    made.add_argument("--list", action="store_true", help="print the cells and what runs them, and run nothing")
+    made.add_argument(
         "--table", nargs="?", const="", metavar="KEYS",
         help="print the table; KEYS, with commas between them, are its rows (default: all that differ, but seed)",
     )  # fmt: skip
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the table: .png, .svg or .pdf")
-    arguments = parser.parse_intermixed_args(argv)
+    made.add_argument("--plot", type=Path, metavar="FILE", help="draw the table: .png, .svg or .pdf")
+    return made
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    arguments = parser().parse_intermixed_args(argv)
     if arguments.base is not None and "=" in arguments.base:
         arguments.base, arguments.keys = None, [arguments.base, *arguments.keys]
     return arguments
