@@ -11,6 +11,7 @@ import yaml
 
 from mpibow.config.words import show
 from mpibow.errors import ConfigError
+from mpibow.system.shipped import launch_file, stem
 
 # In this order: the first that matches decides. The characters are those a scalar of that kind may start with.
 SCALARS = (
@@ -53,7 +54,8 @@ def read(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding="utf-8")  # a pipe too: `train <(envsubst < template.yaml)`
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"{path}: cannot be read: {reason}{_shipped(path)}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(
             f"{path}: must be UTF-8 text, got byte {error.object[error.start]:#x} at {error.start}"
@@ -62,6 +64,12 @@ def read(path: Path) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{path}: must be a mapping of settings, got {show(value)}")
     return dict(value)
+
+
+def _shipped(path: Path) -> str:
+    """What to type if mpibow has a launch file of the name of `path`, which cannot be read."""
+    found = launch_file(path.name)
+    return f"; mpibow launch --copy {stem(found)} writes launch/{found}" if found and not path.exists() else ""
 
 
 def parse(text: str, origin: str) -> Any:

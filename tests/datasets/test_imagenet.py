@@ -409,5 +409,5 @@ def test_help_shows_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         imagenet.main(["--help"])
     shown = capsys.readouterr().out
-    assert "python datasets/imagenet.py --source /data/ILSVRC2012 --output data/imagenet\n" in shown
+    assert "mpibow convert imagenet --source /data/ILSVRC2012 --output data/imagenet\n" in shown
     assert FORMS in shown

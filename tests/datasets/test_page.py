@@ -21,8 +21,21 @@ PLACE = "DIR"
 def commands() -> list[list[str]]:
     """Of the page on data, all but downloads."""
     section = (ROOT / "docs/data.md").read_text()
-    lines = [line.partition("#")[0].split(None, 1)[1] for line in re.findall(r"^python .*$", section, re.MULTILINE)]
-    return [words for line in lines if "--download" not in (words := shlex.split(line))]
+    typed = re.findall(r"^((?:mpibow|python) .*)$", section, re.MULTILINE)
+    lines = [shlex.split(line, comments=True) for line in typed]
+    return [found for line in lines if "--download" not in line and (found := meant(line))]
+
+
+def meant(words: list[str]) -> list[str]:
+    """A converter's name, or records, and its arguments; nothing of other commands."""
+    match words:
+        case ["mpibow", "convert", name, *rest]:
+            return [name, *rest]
+        case ["mpibow", "records", *rest] | ["python", "-m", "mpibow.records", *rest]:
+            return ["records", *rest]
+        case ["python", path, *rest] if path.startswith("datasets/"):
+            return [Path(path).stem, *rest]
+    return []
 
 
 def tree(folder: Path, *places: str) -> None:
@@ -60,12 +73,11 @@ def test_they_run(
     monkeypatch.chdir(tmp_path)
     run = []
     for name, *words in commands():
-        if name == "-m":
-            assert words.pop(0) == "mpibow.records"
+        if name == "records":
             assert records.main(words) == 0
             run.append(words[0])
             continue
-        run.append(Path(name).stem)
+        run.append(name)
         if run[-1] == "tfrecord":
             export = ["export", "data/mine/train", "--to", "tfrecord", "--output", str(sources["tfrecord"] / "train")]
             assert records.main(export) == 0

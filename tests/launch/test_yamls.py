@@ -119,10 +119,10 @@ def test_it_says_how_it_is_run(path: Path) -> None:
 def test_its_data_are_what_the_converter_writes(path: Path) -> None:
     """The folders train and test of the --output that its comment names, of a script that is there."""
     data, text = load(path).data, path.read_text()
-    found = re.search(r"python (datasets/\w+\.py) (?:--source DIR )?--output (\S+)", text)
+    found = re.search(r"mpibow convert (\w+) (?:--source DIR )?--output (\S+)", text)
     assert data is not None
     assert found is not None
-    assert (LAUNCH.parent / found[1]).is_file()
+    assert (LAUNCH.parent / f"datasets/{found[1]}.py").is_file()
     assert (data.train, data.test) == (f"{found[2]}/train", f"{found[2]}/test")
 
 

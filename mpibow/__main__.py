@@ -1,0 +1,64 @@
+"""The command `mpibow`, which starts all others: `mpibow train` is `python -m mpibow.train`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module, metadata
+from typing import NoReturn, TextIO
+
+from mpibow.system.command import COMMANDS
+from mpibow.system.shipped import close
+from mpibow.system.streams import as_command
+
+
+def main(argv: Sequence[str] | None = None) -> int | None:
+    """Runs a command and returns its exit code; 2 if there is no such command."""
+    name, *arguments = (sys.argv[1:] if argv is None else list(argv)) or [""]
+    if name == "help" and arguments:
+        name, arguments = arguments[0], ["--help"]
+    if name in ("-h", "--help", "help"):
+        return _usage(sys.stdout, 0)
+    if name in ("-V", "--version"):
+        print(f"mpibow {version()}, Python {sys.version.partition(' ')[0]}")
+        return 0
+    if name not in COMMANDS:
+        if not name:
+            return _usage(sys.stderr, 2)
+        nearest = close(name, COMMANDS)
+        remedy = f"did you mean '{nearest}'?" if nearest else "mpibow --help lists the commands"
+        print(f"error: '{name}': is not a command of mpibow; {remedy}", file=sys.stderr)
+        return 2
+    code: int | None = import_module(COMMANDS[name].module).main(arguments)
+    return code
+
+
+def version() -> str:
+    """Of the installed package."""
+    try:
+        return metadata.version("mpibow")
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _usage(stream: TextIO, code: int) -> int:
+    lines = [f"  {name:<12} {command.help}" for name, command in COMMANDS.items()]
+    print(
+        "usage: mpibow COMMAND [ARGUMENTS]\n\n"
+        "Trains deep networks with small batches, several learners on every device.\n\ncommands:",
+        *lines,
+        "\n`mpibow COMMAND --help` lists the options of a command. `mpibow --version` prints the version.\n"
+        "Several ranks: mpirun -np 4 mpibow train CONFIG.yaml",
+        sep="\n",
+        file=stream,
+    )
+    return code
+
+
+def command() -> NoReturn:
+    """What the installed script `mpibow` calls."""
+    as_command(main)
+
+
+if __name__ == "__main__":
+    command()

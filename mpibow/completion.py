@@ -1,0 +1,77 @@
+"""mpibow completion: prints a script with which bash, zsh or fish completes mpibow's commands and options."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from mpibow.errors import MpibowError, install
+from mpibow.system.command import COMMANDS, prog
+from mpibow.system.shipped import converters
+from mpibow.system.streams import as_command
+
+SHELLS = ("bash", "zsh", "fish")
+EPILOG = """\
+bash: mpibow completion bash > ~/.local/share/bash-completion/completions/mpibow
+zsh:  mpibow completion zsh > DIR/_mpibow, where DIR is a folder of $fpath
+fish: mpibow completion fish > ~/.config/fish/completions/mpibow.fish
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog=prog("completion"),
+        description="Prints a script that completes mpibow's commands and options in your shell.",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("shell", choices=SHELLS, help="the shell that you type in")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prints the script and returns the exit code."""
+    shell = parser().parse_args(argv).shell
+    try:
+        print(script(shell))
+    except MpibowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    return 0
+
+
+def script(shell: str) -> str:
+    """The script for `shell`. Raises MpibowError if shtab is missing."""
+    try:
+        import shtab
+    except ImportError:
+        raise MpibowError(f"shtab, which writes the script, is not installed: {install('completion')}") from None
+    found: str = shtab.complete(whole(), shell)
+    return found
+
+
+def whole() -> argparse.ArgumentParser:
+    """One parser of all commands, with those of records, bench and convert below theirs."""
+    top = argparse.ArgumentParser(prog="mpibow")
+    top.add_argument("--version", action="store_true", help="print the version")
+    commands = top.add_subparsers(dest="command")
+    for name, command in COMMANDS.items():
+        if name == "convert":
+            _converters(commands.add_parser(name, help=command.help))
+        else:
+            parent = import_module(command.module).parser()
+            commands.add_parser(name, help=command.help, parents=[parent], add_help=False)
+    return top
+
+
+def _converters(above: argparse.ArgumentParser) -> None:
+    names = above.add_subparsers(dest="name")
+    for name, summary in converters().items():
+        parent = import_module(f"mpibow.datasets.{name}").parser()
+        names.add_parser(name, help=summary.replace("%", "%%"), parents=[parent], add_help=False)
+
+
+if __name__ == "__main__":
+    as_command(main)

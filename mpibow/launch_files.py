@@ -1,0 +1,89 @@
+"""mpibow launch: lists, shows and copies the configs, batch scripts and container recipes that come with mpibow."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import yaml
+
+from mpibow.errors import ConfigError, MpibowError, OutputError
+from mpibow.system.command import prog
+from mpibow.system.shipped import LAUNCH, close, launch_file, launch_files, stem
+from mpibow.system.streams import as_command
+
+FOLDER = "launch"
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog=prog("launch", "python -m mpibow.launch_files"),
+        description="Lists, shows or copies configs, batch scripts and container recipes.",
+        epilog="NAME is a path as --list prints it, with or without its ending: digits, slurm.sbatch.",
+    )
+    action = made.add_mutually_exclusive_group(required=True)
+    action.add_argument("--list", action="store_true", help="print the names of all files")
+    action.add_argument("--show", metavar="NAME", help="print a file")
+    action.add_argument("--copy", nargs="+", metavar=("NAME", "DIR"), help=f"copy a file into DIR (default: {FOLDER})")
+    made.add_argument("--overwrite", action="store_true", help="with --copy: replace a file that is there")
+    return made
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command and returns its exit code."""
+    command = parser()
+    options = command.parse_args(argv)
+    if options.copy and len(options.copy) > 2:
+        command.error("--copy: takes NAME and at most one DIR")
+    try:
+        if options.list:
+            print(*(f"{name:<38} {about(name)}" for name in launch_files()), sep="\n")
+        elif options.show:
+            print((LAUNCH / find(options.show)).read_text(encoding="utf-8"), end="")
+        else:
+            name, folder = (*options.copy, FOLDER)[:2]
+            print(copy(find(name), Path(folder), overwrite=options.overwrite))
+    except MpibowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    return 0
+
+
+def find(name: str) -> str:
+    """The launch file that `name` means, as a path below launch/. Raises ConfigError."""
+    if found := launch_file(name):
+        return found
+    nearest = close(name, [*launch_files(), *map(stem, launch_files())])
+    remedy = f"did you mean '{nearest}'?" if nearest else f"{prog('launch', 'mpibow launch')} --list prints all names"
+    raise ConfigError(f"'{name}': is not a launch file; {remedy}")
+
+
+def copy(name: str, folder: Path, *, overwrite: bool = False) -> Path:
+    """Copies a launch file to the same path below `folder`, and returns that path. Raises OutputError."""
+    target = folder / name
+    if target.exists() and not overwrite:
+        raise OutputError(f"{target}: exists already; pass --overwrite, or another DIR")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(LAUNCH / name, target)
+    except OSError as error:
+        raise OutputError(f"{target}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+    return target
+
+
+def about(name: str) -> str:
+    """A config's model, data and batch size; the first comment of any other file."""
+    text = (LAUNCH / name).read_text(encoding="utf-8")
+    settings = yaml.safe_load(text) if name.endswith(".yaml") else None
+    if isinstance(settings, dict) and "model" in settings:
+        data, batch = str(settings["data"]["train"]).removesuffix("/train"), settings["batch_size"]
+        return f"{settings['model']['name']} on {data}, batch {batch}"
+    comments = [line[1:].strip() for line in text.splitlines() if line.startswith("#") and not line.startswith("#!")]
+    return next(filter(None, comments), "").rstrip(".")
+
+
+if __name__ == "__main__":
+    as_command(main)
