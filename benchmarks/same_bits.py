@@ -22,7 +22,7 @@ from checkouts import ROOT, environment_of, two_trees
 from safetensors.numpy import load_file
 
 CLOCKS = re.compile(r"time|elapsed|images_per_second|seconds|.*_wait|sync_.*|versions|path|.*memory")
-MODEL = ["model.name=convnet", "data.train=data/digits/train", "data.test=data/digits/test", "metrics.every=5",
+MODEL = ["model.name=convnet", "data.train=data/digits/train", "data.test=data/digits/test", "log.every=5",
          "checkpoint.keep=9", "evaluate.every=0.5", "device=onednn"]  # fmt: skip
 RULES = {
     "default": [],

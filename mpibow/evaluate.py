@@ -24,6 +24,7 @@ from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
 from mpibow.config import Config, load_mapping
 from mpibow.config.document import parse
+from mpibow.config.renamed import renamed
 from mpibow.config.schema import Device
 from mpibow.data.dataset import Array, Dataset, Samples
 from mpibow.data.decoded import Decoded
@@ -39,6 +40,7 @@ from mpibow.job.normalise import Scaling
 from mpibow.learn.scheduler import Scheduler
 from mpibow.models.classifier import Build, classifier
 from mpibow.models.objective import objective
+from mpibow.models.settings import ignored
 from mpibow.run import checkpoint, checkpoints, directory
 from mpibow.run.evaluate import Evaluation, Evaluator
 from mpibow.run.state import from_named, read_centre
@@ -95,7 +97,7 @@ def evaluate(
     try:
         workers = scheduler.workers(max(1, min(allowed_cores() // comm.local_size, THREADS)))
         each = None if predictions is None else lambda *row: rows.append(row)
-        result = Evaluator(plan, config.loss.ignore, opened.evaluation)(
+        result = Evaluator(plan, ignored(config.loss), opened.evaluation)(
             records, centre, statistics, scheduler.run, lambda function: function(comm), each, workers=workers
         )
     finally:
@@ -163,6 +165,7 @@ def _classified(
         scaling.mean,
         scaling.std,
         augmentation=augmentation,
+        loss=config.loss,
         top_k=top_k,
     )
     return records, build
@@ -211,7 +214,7 @@ def _mean_image(folder: Path, expected: Seen) -> dict[str, Array]:
 
 
 def _config(folder: Path, header: Header) -> Config:
-    settings = parse(header.config, str(folder))
+    settings = renamed(parse(header.config, str(folder)))
     if settings.get("model") is None:
         raise CheckpointError(f"{folder}: has a net that only its program can build; use fit(...).predict there")
     if isinstance(rule := settings.get("rule"), dict):

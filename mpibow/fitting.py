@@ -23,10 +23,12 @@ from mpibow.errors import ConfigError
 from mpibow.evaluate import on_host
 from mpibow.fitted import Fitted
 from mpibow.job import Job, make_job
+from mpibow.job.losses import losses_of, of_outputs
 from mpibow.job.sources import Source, samples_of
 from mpibow.models.classifier import Net
+from mpibow.models.losses import function_of
 from mpibow.models.objective import LossNet
-from mpibow.models.settings import Augmentation
+from mpibow.models.settings import Augmentation, Loss, ignored
 from mpibow.models.supervised import Losses, OutputNet, supervised
 from mpibow.run.callbacks import Callback
 from mpibow.system.streams import until_nobody_reads
@@ -38,7 +40,7 @@ def fit(
     test: Source | None = None,
     *,
     validation: Source | float | None = None,
-    loss: Losses | Mapping[str, Any] | None = None,
+    loss: Losses | Mapping[str, Any] | str | None = None,
     loss_weights: Mapping[str, float] | None = None,
     name: str = "net",
     normalise: str = "channel",
@@ -53,7 +55,8 @@ def fit(
     With a function `loss(output, target)`, such as mpibow.mse_loss, `net` is any function from tensors to an output, or
     to outputs by name, and data are (inputs, targets): arrays (n, ...) or arrays by name, as they are, without scaling.
     The net takes those that its parameters name. Losses may be given by the outputs' names; each compares with the
-    target of that name, and their sum, times `loss_weights`, is trained. `predict` gives the outputs. Without `loss`:
+    target of that name, and their sum, times `loss_weights`, is trained. `predict` gives the outputs. A loss may be
+    given by name, "mse_loss" or {"name": "huber_loss", "delta": 2.0}. Without `loss`:
 
     `train` and `test` are (images, labels), folders of records, as "data/mnist/train", or data sets: images
     (n, channels, height, width) or (n, features), uint8 or float, labels (n,) integers. For other data pass arrays
@@ -69,11 +72,11 @@ def fit(
     """
     from mpibow.train import train as run  # late: `python -m mpibow.train` must not find it imported already
 
-    losses = loss if callable(loss) or (loss and all(map(callable, loss.values()))) else None
-    if losses is None and loss is not None:
-        settings["loss"] = loss
+    losses, named = losses_of(loss)
+    if named is not None:
+        settings["loss"] = named
     if losses is None and loss_weights is not None:
-        raise ConfigError("loss_weights: needs loss, functions by the names of outputs")
+        raise ConfigError("loss_weights: needs loss, losses by the names of outputs")
     find = partial(load_mapping, settings, model_given=True, data_given=True)
     comm, note = open_communicator(limits_of(find))
 
@@ -82,7 +85,8 @@ def fit(
     def work() -> int:
         config = find()
         job = job_of(
-            net, train, test, config, validation=validation, loss=losses, loss_weights=loss_weights, name=name,
+            net, train, test, config, validation=validation, loss=losses if named is None else config.loss,
+            loss_weights=loss_weights, name=name,
             normalise=normalise, augment=augment, image=image,
         )  # fmt: skip
         job = replace(job, callbacks=tuple(callbacks))
@@ -116,7 +120,7 @@ def job_of(
     config: Config,
     *,
     validation: Source | float | None = None,
-    loss: Losses | None = None,
+    loss: Losses | Loss | None = None,
     loss_weights: Mapping[str, float] | None = None,
     name: str = "net",
     normalise: str = "channel",
@@ -124,9 +128,11 @@ def job_of(
     image: Mapping[str, Any] | None = None,
 ) -> Job:
     """What `fit` trains, of the same arguments. Raises ConfigError where they do not go together."""
+    if isinstance(loss, Loss):
+        loss = function_of(loss) if of_outputs(train, loss) else None
     parameters = [] if loss is None else list(inspect.signature(net).parameters)
     augmentation = build(Augmentation, augment or {}, path="data.augment")
-    read = partial(samples_of, parameters=parameters, ignore=config.loss.ignore)
+    read = partial(samples_of, parameters=parameters, ignore=ignored(config.loss))
     training = read(train, "train")
     classes = None if isinstance(training, NamedSamples) else training.classes
     testing = None if test is None else read(test, "test", classes=classes)

@@ -89,7 +89,7 @@ def draw(
     if not cells:
         raise ConfigError(
             f"{', '.join(run.label for run in runs)}: no entries yet for {', '.join(panels)}; "
-            "metrics.every and evaluate.every set how often a run writes them"
+            "log.every and evaluate.every set how often a run writes them"
         )
     with style.context(["default", LOOK]):
         columns = min(len(cells), 2)

@@ -153,7 +153,7 @@ def test_nothing_to_draw() -> None:
     with pytest.raises(ConfigError) as caught:
         plot.draw([made("a", entries=0), made("b", entries=0)], ["accuracy", "waits"])
     assert str(caught.value) == (
-        "a, b: no entries yet for accuracy, waits; metrics.every and evaluate.every set how often a run writes them"
+        "a, b: no entries yet for accuracy, waits; log.every and evaluate.every set how often a run writes them"
     )
 
 
@@ -211,7 +211,7 @@ def test_dollars_are_no_formula(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         (["broken"], 3, "broken/metrics.jsonl: line 2 is no event of a run; remove it to draw the others"),
         (["empty"], 2,
          "empty: no entries yet for accuracy, loss, speed, learners, waits, hidden; "
-         "metrics.every and evaluate.every set how often a run writes them"),
+         "log.every and evaluate.every set how often a run writes them"),
         (["run", "--panels", "loss", "--output", "none/plot.png"], 9,
          "none/plot.png: cannot be written: no such file or directory"),
     ],

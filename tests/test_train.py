@@ -74,7 +74,7 @@ def check_files(folder: Path, ranks: int, learners: int) -> dict[str, Any]:
 
 def test_the_built_in_run(tmp_path: Path) -> None:
     """Alone and from nothing: it converts the digits, learns them, and says what a user needs to know."""
-    done = run([sys.executable, "-m", "mpibow.train", "stop.epochs=3", "metrics.every=20"], cwd=tmp_path)
+    done = run([sys.executable, "-m", "mpibow.train", "stop.epochs=3", "log.every=20"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.startswith("convnet-digits-")
@@ -223,7 +223,7 @@ def test_without_test_data(tmp_path: Path) -> None:
 
 def test_metrics_are_means_over_what_was_trained(tmp_path: Path) -> None:
     """With a rate of almost nothing every loss is the first one; each entry counts exactly its own samples."""
-    summary = tiny.run(tiny.job(tmp_path, learners=2, update={"lr": 1e-12}, metrics={"every": 1}), 2).summary
+    summary = tiny.run(tiny.job(tmp_path, learners=2, update={"lr": 1e-12}, log={"every": 1}), 2).summary
     entries = tiny.events(tmp_path / "run", "train")
     assert (entries[0]["loss"], entries[0]["accuracy"]) == (None, None)  # no all-reduce has carried one yet
     losses = np.array([entry["loss"] for entry in entries[1:]])
@@ -233,7 +233,7 @@ def test_metrics_are_means_over_what_was_trained(tmp_path: Path) -> None:
 
 
 def test_metrics_tell_gain_and_agreement(tmp_path: Path) -> None:
-    settings = {"rule": {"name": "sma", "resync": 8}, "metrics": {"every": 1}, "checkpoint": {"every": "9 iterations"}}
+    settings = {"rule": {"name": "sma", "resync": 8}, "log": {"every": 1}, "checkpoint": {"every": "9 iterations"}}
     summary = tiny.run(tiny.job(tmp_path, learners=2, **settings), 2).summary
     assert [event["iteration"] for event in tiny.events(tmp_path / "run", "agree")] == [8, 16, 24, 32, 40]
     assert all(event["drift"] < 1e-12 and event["mismatches"] == 0 for event in tiny.events(tmp_path / "run", "agree"))

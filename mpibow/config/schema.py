@@ -14,11 +14,12 @@ from mpibow.comm.settings import Limits
 from mpibow.config import document
 from mpibow.config.listing import listing
 from mpibow.config.overrides import override
+from mpibow.config.renamed import refused
 from mpibow.config.strict import Rest, build, plain
 from mpibow.config.words import show
 from mpibow.data.settings import Auto, Image, Wanted
 from mpibow.errors import ConfigError
-from mpibow.models.settings import Augmentation, Loss, Normalisation
+from mpibow.models.settings import Augmentation, CrossEntropyLoss, Loss, Normalisation
 from mpibow.optim.schedules import Schedule, over
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.table import UPDATES, AnyUpdate
@@ -96,8 +97,8 @@ class Ema:
 
 
 @dataclass(frozen=True)
-class Metrics:
-    every: Annotated[Count, "iterations between entries of metrics.jsonl"] = 50
+class Log:
+    every: Annotated[Count, "iterations between entries of training"] = 50
 
 
 @dataclass(frozen=True)
@@ -123,7 +124,7 @@ class Config:
         Literal["fixed", "first_come"], "fixed: a batch belongs to one learner; first_come: the first free one takes it"
     ] = "fixed"
     rule: Annotated[AnyRule, "how the replicas are kept together"] = field(default_factory=Family)
-    loss: Loss = field(default_factory=Loss)
+    loss: Annotated[Loss, "the loss that is trained"] = field(default_factory=CrossEntropyLoss)
     update: Annotated[AnyUpdate, "the optimiser: a learner's local step"] = field(default_factory=Sgd)
     stop: Annotated[Stop, "when the run ends: at the first limit that is reached"] = field(default_factory=Stop)
     device: Annotated[Device, "what to compute on; auto is the fastest available, a GPU first"] = "auto"
@@ -154,7 +155,7 @@ class Config:
     ema: Annotated[
         Ema | None, "an exponential moving average of the centre, evaluated and saved beside it; null is none"
     ] = None
-    metrics: Annotated[Metrics, "metrics.jsonl"] = field(default_factory=Metrics)
+    log: Annotated[Log, "metrics.jsonl"] = field(default_factory=Log)
     limits: Annotated[Limits, "how long a run without progress may last before it ends"] = field(default_factory=Limits)
     seed: Annotated[int, AtLeast(0), Below(2**32), "seed of weights, order and augmentation"] = 1
     out: Annotated[Text, "directory for run directories"] = "runs"
@@ -192,7 +193,10 @@ class Config:
         A model or data that the program gives as objects must not be in the mapping; otherwise they are required.
         Raises ConfigError with one line for each problem.
         """
-        settings, problems = plain(mapping), []
+        settings = plain(mapping)
+        problems = refused(settings)
+        if isinstance(settings.get("loss"), str):
+            settings["loss"] = {"name": settings["loss"]}
         for key, given, example in (
             ("model", model_given, "{name: lenet}"),
             ("data", data_given, "{train: data/mnist/train}"),

@@ -118,7 +118,7 @@ class ArrayData:
         least, most = (int(named.min()), int(named.max())) if len(named) else (0, 0)
         self.classes = most + 1 if classes is None else classes
         if least < 0 or most >= self.classes:
-            remedy = f"; loss={{'ignore': {least}}} leaves samples out" if least < 0 else ""
+            remedy = f"; loss={{'ignore_index': {least}}} leaves samples out" if least < 0 else ""
             raise RecordError(f"{name}: labels must lie in [0, {self.classes}), got {least} to {most}{remedy}")
         axes = (0, *range(2, images.ndim))
         self.mean: tuple[float, ...] = tuple(map(float, images.mean(axis=axes, dtype=np.float64)))

@@ -6,10 +6,11 @@ from collections.abc import Collection
 from math import prod
 
 from mpibow.config import Config
+from mpibow.config.words import show
 from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples, inputs_of
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Graph
-from mpibow.models.settings import Augmentation, Loss
+from mpibow.models.settings import Augmentation, CrossEntropyLoss, Loss, ignored
 from mpibow.ops import BatchNorm, MatrixFactorisation
 from mpibow.optim.groups import check_groups
 from mpibow.optim.plateau import Plateau
@@ -80,10 +81,11 @@ def check_augmentation(settings: Augmentation, data: Dataset, config: Config) ->
     """Raises ConfigError where the images are none, or too small for it, or there is nothing to mix with."""
     if settings.mixup and config.batch_size == 1:
         raise ConfigError("data.augment.mixup: mixes samples of one batch, so batch_size must be at least 2, got 1")
-    if settings.mixup and config.loss.ignore is not None:
-        raise ConfigError(
-            f"data.augment.mixup: cannot be combined with loss.ignore, got {config.loss.ignore}; leave one out"
-        )
+    for key in ("ignore_index", "weight"):
+        given = getattr(config.loss, key, None)
+        if settings.mixup and given is not None:
+            problem = f"cannot be combined with loss.{key}, got {show(given)}; leave one out"
+            raise ConfigError(f"data.augment.mixup: {problem}")
     if not settings.of_images:
         return
     if len(data.shape) != 3:
@@ -123,11 +125,22 @@ def check_sets_alike(key: str, data: Samples, train: Samples) -> None:
         raise ConfigError(f"{key}: {data.name} has {data.classes} classes, data.train has {train.classes}")
 
 
-def check_losses(config: Config, train: NamedSamples, augmentation: Augmentation) -> None:
-    """Raises ConfigError where settings are of classes: a net of `NamedSamples` gives losses."""
+def check_classes(loss: Loss, train: Dataset) -> None:
+    """Raises ConfigError where settings of the loss name other classes than the data have."""
+    ignore, weight = ignored(loss), getattr(loss, "weight", None)
+    if ignore is not None and ignore >= train.classes:
+        raise ConfigError(f"loss.ignore_index: must be one of {train.name}'s {train.classes} classes, got {ignore}")
+    if weight is not None and len(weight) != train.classes:
+        raise ConfigError(
+            f"loss.weight: must be one number for each of {train.name}'s {train.classes} classes, got {show(weight)}"
+        )
+
+
+def check_losses(config: Config, train: NamedSamples, augmentation: Augmentation, *, outputs: bool) -> None:
+    """Raises ConfigError where settings are of classes: a net of `NamedSamples` gives losses, or `outputs`."""
     for key, given in (
         ("data.augment", augmentation != Augmentation()),
-        ("loss", config.loss != Loss()),
+        ("loss", config.loss != CrossEntropyLoss() and not outputs),
         ("evaluate.top_k", config.evaluate.top_k is not None),
         ("stop.accuracy", config.stop.accuracy is not None),
     ):

@@ -73,7 +73,7 @@ def _config(arguments: argparse.Namespace, out: str, model: Mapping[str, Any]) -
         "update": {"lr": 1e-4, "momentum": 0.9},
         "stop": {"iterations": 10**9},
         "checkpoint": {"every": None},
-        "metrics": {"every": 10**9},
+        "log": {"every": 10**9},
         "out": out,
     }
     return load_mapping(settings, arguments.overrides, data_given=True)

@@ -22,6 +22,7 @@ from mpibow.data.split import split
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.job.checks import (
     check_augmentation,
+    check_classes,
     check_groups_match,
     check_losses,
     check_metrics,
@@ -35,6 +36,7 @@ from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import Net, classifier
 from mpibow.models.objective import LossNet, objective
 from mpibow.models.settings import Augmentation
+from mpibow.models.supervised import predictions
 
 # What `python -m mpibow.train` does without a file: real digits, a small convolutional net, under a minute.
 BUILT_IN = {
@@ -139,16 +141,15 @@ def make_job(
         config, [name for name, data in sets.items() if data is not None], classes=not isinstance(train, NamedSamples)
     )
     if isinstance(train, NamedSamples):
-        check_losses(config, train, augmentation)
         job = Job(title, config, objective(net, train.inputs), train, test, validation=validation, held_out=held_out)
+        check_losses(config, train, augmentation, outputs=bool(predictions(job.build(config.batch_size))))
         for found in (train, *job.evaluated.values()):
             check_rows(job.build(config.batch_size), found)
         check_groups_match(config, job.build(config.batch_size))
         return job
     loss, top_k = config.loss, config.evaluate.top_k
     check_augmentation(augmentation, train, config)
-    if loss.ignore is not None and loss.ignore >= train.classes:
-        raise ConfigError(f"loss.ignore: must be one of {train.name}'s {train.classes} classes, got {loss.ignore}")
+    check_classes(loss, train)
     if top_k is not None and top_k > train.classes:
         raise ConfigError(f"evaluate.top_k: must be at most the {train.classes} classes of {train.name}, got {top_k}")
     scaling = scaling or scaling_of(normalise, train, partial(print, file=sys.stderr))

@@ -8,7 +8,8 @@ from functools import partial
 from typing import Protocol
 
 from mpibow.graph.graph import Graph, Shape, Tensor
-from mpibow.models.settings import Augmentation, Loss
+from mpibow.models.losses import function_of
+from mpibow.models.settings import Augmentation, CrossEntropyLoss, Loss
 from mpibow.ops import (
     accuracy,
     augment,
@@ -22,6 +23,7 @@ from mpibow.ops import (
     soft_cross_entropy,
     softmax_cross_entropy,
 )
+from mpibow.ops.counted import counts_of
 from mpibow.ops.dropout import counter_of
 
 Net = Callable[[Tensor], Tensor]  # image (n, ...) -> logits (n, classes)
@@ -50,7 +52,8 @@ def classifier(
     sees (image - mean) / std, or the stored values where none are given: std one a channel, mean as well, or one for
     every value of an image. `augmentation` and `loss` are of training; but evaluated images are cropped as well.
     """
-    augmentation, loss = augmentation or Augmentation(), loss or Loss()
+    augmentation, loss = augmentation or Augmentation(), loss or CrossEntropyLoss()
+    plain = CrossEntropyLoss() if isinstance(loss, CrossEntropyLoss) else loss
 
     def build(batch: int, training: bool = False) -> Graph:
         graph = Graph()
@@ -60,7 +63,9 @@ def classifier(
         scaled = _seen(image, augmentation, scale, training, whole=mean is not None and len(mean) > shape[0])
         share = mix_shares(counter_of(image), augmentation.mixup) if training and augmentation.mixup else None
         logits = graph.output("logits", net(scaled if share is None else mix(scaled, share)))
-        graph.output("loss", _loss(logits, label, share, loss if training else Loss()))
+        found = graph.output("loss", _loss(logits, label, share, loss if training else plain))
+        if (counts := counts_of(found)) is not None:
+            graph.output("count", counts)
         graph.output("accuracy", accuracy(logits, label))
         if top_k is not None and not training:
             graph.output("top_k", accuracy(logits, label, top_k))
@@ -70,9 +75,17 @@ def classifier(
 
 
 def _loss(logits: Tensor, label: Tensor, share: Tensor | None, settings: Loss) -> Tensor:
-    if share is None:
-        return softmax_cross_entropy(logits, label, smoothing=settings.smoothing, ignore=settings.ignore)
-    return soft_cross_entropy(logits, mix(one_hot(label, logits.shape[1]), share), smoothing=settings.smoothing)
+    """Of classes; of their places in rows of zeros where the loss compares numbers."""
+    if isinstance(settings, CrossEntropyLoss) and settings.weight is not None:
+        return function_of(settings)(logits, label)
+    if isinstance(settings, CrossEntropyLoss) and share is None:
+        smoothing, ignore = settings.label_smoothing, settings.ignore_index
+        return softmax_cross_entropy(logits, label, smoothing=smoothing, ignore=ignore)
+    target = one_hot(label, logits.shape[1])
+    target = target if share is None else mix(target, share)
+    if isinstance(settings, CrossEntropyLoss):
+        return soft_cross_entropy(logits, target, smoothing=settings.label_smoothing)
+    return function_of(settings)(logits, target)
 
 
 def _seen(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from mpibow.bounds import Above, AtLeast, AtMost, Below
+from mpibow.bounds import Above, AtLeast, AtMost, Below, NotEmpty
 from mpibow.errors import ConfigError
 
 Share = Annotated[float, Above(0), AtMost(1)]
@@ -74,13 +74,41 @@ class Augmentation:
 
 
 @dataclass(frozen=True)
-class Loss:
-    """The training loss. Evaluation uses the plain cross-entropy."""
+class CrossEntropyLoss:
+    """Of logits and classes. Of data with classes the settings are those of training: evaluation has it plain."""
 
-    smoothing: Annotated[
-        float, AtLeast(0), Below(1), "label smoothing: share of the target that is spread evenly over all classes"
+    name: Literal["cross_entropy"] = field(default="cross_entropy", kw_only=True)
+    label_smoothing: Annotated[
+        float, AtLeast(0), Below(1), "share of the target that is spread evenly over all classes"
     ] = 0.0
-    ignore: Annotated[
+    ignore_index: Annotated[
         Annotated[int, AtLeast(-(2**31))] | None,
         "label of samples that training and evaluation leave out: a class or, in arrays, a number below 0 such as -100",
     ] = None
+    weight: Annotated[
+        Annotated[tuple[Annotated[float, AtLeast(0)], ...], NotEmpty()] | None,
+        "one number a class, that its samples weigh in the mean; null: all weigh alike",
+    ] = None
+
+
+@dataclass(frozen=True)
+class HuberLoss:
+    """Squares of differences up to delta, beyond it their size."""
+
+    name: Literal["huber_loss"] = field(default="huber_loss", kw_only=True)
+    delta: Annotated[float, Above(0), "from this difference on the loss grows with the size"] = 1.0
+
+
+@dataclass(frozen=True)
+class PlainLoss:
+    """A loss without settings."""
+
+    name: Literal["mse_loss", "l1_loss", "binary_cross_entropy_with_logits"] = field(default="mse_loss", kw_only=True)
+
+
+Loss = CrossEntropyLoss | HuberLoss | PlainLoss
+
+
+def ignored(loss: Loss) -> int | None:
+    """The label of samples that are left out."""
+    return loss.ignore_index if isinstance(loss, CrossEntropyLoss) else None

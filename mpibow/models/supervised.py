@@ -8,11 +8,11 @@ from typing import Any
 
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.graph.graph import Graph, Tensor
+from mpibow.models.losses import LossFunction
 from mpibow.models.objective import LossNet
 from mpibow.ops.dropout import COUNTER
 
 OutputNet = Callable[..., Any]  # inputs by name, each (n, ...) -> one output (n, ...), or outputs by name
-LossFunction = Callable[..., Tensor]  # output, target -> losses (n,)
 Losses = LossFunction | Mapping[str, LossFunction]
 OWN = ("loss", "count", "accuracy", "top_k")  # outputs of graphs that no net predicts
 PREDICTION, TARGET = "prediction", "target"
@@ -40,7 +40,10 @@ def supervised(
     inputs = inputs_of_net(net, data)
     targets = [name for name in data if name not in inputs]
     if not targets:
-        raise ConfigError(f"loss: has no target to compare with: the net takes all of {', '.join(data)}")
+        raise ConfigError(
+            f"loss: has no target to compare with: the net takes all of {', '.join(data)}; leave it out "
+            "where the net gives losses itself"
+        )
     if isinstance(loss, Mapping) and (lacking := [name for name in loss if name not in targets]):
         raise ConfigError(f"loss: {lacking[0]}: needs a target of that name, the data have {', '.join(targets)}")
     if weights is not None and (not isinstance(loss, Mapping) or set(weights) - set(loss)):

@@ -31,7 +31,7 @@ STOP = _Stop()
 
 @dataclass(frozen=True)
 class Iteration:
-    """Every `metrics.every` iterations: means since the last one, `loss` and `accuracy` of training.
+    """Every `log.every` iterations: means since the last one, `loss` and `accuracy` of training.
 
     `samples` were consumed so far in `seconds` of training, `learners` is their number by rank.
     """

@@ -11,6 +11,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
 from mpibow.learn.scheduler import Scheduler
+from mpibow.models.settings import ignored
 from mpibow.run import checkpoint
 from mpibow.run.evaluate import Bind, Evaluation, Evaluator
 from mpibow.run.state import read_centre
@@ -44,7 +45,7 @@ class Judge:
         self._job, self._loading, self._scheduler = job, loading, scheduler
         self._synchroniser, self._reporter, self._trace = synchroniser, reporter, trace
         self._chooser, self._plan = job.chooser, plan
-        self._evaluator = Evaluator(plan, job.config.loss.ignore, bind)
+        self._evaluator = Evaluator(plan, ignored(job.config.loss), bind)
 
     def evaluate(self, where: Where, centre: Array, statistics: Array, average: Array | None) -> bool:
         """Evaluates on the data that choose; whether it is the best centre so far. Its `average` chooses nothing."""

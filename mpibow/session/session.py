@@ -170,7 +170,7 @@ class Session:
         if self.requests.asked:  # every rank read this from the same all-reduce
             with self._iteration_times.aside():
                 stop, save = self._talk(signal)
-        if self.iteration % config.metrics.every == 0:
+        if self.iteration % config.log.every == 0:
             with self._iteration_times.aside():
                 found = self.synchroniser.distances() if self.rank == 0 else []
             self.reporter.trained(self.where, rate, self._gain, self.resets.losses, found, self._waits())

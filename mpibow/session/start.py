@@ -10,6 +10,7 @@ from typing import Any
 
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config, document, dump
+from mpibow.config.renamed import renamed
 from mpibow.config.strict import plain
 from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import CommunicationError, ConfigError
@@ -121,7 +122,7 @@ def _find(job: Job, device: Device, resume: str | None) -> Source:
     if start is not None:
         path, header = open_checkpoint(start, notes.append)
         notes.append(f"continuing {path} at iteration {header.iteration}")
-        folder, then = path.parent.parent, document.parse(header.config, str(path))
+        folder, then = path.parent.parent, renamed(document.parse(header.config, str(path)))
         other = tuple(name for name in differing(then, plain(config)) if name != "rule")  # of which more is said
         if other:
             notes.append(f"settings that differ from before: {', '.join(other)}")
@@ -160,7 +161,9 @@ def _replayed(run: Path, job: Job, device: Device) -> list[str]:
     """Why this will not be the bits of `run`, as far as settings say."""
     path, why = run / "config.yaml", list[str]()
     now = plain(job.config)
-    other = ", ".join(differing(document.read(path), now)) if path.exists() else "config.yaml, which is missing"
+    other = "config.yaml, which is missing"
+    if path.exists():
+        other = ", ".join(differing(renamed(document.read(path)), now))
     if other:
         why.append(f"different {other}")
     if on_the_way := ", ".join(resumed_with(run)):

@@ -19,6 +19,7 @@ from typing import Any
 
 from mpibow.config import Config, dump
 from mpibow.config.document import read
+from mpibow.config.renamed import renamed
 from mpibow.config.strict import build, plain
 from mpibow.errors import ConfigError, OutputError, RecordError
 from mpibow.run import directory
@@ -26,7 +27,7 @@ from mpibow.system.files import read_file
 
 FORMAT = 1
 # Settings that change no number of a run's outcome.
-FREE = ("name", "out", "checkpoint", "metrics", "limits")
+FREE = ("name", "out", "checkpoint", "metrics", "log", "limits")
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,7 @@ def _lock(descriptor: int) -> bool:
 
 def different(then: Mapping[str, Any], config: Config) -> list[str]:
     """The settings, but those of FREE, that were others; a setting that `then` lacks had its default."""
+    then = renamed(then)
     try:
         was = plain(build(Config, then))
     except ConfigError:  # of another version

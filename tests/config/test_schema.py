@@ -11,7 +11,7 @@ from mpibow.config.document import parse
 from mpibow.config.schema import Data, Evaluate, Model, Stop
 from mpibow.data.settings import Image
 from mpibow.errors import ConfigError
-from mpibow.models.settings import Augmentation, Jitter, Loss
+from mpibow.models.settings import Augmentation, CrossEntropyLoss, HuberLoss, Jitter, PlainLoss
 from mpibow.optim.plateau import Plateau
 from mpibow.optim.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, OneCycle, StepDecay, Warmup
 from mpibow.optim.sgd import Sgd
@@ -231,10 +231,26 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
         (["data.normalise=true"], "data.normalise: must be a word: write channel for true"),
         (["data.normalise=false"], "data.normalise: must be a word: write none for false"),
         (["data.normalise=mean"], "data.normalise: must be one of channel, pixel, half, none, got 'mean'"),
-        (["loss.smoothing=1"], "loss.smoothing: must be a number of at least 0 and below 1, got 1"),
-        (["loss.ignore=none"], "loss.ignore: must be an integer of at least -2147483648 or null, got 'none'"),
+        (["loss.label_smoothing=1"], "loss.label_smoothing: must be a number of at least 0 and below 1, got 1"),
+        (
+            ["loss.ignore_index=none"],
+            "loss.ignore_index: must be an integer of at least -2147483648 or null, got 'none'",
+        ),
+        (["loss.weight=[1, -1]"], "loss.weight[1]: must be a number of at least 0, got -1"),
+        (
+            ["loss.smoothing=0.1", "loss.ignore=3", "metrics.every=20"],
+            "loss.smoothing: is loss.label_smoothing now; write loss: {label_smoothing: 0.1}\n"
+            "loss.ignore: is loss.ignore_index now; write loss: {ignore_index: 3}\n"
+            "metrics.every: is log.every now; write log: {every: 20}",
+        ),
+        (
+            ["loss=nll_loss"],
+            "loss.name: must be one of binary_cross_entropy_with_logits, cross_entropy, huber_loss, l1_loss, "
+            "mse_loss, got 'nll_loss'",
+        ),
+        (["loss={name: mse_loss, delta: 2}"], "loss.delta: is not a setting of mse_loss"),
         (["evaluate.top_k=1"], "evaluate.top_k: must be an integer of at least 2 or null, got 1"),
-        (["smoothing=0.1"], "smoothing: is not a setting; did you mean 'loss.smoothing'?"),
+        (["smoothing=0.1"], "smoothing: is not a setting"),
         (["out="], "out: must be a string that is not empty, got null"),
         (
             ["model=null", "learners=all", "seed=x"],
@@ -363,7 +379,7 @@ rule:
   restart: auto
   reset_momentum: false
   then: null
-loss: {smoothing: 0.0, ignore: null}
+loss: {name: cross_entropy, label_smoothing: 0.0, ignore_index: null, weight: null}
 update:
   name: sgd
   lr: 0.01
@@ -393,7 +409,7 @@ on_nan: stop
 evaluate: {every: 1.0, batch_size: 100, top_k: null}
 checkpoint: {every: 1 epoch, keep: 2, best: true}
 ema: null
-metrics: {every: 50}
+log: {every: 50}
 limits: {start: auto, iteration: auto, evaluation: auto, checkpoint: auto}
 seed: 1
 out: runs
@@ -459,7 +475,12 @@ configs = st.builds(
     update=st.builds(Sgd, lr=positive, momentum=fraction, weight_decay=positive, schedule=schedules),
     stop=st.builds(Stop, st.none() | positive, st.none() | st.floats(1e-9, 1), st.none() | positive, counts),
     checkpoint=st.builds(Checkpoint, st.sampled_from([None, "1 epoch", "0.5 minutes", "7 iterations"])),
-    loss=st.builds(Loss, st.floats(0, 1, exclude_max=True), st.none() | st.integers(0, 9)),
+    loss=st.one_of(
+        st.builds(CrossEntropyLoss, st.floats(0, 1, exclude_max=True), st.none() | st.integers(0, 9)),
+        st.builds(CrossEntropyLoss, weight=st.lists(positive, min_size=1).map(tuple)),
+        st.builds(HuberLoss, positive),
+        st.builds(PlainLoss, name=st.sampled_from(["mse_loss", "l1_loss", "binary_cross_entropy_with_logits"])),
+    ),
     evaluate=st.builds(Evaluate, st.just(1.0), counts, st.none() | st.integers(2, 9)),
     seed=st.integers(0, 2**32 - 1),
     out=texts,

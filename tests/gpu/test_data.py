@@ -33,7 +33,7 @@ def trained(folder: Path, name: str, data: dict[str, Any], **settings: Any) -> T
         "update": {"lr": 0.02, "momentum": 0.9},
         "stop": {"epochs": None, "iterations": 40},
         "checkpoint": {"every": None},
-        "metrics": {"every": 1},
+        "log": {"every": 1},
     }
     return tiny.run(open_job(load_mapping(opened.on_gpu(**{**defaults, **settings}))))
 

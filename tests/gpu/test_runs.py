@@ -90,7 +90,7 @@ def test_averaging_is_the_oracles(tmp_path: Path, rule: str, way: dict[str, Any]
 @pytest.mark.parametrize("net", [tiny.normed, residual], ids=["normed", "residual"])
 def test_as_numpy(tmp_path: Path, net: Any, rule: dict[str, Any]) -> None:
     """Loss, weights and statistics, with dropout; for few iterations, as rounding grows in them."""
-    settings = {"net": net, "rule": rule, "learners": 2, "stop": FEW, "metrics": {"every": 1}}
+    settings = {"net": net, "rule": rule, "learners": 2, "stop": FEW, "log": {"every": 1}}
     fast, slow = tiny.run(job(tmp_path / "gpu", **settings)), tiny.run(on_host(tmp_path / "host", **settings))
     assert tiny.distance(fast.weights, slow.weights) < 1e-3
     mine, its = ([line["loss"] for line in tiny.events(tmp_path / name / "run", "train")] for name in ("gpu", "host"))
@@ -231,7 +231,7 @@ def test_a_learner_that_meets_nan_ends_the_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", ["streams", "fused"])
 def test_memory_is_flat_over_10000_iterations(tmp_path: Path, way: str) -> None:
     stop = {"epochs": None, "iterations": 10**6}
-    work = job(tmp_path, net=tiny.normed, learners=4, stop=stop, metrics={"every": 10**6}, test=None, **WAYS[way])
+    work = job(tmp_path, net=tiny.normed, learners=4, stop=stop, log={"every": 10**6}, test=None, **WAYS[way])
     process, seen = psutil.Process(), []
     with Session(work, Single()) as session, Signals() as signals:
         for i in range(10_001):

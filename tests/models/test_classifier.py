@@ -15,7 +15,7 @@ from mpibow.graph.layout import initial_weights, plan_layout
 from mpibow.graph.plan import compile_plan
 from mpibow.kernels.numpy import OPERATORS
 from mpibow.models.classifier import classifier
-from mpibow.models.settings import Augmentation, Jitter, Loss
+from mpibow.models.settings import Augmentation, CrossEntropyLoss, Jitter
 from mpibow.ops import dense, flatten
 from mpibow.ops.beta import larger_shares
 from mpibow.ops.philox import stream
@@ -63,13 +63,13 @@ HARD = np.eye(CLASSES)[LABELS]
 
 
 def test_smoothing_is_of_the_training_loss() -> None:
-    options = {"loss": Loss(smoothing=0.1)}
+    options = {"loss": CrossEntropyLoss(label_smoothing=0.1)}
     np.testing.assert_allclose(ran(True, **options).outputs["loss"], cross_entropy(0.9 * HARD + 0.1 / CLASSES))
     np.testing.assert_allclose(ran(False, **options).outputs["loss"], cross_entropy(HARD))
 
 
 def test_an_ignored_label_teaches_nothing() -> None:
-    training, evaluation = (ran(training, loss=Loss(ignore=1)) for training in (True, False))
+    training, evaluation = (ran(training, loss=CrossEntropyLoss(ignore_index=1)) for training in (True, False))
     np.testing.assert_allclose(training.outputs["loss"], cross_entropy(HARD) * (LABELS != 1))
     np.testing.assert_allclose(evaluation.outputs["loss"], cross_entropy(HARD))
 
@@ -87,7 +87,7 @@ def test_mixup_mixes_images_and_targets_alike() -> None:
         return result
 
     target = 0.9 * mixed(HARD) + 0.1 / CLASSES
-    options = {"augmentation": Augmentation(mixup=0.3), "loss": Loss(smoothing=0.1)}
+    options = {"augmentation": Augmentation(mixup=0.3), "loss": CrossEntropyLoss(label_smoothing=0.1)}
     np.testing.assert_allclose(ran(True, **options).outputs["loss"], cross_entropy(target, mixed(IMAGES)))
     evaluation = ran(False, **options)
     assert "counter" not in evaluation.inputs

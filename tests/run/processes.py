@@ -35,7 +35,7 @@ def write_run(folder: Path, **settings: Any) -> Path:
         "stop": {"epochs": None, "iterations": 10**9},
         "evaluate": {"every": 50},
         "checkpoint": {"every": "1000 iterations"},
-        "metrics": {"every": 1},
+        "log": {"every": 1},
     }
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump({**config, **settings}))

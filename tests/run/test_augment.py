@@ -173,7 +173,7 @@ def test_one_rank_reads_the_mean_image_for_all(tmp_path: Path, monkeypatch: pyte
 def test_from_a_file_and_evaluated_from_its_checkpoint(tmp_path: Path) -> None:
     augment = {"pad": 1, "crop": 5, "flip": True, "cutout": 2, "jitter": {"brightness": 0.1}, "mixup": 0.4}
     data = {"train": "data/train", "test": "data/test", "augment": augment, "normalise": "pixel"}
-    loss, evaluate = {"smoothing": 0.1}, {"every": 1, "top_k": 2}
+    loss, evaluate = {"label_smoothing": 0.1}, {"every": 1, "top_k": 2}
     write_run(tmp_path, data=data, stop={"epochs": 2}, loss=loss, evaluate=evaluate)
     done = run([sys.executable, "-m", "mpibow.train", "run.yaml"], cwd=tmp_path)
     assert done.returncode == 0, done.stderr

@@ -115,11 +115,11 @@ def test_looking_changes_no_bit(tmp_path: Path, rule: str) -> None:
         work = tiny.job(tmp_path / name, rule=tiny.RULES[rule], learners=2, net=tiny.normed, **settings)
         return tiny.run(work, 2).weights
 
-    quiet = seen("quiet", evaluate={"every": 1000}, metrics={"every": 1000})
+    quiet = seen("quiet", evaluate={"every": 1000}, log={"every": 1000})
     assert tiny.same_bits(quiet, seen("evaluated", evaluate={"every": 0.1}))
     assert tiny.same_bits(quiet, seen("saved", checkpoint={"every": "1 iteration"}))
     assert tiny.same_bits(quiet, seen("saved-less", checkpoint={"every": "7 iterations", "keep": 1, "best": False}))
-    assert tiny.same_bits(quiet, seen("measured", metrics={"every": 1}))
+    assert tiny.same_bits(quiet, seen("measured", log={"every": 1}))
     assert len(list((tmp_path / "saved-less/run/checkpoints").glob("iteration-*"))) == 1
     assert len(tiny.events(tmp_path / "saved/run", "checkpoint")) >= 40
     assert len(tiny.events(tmp_path / "evaluated/run", "evaluate")) > 35

@@ -48,7 +48,7 @@ def test_a_disk_that_others_fill_for_a_while(disk: Path, capsys: pytest.CaptureF
         if session.iteration == 30:
             (disk / "others").unlink()
 
-    work = tiny.job(disk / "runs", metrics={"every": 1}, learners=2)
+    work = tiny.job(disk / "runs", log={"every": 1}, learners=2)
     long = {"event": "x" * 5000}  # more than the last page that is written has room for
     found = tiny.replay(work, before=lambda session: (others(session), session.reporter.note(str(long)))[0])
     trained = tiny.events(disk / "runs/run", "train")
@@ -68,7 +68,7 @@ def test_a_disk_that_stays_full(disk: Path) -> None:
             fill(disk)
 
     with pytest.raises(OutputError) as caught:
-        tiny.replay(tiny.job(disk / "runs", metrics={"every": 1}), before=others)
+        tiny.replay(tiny.job(disk / "runs", log={"every": 1}), before=others)
     summary = disk / "runs/run/summary.json"
     assert str(caught.value) == f"{summary}: cannot be written: no space left on device"
     point = {"checkpoint": {"every": "20 iterations"}}
@@ -97,7 +97,7 @@ def test_a_read_only_disk(disk: Path) -> None:
 
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("how", ["removed", "moved"])
-@pytest.mark.parametrize("settings", [{"metrics": {"every": 5}}, {"checkpoint": {"every": "20 iterations"}}, {}])
+@pytest.mark.parametrize("settings", [{"log": {"every": 5}}, {"checkpoint": {"every": "20 iterations"}}, {}])
 def test_a_run_directory_that_goes(tmp_path: Path, ranks: int, how: str, settings: dict[str, object]) -> None:
     folder = tmp_path / "run"
 
@@ -105,7 +105,7 @@ def test_a_run_directory_that_goes(tmp_path: Path, ranks: int, how: str, setting
         if session.iteration == 12 and session.rank == 0:
             folder.rename(tmp_path / "other") if how == "moved" else shutil.rmtree(folder)
 
-    quiet: dict[str, object] = {"metrics": {"every": 1000}, "evaluate": {"every": 1000}}
+    quiet: dict[str, object] = {"log": {"every": 1000}, "evaluate": {"every": 1000}}
     with pytest.raises(OutputError) as caught:
         tiny.replay(tiny.job(tmp_path, **{**quiet, **settings}), ranks, before=others)
     assert str(caught.value) == (

@@ -34,7 +34,7 @@ RUN: dict[str, Any] = {
     "stop": {"epochs": None, "iterations": 24},
     "evaluate": {"batch_size": 5, "every": 2},
     "checkpoint": AT_END,
-    "metrics": {"every": 5},
+    "log": {"every": 5},
 }
 IMAGE = {"size": 8}
 

@@ -114,7 +114,7 @@ def test_an_iteration_is_all_of_the_loop_but_what_is_only_now_and_then(
         session.requests.asked = session.iteration % 4 == 0
         clock.now += 1.0
 
-    settings = {"evaluate": {"every": 0.5}, "checkpoint": {"every": "5 iterations"}, "metrics": {"every": 1}}
+    settings = {"evaluate": {"every": 0.5}, "checkpoint": {"every": "5 iterations"}, "log": {"every": 1}}
     tiny.replay(tiny.job(tmp_path, learners=1, **settings), before=before, settle=False)  # type: ignore[arg-type]
     assert found == [1.5] * 39
     assert done["change_learners"] == 1

@@ -25,7 +25,7 @@ def logits_of(weights: dict[str, Array]) -> Array:
 def test_the_evaluation_loss_is_plain_whatever_the_training_loss(tmp_path: Path) -> None:
     labels = tiny.images(20, seed=1)[1]
     found = tiny.run(
-        tiny.job(tmp_path, loss={"smoothing": 0.3}, evaluate={"top_k": 2}, augmentation=Augmentation(mixup=1.0))
+        tiny.job(tmp_path, loss={"label_smoothing": 0.3}, evaluate={"top_k": 2}, augmentation=Augmentation(mixup=1.0))
     )
     logits = logits_of(found.weights)
     likely = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
@@ -38,7 +38,7 @@ def test_the_evaluation_loss_is_plain_whatever_the_training_loss(tmp_path: Path)
 
 @pytest.mark.parametrize(
     "settings",
-    [{"loss": {"smoothing": 0.3}}, {"loss": {"ignore": 2}}, {"augmentation": Augmentation(mixup=0.4)}],
+    [{"loss": {"label_smoothing": 0.3}}, {"loss": {"ignore_index": 2}}, {"augmentation": Augmentation(mixup=0.4)}],
     ids=["smoothing", "ignore", "mixup"],
 )
 def test_it_changes_what_is_learnt_and_not_with_ranks(tmp_path: Path, settings: dict[str, Any]) -> None:
@@ -60,7 +60,7 @@ def test_resume_with_mixup_is_the_whole_run(tmp_path: Path) -> None:
 
 def test_ignored_samples_are_left_out_of_an_evaluation(tmp_path: Path) -> None:
     labels = tiny.images(20, seed=1)[1]
-    found = tiny.run(tiny.job(tmp_path, loss={"ignore": 1}, evaluate={"batch_size": 7}))
+    found = tiny.run(tiny.job(tmp_path, loss={"ignore_index": 1}, evaluate={"batch_size": 7}))
     guesses = logits_of(found.weights).argmax(axis=1)
     kept = labels != 1
     assert found.summary.accuracy == pytest.approx((guesses == labels)[kept].mean())
@@ -72,11 +72,11 @@ def test_a_label_below_0_is_as_a_class_that_is_ignored(tmp_path: Path, device: s
     if device == "onednn":
         pytest.importorskip("numba", reason="numba is not installed: pip install 'mpibow[cpu]'")
     how: dict[str, Any] = {"device": device, "precision": precision, "evaluate": {"batch_size": 7, "top_k": 2}}
-    named = tiny.run(tiny.job(tmp_path / "named", loss={"ignore": 1}, **how))
+    named = tiny.run(tiny.job(tmp_path / "named", loss={"ignore_index": 1}, **how))
     for key, data in (("train", tiny.TRAIN), ("test", tiny.TEST)):
         labels = np.where(data.labels == 1, -100, data.labels)
         how[key] = ArrayData(data.images, labels, classes=3, ignore=-100, name=data.name)
-    below = tiny.run(tiny.job(tmp_path / "below", loss={"ignore": -100}, **how))
+    below = tiny.run(tiny.job(tmp_path / "below", loss={"ignore_index": -100}, **how))
     assert tiny.same_bits(below.weights, named.weights)
     assert below.summary.accuracy == named.summary.accuracy
     assert below.summary.top_k_accuracy == named.summary.top_k_accuracy
@@ -88,28 +88,45 @@ def test_labels_below_0_only_where_they_are_ignored() -> None:
     assert ArrayData(images, np.array([0, -100, 1, -100]), ignore=-100).classes == 2
     assert ArrayData(images, np.full(4, -100), ignore=-100).classes == 1
     for labels, given, message in (
-        ([0, -100, 1, 2], None, "[0, 3), got -100 to 2; loss={'ignore': -100} leaves samples out"),
-        ([0, -1, 1, -100], -100, "[0, 2), got -1 to 1; loss={'ignore': -1} leaves samples out"),
+        ([0, -100, 1, 2], None, "[0, 3), got -100 to 2; loss={'ignore_index': -100} leaves samples out"),
+        ([0, -1, 1, -100], -100, "[0, 2), got -1 to 1; loss={'ignore_index': -1} leaves samples out"),
     ):
         with pytest.raises(RecordError) as caught:
             ArrayData(images, np.array(labels), ignore=given, name="train")
         assert str(caught.value) == f"train: labels must lie in {message}"
 
 
+@pytest.mark.parametrize("name", ["mse_loss", "binary_cross_entropy_with_logits"])
+def test_a_loss_of_numbers_compares_with_rows_of_classes(tmp_path: Path, name: str) -> None:
+    labels = tiny.images(20, seed=1)[1]
+    found = tiny.run(tiny.job(tmp_path, loss=name, update={"lr": 0.02}, stop={"iterations": 120}))
+    logits, target = logits_of(found.weights), np.eye(3)[labels]
+    losses = {
+        "mse_loss": (logits - target) ** 2,
+        "binary_cross_entropy_with_logits": np.logaddexp(0, logits) - target * logits,
+    }
+    assert found.summary.test_loss == pytest.approx(losses[name].mean(), rel=1e-9)
+    assert found.summary.accuracy == (logits.argmax(axis=1) == labels).mean() > 0.5
+
+
 def test_nothing_but_ignored_samples(tmp_path: Path) -> None:
     pixels, _ = tiny.images(4)
-    found = tiny.run(tiny.job(tmp_path, loss={"ignore": 1}, test=ArrayData(pixels, np.ones(4, int), classes=3)))
+    found = tiny.run(tiny.job(tmp_path, loss={"ignore_index": 1}, test=ArrayData(pixels, np.ones(4, int), classes=3)))
     assert (found.summary.accuracy, found.summary.test_loss) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"loss": {"ignore": 3}}, "loss.ignore: must be one of bars's 3 classes, got 3"),
+        ({"loss": {"ignore_index": 3}}, "loss.ignore_index: must be one of bars's 3 classes, got 3"),
         ({"evaluate": {"top_k": 4}}, "evaluate.top_k: must be at most the 3 classes of bars, got 4"),
         (
-            {"loss": {"ignore": 2}, "augmentation": Augmentation(mixup=0.2)},
-            "data.augment.mixup: cannot be combined with loss.ignore, got 2; leave one out",
+            {"loss": {"weight": [1, 2]}},
+            "loss.weight: must be one number for each of bars's 3 classes, got [1.0, 2.0]",
+        ),
+        (
+            {"loss": {"ignore_index": 2}, "augmentation": Augmentation(mixup=0.2)},
+            "data.augment.mixup: cannot be combined with loss.ignore_index, got 2; leave one out",
         ),
     ],
 )

@@ -138,8 +138,9 @@ REFUSED: dict[str, tuple[dict[str, Any], type[MpibowError], str]] = {
         "leave it out",
     ),
     "smoothing": (
-        {"loss": {"smoothing": 0.1}}, ConfigError,
-        "loss: is for data with classes, train has user () int32, item () int32, rating () float32; leave it out",
+        {"loss": {"label_smoothing": 0.1}}, ConfigError,
+        "loss: has no target to compare with: the net takes all of user, item, rating; leave it out "
+        "where the net gives losses itself",
     ),
     "top k": (
         {"evaluate": {"top_k": 2}}, ConfigError,

@@ -26,7 +26,7 @@ def rates(folder: Path) -> list[float]:
 
 @pytest.mark.parametrize("metric", ["training_loss", "loss", "accuracy"])
 def test_the_rate_follows_the_metric_and_no_test_data(tmp_path: Path, metric: str) -> None:
-    settings = {"update": update(metric=metric), "stop": EPOCHS, "validation": 0.3, "metrics": {"every": 1}}
+    settings = {"update": update(metric=metric), "stop": EPOCHS, "validation": 0.3, "log": {"every": 1}}
     with_test = tiny.run(tiny.job(tmp_path / "a", **settings))
     without = tiny.run(tiny.job(tmp_path / "b", test=None, **settings))
     assert tiny.same_bits(with_test.weights, without.weights)
@@ -64,7 +64,7 @@ def test_test_evaluations_change_nothing_where_they_choose(tmp_path: Path) -> No
 def test_resumed_it_goes_on_alike(tmp_path: Path, metric: str, at: int) -> None:
     settings = {
         "update": update(metric=metric), "stop": {"epochs": None, "iterations": 80, "metric": metric, "patience": 50},
-        "validation": 0.3, "learners": 2, "checkpoint": {"every": f"{at} iterations"}, "metrics": {"every": 1},
+        "validation": 0.3, "learners": 2, "checkpoint": {"every": f"{at} iterations"}, "log": {"every": 1},
     }  # fmt: skip
     whole = tiny.run(tiny.job(tmp_path / "whole", **settings), ranks=2)
     short = {**settings, "stop": {**settings["stop"], "iterations": at}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,5 +116,56 @@ def test_what_does_not_fit_is_refused_by_name(here: Path, net: Any, loss: Any, e
 
 def test_the_settings_of_the_classifier_s_loss_still_go(here: Path) -> None:
     x, y = table(40)
-    found = mb.fit(lambda image: mb.dense(image, 2), (x, (y > 0).astype(int)), loss={"smoothing": 0.1}, **SETTINGS)
+    data = x, (y > 0).astype(int)
+    found = mb.fit(lambda image: mb.dense(image, 2), data, loss={"label_smoothing": 0.1}, **SETTINGS)
     assert found.predict(x).shape == (40, 2)
+
+
+@pytest.mark.parametrize(
+    ("named", "function"),
+    [
+        ("mse_loss", mb.mse_loss),
+        ({"name": "huber_loss", "delta": 0.5}, partial(mb.huber_loss, delta=0.5)),
+        ({"prediction": "l1_loss"}, {"prediction": mb.l1_loss}),
+    ],
+)
+def test_a_loss_by_its_name_is_the_function(here: Path, named: Any, function: Any) -> None:
+    x, y = table(40)
+    data = ({"features": x}, {"prediction": y}) if isinstance(named, dict) and "prediction" in named else (x, y)
+    settings = {**SETTINGS, "stop": {"epochs": 2}}
+    by_name, by_function = (mb.fit(regression, data, loss=loss, **settings) for loss in (named, function))
+    assert all((by_name.weights[key] == by_function.weights[key]).all() for key in by_function.weights)
+
+
+def test_class_weights_are_those_of_pytorch_s_mean(here: Path) -> None:
+    x, y = table(60)
+    label, weight = (y > 2).astype(int), (0.3, 2.0)
+    settings = {**SETTINGS, "stop": {"epochs": 2}, "precision": "float64"}
+    classified = mb.fit(
+        lambda image: mb.dense(image, 2), (x, label), loss={"weight": weight}, normalise="none", **settings
+    )
+    apart = mb.fit(
+        lambda image: mb.dense(image, 2), {"image": x, "label": label}, loss=partial(mb.cross_entropy, weight=weight),
+        **settings,
+    )  # fmt: skip
+    for key in apart.weights:
+        np.testing.assert_allclose(classified.weights[key], apart.weights[key], rtol=1e-12)
+    with pytest.raises(ConfigError) as caught:
+        mb.fit(lambda image: mb.dense(image, 2), (x, label), loss={"weight": [1, 2, 3]}, **settings)
+    assert str(caught.value) == "loss.weight: must be one number for each of train's 2 classes, got [1.0, 2.0, 3.0]"
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        ({"prediction": "mse"}, "loss.prediction.name: must be one of binary_cross_entropy_with_logits, cross_entropy, "
+         "huber_loss, l1_loss, mse_loss, got 'mse'"),
+        ({"prediction": 3}, "loss.prediction: must be a function, a name or settings with a name, got int"),
+        ({"prediction": {"name": "mse_loss", "delta": 1}}, "loss.prediction.delta: is not a setting of mse_loss"),
+    ],
+)  # fmt: skip
+def test_a_loss_that_is_none_is_refused(here: Path, loss: Any, said: str) -> None:
+    x, y = table(40)
+    with pytest.raises(ConfigError) as caught:
+        mb.fit(regression, ({"features": x}, {"prediction": y}), loss=loss, **SETTINGS)
+    assert str(caught.value) == said

@@ -607,7 +607,7 @@ def test_checkpoints_hold_few_of_many_changes(tmp_path: Path) -> None:
 
 
 def test_replay_of_a_run_that_was_killed_within_a_line(tmp_path: Path) -> None:
-    killed(auto(tmp_path, metrics={"every": 1}), 70, on(TWO))
+    killed(auto(tmp_path, log={"every": 1}), 70, on(TWO))
     with (tmp_path / "run/metrics.jsonl").open("a") as file:
         file.write('{"event": "learners", "iteration": 100, "lear')
     timeline = recorded(tmp_path / "run", 1, 3)
@@ -699,7 +699,7 @@ def test_learners_that_change_where_a_run_is_resumed_are_replayed(tmp_path: Path
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"metrics": {"every": 7}}, None),
+        ({"log": {"every": 7}}, None),
         ({"seed": 2, "batch_size": 4, "rule": {"name": "ssgd"}}, "different batch_size, rule, seed"),
         ({"assignment": "first_come"}, "different assignment, assignment: first_come"),
     ],
@@ -859,7 +859,7 @@ def test_800_random_changes(tmp_path: Path, ranks: int) -> None:
     moments = sorted(generator.choice(np.arange(100, iterations - 10), 800, replace=False).tolist())
     wanted = {0: (4,) * ranks} | {i: tuple(generator.integers(1, 5, ranks).tolist()) for i in moments}
     work = tiny.job(
-        tmp_path, stop={"epochs": None, "iterations": iterations}, evaluate={"every": 20}, metrics={"every": 40},
+        tmp_path, stop={"epochs": None, "iterations": iterations}, evaluate={"every": 20}, log={"every": 40},
         rule={"name": "sma", "resync": 200},
     )  # fmt: skip
     ticks = np.zeros((iterations * ranks * 4 * 3 // tiny.COUNT + 9, tiny.COUNT), np.int8)

@@ -103,7 +103,7 @@ def job(
         "stop": {"epochs": None, "iterations": 40},
         "evaluate": {"batch_size": 7},
         "checkpoint": {"every": None},
-        "metrics": {"every": 5},
+        "log": {"every": 5},
     }
     config = load_mapping({**defaults, **settings}, model_given=True, data_given=True)
     return make_job(

@@ -57,7 +57,7 @@ def test_one_rank_has_nothing_to_hide(tmp_path: Path) -> None:
 def test_entries_between_two_exchanges_have_nothing_to_hide(tmp_path: Path) -> None:
     """With a period of 3 the steps of iterations 0, 1, then 2, 3, 4, ... are sent together, heard of one later."""
     tiny.run(
-        tiny.job(tmp_path, rule=tiny.RULES["crossbow-3"], metrics={"every": 1}, stop={"epochs": None, "iterations": 9}),
+        tiny.job(tmp_path, rule=tiny.RULES["crossbow-3"], log={"every": 1}, stop={"epochs": None, "iterations": 9}),
         2,
     )
     found = [event["sync_hidden"] is not None for event in tiny.events(tmp_path / "run", "train")]

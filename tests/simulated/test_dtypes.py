@@ -40,7 +40,7 @@ APART = {"float32": 1e-3, "fp16": 0.02, "bf16": 0.15}  # of the largest weight
 EXECUTIONS = ("streams", "fused")
 FEW: dict[str, Any] = {
     "learners": 2, "stop": {"epochs": None, "iterations": 3}, "rule": tiny.RULES["crossbow"], "update": {"lr": 0.02},
-    "metrics": {"every": 1},
+    "log": {"every": 1},
 }  # fmt: skip
 HOST: dict[str, tuple[Trained, list[float]]] = {}  # what it learnt, of every kind of data once
 

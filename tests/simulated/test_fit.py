@@ -37,7 +37,7 @@ def test_predict(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, p
     images, labels = tiny.images()
     labels[::5] = -100
     found = mpibow.fit(
-        net, (images, labels), tiny.images(20, seed=1), loss={"ignore": -100}, device=device, precision=precision,
+        net, (images, labels), tiny.images(20, seed=1), loss={"ignore_index": -100}, device=device, precision=precision,
         batch_size=3, learners=2, update={"lr": 0.02, "momentum": 0.9}, stop={"epochs": 4}, execution="streams",
     )  # fmt: skip
     assert opened == [precision]

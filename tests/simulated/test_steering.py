@@ -15,7 +15,7 @@ pytestmark = needs_compiler
 
 SCHEDULE = {"name": "plateau", "metric": "training_loss", "factor": 0.5, "patience": 0, "threshold": 0.9}
 SETTINGS: dict[str, Any] = {
-    "update": {"lr": 0.02, "momentum": 0.9, "schedule": SCHEDULE}, "learners": 2, "metrics": {"every": 1},
+    "update": {"lr": 0.02, "momentum": 0.9, "schedule": SCHEDULE}, "learners": 2, "log": {"every": 1},
     "stop": {"epochs": None, "iterations": 40},
 }  # fmt: skip
 

@@ -39,7 +39,7 @@ def test_other_settings_are_refused(kept: Kept, stage: str) -> None:
     if stage == "ended":
         kept.save("a", Result({}, plain(config()), None))
     kept.prepare("a", config())
-    kept.check("a", config(checkpoint={"every": None}, metrics={"every": 7}, name="b"))  # which change no number
+    kept.check("a", config(checkpoint={"every": None}, log={"every": 7}, name="b"))  # which change no number
     kept.check("b", config(seed=2))
     with pytest.raises(ConfigError) as caught:
         kept.check("a", config(seed=2, stop={"epochs": 3}))

@@ -70,7 +70,7 @@ def test_cells_are_kept_and_skipped_and_added(folder: Path) -> None:
 @pytest.mark.slow
 def test_a_cell_that_was_cut_off_goes_on_to_the_same_bits(folder: Path) -> None:
     """By a signal to the sweep, and by a kill of all its processes."""
-    words = ["seed=2", "stop={epochs: null, iterations: 3000}", "checkpoint.every=100 iterations", "metrics.every=20"]
+    words = ["seed=2", "stop={epochs: null, iterations: 3000}", "checkpoint.every=100 iterations", "log.every=20"]
     whole = sweep(folder, "run.yaml", *words, "--output", "whole")
     assert whole.returncode == 0, whole.stderr
     (run_of_all,) = (folder / "whole/runs").iterdir()
@@ -99,7 +99,7 @@ def test_a_cell_that_was_cut_off_goes_on_to_the_same_bits(folder: Path) -> None:
 def test_a_signal_has_all_ranks_of_a_cell_save(folder: Path) -> None:
     """Though mpirun kills its ranks at SIGINT."""
     endless = ["stop={epochs: null, iterations: 1000000000}", "checkpoint={every: 100000000 iterations, best: false}"]
-    command = ["-m", "mpibow.sweep", "run.yaml", *endless, "metrics.every=20", "--ranks", "2", "--output", "out"]
+    command = ["-m", "mpibow.sweep", "run.yaml", *endless, "log.every=20", "--ranks", "2", "--output", "out"]
     with started(1, *command, cwd=folder) as child:
         wait_for(child, lambda: any(reached(path, 200) for path in folder.glob("out/runs/*/metrics.jsonl")))
         child.send_signal(signal.SIGINT)

@@ -46,7 +46,7 @@ def test_entries_have_the_distance_of_rank_0s_replicas(rule: str, ranks: int, tm
             mean = rows.mean(axis=0) if ranks == 1 else session.rule.centre
             expected[session.iteration] = by_norms(rows, mean)
 
-    work = tiny.job(tmp_path, rule=tiny.RULES[rule], learners=2, metrics={"every": 1})
+    work = tiny.job(tmp_path, rule=tiny.RULES[rule], learners=2, log={"every": 1})
     tiny.replay(work, ranks, before=look)
     found = {event["iteration"]: event for event in tiny.events(tmp_path / "run", "train")}
     for iteration, norms in expected.items():
@@ -58,7 +58,7 @@ def test_entries_have_the_distance_of_rank_0s_replicas(rule: str, ranks: int, tm
 
 def test_where_the_mean_is_under_way_the_ranks_agreement_has_it(tmp_path: Path) -> None:
     rule = {**tiny.RULES["crossbow"], "resync": 4}
-    tiny.run(tiny.job(tmp_path, rule=rule, learners=2, metrics={"every": 4}), 2)
+    tiny.run(tiny.job(tmp_path, rule=rule, learners=2, log={"every": 4}), 2)
     assert {event["distance"] for event in tiny.events(tmp_path / "run", "train")} == {None}
     agreed = tiny.events(tmp_path / "run", "agree")
     assert len(agreed) == 10
@@ -76,7 +76,7 @@ def test_ranks_agree_on_the_distance_of_all_replicas(tmp_path: Path) -> None:
 
 
 def test_every_learner_of_rank_0_has_its_own_loss(tmp_path: Path) -> None:
-    tiny.run(tiny.job(tmp_path, learners=3, metrics={"every": 1}))
+    tiny.run(tiny.job(tmp_path, learners=3, log={"every": 1}))
     events = tiny.events(tmp_path / "run", "train")
     assert all(len(event["losses"]) == 3 for event in events)
     assert len({loss for event in events for loss in event["losses"]}) == 3 * len(events)

@@ -13,7 +13,7 @@ import pytest
 from tests.launching import RANKS, ROOT, launcher, needs_mpi
 from tests.run.processes import LIMIT, OPEN_MPI, write_run
 
-RUN = ("-m", "mpibow.train", "run.yaml", "stop.iterations=200", "metrics.every=50")
+RUN = ("-m", "mpibow.train", "run.yaml", "stop.iterations=200", "log.every=50")
 SCRIPT = """
 import mpibow
 mpibow.fit(

@@ -1,0 +1,41 @@
+"""Settings that have another name than in older versions, and what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mpibow.config.words import show
+
+NAMES: Mapping[tuple[str, str], tuple[str, str]] = {
+    ("loss", "smoothing"): ("loss", "label_smoothing"),
+    ("loss", "ignore"): ("loss", "ignore_index"),
+    ("metrics", "every"): ("log", "every"),
+}
+
+
+def renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an older version under the names of this one."""
+    found = dict(settings)
+    for (part, key), (new, name) in NAMES.items():
+        old = found.get(part)
+        if isinstance(old, Mapping) and key in old:
+            rest = {other: value for other, value in old.items() if other != key}
+            if rest or new == part:
+                found[part] = rest
+            else:
+                del found[part]
+            found[new] = {**found.get(new, {}), name: old[key]}
+    return found
+
+
+def refused(settings: dict[str, Any]) -> list[str]:
+    """Takes settings of older versions out, and gives one line for each: what to write instead."""
+    problems = []
+    for (part, key), (new, name) in NAMES.items():
+        old = settings.get(part)
+        if isinstance(old, dict) and key in old:
+            problems.append(f"{part}.{key}: is {new}.{name} now; write {new}: {{{name}: {show(old.pop(key))}}}")
+            if not old:
+                del settings[part]
+    return problems

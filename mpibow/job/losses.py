@@ -1,0 +1,55 @@
+"""The losses that a program gives to `fit`: functions, or names and settings of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from mpibow.config.strict import all_tags, build, record_of, settings_of
+from mpibow.config.words import members, show
+from mpibow.data.dataset import NamedSamples
+from mpibow.errors import ConfigError
+from mpibow.models.losses import LossFunction, function_of
+from mpibow.models.settings import CrossEntropyLoss, Loss
+from mpibow.models.supervised import Losses
+
+KINDS = members(Loss)
+KEYS = {setting.name for kind in KINDS for setting in settings_of(kind)} | {"smoothing", "ignore"}
+
+
+def losses_of(loss: Losses | Mapping[str, Any] | str | None) -> tuple[Losses | None, Any]:
+    """The functions, or else the setting `loss` of a config. Raises ConfigError.
+
+    Losses by the names of outputs may be functions, names and settings.
+    """
+    if callable(loss):
+        return loss, None
+    if not isinstance(loss, Mapping) or not loss or (set(loss) <= KEYS and not any(map(callable, loss.values()))):
+        return None, loss
+    return {name: _function(each, f"loss.{name}") for name, each in loss.items()}, None
+
+
+def of_outputs(source: Any, loss: Loss) -> bool:
+    """Whether data are such that a net gives outputs to compare with targets: all but images with classes."""
+    if not isinstance(source, tuple) or len(source) != 2:
+        return isinstance(source, Mapping | NamedSamples)
+    inputs, targets = source
+    if isinstance(inputs, Mapping) or isinstance(targets, Mapping) or not isinstance(loss, CrossEntropyLoss):
+        return True
+    found = np.asarray(targets)
+    return found.ndim != 1 or not np.issubdtype(found.dtype, np.integer)
+
+
+def _function(given: Any, path: str) -> LossFunction:
+    if callable(given):
+        found: LossFunction = given
+        return found
+    settings = {"name": given} if isinstance(given, str) else given
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"{path}: must be a function, a name or settings with a name, got {type(given).__name__}")
+    kind = record_of(KINDS, settings, CrossEntropyLoss())
+    if kind is None:
+        raise ConfigError(f"{path}.name: must be one of {all_tags(KINDS)}, got {show(settings['name'])}")
+    return function_of(build(kind, settings, path=path))
