@@ -8,8 +8,6 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mpibow.config import Config, dump, load_mapping
 from mpibow.config.document import parse
 from mpibow.config.words import show

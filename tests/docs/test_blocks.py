@@ -17,6 +17,7 @@ from mpibow.config import load, load_mapping
 from mpibow.config.document import parse
 from mpibow.config.listing import rows
 from mpibow.config.schema import Config
+from mpibow.system.command import COMMANDS
 from tests.docs.blocks import PAGES, ROOT, Block, blocks, commands
 
 BEFORE = Path(__file__).parent / "before"
@@ -24,7 +25,7 @@ ALL = [block for page in PAGES for block in blocks(page)]
 CHECKED = [block for block in ALL if block.reason is None]
 LANGUAGES = {"bash", "python", "yaml", "text", "{toctree}"}
 SHELL = {".", "cd", "eval", "export", "git", "kill", "mkdir", "python3"}  # nothing of ours in them
-COMMANDS_OF_SEVERAL = {"bench", "records"}  # whose first word has a help of its own
+COMMANDS_OF_SEVERAL = {"bench", "convert", "records"}  # whose first word has a help of its own
 WITH_PYTHON = [page for page in PAGES if any(b.language == "python" and b.reason is None for b in blocks(page))]
 
 
@@ -80,7 +81,9 @@ def check(words: list[str]) -> None:
     elif program == "pip":
         check_extras(rest[-1])
     elif program == "mpibow":
-        check_module(rest[0], rest[1:])
+        if rest != ["--version"]:
+            assert rest[0] in COMMANDS, words
+            check_module(rest[0], rest[1:])
     elif program == "python" and rest[:1] == ["-m"]:
         package, _, name = rest[1].partition(".")
         assert package == "mpibow", words
@@ -102,7 +105,8 @@ def check_extras(what: str) -> None:
 
 
 def check_module(name: str, rest: list[str]) -> None:
-    told = help_of("-m", f"mpibow.{name}", *rest[: name in COMMANDS_OF_SEVERAL])
+    module = ["mpibow", name] if name in COMMANDS else [f"mpibow.{name}"]
+    told = help_of("-m", *module, *rest[: name in COMMANDS_OF_SEVERAL])
     check_options(told, rest)
     pairs = [word for word in rest if re.match(r"[a-z_.]+=", word)]
     files = [word for word in rest if word.endswith(".yaml") and "/" in word]

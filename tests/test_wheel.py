@@ -1,0 +1,91 @@
+"""The wheel alone, in an empty environment and an empty folder: every command of docs/first_steps.md."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.docs.blocks import ROOT, blocks, commands
+from tests.launching import OPEN_MPI
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1500)]  # packages are fetched, kernels compiled, a net trained
+MNIST = ROOT.parent / "shared" / "data" / "mnist"
+EXTRAS = "demo,plot,completion"
+
+
+def ends_well(command: list[str], folder: Path, **env: str) -> str:
+    outer = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    done = subprocess.run(
+        command, cwd=folder, env=outer | env, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a source distribution, as `python -m build` does; from a copy, as a build leaves files behind."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    for name in ("mpibow", "datasets", "launch"):
+        shutil.copytree(
+            ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "*.nb?")
+        )
+    ends_well([sys.executable, "-m", "build", str(source)], source)
+    ends_well([sys.executable, "-m", "twine", "check", "--strict", *map(str, (source / "dist").iterdir())], source)
+    (found,) = (source / "dist").glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def bin_folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a new environment with the wheel and nothing that it does not ask for."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder, with_pip=True, symlinks=True)
+    ends_well([str(folder / "bin/pip"), "install", "-q", f"{wheel}[{EXTRAS}]"], folder)
+    return folder / "bin"
+
+
+def test_it_holds_converters_and_launch_files(wheel: Path) -> None:
+    held = set(zipfile.ZipFile(wheel).namelist())
+    files = [path for name in ("datasets", "launch") for path in (ROOT / name).rglob("*") if path.is_file()]
+    expected = {f"mpibow/{path.relative_to(ROOT)}" for path in files if "__pycache__" not in path.parts}
+    assert len(expected) > 40
+    assert expected | {"mpibow/py.typed", "mpibow/kernels/cuda/source/flat.cu"} <= held
+    assert not [name for name in held if name.startswith(("tests/", "benchmarks/", "docs/"))]
+
+
+def test_the_first_steps(bin_folder: Path, tmp_path: Path) -> None:
+    """As the page has them, but that MNIST's files are there already."""
+    if not MNIST.is_dir():
+        pytest.skip(f"{MNIST} is not there")
+    env = {"PATH": f"{bin_folder}:{os.environ['PATH']}", **OPEN_MPI}
+    text = "".join(block.text for block in blocks(ROOT / "docs/first_steps.md") if block.reason is None)
+    typed = commands(text.replace("--download", f"--source {MNIST}"))
+    assert {line.removeprefix("mpirun -np 2 ").split()[1] for line in typed} >= {"convert", "train", "plot", "evaluate"}
+    printed = {line: ends_well(["bash", "-c", line], tmp_path, **env) for line in typed}
+    (evaluated,) = (text for line, text in printed.items() if line.startswith("mpibow evaluate"))
+    accuracy = re.match(r"accuracy (\d+\.\d+)%", evaluated)
+    assert accuracy is not None
+    assert float(accuracy[1]) >= 98.5  # of the centre at the end; the run stopped at 99 %
+    assert ElementTree.parse(tmp_path / "first.svg").getroot().tag.endswith("svg")
+    assert (tmp_path / "predictions.csv").read_text().count("\n") == 10_001
+
+
+def test_it_is_the_installed_package_that_ran(bin_folder: Path, tmp_path: Path) -> None:
+    shown = ends_well([str(bin_folder / "mpibow"), "--version"], tmp_path)
+    assert re.fullmatch(r"mpibow \d+\.\d+\.\d+, Python \S+\n", shown)
+    where = ends_well([str(bin_folder / "python"), "-c", "import mpibow; print(mpibow.__file__)"], tmp_path)
+    assert Path(where).is_relative_to(bin_folder.parent)
+    assert "train" in ends_well([str(bin_folder / "mpibow"), "completion", "bash"], tmp_path)
+    assert "pip install 'mpibow[" in ends_well([str(bin_folder / "mpibow"), "convert", "digits", "--help"], tmp_path)
