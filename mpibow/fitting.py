@@ -23,6 +23,7 @@ from mpibow.errors import ConfigError
 from mpibow.evaluate import on_host
 from mpibow.fitted import Fitted
 from mpibow.job import Job, make_job
+from mpibow.job.given import Start, of_program
 from mpibow.job.losses import losses_of, of_outputs
 from mpibow.job.sources import Source, samples_of
 from mpibow.models.classifier import Net
@@ -46,6 +47,7 @@ def fit(
     normalise: str = "channel",
     augment: Mapping[str, Any] | None = None,
     image: Mapping[str, Any] | None = None,
+    weights: Start | None = None,
     resume: str | None = None,
     callbacks: Sequence[Callback] = (),
     **settings: Any,
@@ -66,9 +68,11 @@ def fit(
 
     `normalise`, `augment` (as {"pad": 4, "flip": True}) and `image` (as {"size": 224}) are the settings under `data` of
     a config file; `settings` are all others: batch_size=8, learners=2, update={"lr": 0.1}, ... Under mpirun every rank
-    must call it; an error on one rank ends all. Ctrl-C saves the state and raises KeyboardInterrupt. `resume` continues
-    a run directory or a checkpoint, "auto" the newest run. `callbacks` hear what happens: mpibow.Iteration, Evaluated,
-    Saved and Ended; one that returns mpibow.STOP ends the run (mpibow/run/callbacks.py has the rules).
+    must call it; an error on one rank ends all. Ctrl-C saves the state and raises KeyboardInterrupt. `weights` are
+    trained ones to start from: a run directory, a checkpoint, a safetensors file, a `Fitted` or arrays by name, or
+    {"file": one of these, "exclude": "dense1.*"} (docs/weights.md). `resume` continues a run directory or a checkpoint,
+    "auto" the newest run. `callbacks` hear what happens: mpibow.Iteration, Evaluated, Saved and Ended; one that returns
+    mpibow.STOP ends the run (mpibow/run/callbacks.py has the rules).
     """
     from mpibow.train import train as run  # late: `python -m mpibow.train` must not find it imported already
 
@@ -89,7 +93,8 @@ def fit(
             loss_weights=loss_weights, name=name,
             normalise=normalise, augment=augment, image=image,
         )  # fmt: skip
-        job = replace(job, callbacks=tuple(callbacks))
+        given = None if weights is None else of_program(weights)
+        job = replace(job, callbacks=tuple(callbacks), given=given)
         trained = run(job, comm, resume=resume, note=note)
         if trained.summary.stopped == "SIGINT":  # the program ends as well, or a notebook's cell
             raise KeyboardInterrupt(f"the state is saved: continue with fit(..., resume={trained.summary.run!r})")

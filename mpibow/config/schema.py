@@ -19,7 +19,7 @@ from mpibow.config.strict import Rest, build, plain
 from mpibow.config.words import show
 from mpibow.data.settings import Auto, Image, Wanted
 from mpibow.errors import ConfigError
-from mpibow.models.settings import Augmentation, CrossEntropyLoss, Loss, Normalisation
+from mpibow.models.settings import Augmentation, CrossEntropyLoss, Loss, Normalisation, Weights
 from mpibow.optim.schedules import Schedule, over
 from mpibow.optim.sgd import Sgd
 from mpibow.optim.table import UPDATES, AnyUpdate
@@ -49,6 +49,11 @@ class Model:
 
     name: Annotated[Text, "the model's name"]
     classes: Annotated[Annotated[int, AtLeast(2)] | None, "number of classes; null is the data's"] = None
+    weights: Annotated[
+        Text | Weights | None,
+        "trained weights that a new run starts from: a run directory, a checkpoint or a safetensors file, or "
+        "{file, match, exclude, strict, names}; null: random ones, by seed",
+    ] = None
     options: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
 
 

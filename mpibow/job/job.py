@@ -13,6 +13,7 @@ from mpibow.graph.frozen import frozen
 from mpibow.graph.layout import Layout, plan_layout
 from mpibow.graph.memory import zeros
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
+from mpibow.job.given import Given
 from mpibow.job.normalise import Scaling
 from mpibow.kernels import KernelSet, find_kernels
 from mpibow.kernels.cuda.fused import fused_plan
@@ -42,6 +43,7 @@ class Job:
     held_out: float | None = None
     canonical: bool = False  # weights lie as they are saved, whatever the kernels want
     callbacks: tuple[Callback, ...] = ()  # what hears of the run
+    given: Given | None = None  # trained weights that a new run starts from
     opened: KernelSet | None = None  # of a GPU: `on_device` opens it
 
     @property

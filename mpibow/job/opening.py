@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from mpibow.job.checks import (
     check_sets_alike,
     described,
 )
+from mpibow.job.given import of_config
 from mpibow.job.job import Job
 from mpibow.job.normalise import Scaling, scaling_of
 from mpibow.models import MODELS, OBJECTIVES
@@ -68,10 +70,11 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
                 f"{config.model.classes}: type model.classes={train.classes}, or leave it out"
             )
         net = named_net(config, train.classes)
-    return make_job(
+    job = make_job(
         _title(config), config, net, train, test, validation=validation, normalise=config.data.normalise,
         augmentation=config.data.augment, image=config.data.image, scaling=scaling,
     )  # fmt: skip
+    return replace(job, given=of_config(config))
 
 
 def _sets(data: Data, read: Callable[[str], Any]) -> tuple[Any, Any, Any]:

@@ -1,4 +1,4 @@
-"""The settings of augmentation, normalisation and loss."""
+"""The settings of augmentation, normalisation, loss, and of weights to start from."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ Ratio = Annotated[float, Above(0)]
 ASPECT = (3 / 4, 4 / 3)  # Szegedy et al., arXiv:1409.4842
 
 Normalisation = Literal["channel", "pixel", "half", "none"]
+Pattern = Annotated[str, NotEmpty()]
 
 
 @dataclass(frozen=True)
@@ -112,3 +113,18 @@ Loss = CrossEntropyLoss | HuberLoss | PlainLoss
 def ignored(loss: Loss) -> int | None:
     """The label of samples that are left out."""
     return loss.ignore_index if isinstance(loss, CrossEntropyLoss) else None
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Trained weights that a net starts from, the statistics of batch norms among them; patterns are of their names."""
+
+    file: Annotated[str, NotEmpty(), "a run directory, a checkpoint or a safetensors file"]
+    match: Annotated[Pattern | tuple[Pattern, ...], "pattern or list of patterns of the names to load, as conv*"] = "*"
+    exclude: Annotated[
+        Pattern | tuple[Pattern, ...], "pattern or list of patterns of names that start anew, as dense1.*"
+    ] = ()
+    strict: Annotated[bool, "refuse weights of the net that the file lacks, and of the file that the net lacks"] = True
+    names: Annotated[
+        Literal["auto", "mpibow", "torchvision"], "whose names the file has; auto finds out by the names themselves"
+    ] = "auto"

@@ -18,6 +18,7 @@ from mpibow.learn import directions
 from mpibow.learn.local import arrays_of, kept_of
 from mpibow.run.memory import learner_bytes, replica_bytes, room_for
 from mpibow.session.device import device_of
+from mpibow.session.given import taken_by
 from mpibow.session.judge import sets_told
 from mpibow.session.loading import loading_of
 from mpibow.session.stages import frozen_told
@@ -46,11 +47,11 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
     `choice` is how data are read.
     """
     plan, ahead = job.training_plan(), device_of(job, 1).memory.held(loading_of(job, choice, 1))
-    sets = {"train": job.train, **job.evaluated}
+    sets, taken = {"train": job.train, **job.evaluated}, taken_by(job, plan)
     return "\n".join([
         dump(job.config).rstrip(), "",
         *(f"{name}: {found.count:,} samples {described(found)}" for name, found in sets.items()),
-        *sets_told(job)[1:], *frozen_told(job, 0.0), "",
+        *sets_told(job)[1:], *frozen_told(job, 0.0), *([taken.told] if taken else []), "",
         str(plan), *filter(None, [
             job.slow(), few_values(job.build(job.config.batch_size, True), min(counts)),
             directions.described(job.matrices, job.config.update),

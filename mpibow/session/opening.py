@@ -94,7 +94,7 @@ def open_parts(
     loading = choose_loading(job, device, comm)
     carrier, way = device.transport(comm, stack)
     # The state that it begins with
-    start = start_of(find_source(job, device, comm, resume), job, plan, first)
+    start = start_of(find_source(job, plan, device, comm, resume), job, plan, first)
     start = replace(start, timeline=start.timeline.executed(device.executions.first))
     counts, execution = start.learners
     coordinator = Coordinator(start.timeline, loading.ahead, recorded=config.replayed is not None)
@@ -111,7 +111,9 @@ def open_parts(
     trained = job.trained(epoch)
     tuning = _open_tuning(job, device, start, comm, room)
     most = max(change.counts[comm.rank] for change in start.timeline.changes)
-    statistics = initial_weights(plan.statistics, config.seed, plan.weight_dtype)
+    statistics = start.first
+    if statistics is None:
+        statistics = initial_weights(plan.statistics, config.seed, plan.weight_dtype)
     capacity = device.memory.capacity(most, room)
     replicas = Replicas(
         capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat,

@@ -11,6 +11,7 @@ from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array
 from mpibow.job.document import Document, saved
 from mpibow.run import checkpoint, checkpoints
+from mpibow.session.given import FIRST
 from mpibow.session.opening import Parts
 from mpibow.session.where import Where
 
@@ -25,9 +26,11 @@ class Saver:
         self._agreed = time.perf_counter()
 
     def _net(self) -> tuple[Document | None, dict[str, Array]]:
-        """The net as JSON, and what an evaluation wants of the data that JSON is too small for."""
+        """The net as JSON, and what JSON is too small for of the data and of the weights that it started from."""
         scaling = self._parts.job.scaling
         inputs = {} if scaling is None else scaling.arrays()
+        if (first := self._parts.start.first) is not None:
+            inputs |= {FIRST: first}
         try:
             document, arrays = saved(self._parts.job.build)
         except ShapeError as error:

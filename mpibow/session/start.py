@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
-from functools import partial
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from mpibow.comm.communicator import Communicator
 from mpibow.config import Config, document, dump
@@ -15,7 +18,7 @@ from mpibow.config.strict import plain
 from mpibow.data.timeline import Timeline, fixed
 from mpibow.errors import CommunicationError, ConfigError
 from mpibow.graph.graph import Array
-from mpibow.graph.layout import initial_weights
+from mpibow.graph.layout import Layout, initial_weights
 from mpibow.graph.plan import Plan
 from mpibow.job import Job, on_device
 from mpibow.job.normalise import input_entries
@@ -23,6 +26,7 @@ from mpibow.run import directory
 from mpibow.run.replay import differing, recorded, resumed_with
 from mpibow.run.state import read_centre
 from mpibow.session.device import Device
+from mpibow.session.given import read_first, taken_by
 from mpibow.session.header import Header, check_fits, checked, open_checkpoint, timeline_of
 from mpibow.session.rates import in_force
 from mpibow.sync.outdated import comparable
@@ -39,6 +43,7 @@ class Source:
     header: Header | None = None
     notes: tuple[str, ...] = ()
     other: tuple[str, ...] = ()  # settings that its numbers depend on, and that were others before
+    weights: Mapping[str, Array] = field(default_factory=dict)  # trained ones that a new run starts from, by name
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,7 @@ class Start:
     centre: Array  # (layout.size,)
     statistics: Array  # (statistics.size,), the centre's
     changed: tuple[str, ...] = ()
+    first: Array | None = None  # (statistics.size,) that a replica which is reset takes; None: random weights'
 
     @property
     def exact(self) -> bool:
@@ -109,13 +115,20 @@ def agreed(job: Job, comm: Communicator) -> tuple[Job, list[str]]:
     return replace(job, canonical=True), [*notes, more]
 
 
-def find_source(job: Job, device: Device, comm: Communicator, resume: str | None) -> Source:
+def find_source(job: Job, plan: Plan, device: Device, comm: Communicator, resume: str | None) -> Source:
     """Decided by rank 0 for all. `resume`: None, a run directory, a checkpoint, or 'auto', the newest run of `out`."""
-    source: Source = directory.on_rank_0(lambda f: f(comm), comm.rank, lambda: _find(job, device, resume))
-    return source
+    weights = dict[str, Array]()  # which rank 0 reads; the others receive them one by one
+    source: Source = directory.on_rank_0(
+        lambda f: f(comm), comm.rank, lambda: _find(job, plan, device, resume, weights)
+    )
+    for name, (shape, dtype) in comm.share({name: (a.shape, a.dtype) for name, a in weights.items()})[0].items():
+        weights.setdefault(name, np.empty(shape, dtype))
+        comm.broadcast(weights[name])
+    return replace(source, weights=weights)
 
 
-def _find(job: Job, device: Device, resume: str | None) -> Source:
+def _find(job: Job, plan: Plan, device: Device, resume: str | None, weights: dict[str, Array]) -> Source:
+    """`weights` takes those that a new run starts from."""
     config, notes = job.config, list[str]()
     out = Path(config.out)
     start = directory.latest(out, config.name) if resume == "auto" else Path(resume) if resume else None
@@ -126,13 +139,20 @@ def _find(job: Job, device: Device, resume: str | None) -> Source:
         other = tuple(name for name in differing(then, plain(config)) if name != "rule")  # of which more is said
         if other:
             notes.append(f"settings that differ from before: {', '.join(other)}")
+        if job.given is not None:
+            notes.append(f"{job.given.key}: the checkpoint's weights are taken, not those of {job.given.source}")
         return Source(folder, path, header, tuple(notes), other)
     if resume == "auto":
         notes.append(f"no run to resume in {out}: starting a new one")
     if config.replayed is not None:
         notes += _replayed(config.replayed, job, device)
+    taken = taken_by(job, plan)
     folder = directory.create(out, config.name, job.title, again=resume == "auto")
     directory.write(folder / "config.yaml", dump(config), directory.ELSEWHERE)
+    if taken is not None:
+        weights |= {name: np.array(array, plan.weight_dtype, order="C") for name, array in taken.arrays.items()}
+        directory.write(folder / "weights.json", json.dumps(taken.entries(), indent=1) + "\n", directory.ELSEWHERE)
+        notes.append(taken.told)
     return Source(folder, notes=tuple(notes))
 
 
@@ -191,15 +211,22 @@ def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
     config, header, path = job.config, source.header, source.checkpoint
 
     if header is None or path is None:
-        new = partial(initial_weights, seed=config.seed, dtype=plan.weight_dtype)
-        return Start(source, 0, first, new(plan.layout), new(plan.statistics))
+        centre, statistics = (begun(layout, source.weights, plan, config) for layout in (plan.layout, plan.statistics))
+        return Start(source, 0, first, centre, statistics, first=statistics.copy() if source.weights else None)
     check_fits(path, header, identity(job, plan))
     timeline = timeline_of(header, started(config, first), first)
     changed = tuple(anew(header, config, first))
     if not changed:
         settings = in_force(config, timeline, job.train.count, header.iteration)
         checked(declared(settings).numbers, header.rule, path, "rule")
-    return Start(source, header.iteration, timeline, *read_centre(path, plan), changed)
+    known = read_first(path, header.files, plan.statistics.size)
+    return Start(source, header.iteration, timeline, *read_centre(path, plan), changed, known)
+
+
+def begun(layout: Layout, weights: Mapping[str, Array], plan: Plan, config: Config) -> Array:
+    """The flat array (layout.size,) that every replica starts from: trained weights where there are, random others."""
+    new = initial_weights(layout, config.seed, plan.weight_dtype)
+    return layout.packed({**layout.unpacked(new), **weights}, plan.weight_dtype) if weights else new
 
 
 def lasting(job: Job, plan: Plan, first: Timeline) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from mpibow.config.document import parse
 from mpibow.config.schema import Data, Evaluate, Model, Stop
 from mpibow.data.settings import Image
 from mpibow.errors import ConfigError
-from mpibow.models.settings import Augmentation, CrossEntropyLoss, HuberLoss, Jitter, PlainLoss
+from mpibow.models.settings import Augmentation, CrossEntropyLoss, HuberLoss, Jitter, PlainLoss, Weights
 from mpibow.optim.plateau import Plateau
 from mpibow.optim.schedules import Constant, Cosine, Exponential, Inverse, MultiStep, OneCycle, StepDecay, Warmup
 from mpibow.optim.sgd import Sgd
@@ -51,7 +51,7 @@ stop:    {epochs: 140, accuracy: 0.88, minutes: null}
 checkpoint: {every: 30 minutes}
 """)
     assert load(path, ["update.lr=1e-2", "stop.accuracy=null", "seed=7"]) == Config(
-        model=Model("resnet32", 10, {"width": 16}),
+        model=Model("resnet32", 10, options={"width": 16}),
         data=Data("data/cifar10/train", "data/cifar10/test"),
         learners=(2, 1),
         rule=Family(name="crossbow", alpha=0.1, momentum=0.9, period=2, restart=(5.0, 10.0)),
@@ -343,7 +343,7 @@ def test_dump_is_whole_and_readable():
         dump(load_mapping(RUN, ["model.width=3", "rule.name=ssgd", "learners=[2,1]"]))
         == """\
 name: auto
-model: {name: lenet, classes: null, width: 3}
+model: {name: lenet, classes: null, weights: null, width: 3}
 data:
   train: data/mnist/train
   test: null
@@ -461,10 +461,14 @@ augmentations = st.builds(
 )
 normalisations = st.sampled_from(["channel", "pixel", "half", "none"])
 images = st.none() | st.builds(Image, st.integers(1, 9), st.none() | st.integers(9, 99))
+patterns = texts | st.lists(texts, min_size=1).map(tuple)
+weights = st.none() | texts | st.builds(Weights, texts, patterns, patterns, st.booleans())
 configs = st.builds(
     Config,
     name=st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,9}", fullmatch=True),
-    model=st.builds(Model, texts, st.none() | st.integers(2, 1000), st.dictionaries(keys, scalars | st.lists(scalars))),
+    model=st.builds(
+        Model, texts, st.none() | st.integers(2, 1000), weights, st.dictionaries(keys, scalars | st.lists(scalars))
+    ),
     data=st.builds(
         Data, texts, st.none() | texts, st.none() | texts | st.floats(0.01, 0.99), images, normalisations, augmentations
     ),
