@@ -1,0 +1,144 @@
+"""What bench_averaging.py runs: every cell of its tables, the most deciding first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+Found = Mapping[str, Any]  # what came of the cells that have run, by their keys
+
+K, BATCH = 16, 8
+TRAIN, VALIDATION = 10_240, 5_000  # images; an epoch of 16 learners is 80 iterations
+EPOCHS, HALF = 8, 4  # a branch is 320 iterations, a multiple of 16 and 64
+NETS: Mapping[str, Mapping[str, Any]] = {
+    "three-conv, batch norm": {"norm": "batch"},
+    "three-conv, group norm": {"norm": "group"},
+}
+BN, GN = NETS
+RATES = (0.000390625, 0.00078125, 0.0015625, 0.003125, 0.00625, 0.0125)  # the grid of every arm whose rate is tuned
+GRID_SEED = 1001  # chooses rates; no table has it
+SEEDS = tuple(range(1, 31))
+
+RESET = {"name": "local_sgd", "period": 1}
+TRUNK = RESET | {"resync": 999}  # another rule by name, so that every arm restarts alike: momenta 0
+REFERENCE = "reset"
+
+
+def pulled(alpha: float) -> dict[str, Any]:
+    return {"name": "sma", "alpha": alpha, "outer": {"gain": 1.0}}
+
+
+OWN: Mapping[str, Mapping[str, Any]] = {  # arms whose own steps are as long as the common one would be
+    REFERENCE: RESET,
+    "pulled, alpha 1": pulled(1.0),
+    "pulled, alpha 1/4": pulled(1 / 4),
+    "pulled, alpha 1/16": pulled(1 / 16),
+    "pulled, alpha 1/64": pulled(1 / 64),
+    "pulled, alpha 0": pulled(0.0),
+    "reset, period 16": {"name": "local_sgd", "period": 16},
+    "reset, period 64": {"name": "local_sgd", "period": 64},
+}
+SHORT: Mapping[str, Mapping[str, Any]] = {  # own steps 1/16 as long; the common step makes up for it
+    "pulled, alpha 1/16, gain 16": {"name": "sma", "alpha": 1 / 16, "outer": {"gain": float(K)}},
+    "pulled, alpha 0, gain 16": {"name": "sma", "alpha": 0.0, "outer": {"gain": float(K)}},
+}
+BRANCHES = {**OWN, **SHORT}
+
+ONE, NESTEROV, SSGD, SMA, LOCAL = "one learner", "one learner, outer nesterov", "S-SGD", "SMA", "local SGD, period 16"
+ARMS: Mapping[str, Mapping[str, Any]] = {
+    ONE: {"learners": 1},
+    NESTEROV: {"learners": 1, "rule": {"name": "diloco", "period": 30}},
+    SSGD: {"learners": K, "rule": {"name": "ssgd"}},
+    SMA: {"learners": K, "rule": {"name": "sma"}},
+    LOCAL: {"learners": K, "rule": {"name": "local_sgd"}},
+}
+SCALED = "S-SGD, rate x learners, warm-up of an epoch"
+KEPT, TUNED = "one learner's rate", "tuned"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run: of which table, net and arm, with which seed; `settings` are those of mb.fit.
+
+    A branch goes on from its trunk, a run of `trunk`'s settings to half of the epochs.
+    """
+
+    table: str
+    net: str
+    arm: str
+    seed: int
+    settings: Mapping[str, Any] = field(compare=False)
+    trunk: Mapping[str, Any] | None = field(default=None, compare=False)
+
+    @property
+    def key(self) -> str:
+        return key(self.table, self.net, self.arm, self.seed)
+
+
+def key(table: str, net: str, arm: str, seed: int) -> str:
+    return f"{table} | {net} | {arm} | seed {seed}"
+
+
+def settings(rate: float, seed: int, **more: Any) -> dict[str, Any]:
+    """What all runs have in common, and `more`."""
+    update = {"name": "sgd", "lr": rate, "momentum": 0.9, "weight_decay": 5e-4}
+    update["schedule"] = {"name": "cosine", "epochs": EPOCHS}
+    own = {"seed": seed, "batch_size": BATCH, "learners": K, "stop": {"epochs": EPOCHS}, "metrics": {"every": 5}}
+    return {**own, **more, "update": update | more.get("update", {})}
+
+
+def chosen(found: Found, net: str, arm: str) -> float | None:
+    """The rate of the grid with the highest validation accuracy; None while a rate has not run."""
+    cells = {rate: found.get(key("rates", net, f"{arm}, rate {rate:g}", GRID_SEED)) for rate in RATES}
+    known = {rate: cell["validation"] for rate, cell in cells.items() if cell is not None}
+    return max(known, key=known.__getitem__) if len(known) == len(RATES) else None
+
+
+def grid(net: str, arm: str) -> Iterator[Cell]:
+    for rate in RATES:
+        own = settings(rate, GRID_SEED, **ARMS[arm])
+        yield Cell("rates", net, f"{arm}, rate {rate:g}", GRID_SEED, own)
+
+
+def branches(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
+    """Those of a seed one after the other: they share a trunk."""
+    rate = chosen(found, net, SSGD)
+    if rate is None:
+        return
+    for seed in seeds:
+        trunk = settings(rate, seed, rule=TRUNK, stop={"epochs": HALF})
+        for arm, rule in BRANCHES.items():
+            own = settings(rate / K if arm in SHORT else rate, seed, rule=rule)
+            yield Cell("branches", net, arm, seed, own, trunk)
+
+
+def baselines(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
+    """Every arm twice, at one learner's rate and at its own of the grid, and S-SGD with the rate times k."""
+    kept = chosen(found, net, ONE)
+    for seed in seeds:
+        for arm, own in ARMS.items():
+            tuned = chosen(found, net, arm)
+            ema = {"half_life": TRAIN / 2}
+            if arm != ONE and kept is not None:
+                yield Cell("baselines", net, f"{arm}, {KEPT}", seed, settings(kept, seed, **own, ema=ema))
+            if tuned is not None:
+                yield Cell("baselines", net, f"{arm}, {TUNED}", seed, settings(tuned, seed, **own, ema=ema))
+        if kept is not None:
+            warm = {**ARMS[SSGD], "update": {"warmup": {"epochs": 1}}, "ema": ema}
+            yield Cell("baselines", net, SCALED, seed, settings(kept * K, seed, **warm))
+
+
+def cells(found: Found) -> Iterator[Cell]:
+    """All cells, the most deciding first; the rates that others need are known only when the grid has run."""
+    yield from grid(BN, SSGD)
+    yield from branches(found, BN, SEEDS[:5])
+    yield from grid(GN, SSGD)
+    yield from branches(found, GN, SEEDS[:3])
+    for arm in ARMS:
+        yield from grid(BN, arm)
+    yield from baselines(found, BN, SEEDS[:3])
+    for first, last in ((3, 5), (5, 10), (10, 20), (20, 30)):
+        for net in NETS:
+            yield from branches(found, net, SEEDS[first:last])
+        yield from baselines(found, BN, SEEDS[first:last])

@@ -1,0 +1,167 @@
+"""The page of bench_averaging.py: tables of what has run, and a list of what has not."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from statistics import fmean
+
+import averaging_cells as plan
+from averaging_cells import Cell, Found, chosen, key
+from averaging_numbers import Interval, bootstrap, difference, mean_and_deviation, slope
+from sides import table
+
+ABOUT = f"""# What replicas buy, measured
+
+Made by `python benchmarks/bench_averaging.py`, which runs what is missing; `docs/averaging.md` says what follows.
+
+- Data: CIFAR-10, its first {plan.TRAIN:,} training images, without augmentation. Accuracies are of the 10,000 test
+  images, which chose nothing.
+- Net: `convnet` with three layers and 16 channels, 64,666 weights.
+- Training: batch {plan.BATCH} a learner, {plan.K} learners where not said otherwise, {plan.EPOCHS} epochs,
+  SGD with momentum 0.9, weight decay 5e-4, cosine to 0. Long trainings may differ.
+- Rates: those of the highest accuracy on {plan.VALIDATION:,} other training images, on seed {plan.GRID_SEED}, which is
+  in no other table.
+- ± is the standard deviation over seeds; [low, high] the 95 % bootstrap interval over seeds, of differences within each
+  seed. An interval of fewer than ten seeds is too narrow.
+"""
+BRANCHED = f"""Each seed trains to epoch {plan.HALF} as `reset`, which is S-SGD. Every arm goes on from that checkpoint
+to epoch {plan.EPOCHS}, with momenta of 0, on the same samples. With `gain {plan.K}` the rate is 1/{plan.K}: the mean
+moves as far, and a learner's own step is 1/{plan.K} as long. Spread: |w_i - W| / |W|, the mean over learners and over
+the branch, every fifth iteration.
+"""
+
+
+def page(found: Found) -> str:
+    return "".join(_page(found))
+
+
+def _page(found: Found) -> Iterator[str]:
+    yield ABOUT
+    for net in plan.NETS:
+        if any(cell.startswith(f"branches | {net} |") for cell in found):
+            yield from _branches(found, net)
+    for net in plan.NETS:
+        if any(cell.startswith(f"baselines | {net} |") for cell in found):
+            yield from _baselines(found, net)
+    yield from _rates(found)
+
+
+def by_seed(found: Found, name: str, net: str, arm: str, figure: str) -> dict[int, float]:
+    """A figure of the runs of an arm in the table `name`; a run that diverged counts as guessing."""
+    cells = {seed: found.get(key(name, net, arm, seed)) for seed in plan.SEEDS}
+    guess = {"mean": 0.1, "average": 0.1}
+    return {
+        seed: cell[figure] if figure in cell else guess[figure]
+        for seed, cell in cells.items()
+        if cell is not None and (figure in cell or ("diverged" in cell and figure in guess))
+    }
+
+
+def spread_slope(found: Found, net: str, arms: Sequence[str], figure: str) -> Interval | None:
+    """What a tenfold spread adds to `figure`, over the arms of each seed that has all of them."""
+    groups = []
+    for seed in plan.SEEDS:
+        cells = [found.get(key("branches", net, arm, seed)) for arm in arms]
+        if all(cell is not None and figure in cell for cell in cells):
+            groups.append([(math.log10(cell["distance"]), cell[figure]) for cell in cells if cell is not None])
+    return bootstrap(groups, slope) if groups else None
+
+
+def _branches(found: Found, net: str) -> Iterator[str]:
+    yield f"\n## Branches from one half-trained net: {net}\n\n{BRANCHED}"
+    if (rate := chosen(found, net, plan.SSGD)) is not None:
+        yield f"Rate {rate:g}, the best of the grid for S-SGD.\n"
+    yield "\n"
+    rows = []
+    for arm in plan.BRANCHES:
+        accuracy, loss = (by_seed(found, "branches", net, arm, figure) for figure in ("mean", "mean_loss"))
+        base, base_loss = (by_seed(found, "branches", net, plan.REFERENCE, figure) for figure in ("mean", "mean_loss"))
+        if not accuracy:
+            continue
+        spreads = by_seed(found, "branches", net, arm, "distance").values()
+        anew = difference(by_seed(found, "branches", net, arm, "anew"), accuracy)
+        rows.append(
+            [
+                arm,
+                str(len(accuracy)),
+                f"{fmean(spreads):.4f}" if fmean(spreads) > 1e-6 else "0",
+                mean_and_deviation(list(accuracy.values())),
+                "" if arm == plan.REFERENCE else _told(difference(accuracy, base), 2, 100),
+                "" if arm == plan.REFERENCE else _told(difference(loss, base_loss), 4, 1),
+                _told(anew, 2, 100),
+            ]
+        )
+    heads = ["arm", "seeds", "spread", "accuracy, %", "less that of reset, points", "loss less that of reset"]
+    yield table([*heads, "statistics anew, points"], rows)
+    pulled = [arm for arm in plan.OWN if arm.startswith("pulled")]
+    for arms, of in ((pulled, "alpha 1 to 0"), (pulled[:-1], "alpha 1 to 1/64")):
+        accuracy, loss = (spread_slope(found, net, arms, figure) for figure in ("mean", "mean_loss"))
+        if accuracy is not None:
+            yield (
+                f"\nA tenfold spread, pulled replicas of {of}, {accuracy.seeds} seeds: {_told(accuracy, 2, 100)} "
+                f"points of accuracy, {_told(loss, 4, 1)} of loss.\n"
+            )
+    if any("anew" in cell for name, cell in found.items() if name.startswith(f"branches | {net} |")):
+        yield (
+            "\nStatistics anew: batch norm's running statistics are recomputed for the mean replica on 2,560 training "
+            "images, in place of the mean of the replicas' own.\n"
+        )
+
+
+def _baselines(found: Found, net: str) -> Iterator[str]:
+    yield (
+        f"\n## Baselines: {net}\n\nEvery arm at one learner's best rate and at its own best of the grid. `average`: an "
+        "exponential moving average of the centre, half-life half an epoch, of the same run. One learner has "
+        f"{plan.K} times as many iterations as {plan.K} learners. Outer nesterov: "
+        "`rule: {name: diloco, period: 30}`.\n\n"
+    )
+    rows, best = [], by_seed(found, "baselines", net, f"{plan.ONE}, {plan.TUNED}", "mean")
+    names = {f"{arm}, {how}": (arm, how) for how in (plan.TUNED, plan.KEPT) for arm in plan.ARMS} | {
+        plan.SCALED: (plan.SSGD, plan.SCALED)
+    }
+    for name, (arm, how) in names.items():
+        accuracy = by_seed(found, "baselines", net, name, "mean")
+        if not accuracy:
+            continue
+        rate = chosen(found, net, plan.ONE if how != plan.TUNED else arm) or math.nan
+        average = by_seed(found, "baselines", net, name, "average")
+        rows.append(
+            [
+                name,
+                f"{rate * (plan.K if how == plan.SCALED else 1):.3g}",
+                str(len(accuracy)),
+                mean_and_deviation(list(accuracy.values())),
+                "" if arm == plan.ONE else _told(difference(accuracy, best), 2, 100),
+                mean_and_deviation(list(average.values())) if average else "",
+            ]
+        )
+    heads = ["arm", "rate", "seeds", "accuracy, %", "less that of one learner, tuned, points", "average, %"]
+    yield table(heads, rows)
+
+
+def _rates(found: Found) -> Iterator[str]:
+    yield f"\n## Rates\n\nValidation accuracy in %, seed {plan.GRID_SEED}; bold: chosen.\n"
+    for net in plan.NETS:
+        rows = []
+        for arm in plan.ARMS:
+            cells = [found.get(key("rates", net, f"{arm}, rate {rate:g}", plan.GRID_SEED)) for rate in plan.RATES]
+            if any(cells):
+                best = chosen(found, net, arm)
+                texts = ["" if cell is None else f"{100 * cell['validation']:.2f}" for cell in cells]
+                marked = [f"**{text}**" if rate == best else text for rate, text in zip(plan.RATES, texts, strict=True)]
+                rows.append([arm, *marked])
+        if rows:
+            yield f"\n{net}:\n\n" + table(["arm", *(f"{rate:.3g}" for rate in plan.RATES)], rows)
+
+
+def left_out(missing: Sequence[Cell]) -> str:
+    """What has not run yet, by table and net."""
+    counts: Mapping[tuple[str, str], int] = Counter((cell.table, cell.net) for cell in missing)
+    lines = [f"- {name}, {net}: {count} cells\n" for (name, net), count in counts.items()]
+    return f"\n## Missing\n\n{''.join(lines) or 'Nothing.'}\n"
+
+
+def _told(interval: Interval | None, digits: int, unit: float) -> str:
+    return "" if interval is None else interval.text(digits, unit)

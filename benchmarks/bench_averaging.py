@@ -1,0 +1,75 @@
+"""What replicas buy: accuracies at equal epochs of branches from one half-trained net, and of baselines.
+
+    python benchmarks/bench_averaging.py                    # everything that is missing, the most deciding cells first
+    python benchmarks/bench_averaging.py --cells 10         # so many cells
+    python benchmarks/bench_averaging.py --list             # what is missing; runs nothing
+    python benchmarks/bench_averaging.py --page             # the page of what is there; runs nothing
+
+Each run is a cell, kept in benchmarks/results/averaging.json as soon as it ends; started again it runs only what is
+missing. The page, benchmarks/results/averaging.md, is made of what is there. All learners are of one process, and cells
+count epochs, not seconds: the load of the machine changes no number.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from averaging_cells import Cell, Found, cells
+from averaging_page import left_out, page
+from averaging_runs import Data, run
+from sides import ROOT, note
+
+from mpibow.run.directory import write
+
+RESULTS = ROOT / "benchmarks/results/averaging.json"
+
+
+def kept(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def missing(found: Found, table: str | None = None) -> list[Cell]:
+    """The cells that have not run, each once."""
+    asked = dict.fromkeys(cells(found))
+    return [cell for cell in asked if cell.key not in found and table in (None, cell.table)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--cifar", type=Path, default=Path("data/cifar10"), help="as datasets/cifar.py writes it")
+    parser.add_argument("--only", choices=("rates", "branches", "baselines"), help="a table (default: all)")
+    parser.add_argument("--cells", type=int, default=1 << 30, metavar="N", help="run so many of what is missing")
+    parser.add_argument("--list", action="store_true", help="print what is missing, and run nothing")
+    parser.add_argument("--page", action="store_true", help="write the page of what is there, and run nothing")
+    parser.add_argument("--pause", type=Path, metavar="FILE", help="wait between cells as long as FILE exists")
+    parser.add_argument(
+        "--runs", type=Path, default=Path("runs/averaging"), metavar="DIR", help="(default: %(default)s)"
+    )
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="FILE.json", help="(default: %(default)s)")
+    options = parser.parse_args()
+    found = kept(options.results)
+    if options.list:
+        print(*(cell.key for cell in missing(found, options.only)), sep="\n")
+        return
+    if not options.page:
+        options.runs.mkdir(parents=True, exist_ok=True)
+        data = Data(options.cifar)
+        for _ in range(options.cells):
+            left = missing(found, options.only)  # anew: rates that have run choose others
+            if not left:
+                break
+            while options.pause is not None and options.pause.exists():
+                time.sleep(2.0)
+            begin = time.perf_counter()
+            found[left[0].key] = run(left[0], data, options.runs)
+            note(f"{len(left)} left; {time.perf_counter() - begin:.1f} s: {left[0].key}: {found[left[0].key]}")
+            write(options.results, json.dumps(found, indent=1) + "\n")
+    write(options.results.with_suffix(".md"), page(found) + left_out(missing(found)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""What bench_averaging.py runs and makes of it, on figures that a hand can check; nothing is trained here."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mpibow.config import load_mapping
+from mpibow.sync.family import Family
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def numbers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(FOLDER)
+    import averaging_numbers
+
+    return averaging_numbers
+
+
+@pytest.fixture
+def plan(numbers: ModuleType) -> ModuleType:
+    import averaging_cells
+
+    return averaging_cells
+
+
+@pytest.fixture
+def pages(numbers: ModuleType) -> ModuleType:
+    import averaging_page
+
+    return averaging_page
+
+
+def test_a_slope_is_within_groups(numbers: ModuleType) -> None:
+    """Each group has a level of its own, and weighs as much as its x differ."""
+    assert numbers.slope([[(0, 0), (1, 2), (2, 4)]]) == pytest.approx(2)
+    assert numbers.slope([[(0, 0), (2, 4)], [(10, 100), (14, 116)]]) == pytest.approx((2 * 4 + 4 * 16) / (2**2 + 4**2))
+    assert math.isnan(numbers.slope([[(1, 0), (1, 5)]]))
+    assert math.isnan(numbers.slope([]))
+
+
+def test_a_bootstrap_interval_is_that_of_the_mean(numbers: ModuleType) -> None:
+    """Of 400 normal values its half width is 1.96 / 20; it is the same at every call."""
+    values = np.random.default_rng(0).standard_normal(400).tolist()
+    found = numbers.bootstrap(values, lambda each: float(np.mean(each)))
+    assert found.value == pytest.approx(np.mean(values))
+    assert found.low < found.value < found.high
+    assert (found.high - found.low) / 2 == pytest.approx(1.96 / 20, rel=0.1)
+    assert found == numbers.bootstrap(values, lambda each: float(np.mean(each)))
+    single = numbers.bootstrap([3.0], lambda each: each[0])
+    assert (single.value, single.seeds, single.text()) == (3.0, 1, "+3.00")
+    assert math.isnan(single.low)
+
+
+def test_a_difference_is_of_shared_seeds(numbers: ModuleType) -> None:
+    found = numbers.difference({1: 0.5, 2: 0.25, 7: 9.0}, {2: 0.125, 1: 0.375, 8: 1.0})
+    assert (found.value, found.low, found.high, found.seeds) == (0.125, 0.125, 0.125, 2)
+    assert found.text(2, 100) == "+12.50 [+12.50, +12.50]"
+    assert numbers.difference({1: 0.5}, {2: 0.5}) is None
+
+
+def grid(plan: ModuleType, net: str, arm: str, best: float) -> dict[str, Any]:
+    names = {rate: plan.key("rates", net, f"{arm}, rate {rate:g}", plan.GRID_SEED) for rate in plan.RATES}
+    return {name: {"validation": 0.6 if rate == best else 0.5} for rate, name in names.items()}
+
+
+def test_rates_are_chosen_once_the_whole_grid_has_run(plan: ModuleType) -> None:
+    found = grid(plan, plan.BN, plan.SSGD, 0.003125)
+    assert plan.chosen(found, plan.BN, plan.SSGD) == 0.003125
+    assert plan.chosen(found, plan.GN, plan.SSGD) is None
+    assert plan.chosen(dict(list(found.items())[1:]), plan.BN, plan.SSGD) is None
+    assert {cell.table for cell in plan.cells({})} == {"rates"}
+    assert {cell.net for cell in plan.cells(found) if cell.table == "branches"} == {plan.BN}
+
+
+def test_branches_differ_by_their_rule_alone(plan: ModuleType) -> None:
+    """All restart from the trunk's centre: its rule is another one by name. A branch ends with a period."""
+    cells = list(plan.branches(grid(plan, plan.BN, plan.SSGD, 0.003125), plan.BN, (1, 2)))
+    assert len({cell.key for cell in cells}) == len(cells) == 2 * len(plan.BRANCHES)
+    iterations = (plan.EPOCHS - plan.HALF) * plan.TRAIN // (plan.K * plan.BATCH)
+    for cell in cells:
+        own, trunk = dict(cell.settings), dict(cell.trunk)
+        rule = load_mapping(own, model_given=True, data_given=True).rule
+        assert isinstance(rule, Family)
+        assert load_mapping(trunk, model_given=True, data_given=True).rule != rule
+        assert iterations % rule.point.period == 0
+        short = cell.arm in plan.SHORT
+        assert own["update"]["lr"] * (plan.K if short else 1) == 0.003125
+        assert rule.of(plan.K).used(1.0) == (plan.K if short else 1)
+        assert (own["seed"], trunk["update"]["lr"], trunk["stop"]) == (cell.seed, 0.003125, {"epochs": plan.HALF})
+        del own["rule"], trunk["rule"], own["stop"], trunk["stop"]
+        assert short or own == trunk
+
+
+def test_baselines_are_run_with_one_learners_rate_and_with_their_own(plan: ModuleType) -> None:
+    found = {name: cell for arm in plan.ARMS for name, cell in grid(plan, plan.BN, arm, 0.003125).items()}
+    found |= grid(plan, plan.BN, plan.ONE, 0.0015625)
+    cells = {cell.arm: cell.settings for cell in plan.baselines(found, plan.BN, (1,))}
+    assert len(cells) == 2 * len(plan.ARMS)  # one learner's own is its rate: S-SGD's scaled one takes the place
+    rates = {name: each["update"]["lr"] for name, each in cells.items()}
+    assert rates[f"{plan.ONE}, {plan.TUNED}"] == rates[f"{plan.SMA}, {plan.KEPT}"] == 0.0015625
+    assert rates[f"{plan.SMA}, {plan.TUNED}"] == 0.003125
+    assert rates[plan.SCALED] == 16 * 0.0015625
+    assert cells[plan.SCALED]["update"]["warmup"] == {"epochs": 1}
+    for each in cells.values():
+        load_mapping(each, model_given=True, data_given=True)
+
+
+def branch(mean: float, loss: float, distance: float) -> dict[str, Any]:
+    return {"mean": mean, "mean_loss": loss, "anew": mean + 0.001, "anew_loss": loss, "distance": distance}
+
+
+def test_the_page_has_differences_within_seeds_and_slopes_over_spreads(plan: ModuleType, pages: ModuleType) -> None:
+    """Of two seeds whose levels differ by far more than their arms."""
+    found = grid(plan, plan.BN, plan.SSGD, 0.003125)
+    spreads = {"reset": 1e-7, "pulled, alpha 1": 0.001, "pulled, alpha 1/4": 0.01, "pulled, alpha 1/16": 0.1}
+    spreads |= {"pulled, alpha 1/64": 1.0, "pulled, alpha 0": 10.0}
+    for seed, level in ((1, 0.5), (2, 0.7)):
+        for n, (arm, distance) in enumerate(spreads.items()):
+            name = plan.key("branches", plan.BN, arm, seed)
+            found[name] = branch(level - 0.01 * n, 1.0 + 0.002 * n, distance)
+    text = pages.page(found)
+    assert "Rate 0.003125, the best of the grid for S-SGD." in text
+    assert "| reset | 2 | 0 | 60.00 ± 14.14 |  |  | +0.10 [+0.10, +0.10] |" in text
+    assert (
+        "| pulled, alpha 1/16 | 2 | 0.1000 | 57.00 ± 14.14 | -3.00 [-3.00, -3.00] | +0.0060 [+0.0060, +0.0060] | "
+        "+0.10 [+0.10, +0.10] |" in text
+    )
+    assert "alpha 1 to 0, 2 seeds: -1.00 [-1.00, -1.00] points of accuracy, +0.0020 [+0.0020, +0.0020] of loss" in text
+    assert "alpha 1 to 1/64, 2 seeds: -1.00 [-1.00, -1.00] points" in text
+    assert "**60.00**" in text
+    assert "group norm" not in text
+
+
+def test_a_seed_that_lacks_an_arm_is_in_no_slope_and_a_diverged_run_guesses(
+    plan: ModuleType, pages: ModuleType
+) -> None:
+    found = {plan.key("branches", plan.BN, "pulled, alpha 1", 1): branch(0.6, 1.0, 0.01)}
+    assert pages.spread_slope(found, plan.BN, ["pulled, alpha 1", "pulled, alpha 0"], "mean") is None
+    found[plan.key("branches", plan.BN, "pulled, alpha 1", 3)] = {"diverged": True, "validation": 0.0}
+    assert pages.by_seed(found, "branches", plan.BN, "pulled, alpha 1", "mean") == {1: 0.6, 3: 0.1}
+    assert pages.by_seed(found, "branches", plan.BN, "pulled, alpha 1", "mean_loss") == {1: 1.0}
+
+
+def test_what_is_missing_is_listed_by_table(plan: ModuleType, pages: ModuleType) -> None:
+    cells = list(plan.grid(plan.BN, plan.SSGD))
+    assert pages.left_out(cells) == "\n## Missing\n\n- rates, three-conv, batch norm: 6 cells\n\n"
+    assert pages.left_out([]) == "\n## Missing\n\nNothing.\n"
