@@ -9,12 +9,10 @@ import argparse
 import csv
 import io
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
@@ -22,37 +20,28 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from mpibow.comm.binding import allowed_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
-from mpibow.config import Config, load_mapping
-from mpibow.config.document import parse
-from mpibow.config.renamed import renamed
+from mpibow.config import Config
 from mpibow.config.schema import Device
-from mpibow.data.dataset import Array, Dataset, Samples
+from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
-from mpibow.data.ratings import ratings
-from mpibow.data.recordset import RecordSet, open_records
-from mpibow.data.split import split
+from mpibow.data.recordset import RecordSet
 from mpibow.errors import CheckpointError, ConfigError
-from mpibow.graph.plan import Plan, choose_layout, compile_plan
-from mpibow.job import Job, kernels_of, named_net, named_objective, on_device
-from mpibow.job.checks import check_rows
+from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.job import Job, kernels_of, on_device
 from mpibow.job.gpu import ON_GPUS, FindGpu, find_gpu
-from mpibow.job.normalise import Scaling
 from mpibow.learn.scheduler import Scheduler
-from mpibow.models.classifier import Build, classifier
-from mpibow.models.objective import objective
 from mpibow.models.settings import ignored
 from mpibow.run import checkpoint, checkpoints, directory
 from mpibow.run.evaluate import Evaluation, Evaluator
-from mpibow.run.state import from_named, read_centre
+from mpibow.run.state import from_named
 from mpibow.session.device import device_of
-from mpibow.session.header import Header, Seen, checked, header_of
-from mpibow.sync.outdated import current
+from mpibow.session.evaluated import config_of, of_arrays, samples_and_graphs
+from mpibow.session.header import header_of
+from mpibow.session.stored import Stored, of_checkpoint, read_stored
 from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 
-T = TypeVar("T", bound=Samples)
 THREADS = 8  # of one rank, at the most
-OWN = ("train", "validation", "test")
 DEVICES = ("cuda", "onednn", "numpy")
 
 
@@ -77,22 +66,24 @@ def evaluate(
     on cuda it is computed in the run's precision. `average` is to evaluate the average of the centre in its place.
     """
     threadpool_limits(1)
-    folder, header = _open(path)
-    config = _config(folder, header)
-    if "inputs" in header.input:
-        if top_k is not None or predictions is not None:
-            raise ConfigError(f"--top-k, --predictions: need classes, {folder} was trained on ratings; leave them out")
-        records, build = _ratings(config, folder, data)
-    else:
-        records, build = _classified(config, folder, header.input, data, top_k)
+    stored = _open(path)
+    config = config_of(stored)
+    if of_arrays(stored) and (top_k is not None or predictions is not None):
+        raise ConfigError(
+            f"--top-k, --predictions: need classes, {stored.path} was trained on arrays by name; leave them out"
+        )
+    records, build = samples_and_graphs(stored, config, data, top_k)
     graph = build(batch_size or config.evaluate.batch_size)
-    job, told = _opened(Job(str(folder), config, build, records, None), device, comm, find)
+    job, told = _opened(Job(str(stored.path), config, build, records, None), device, comm, find)
     if told and comm.rank == 0:
         say(told)
     kernels, opened = job.kernels, device_of(job, comm.local_size)
     layout = choose_layout(graph, kernels, training=False)
     plan = compile_plan(graph, layout, kernels, kernels.dtype(job.config.precision), training=False)
-    centre, statistics = _average(folder, header, plan) if average else read_centre(folder, plan)
+    if average and stored.average is None:
+        raise ConfigError(f"--average: {stored.path} has no average of the centre; train with ema.half_life=SAMPLES")
+    weights = stored.average if average else stored.weights
+    centre, statistics = from_named(weights or {}, plan, str(stored.path))
     scheduler, rows = Scheduler(apart=not opened.enqueues), list[tuple[Array, Array, Array]]()
     try:
         workers = scheduler.workers(max(1, min(allowed_cores() // comm.local_size, THREADS)))
@@ -111,66 +102,6 @@ def evaluate(
     return result
 
 
-def _average(folder: Path, header: Header, plan: Plan) -> tuple[Array, Array]:
-    """As `read_centre`. Raises ConfigError where the checkpoint has none."""
-    if "average.safetensors" not in header.files:
-        raise ConfigError(f"--average: {folder} has no average of the centre; train with ema.half_life=SAMPLES")
-    return from_named(checkpoint.read_arrays(folder, "average"), plan, str(folder))
-
-
-def _own(config: Config, folder: Path, name: str, read: Callable[[str], T]) -> T:
-    """The run's own data of that name, as `read` from their folder; any other name is a folder. Raises ConfigError."""
-    given = None if name not in OWN or config.data is None else getattr(config.data, name)
-    if name in OWN and given is None:
-        raise ConfigError(
-            f"{name}: {folder} has no {name} data; give a folder of records, ./{name} if that is its name"
-        )
-    if config.data is None or not isinstance(config.data.validation, float) or name not in ("train", "validation"):
-        return read(name if given is None else given)
-    parts = split(read(config.data.train), config.data.validation, config.seed)
-    return parts[name == "validation"]
-
-
-def _ratings(config: Config, folder: Path, data: str) -> tuple[Samples, Build]:
-    """The ratings `data`, and the graphs that give their losses. Raises ConfigError, RecordError."""
-    records = _own(config, folder, data, lambda path: ratings(open_records(path)))
-    build = objective(named_objective(config), records.inputs)
-    check_rows(build(1), records)
-    return records, build
-
-
-def _classified(
-    config: Config, folder: Path, entries: Mapping[str, Any], data: str, top_k: int | None
-) -> tuple[Samples, Build]:
-    """The records `data`, if they are as those that were trained on, and the graphs that classify them."""
-    expected = checked(Seen, entries, folder, "input")
-    records = _samples(_own(config, folder, data, open_records), data, folder, expected)
-    if (records.shape, str(records.dtype)) != (expected.shape, expected.dtype):
-        raise ConfigError(
-            f"{data}: has images {records.shape} {records.dtype}, {folder} was trained on "
-            f"{expected.shape} {expected.dtype}"
-        )
-    if records.classes > expected.classes:
-        raise ConfigError(f"{data}: has {records.classes} classes, {folder} was trained on {expected.classes}")
-    net = named_net(config, expected.classes)
-    augmentation = None if config.data is None else config.data.augment
-    top_k = top_k or config.evaluate.top_k
-    if top_k is not None and top_k > expected.classes:
-        raise ConfigError(f"--top-k: must be at most the {expected.classes} classes of {folder}, got {top_k}")
-    scaling = Scaling.of(entries, partial(_mean_image, folder, expected))
-    build = classifier(
-        net,
-        records.shape,
-        str(records.dtype),
-        scaling.mean,
-        scaling.std,
-        augmentation=augmentation,
-        loss=config.loss,
-        top_k=top_k,
-    )
-    return records, build
-
-
 def on_host(config: Config) -> Config:
     """What a run on a GPU is evaluated with unless told otherwise: the host's kernels, in float32."""
     precision = "float32" if config.precision in ON_GPUS else config.precision
@@ -186,43 +117,21 @@ def _opened(job: Job, device: Device | None, comm: Communicator, find: FindGpu) 
     return replace(job, config=config), kernels_of(config)[1]
 
 
-def _samples(records: RecordSet, data: str, folder: Path, expected: Seen) -> Dataset:
-    """The records, decoded as in the run's own evaluations where they are encoded."""
-    if records.shape:
-        return records
-    if expected.image is None:
-        raise ConfigError(f"{data}: has encoded images, {folder} was trained on raw ones; convert them alike")
-    return Decoded(records, expected.image)
+def _open(path: Path) -> Stored:
+    """The checkpoint itself, the newest of a run directory, or a saved file.
 
-
-def _open(path: Path) -> tuple[Path, Header]:
-    """The checkpoint itself, or the newest of a run directory. A damaged one is an error: no other is meant."""
+    A damaged one is an error: no other is meant.
+    """
     if not path.exists():
-        raise CheckpointError(f"{path}: does not exist; give a run directory or one of its checkpoints/iteration-*")
+        raise CheckpointError(
+            f"{path}: does not exist; give a run directory, one of its checkpoints/iteration-* or a saved file"
+        )
+    if path.is_file():
+        return read_stored(path)
     folder = next(checkpoints.find(path), None)
     if folder is None:
         raise CheckpointError(f"{path}: holds no checkpoint")
-    return folder, header_of(folder, checkpoint.read_header(folder))
-
-
-def _mean_image(folder: Path, expected: Seen) -> dict[str, Array]:
-    """As Scaling stores it. Raises CheckpointError where it is not one of these images."""
-    arrays, size = checkpoint.read_arrays(folder, "input"), math.prod(expected.shape)
-    if "mean" not in arrays or arrays["mean"].shape != (size,) or arrays["mean"].dtype != np.float64:
-        raise CheckpointError(f"{folder / 'input.safetensors'}: mean: must be {size} numbers of float64")
-    return arrays
-
-
-def _config(folder: Path, header: Header) -> Config:
-    settings = renamed(parse(header.config, str(folder)))
-    if settings.get("model") is None:
-        raise CheckpointError(f"{folder}: has a net that only its program can build; use fit(...).predict there")
-    if isinstance(rule := settings.get("rule"), dict):
-        settings = {**settings, "rule": current(rule)}  # which an older run may have written otherwise
-    try:
-        return load_mapping(settings)
-    except ConfigError as error:
-        raise CheckpointError(f"{folder / 'checkpoint.json'}: config: {error}") from None
+    return of_checkpoint(folder, header_of(folder, checkpoint.read_header(folder)))
 
 
 def _table(rows: list[tuple[Array, Array, Array]], number: Callable[[int], int]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ class Fitted:
     config: Config  # of the host, whatever the run computed on
     folder: Path | None = None  # the run directory, where it is known
     average: dict[str, Array] | None = None  # as `weights`, of the average of the centre; None without `ema`
+    input: Mapping[str, Any] = field(default_factory=dict)  # what it was trained on (job/normalise.py)
 
     def __repr__(self) -> str:
         return f"Fitted(summary={self.ended!r}, rank={self.rank})"
@@ -57,6 +58,12 @@ class Fitted:
         if self.folder is None:
             raise ConfigError("history: is in the run directory, and this net was loaded from a file alone")
         return [dict(event) for event in read_run(self.folder).events]
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, their numbers where they have none; () for a net of other outputs."""
+        names = self.input.get("class_names") or range(self.input.get("classes", 0))
+        return tuple(map(str, names))
 
     def predict(self, images: Array | Mapping[str, Array], batch_size: int = 100, *, average: bool = False) -> Any:
         """What the net gives for samples (n, ...) in the form that it was trained on; the host computes it.
@@ -82,7 +89,10 @@ class Fitted:
         document, arrays = saved(self.make)
         summary = None if self.ended is None else self.ended.json()
         path = Path(file)
-        write_stored(path, Stored(path, self.weights, self.average, document, arrays, dump(self.config), summary))
+        write_stored(
+            path,
+            Stored(path, self.weights, self.average, document, arrays, dump(self.config), summary, input=self.input),
+        )
 
 
 def load(path: str | os.PathLike[str], *, operators: Sequence[OwnOperator] = ()) -> Fitted:
@@ -124,7 +134,7 @@ def _fitted(stored: Stored, make: Build) -> Fitted:
     except ConfigError as error:
         raise CheckpointError(f"{path}: config: {error}") from None
     ended = None if stored.summary is None else _summary(stored.summary)
-    found = Fitted(ended, stored.weights, 0, make, on_host(config), stored.run, stored.average)
+    found = Fitted(ended, stored.weights, 0, make, on_host(config), stored.run, stored.average, stored.input)
     for named in filter(None, (stored.weights, stored.average)):
         from_named(named, found.plan(1), str(path))
     return found

@@ -25,6 +25,7 @@ from mpibow.fitted import Fitted
 from mpibow.job import Job, make_job
 from mpibow.job.given import Start, of_program
 from mpibow.job.losses import losses_of, of_outputs
+from mpibow.job.normalise import input_entries
 from mpibow.job.sources import Source, samples_of
 from mpibow.models.classifier import Net
 from mpibow.models.losses import function_of
@@ -99,7 +100,12 @@ def fit(
         if trained.summary.stopped == "SIGINT":  # the program ends as well, or a notebook's cell
             raise KeyboardInterrupt(f"the state is saved: continue with fit(..., resume={trained.summary.run!r})")
         summary, folder = trained.summary, Path(trained.summary.run)
-        done.append(Fitted(summary, trained.weights, comm.rank, job.build, on_host(config), folder, trained.average))
+        done.append(
+            Fitted(
+                summary, trained.weights, comm.rank, job.build, on_host(config), folder, trained.average,
+                input_entries(job.train, job.scaling),
+            )
+        )  # fmt: skip
         return 0
 
     with until_nobody_reads():

@@ -63,7 +63,12 @@ REFUSED = {
         "learners: nowhere/metrics.jsonl: cannot be read: no such file or directory; replay(RUN) takes a run directory",
     ),
     "unknown model": (
-        "model.name=lenets", 2, f"model.name: must be one of {', '.join(sorted([*MODELS, *OBJECTIVES]))}, got 'lenets'",
+        "model.name=lenets", 2,
+        f"model.name: must be one of {', '.join(sorted([*MODELS, *OBJECTIVES]))}, or a function of your own as "
+        "mynet.py:net, got 'lenets'",
+    ),
+    "no file of a net": (
+        "model.name=nowhere.py:net", 2, "model.name: nowhere.py: cannot be read: no such file or directory",
     ),
     "wrong model option": ("model.hidden=12", 2, "model.hidden: must be a list of integers or null, got 12"),
     "unknown model option": ("model.hiden=[3]", 2, "model.hiden: is not a setting of mlp; did you mean 'hidden'?"),

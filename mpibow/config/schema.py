@@ -47,7 +47,7 @@ Replay = Annotated[str, Matches(r"replay\(.+\)", "such as replay(runs/NAME)")]
 class Model:
     """A model by name; keys that are no setting here are the model function's own."""
 
-    name: Annotated[Text, "the model's name"]
+    name: Annotated[Text, "the model's name, or a function of your own: mynet.py:net"]
     classes: Annotated[Annotated[int, AtLeast(2)] | None, "number of classes; null is the data's"] = None
     weights: Annotated[
         Text | Weights | None,
@@ -55,6 +55,7 @@ class Model:
         "{file, match, exclude, strict, names}; null: random ones, by seed",
     ] = None
     options: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
+    sha256: Annotated[Text | None, "checksum of the file that name names; the run fills it in"] = None
 
 
 @dataclass(frozen=True)

@@ -69,8 +69,16 @@ def check_options(path: str, function: Callable[..., Any], options: Mapping[str,
         for p in parameters
         if p.kind is p.KEYWORD_ONLY or p.default is not p.empty
     ]
+    return check_settings(path, settings, options, f" of {function.__name__}")
+
+
+def check_settings(path: str, settings: Sequence[Setting], options: Mapping[str, Any], owner: str) -> dict[str, Any]:
+    """`options` as these settings want them, without those that keep their defaults; `owner` is as " of lenet".
+
+    Raises ConfigError with one line for each problem.
+    """
     found: list[str] = []
-    values = _values(settings, plain(options), path, f" of {function.__name__}", found)
+    values = _values(settings, plain(options), path, owner, found)
     if found:
         raise ConfigError("\n".join(found))
     return values

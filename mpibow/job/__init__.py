@@ -2,8 +2,9 @@
 
 from mpibow.job.device import on_device
 from mpibow.job.job import Job, kernels_of
-from mpibow.job.opening import BUILT_IN, make_job, named_net, named_objective, open_data, open_job
+from mpibow.job.opening import BUILT_IN, make_job, named_net, named_objective, of_arrays, open_data, open_job
 
 __all__ = [
-    "BUILT_IN", "Job", "kernels_of", "make_job", "named_net", "named_objective", "on_device", "open_data", "open_job",
+    "BUILT_IN", "Job", "kernels_of", "make_job", "named_net", "named_objective", "of_arrays", "on_device", "open_data",
+    "open_job",
 ]  # fmt: skip

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from mpibow.config import Config
@@ -44,6 +45,8 @@ class Job:
     canonical: bool = False  # weights lie as they are saved, whatever the kernels want
     callbacks: tuple[Callback, ...] = ()  # what hears of the run
     given: Given | None = None  # trained weights that a new run starts from
+    files: Mapping[str, bytes] = field(default_factory=dict)  # what its directory keeps beside the settings, by name
+    quiet: bool = False  # whether the run prints nothing: log.txt has it
     opened: KernelSet | None = None  # of a GPU: `on_device` opens it
 
     @property

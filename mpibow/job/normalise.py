@@ -12,6 +12,7 @@ from mpibow.config.words import show
 from mpibow.data.dataset import Array, Dataset, NamedSamples, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.moments import mean_image
+from mpibow.data.recordset import RecordSet
 from mpibow.errors import ConfigError
 from mpibow.models.settings import Normalisation
 
@@ -46,6 +47,9 @@ def input_entries(data: Samples, scaling: Scaling | None) -> dict[str, Any]:
         return {"inputs": {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}}
     assert scaling is not None
     found = {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes, **scaling.entries()}
+    records = data.records if isinstance(data, Decoded) else data
+    names = records.manifest.class_names if isinstance(records, RecordSet) else ()
+    found |= {"class_names": list(names)} if names else {}
     return {**found, "image": asdict(data.image)} if isinstance(data, Decoded) else found
 
 

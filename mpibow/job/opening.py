@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mpibow.config import Config
-from mpibow.config.schema import Data
+from mpibow.config.schema import Data, Model
 from mpibow.config.strict import check_options
 from mpibow.data.dataset import NamedSamples, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.digits import ensure_digits
-from mpibow.data.ratings import ratings
+from mpibow.data.labelled import Labelled
+from mpibow.data.ratings import FORM, ratings
 from mpibow.data.readers import refuse
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.settings import Image
@@ -33,6 +34,15 @@ from mpibow.job.checks import (
 )
 from mpibow.job.given import of_config
 from mpibow.job.job import Job
+from mpibow.job.net_file import (
+    function_name,
+    gives_losses,
+    is_net_file,
+    kept_files,
+    losses_of_file,
+    net_of_file,
+    with_checksum,
+)
 from mpibow.job.normalise import Scaling, scaling_of
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import Net, classifier
@@ -56,12 +66,16 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
 
     `scaling` is what another rank found data.normalise to mean, so that no image is read for it again.
     """
+    config = with_checksum(config)
     assert config.model is not None
     assert config.data is not None
     net: Net | LossNet
-    if config.model.name in OBJECTIVES:
-        train, test, validation = _sets(config.data, lambda path: ratings(open_records(path)))
-        net = named_objective(config)
+    image: Image | None = config.data.image
+    if of_arrays(config.model):
+        own = is_net_file(config.model)
+        read = partial(named_samples, image=image) if own else lambda path: ratings(open_records(path))
+        train, test, validation = _sets(config.data, read)
+        net, image = named_objective(config, train.inputs), None
     else:
         train, test, validation = _sets(config.data, open_data)
         if config.model.classes not in (None, train.classes):
@@ -72,9 +86,9 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
         net = named_net(config, train.classes)
     job = make_job(
         _title(config), config, net, train, test, validation=validation, normalise=config.data.normalise,
-        augmentation=config.data.augment, image=config.data.image, scaling=scaling,
+        augmentation=config.data.augment, image=image, scaling=scaling,
     )  # fmt: skip
-    return replace(job, given=of_config(config))
+    return replace(job, given=of_config(config), files=kept_files(config))
 
 
 def _sets(data: Data, read: Callable[[str], Any]) -> tuple[Any, Any, Any]:
@@ -89,22 +103,41 @@ def _title(config: Config) -> str:
     """What a run is called: its model and its data set."""
     assert config.model is not None
     assert config.data is not None
-    return f"{config.model.name}-{Path(config.data.train).resolve().parent.name}"
+    return f"{function_name(config.model)}-{Path(config.data.train).resolve().parent.name}"
+
+
+def of_arrays(model: Model) -> bool:
+    """Whether the model takes the data's arrays by name and gives losses, rather than an image for logits."""
+    return gives_losses(model) if is_net_file(model) else model.name in OBJECTIVES
+
+
+def named_samples(path: str, image: Image | None = None) -> NamedSamples:
+    """The records in folder `path` as arrays by name: ratings, or images, decoded as `image` has it, and labels."""
+    records = open_data(path)
+    if records.manifest.form == FORM and records.classes == 1:
+        return ratings(records)
+    return Labelled(records if records.shape else Decoded(records, image or Image()))
 
 
 def named_net(config: Config, classes: int) -> Net:
     """The net that `model` names, with its options. Raises ConfigError."""
     assert config.model is not None
+    if is_net_file(config.model):
+        return net_of_file(config.model, classes)
     if config.model.name not in MODELS:
         names = ", ".join(sorted([*MODELS, *OBJECTIVES]))
-        raise ConfigError(f"model.name: must be one of {names}, got '{config.model.name}'")
+        raise ConfigError(
+            f"model.name: must be one of {names}, or a function of your own as mynet.py:net, got '{config.model.name}'"
+        )
     function = MODELS[config.model.name]
     return partial(function, classes=classes, **check_options("model", function, config.model.options))
 
 
-def named_objective(config: Config) -> LossNet:
-    """The net of OBJECTIVES that `model` names, with its options. Raises ConfigError."""
+def named_objective(config: Config, arrays: Collection[str] | None = None) -> LossNet:
+    """The net of losses that `model` names, with its options. Raises ConfigError, also where `arrays` lack one."""
     assert config.model is not None
+    if is_net_file(config.model):
+        return losses_of_file(config.model, arrays)
     name, classes = config.model.name, config.model.classes
     if classes is not None:
         raise ConfigError(f"model.classes: {name} has no classes, got {classes}; leave it out")

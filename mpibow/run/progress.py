@@ -42,9 +42,9 @@ class Quiet:
 
 
 class Line:
-    """A tqdm bar on a terminal, else a line every few seconds; notes also go to log.txt."""
+    """A tqdm bar on a terminal, else a line every few seconds; notes also go to log.txt, with `quiet` only there."""
 
-    def __init__(self, log: Path | None, position: int) -> None:
+    def __init__(self, log: Path | None, position: int, *, quiet: bool = False) -> None:
         self._log = None
         if log is not None:
             try:
@@ -52,7 +52,8 @@ class Line:
             except OSError as error:
                 raise cannot_write(log, error) from error
             self._log = Lines(log, lambda: log.open("ab", buffering=0), self._say)
-        self._live = sys.stderr.isatty()
+        self._quiet = quiet
+        self._live = sys.stderr.isatty() and not quiet
         self._bar: Any = None
         self._position = position
         self._shown = 0.0
@@ -63,8 +64,9 @@ class Line:
             self._log.add(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}")
 
     def _say(self, text: str) -> None:
-        tqdm.write(text, file=sys.stderr)
-        sys.stderr.flush()
+        if not self._quiet:
+            tqdm.write(text, file=sys.stderr)
+            sys.stderr.flush()
 
     def show(self, samples: int, text: str, speed: float, end: float | None) -> None:
         if end is not None and end - samples > FOREVER * speed:

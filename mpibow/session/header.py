@@ -125,7 +125,10 @@ def _check_tuning(state: Mapping[str, Any], ranks: int) -> None:
 
 @dataclass(frozen=True)
 class Seen:
-    """The images that a net was trained on, and how it sees them (scaling.py); `image` where they are encoded."""
+    """The images that a net was trained on, and how it sees them (job/normalise.py); `image` where they are encoded.
+
+    `class_names` is empty where classes have none.
+    """
 
     shape: Annotated[tuple[Count, ...], NotEmpty()]
     dtype: str
@@ -133,8 +136,11 @@ class Seen:
     mean: Literal["mean"] | Annotated[tuple[float, ...], NotEmpty()]
     std: Annotated[tuple[Annotated[float, Above(0)], ...], NotEmpty()]
     image: Image | None = None
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.class_names and len(self.class_names) != self.classes:
+            raise ConfigError(f"class_names: must be {self.classes}, got {len(self.class_names)}")
         for name, values in (("mean", self.mean), ("std", self.std)):
             if values != "mean" and len(values) != self.shape[0]:
                 got = len(values)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from mpibow.comm.communicator import Communicator
-from mpibow.config import Config, dump
+from mpibow.config import Config
 from mpibow.data.loading import Loading
 from mpibow.data.pipeline import Pipeline
 from mpibow.errors import ConfigError
@@ -26,7 +26,6 @@ from mpibow.learn.local import Stepping, arrays_of, kept_of
 from mpibow.learn.replica import Replicas
 from mpibow.learn.scheduler import Scheduler
 from mpibow.optim.schedules import ended_early
-from mpibow.run import directory
 from mpibow.run.coordinator import Coordinator
 from mpibow.run.ledger import Ledger
 from mpibow.run.memory import learner_bytes
@@ -40,7 +39,7 @@ from mpibow.session.loading import choose_loading
 from mpibow.session.rates import in_force
 from mpibow.session.reporter import Reporter
 from mpibow.session.stages import frozen_told
-from mpibow.session.start import Start, agreed, find_source, first_timeline, lasting, start_of
+from mpibow.session.start import Start, agreed, find_source, first_timeline, keep_settings, lasting, start_of
 from mpibow.sync.family import MEASURED
 from mpibow.sync.growing import growing
 from mpibow.sync.rule import Rule
@@ -158,7 +157,7 @@ def open_parts(
     warnings = device.warnings(comm, counts, room)
     told = device.executions.notes(execution, compared=tuning.compares)
     if comm.rank == 0 and start.source.checkpoint is not None:
-        directory.write(start.source.folder / "config.yaml", dump(config))
+        keep_settings(start.source.folder, job)
     notes = [note, *notes, way, *warnings, *_told(start, job, reporter.ledger), loading.described, *told]
     notes += [described(job.matrices, config.update), *frozen_told(job, epoch)]
     return Parts(

@@ -43,7 +43,8 @@ class Reporter:
         written: Events = Silent()
         self._progress: Progress = Quiet()
         if rank == 0:
-            self._progress = Line(folder / "log.txt", 0 if header is None else header.position)
+            position = 0 if header is None else header.position
+            self._progress = Line(folder / "log.txt", position, quiet=job.quiet)
             mark = 0 if header is None else header.metrics_bytes
             written = EventFile(folder / "metrics.jsonl", mark, self._progress.note)
         heard = [each for each in job.callbacks if rank == 0 or getattr(each, "every_rank", False)]

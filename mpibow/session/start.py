@@ -148,12 +148,18 @@ def _find(job: Job, plan: Plan, device: Device, resume: str | None, weights: dic
         notes += _replayed(config.replayed, job, device)
     taken = taken_by(job, plan)
     folder = directory.create(out, config.name, job.title, again=resume == "auto")
-    directory.write(folder / "config.yaml", dump(config), directory.ELSEWHERE)
+    keep_settings(folder, job, directory.ELSEWHERE)
     if taken is not None:
         weights |= {name: np.array(array, plan.weight_dtype, order="C") for name, array in taken.arrays.items()}
         directory.write(folder / "weights.json", json.dumps(taken.entries(), indent=1) + "\n", directory.ELSEWHERE)
         notes.append(taken.told)
     return Source(folder, notes=tuple(notes))
+
+
+def keep_settings(folder: Path, job: Job, remedy: str = "") -> None:
+    """Writes settings, and files that they name, to the run's folder. Raises OutputError, which ends with `remedy`."""
+    for name, content in {**job.files, "config.yaml": dump(job.config).encode()}.items():
+        directory.write(folder / name, content, remedy)
 
 
 def first_timeline(config: Config, ranks: int) -> Timeline:

@@ -19,7 +19,7 @@ from mpibow.config.words import show
 from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.graph import Array
 from mpibow.run import checkpoint, checkpoints
-from mpibow.session.header import header_of
+from mpibow.session.header import Header, header_of
 from mpibow.system.files import read_file
 
 SEAL = "mpibow.net"  # the key of a saved file's metadata
@@ -35,14 +35,16 @@ class Saved:
     graph: Mapping[str, Any]
     config: str
     summary: Mapping[str, Any] | None
+    input: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Stored:
     """Weights and statistics by name, and what is stored beside them.
 
-    `graph` is the net as JSON (job/document.py), `arrays` the numbers that it names, `config` the settings as YAML;
-    None and empty where there are none: a bare file has weights alone.
+    `graph` is the net as JSON (job/document.py), `arrays` the numbers that it names, `config` the settings as YAML,
+    `input` what it was trained on (job/normalise.py); None and empty where there are none: a bare file has weights
+    alone.
     """
 
     path: Path  # the checkpoint or the file
@@ -53,6 +55,7 @@ class Stored:
     config: str = ""
     summary: Mapping[str, Any] | None = None
     run: Path | None = None  # the run directory, where there is one
+    input: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_stored(path: str | os.PathLike[str]) -> Stored:
@@ -69,6 +72,7 @@ def read_stored(path: str | os.PathLike[str]) -> Stored:
 def write_stored(path: Path, stored: Stored) -> None:
     """Writes net, weights, settings and summary to one file, which `read_stored` reads. Raises ConfigError."""
     header = {"format": FORMAT, "graph": stored.graph, "config": stored.config, "summary": stored.summary}
+    header |= {"input": stored.input} if stored.input else {}
     found = zip(PARTS, (stored.weights, stored.average or {}, stored.arrays), strict=True)
     write_arrays(
         path,
@@ -90,7 +94,11 @@ def write_arrays(path: Path, arrays: Mapping[str, Array], metadata: Mapping[str,
 
 def _of_run(path: Path) -> Stored:
     folder, entries = checkpoints.find_whole(path, _warned)
-    header = header_of(folder, entries)
+    return of_checkpoint(folder, header_of(folder, entries))
+
+
+def of_checkpoint(folder: Path, header: Header) -> Stored:
+    """What a checkpoint holds whose `header` was verified. Raises CheckpointError."""
     inputs, average = (
         checkpoint.read_arrays(folder, name) if f"{name}.safetensors" in header.files else None
         for name in ("input", "average")
@@ -99,6 +107,7 @@ def _of_run(path: Path) -> Stored:
     return Stored(
         folder, checkpoint.read_arrays(folder, "centre"), average, header.graph, inputs or {}, header.config,
         _summary(run / "summary.json"), run if (run / "metrics.jsonl").is_file() else None,
+        header.input,
     )  # fmt: skip
 
 
@@ -131,7 +140,9 @@ def _of_file(path: Path) -> Stored:
     weights, average, graph = (
         {name.removeprefix(part): array for name, array in arrays.items() if name.startswith(part)} for part in PARTS
     )
-    return Stored(path, weights, average or None, header.graph, graph, header.config, header.summary)
+    return Stored(
+        path, weights, average or None, header.graph, graph, header.config, header.summary, input=header.input
+    )  # fmt: skip
 
 
 def _remedy(path: Path) -> str:

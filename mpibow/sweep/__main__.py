@@ -21,8 +21,8 @@ from mpibow.config import Config, load_mapping
 from mpibow.config.document import read
 from mpibow.config.handed_on import rate_handed_on
 from mpibow.errors import ConfigError, MpibowError
-from mpibow.job import BUILT_IN, named_net, named_objective
-from mpibow.models import OBJECTIVES
+from mpibow.job import BUILT_IN, named_net, named_objective, of_arrays
+from mpibow.job.net_file import with_checksum
 from mpibow.session.start import first_timeline
 from mpibow.sweep.chart import draw
 from mpibow.sweep.grid import Cell, cells
@@ -87,7 +87,7 @@ def configured(arguments: argparse.Namespace, kept: Kept) -> dict[str, tuple[Cel
     for cell in cells(arguments.keys):
         own = [f"name={cell.name}", f"out='{_quoted(kept.folder / 'runs')}'"]
         try:
-            config = load_mapping(base, [*cell.overrides, *own])
+            config = with_checksum(load_mapping(base, [*cell.overrides, *own]))
             _check(config, arguments.ranks)
             told[rate_handed_on(base, cell.overrides, config, arguments.base or "the built-in run")] = None
             kept.check(cell.name, config)
@@ -102,7 +102,7 @@ def configured(arguments: argparse.Namespace, kept: Kept) -> dict[str, tuple[Cel
 def _check(config: Config, ranks: int) -> None:
     """What a run would refuse before it opens its data."""
     assert config.model is not None
-    if config.model.name in OBJECTIVES:
+    if of_arrays(config.model):
         named_objective(config)
     else:
         named_net(config, 2)

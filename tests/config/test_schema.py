@@ -343,7 +343,7 @@ def test_dump_is_whole_and_readable():
         dump(load_mapping(RUN, ["model.width=3", "rule.name=ssgd", "learners=[2,1]"]))
         == """\
 name: auto
-model: {name: lenet, classes: null, weights: null, width: 3}
+model: {name: lenet, classes: null, weights: null, sha256: null, width: 3}
 data:
   train: data/mnist/train
   test: null
@@ -506,7 +506,10 @@ def test_dump_reads_back_from_a_file(tmp_path):
 
 def test_describe_has_every_setting():
     lines = [" ".join(line.split()) for line in describe().splitlines()]
-    assert "model.name required the model's name (a string that is not empty)" in lines
+    assert (
+        "model.name required the model's name, or a function of your own: mynet.py:net (a string that is not empty)"
+        in lines
+    )
     assert "model.<option> any option that the named one takes" in lines
     rate = "learning rate; not scaled with the number of learners (a number above 0)"
     assert f"update.lr 0.01 sgd, rmsprop, adagrad: {rate}" in lines

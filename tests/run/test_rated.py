@@ -151,7 +151,7 @@ def test_an_evaluation_of_other_data(data: dict[str, NamedArrays], tmp_path: Pat
     run({**SETTINGS, "stop": {"iterations": 2}, "checkpoint": {"every": "2 iterations"}})
     write(Path("data/more"), [(USERS, 0, 1)])
     folder = next((tmp_path / "runs/run/checkpoints").glob("iteration-*"))
-    classes = f"--top-k, --predictions: need classes, {folder} was trained on ratings; leave them out"
+    classes = f"--top-k, --predictions: need classes, {folder} was trained on arrays by name; leave them out"
     for where, options, message in (
         ("data/more", {}, f"more.user: must lie in [0, {USERS}), got {USERS} to {USERS}"),
         ("data/test", {"top_k": 2}, classes),

@@ -1,0 +1,188 @@
+"""A net of the user's own: `model.name: mynet.py:net` names a function in a Python file, which training alone runs."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, replace
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mpibow.config import Config
+from mpibow.config.schema import Model
+from mpibow.config.strict import Setting, check_settings, hints_of
+from mpibow.errors import ConfigError, FormulaError, MpibowError, ShapeError
+from mpibow.graph.graph import Tensor
+from mpibow.models.classifier import Net
+from mpibow.models.objective import LossNet
+from mpibow.system.files import read_file
+
+FORM = re.compile(r"(?P<path>.+\.py)(:(?P<function>.*))?", re.DOTALL)
+CLASSES = "classes"  # the parameter that gets the data's number of classes
+
+
+def is_net_file(model: Model) -> bool:
+    """Whether `model.name` is a function in a file of the user's."""
+    return FORM.fullmatch(model.name) is not None
+
+
+def function_name(model: Model) -> str:
+    """The function's name, without its file's."""
+    return model.name.rpartition(":")[2]
+
+
+def with_checksum(config: Config) -> Config:
+    """The config with the checksum of the user's file in model.sha256, so that what differs by it is seen to differ.
+
+    Raises ConfigError where it has another one already.
+    """
+    model = config.model
+    if model is None or not is_net_file(model):
+        return config
+    path, _, content = _read(model)
+    found = hashlib.sha256(content).hexdigest()
+    if model.sha256 not in (None, found):
+        raise ConfigError(
+            f"model.sha256: {path} has changed: it is {found[:12]}..., the settings have {model.sha256[:12]}...; type "
+            "model.sha256=null to train with the file as it is now"
+        )
+    return replace(config, model=replace(model, sha256=found))
+
+
+def kept_files(config: Config) -> Mapping[str, bytes]:
+    """The user's file by its name, for the run directory."""
+    if config.model is None or not is_net_file(config.model):
+        return {}
+    path, _, content = _read(config.model)
+    return {path.name: content}
+
+
+def gives_losses(model: Model) -> bool:
+    """Whether the function takes the data's arrays by name, several, and so gives losses; else an image, for logits."""
+    return len([name for name, default in _parameters(_function(model)).items() if default is MISSING]) > 1
+
+
+def net_of_file(model: Model, classes: int) -> Net:
+    """The function as a net from an image to logits. Raises ConfigError."""
+    function = _function(model)
+    given = {CLASSES: classes} if CLASSES in inspect.signature(function).parameters else {}
+    image = next(iter(_parameters(function)), None)
+    if image is None:
+        raise ConfigError(f"model.name: {model.name}: must take an image, as def net(image, classes): ...")
+    return _placed(model, function, {**given, **_options(model, function, {image})})
+
+
+def losses_of_file(model: Model, arrays: Collection[str] | None = None) -> LossNet:
+    """The function as a net from arrays by name to losses. Raises ConfigError, also where `arrays` lack one."""
+    function = _function(model)
+    needed = [name for name, default in _parameters(function).items() if default is MISSING]
+    if model.classes is not None:
+        raise ConfigError(f"model.classes: {model.name} gives losses, got {model.classes}; leave it out")
+    if missing := [name for name in needed if arrays is not None and name not in arrays]:
+        raise ConfigError(f"model.name: {model.name} takes {missing[0]}, the data have {', '.join(arrays or ())}")
+    net = _placed(model, function, _options(model, function, set(needed)))
+    return lambda **tensors: net(**{name: tensors[name] for name in needed})
+
+
+def _read(model: Model) -> tuple[Path, str, bytes]:
+    """Path, function and what the file holds."""
+    found = FORM.fullmatch(model.name)
+    assert found is not None
+    path = Path(found["path"])
+    if not found["function"]:
+        raise ConfigError(f"model.name: must name a function of {path} too, as {path}:net, got '{model.name}'")
+    try:
+        return path, found["function"], read_file(path)
+    except OSError as error:
+        raise ConfigError(f"model.name: {path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+def _function(model: Model) -> Callable[..., Any]:
+    path, name, content = _read(model)
+    module = _module(path, path.resolve(), content)
+    function = getattr(module, name, None)
+    if inspect.isfunction(function):
+        return function
+    names = [key for key, value in vars(module).items() if inspect.isfunction(value) and key[0] != "_"]
+    own = [key for key in names if getattr(module, key).__module__ == module.__name__]
+    close = difflib.get_close_matches(name, own, n=1)
+    remedy = f"did you mean '{close[0]}'?" if close else f"it has {', '.join(own) or 'none'}"
+    raise ConfigError(f"model.name: {path} has no function '{name}'; {remedy}")
+
+
+@cache
+def _module(path: Path, whole: Path, content: bytes) -> ModuleType:
+    """The file as a module that finds its neighbours; run once, as it is now. Raises ConfigError."""
+    module = ModuleType(f"net_file_{path.stem}")
+    module.__file__ = str(whole)
+    sys.modules[module.__name__] = module  # where dataclasses look
+    if str(whole.parent) not in sys.path:
+        sys.path.append(str(whole.parent))
+    try:
+        exec(compile(content, str(whole), "exec"), vars(module))
+    except SyntaxError as error:
+        at = path if error.filename == str(whole) else error.filename
+        raise ConfigError(f"model.name: {at}:{error.lineno}: {error.msg}") from error
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"model.name: {_place(path, error)}: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _place(path: Path, error: BaseException) -> str:
+    """FILE:LINE of the user's file where `error` came from, the innermost."""
+    whole = str(path.resolve())
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == whole]
+    return f"{path}:{lines[-1]}" if lines else str(path)
+
+
+def _parameters(function: Callable[..., Any]) -> dict[str, Any]:
+    """Those that may be data, by name with their defaults: positional ones but for `classes`."""
+    return {
+        p.name: MISSING if p.default is p.empty else p.default
+        for p in inspect.signature(function).parameters.values()
+        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.name != CLASSES
+    }
+
+
+def _options(model: Model, function: Callable[..., Any], taken: set[str]) -> dict[str, Any]:
+    """`model`'s further keys as keyword arguments, by the function's annotations where it has any."""
+    parameters = inspect.signature(function).parameters.values()
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return dict(model.options)
+    try:
+        hints = hints_of(function)
+    except Exception:  # annotations are the user's, and may name anything
+        hints = {}
+    settings = [
+        Setting(p.name, hints.get(p.name, Any), MISSING if p.default is p.empty else p.default)
+        for p in parameters
+        if p.name not in taken and p.name != CLASSES and p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
+    return check_settings("model", settings, model.options, f" of {function.__name__}")
+
+
+def _placed(model: Model, function: Callable[..., Any], options: Mapping[str, Any]) -> Callable[..., Tensor]:
+    """The function, whose errors begin with their place in the user's file."""
+    path = _read(model)[0]
+
+    def net(*tensors: Tensor, **named: Tensor) -> Tensor:
+        try:
+            found = function(*tensors, **named, **options)
+        except (ConfigError, FormulaError, ShapeError) as error:
+            raise type(error)(f"{_place(path, error)}: {error}") from error
+        except MpibowError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"{_place(path, error)}: {type(error).__name__}: {error}") from error
+        if not isinstance(found, Tensor):
+            raise ShapeError(f"{model.name}: must return a tensor, got {type(found).__name__}")
+        return found
+
+    return net
