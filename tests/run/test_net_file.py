@@ -183,7 +183,7 @@ def test_the_function_is_named(here: Path) -> None:
 def test_a_fault_in_the_file_is_shown_with_its_line(here: Path, text: str, kind: Any, message: str | None) -> None:
     Path("mynet.py").write_text(text)
     found = refused(kind=kind)
-    assert found == message if message else found.startswith("mynet.py:3: conv2d")
+    assert found == message if message else found.startswith("mynet.py:3: conv1 (conv of flatten1")
 
 
 def command(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
