@@ -84,7 +84,8 @@ def test_the_run_keeps_the_file_and_its_checksum(here: Path) -> None:
     assert folder.name.startswith("net-data-")
     assert (folder / "mynet.py").read_text() == OWN
     settings = yaml.safe_load((folder / "config.yaml").read_text())
-    assert (settings["model"]["name"], settings["model"]["sha256"]) == ("mynet.py:net", checksum)
+    assert settings["model"]["name"] == "mynet.py:net"
+    assert settings["model"]["sha256"] == hashlib.sha256(OWN.encode()).hexdigest()
 
 
 def test_it_is_evaluated_and_loaded_without_its_file(here: Path) -> None:
