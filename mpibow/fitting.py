@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +18,7 @@ from mpibow.comm.mpi import Mpi
 from mpibow.config import Config, limits_of, load_mapping
 from mpibow.config.strict import build
 from mpibow.data.dataset import NamedSamples
+from mpibow.data.indexed import Hands
 from mpibow.data.settings import Image
 from mpibow.errors import ConfigError
 from mpibow.evaluate import on_host
@@ -26,7 +27,7 @@ from mpibow.job import Job, make_job
 from mpibow.job.given import Start, of_program
 from mpibow.job.losses import losses_of, of_outputs
 from mpibow.job.normalise import input_entries
-from mpibow.job.sources import Source, samples_of
+from mpibow.job.sources import Source, Sources, Transforms, classes_of, hands_of, parameters_of
 from mpibow.models.classifier import Net
 from mpibow.models.losses import function_of
 from mpibow.models.objective import LossNet
@@ -51,6 +52,8 @@ def fit(
     weights: Start | None = None,
     resume: str | None = None,
     callbacks: Sequence[Callback] = (),
+    transform: Transforms | None = None,
+    workers: int = 0,
     **settings: Any,
 ) -> Fitted:
     """Trains `net`, a function from an image tensor (n, ...) to logits (n, classes), and returns it trained.
@@ -61,8 +64,11 @@ def fit(
     target of that name, and their sum, times `loss_weights`, is trained. `predict` gives the outputs. A loss may be
     given by name, "mse_loss" or {"name": "huber_loss", "delta": 2.0}. Without `loss`:
 
-    `train` and `test` are (images, labels), folders of records, as "data/mnist/train", or data sets: images
-    (n, channels, height, width) or (n, features), uint8 or float, labels (n,) integers. For other data pass arrays
+    `train` and `test` are (images, labels), folders of records, as "data/mnist/train", or data sets with `__len__` and
+    `__getitem__`, as PyTorch's and Hugging Face's, whose items are (image, label), (input, target) or values by name:
+    images (n, channels, height, width) or (n, features), uint8 or float, labels (n,) integers. `transform(sample, rng)`
+    changes training samples, {"train": f, "test": g} those to evaluate as well; rng is a function of (seed, epoch,
+    sample). `workers` processes read such a data set, 0 is a thread of this one. For other data pass arrays
     (n, ...) by name, {"user": ..., "rating": ...}, or records of ratings; `net` then takes tensors of these names and
     returns one loss per sample (n,), and their mean is trained and evaluated. `validation`, in the same form or as a
     fraction to split off `train`, decides when to stop and which checkpoint is the best; without it `test` does.
@@ -83,6 +89,7 @@ def fit(
     if losses is None and loss_weights is not None:
         raise ConfigError("loss_weights: needs loss, losses by the names of outputs")
     find = partial(load_mapping, settings, model_given=True, data_given=True)
+    hands = hands_of(workers)
     comm, note = open_communicator(limits_of(find))
 
     done: list[Fitted] = []
@@ -92,7 +99,7 @@ def fit(
         job = job_of(
             net, train, test, config, validation=validation, loss=losses if named is None else config.loss,
             loss_weights=loss_weights, name=name,
-            normalise=normalise, augment=augment, image=image,
+            normalise=normalise, augment=augment, image=image, transform=transform, hands=hands,
         )  # fmt: skip
         given = None if weights is None else of_program(weights)
         job = replace(job, callbacks=tuple(callbacks), given=given)
@@ -108,7 +115,7 @@ def fit(
         )  # fmt: skip
         return 0
 
-    with until_nobody_reads():
+    with until_nobody_reads(), closing(hands):
         if comm.size == 1:
             try:
                 work()
@@ -137,13 +144,17 @@ def job_of(
     normalise: str = "channel",
     augment: Mapping[str, Any] | None = None,
     image: Mapping[str, Any] | None = None,
+    transform: Transforms | None = None,
+    hands: Hands | None = None,
 ) -> Job:
     """What `fit` trains, of the same arguments. Raises ConfigError where they do not go together."""
     if isinstance(loss, Loss):
         loss = function_of(loss) if of_outputs(train, loss) else None
-    parameters = [] if loss is None else list(inspect.signature(net).parameters)
     augmentation = build(Augmentation, augment or {}, path="data.augment")
-    read = partial(samples_of, parameters=parameters, ignore=ignored(config.loss))
+    read = Sources(
+        parameters_of(net), loss is not None, partial(classes_of, net, augmentation), ignored(config.loss), config.seed,
+        transform, hands or Hands(),
+    )  # fmt: skip
     training = read(train, "train")
     classes = None if isinstance(training, NamedSamples) else training.classes
     testing = None if test is None else read(test, "test", classes=classes)

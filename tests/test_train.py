@@ -406,7 +406,8 @@ def test_fit_resumes(here: Path) -> None:
         (
             {"train": np.zeros((3, 1, 6, 6))},
             ConfigError,
-            "train: must be (images, labels), arrays by name, a folder of records or a data set, got ndarray",
+            "train: must be (images, labels), arrays by name, a data set with __len__ and __getitem__, or a folder of "
+            "records, got ndarray",
         ),
         (
             {"test": (np.zeros((3, 1, 6, 6), np.uint8), np.array([0, 1, 3]))},

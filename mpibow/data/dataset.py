@@ -61,6 +61,23 @@ class NamedSamples(Protocol):
         ...
 
 
+@runtime_checkable
+class Drawn(Protocol):
+    """Samples that are new in every epoch: `Dataset` or `NamedSamples` whose `read` is for evaluation."""
+
+    @property
+    def threads(self) -> int:
+        """How many threads may draw at once with profit."""
+        ...
+
+    def draw(self, samples: Array, counters: Array, *arrays: Array) -> None:
+        """Copies samples (n,) to train on into arrays (n, ...), in the order of `inputs_of`.
+
+        `counters` (n, 4) are the slot's: they say which epoch it is, and random numbers depend on them.
+        """
+        ...
+
+
 Samples = Dataset | NamedSamples
 
 
@@ -143,7 +160,7 @@ class NamedArrays:
 
     def __init__(self, arrays: Mapping[str, Array], *, name: str = "arrays") -> None:
         self.name = name
-        self.arrays = {key: _stored(f"{name}.{key}", np.asarray(array)) for key, array in arrays.items()}
+        self.arrays = {key: _column(f"{name}.{key}", np.asarray(array)) for key, array in arrays.items()}
         shapes = ", ".join(f"{key} {array.shape}" for key, array in self.arrays.items())
         counts = {len(array) for array in self.arrays.values()}
         if len(counts) != 1 or 0 in counts:
@@ -166,16 +183,21 @@ class NamedArrays:
         return NamedArrays({key: array[rows] for key, array in self.arrays.items()}, name=self.name)
 
 
-def _stored(name: str, array: Array) -> Array:
-    if array.ndim == 0:
-        raise RecordError(f"{name}: must be an array (n, ...), got a single value")
+def stored(name: str, array: Array) -> Array:
+    """As samples are kept: uint8 as it is, other integers int32, floats float32. Raises RecordError for the rest."""
     if array.dtype == np.uint8:
-        return np.ascontiguousarray(array)
+        return np.asarray(array, order="C")
     if np.issubdtype(array.dtype, np.floating):
-        return np.ascontiguousarray(array, np.float32)
+        return np.asarray(array, np.float32, order="C")
     limits = np.iinfo(np.int32)
     if not np.issubdtype(array.dtype, np.integer):
         raise RecordError(f"{name}: must be integers or floats, got {array.dtype}")
     if array.size and not limits.min <= int(array.min()) <= int(array.max()) <= limits.max:
         raise RecordError(f"{name}: must fit into int32, got {array.min()} to {array.max()}")
-    return np.ascontiguousarray(array, np.int32)
+    return np.asarray(array, np.int32, order="C")
+
+
+def _column(name: str, array: Array) -> Array:
+    if array.ndim == 0:
+        raise RecordError(f"{name}: must be an array (n, ...), got a single value")
+    return stored(name, array)

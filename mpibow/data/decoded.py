@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
-
 import numpy as np
 
 from mpibow.data.damage import Damages, Intact, decoding
-from mpibow.data.dataset import COUNTER, Array
+from mpibow.data.dataset import Array
+from mpibow.data.drawn import Draw
 from mpibow.data.imagesize import size_of
 from mpibow.data.photo import take
 from mpibow.data.recordset import RecordSet
 from mpibow.data.settings import Image
-from mpibow.data.slots import Slot
 from mpibow.data.window import centre_windows, random_windows
 
 
@@ -77,28 +74,13 @@ class Decoded:
         return self.centre(sizes) if self.area is None else random_windows(sizes, counter, self.area, self.aspect)
 
 
-class Decode:
+class Decode(Draw):
     """Decodes samples into slots on `threads` threads, which hold no lock while they do."""
 
-    samples, depth = 64, 2  # one run is decoded while the one before it is delivered
-    piece = 4  # samples that a thread takes at once: what NumPy and Python do for them is done by one thread at a time
-
     def __init__(self, data: Decoded, damages: Damages, threads: int) -> None:
-        self._data = Intact(data, damages)
-        self._pool = ThreadPoolExecutor(threads, "decode")
-        self._runs: deque[list[Future[None]]] = deque()
+        intact = Intact(data, damages)
 
-    def begin(self, slots: list[Slot]) -> None:
-        pieces = [(slot, first) for slot in slots for first in range(0, len(slot.samples), self.piece)]
-        self._runs.append([self._pool.submit(self._fill, slot, first) for slot, first in pieces])
+        def fill(samples: Array, counters: Array, images: Array, labels: Array) -> None:
+            intact.read(samples, images, labels, counters)
 
-    def end(self) -> None:
-        for future in self._runs.popleft():
-            future.result()
-
-    def close(self) -> None:
-        self._pool.shutdown(cancel_futures=True)
-
-    def _fill(self, slot: Slot, first: int) -> None:
-        part = slice(first, first + self.piece)
-        self._data.read(slot.samples[part], *(slot.arrays[name][part] for name in ("image", "label", COUNTER)))
+        super().__init__(fill, ("image", "label"), threads)

@@ -11,9 +11,10 @@ import psutil
 
 from mpibow.data import dali
 from mpibow.data.damage import Damages, Intact
-from mpibow.data.dataset import NamedArrays, NamedSamples, Samples
+from mpibow.data.dataset import Drawn, NamedArrays, NamedSamples, Samples, inputs_of
 from mpibow.data.decoded import Decode, Decoded
 from mpibow.data.deviceset import Bind, DeviceSet, row_bytes
+from mpibow.data.drawn import Draw
 from mpibow.data.feeds import ALL_BUT_IMAGES, ONLY_COUNTERS, AtOnce, Feed, ToGpu
 from mpibow.data.pipeline import Direct, Idle, Reader
 from mpibow.data.recordset import RecordSet
@@ -61,8 +62,10 @@ def refuse(wanted: Wanted, data: Samples) -> None:
             f"data.pipeline: resident needs raw images, {data.name} has encoded ones, and every epoch takes new "
             "crops of them; set auto, host or dali"
         )
+    if wanted == "resident" and isinstance(data, Drawn):
+        raise ConfigError(f"data.pipeline: resident keeps samples, {data.name} has new ones in every epoch; set auto")
     if wanted == "dali" and not isinstance(data, Decoded | RecordSet):
-        raise ConfigError(f"data.pipeline: dali reads records, {data.name} is in memory; set auto")
+        raise ConfigError(f"data.pipeline: dali reads records of images, {data.name} has none; set auto")
 
 
 def choose(wanted: Wanted, data: Samples, facts: Sequence[Facts]) -> Choice:
@@ -79,6 +82,8 @@ def choose(wanted: Wanted, data: Samples, facts: Sequence[Facts]) -> Choice:
         return Choice("dali", "NVIDIA DALI is installed on every rank", gpu)
     if wanted in ("host", "dali"):
         return Choice(wanted, "as set by data.pipeline")
+    if isinstance(data, Drawn):
+        return Choice("host", "")
     if isinstance(data, NamedSamples) and not (gpu and isinstance(data, NamedArrays)):
         return Choice("host", "") if wanted == "auto" else Choice(wanted, "as set by data.pipeline")
     on_device, compared = False, ""
@@ -120,7 +125,7 @@ def prefetch(wanted: int | Auto, data: Samples, batch: int) -> int:
     """Iterations ahead, equal on all ranks: enough that a single learner leaves whole runs to be read."""
     if wanted != "auto":
         return wanted
-    return max(RAW_AHEAD, math.ceil(AHEAD / batch)) if isinstance(data, Decoded) else RAW_AHEAD
+    return max(RAW_AHEAD, math.ceil(AHEAD / batch)) if isinstance(data, Decoded | Drawn) else RAW_AHEAD
 
 
 def threads_of(wanted: int | Auto, allowed: int, machine: int, ranks: int) -> int:
@@ -136,6 +141,8 @@ def open_reader(choice: Choice, data: Samples, damages: Damages, threads: int) -
 
     Raises RecordError where that is damaged.
     """
+    if isinstance(data, Drawn):
+        return Draw(data.draw, tuple(inputs_of(data)), data.threads)
     if isinstance(data, NamedSamples):
         return Direct(data)
     return READERS[_form(data), choice.kind](data, damages, threads)

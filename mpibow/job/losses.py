@@ -10,6 +10,7 @@ import numpy as np
 from mpibow.config.strict import all_tags, build, record_of, settings_of
 from mpibow.config.words import members, show
 from mpibow.data.dataset import NamedSamples
+from mpibow.data.items import Indexed
 from mpibow.errors import ConfigError
 from mpibow.models.losses import LossFunction, function_of
 from mpibow.models.settings import CrossEntropyLoss, Loss
@@ -34,7 +35,8 @@ def losses_of(loss: Losses | Mapping[str, Any] | str | None) -> tuple[Losses | N
 def of_outputs(source: Any, loss: Loss) -> bool:
     """Whether data are such that a net gives outputs to compare with targets: all but images with classes."""
     if not isinstance(source, tuple) or len(source) != 2:
-        return isinstance(source, Mapping | NamedSamples)
+        its_own = isinstance(source, Indexed) and not isinstance(source, str | Mapping)
+        return isinstance(source, Mapping | NamedSamples) or (its_own and not isinstance(loss, CrossEntropyLoss))
     inputs, targets = source
     if isinstance(inputs, Mapping) or isinstance(targets, Mapping) or not isinstance(loss, CrossEntropyLoss):
         return True

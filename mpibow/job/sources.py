@@ -1,39 +1,159 @@
-"""What a program gives to `fit` as data, as samples: arrays, arrays by name, folders of records."""
+"""What a program gives to `fit` as data, as samples: arrays, its own data sets, folders of records."""
 
 from __future__ import annotations
 
+import inspect
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
+from mpibow.config.words import show
 from mpibow.data.dataset import Array, ArrayData, NamedArrays, Samples
+from mpibow.data.indexed import Hands, open_labelled, open_named
+from mpibow.data.items import IMAGE, LABEL, LABELS, Indexed, Items, Transform
 from mpibow.data.ratings import FORM, ratings
+from mpibow.data.workers import GUARD, Workers, starting
 from mpibow.errors import ConfigError
 from mpibow.job.opening import open_data
+from mpibow.models.classifier import Net, classifier
+from mpibow.models.settings import Augmentation
 from mpibow.models.supervised import TARGET
 
 Arrays = Array | Mapping[str, Array]
-Source = Samples | tuple[Arrays, Arrays] | Mapping[str, Array] | str | os.PathLike[str]
+Source = Samples | Indexed | tuple[Arrays, Arrays] | Mapping[str, Array] | str | os.PathLike[str]
+Transforms = Transform | Mapping[str, Transform | None]
+PARTS = ("train", "test")  # of transforms; that of test is of validation data, too
 
 
-def samples_of(
-    source: Source, name: str, *, parameters: Sequence[str] = (), classes: int | None = None, ignore: int | None = None
-) -> Samples:
-    """`parameters` are those of a net of outputs, the first of which an array of inputs is. Raises ConfigError."""
-    if isinstance(source, tuple) and len(source) == 2 and parameters:
-        inputs, targets = source
-        given = dict(inputs) if isinstance(inputs, Mapping) else {parameters[0]: inputs}
-        return NamedArrays(given | (dict(targets) if isinstance(targets, Mapping) else {TARGET: targets}), name=name)
-    if isinstance(source, tuple) and len(source) == 2:
-        images, labels = (np.asarray(each) for each in source)
-        return ArrayData(images, labels, classes=classes, ignore=ignore, name=name)
-    if isinstance(source, Mapping):
-        return NamedArrays(source, name=name)
-    if isinstance(source, str | os.PathLike):
-        records = open_data(os.fspath(source))
-        return ratings(records) if records.manifest.form == FORM and records.classes == 1 else records
-    if not hasattr(source, "read"):
-        kinds = "(images, labels), arrays by name, a folder of records or a data set"
-        raise ConfigError(f"{name}: must be {kinds}, got {type(source).__name__}")
-    return source
+@dataclass(frozen=True)
+class Sources:
+    """Makes samples of what `fit` is given.
+
+    `parameters` are the names of the net's arguments; `outputs` is whether it gives outputs to compare with targets,
+    and not logits or losses. `classes_of` gives a classifier's number of classes for images of a shape and dtype.
+    """
+
+    parameters: tuple[str, ...]
+    outputs: bool
+    classes_of: Callable[[tuple[int, ...], str], int]
+    ignore: int | None = None
+    seed: int = 0
+    transform: Transforms | None = None
+    hands: Hands = field(default_factory=Hands)
+
+    def __call__(self, source: Source, name: str, classes: int | None = None) -> Samples:
+        """The samples of `train`, `validation` or `test`; `classes` are those of training. Raises ConfigError."""
+        if isinstance(source, tuple) and len(source) == 2:
+            if self.transform is not None:
+                return self._indexed(Rows(source), name)
+            first, second = source
+            return self._arrays(first, second, name, classes)
+        if isinstance(source, Mapping):
+            return NamedArrays(source, name=name) if self.transform is None else self._indexed(Rows(source), name)
+        if isinstance(source, str | os.PathLike):
+            if self.transform is not None:
+                raise ConfigError(f"transform: is for arrays and data sets with items, {name} is a folder of records")
+            records = open_data(os.fspath(source))
+            return ratings(records) if records.manifest.form == FORM and records.classes == 1 else records
+        if isinstance(source, np.ndarray):
+            raise ConfigError(_refusal(source, name))
+        if isinstance(source, Indexed):
+            return self._indexed(source, name)
+        if not hasattr(source, "read"):
+            raise ConfigError(_refusal(source, name))
+        return source
+
+    def _arrays(self, first: Arrays, second: Arrays, name: str, classes: int | None) -> Samples:
+        if not self.outputs:
+            return ArrayData(np.asarray(first), np.asarray(second), classes=classes, ignore=self.ignore, name=name)
+        given = dict(first) if isinstance(first, Mapping) else {self.parameters[0]: first}
+        return NamedArrays(given | (dict(second) if isinstance(second, Mapping) else {TARGET: second}), name=name)
+
+    def _indexed(self, source: Indexed, name: str) -> Samples:
+        training, change = name == PARTS[0], transforms_of(self.transform)
+        before = change["train"] if training else None
+        items = Items(name, source, self.parameters, TARGET, self.seed, before, change["test"])
+        if items.count < 1:
+            raise ConfigError(f"{name}: has no samples, a data set has at least one")
+        if self.outputs or not self._labelled(items.item(0, 0 if training else None)):
+            return open_named(items, self.hands, training=training)
+        items = replace(items, parameters=(IMAGE,), target=LABEL)
+        return open_labelled(items, self.hands, self.classes_of, training=training, ignore=self.ignore)
+
+    def _labelled(self, first: Any) -> bool:
+        """Whether samples are a classifier's: a pair, or two values by name, of which the net takes one."""
+        if not isinstance(first, Mapping):
+            return True
+        return len(first) == 2 and len(self.parameters) == 1 and bool(set(LABELS) & (set(first) - {*self.parameters}))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Arrays (n, ...) as items: a pair of arrays, or of arrays by name; or arrays by name alone."""
+
+    arrays: Any
+
+    def __len__(self) -> int:
+        first = self.arrays
+        while isinstance(first, tuple | Mapping):
+            first = first[0] if isinstance(first, tuple) else next(iter(first.values()))
+        return len(first)
+
+    def __getitem__(self, number: int) -> Any:
+        return _row(self.arrays, number)
+
+
+def _row(arrays: Any, number: int) -> Any:
+    if isinstance(arrays, tuple):
+        return tuple(_row(each, number) for each in arrays)
+    if isinstance(arrays, Mapping):
+        return {name: each[number] for name, each in arrays.items()}
+    return arrays[number]
+
+
+def parameters_of(net: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of the arguments that the net needs."""
+    parameters = inspect.signature(net).parameters.values()
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+    return tuple(needed or [p.name for p in parameters][:1])
+
+
+def classes_of(net: Net, augmentation: Augmentation, shape: tuple[int, ...], dtype: str) -> int:
+    """How many logits a classifier gives for images of a shape and dtype. Raises ShapeError where it gives none."""
+    graph = classifier(net, shape, dtype, augmentation=augmentation)(1)
+    return int(graph.tensors[graph.outputs["logits"]].shape[1])
+
+
+def hands_of(workers: int) -> Hands:
+    """What reads data sets, with so many processes. Raises ConfigError, also where one of them calls it."""
+    if starting():
+        raise ConfigError(f"fit: is called while a worker process imports the program: {GUARD}")
+    if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
+        raise ConfigError(f"workers: must be a number of processes, or 0 for none, got {show(workers)}")
+    return Hands(Workers(workers) if workers else None)
+
+
+def transforms_of(given: Transforms | None) -> dict[str, Transform | None]:
+    """By name. Raises ConfigError."""
+    if given is None or callable(given):
+        return {"train": given, "test": None}
+    for name, each in given.items():
+        if name not in PARTS:
+            raise ConfigError(f"transform: must be a function, or functions by {' and '.join(PARTS)}, got {show(name)}")
+        if each is not None and not callable(each):
+            raise ConfigError(f"transform.{name}: must be a function of (sample, rng), got {show(each)}")
+    return {name: given.get(name) for name in PARTS}
+
+
+def _refusal(source: object, name: str) -> str:
+    if hasattr(source, "__getitem__") and not hasattr(source, "__len__"):
+        return f"{name}: {type(source).__name__} has no length (__len__), which the order of samples needs"
+    if hasattr(source, "dataset") and hasattr(source, "batch_size"):
+        return f"{name}: is a loader of batches, and mpibow orders samples itself; give its data set, {name}.dataset"
+    if hasattr(source, "__iter__") and not isinstance(source, np.ndarray):
+        return f"{name}: {type(source).__name__} can only be iterated; give a data set with __len__ and __getitem__"
+    kinds = "(images, labels), arrays by name, a data set with __len__ and __getitem__, or a folder of records"
+    return f"{name}: must be {kinds}, got {type(source).__name__}"

@@ -8,7 +8,8 @@ import threading
 import time
 from types import FrameType
 
-ASKING = (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP, signal.SIGINT)
+from mpibow.system.signals import ASKING
+
 URGENT = (signal.SIGTERM, signal.SIGINT)
 IGNORABLE = (signal.SIGHUP, signal.SIGINT)  # by nohup, and of a script's background processes
 ONCE = 0.1  # seconds: a launcher, and the terminal beside it, may send the same signal twice

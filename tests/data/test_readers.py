@@ -147,7 +147,7 @@ def test_every_reader_can_be_asked_for(data: dict[str, Samples]) -> None:
             "data.pipeline: resident needs raw images, encoded has encoded ones, and every epoch takes new "
             "crops of them; set auto, host or dali",
         ),
-        ("arrays", "dali", "data.pipeline: dali reads records, arrays is in memory; set auto"),
+        ("arrays", "dali", "data.pipeline: dali reads records of images, arrays has none; set auto"),
     ],
 )
 def test_what_is_refused(data: dict[str, Samples], name: str, wanted: Wanted, message: str) -> None:

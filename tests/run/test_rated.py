@@ -106,7 +106,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[MpibowError], str]] = {
     ),
     "DALI": (
         {"data": {**SETTINGS["data"], "pipeline": "dali"}}, ConfigError,
-        "data.pipeline: dali reads records, train is in memory; set auto",
+        "data.pipeline: dali reads records of images, train has none; set auto",
     ),
     "images": (
         {"data": {"train": "data/images"}}, RecordError,

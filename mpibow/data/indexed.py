@@ -1,0 +1,151 @@
+"""The user's own data sets as samples: images with labels, or arrays by name, read here or by worker processes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from mpibow.data.dataset import Array, Inputs
+from mpibow.data.items import Items, check_image, inputs_like
+from mpibow.data.moments import Moments
+from mpibow.data.workers import Workers
+from mpibow.errors import RecordError
+
+LOOKED_AT = 1000  # samples whose mean and spread stand for those of all
+
+
+@dataclass(frozen=True)
+class Hands:
+    """Who reads the data sets of a run: `workers`, or this process, one thread at a time as they need not be safe."""
+
+    workers: Workers | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def reader(self, items: Items, inputs: Inputs) -> Callable[[Array, Array | None, Sequence[Array]], None]:
+        """What copies samples (n,) of epochs (n,), None to evaluate, into arrays (n, ...)."""
+        if self.workers is not None:
+            workers, number = self.workers, self.workers.add(items, inputs)
+            return lambda samples, epochs, arrays: workers.read(number, samples, epochs, arrays)
+
+        def here(samples: Array, epochs: Array | None, arrays: Sequence[Array]) -> None:
+            with self.lock:
+                items.fill(samples, epochs, inputs, arrays)
+
+        return here
+
+    @property
+    def threads(self) -> int:
+        """That may wait for samples at once with profit."""
+        return 1 if self.workers is None else self.workers.count
+
+    def close(self) -> None:
+        if self.workers is not None:
+            self.workers.close()
+
+
+class NamedItems:
+    """Samples of arrays by name, new in every epoch where they are drawn to train on: `NamedSamples`, `Drawn`."""
+
+    def __init__(self, items: Items, inputs: Inputs, hands: Hands) -> None:
+        self._items, self._hands = items, hands
+        self.inputs, self.name, self.count, self.threads = inputs, items.name, items.count, hands.threads
+        self._read = hands.reader(items, inputs)
+
+    def read(self, samples: Array, *arrays: Array) -> None:
+        """To evaluate."""
+        self._read(samples, None, arrays)
+
+    def draw(self, samples: Array, counters: Array, *arrays: Array) -> None:
+        """To train on."""
+        self._read(samples, counters[:, 1], arrays)
+
+    def strata(self) -> Array:
+        """As in `data.split`: classes are not looked at."""
+        return np.zeros(self.count, np.int32)
+
+    def part(self, rows: Array) -> NamedItems:
+        return NamedItems(self._items.part(rows), self.inputs, self._hands)
+
+
+class LabelledItems:
+    """Images, or rows of numbers, with labels in [0, classes), but for those that are `ignore`: a `Dataset`, `Drawn`.
+
+    Mean and std are those of LOOKED_AT samples, evenly spaced, as they are evaluated.
+    """
+
+    def __init__(self, items: Items, inputs: Inputs, hands: Hands, classes: int, ignore: int | None = None) -> None:
+        self._items, self._inputs, self._hands = items, inputs, hands
+        self.shape, self.dtype = inputs["image"]
+        self.name, self.count, self.threads = items.name, items.count, hands.threads
+        self.classes, self._ignore = classes, ignore
+        self._read = hands.reader(items, inputs)
+
+    @property
+    def mean(self) -> tuple[float, ...]:
+        return self._moments[0]
+
+    @property
+    def std(self) -> tuple[float, ...]:
+        return self._moments[1]
+
+    @cached_property
+    def _moments(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        samples = np.unique(np.linspace(0, self.count - 1, min(self.count, LOOKED_AT)).astype(np.int64))
+        moments = Moments(self.shape[0])
+        images, labels = np.zeros((16, *self.shape), self.dtype), np.zeros(16, np.int32)
+        for first in range(0, len(samples), len(images)):
+            some = samples[first : first + len(images)]
+            self.read(some, images[: len(some)], labels[: len(some)])
+            for image in images[: len(some)]:
+                moments.add(image)
+        mean, std = moments.found()
+        return tuple(mean.tolist()), tuple(std.tolist())
+
+    def read(self, samples: Array, images: Array, labels: Array) -> None:
+        """To evaluate."""
+        self._filled(samples, None, images, labels)
+
+    def draw(self, samples: Array, counters: Array, images: Array, labels: Array) -> None:
+        """To train on."""
+        self._filled(samples, counters[:, 1], images, labels)
+
+    def _filled(self, samples: Array, epochs: Array | None, images: Array, labels: Array) -> None:
+        arrays = {"image": images, "label": labels}
+        self._read(samples, epochs, [arrays[name] for name in self._inputs])
+        wrong = (labels < 0) | (labels >= self.classes)
+        if self._ignore is not None:
+            wrong &= labels != self._ignore
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise RecordError(
+                f"{self.name}: sample {self._items.number(int(samples[row]))}: label must lie in [0, {self.classes}), "
+                f"the classes of the net, got {labels[row]}"
+            )
+
+    def strata(self) -> Array:
+        """As in `data.split`: labels are not read for it."""
+        return np.zeros(self.count, np.int32)
+
+    def part(self, rows: Array) -> LabelledItems:
+        return LabelledItems(self._items.part(rows), self._inputs, self._hands, self.classes, self._ignore)
+
+
+def open_named(items: Items, hands: Hands, *, training: bool) -> NamedItems:
+    """As the first sample is, so must all be. Raises RecordError that names it where it is no sample."""
+    return NamedItems(items, inputs_like(items.sample(0, 0 if training else None)), hands)
+
+
+def open_labelled(
+    items: Items, hands: Hands, classes_of: Callable[[tuple[int, ...], str], int], *, training: bool,
+    ignore: int | None = None,
+) -> LabelledItems:  # fmt: skip
+    """`classes_of` gives the number of classes for images of a shape and dtype. Raises RecordError as `open_named`."""
+    found = items.sample(0, 0 if training else None)
+    check_image(found, items.name)
+    inputs = {**inputs_like(found), "label": ((), np.dtype(np.int32))}
+    shape, dtype = inputs["image"]
+    return LabelledItems(items, inputs, hands, classes_of(shape, str(dtype)), ignore)

@@ -1,0 +1,73 @@
+"""Data sets as users write them, at the top of a module, so that worker processes can open them too."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Fault = Callable[[], Any]
+
+
+def divide() -> Any:
+    return 1 // 0
+
+
+@dataclass
+class Pairs:
+    """`count` rows of eight numbers with a label, 0 or 1; sample `bad` does `fault` instead."""
+
+    count: int = 40
+    bad: int | None = None
+    fault: Fault = divide
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, number: int) -> Any:
+        if number == self.bad:
+            return self.fault()
+        x = np.random.default_rng(number).standard_normal(8).astype(np.float32)
+        return x, int(x[0] > 0)
+
+
+def longer() -> Any:
+    return np.zeros(9, np.float32), 0
+
+
+def of_class_7() -> Any:
+    return np.zeros(8, np.float32), 7
+
+
+def nothing() -> Any:
+    return None
+
+
+def killed() -> Any:
+    os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(60)
+
+
+def left() -> Any:
+    os._exit(3)
+
+
+def noisy(sample: Any, rng: np.random.Generator) -> Any:
+    x, y = sample
+    return x + 0.1 * rng.standard_normal(8).astype(np.float32), y
+
+
+def global_noise(sample: Any, rng: np.random.Generator) -> Any:
+    """As transforms of other libraries draw."""
+    x, y = sample
+    return x + np.random.standard_normal(8).astype(np.float32), y  # noqa: NPY002
+
+
+def numbered(sample: Any, rng: np.random.Generator) -> Any:
+    """The sample's first random number, in place of its target."""
+    return sample[0], rng.random()
