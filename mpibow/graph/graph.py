@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
@@ -178,13 +178,19 @@ class Graph:
     def next_name(self, kind: str) -> str:
         """What the next node of `kind` without a name of its own is called, within the scope."""
         key = f"{prefix()}{kind}"
-        self._counts[key] = self._counts.get(key, 0) + 1
-        return f"{kind}{self._counts[key]}"
+        while True:
+            self._counts[key] = self._counts.get(key, 0) + 1
+            if f"{key}{self._counts[key]}" not in self.tensors:
+                return f"{kind}{self._counts[key]}"
 
     def add_all(
-        self, op: Operator, *inputs: Tensor, name: str | None = None, names: Mapping[str, str] | None = None
-    ) -> tuple[Tensor, ...]:
-        """All outputs of `op` applied to `inputs`, as `add`. `names` are weights' where they are not name.key."""
+        self, op: Operator, *inputs: Tensor, name: str | None = None, names: Mapping[str, str] | None = None,
+        initial: Mapping[str, Initialiser] | None = None,
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """All outputs of `op` applied to `inputs`, as `add`. `names` are weights' where they are not name.key.
+
+        Weights and statistics start as `initial` says by their keys, else as the operator does.
+        """
         name = f"{prefix()}{self.next_name(op.kind) if name is None else name}"
         full = {key: f"{prefix()}{each}" for key, each in (names or {}).items()}
         shapes = [tensor.shape for tensor in inputs]
@@ -203,8 +209,11 @@ class Graph:
                     f"mb.cast({tensor.name}) makes them"
                 )
         read = tuple(tensor.name for tensor in inputs)
-        node = Node(name, op, read, op.weights(*shapes), op.statistics(*shapes), full, outputs=len(made))
-        return self.append(node, *made)
+        weights, statistics = (
+            {key: replace(each, initial=(initial or {}).get(key, each.initial)) for key, each in held.items()}
+            for held in (op.weights(*shapes), op.statistics(*shapes))
+        )
+        return self.append(Node(name, op, read, weights, statistics, full, outputs=len(made)), *made)
 
     def append(self, node: Node, *shapes: Shape) -> tuple[Tensor, ...]:
         """The outputs (shapes) of a node that is taken over as it is, as rewriting a graph does."""

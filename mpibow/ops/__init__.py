@@ -21,6 +21,7 @@ from mpibow.ops.choose import *
 from mpibow.ops.colour import *
 from mpibow.ops.combine import *
 from mpibow.ops.concat import *
+from mpibow.ops.constant import *
 from mpibow.ops.conv import *
 from mpibow.ops.conv_transpose import *
 from mpibow.ops.counted import *
@@ -71,6 +72,7 @@ MODULES = (
     "colour",
     "combine",
     "concat",
+    "constant",
     "conv",
     "conv_transpose",
     "counted",

@@ -26,6 +26,16 @@ class Constant:
 ZERO, ONE = Constant(0.0), Constant(1.0)
 
 
+@dataclass(frozen=True, eq=False)
+class Given:
+    """The elements of `array`, of as many elements."""
+
+    array: Array
+
+    def __call__(self, generator: np.random.Generator, shape: Shape, fan_in: int, fan_out: int) -> Array:
+        return self.array.reshape(shape)
+
+
 @dataclass(frozen=True)
 class Uniform:
     """Uniform in [low, high)."""

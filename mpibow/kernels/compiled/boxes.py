@@ -25,7 +25,7 @@ from mpibow.kernels.compiled.vectors import (
     splat,
     store_some,
 )
-from mpibow.ops import KERNELS, Expand, Permute, Slice, Split
+from mpibow.ops import KERNELS, Expand, Full, Permute, Slice, Split, Table
 
 TILE = 16  # elements: rows and columns of a tile are a vector each
 Axis = tuple[int, int, int]  # extent, and the distances in the source and in the target
@@ -211,6 +211,18 @@ def repeated(x: Array, y: Array) -> Command:
 
 def expand_forward(call: Call) -> Run:
     return repeated(call.x[0], call.y) if _fits(call.y) else KERNELS[Expand].forward(call)
+
+
+def full_forward(call: Call) -> Run:
+    return _filled(call, np.array(call.op.value)) or KERNELS[Full].forward(call)
+
+
+def table_forward(call: Call) -> Run:
+    return _filled(call, np.array(call.op.values).reshape(call.op.shape)) or KERNELS[Table].forward(call)
+
+
+def _filled(call: Call, values: Array) -> Command | None:
+    return repeated(values.astype(call.y.dtype), call.y) if _fits(call.y) else None
 
 
 def parameter_backward(call: Call) -> Run:

@@ -17,6 +17,6 @@ CHECKED = (
         random=tensors.map(lambda shape: Case(ops.Full(shape, 0.25), ())),
         plain=(lambda op, w: np.full(op.shape, op.value), None),
         torch=lambda op, torch: torch.full(op.shape, op.value, dtype=torch.float64),
-        lacking=("onednn", "cuda"),
+        lacking=("cuda",),
     ),
 )

@@ -1,0 +1,61 @@
+"""Tensors of given numbers, as tables of positions and masks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mpibow.errors import ShapeError
+from mpibow.graph.graph import FLOAT, Op, Shape, Tensor, current
+from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
+
+__all__ = ["Table", "constant"]
+
+
+@dataclass(frozen=True)
+class Table(Op):
+    """y = `values`, row by row, as `type`: FLOAT, of the plan's precision, or a NumPy name."""
+
+    shape: Shape
+    values: tuple[float, ...]
+    type: str = FLOAT
+    kind: ClassVar[str] = "constant"
+    differentiable: ClassVar[tuple[int, ...] | None] = None
+
+    def infer(self, *shapes: Shape) -> Shape:
+        if min(self.shape, default=1) < 1 or prod(self.shape) != len(self.values):
+            raise ShapeError(f"shape {self.shape}: must have as many elements as there are values, {len(self.values)}")
+        return self.shape
+
+    def dtype(self, *dtypes: str) -> str:
+        return self.type
+
+
+def constant(values: Any, *, name: str | None = None) -> Tensor:
+    """An array's numbers as a tensor of the net that is being built; they are not trained.
+
+    Floats are of the plan's precision, integers int32, and bools stay bools.
+    """
+    array = np.asarray(values)
+    types = {"f": FLOAT, "i": "int32", "u": "int32", "b": "bool"}
+    if array.dtype.kind not in types:
+        raise ShapeError(f"constant: must be of floats, integers or bools, got {array.dtype}")
+    op = Table(array.shape, tuple(array.reshape(-1).astype(float).tolist()), types[array.dtype.kind])
+    return current().add(op, name=name)
+
+
+def forward(call: Call) -> Run:
+    y, values = call.y, np.array(call.op.values, call.y.dtype).reshape(call.op.shape)
+
+    def run() -> None:
+        np.copyto(y, values)
+
+    return run
+
+
+KERNELS: KernelTable = {
+    Table: Kernel(forward),
+}
