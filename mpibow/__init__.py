@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from mpibow.fitted import load as load
     from mpibow.fitting import fit as fit
     from mpibow.ops import *
+    from mpibow.pytorch import from_torch as from_torch
     from mpibow.run.callbacks import STOP as STOP
     from mpibow.run.callbacks import EarlyStopping as EarlyStopping
     from mpibow.run.callbacks import Ended as Ended
@@ -22,6 +23,7 @@ _ELSEWHERE = {
     "Fitted": "mpibow.fitted",
     "load": "mpibow.fitted",
     "fit": "mpibow.fitting",
+    "from_torch": "mpibow.pytorch",
     **dict.fromkeys(("EarlyStopping", "Ended", "Evaluated", "Iteration", "STOP", "Saved"), "mpibow.run.callbacks"),
 }
 

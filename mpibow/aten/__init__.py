@@ -1,0 +1,1 @@
+"""Programs of PyTorch's operators (ATen) as nets: what each operator is here. PyTorch itself is not imported."""

@@ -1,0 +1,295 @@
+"""Reads what torch.export gives as a program: of PyTorch it has what it is handed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpibow.aten.program import Batch, Call, Input, Place, Program, Ref
+from mpibow.aten.table import OPERATORS
+from mpibow.errors import ConfigError
+from mpibow.graph.graph import FLOAT, Array
+
+# Of arguments: where a tensor lies says nothing of what it is.
+WHEREABOUTS = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "generator", "requires_grad")
+CHECKS = ("_assert", "sym_constrain", "_local_scalar", "sym_size")  # how names of calls begin that compute nothing
+
+
+class Reader:
+    """Reads an exported graph in order: what depends on no input is computed, all else becomes a call."""
+
+    def __init__(self, torch: Any, module: Any, exported: Any) -> None:
+        self.torch, self.exported, self.kind = torch, exported, type(module).__name__
+        self.parameters, self.buffers = dict[str, Any](), dict[str, Any]()
+        self.values = dict[Any, Any]()  # by node: a Ref, a tensor that is constant, a number or a list of these
+        self.named = dict[str, Any]()  # buffers that are read as they are
+        self.calls = list[Call]()
+        self.inputs = list[Input]()
+
+    def program(self) -> Program:
+        graph, signature = self.exported.graph, self.exported.graph_signature
+        specs = {spec.arg.name: spec for spec in signature.input_specs}
+        state = {**self.exported.state_dict, **self.exported.constants}
+        outputs: list[Any] = []
+        for node in graph.nodes:
+            if node.op == "placeholder":
+                self._place(node, specs[node.name], state)
+            elif node.op == "output":
+                outputs = list(node.args[0])
+            else:
+                self._node(node, node.name, _place_of(node, self.kind))
+        arrays = {name: _array(tensor) for name, tensor in self.parameters.items()}
+        buffers = {name: _array(tensor) for name, tensor in self.buffers.items()}
+        return Program(self.kind, tuple(self.inputs), arrays, buffers, tuple(self.calls), self._outputs(outputs))
+
+    def _place(self, node: Any, spec: Any, state: Mapping[str, Any]) -> None:
+        kind, target = spec.kind.name, spec.target
+        if kind == "USER_INPUT":
+            value = node.meta["val"]
+            self.inputs.append(Input(node.name, tuple(int(n) for n in value.shape[1:]), _dtype(value)))
+            self.values[node] = Ref(node.name)
+        elif kind == "PARAMETER":
+            self.parameters[target] = state[target]
+            self.values[node] = Ref(target)
+        else:
+            tensor = state[target].detach().clone()
+            if kind == "BUFFER":
+                self.buffers[target], self.named[node] = tensor.clone(), target
+            self.values[node] = tensor
+
+    def _node(self, node: Any, name: str, place: Place) -> None:
+        value = node.meta.get("val")
+        target = _name(node.target)
+        if isinstance(value, self.torch.SymInt | int) and not isinstance(value, bool):
+            self.values[node] = self._extent(value)
+            return
+        if target.startswith(CHECKS):
+            return
+        arguments = self._arguments(node)
+        if self._constant(arguments):
+            args, settings = _mapped(self._value, node.args), _mapped(self._value, node.kwargs)
+            self.values[node] = node.target(*args, **settings)
+            return
+        changes = target.endswith("_") and not target.startswith("_")
+        operator = target.rstrip("_") if changes else target
+        if operator not in OPERATORS and (parts := self._parts(node)) is not None:
+            self.values[node] = self._inlined(parts, node, name, place)
+        else:
+            given = {key: self._argument(each) for key, each in arguments.items()}
+            self.calls.append(Call(name, operator, given, place, *self._made(value)))
+            self.values[node] = Ref(name)
+        if changes:
+            self._changed(node, place)
+
+    def _made(self, value: Any) -> tuple[str | None, tuple[int | Batch, ...] | None]:
+        if not isinstance(value, self.torch.Tensor):
+            return None, None
+        return _dtype(value), tuple(self._extent(n) for n in value.shape)
+
+    def _arguments(self, node: Any) -> dict[str, Any]:
+        """By ATen's names, but for where tensors lie."""
+        if hasattr(node.target, "_schema"):
+            names = [argument.name for argument in node.target._schema.arguments]
+        else:
+            names = ["values", "place"] if _name(node.target) == "getitem" else [f"x{i}" for i in range(len(node.args))]
+        found = dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+        return {key: each for key, each in found.items() if key not in WHEREABOUTS}
+
+    def _constant(self, arguments: Mapping[str, Any]) -> bool:
+        """Whether these depend on no input, parameter or batch size."""
+        return all(not isinstance(each, Ref | Batch) for each in _leaves(_mapped(self._value, arguments)))
+
+    def _value(self, node: Any) -> Any:
+        return self.values[node]
+
+    def _argument(self, value: Any) -> Any:
+        """A node, or a list of nodes and numbers, as an argument of a call."""
+        torch = self.torch
+        if isinstance(value, torch.fx.Node):
+            if value in self.named:
+                return Ref(self.named[value])
+            return self._argument(self.values[value])
+        if isinstance(value, torch.Tensor):
+            return _array(value)
+        if isinstance(value, list | tuple):
+            return [self._argument(each) for each in value]
+        if isinstance(value, torch.SymInt):
+            return self._extent(value)
+        return _dtype_name(value) if isinstance(value, torch.dtype) else value
+
+    def _extent(self, value: Any) -> int | Batch:
+        """A size as a number, or as so many times the batch size."""
+        if isinstance(value, int):
+            return value
+        expression = value.node.expr
+        symbols = list(expression.free_symbols)
+        if not symbols:
+            return int(expression)
+        two, three = (int(expression.subs(dict.fromkeys(symbols, n))) for n in (2, 3))
+        if len(symbols) > 1 or two != 2 * (three - two):
+            raise ConfigError(
+                f"from_torch: {self.kind} has a size of {expression}: sizes must be multiples of the batch size"
+            )
+        return Batch(three - two)
+
+    def _parts(self, node: Any) -> Any:
+        """An operator that is not here as a graph of those that are; None where there is none."""
+        torch = self.torch
+        if not hasattr(node.target, "_schema"):
+            return None
+        pytree = torch.utils._pytree
+        found = torch.fx.node.map_arg((node.args, node.kwargs), lambda each: each.meta["val"])
+        flat, spec = pytree.tree_flatten(found)
+        places = [i for i, each in enumerate(flat) if isinstance(each, torch.Tensor)]
+
+        def apply(*tensors: Any) -> Any:
+            values = dict(zip(places, tensors, strict=True))
+            args, settings = pytree.tree_unflatten([values.get(i, each) for i, each in enumerate(flat)], spec)
+            return node.target(*args, **settings)
+
+        table = torch._decomp.core_aten_decompositions()
+        try:
+            with _silent(), flat[places[0]].fake_mode:
+                graph = torch.fx.experimental.proxy_tensor.make_fx(apply, decomposition_table=table)(
+                    *[flat[i] for i in places]
+                ).graph
+        except Exception:
+            return None
+        for each in graph.nodes:
+            name = _name(each.target)
+            known = name in OPERATORS or name.rstrip("_") in OPERATORS or name.startswith(CHECKS)
+            if each.op == "call_function" and not known and isinstance(each.meta.get("val"), torch.Tensor):
+                return None
+        return graph
+
+    def _inlined(self, graph: Any, node: Any, name: str, place: Place) -> Any:
+        outer = [each for each in _leaves((node.args, node.kwargs)) if isinstance(each, self.torch.fx.Node)]
+        outer = [each for each in outer if isinstance(each.meta.get("val"), self.torch.Tensor)]
+        found: Any = None
+        for each in graph.nodes:
+            if each.op == "placeholder":
+                source = outer.pop(0)
+                self.values[each] = self.values[source]
+                if source in self.named:
+                    self.named[each] = self.named[source]
+            elif each.op == "output":
+                found = _mapped(self._value, each.args[0])
+            else:
+                self._node(each, f"{name}.{each.name}", place)
+        return found
+
+    def _changed(self, node: Any, place: Place) -> None:
+        """After an operator that writes into its input, whoever reads the input reads what it gave."""
+        target, torch = node.args[0], self.torch
+        first = target.meta["val"]
+        for other in list(self.values):
+            tensor = other.meta.get("val")
+            if other is node or not isinstance(tensor, torch.Tensor) or not _one_memory(first, tensor):
+                continue
+            later = [user for user in other.users if user not in self.values and user is not node]
+            alike = (tensor.shape, tensor.stride(), tensor.storage_offset()) == (
+                first.shape, first.stride(), first.storage_offset(),
+            )  # fmt: skip
+            if alike and not isinstance(self.values[other], torch.Tensor):
+                self.values[other] = self.values[node]
+            elif later:
+                raise ConfigError(
+                    f"from_torch: {_name(node.target)} in {place}: writes into a part of a tensor, or into a buffer, "
+                    "that is read later; build the tensor of its parts by torch.cat, or by torch.where"
+                )
+
+    def _outputs(self, given: Sequence[Any]) -> Ref | Mapping[str, Ref]:
+        pytree = self.torch.utils._pytree
+        made = []
+        for node in given:
+            value = self._argument(node)
+            if not isinstance(value, Ref):
+                raise ConfigError(f"from_torch: an output of {self.kind} depends on no input")
+            made.append(value)
+        found = pytree.tree_unflatten(made, self.exported.call_spec.out_spec)
+        if isinstance(found, Ref):
+            return found
+        several = dict(found) if isinstance(found, Mapping) else {f"output{i}": each for i, each in enumerate(found)}
+        if not several or not all(isinstance(each, Ref) for each in several.values()):
+            raise ConfigError(f"from_torch: {self.kind} must give a tensor, a tuple of tensors, or tensors by name")
+        return several
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without what PyTorch writes of operators that it can't take apart."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _one_memory(one: Any, other: Any) -> bool:
+    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
+
+
+def _name(target: Any) -> str:
+    """conv2d of aten.conv2d.default."""
+    schema = getattr(target, "_schema", None)
+    if schema is not None:
+        space, name = str(schema.name).split("::")
+        return name if space == "aten" else f"{space}.{name}"
+    return str(getattr(target, "__name__", target))
+
+
+def _dtype(tensor: Any) -> str:
+    return _dtype_name(tensor.dtype)
+
+
+def _dtype_name(dtype: Any) -> str:
+    name = str(dtype).removeprefix("torch.")
+    return "bool" if name == "bool" else FLOAT if "float" in name else "int32" if "int" in name else name
+
+
+def _array(tensor: Any) -> Array:
+    return np.array(tensor.detach().cpu().numpy())
+
+
+def _leaves(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for each in value:
+            yield from _leaves(each)
+    else:
+        yield value
+
+
+def _mapped(function: Any, value: Any) -> Any:
+    """`value` with its nodes replaced."""
+    if isinstance(value, Mapping):
+        return {key: _mapped(function, each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_mapped(function, each) for each in value)
+    return function(value) if hasattr(value, "meta") and hasattr(value, "users") else value
+
+
+def _place_of(node: Any, kind: str) -> Place:
+    """The part of the module that a node is of, and the line of the module's source."""
+    stack = [*(node.meta.get("nn_module_stack") or {}).values()]
+    part, made = stack[-1] if stack else ("", kind)
+    lines = (node.meta.get("stack_trace") or "").splitlines()
+    frames = [
+        (lines[i].strip(), lines[i + 1].strip() if i + 1 < len(lines) else "")
+        for i in range(len(lines))
+        if lines[i].strip().startswith("File ")
+    ]
+    own = [frame for frame in frames if f"{Path('site-packages') / 'torch'}" not in frame[0]] or frames
+    if not own:
+        return Place(part, str(made).rpartition(".")[2], "", "")
+    where, line = own[-1]
+    pieces = where.split('"')
+    number = where.partition("line ")[2].split(",")[0]
+    return Place(part, str(made).rpartition(".")[2], f"{pieces[1]}:{number}", line)
