@@ -1,0 +1,1 @@
+"""Modules of PyTorch that become nets, and come back."""
