@@ -67,6 +67,13 @@ def test_commands_have_these_options(block: Block) -> None:
         check(shlex.split(command))
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_within_sentences_have_these_options(page: Path) -> None:
+    prose = re.sub(r"```.*?```", "", page.read_text(), flags=re.S)
+    for command in re.findall(r"`((?:mpibow|mpirun -np|make|python -m) [^`]+)`", prose):
+        check(shlex.split(re.sub(r"\s+", " ", command)))
+
+
 def check(words: list[str]) -> None:
     """Raises where a program, a file, an option or a setting is not there."""
     program, *rest = words
