@@ -10,7 +10,7 @@ Found = Mapping[str, Any]  # what came of the cells that have run, by their keys
 
 K, BATCH = 16, 8
 TRAIN, VALIDATION = 10_240, 5_000  # images; an epoch of 16 learners is 80 iterations
-EPOCHS, HALF = 8, 4  # a branch is 320 iterations, a multiple of 16 and 64
+EPOCHS, LONG = 8, 24  # half of them are 320 or 960 iterations, a multiple of 16 and 64
 NETS: Mapping[str, Mapping[str, Any]] = {
     "three-conv, batch norm": {"norm": "batch"},
     "three-conv, group norm": {"norm": "group"},
@@ -43,7 +43,12 @@ SHORT: Mapping[str, Mapping[str, Any]] = {  # own steps 1/16 as long; the common
     "pulled, alpha 1/16, gain 16": {"name": "sma", "alpha": 1 / 16, "outer": {"gain": float(K)}},
     "pulled, alpha 0, gain 16": {"name": "sma", "alpha": 0.0, "outer": {"gain": float(K)}},
 }
-BRANCHES = {**OWN, **SHORT}
+SHORT_RUN, LONG_RUN = "branches", "long branches"
+BRANCHES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    SHORT_RUN: {**OWN, **SHORT},
+    LONG_RUN: {arm: OWN[arm] for arm in (REFERENCE, "pulled, alpha 1/16", "reset, period 16", "pulled, alpha 0")},
+}
+LENGTHS = {SHORT_RUN: EPOCHS, LONG_RUN: LONG}
 
 ONE, NESTEROV, SSGD, SMA, LOCAL = "one learner", "one learner, outer nesterov", "S-SGD", "SMA", "local SGD, period 16"
 ARMS: Mapping[str, Mapping[str, Any]] = {
@@ -80,11 +85,11 @@ def key(table: str, net: str, arm: str, seed: int) -> str:
     return f"{table} | {net} | {arm} | seed {seed}"
 
 
-def settings(rate: float, seed: int, **more: Any) -> dict[str, Any]:
+def settings(rate: float, seed: int, epochs: int = EPOCHS, **more: Any) -> dict[str, Any]:
     """What all runs have in common, and `more`."""
     update = {"name": "sgd", "lr": rate, "momentum": 0.9, "weight_decay": 5e-4}
-    update["schedule"] = {"name": "cosine", "epochs": EPOCHS}
-    own = {"seed": seed, "batch_size": BATCH, "learners": K, "stop": {"epochs": EPOCHS}, "metrics": {"every": 5}}
+    update["schedule"] = {"name": "cosine", "epochs": epochs}
+    own = {"seed": seed, "batch_size": BATCH, "learners": K, "stop": {"epochs": epochs}, "log": {"every": 5}}
     return {**own, **more, "update": update | more.get("update", {})}
 
 
@@ -101,16 +106,16 @@ def grid(net: str, arm: str) -> Iterator[Cell]:
         yield Cell("rates", net, f"{arm}, rate {rate:g}", GRID_SEED, own)
 
 
-def branches(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
+def branches(found: Found, net: str, seeds: Sequence[int], table: str = SHORT_RUN) -> Iterator[Cell]:
     """Those of a seed one after the other: they share a trunk."""
-    rate = chosen(found, net, SSGD)
+    rate, epochs = chosen(found, net, SSGD), LENGTHS[table]
     if rate is None:
         return
     for seed in seeds:
-        trunk = settings(rate, seed, rule=TRUNK, stop={"epochs": HALF})
-        for arm, rule in BRANCHES.items():
-            own = settings(rate / K if arm in SHORT else rate, seed, rule=rule)
-            yield Cell("branches", net, arm, seed, own, trunk)
+        trunk = settings(rate, seed, epochs, rule=TRUNK, stop={"epochs": epochs // 2})
+        for arm, rule in BRANCHES[table].items():
+            own = settings(rate / K if arm in SHORT else rate, seed, epochs, rule=rule)
+            yield Cell(table, net, arm, seed, own, trunk)
 
 
 def baselines(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
@@ -138,6 +143,7 @@ def cells(found: Found) -> Iterator[Cell]:
     for arm in ARMS:
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3])
+    yield from branches(found, BN, SEEDS[:3], LONG_RUN)
     for first, last in ((3, 5), (5, 10), (10, 20), (20, 30)):
         for net in NETS:
             yield from branches(found, net, SEEDS[first:last])

@@ -26,10 +26,10 @@ Made by `python benchmarks/bench_averaging.py`, which runs what is missing; `doc
 - ± is the standard deviation over seeds; [low, high] the 95 % bootstrap interval over seeds, of differences within each
   seed. An interval of fewer than ten seeds is too narrow.
 """
-BRANCHED = f"""Each seed trains to epoch {plan.HALF} as `reset`, which is S-SGD. Every arm goes on from that checkpoint
-to epoch {plan.EPOCHS}, with momenta of 0, on the same samples. With `gain {plan.K}` the rate is 1/{plan.K}: the mean
-moves as far, and a learner's own step is 1/{plan.K} as long. Spread: |w_i - W| / |W|, the mean over learners and over
-the branch, every fifth iteration.
+BRANCHED = f"""Each seed trains to half of its epochs as `reset`, which is S-SGD. Every arm goes on from that
+checkpoint, with momenta of 0, on the same samples. With `gain {plan.K}` the rate is 1/{plan.K}: the mean moves as far,
+and a learner's own step is 1/{plan.K} as long. Spread: |w_i - W| / |W|, the mean over learners and over the branch,
+every fifth iteration.
 """
 
 
@@ -39,9 +39,10 @@ def page(found: Found) -> str:
 
 def _page(found: Found) -> Iterator[str]:
     yield ABOUT
-    for net in plan.NETS:
-        if any(cell.startswith(f"branches | {net} |") for cell in found):
-            yield from _branches(found, net)
+    for name in plan.BRANCHES:
+        for net in plan.NETS:
+            if any(cell.startswith(f"{name} | {net} |") for cell in found):
+                yield from _branches(found, name, net)
     for net in plan.NETS:
         if any(cell.startswith(f"baselines | {net} |") for cell in found):
             yield from _baselines(found, net)
@@ -59,29 +60,29 @@ def by_seed(found: Found, name: str, net: str, arm: str, figure: str) -> dict[in
     }
 
 
-def spread_slope(found: Found, net: str, arms: Sequence[str], figure: str) -> Interval | None:
+def spread_slope(found: Found, name: str, net: str, arms: Sequence[str], figure: str) -> Interval | None:
     """What a tenfold spread adds to `figure`, over the arms of each seed that has all of them."""
     groups = []
     for seed in plan.SEEDS:
-        cells = [found.get(key("branches", net, arm, seed)) for arm in arms]
+        cells = [found.get(key(name, net, arm, seed)) for arm in arms]
         if all(cell is not None and figure in cell for cell in cells):
             groups.append([(math.log10(cell["distance"]), cell[figure]) for cell in cells if cell is not None])
     return bootstrap(groups, slope) if groups else None
 
 
-def _branches(found: Found, net: str) -> Iterator[str]:
-    yield f"\n## Branches from one half-trained net: {net}\n\n{BRANCHED}"
+def _branches(found: Found, name: str, net: str) -> Iterator[str]:
+    yield f"\n## Branches from one half-trained net, {plan.LENGTHS[name]} epochs: {net}\n\n{BRANCHED}"
     if (rate := chosen(found, net, plan.SSGD)) is not None:
         yield f"Rate {rate:g}, the best of the grid for S-SGD.\n"
     yield "\n"
     rows = []
-    for arm in plan.BRANCHES:
-        accuracy, loss = (by_seed(found, "branches", net, arm, figure) for figure in ("mean", "mean_loss"))
-        base, base_loss = (by_seed(found, "branches", net, plan.REFERENCE, figure) for figure in ("mean", "mean_loss"))
+    for arm in plan.BRANCHES[name]:
+        accuracy, loss = (by_seed(found, name, net, arm, figure) for figure in ("mean", "mean_loss"))
+        base, base_loss = (by_seed(found, name, net, plan.REFERENCE, figure) for figure in ("mean", "mean_loss"))
         if not accuracy:
             continue
-        spreads = by_seed(found, "branches", net, arm, "distance").values()
-        anew = difference(by_seed(found, "branches", net, arm, "anew"), accuracy)
+        spreads = by_seed(found, name, net, arm, "distance").values()
+        anew = difference(by_seed(found, name, net, arm, "anew"), accuracy)
         rows.append(
             [
                 arm,
@@ -95,15 +96,16 @@ def _branches(found: Found, net: str) -> Iterator[str]:
         )
     heads = ["arm", "seeds", "spread", "accuracy, %", "less that of reset, points", "loss less that of reset"]
     yield table([*heads, "statistics anew, points"], rows)
-    pulled = [arm for arm in plan.OWN if arm.startswith("pulled")]
-    for arms, of in ((pulled, "alpha 1 to 0"), (pulled[:-1], "alpha 1 to 1/64")):
-        accuracy, loss = (spread_slope(found, net, arms, figure) for figure in ("mean", "mean_loss"))
-        if accuracy is not None:
+    pulled = [arm for arm in plan.BRANCHES[name] if arm.startswith("pulled") and arm not in plan.SHORT]
+    for arms in (pulled, pulled[:-1]):
+        of = "alpha " + " to ".join(arm.removeprefix("pulled, alpha ") for arm in (arms[0], arms[-1]))
+        accuracy, loss = (spread_slope(found, name, net, arms, figure) for figure in ("mean", "mean_loss"))
+        if accuracy is not None and len(arms) > 1:
             yield (
                 f"\nA tenfold spread, pulled replicas of {of}, {accuracy.seeds} seeds: {_told(accuracy, 2, 100)} "
                 f"points of accuracy, {_told(loss, 4, 1)} of loss.\n"
             )
-    if any("anew" in cell for name, cell in found.items() if name.startswith(f"branches | {net} |")):
+    if any("anew" in cell for each, cell in found.items() if each.startswith(f"{name} | {net} |")):
         yield (
             "\nStatistics anew: batch norm's running statistics are recomputed for the mean replica on 2,560 training "
             "images, in place of the mean of the replicas' own.\n"

@@ -80,11 +80,12 @@ def test_rates_are_chosen_once_the_whole_grid_has_run(plan: ModuleType) -> None:
     assert {cell.net for cell in plan.cells(found) if cell.table == "branches"} == {plan.BN}
 
 
-def test_branches_differ_by_their_rule_alone(plan: ModuleType) -> None:
+@pytest.mark.parametrize(("table", "epochs", "arms"), [("branches", 8, 10), ("long branches", 24, 4)])
+def test_branches_differ_by_their_rule_alone(plan: ModuleType, table: str, epochs: int, arms: int) -> None:
     """All restart from the trunk's centre: its rule is another one by name. A branch ends with a period."""
-    cells = list(plan.branches(grid(plan, plan.BN, plan.SSGD, 0.003125), plan.BN, (1, 2)))
-    assert len({cell.key for cell in cells}) == len(cells) == 2 * len(plan.BRANCHES)
-    iterations = (plan.EPOCHS - plan.HALF) * plan.TRAIN // (plan.K * plan.BATCH)
+    cells = list(plan.branches(grid(plan, plan.BN, plan.SSGD, 0.003125), plan.BN, (1, 2), table))
+    assert len({cell.key for cell in cells}) == len(cells) == 2 * arms
+    iterations = epochs // 2 * plan.TRAIN // (plan.K * plan.BATCH)
     for cell in cells:
         own, trunk = dict(cell.settings), dict(cell.trunk)
         rule = load_mapping(own, model_given=True, data_given=True).rule
@@ -94,7 +95,8 @@ def test_branches_differ_by_their_rule_alone(plan: ModuleType) -> None:
         short = cell.arm in plan.SHORT
         assert own["update"]["lr"] * (plan.K if short else 1) == 0.003125
         assert rule.of(plan.K).used(1.0) == (plan.K if short else 1)
-        assert (own["seed"], trunk["update"]["lr"], trunk["stop"]) == (cell.seed, 0.003125, {"epochs": plan.HALF})
+        assert (own["seed"], trunk["update"]["lr"], trunk["stop"]) == (cell.seed, 0.003125, {"epochs": epochs // 2})
+        assert own["stop"] == {"epochs": own["update"]["schedule"]["epochs"]} == {"epochs": epochs}
         del own["rule"], trunk["rule"], own["stop"], trunk["stop"]
         assert short or own == trunk
 
@@ -143,7 +145,7 @@ def test_a_seed_that_lacks_an_arm_is_in_no_slope_and_a_diverged_run_guesses(
     plan: ModuleType, pages: ModuleType
 ) -> None:
     found = {plan.key("branches", plan.BN, "pulled, alpha 1", 1): branch(0.6, 1.0, 0.01)}
-    assert pages.spread_slope(found, plan.BN, ["pulled, alpha 1", "pulled, alpha 0"], "mean") is None
+    assert pages.spread_slope(found, "branches", plan.BN, ["pulled, alpha 1", "pulled, alpha 0"], "mean") is None
     found[plan.key("branches", plan.BN, "pulled, alpha 1", 3)] = {"diverged": True, "validation": 0.0}
     assert pages.by_seed(found, "branches", plan.BN, "pulled, alpha 1", "mean") == {1: 0.6, 3: 0.1}
     assert pages.by_seed(found, "branches", plan.BN, "pulled, alpha 1", "mean_loss") == {1: 1.0}
