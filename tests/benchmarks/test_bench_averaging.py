@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -155,3 +156,32 @@ def test_what_is_missing_is_listed_by_table(plan: ModuleType, pages: ModuleType)
     cells = list(plan.grid(plan.BN, plan.SSGD))
     assert pages.left_out(cells) == "\n## Missing\n\n- rates, three-conv, batch norm: 6 cells\n\n"
     assert pages.left_out([]) == "\n## Missing\n\nNothing.\n"
+
+
+def test_arms_go_on_from_one_trunk(plan: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Two learners on made-up images: replicas that are reset stay together, those that nothing pulls do not."""
+    import averaging_runs
+
+    generator = np.random.default_rng(0)
+    images, labels = generator.integers(0, 256, (2560, 3, 32, 32), np.uint8), np.arange(2560, dtype=np.int32) % 10
+
+    class Made:
+        train, validation, test = (images, labels), (images[:500], labels[:500]), (images[:1000], labels[:1000])
+
+    common = plan.settings(0.003, 1, 2, learners=2, batch_size=64, ema={"half_life": 100})
+    trunk = common | {"rule": plan.TRUNK, "stop": {"epochs": 1}}
+    cells = [
+        plan.Cell("branches", plan.BN, arm, 1, common | {"rule": rule}, trunk)
+        for arm, rule in plan.BRANCHES["branches"].items()
+        if arm in (plan.REFERENCE, "pulled, alpha 0")
+    ]
+    reset, free = (averaging_runs.run(cell, Made, tmp_path) for cell in cells)
+    assert len(re.findall("^continuing .*iteration 20$", "".join(capsys.readouterr()), re.MULTILINE)) == 2
+    assert reset["distance"] < 1e-6 < 1e-3 < free["distance"]
+    for found in (reset, free):
+        assert {"mean", "mean_loss", "anew", "anew_loss", "average", "average_loss"} <= found.keys()
+        assert 0 < found["anew_loss"] < 10
+        assert found["anew_loss"] != found["mean_loss"]
+    assert len(list((tmp_path / "trunk").iterdir())) == 1
+    rates = averaging_runs.run(plan.Cell("rates", plan.GN, "S-SGD", 1, trunk), Made, tmp_path)
+    assert rates.keys() == {"seconds", "gain", "distance", "distance_last", "validation"}
