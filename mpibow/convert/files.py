@@ -1,0 +1,191 @@
+"""A net's inputs out of files: images, arrays, CSV tables, folders of records, one sample after the other."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from mpibow.convert.recode import Decode
+from mpibow.data.dataset import Array
+from mpibow.data.decoded import Decoded
+from mpibow.data.imagesize import size_of
+from mpibow.data.labelled import Labelled
+from mpibow.data.manifest import FILE
+from mpibow.data.photo import take, why
+from mpibow.data.recordset import open_records
+from mpibow.data.settings import Image
+from mpibow.data.slots import arrays_for
+from mpibow.data.window import centre_windows
+from mpibow.errors import RecordError
+from mpibow.job.opening import named_samples
+from mpibow.system.files import read_file
+
+IMAGES = (".png", ".jpg", ".jpeg")
+LOT = 256  # records that are read at once
+Sample = tuple[str, Mapping[str, Array]]  # its name, and its arrays by the names of the net's inputs
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The inputs of a net: shape and dtype of one sample's.
+
+    `image` is how encoded images became samples in training, None where images were raw: then others are scaled to the
+    net's size, as the converters do, with `crop` without changing their shape.
+    """
+
+    inputs: Mapping[str, tuple[tuple[int, ...], str]]
+    image: Image | None = None
+    crop: bool = False
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in self.inputs.items())
+
+
+def files_of(path: Path) -> list[Path]:
+    """`path`, or all images below a folder, by name. Raises RecordError where there are none."""
+    if not path.is_dir() or (path / FILE).exists():
+        return [path]
+    found = sorted(each for each in path.rglob("*") if each.suffix.lower() in IMAGES)
+    if not found:
+        raise RecordError(f"{path}: has no {FILE} of records, and no images ({', '.join(IMAGES)}) in it or below")
+    return found
+
+
+def read(path: Path, wanted: Wanted) -> Iterator[Sample]:
+    """The samples in a file or a folder of records. Raises RecordError, beginning with the file's name."""
+    if not path.exists():
+        raise RecordError(f"{path}: does not exist")
+    if path.is_dir():
+        yield from _records(path, wanted)
+    elif path.suffix in (".npy", ".npz"):
+        yield from _arrays(path, wanted)
+    elif path.suffix == ".csv":
+        yield from _table(path, wanted)
+    else:
+        yield str(path), _image(path, wanted)
+
+
+def _records(path: Path, wanted: Wanted) -> Iterator[Sample]:
+    records = open_records(path)
+    if set(wanted.inputs) == {"image"}:
+        data: Any = Labelled(records if records.shape else Decoded(records, wanted.image or Image()))
+    else:
+        data = named_samples(str(path), wanted.image)
+    if lacking := [name for name in wanted.inputs if name not in data.inputs]:
+        raise RecordError(f"{path}: has {', '.join(data.inputs)}, the net takes {lacking[0]}")
+    arrays = arrays_for(data, LOT)
+    for first in range(0, data.count, LOT):
+        samples = np.arange(first, min(first + LOT, data.count))
+        parts = {name: array[: len(samples)] for name, array in arrays.items()}
+        data.read(samples, *(parts[name] for name in data.inputs))
+        for row, sample in enumerate(samples.tolist()):
+            yield (
+                f"{path}[{sample}]",
+                {name: _fitting(path, parts[name][row].copy(), name, wanted) for name in wanted.inputs},
+            )
+
+
+def _arrays(path: Path, wanted: Wanted) -> Iterator[Sample]:
+    try:
+        with path.open("rb") as file:
+            loaded = np.load(file)
+            given = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise RecordError(f"{path}: cannot be read as NumPy's: {str(error).splitlines()[0]}") from None
+    if len(given) == len(wanted.inputs) == 1:  # whatever it is called
+        given = {name: next(iter(given.values())) for name in wanted.inputs}
+    if lacking := [name for name in wanted.inputs if name not in given]:
+        there = "one array" if "" in given else ", ".join(given)
+        raise RecordError(f"{path}: has {there}, the net takes {', '.join(wanted.inputs)}: {lacking[0]} is missing")
+    whole = {name: given[name] for name in wanted.inputs}
+    if all(array.shape == wanted.inputs[name][0] for name, array in whole.items()):  # one sample
+        yield str(path), {name: _fitting(path, array, name, wanted) for name, array in whole.items()}
+        return
+    counts = {array.shape[:1] for array in whole.values()}
+    if len(counts) != 1 or () in counts:
+        raise RecordError(
+            f"{path}: arrays must be of one length, got {', '.join(str(a.shape) for a in whole.values())}"
+        )
+    for row in range(*counts.pop()):
+        yield f"{path}[{row}]", {name: _fitting(path, array[row], name, wanted) for name, array in whole.items()}
+
+
+def _table(path: Path, wanted: Wanted) -> Iterator[Sample]:
+    """Rows of numbers, below a line of names if there is one. A net of several inputs takes columns by name."""
+    try:
+        rows = [row for row in csv.reader(read_file(path).decode("utf-8-sig").splitlines()) if row]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise RecordError(f"{path}: cannot be read: {error}") from None
+    heads = None if not rows or all(map(_is_number, rows[0])) else [name.strip() for name in rows.pop(0)]
+    for number, row in enumerate(rows, 1 if heads is None else 2):
+        place = f"{path}: row {number}"
+        if wrong := [value for value in row if not _is_number(value)]:
+            raise RecordError(f"{place}: must be numbers, got '{wrong[0]}'")
+        yield f"{path}[{number}]", _of_row(place, [float(value) for value in row], heads, wanted)
+
+
+def _of_row(place: str, values: Sequence[float], heads: Sequence[str] | None, wanted: Wanted) -> dict[str, Array]:
+    if len(wanted.inputs) == 1:
+        ((name, (shape, dtype)),) = wanted.inputs.items()
+        size = int(np.prod(shape))
+        if len(values) != size:
+            raise RecordError(f"{place}: has {len(values)} numbers, the net takes {size}")
+        return {name: _as(place, np.array(values).reshape(shape), dtype)}
+    if heads is None:
+        raise RecordError(f"{place}: has no line of names above it, the net takes columns {', '.join(wanted.inputs)}")
+    found = dict(zip(heads, values, strict=False))
+    if lacking := [name for name, (shape, _) in wanted.inputs.items() if name not in found or shape]:
+        raise RecordError(f"{place}: has columns {', '.join(heads)}, the net takes {wanted}: {lacking[0]} is none")
+    return {name: _as(place, np.array(found[name]), dtype) for name, (_, dtype) in wanted.inputs.items()}
+
+
+def _as(place: str, values: Array, dtype: str) -> Array:
+    if np.issubdtype(np.dtype(dtype), np.integer) and not np.array_equal(values, np.floor(values)):
+        raise RecordError(f"{place}: must be integers, as in training, got {values.ravel()[0]:g}")
+    return values.astype(dtype)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _image(path: Path, wanted: Wanted) -> dict[str, Array]:
+    """As evaluations see it. Raises RecordError where the net takes no such images."""
+    ((name, (shape, dtype)), *others) = wanted.inputs.items()
+    if others or dtype != "uint8" or len(shape) != 3 or shape[0] not in (1, 3):
+        raise RecordError(f"{path}: the net takes {wanted}; give arrays as .npy or .npz, or rows as .csv")
+    try:
+        data = read_file(path)
+        if wanted.image is None:
+            return {name: Decode(shape[0], shape[1:], wanted.crop)(data)[0]}
+        stored, out = np.frombuffer(data, np.uint8), np.empty(shape, np.uint8)
+        sides = np.array(size_of(stored))
+        take(stored, sides, centre_windows(sides[None], wanted.image.shorter, wanted.image.size)[0], out)
+        return {name: out}
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
+    except RecordError as error:
+        raise RecordError(f"{path}: {error}") from None
+    except Exception as error:  # Pillow raises whatever a damaged image leads it into
+        raise RecordError(f"{path}: cannot be decoded: {why(error)}") from None
+
+
+def _fitting(path: Path, array: Array, name: str, wanted: Wanted) -> Array:
+    """One sample's array. Raises RecordError where it is not as in training."""
+    shape, dtype = wanted.inputs[name]
+    called = "" if len(wanted.inputs) == 1 else f"{name} "
+    if array.shape != shape:
+        raise RecordError(f"{path}: {called}must be {shape} for a sample, as in training, got {array.shape}")
+    if not np.can_cast(array.dtype, dtype, "same_kind"):
+        raise RecordError(f"{path}: {called}must be {dtype} as in training, got {array.dtype}")
+    return array

@@ -1,0 +1,199 @@
+"""python -m mpibow.predict: what it prints for images, arrays, tables and records, and what for files that are none."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import mpibow as mb
+from mpibow.comm import Single
+from mpibow.config import load_mapping
+from mpibow.convert.export import to_folder
+from mpibow.data.recordset import open_records, write_records
+from mpibow.evaluate import evaluate
+from mpibow.job import open_job
+from mpibow.predict import main
+from mpibow.train import train
+from tests.run import tiny
+
+NAMES = ("top", "middle", "bottom")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with records, a run on them, and their test images as PNG files."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name, data in (("train", tiny.images()), ("test", tiny.images(20, seed=1))):
+            write_records(
+                Path("data") / name, zip(data[0], data[1].tolist(), strict=True), classes=3, class_names=NAMES
+            )
+        settings: dict[str, Any] = {
+            "name": "run",
+            "model": {"name": "mlp"},
+            "data": {"train": "data/train", "test": "data/test"},
+        }
+        settings |= {"batch_size": 3, "learners": 1, "stop": {"epochs": 3}, "ema": {"half_life": 30, "every": 2}}
+        train(open_job(load_mapping(settings)), Single())
+        evaluate(Path("runs/run"), "data/test", Single(), predictions=Path("evaluated.csv"))
+        to_folder(open_records(Path("data/test")), Path("images"))
+    return folder
+
+
+@pytest.fixture
+def here(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Somewhere else, with the run and its data beside."""
+    for each in trained.iterdir():
+        (tmp_path / each.name).symlink_to(each)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def predicted(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[dict[str, str]]:
+    assert main([*arguments, "--csv"]) == 0
+    return list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+
+
+def test_records_are_predicted_as_an_evaluation_predicts_them(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Path("evaluated.csv").open() as file:
+        expected = list(csv.DictReader(file))
+    found = predicted(capsys, "runs/run", "data/test")
+    assert [row["sample"] for row in found] == [f"data/test[{n}]" for n in range(20)]
+    assert [row["class"] for row in found] == [NAMES[int(row["predicted"])] for row in expected]
+    assert [row["probability"] for row in found] == [row["probability"] for row in expected]
+
+
+def test_so_are_the_same_images_as_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    records = predicted(capsys, "runs/run/checkpoints/best", "data/test")
+    files = predicted(capsys, "runs/run", "images", "--batch-size", "7")
+    number = {int(Path(row["sample"]).stem): row for row in files}
+    assert [(number[n]["class"], number[n]["probability"]) for n in range(20)] == [
+        (row["class"], row["probability"]) for row in records
+    ]
+    assert {Path(row["sample"]).parts[0] for row in files} == {"images"}
+
+
+def test_so_are_arrays(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images, _ = tiny.images(20, seed=1)
+    np.save("all.npy", images)
+    np.save("one.npy", images[4])
+    np.savez("named.npz", whatever=images[:2])
+    expected = [row["probability"] for row in predicted(capsys, "runs/run", "data/test")]
+    mb.load("runs/run").save("net.safetensors")
+    found = predicted(capsys, "net.safetensors", "all.npy", "one.npy", "named.npz")
+    assert [row["probability"] for row in found] == [*expected, expected[4], *expected[:2]]
+    assert [row["sample"] for row in found][19:] == ["all.npy[19]", "one.npy", "named.npz[0]", "named.npz[1]"]
+
+
+def test_the_likeliest_classes_are_printed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    image = tiny.images(20, seed=1)[0][0]
+    Image.fromarray(image[0]).save("one.png")
+    assert main(["runs/run", "one.png", "--top", "3"]) == 0
+    line = capsys.readouterr().out
+    logits = np.float64(mb.load("runs/run").predict(image[None])[0])
+    likely = np.exp(logits) / np.exp(logits).sum()
+    order = np.argsort(-likely)
+    assert line == "one.png  " + ", ".join(f"{NAMES[n]} {likely[n]:.2%}" for n in order) + "\n"
+    (row,) = predicted(capsys, "runs/run", "one.png", "--top", "2")
+    assert list(row) == ["sample", "class", "probability", "class_2", "probability_2"]
+    assert row["class_2"] == NAMES[order[1]]
+    (other,) = predicted(capsys, "runs/run", "one.png", "--average")
+    assert other["probability"] != row["probability"]
+
+
+def test_images_of_another_size_and_kind_are_scaled(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    large = np.kron(tiny.images(20, seed=1)[0][0][0], np.ones((4, 4), np.uint8))
+    Image.fromarray(large).convert("RGB").save("large.png")
+    Image.fromarray(np.pad(large, ((0, 0), (0, 24)))).save("wide.png")
+    np.save("small.npy", large.reshape(6, 4, 6, 4).mean(axis=(1, 3)).round().astype(np.uint8)[None])
+    large_row, small = predicted(capsys, "runs/run", "large.png", "small.npy")
+    assert large_row["class"] == small["class"]
+    whole, cropped = (predicted(capsys, "runs/run", "wide.png", *more)[0]["probability"] for more in ((), ("--crop",)))
+    assert whole != cropped
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_predicted(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty").mkdir()
+    Path("text.png").write_text("no image")
+    np.save("wrong.npy", np.zeros((2, 1, 5, 5), np.uint8))
+    np.save("floats.npy", np.zeros((2, 1, 6, 6)))
+    Path("table.csv").write_text("1,2,3\n")
+    np.save("good.npy", tiny.images(20, seed=1)[0][:1])
+    files = ["text.png", "wrong.npy", "floats.npy", "gone.png", "empty", "table.csv", "good.npy"]
+    assert main(["runs/run", *files]) == 3
+    found = capsys.readouterr()
+    assert found.out.startswith("good.npy[0]  ")
+    assert sorted(found.err.splitlines()) == sorted([
+        "error: empty: has no manifest.json of records, and no images (.png, .jpg, .jpeg) in it or below",
+        "error: text.png: cannot be decoded: it is no image that Pillow reads",
+        "error: wrong.npy: must be (1, 6, 6) for a sample, as in training, got (1, 5, 5)",
+        "error: floats.npy: must be uint8 as in training, got float64",
+        "error: gone.png: does not exist",
+        "error: table.csv: row 1: has 3 numbers, the net takes 36",
+        "error: 6 file(s) could not be predicted",
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "code", "message"), [
+    (["nowhere", "a.png"], 4,
+     "nowhere: does not exist; give a run directory, a checkpoint or a safetensors file"),
+    (["runs/run", "a.png", "--top", "4"], 2, "--top: must be at least 1 and at most the net's 3 classes, got 4"),
+    (["runs/run", "a.png", "--output", "a.txt"], 2, "--output: must end in .csv or .npz, got 'a.txt'"),
+])  # fmt: skip
+def test_bad_arguments(
+    here: Path, arguments: list[str], code: int, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments) == code
+    assert capsys.readouterr() == ("", f"error: {message}\n")
+
+
+def test_numbers_of_a_table_by_name_or_in_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    features = generator.standard_normal((40, 3)).astype(np.float32)
+    settings: dict[str, Any] = {"batch_size": 4, "learners": 1, "stop": {"epochs": 1}, "loss": mb.mse_loss}
+
+    def net(features: mb.Tensor) -> mb.Tensor:
+        return mb.reshape(mb.dense(features, 1), (-1,))
+
+    found = mb.fit(net, (features, features.sum(axis=1)), name="row", **settings)
+    Path("rows.csv").write_text("a,b,c\n" + "".join(",".join(map(str, row)) + "\n" for row in features[:5].tolist()))
+    assert main([found.summary.run, "rows.csv", "--output", "out.csv"]) == 0
+    rows = list(csv.DictReader(Path("out.csv").read_text().splitlines()))
+    assert [row["sample"] for row in rows] == [f"rows.csv[{n}]" for n in range(2, 7)]
+    np.testing.assert_allclose([float(row["prediction"]) for row in rows], found.predict(features[:5]), rtol=1e-5)
+    assert main([found.summary.run, "rows.csv", "--output", "out.npz"]) == 0
+    with np.load("out.npz") as arrays:
+        np.testing.assert_allclose(arrays["prediction"], found.predict(features[:5]), rtol=1e-5)
+        assert arrays["sample"].tolist() == [f"rows.csv[{n}]" for n in range(2, 7)]
+
+    def two(a: mb.Tensor, code: mb.Tensor) -> dict[str, mb.Tensor]:
+        seen = mb.embedding(code, 4, 20)
+        return {"sum": mb.reshape(a, (-1, 1)) + seen, "first": a * 2.0}
+
+    data = ({"a": features[:, 0], "code": np.arange(40) % 4}, {"first": features[:, 0]})
+    both = mb.fit(two, data, name="two", **{**settings, "loss": {"first": mb.mse_loss}})
+    Path("named.csv").write_text("code,other,a\n1,9,0.5\n3,9,-2\n")
+    capsys.readouterr()
+    assert main([both.summary.run, "named.csv"]) == 2
+    assert capsys.readouterr().err == (
+        "error: sum: is (20,) for a sample, too much for a line; write it with --output FILE.npz\n"
+    )
+    assert main([both.summary.run, "named.csv", "--output", "named.npz"]) == 0
+    with np.load("named.npz") as arrays:
+        assert arrays["sum"].shape == (2, 20)
+        np.testing.assert_allclose(arrays["first"], [1.0, -4.0])
+    Path("named.csv").write_text("code,other\n1,9\n")
+    assert main([both.summary.run, "named.csv", "--output", "named.npz"]) == 3
+    assert "error: named.csv: row 2: has columns code, other, the net takes a () float32, code () int32: a is none" in (
+        capsys.readouterr().err
+    )
