@@ -19,6 +19,7 @@ from mpibow.data.recordset import open_records, write_records
 from mpibow.evaluate import evaluate
 from mpibow.job import open_job
 from mpibow.predict import main
+from mpibow.run.checkpoints import newest_first
 from mpibow.train import train
 from tests.run import tiny
 
@@ -71,7 +72,7 @@ def test_records_are_predicted_as_an_evaluation_predicts_them(here: Path, capsys
 
 
 def test_so_are_the_same_images_as_files(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    records = predicted(capsys, "runs/run/checkpoints/best", "data/test")
+    records = predicted(capsys, str(newest_first(Path("runs/run/checkpoints"))[0]), "data/test")
     files = predicted(capsys, "runs/run", "images", "--batch-size", "7")
     number = {int(Path(row["sample"]).stem): row for row in files}
     assert [(number[n]["class"], number[n]["probability"]) for n in range(20)] == [
@@ -178,7 +179,10 @@ def test_numbers_of_a_table_by_name_or_in_a_row(
 
     def two(a: mb.Tensor, code: mb.Tensor) -> dict[str, mb.Tensor]:
         seen = mb.embedding(code, 4, 20)
-        return {"sum": mb.reshape(a, (-1, 1)) + seen, "first": a * 2.0}
+        return {
+            "sum": mb.reshape(a, (-1, 1)) + seen,
+            "first": a * mb.parameter((1,), initial=mb.Constant(2.0), name="factor"),
+        }
 
     data = ({"a": features[:, 0], "code": np.arange(40) % 4}, {"first": features[:, 0]})
     both = mb.fit(two, data, name="two", **{**settings, "loss": {"first": mb.mse_loss}})
@@ -191,7 +195,7 @@ def test_numbers_of_a_table_by_name_or_in_a_row(
     assert main([both.summary.run, "named.csv", "--output", "named.npz"]) == 0
     with np.load("named.npz") as arrays:
         assert arrays["sum"].shape == (2, 20)
-        np.testing.assert_allclose(arrays["first"], [1.0, -4.0])
+        np.testing.assert_allclose(arrays["first"], np.array([0.5, -2.0]) * both.weights["factor"], rtol=1e-6)
     Path("named.csv").write_text("code,other\n1,9\n")
     assert main([both.summary.run, "named.csv", "--output", "named.npz"]) == 3
     assert "error: named.csv: row 2: has columns code, other, the net takes a () float32, code () int32: a is none" in (
