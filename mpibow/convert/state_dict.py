@@ -1,0 +1,62 @@
+"""Arrays by name as a file that torch.load reads, also with weights_only=True: written without PyTorch.
+
+The file is a ZIP of a pickle, which names the tensors, and of each tensor's bytes (torch/serialization.py). The pickle
+needs few instructions, which are written here one by one; pickles are written, never read.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import zipfile
+from collections.abc import Mapping
+from typing import BinaryIO
+
+import numpy as np
+
+from mpibow.errors import ConfigError
+from mpibow.graph.graph import Array
+
+STORAGES = {"float32": "FloatStorage", "float64": "DoubleStorage", "float16": "HalfStorage", "int64": "LongStorage"}
+WRITTEN = (1980, 1, 1, 0, 0, 0)  # the same file whenever it is written
+ORDERED_DICT = b"ccollections\nOrderedDict\n)R"
+
+
+def write_state_dict(file: BinaryIO, arrays: Mapping[str, Array]) -> None:
+    """Writes an OrderedDict of tensors on the CPU. Raises ConfigError for a type that STORAGES lacks."""
+    found = {name: np.asarray(array, order="C") for name, array in arrays.items()}
+    for name, array in found.items():
+        if str(array.dtype) not in STORAGES:
+            raise ConfigError(f"{name}: must be of {', '.join(STORAGES)}, got {array.dtype}")
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        parts = {"data.pkl": pickled(found), "byteorder": sys.byteorder.encode()}
+        parts |= {f"data/{number}": array.tobytes() for number, array in enumerate(found.values())}
+        for name, data in (*parts.items(), ("version", b"3\n")):
+            archive.writestr(zipfile.ZipInfo(f"archive/{name}", WRITTEN), data)
+
+
+def pickled(arrays: Mapping[str, Array]) -> bytes:
+    """An OrderedDict of tensors, whose bytes lie elsewhere under their numbers: protocol 2."""
+    items = b"".join(_text(name) + _tensor(number, array) for number, (name, array) in enumerate(arrays.items()))
+    return b"\x80\x02" + ORDERED_DICT + b"(" + items + b"u."
+
+
+def _tensor(number: int, array: Array) -> bytes:
+    """torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks)."""
+    storage = f"ctorch\n{STORAGES[str(array.dtype)]}\n".encode()
+    place = b"(" + _text("storage") + storage + _text(str(number)) + _text("cpu") + _integer(array.size) + b"tQ"
+    strides = [stride // array.itemsize for stride in array.strides]
+    shape = b"".join(b"(" + b"".join(map(_integer, each)) + b"t" for each in (array.shape, strides))
+    return b"ctorch._utils\n_rebuild_tensor_v2\n(" + place + _integer(0) + shape + b"\x89" + ORDERED_DICT + b"tR"
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return b"X" + struct.pack("<I", len(data)) + data
+
+
+def _integer(number: int) -> bytes:
+    """As BININT, or LONG1 beyond 31 bits."""
+    if number < 1 << 31:
+        return b"J" + struct.pack("<i", number)
+    return b"\x8a\x08" + struct.pack("<q", number)

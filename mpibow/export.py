@@ -1,0 +1,161 @@
+"""Writes trained weights for other programs: python -m mpibow.export RUN --to torch --output net.pth."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import save
+
+from mpibow.convert.state_dict import write_state_dict
+from mpibow.data.aside import file_aside
+from mpibow.errors import ConfigError, MpibowError
+from mpibow.graph.graph import Array
+from mpibow.models.torchvision import COUNTED, NETS, names_of
+from mpibow.session.stored import Stored, read_stored
+from mpibow.system.command import prog
+from mpibow.system.streams import as_command
+
+SCALED = "input"  # the key of the scaling of inputs in a safetensors file's metadata
+BYTES = 255.0  # what ToTensor divides by
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Arrays under the names of whoever reads them, and what is to be known of the net's inputs.
+
+    `mean` is the mean image where one is subtracted, which lies in a file of its own.
+    """
+
+    arrays: Mapping[str, Array]
+    about: Mapping[str, Any]
+    mean: Array | None = None
+
+
+def export(stored: Stored, names: str = "mpibow", *, average: bool = False) -> Exported:
+    """The weights of `stored`, or the average of the centre, by mpibow's or torchvision's `names`.
+
+    Raises ConfigError where torchvision has no net of these names and shapes, or there is no average.
+    """
+    weights = stored.average if average else stored.weights
+    if weights is None:
+        raise ConfigError(f"--average: {stored.path} has no average of the centre; train with ema.half_life=SAMPLES")
+    scaling, mean = scaling_of(stored)
+    if names == "mpibow":
+        return Exported(weights, {"names": names, **scaling}, mean)
+    net, arrays = torchvisions(stored.path, weights)
+    return Exported(arrays, {"names": names, "net": net, **scaling}, mean)
+
+
+def torchvisions(path: Path, weights: Mapping[str, Array]) -> tuple[str, dict[str, Array]]:
+    """The net's name, and its weights as torchvision's state_dict has them. Raises ConfigError."""
+    found = names_of(weights)
+    if found is None:
+        raise ConfigError(f"--names: torchvision has no net of {path}'s weights; it has {', '.join(NETS)}")
+    classes = len(weights[[*found.theirs][-1]])
+    for name, shape in found.shapes(classes).items():
+        if weights[name].shape != shape:
+            raise ConfigError(
+                f"--names: torchvision's {found.net} has {found.theirs[name]} of {shape}, {path} has {name} of "
+                f"{weights[name].shape}; use --names mpibow"
+            )
+    arrays = dict[str, Array]()
+    for ours, theirs in found.theirs.items():
+        arrays[theirs] = weights[ours]
+        if theirs.endswith("running_var"):
+            arrays[f"{theirs.rpartition('.')[0]}.{COUNTED}"] = np.zeros((), np.int64)
+    return found.net, arrays
+
+
+def scaling_of(stored: Stored) -> tuple[dict[str, Any], Array | None]:
+    """How the net scales its inputs, by its graph; and the mean image where there is one. Empty without a graph."""
+    graph = stored.graph or {}
+    nodes = [node for node in graph.get("nodes", ()) if node.get("operator") == "Normalise"]
+    inputs = {
+        name: {"shape": entry["shape"][1:], "dtype": entry["dtype"]} for name, entry in graph.get("inputs", {}).items()
+    }
+    if not nodes:
+        return {"inputs": inputs} if inputs else {}, None
+    settings = nodes[0]["settings"]
+    mean, std = settings["mean"], settings["std"]
+    if not isinstance(mean, list):
+        mean = stored.arrays[mean["array"]].tolist()
+    entry, image = inputs["image"], None
+    if len(mean) > len(std):
+        image, mean = np.array(mean).reshape(entry["shape"]), None
+    found = {**entry, "mean": mean, "std": std}
+    if entry["dtype"] == "uint8" and mean is not None:  # as torchvision.transforms.Normalize behind ToTensor has them
+        found["to_tensor"] = {key: [value / BYTES for value in found[key]] for key in ("mean", "std")}
+    return {"input": found}, image
+
+
+def write(exported: Exported, output: Path, kind: str) -> list[Path]:
+    """Writes `output`, a safetensors file or torch's by `kind`, and beside it a JSON file about the net's inputs.
+
+    Returns all files. Raises ConfigError where one is there already, RecordError where it cannot be written.
+    """
+    about, mean = output.with_name(f"{output.name}.json"), output.with_name(f"{output.name}.mean.npy")
+    files = [output, about, *([mean] if exported.mean is not None else [])]
+    if there := [file for file in files if file.exists()]:
+        raise ConfigError(f"--output: {there[0]} exists already; choose another name")
+    entries = dict(exported.about)
+    if exported.mean is not None:
+        entries["input"] = {**entries["input"], "mean": mean.name}
+        with file_aside(mean) as file:
+            np.save(file, exported.mean, allow_pickle=False)
+    text = json.dumps(entries, indent=1) + "\n"
+    with file_aside(output) as file:
+        if kind == "torch":
+            write_state_dict(file, exported.arrays)
+        else:  # "pt" is what Hugging Face's libraries ask for
+            arrays = {name: np.ascontiguousarray(array) for name, array in exported.arrays.items()}
+            file.write(save(arrays, {"format": "pt", SCALED: json.dumps(entries)}))
+    with file_aside(about) as file:
+        file.write(text.encode())
+    return files
+
+
+def parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog=prog("export"),
+        description="Writes trained weights for other programs, and how inputs are scaled as JSON beside them.",
+        epilog=f"torchvision's names are of {', '.join(NETS)} (vgg_a is vgg11 there). JSON: input.mean and input.std "
+        "are of the stored values; input.to_tensor has them as torchvision.transforms.Normalize takes them.",
+    )
+    parser.add_argument("path", type=Path, metavar="PATH", help="a run directory, a checkpoint or a saved file")
+    parser.add_argument(
+        "--to", choices=["safetensors", "torch"], required=True,
+        help="a safetensors file, or one for torch.load (PyTorch is not needed to write it)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--names", choices=["mpibow", "torchvision"], default="mpibow", help="whose names (default: mpibow)"
+    )
+    parser.add_argument("--average", action="store_true", help="the average of the centre (a run with ema)")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="new file to write")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = parser().parse_args(argv)
+    try:
+        stored = read_stored(options.path)
+        found = export(stored, options.names, average=options.average)
+        files = write(found, options.output, options.to)
+    except MpibowError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.code
+    numbers = sum(array.size for array in found.arrays.values())
+    print(f"{options.output}: {len(found.arrays)} arrays, {numbers:,} numbers, of {stored.path}; {files[1].name}")
+    if not found.about.keys() & {"input", "inputs"}:
+        print(f"{files[1].name}: has no scaling of inputs, as {stored.path} has no graph")
+    return 0
+
+
+if __name__ == "__main__":
+    as_command(main)

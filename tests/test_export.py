@@ -1,0 +1,181 @@
+"""Trained weights are written for other programs: safetensors, or a file for torch.load, made without PyTorch."""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors import safe_open
+from safetensors.numpy import load_file, save_file
+
+import mpibow as mb
+from mpibow.convert.state_dict import write_state_dict
+from mpibow.data.dataset import Array
+from mpibow.errors import ConfigError
+from mpibow.export import export, main
+from mpibow.graph.graph import Graph
+from mpibow.graph.layout import initial_weights, plan_layout, plan_statistics
+from mpibow.job.given import of_program, take
+from mpibow.models import MODELS
+from mpibow.models.torchvision import names_of
+from mpibow.session.stored import Stored, read_stored
+from tests.run import tiny
+
+SETTINGS: dict[str, Any] = {"batch_size": 3, "learners": 2, "update": {"lr": 0.05}, "stop": {"epochs": 1}}
+TYPES = {"FloatStorage": "f4", "DoubleStorage": "f8", "HalfStorage": "f2", "LongStorage": "i8"}
+
+
+class Unpickler(pickle.Unpickler):
+    """What torch.load does with the pickle, with NumPy's arrays for tensors; any other name is refused."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        super().__init__(io.BytesIO(archive.read("archive/data.pkl")))
+        self.archive = archive
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" and name in TYPES:
+            return TYPES[name]
+        return {
+            ("collections", "OrderedDict"): OrderedDict,
+            ("torch._utils", "_rebuild_tensor_v2"): self.rebuilt,
+        }[module, name]
+
+    def persistent_load(self, pid: Any) -> Array:
+        word, kind, key, place, size = pid
+        assert (word, place) == ("storage", "cpu")
+        found = np.frombuffer(self.archive.read(f"archive/data/{key}"), kind)
+        assert len(found) == size
+        return found
+
+    def rebuilt(self, storage: Array, offset: int, shape: Any, strides: Any, grad: bool, hooks: Any) -> Array:
+        assert (offset, grad, hooks) == (0, False, OrderedDict())
+        made = storage.reshape(shape)
+        assert [stride // made.itemsize for stride in made.strides] == list(strides)
+        return made
+
+
+def read_state_dict(path: Path) -> dict[str, Array]:
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+        assert archive.read("archive/version") == b"3\n"
+        assert archive.read("archive/byteorder") == b"little"
+        found: dict[str, Array] = Unpickler(archive).load()
+        return found
+
+
+def net(image: mb.Tensor) -> mb.Tensor:
+    return mb.dense(mb.flatten(mb.relu(mb.batch_norm(mb.conv2d(image, 4, 3, padding=1)))), 3)
+
+
+def untrained(name: str, classes: int = 7, size: int = 224) -> Stored:
+    """The net's first weights, and statistics that are none's."""
+    graph = Graph()
+    MODELS[name](graph.input("image", (1, 3, size, size)), classes)
+    weights = dict[str, Array]()
+    for layout in (plan_layout(graph), plan_statistics(graph)):
+        weights |= layout.unpacked(initial_weights(layout, 1, "float32"))
+    return Stored(Path("net"), weights)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> mb.Fitted:
+    monkeypatch.chdir(tmp_path)
+    return mb.fit(net, tiny.images(30), **SETTINGS)
+
+
+@pytest.mark.parametrize("to", ["safetensors", "torch"])
+def test_a_runs_weights_with_the_scaling_beside_them(
+    run: mb.Fitted, to: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([run.summary.run, "--to", to, "--output", "net.out"]) == 0
+    found = load_file("net.out") if to == "safetensors" else read_state_dict(Path("net.out"))
+    assert tiny.same_bits(found, run.weights)
+    about = json.loads(Path("net.out.json").read_text())
+    image = about["input"]
+    assert (about["names"], image["shape"], image["dtype"]) == ("mpibow", [1, 6, 6], "uint8")
+    pixels = tiny.images(30)[0]
+    assert image["mean"] == pytest.approx([pixels.mean()])
+    assert image["std"] == pytest.approx([pixels.std()])
+    assert image["to_tensor"]["mean"] == pytest.approx([pixels.mean() / 255])
+    if to == "safetensors":
+        with safe_open("net.out", framework="numpy") as file:
+            metadata = file.metadata()
+        assert metadata["format"] == "pt"
+        assert json.loads(metadata["input"]) == about
+    assert "net.out: 8 arrays, 491 numbers, of " in capsys.readouterr().out
+
+
+def test_a_checkpoint_a_file_and_a_bare_file(run: mb.Fitted, capsys: pytest.CaptureFixture[str]) -> None:
+    run.save("net.safetensors")
+    save_file(run.weights, "bare.safetensors")
+    for path in (f"{run.summary.run}/checkpoints/iteration-0000000005", "net.safetensors", "bare.safetensors"):
+        assert main([path, "--to", "torch", "--output", f"{Path(path).name}.pth"]) == 0
+        assert tiny.same_bits(read_state_dict(Path(f"{Path(path).name}.pth")), run.weights)
+    assert capsys.readouterr().out.count("has no scaling of inputs") == 1
+    again = mb.fit(net, tiny.images(30), weights="bare.safetensors", **SETTINGS)
+    assert again.weights.keys() == run.weights.keys()
+
+
+def test_a_mean_image_is_written_beside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    images, labels = generator.integers(0, 255, (30, 1, 9, 8)).astype(np.uint8), np.arange(30) % 3
+    run = mb.fit(net, (images, labels), normalise="pixel", ema={"half_life": 9, "every": 1}, **SETTINGS).summary.run
+    assert main([run, "--to", "torch", "--average", "--output", "a.pth"]) == 0
+    assert json.loads(Path("a.pth.json").read_text())["input"]["mean"] == "a.pth.mean.npy"
+    np.testing.assert_allclose(np.load("a.pth.mean.npy"), images.mean(axis=0), rtol=1e-6)
+    assert tiny.same_bits(read_state_dict(Path("a.pth")), mb.load(run).average or {})
+
+
+def test_what_cannot_be_written_is_refused(run: mb.Fitted, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(*arguments: str) -> str:
+        assert main([*arguments, "--to", "torch"]) > 0
+        return capsys.readouterr().err
+
+    place = run.summary.run
+    assert refused(place, "--output", "a", "--names", "torchvision").startswith(
+        "error: --names: torchvision has no net of "
+    )
+    assert refused(place, "--output", "a", "--average").endswith("train with ema.half_life=SAMPLES\n")
+    assert refused("nowhere", "--output", "a") == (
+        "error: nowhere: does not exist; give a run directory, a checkpoint or a safetensors file\n"
+    )
+    assert "cannot be written: no such file" in refused(place, "--output", "no/a")
+    Path("a.json").write_text("mine")
+    assert refused(place, "--output", "a") == "error: --output: a.json exists already; choose another name\n"
+    assert not Path("a").exists()
+    with pytest.raises(ConfigError, match=r"^x: must be of float32, float64, float16, int64, got complex128$"):
+        write_state_dict(io.BytesIO(), {"x": np.zeros(2, complex)})
+
+
+def test_shapes_of_a_net_that_torchvision_has_otherwise() -> None:
+    small = untrained("vgg_a", size=32)
+    with pytest.raises(ConfigError, match=r"vgg_a has classifier\.0\.weight of \(4096, 25088\), .* \(4096, 512\)"):
+        export(small, "torchvision")
+
+
+@pytest.mark.parametrize("name", ["resnet18", "resnet50"])
+def test_torchvisions_names_come_back_as_ours(name: str, tmp_path: Path) -> None:
+    """Export, and start from the file: every array has its bits, at its own place."""
+    stored = untrained(name, size=32)
+    generator = np.random.default_rng(0)
+    weights = {key: generator.random(array.shape, np.float32) for key, array in stored.weights.items()}
+    found = export(Stored(Path("net"), weights), "torchvision")
+    assert found.about["net"] == name
+    counted = [key for key in found.arrays if key.endswith("num_batches_tracked")]
+    assert len(counted) == sum(key.endswith(".variance") for key in weights)
+    names = names_of(weights)
+    assert names is not None
+    assert len(found.arrays) == len(names.theirs) + len(counted)
+    save_file(dict(found.arrays), tmp_path / "theirs.safetensors")
+    given = of_program(tmp_path / "theirs.safetensors")
+    taken = take(given, read_stored(given.weights.file).weights, {key: array.shape for key, array in weights.items()})
+    assert tiny.same_bits(dict(taken.arrays), weights)
+    assert (taken.missing, taken.unexpected, taken.excluded) == ((), (), ())
