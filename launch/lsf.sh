@@ -43,14 +43,24 @@ trap 'forward USR1' USR1
 trap 'forward TERM' TERM
 
 # A line for each rank. PyPI's Open MPI has no support for LSF: without the file all ranks would be on the first node.
-hosts=${LSB_DJOB_HOSTFILE:-}
+hosts=${LSB_DJOB_HOSTFILE:-} made=''
 if [ ! -s "$hosts" ]; then
     hosts=$(mktemp)
-    trap 'rm -f "$hosts"' EXIT
+    made=$hosts
+    trap 'rm -f "$made"' EXIT
     read -ra nodes <<< "${LSB_MCPU_HOSTS:?LSF names no hosts: run this by bsub < launch/lsf.sh}" # node1 2 node2 2
     for ((i = 0; i < ${#nodes[@]}; i += 2)); do
         for ((rank = 0; rank < nodes[i + 1]; rank++)); do echo "${nodes[i]}"; done
     done > "$hosts"
+fi
+
+# EDIT: STAGE=data/imagenet copies it to every node's own disk first, below STAGE_TO, and trains from there.
+if [ -n "${STAGE:-}" ]; then
+    scratch=${STAGE_TO:-/tmp}/mpibow-$LSB_JOBID
+    each=(mpirun --hostfile "$hosts" --map-by ppr:1:node)
+    trap '"${each[@]}" launch/stage.sh remove "$scratch"; rm -f ${made:+"$made"}' EXIT
+    "${each[@]}" launch/stage.sh copy "$STAGE" "$scratch" || exit 1
+    train+=("data.train=$scratch/train" "data.test=$scratch/test")
 fi
 
 # --bind-to none: Open MPI would put all learners of a rank on one core.

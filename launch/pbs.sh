@@ -51,6 +51,15 @@ else
     echo "no walltime found by qstat -f $PBS_JOBID: nothing asks the ranks to save before the time is up" >&2
 fi
 
+# EDIT: STAGE=data/imagenet copies it to every node's own disk first, below STAGE_TO, and trains from there.
+if [ -n "${STAGE:-}" ]; then
+    scratch=${STAGE_TO:-/tmp}/mpibow-$run
+    each=(mpirun --hostfile "$PBS_NODEFILE" --map-by ppr:1:node)
+    trap '"${each[@]}" launch/stage.sh remove "$scratch"' EXIT
+    "${each[@]}" launch/stage.sh copy "$STAGE" "$scratch" || exit 1
+    train+=("data.train=$scratch/train" "data.test=$scratch/test")
+fi
+
 # The list has a line for each rank; an mpirun that was built for PBS would not need it. `timeout` sends SIGUSR1 when
 # the time is nearly up. --bind-to none: Open MPI would put all learners of a rank on one core.
 ranks=$(grep -c . "$PBS_NODEFILE")
@@ -68,13 +77,14 @@ while true; do
 done
 
 # qrerun is often the operators' only; then a new job takes the run over.
+again=config=$config,run=$run${STAGE:+,STAGE=$STAGE}${STAGE_TO:+,STAGE_TO=$STAGE_TO}
 if [ "$code" -eq 75 ] && { [ "$first" != TERM ] || [ "$SECONDS" -ge "$seconds" ]; }; then
     if qrerun "$PBS_JOBID" 2>/dev/null; then
         echo "saved: job $PBS_JOBID goes back into the queue"
-    elif qsub -v "config=$config,run=$run" launch/pbs.sh; then
+    elif qsub -v "$again" launch/pbs.sh; then
         echo "saved: the job above continues $run"
     else
-        echo "saved, but not queued again; by hand: qsub -v config=$config,run=$run launch/pbs.sh" >&2
+        echo "saved, but not queued again; by hand: qsub -v $again launch/pbs.sh" >&2
     fi
 fi
 exit "$code"

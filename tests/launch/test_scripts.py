@@ -14,7 +14,7 @@ from mpibow.config import load
 
 ROOT = Path(__file__).parents[2]
 LAUNCH = ROOT / "launch"
-SCRIPTS = ["launch/slurm.sbatch", "launch/pbs.sh", "launch/lsf.sh", ".ci/run"]
+SCRIPTS = [*(f"launch/{name}" for name in ("slurm.sbatch", "pbs.sh", "lsf.sh", "seeds.sh", "stage.sh")), ".ci/run"]
 JOBS = {  # script: the scheduler's variables; {node} is a file with a line for each rank
     "slurm.sbatch": {"SLURM_JOB_ID": "77", "SLURM_NTASKS": "4", "SLURM_CPUS_PER_TASK": "8"},
     "pbs.sh": {"PBS_JOBID": "77[3].head.site", "PBS_O_WORKDIR": str(ROOT), "PBS_NODEFILE": "{nodes}"},

@@ -1,0 +1,111 @@
+"""launch/mpijob.yml: its pods against Kubernetes' published schema, its job against the fields of the MPI Operator."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from mpibow.config import load
+
+ROOT = Path(__file__).parents[2]
+JOB: dict[str, Any] = yaml.safe_load((ROOT / "launch/mpijob.yml").read_text())
+
+# Of an MPIJob's spec in kubeflow.org/v2beta1, as its resource definition has them; a set holds the allowed values.
+RESTART = {"Never", "OnFailure", "ExitCode"}
+REPLICA = {"replicas": int, "restartPolicy": RESTART, "template": dict}
+SPEC = {
+    "slotsPerWorker": int,
+    "runLauncherAsWorker": bool,
+    "sshAuthMountPath": str,
+    "launcherCreationPolicy": {"AtStartup", "WaitForWorkersReady"},
+    "mpiImplementation": {"OpenMPI", "Intel", "MPICH"},
+    "runPolicy": {
+        "cleanPodPolicy": {"None", "Running", "All"},
+        "ttlSecondsAfterFinished": int,
+        "activeDeadlineSeconds": int,
+        "backoffLimit": int,
+        "schedulingPolicy": dict,
+        "suspend": bool,
+        "managedBy": str,
+    },
+    "mpiReplicaSpecs": {"Launcher": REPLICA, "Worker": REPLICA},
+}
+
+
+def faults(value: Any, allowed: Any, path: str = "spec") -> list[str]:
+    """Paths of what the fields do not allow."""
+    if isinstance(allowed, set):
+        return [] if value in allowed else [path]
+    if isinstance(allowed, type):
+        return [] if type(value) is allowed else [path]
+    if not isinstance(value, Mapping):
+        return [path]
+    return [
+        fault
+        for name, inner in value.items()
+        for fault in (faults(inner, allowed[name], f"{path}.{name}") if name in allowed else [f"{path}.{name}"])
+    ]
+
+
+def pod(name: str, job: Mapping[str, Any] = JOB) -> dict[str, Any]:
+    spec = job["spec"]["mpiReplicaSpecs"][name]["template"]["spec"]
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name.lower()}, "spec": spec}
+
+
+def test_the_job_has_the_operators_fields() -> None:
+    assert (JOB["apiVersion"], JOB["kind"]) == ("kubeflow.org/v2beta1", "MPIJob")
+    assert set(JOB) == {"apiVersion", "kind", "metadata", "spec"}
+    assert faults(JOB["spec"], SPEC) == []
+    assert set(JOB["spec"]["mpiReplicaSpecs"]) == {"Launcher", "Worker"}
+    assert JOB["spec"]["mpiReplicaSpecs"]["Launcher"]["replicas"] == 1
+
+
+def test_a_field_that_the_operator_lacks_is_found() -> None:
+    other = deepcopy(JOB["spec"])
+    other["runPolicy"]["cleanPodPolicy"] = "Always"
+    other["runPolicy"]["retries"] = 3
+    other["mpiReplicaSpecs"]["Worker"]["replicas"] = "2"
+    expected = ["spec.runPolicy.cleanPodPolicy", "spec.runPolicy.retries", "spec.mpiReplicaSpecs.Worker.replicas"]
+    assert sorted(faults(other, SPEC)) == sorted(expected)
+
+
+@pytest.mark.parametrize("name", ["Launcher", "Worker"])
+def test_pods_follow_the_schema_of_kubernetes(name: str) -> None:
+    kubernetes = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate")
+    version = kubernetes.latest_version()
+    kubernetes.validate(pod(name), version, strict=True)
+    wrong = deepcopy(pod(name))
+    wrong["spec"]["containers"][0]["volumes"] = []
+    with pytest.raises(kubernetes.ValidationError):
+        kubernetes.validate(wrong, version, strict=True)
+
+
+@pytest.mark.parametrize("name", ["Launcher", "Worker"])
+def test_every_volume_that_is_mounted_is_there(name: str) -> None:
+    spec = pod(name)["spec"]
+    mounted = {mount["name"] for container in spec["containers"] for mount in container["volumeMounts"]}
+    assert mounted == {volume["name"] for volume in spec["volumes"]}
+
+
+def test_the_launcher_starts_a_rank_for_each_slot() -> None:
+    (container,) = pod("Launcher")["spec"]["containers"]
+    arguments = container["args"]
+    assert container["command"] == ["mpirun"]
+    ranks = JOB["spec"]["mpiReplicaSpecs"]["Worker"]["replicas"] * JOB["spec"]["slotsPerWorker"]
+    assert arguments[arguments.index("-np") + 1] == str(ranks)
+    train = arguments[arguments.index("mpibow.train") + 1 :]
+    assert train[-2:] == ["--resume", "auto"]
+    assert load(ROOT / train[0], train[1:-2]).name == "mpijob"
+
+
+def test_workers_run_what_the_image_has() -> None:
+    (container,) = pod("Worker")["spec"]["containers"]
+    assert (container["command"], container["args"]) == (["/usr/sbin/sshd"], ["-De"])
+    assert "openssh-server" in (ROOT / "launch/Dockerfile").read_text()
+    images = {each["image"] for name in ("Launcher", "Worker") for each in pod(name)["spec"]["containers"]}
+    assert images == {"mpibow"}

@@ -1,0 +1,103 @@
+"""launch/seeds.sh: a task of each scheduler's job array is one seed of one sweep."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from mpibow.sweep.__main__ import main
+from tests.launch.test_scripts import LAUNCH, ROOT, WAITS, Site
+
+TASKS = {
+    "slurm": {"SLURM_JOB_ID": "80", "SLURM_ARRAY_JOB_ID": "77", "SLURM_ARRAY_TASK_ID": "3"},
+    "pbs": {"PBS_JOBID": "77[3].head.site", "PBS_ARRAY_INDEX": "3", "PBS_O_WORKDIR": "{folder}"},
+    "lsf": {"LSB_JOBID": "77", "LSB_JOBINDEX": "3"},
+}
+QUEUE_AGAIN = {"slurm": ["scontrol requeue 77_3"], "pbs": ["qrerun 77[3].head.site"], "lsf": []}
+
+
+def start(folder: Path, scheduler: str | None, *arguments: str, **variables: str) -> "subprocess.Popen[str]":
+    """The script in `folder`, with its fakes first on the PATH where there are any."""
+    task = {key: value.format(folder=folder) for key, value in TASKS.get(scheduler or "", {}).items()}
+    python = Path(sys.executable).parent
+    return subprocess.Popen(
+        ["bash", str(LAUNCH / "seeds.sh"), *arguments],
+        cwd=folder,
+        env={**os.environ, "PATH": f"{folder}/bin:{python}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT)}
+        | task
+        | variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    return Site(tmp_path)
+
+
+@pytest.mark.parametrize("scheduler", TASKS)
+def test_a_task_is_a_seed_of_one_sweep(scheduler: str, site: Site, tmp_path: Path) -> None:
+    site.fake("python", "exit 0")
+    process = start(tmp_path, scheduler, "launch/lenet-mnist.yaml", "update.lr=0.01,0.02", ranks="2")
+    assert process.wait(240) == 0
+    sweep = "python -m mpibow.sweep launch/lenet-mnist.yaml update.lr=0.01,0.02 seed=3"
+    assert site.calls() == [f"{sweep} --output sweeps/seeds-77 --ranks 2"]
+
+
+def test_an_array_goes_on_in_the_folder_of_an_earlier_one(site: Site, tmp_path: Path) -> None:
+    site.fake("python", "exit 0")
+    assert start(tmp_path, "lsf", output="sweeps/seeds-12").wait(240) == 0
+    assert site.calls() == ["python -m mpibow.sweep launch/digits.yaml seed=3 --output sweeps/seeds-12 --ranks 1"]
+
+
+def test_pbs_asks_for_the_state_two_minutes_before_the_end(site: Site, tmp_path: Path) -> None:
+    site.fake("timeout", 'shift 4; exec "$@"')
+    site.fake("python", "exit 0")
+    assert start(tmp_path, "pbs").wait(240) == 0
+    begin = "timeout --foreground --preserve-status --signal=TERM 14280 python -m mpibow.sweep"
+    assert site.calls()[0].startswith(begin)
+
+
+@pytest.mark.parametrize("scheduler", TASKS)
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGTERM])
+def test_a_task_saves_and_is_queued_again_unless_it_was_cancelled(
+    scheduler: str, number: signal.Signals, site: Site, tmp_path: Path
+) -> None:
+    waits = WAITS.replace('got TERM" >> "{log}"; exit 143\' TERM', 'got TERM" >> "{log}"; exit 75\' TERM')
+    site.fake("python", waits)
+    site.walltime("")  # else `timeout` is between
+    process = start(tmp_path, scheduler)
+    for _ in range(4800):
+        if "python runs" in site.calls():
+            break
+        time.sleep(0.05)
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=240)
+    saved = number == signal.SIGUSR1
+    assert process.returncode == (75 if saved else 143), output
+    assert site.calls()[1:] == ["python runs", "python got TERM", *(QUEUE_AGAIN[scheduler] if saved else [])]
+
+
+def test_outside_an_array_it_names_the_option(site: Site, tmp_path: Path) -> None:
+    process = start(tmp_path, None)
+    output, _ = process.communicate(timeout=240)
+    assert process.returncode == 2
+    assert output.startswith("no job array: ")
+    assert site.calls() == []
+
+
+def test_two_tasks_give_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Really trained, at the same time, as two nodes would."""
+    settings = ["stop.epochs=1", "learners=1", "checkpoint.every=null"]
+    tasks = [start(tmp_path, "slurm", *settings, SLURM_ARRAY_TASK_ID=str(seed), output="sweep") for seed in (1, 2)]
+    for task in tasks:
+        output, _ = task.communicate(timeout=240)
+        assert task.returncode == 0, output
+    assert main(["--output", str(tmp_path / "sweep"), "--table", "learners"]) == 0
+    assert "| 1        | 2 " in capsys.readouterr().out
