@@ -119,7 +119,8 @@ def spreader(workers: int) -> Iterator[Callable[[Callable[[Item], Made], Iterabl
     # not forked: the parent may hold threads, or an MPI library
     spawn = multiprocessing.get_context("spawn")
     with _interrupts() as interrupts:
-        pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=_end_with_parent)
+        with interrupts.held():  # half-made it would leave a semaphore
+            pool = ProcessPoolExecutor(workers, mp_context=spawn, initializer=_end_with_parent)
         try:
             yield lambda function, items: _ordered(pool, function, items, AHEAD * workers, interrupts.held)
         except BrokenProcessPool as error:
