@@ -94,13 +94,6 @@ def test_every_exit_code_has_its_word() -> None:
     assert f"exit with {EXIT_REQUEUE}" in PAGES["runs.md"]
 
 
-def test_every_command_that_it_names_is_there() -> None:
-    modules = set(re.findall(r"python -m mpibow\.(\w+)", ALL))
-    assert modules >= {"train", "evaluate", "records", "doctor"}
-    missing = {module for module in modules if not (ROOT / "mpibow" / f"{module}.py").exists()}
-    assert all((ROOT / "mpibow" / package / "__main__.py").exists() for package in missing)
-
-
 def test_links_lead_somewhere() -> None:
     """Those to files; a page's are relative to it."""
     for folder, page in [(ROOT, README), *((ROOT / "docs", text) for text in PAGES.values())]:
