@@ -103,7 +103,7 @@ def leaky_relu(x: Tensor, slope: float = 0.01, *, name: str | None = None) -> Te
 
 
 def clipped_relu(x: Tensor, ceiling: float = 6.0, *, name: str | None = None) -> Tensor:
-    """min(max(x, 0), ceiling), of any shape: relu6 unless told otherwise."""
+    """min(max(x, 0), ceiling), of any shape; the default ceiling is 6 (relu6)."""
     return x.graph.add(ClippedRelu(ceiling), x, name=name)
 
 

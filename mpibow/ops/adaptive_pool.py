@@ -46,7 +46,7 @@ class GlobalAvgPool2d(Op):
 
 
 def adaptive_avg_pool2d(x: Tensor, size: int | Pair, *, name: str | None = None) -> Tensor:
-    """x (n, c, h, w) -> (n, c, *size) for any h, w, by PyTorch's windows: they overlap where size does not divide."""
+    """x (n, c, h, w) -> (n, c, *size) with PyTorch's windows: they overlap if size does not divide h, w."""
     return x.graph.add(AdaptiveAvgPool2d(pair(size)), x, name=name)
 
 

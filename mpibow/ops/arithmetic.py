@@ -1,4 +1,4 @@
-"""Arithmetic of tensors and numbers, with broadcasting: what `+ - * / **` and mpibow.expand, divide and power mean.
+"""Arithmetic of tensors and numbers, with broadcasting: `+ - * / **`, expand, divide and power.
 
 Shapes that differ are broadcast as NumPy's and PyTorch's: the smaller tensor is expanded, then the operator of equal
 shapes takes both. Integers become floats.
@@ -87,7 +87,7 @@ class Expand(Op):
 
 
 def affine(x: Tensor, scale: float = 1.0, shift: float = 0.0, *, name: str | None = None) -> Tensor:
-    """scale x + shift, of any shape; x itself where that is the same."""
+    """scale x + shift, of any shape; returns x itself for scale 1 and shift 0."""
     if (scale, shift) == (1.0, 0.0) and name is None:
         return cast(x)
     return x.graph.add(Affine(float(scale), float(shift)), *floats(x), name=name)

@@ -51,10 +51,10 @@ def scaled_dot_product_attention(
     scale: float | None = None,
     name: str | None = None,
 ) -> Tensor:
-    """query (..., t, d), key (..., s, d), value (..., s, e) -> (..., t, e): rows of value by how query meets key.
+    """query (..., t, d), key (..., s, d), value (..., s, e) -> (..., t, e): means of value's rows by score.
 
-    `is_causal` lets position i see positions up to i only; `mask` is added where it is of floats, else it is seen where
-    it is not 0. `scale` is 1 / sqrt(d) unless given.
+    With `is_causal` position i attends to positions up to i only. A `mask` of floats is added to the scores; in any
+    other mask 0 hides a position. `scale`, by default 1 / sqrt(d), multiplies the scores.
     """
     op = Attention(1 / sqrt(query.shape[-1]) if scale is None else scale, is_causal)
     inputs = (query, key, value) if mask is None else (query, key, value, mask)

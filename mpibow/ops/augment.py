@@ -1,4 +1,4 @@
-"""Augmentation of places: a random window to train on, the centre to evaluate, a square that is cut out."""
+"""Augmentation: random crop and flip, centre crop, cutout."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _cropped(x: Shape, crop: Pair) -> Shape:
 def augment(
     x: Tensor, *, pad: int = 0, crop: Pair | None = None, flip: bool = False, name: str | None = None
 ) -> Tensor:
-    """x (n, c, h, w) of any dtype -> (n, c, *crop), crop (h, w) unless given; for a training graph only."""
+    """Random crop and flip: x (n, c, h, w) -> (n, c, *crop), by default (h, w); in training graphs only."""
     size = crop or (x.shape[-2], x.shape[-1])
     return x.graph.add(Augment(pad, size, flip), x, counter_of(x), name=name)
 
@@ -113,7 +113,7 @@ def centre_crop(x: Tensor, crop: Pair, *, name: str | None = None) -> Tensor:
 
 
 def cutout(x: Tensor, length: int, *, name: str | None = None) -> Tensor:
-    """x (n, c, h, w) -> the same shape, a square of it 0; for a training graph only."""
+    """x (n, c, h, w) -> the same shape, with a random square set to 0; in training graphs only."""
     return x.graph.add(Cutout(length), x, counter_of(x), name=name)
 
 

@@ -75,10 +75,9 @@ def batch_norm(
 ) -> Tensor:
     """x (n, c, ...) normalised per channel; `momentum` is the share of the new batch in the running statistics.
 
-    A `frozen` norm takes the running statistics in training too and leaves them as they are, as those of a trained net;
-    its weight and bias are trained. With `sync` "rank" the learners of a rank take the statistics of all their batches
-    together, and wait for one another in each norm; on CPUs.
-    The weight starts as `initial`, the bias as `initial_bias`.
+    A `frozen` norm uses the running statistics in training too, and never updates them; its weight and bias are
+    trained. With `sync` "rank" all learners of a rank share the statistics of their batches, and wait for one
+    another in each norm; on CPUs only. The weight starts as `initial`, the bias as `initial_bias`.
     """
     if epsilon <= 0 or not 0 < momentum <= 1:
         raise ShapeError(

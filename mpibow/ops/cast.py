@@ -1,4 +1,4 @@
-"""Numbers as those of another type."""
+"""Conversion between types of numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Cast(Op):
 
 
 def cast(x: Tensor, dtype: str = FLOAT, *, name: str | None = None) -> Tensor:
-    """x as `dtype`: "float", of the plan's precision, or a NumPy name such as "int32"; x itself where it is of that.
+    """x as `dtype`: "float" (the run's precision), or a NumPy name such as "int32"; x itself if it has that type.
 
     No gradient passes from one type to another.
     """

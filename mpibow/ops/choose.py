@@ -1,4 +1,4 @@
-"""Comparison, where and gather: numbers that choose others."""
+"""Comparison, where and gather."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def ne(x: Tensor, y: Tensor | float, *, name: str | None = None) -> Tensor:
 
 
 def where(condition: Tensor, x: Tensor | float, y: Tensor | float, *, name: str | None = None) -> Tensor:
-    """x where condition is not 0, else y, broadcast; x and y are tensors or numbers."""
+    """x if condition is not 0, else y, by element, broadcast; x and y are tensors or numbers."""
     given = [each if isinstance(each, Tensor) else full((1,) * len(condition.shape), each) for each in (x, y)]
     kinds = {each.dtype for each in given}
     made = condition.graph.add(Where(), *broadcast(condition, *floats(*given)), name=name)
@@ -120,7 +120,7 @@ def where(condition: Tensor, x: Tensor | float, y: Tensor | float, *, name: str 
 
 
 def gather(x: Tensor, axis: int, index: Tensor, *, name: str | None = None) -> Tensor:
-    """The elements of x along `axis` that `index` numbers: of index's shape, as PyTorch's gather."""
+    """The elements of x at positions `index` along `axis`; the result has index's shape, as in PyTorch's gather."""
     return x.graph.add(Gather(axis + len(x.shape) * (axis < 0)), x, index, name=name)
 
 

@@ -56,9 +56,9 @@ class Jitter(Op):
 def jitter(
     x: Tensor, *, brightness: float = 0.0, contrast: float = 0.0, saturation: float = 0.0, name: str | None = None
 ) -> Tensor:
-    """x (n, c, h, w) -> the same shape as floats, clipped to [0, 255] where x is uint8; for a training graph only.
+    """x (n, c, h, w) -> the same shape as floats, clipped to [0, 255] if x is uint8; in training graphs only.
 
-    Other numbers have no range that is known: they are not clipped.
+    Floats have no known range, so they are not clipped.
     """
     op = Jitter(brightness, contrast, saturation, 255.0 if x.dtype == "uint8" else None)
     return x.graph.add(op, x, counter_of(x), name=name)

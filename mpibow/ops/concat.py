@@ -1,4 +1,4 @@
-"""Tensors one after the other."""
+"""Concatenation."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class Concat(Op):
 
 
 def concat(x: Tensor, *others: Tensor, axis: int = 1, name: str | None = None) -> Tensor:
-    """Tensors one after the other along `axis`: channels unless given; below 0 it counts from the last.
+    """Joins tensors along `axis`, by default 1, the channels; a negative axis counts from the last.
 
-    Integers beside floats become floats.
+    If one of them has floats, integers become floats.
     """
     parts = (x, *others) if len({each.dtype for each in (x, *others)}) == 1 else floats(x, *others)
     return x.graph.add(Concat(len(parts), axis + len(x.shape) * (axis < 0)), *parts, name=name)

@@ -91,8 +91,8 @@ def conv_transpose2d(
 ) -> Tensor:
     """x (n, c, h, w) -> (n, channels, h', w'), h' = (h - 1) stride - 2 padding + reach + output_padding.
 
-    reach = dilation (kernel - 1) + 1. weight is (c, channels / groups, *kernel), as PyTorch has it, and starts as
-    `initial`, He unless given; the bias starts at 0.
+    reach = dilation (kernel - 1) + 1. weight is (c, channels / groups, *kernel), as in PyTorch, and starts as
+    `initial`, by default He; the bias starts at 0.
     """
     if channels < 1:
         raise ShapeError(f"conv_transpose2d of {x.name}: channels must be at least 1, got {channels}")

@@ -1,4 +1,4 @@
-"""Losses whose sums and counts are apart: means over what counts, as over labels that are not ignored.
+"""Losses with separate sums and counts: means over some elements, such as labels that are not ignored.
 
 A training plan differentiates the mean over a batch: the batch's sum over its count. A sample by itself has its own
 mean, which evaluation weighs by its count. Beside the loss a graph shows the counts, for whoever joins batches.
@@ -52,8 +52,9 @@ class LabelCount(Op):
 def counted_mean(sums: Tensor, counts: Tensor, *, name: str | None = None) -> Tensor:
     """Losses (n,) whose mean is sum(sums) / sum(counts), both (n,): of a batch, and of a whole set in evaluation.
 
-    Where a rule averages gradients (ssgd), learners whose batches count differently give the gradient of one batch, if
-    this, or a number times it, is the loss. In a sum with other losses each batch has its own mean.
+    Under a rule that averages gradients (ssgd) the learners compute the gradient of one large batch, even if their
+    counts differ. This holds if the loss is this value, or a number times it; in a sum with other losses each batch
+    has its own mean.
     """
     return sums.graph.add(CountedMean(), sums, counts, name=name)
 

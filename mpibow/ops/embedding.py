@@ -1,4 +1,4 @@
-"""Rows of a trained table, by number."""
+"""Embedding: rows of a trained table."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def embedding(
 ) -> Tensor:
     """x (...) of integers in [0, count) -> (..., width). The table starts as `initial`, Gaussian(1.0) unless given.
 
-    Numbers are checked where the data are read, not here.
+    The numbers are checked when the data are read.
     """
     if x.dtype == FLOAT:
         raise ShapeError(f"embedding of {x.name}: numbers of rows must be integers, it is of floats")

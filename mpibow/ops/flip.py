@@ -1,4 +1,4 @@
-"""Axes the other way round."""
+"""Reversed axes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Flip(Op):
 
 
 def flip(x: Tensor, *axes: int, name: str | None = None) -> Tensor:
-    """x the other way round along `axes`; below 0 they count from the last."""
+    """x with its elements in reverse order along `axes`; negative axes count from the last."""
     return x.graph.add(Flip(tuple(axis + len(x.shape) * (axis < 0) for axis in axes)), x, name=name)
 
 

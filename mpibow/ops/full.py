@@ -1,4 +1,4 @@
-"""Tensors of one number."""
+"""Tensors filled with one number."""
 
 from __future__ import annotations
 

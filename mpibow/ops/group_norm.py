@@ -56,7 +56,7 @@ def group_norm(
     initial_bias: Initialiser = ZERO,
     name: str | None = None,
 ) -> Tensor:
-    """x (n, c, ...) -> the same shape, normalised by sample over each of `groups` groups of c / groups channels."""
+    """x (n, c, ...) -> the same shape, normalised per sample over each of `groups` groups of c / groups channels."""
     return x.graph.add(GroupNorm(groups, epsilon, initial, initial_bias), x, name=name)
 
 

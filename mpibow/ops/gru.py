@@ -59,8 +59,8 @@ def gru(
 ) -> tuple[Tensor, Tensor]:
     """x (n, t, features) -> y (n, t, directions * units), and the last h: torch.nn.GRU's, with batch_first.
 
-    h is (layers * directions, n, units), as is the initial `state`, 0 unless given. `dropout` is between layers.
-    Weights are PyTorch's, NAME.weight_ih_l0 ..., and start as `initial`, evenly within 1 / sqrt(units) unless given.
+    h is (layers * directions, n, units), like the initial `state`, by default 0. `dropout` is applied between layers.
+    Weights are PyTorch's, NAME.weight_ih_l0 ..., and start as `initial`, by default uniform within 1 / sqrt(units).
     """
     op, states = Gru(units, initial_of(units, initial), state is not None), () if state is None else (state,)
     y, (h,) = layered(op, x, units, states, layers, bidirectional, dropout, name)

@@ -86,7 +86,7 @@ class Scaled:
 class Xavier(Scaled):
     """Variance 1 / fan; by default uniform in +-sqrt(6 / (fan in + fan out)) (Glorot and Bengio, AISTATS 2010, eq. 16).
 
-    PyTorch's xavier_uniform_ and xavier_normal_ are those of the average.
+    With mode "average" it is PyTorch's xavier_uniform_ or xavier_normal_.
     """
 
     mode: Literal["fan_in", "fan_out", "average"] = "average"
@@ -108,7 +108,7 @@ class He(Scaled):
 
 @dataclass(frozen=True)
 class TruncatedNormal:
-    """Normal with standard deviation `std`, drawn again where it falls outside two of them."""
+    """Normal with standard deviation `std`; values beyond two standard deviations are drawn again."""
 
     std: float = 0.05
 

@@ -59,7 +59,7 @@ def layer_norm(
     initial_bias: Initialiser = ZERO,
     name: str | None = None,
 ) -> Tensor:
-    """x (n, ...) -> the same shape, normalised over its last `axes` axes, or over those named: (1,) for channels.
+    """x (n, ...) -> the same shape, normalised over its last `axes` axes, or over a tuple of axes: (1,) for channels.
 
     The weight starts as `initial`, the bias as `initial_bias`; both have the shape of these axes.
     """

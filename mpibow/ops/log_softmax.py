@@ -22,7 +22,7 @@ class LogSoftmax(Softmax):
 
 
 def log_softmax(x: Tensor, axis: int = 1, *, name: str | None = None) -> Tensor:
-    """x - log(sum(exp(x))) along `axis`: classes or channels unless given; below 0 it counts from the last."""
+    """x - log(sum(exp(x))) along `axis`, by default 1, classes or channels; a negative axis counts from the last."""
     return x.graph.add(LogSoftmax(axis + len(x.shape) * (axis < 0)), x, name=name)
 
 

@@ -75,7 +75,7 @@ def softmax_cross_entropy(
 
 
 def soft_cross_entropy(logits: Tensor, target: Tensor, *, smoothing: float = 0.0, name: str | None = None) -> Tensor:
-    """logits (n, classes), target (n, classes) probabilities, as of mixup -> losses (n,). None flows to the target."""
+    """logits (n, classes), target (n, classes) probabilities -> losses (n,). The target gets no gradient."""
     return logits.graph.add(SoftCrossEntropy(smoothing), logits, target, name=name)
 
 

@@ -58,8 +58,9 @@ def lstm(
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """x (n, t, features) -> y (n, t, directions * units), and the last (h, c): torch.nn.LSTM's, with batch_first.
 
-    h and c are (layers * directions, n, units), as is the initial `state`, 0 unless given. `dropout` is between layers.
-    Weights are PyTorch's, NAME.weight_ih_l0 ..., and start as `initial`, evenly within 1 / sqrt(units) unless given.
+    h and c are (layers * directions, n, units), like the initial `state`, by default 0. `dropout` is applied
+    between layers. Weights are PyTorch's, NAME.weight_ih_l0 ..., and start as `initial`, by default uniform within
+    1 / sqrt(units).
     """
     op = Lstm(units, initial_of(units, initial), state is not None)
     y, (h, c) = layered(op, x, units, state or (), layers, bidirectional, dropout, name)

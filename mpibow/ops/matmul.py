@@ -37,7 +37,7 @@ class Matmul(Op):
 def matmul(a: Tensor, b: Tensor, *, name: str | None = None) -> Tensor:
     """a (..., m, k), b (..., k, n) -> (..., m, n); `a @ b` as well. Axes in front of the last two are broadcast.
 
-    A vector (k,) is a row on the left and a column on the right, and its axis is gone from the result.
+    A vector (k,) is a row on the left and a column on the right; the result does not have its axis.
     """
     if len(a.shape) == 1:
         y = matmul(reshape(a, (1, -1)), b)

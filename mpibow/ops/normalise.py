@@ -1,4 +1,4 @@
-"""From stored pixels to what a network likes."""
+"""Normalisation of inputs by mean and standard deviation."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Normalise(Op):
 
 
 def normalise(x: Tensor, mean: tuple[float, ...], std: tuple[float, ...], *, name: str | None = None) -> Tensor:
-    """x (n, c, ...) of any dtype -> (x - mean) / std, means one a channel or one for every value of a sample."""
+    """x (n, c, ...) of any dtype -> (x - mean) / std; `mean` has a number per channel or per value of a sample."""
     return x.graph.add(Normalise(tuple(mean), tuple(std)), x, name=name)
 
 

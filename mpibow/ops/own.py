@@ -71,13 +71,14 @@ def operator(
     *,
     shape: Callable[..., Any] = lambda *shapes: shapes[0],
 ) -> OwnOperator:
-    """The function from tensors to a tensor that NumPy computes by `forward`, for nets on CPUs.
+    """Makes a function from tensors to a tensor, which NumPy computes by `forward`, for nets on CPUs.
 
-    forward(*x) gives an array, or a tuple of arrays, from the inputs' arrays; backward(*x, y, dy) the loss's gradient
-    by the input, or a tuple of one for every input, None for integers: y is what forward gave, dy the gradient by it,
-    tuples where there are several. shape(*shapes) gives the output's shape, or a tuple of shapes; the first input's
-    unless given. Without `backward` nothing is trained through it. The functions must not change their arguments, or
-    keep them. `mpibow.testing.check_operator` checks all this. Weights are inputs: mpibow.parameter.
+    forward(*x) takes the inputs' arrays, and returns an array or a tuple of arrays. backward(*x, y, dy) returns the
+    loss's gradient by the input, or a tuple with one for every input and None for integers; y is forward's result,
+    dy the gradient by y, both tuples if there are several. shape(*shapes) returns the output's shape or a tuple of
+    shapes; by default it is the first input's. Without `backward` no gradient passes. The functions must neither
+    change nor keep their arguments. `mpibow.testing.check_operator` checks all this. To train weights, pass
+    mpibow.parameter as inputs.
     """
     return OwnOperator(name, forward, backward, shape)
 

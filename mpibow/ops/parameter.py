@@ -1,4 +1,4 @@
-"""A trained array by itself, for use at several places."""
+"""A weight that does not belong to a layer, for use at several places."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def parameter(
 ) -> Tensor:
     """A weight (shape) of the net that is being built; wherever it is used, its gradient is the sum of all uses.
 
-    It starts as `initial`, whose fan out is the first extent and whose fan in is the size of the rest, and is 0 unless
-    given. `decay` says whether weight decay applies to it.
+    It starts as `initial`, by default 0; its fan out is the first extent, its fan in the size of the rest. With
+    `decay=False` weight decay does not apply to it.
     """
     op = Parameter((shape,) if isinstance(shape, int) else tuple(shape), initial, decay)
     return current().add(op, name=name)

@@ -1,4 +1,4 @@
-"""Axes in another order."""
+"""Axes in another order: permute and transpose."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class Permute(Op):
 
 
 def permute(x: Tensor, *axes: int | Sequence[int], name: str | None = None) -> Tensor:
-    """x with its axes in the order of `axes`, numbers or one tuple of them; below 0 they count from the last."""
+    """x with its axes in the order `axes`, numbers or one tuple; negative numbers count from the last."""
     order = [each for given in axes for each in ((given,) if isinstance(given, int) else given)]
     return x.graph.add(Permute(tuple(axis + len(x.shape) * (axis < 0) for axis in order)), x, name=name)
 
 
 def transpose(x: Tensor, first: int = -2, second: int = -1, *, name: str | None = None) -> Tensor:
-    """x with two axes exchanged, the last two unless given."""
+    """x with two axes exchanged, by default the last two."""
     axes = list(range(len(x.shape)))
     if not all(-len(axes) <= axis < len(axes) for axis in (first, second)):
         raise ShapeError(f"transpose of {x.name} {x.shape}: axes {first} and {second} must be two of its {len(axes)}")

@@ -66,7 +66,7 @@ def max_pool2d(
     ceil: bool = False,
     name: str | None = None,
 ) -> Tensor:
-    """x (n, c, h, w) -> (n, c, h', w'); stride is the kernel unless given. PyTorch's rules (ceil: its ceil_mode)."""
+    """x (n, c, h, w) -> (n, c, h', w'); stride defaults to the kernel. As in PyTorch; `ceil` is its ceil_mode."""
     op = MaxPool2d(pair(kernel), pair(kernel if stride is None else stride), pair(padding), ceil)
     return x.graph.add(op, x, name=name)
 
@@ -81,7 +81,7 @@ def avg_pool2d(
     count_padding: bool = True,
     name: str | None = None,
 ) -> Tensor:
-    """x (n, c, h, w) -> (n, c, h', w'); stride is the kernel unless given. PyTorch's rules (count_include_pad too)."""
+    """x (n, c, h, w) -> (n, c, h', w'); stride defaults to the kernel; `count_padding`: count_include_pad."""
     op = AvgPool2d(pair(kernel), pair(kernel if stride is None else stride), pair(padding), ceil, count_padding)
     return x.graph.add(op, x, name=name)
 

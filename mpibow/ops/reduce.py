@@ -65,9 +65,9 @@ def _reduced(kind: type[_Reduction], x: Tensor, axis: Axes, keepdim: bool, name:
 
 
 def sum(x: Tensor, axis: Axes = None, *, keepdim: bool = False, name: str | None = None) -> Tensor:
-    """The sum over `axis`, one or several: all but the first, the batch, unless given. Below 0 it counts from the last.
+    """The sum over `axis`, one or several; by default over all but the first, the batch.
 
-    The axes are gone unless `keepdim`, which leaves them with extent 1.
+    A negative axis counts from the last. With `keepdim` the axes stay, with extent 1.
     """
     return _reduced(ReduceSum, x, axis, keepdim, name)
 
@@ -78,7 +78,7 @@ def mean(x: Tensor, axis: Axes = None, *, keepdim: bool = False, name: str | Non
 
 
 def amax(x: Tensor, axis: Axes = None, *, keepdim: bool = False, name: str | None = None) -> Tensor:
-    """The largest over `axis`, as `sum`; equals share its gradient."""
+    """The largest over `axis`, as `sum`; equal elements share its gradient."""
     return _reduced(ReduceMax, x, axis, keepdim, name)
 
 

@@ -1,4 +1,4 @@
-"""The same numbers under another shape."""
+"""Other shapes of the same numbers: reshape and stack."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class View(Op):
 
 
 def reshape(x: Tensor, shape: Sequence[int], *, name: str | None = None) -> Tensor:
-    """x under `shape`, of as many elements; one -1 stands for what is left, as the batch in (-1, 3, 8)."""
+    """x with another `shape` of as many elements; one -1 stands for the extent that fits, as in (-1, 3, 8)."""
     wanted, known = tuple(shape), prod(extent for extent in shape if extent != -1)
     if wanted.count(-1) == 1 and known and prod(x.shape) % known == 0:
         wanted = tuple(prod(x.shape) // known if extent == -1 else extent for extent in wanted)
@@ -48,7 +48,7 @@ def reshape(x: Tensor, shape: Sequence[int], *, name: str | None = None) -> Tens
 
 
 def stack(x: Tensor, *others: Tensor, axis: int = 0, name: str | None = None) -> Tensor:
-    """Tensors of one shape along a new axis, number `axis` of the result; below 0 it counts from the last."""
+    """Joins tensors of one shape along a new axis, number `axis` of the result; negative: from the last."""
     at = axis + (len(x.shape) + 1) * (axis < 0)
     if not 0 <= at <= len(x.shape) or any(other.shape != x.shape for other in others):
         shapes = ", ".join(str(tensor.shape) for tensor in (x, *others))

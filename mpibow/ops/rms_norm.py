@@ -45,7 +45,7 @@ class RmsNorm(Op):
 def rms_norm(
     x: Tensor, axes: Axes = 1, *, epsilon: float = 1e-6, initial: Initialiser = ONE, name: str | None = None
 ) -> Tensor:
-    """x (n, ...) -> the same shape, divided by its root mean square over its last `axes` axes, or over those named."""
+    """x (n, ...) -> the same shape, divided by its root mean square over its last `axes` axes or a tuple of axes."""
     return over(x, axes, lambda x, n: x.graph.add(RmsNorm(n, epsilon, initial), x, name=name))
 
 

@@ -1,4 +1,4 @@
-"""Operators that compute nothing: they read an array differently, or make room in it."""
+"""Flatten, and zeros as more channels."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def flatten(x: Tensor, *, name: str | None = None) -> Tensor:
 
 
 def pad_channels(x: Tensor, channels: int, *, name: str | None = None) -> Tensor:
-    """x (n, c, ...) -> (n, channels, ...), zeros after the c channels there are."""
+    """x (n, c, ...) -> (n, channels, ...), with zeros after the c channels."""
     return x.graph.add(PadChannels(channels), x, name=name)
 
 

@@ -61,7 +61,7 @@ class Split(Op):
 
 
 def split(x: Tensor, sizes: int | Sequence[int], axis: int = 0, *, name: str | None = None) -> tuple[Tensor, ...]:
-    """x cut along `axis` into parts of `sizes`; of a number each has that size, but for a smaller last one."""
+    """x cut along `axis` into parts of `sizes`; a number is the size of each part, the last may be smaller."""
     at = axis + len(x.shape) * (axis < 0)
     if isinstance(sizes, int):
         if sizes < 1 or not 0 <= at < len(x.shape):

@@ -30,7 +30,7 @@ class Softmax(Op):
 
 
 def softmax(x: Tensor, axis: int = 1, *, name: str | None = None) -> Tensor:
-    """exp(x) / sum(exp(x)) along `axis`: classes or channels unless given; below 0 it counts from the last."""
+    """exp(x) / sum(exp(x)) along `axis`, by default 1, classes or channels; a negative axis counts from the last."""
     return x.graph.add(Softmax(axis + len(x.shape) * (axis < 0)), x, name=name)
 
 

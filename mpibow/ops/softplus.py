@@ -1,4 +1,4 @@
-"""Softplus, a relu without a corner."""
+"""Softplus, a smooth relu."""
 
 from __future__ import annotations
 

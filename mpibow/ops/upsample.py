@@ -1,4 +1,4 @@
-"""Larger images: every pixel repeated, or values between neighbours."""
+"""Upsampling: nearest pixels, or interpolation."""
 
 from __future__ import annotations
 

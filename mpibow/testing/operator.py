@@ -31,10 +31,10 @@ def check_operator(
 ) -> None:
     """Raises AssertionError where `function`, from tensors to one or several, breaks a rule of operators.
 
-    An input is a shape, for standard normal numbers, or an array of integers or of floats. NumPy computes all: a run
-    writes all of its outputs and reads nothing else that was not written, two give the same bits, memory does not grow
-    from one to the next, and float32 is off by at most `float32` of the largest value. The gradient of the floating
-    inputs and of the weights is the difference quotient along a direction at random, off by `tolerance` at most.
+    An input is a shape, for standard normal numbers, or an array of integers or floats. NumPy computes everything.
+    The check runs the operator twice: it must write all outputs, read nothing unwritten, give the same bits, and
+    use no more memory the second time. float32 may be off by `float32` of the largest value. The gradient by
+    floating inputs and weights must equal the difference quotient in a random direction, within `tolerance`.
     """
     bound, flat, gradients = _bound(function, inputs, seed, "float64")
     outputs = _run(bound)

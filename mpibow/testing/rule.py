@@ -30,10 +30,11 @@ NEAR = 1e-10  # numbers that differ in the order of sums alone
 def check_rule(settings: RuleSettings, iterations: int = 30) -> None:
     """Raises AssertionError where the rule of `settings` breaks a contract of mpibow.sync.rule.
 
-    Four learners train a quadratic with noise by SGD with momentum, in float64. The centre is the same on all ranks and
-    near that of one rank with all learners; 1, 2 or 3 threads give the same bits; what crosses ranks has the size that
-    it says. All arrays of `state` are declared, its numbers are a JSON object, and a rule that loads them goes on with
-    the same bits. Other learners, a restart, and a learner that is reset leave the centre finite.
+    Four learners train a quadratic with noise by SGD with momentum, in float64. The centre must be the same on all
+    ranks, and near the centre of one rank with all learners. 1, 2 and 3 threads must give the same bits. Messages
+    between ranks must have their declared size. All arrays of `state` must be declared, its numbers must form a
+    JSON object, and a rule that loads them must continue with the same bits. The centre must stay finite when the
+    number of learners changes, averaging restarts, or a learner is reset.
     """
     name = settings.name
     if not isinstance(settings, RuleSettings):

@@ -36,12 +36,12 @@ Machine = Callable[[Array, Array, list[Array], Sequence[float]], Array]  # (w, g
 
 
 def check_update(update: Update, steps: int = 50) -> list[str]:
-    """Raises AssertionError where `update` breaks a rule of optimisers; gives back the machines that ran its formula.
+    """Raises AssertionError where `update` breaks a rule of optimisers; returns the machines that ran its formula.
 
-    It declares one scalar for each of its formula's, and one result for each state behind the step. Trained for so many
-    steps, on a valley and on a weight without gradient, its weights and states stay finite, and are the same bits when
-    it is trained again. numba, and CUDA C++ where this machine has a compiler for it, give NumPy's bits, of NaN,
-    infinities and denormals as well.
+    It must declare each scalar of its formula, and return the step and each state. The check trains for `steps`
+    steps, on a valley and on a weight without gradient: weights and states must stay finite, and a second training
+    must give the same bits. numba, and CUDA C++ if this machine has a compiler, must give NumPy's bits, also for
+    NaN, infinities and denormals.
     """
     formula = _declared(update)
     first, again = _trained(update, steps), _trained(update, steps)
