@@ -24,7 +24,7 @@ BEFORE = Path(__file__).parent / "before"
 ALL = [block for page in PAGES for block in blocks(page)]
 CHECKED = [block for block in ALL if block.reason is None]
 LANGUAGES = {"bash", "python", "yaml", "text", "{toctree}"}
-SHELL = {".", "cd", "true", "eval", "export", "git", "kill", "mkdir", "python3"}  # nothing of ours in them
+SHELL = {".", "cd", "true", "eval", "export", "git", "kill", "mkdir", "module", "python3"}  # nothing of ours in them
 COMMANDS_OF_SEVERAL = {"bench", "convert", "records"}  # whose first word has a help of its own
 WITH_PYTHON = [page for page in PAGES if any(b.language == "python" and b.reason is None for b in blocks(page))]
 
@@ -81,6 +81,8 @@ def check(words: list[str]) -> None:
     if program == "mpirun":
         assert rest[0] == "-np", words
         check(rest[2:] or ["true"])
+    elif program == "srun":
+        check(rest[2:])
     elif program == "make":
         makefile = (ROOT / "Makefile").read_text()
         target = next(word for word in rest if not word.startswith("-") and "=" not in word)
