@@ -72,8 +72,10 @@ def entries(module: str, names: list[str]) -> Iterator[str]:
     yield "```"
 
 
-def escape(_app: Any, _what: str, _name: str, _value: Any, _options: Any, lines: list[str]) -> None:
+def escape(_app: Any, _what: str, name: str, _value: Any, _options: Any, lines: list[str]) -> None:
     """Docstrings are plain text with code in backticks: `2 * x` and `f(*args)` are no markup."""
+    if name == "mpibow.fit":  # the settings have a page of their own
+        del lines[next(n for n, line in enumerate(lines) if line.startswith("The settings and their defaults")) :]
     lines[:] = [
         "".join(part if n % 2 else re.sub(r"([*|]|(?<=\w)_(?!\w))", r"\\\1", part) for n, part in enumerate(parts))
         for parts in (re.split(r"(`[^`]*`)", line) for line in lines)

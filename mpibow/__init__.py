@@ -1,7 +1,9 @@
 """mpibow: deep networks trained with small batches, several learners on every device, kept together by averaging."""
 
+import sys
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -26,6 +28,17 @@ _ELSEWHERE = {
     "from_torch": "mpibow.pytorch",
     **dict.fromkeys(("EarlyStopping", "Ended", "Evaluated", "Iteration", "STOP", "Saved"), "mpibow.run.callbacks"),
 }
+
+
+class _Package(ModuleType):
+    """A module whose docstring lists all operators; it is made when help(mpibow) asks for it."""
+
+    @property
+    def __doc__(self) -> str:  # type: ignore[override]
+        return str(import_module("mpibow.reference").package())
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

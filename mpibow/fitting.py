@@ -33,6 +33,7 @@ from mpibow.models.losses import function_of
 from mpibow.models.objective import LossNet
 from mpibow.models.settings import Augmentation, Loss, ignored
 from mpibow.models.supervised import Losses, OutputNet, supervised
+from mpibow.reference import with_settings
 from mpibow.run.callbacks import Callback
 from mpibow.system.streams import until_nobody_reads
 
@@ -172,6 +173,9 @@ def job_of(
         name, config, made, training, testing, validation=validating, normalise=normalise,
         augmentation=augmentation, image=None if image is None else build(Image, image, path="data.image"),
     )  # fmt: skip
+
+
+fit.__doc__ = with_settings(fit.__doc__)
 
 
 def _end_all(comm: Single | Mpi, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -70,7 +70,7 @@ def test_the_first_steps(bin_folder: Path, tmp_path: Path) -> None:
     if not MNIST.is_dir():
         pytest.skip(f"{MNIST} is not there")
     env = {"PATH": f"{bin_folder}:{os.environ['PATH']}", **OPEN_MPI}
-    text = "".join(block.text for block in blocks(ROOT / "docs/first_steps.md") if block.reason is None)
+    text = "".join(block.text for block in blocks(ROOT / "docs/first_steps.md") if block.language == "bash")
     typed = commands(text.replace("--download", f"--source {MNIST}"))
     used = {line.removeprefix("mpirun -np 2 ").split()[1] for line in typed}
     assert used >= {"convert", "launch", "train", "plot", "evaluate", "predict", "export"}
