@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from mpibow.fitted import Fitted as Fitted
     from mpibow.fitted import load as load
     from mpibow.fitting import fit as fit
+    from mpibow.metrics.metric import Metric as Metric
     from mpibow.ops import *
     from mpibow.pytorch import from_torch as from_torch
     from mpibow.run.callbacks import STOP as STOP
@@ -26,6 +27,7 @@ _ELSEWHERE = {
     "load": "mpibow.fitted",
     "fit": "mpibow.fitting",
     "from_torch": "mpibow.pytorch",
+    "Metric": "mpibow.metrics.metric",
     **dict.fromkeys(("EarlyStopping", "Ended", "Evaluated", "Iteration", "STOP", "Saved"), "mpibow.run.callbacks"),
 }
 

@@ -26,6 +26,7 @@ from mpibow.fitted import Fitted
 from mpibow.job import Job, make_job
 from mpibow.job.given import Start, of_program
 from mpibow.job.losses import losses_of, of_outputs
+from mpibow.job.measures import Wanted, metrics_of
 from mpibow.job.normalise import input_entries
 from mpibow.job.sources import Source, Sources, Transforms, classes_of, hands_of, parameters_of
 from mpibow.models.classifier import Net
@@ -46,6 +47,7 @@ def fit(
     validation: Source | float | None = None,
     loss: Losses | Mapping[str, Any] | str | None = None,
     loss_weights: Mapping[str, float] | None = None,
+    metrics: Sequence[Any] | Mapping[str, Sequence[Any]] = (),
     name: str = "net",
     normalise: str = "channel",
     augment: Mapping[str, Any] | None = None,
@@ -63,7 +65,8 @@ def fit(
     to outputs by name, and data are (inputs, targets): arrays (n, ...) or arrays by name, as they are, without scaling.
     The net takes those that its parameters name. Losses may be given by the outputs' names; each compares with the
     target of that name, and their sum, times `loss_weights`, is trained. `predict` gives the outputs. A loss may be
-    given by name, "mse_loss" or {"name": "huber_loss", "delta": 2.0}. Without `loss`:
+    given by name, "mse_loss" or {"name": "huber_loss", "delta": 2.0}. `metrics` are names as "mae", settings as
+    {"name": "top_k", "k": 3} and objects as mpibow.Metric, or lists of these by the outputs' names. Without `loss`:
 
     `train` and `test` are (images, labels), folders of records, as "data/mnist/train", or data sets with `__len__` and
     `__getitem__`, as PyTorch's and Hugging Face's, whose items are (image, label), (input, target) or values by name:
@@ -89,6 +92,9 @@ def fit(
         settings["loss"] = named
     if losses is None and loss_weights is not None:
         raise ConfigError("loss_weights: needs loss, losses by the names of outputs")
+    listed, own = metrics_of(metrics)
+    if listed:
+        settings["metrics"] = listed
     find = partial(load_mapping, settings, model_given=True, data_given=True)
     hands = hands_of(workers)
     comm, note = open_communicator(limits_of(find))
@@ -99,8 +105,8 @@ def fit(
         config = find()
         job = job_of(
             net, train, test, config, validation=validation, loss=losses if named is None else config.loss,
-            loss_weights=loss_weights, name=name,
-            normalise=normalise, augment=augment, image=image, transform=transform, hands=hands,
+            loss_weights=loss_weights, metrics=own, name=name, normalise=normalise, augment=augment, image=image,
+            transform=transform, hands=hands,
         )  # fmt: skip
         given = None if weights is None else of_program(weights)
         job = replace(job, callbacks=tuple(callbacks), given=given)
@@ -147,6 +153,7 @@ def job_of(
     image: Mapping[str, Any] | None = None,
     transform: Transforms | None = None,
     hands: Hands | None = None,
+    metrics: Sequence[Wanted] = (),
 ) -> Job:
     """What `fit` trains, of the same arguments. Raises ConfigError where they do not go together."""
     if isinstance(loss, Loss):
@@ -172,6 +179,7 @@ def job_of(
     return make_job(
         name, config, made, training, testing, validation=validating, normalise=normalise,
         augmentation=augmentation, image=None if image is None else build(Image, image, path="data.image"),
+        metrics=metrics,
     )  # fmt: skip
 
 

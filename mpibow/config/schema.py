@@ -59,6 +59,16 @@ class Model:
 
 
 @dataclass(frozen=True)
+class MetricSettings:
+    """A metric by name; keys that are no setting here are its options."""
+
+    name: Annotated[Text, "the metric's name"]
+    output: Annotated[Text | None, "output that it is of, where the net gives several by name"] = None
+    label: Annotated[Text | None, "what it is called in reports; null is its name"] = None
+    options: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Data:
     train: Annotated[Text, "training data set"]
     test: Annotated[Text | None, "test data set; with validation data, evaluated at the end only"] = None
@@ -131,6 +141,11 @@ class Config:
     ] = "fixed"
     rule: Annotated[AnyRule, "how the replicas are kept together"] = field(default_factory=Family)
     loss: Annotated[Loss, "the loss that is trained"] = field(default_factory=CrossEntropyLoss)
+    metrics: Annotated[
+        tuple[Text | MetricSettings, ...],
+        "what evaluations report beside the loss: accuracy, top_k, perplexity, f1, mean_iou, confusion, mae, mse, "
+        "rmse, r2; with options as {name: top_k, k: 5}",
+    ] = ()
     update: Annotated[AnyUpdate, "the optimiser: a learner's local step"] = field(default_factory=Sgd)
     stop: Annotated[Stop, "when the run ends: at the first limit that is reached"] = field(default_factory=Stop)
     device: Annotated[Device, "what to compute on; auto is the fastest available, a GPU first"] = "auto"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from math import prod
 
 from mpibow.config import Config
@@ -10,6 +10,8 @@ from mpibow.config.words import show
 from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples, inputs_of
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Graph
+from mpibow.job.measures import directions, suggested
+from mpibow.metrics.metric import Measure
 from mpibow.models.settings import Augmentation, CrossEntropyLoss, Loss, ignored
 from mpibow.ops import BatchNorm, MatrixFactorisation
 from mpibow.optim.groups import check_groups
@@ -63,18 +65,28 @@ def described(data: Samples) -> str:
     return f"{data.shape} {data.dtype}, {data.classes} classes"
 
 
-def check_metrics(config: Config, evaluated: Collection[str], *, classes: bool) -> None:
-    """Raises ConfigError where a metric that decides is of data that are not there; `evaluated` are those that are."""
+def check_metrics(config: Config, evaluated: Collection[str], measures: Sequence[Measure], *, classes: bool) -> None:
+    """Raises ConfigError where a metric that decides is none, or of data that are not there; `evaluated` are those that
+    are."""
     schedule = config.update.schedule
     plateau = schedule.metric if isinstance(schedule, Plateau) else None
-    for key, metric in (("stop.metric", config.stop.metric), ("update.schedule.metric", plateau)):
-        if metric in (None, "training_loss"):
+    listed = {measure.name for measure in measures}
+    names = [name for name in directions(measures) if name != "accuracy" or classes or name in listed]
+    for key, metric in (
+        ("stop.metric", config.stop.metric), ("update.schedule.metric", plateau),
+        ("checkpoint.metric", config.checkpoint.metric),
+    ):  # fmt: skip
+        by_epoch = not key.startswith("checkpoint")
+        if metric is None or (metric == "training_loss" and by_epoch):
             continue
-        if not evaluated or (key.startswith("update") and "validation" not in evaluated):
-            remedy = f"set data.validation=0.1 or {key}=training_loss"
-            raise ConfigError(f"{key}: {metric} is of validation data, and there are none; {remedy}")
-        if metric == "accuracy" and not classes:
+        if metric == "accuracy" and metric not in names:
             raise ConfigError(f"{key}: accuracy is a classifier's, and this net gives losses; set it to loss")
+        known = [name for name in names if name != "training_loss" or by_epoch]
+        if metric not in known:
+            raise ConfigError(f"{key}: {suggested(metric, known)}")
+        if not evaluated or (key.startswith("update") and "validation" not in evaluated):
+            remedy = "set data.validation=0.1" + f" or {key}=training_loss" * by_epoch
+            raise ConfigError(f"{key}: {metric} is of validation data, and there are none; {remedy}")
 
 
 def check_augmentation(settings: Augmentation, data: Dataset, config: Config) -> None:

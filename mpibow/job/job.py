@@ -19,6 +19,7 @@ from mpibow.job.normalise import Scaling
 from mpibow.kernels import KernelSet, find_kernels
 from mpibow.kernels.cuda.fused import fused_plan
 from mpibow.learn.directions import Matrices, matrices_of
+from mpibow.metrics.metric import Measure
 from mpibow.models.classifier import Build
 from mpibow.ops.products import products_of
 from mpibow.optim.groups import frozen_for, frozen_of, parts_of, trained_parts
@@ -47,6 +48,7 @@ class Job:
     given: Given | None = None  # trained weights that a new run starts from
     files: Mapping[str, bytes] = field(default_factory=dict)  # what its directory keeps beside the settings, by name
     quiet: bool = False  # whether the run prints nothing: log.txt has it
+    measures: tuple[Measure, ...] = ()  # what evaluations report beside loss and accuracy
     opened: KernelSet | None = None  # of a GPU: `on_device` opens it
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -34,6 +34,7 @@ from mpibow.job.checks import (
 )
 from mpibow.job.given import of_config
 from mpibow.job.job import Job
+from mpibow.job.measures import Wanted, measures_of
 from mpibow.job.net_file import (
     function_name,
     gives_losses,
@@ -156,11 +157,12 @@ def make_job(
     augmentation: Augmentation | None = None,
     scaling: Scaling | None = None,
     image: Image | None = None,
+    metrics: Sequence[Wanted] = (),
 ) -> Job:
     """The job of a net given as a function, on data given as objects. Raises ConfigError where they don't fit.
 
     `validation` is data, or the fraction of `train` that is to be split off. `normalise` is as data.normalise;
-    `scaling` what it comes to, where that is known already.
+    `scaling` what it comes to, where that is known already. `metrics` are a program's own, beside those of the config.
     """
     augmentation, held_out = augmentation or Augmentation(), None
     if isinstance(validation, float):
@@ -172,16 +174,16 @@ def make_job(
     for key, data in (("data.test", test), ("data.validation", validation)):
         if data is not None:
             check_sets_alike(key, data, train)
-    sets = {"validation": validation, "test": test}
-    check_metrics(
-        config, [name for name, data in sets.items() if data is not None], classes=not isinstance(train, NamedSamples)
-    )
+    sets = [name for name, data in {"validation": validation, "test": test}.items() if data is not None]
     if isinstance(train, NamedSamples):
         job = Job(title, config, objective(net, train.inputs), train, test, validation=validation, held_out=held_out)
-        check_losses(config, train, augmentation, outputs=bool(predictions(job.build(config.batch_size))))
+        graph = job.build(config.batch_size)
+        check_losses(config, train, augmentation, outputs=bool(predictions(graph)))
+        job = replace(job, measures=measures_of(config.metrics, metrics, graph, classes=False))
+        check_metrics(config, sets, job.measures, classes=False)
         for found in (train, *job.evaluated.values()):
-            check_rows(job.build(config.batch_size), found)
-        check_groups_match(config, job.build(config.batch_size))
+            check_rows(graph, found)
+        check_groups_match(config, graph)
         return job
     loss, top_k = config.loss, config.evaluate.top_k
     check_augmentation(augmentation, train, config)
@@ -202,6 +204,8 @@ def make_job(
             f"{logits.name}: the net's output must be (batch, classes) with at least the {train.classes} classes of "
             f"{train.name}, got {logits.shape}"
         )
+    job = replace(job, measures=measures_of(config.metrics, metrics, graph, classes=True))
+    check_metrics(config, sets, job.measures, classes=True)
     return job
 
 

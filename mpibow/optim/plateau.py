@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
-from mpibow.bounds import Above, AtLeast, Below
+from mpibow.bounds import Above, AtLeast, Below, NotEmpty
 
-Metric = Literal["accuracy", "loss", "training_loss"]
+Metric = Annotated[str, NotEmpty()]
 
 
-def better(metric: str, value: float, than: float) -> bool:
-    """Accuracies are to rise, losses to fall."""
-    return value > than if metric == "accuracy" else value < than
+def better(rises: bool, value: float, than: float) -> bool:
+    """Whether a value of a metric that is to rise, or to fall, is better than another."""
+    return value > than if rises else value < than
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,9 @@ class Plateau:
     epoch's mean. Its rate depends on how the run goes: `Reduced` has it."""
 
     name: Literal["plateau"] = field(default="plateau", kw_only=True)
-    metric: Annotated[Metric, "what must improve: loss or accuracy on the validation data, or training_loss"] = "loss"
+    metric: Annotated[
+        Metric, "what must improve: loss, accuracy or one of `metrics` on the validation data, or training_loss"
+    ] = "loss"
     factor: Annotated[float, Above(0), Below(1), "what a drop multiplies the rate by"] = 0.1
     patience: Annotated[int, AtLeast(0), "so many values without improvement change nothing"] = 10
     threshold: Annotated[float, AtLeast(0), "smallest change that counts as an improvement"] = 1e-4
@@ -38,11 +40,11 @@ class Plateau:
     def drops(self, before: float, after: float) -> bool:
         return False
 
-    def improves(self, value: float, best: float | None) -> bool:
+    def improves(self, value: float, best: float | None, rises: bool) -> bool:
         if best is None or not math.isfinite(value):
             return math.isfinite(value)
         margin = self.threshold * (best if self.threshold_mode == "rel" else 1.0)
-        return better(self.metric, value, best + margin if self.metric == "accuracy" else best - margin)
+        return better(rises, value, best + margin if rises else best - margin)
 
 
 @dataclass(frozen=True)
@@ -63,11 +65,12 @@ class Reduced:
         return cls(**entries)
 
 
-def follow(schedule: Plateau, state: Reduced, value: float, iteration: int) -> Reduced:
-    """The state after another value of the metric; a drop is of the iteration to come, number `iteration`."""
+def follow(schedule: Plateau, state: Reduced, value: float, iteration: int, *, rises: bool = False) -> Reduced:
+    """The state after another value of the metric, which is to fall, or `rises` where it improves; a drop is of the
+    iteration to come, number `iteration`."""
     if state.metric != schedule.metric:  # a resumed run may go by another
         state = Reduced(metric=schedule.metric, rate=state.rate, dropped_at=state.dropped_at)
-    if schedule.improves(value, state.best):
+    if schedule.improves(value, state.best, rises):
         state = replace(state, best=value, bad=0)
     else:
         state = replace(state, bad=state.bad + 1)

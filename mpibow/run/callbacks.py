@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
 from typing import Any
 
 from mpibow.errors import CallbackError, ConfigError, MpibowError
-from mpibow.optim.plateau import Metric
+from mpibow.metrics.metric import OWN
 from mpibow.run.events import Events
 from mpibow.run.stop import Stop, Watched
 
@@ -50,7 +51,11 @@ class Iteration:
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The centre was evaluated on `data`, validation or test; without classes there is no accuracy."""
+    """The centre was evaluated on `data`, validation or test; without classes there is no accuracy.
+
+    `metrics` are those that the run was given, by name; None where one is not finite. `rises` has the names that a run
+    may go by, and whether they are to rise.
+    """
 
     iteration: int
     samples: int
@@ -59,6 +64,8 @@ class Evaluated:
     loss: float
     accuracy: float | None
     top_k_accuracy: float | None = None
+    metrics: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    rises: Mapping[str, bool] = field(default_factory=lambda: MappingProxyType(OWN))
 
 
 @dataclass(frozen=True)
@@ -96,17 +103,16 @@ RENAMED = {"position": "samples", "elapsed": "seconds"}
 class EarlyStopping:
     """Ends the run after `patience` evaluations, on the data that choose, in which `metric` did not improve.
 
-    metric: accuracy or loss. min_delta: the smallest change that counts. The same as stop.metric, stop.patience and
-    stop.min_delta, which are part of a run's settings and go on where a run is resumed; this begins anew there.
+    metric: accuracy, loss or one of the run's metrics by name. min_delta: the smallest change that counts. The same as
+    stop.metric, stop.patience and stop.min_delta, which are part of a run's settings and go on where a run is resumed;
+    this begins anew there.
     """
 
-    metric: Metric = "loss"
+    metric: str = "loss"
     patience: int = 3
     min_delta: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.metric not in ("accuracy", "loss"):
-            raise ConfigError(f"metric: of EarlyStopping must be accuracy or loss, got {self.metric!r}")
         self._stop = Stop(metric=self.metric, patience=self.patience, min_delta=self.min_delta)
         self._watched, self._data = Watched(), ""
 
@@ -114,18 +120,22 @@ class EarlyStopping:
         if not isinstance(event, Evaluated) or event.data != (self._data or event.data):
             return None
         self._data = event.data  # the first that is evaluated are those that choose
-        value = event.loss if self.metric == "loss" else event.accuracy
-        if value is None:
-            raise ConfigError("metric: accuracy of EarlyStopping needs classes, this net gives losses; give loss")
-        self._watched = self._stop.follow(self._watched, value)
+        values: dict[str, Any] = {"loss": event.loss, **event.metrics}
+        if event.accuracy is not None:
+            values["accuracy"] = event.accuracy
+        known = [name for name in values if name in event.rises]
+        if self.metric not in known:
+            raise ConfigError(f"metric: of EarlyStopping must be one of {', '.join(known)}, got '{self.metric}'")
+        value, rises = values[self.metric], event.rises[self.metric]
+        self._watched = self._stop.follow(self._watched, math.nan if value is None else value, rises=rises)
         return STOP if self._watched.bad >= self.patience else None
 
 
 class Heard:
     """Events that go to `events` and to the callbacks; `stop` names the callback that returned STOP, '' before."""
 
-    def __init__(self, events: Events, callbacks: Sequence[Callback]) -> None:
-        self._events, self._callbacks = events, tuple(callbacks)
+    def __init__(self, events: Events, callbacks: Sequence[Callback], rises: Mapping[str, bool] = OWN) -> None:
+        self._events, self._callbacks, self._rises = events, tuple(callbacks), MappingProxyType(dict(rises))
         self.stop = ""
 
     def add(self, event: str, **entries: Any) -> None:
@@ -133,7 +143,7 @@ class Heard:
         kind = EVENTS.get(event)
         if kind is None or not self._callbacks:
             return
-        given = {RENAMED.get(key, key): value for key, value in entries.items()}
+        given = {RENAMED.get(key, key): read_only(value) for key, value in entries.items()} | {"rises": self._rises}
         heard = kind(**{each.name: given[each.name] for each in fields(kind) if each.name in given})
         for callback in self._callbacks:
             self._call(callback, heard, {key: entries[key] for key in ("iteration", "position", "epoch")})
@@ -160,6 +170,13 @@ class Heard:
             raise CallbackError(
                 f"callback {name}: must return None, mpibow.STOP or numbers by name, got {type(found).__name__}"
             )
+
+
+def read_only(value: Any) -> Any:
+    """Lists as tuples, mappings that can't be changed."""
+    if isinstance(value, Mapping):
+        return MappingProxyType({key: read_only(each) for key, each in value.items()})
+    return tuple(map(read_only, value)) if isinstance(value, list | tuple) else value
 
 
 def _numbers(name: str, found: Mapping[str, Any]) -> dict[str, float | None]:

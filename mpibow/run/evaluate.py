@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from mpibow.data.dataset import Array, Samples, read_into
 from mpibow.data.slots import arrays_for
 from mpibow.graph.bound import BoundPlan
 from mpibow.graph.plan import Plan
+from mpibow.metrics.metric import Measure, total
 from mpibow.sync.synchroniser import RunTasks
 
 Each = Callable[[Array, Array, Array], None]  # samples (n,), labels (n,), logits (n, classes)
@@ -27,7 +28,7 @@ Bind = Callable[[Plan, Array, Array], Compute]  # a plan, to a centre's weights 
 class Evaluation:
     """Means over `count` samples, of the loss over what counts of them, and the seconds that it took.
 
-    There is no accuracy where the data have no classes.
+    There is no accuracy where the data have no classes. `metrics` are by name, as JSON has them.
     """
 
     loss: float
@@ -35,6 +36,7 @@ class Evaluation:
     count: int
     seconds: float
     top_k_accuracy: float | None = None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Evaluator:
@@ -43,9 +45,9 @@ class Evaluator:
     Samples whose label is `ignore` are left out.
     """
 
-    def __init__(self, plan: Plan, ignore: int | None, bind: Bind) -> None:
+    def __init__(self, plan: Plan, ignore: int | None, bind: Bind, measures: Sequence[Measure] = ()) -> None:
         """`bind` is the device's."""
-        self._ignore, self._bind = ignore, bind
+        self._ignore, self._bind, self._measures = ignore, bind, tuple(measures)
         self._summed = [name for name in ("loss", "accuracy", "top_k") if name in plan.graph.outputs]
         self._put = plan.kernels.put
         self._centre: Array = plan.kernels.zeros(plan.layout.size, plan.weight_dtype)
@@ -81,20 +83,30 @@ class Evaluator:
         first, numbers = sum(counts[:rank]), sum(counts)
         with pulse.during("evaluation"):
             parts = run([partial(self._part, data, w, first + w, numbers, each, pulse) for w in range(workers)])
-            totals = np.sum(np.array(parts, np.float64), axis=0)
+            totals = np.sum(np.array([sums for sums, _ in parts], np.float64), axis=0)
             comm(lambda c: c.allreduce(totals))
+            metrics = self._metrics([found for _, found in parts], comm)
         count, weight, *sums = totals.tolist()
         over = [weight or 1.0 if name == "loss" else max(count, 1.0) for name in self._summed]
         means = {name: total / each for name, total, each in zip(self._summed, sums, over, strict=True)}
         seconds = time.perf_counter() - begin
-        return Evaluation(means["loss"], means.get("accuracy"), int(count), seconds, means.get("top_k"))
+        return Evaluation(means["loss"], means.get("accuracy"), int(count), seconds, means.get("top_k"), metrics)
+
+    def _metrics(self, found: Sequence[Sequence[Any]], comm: Callable[[Callable[[Communicator], Any]], Any]) -> Any:
+        """The values by name of what this rank's threads and the other ranks have found, added up in their order."""
+        if not self._measures:
+            return {}
+        own = [total(parts) for parts in zip(*found, strict=True)]
+        everyone = comm(lambda c: c.share(own))
+        sums = [total(parts) for parts in zip(*everyone, strict=True)]
+        return {each.name: each.value(part) for each, part in zip(self._measures, sums, strict=True)}
 
     def _part(
         self, data: Samples, worker: int, number: int, numbers: int, each: Each | None, pulse: Pulse
-    ) -> list[float]:
-        """The number of samples, what of them counts in the loss's mean, and the sums over them."""
+    ) -> tuple[list[float], list[Any]]:
+        """The number of samples, what of them counts in the loss's mean, the sums over them; and those of metrics."""
         plan, slot = self._plans[worker], self._slots[worker]
-        totals = [0.0] * (2 + len(self._summed))
+        totals, measured = [0.0] * (2 + len(self._summed)), list[Any]([None] * len(self._measures))
         for start in range(number * self._batch, data.count, numbers * self._batch):
             n = min(self._batch, data.count - start)
             samples = np.minimum(np.arange(start, start + self._batch), data.count - 1)  # the last one fills up
@@ -106,11 +118,15 @@ class Evaluator:
             weights = outputs["count"][:n].astype(np.float64) if "count" in outputs else None
             totals[1] += float(counted.sum() if weights is None else weights.sum(where=counted))
             for i, name in enumerate(self._summed, 2):
-                found = outputs[name][:n] if weights is None or name != "loss" else outputs[name][:n] * weights
-                totals[i] += float(found.sum(dtype=np.float64, where=counted))
+                values = outputs[name][:n] if weights is None or name != "loss" else outputs[name][:n] * weights
+                totals[i] += float(values.sum(dtype=np.float64, where=counted))
+            if self._measures and counted.any():
+                rows = np.flatnonzero(counted)
+                found = (measure.sums(outputs, slot, rows) for measure in self._measures)
+                measured = [total(pair) for pair in zip(measured, found, strict=True)]
             if each is not None:
                 each(samples[:n], slot["label"][:n].copy(), outputs["logits"][:n].copy())
-        return totals
+        return totals, measured
 
 
 def bind_on_host(plan: Plan, centre: Array, statistics: Array) -> Compute:

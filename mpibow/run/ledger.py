@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from mpibow.optim.plateau import Reduced
+from mpibow.optim.plateau import Reduced, better
 from mpibow.run.evaluate import Evaluation
 from mpibow.run.stop import Watched
 
@@ -29,15 +29,23 @@ class Ledger:
     accuracy: float | None = None  # on test data, as the next two
     top_k_accuracy: float | None = None
     test_loss: float | None = None
+    validation_metrics: Mapping[str, Any] = field(default_factory=dict)  # by name, as `metrics` has them
+    test_metrics: Mapping[str, Any] = field(default_factory=dict)
     best_accuracy: float | None = None
     best_loss: float | None = None
     best_at: int | None = None  # iteration
+    best_by: str | None = None  # checkpoint.metric, None: the accuracy, without classes the loss
+    best_rises: bool = True
+    best_metric: float | None = None  # the best value of that
     best_test_accuracy: float | None = None  # of the best checkpoint, on test data that did not choose it
     best_test_loss: float | None = None
+    best_test_metrics: Mapping[str, Any] = field(default_factory=dict)
     average_validation_accuracy: float | None = None  # of the average of the centre, where there is one
     average_validation_loss: float | None = None
     average_accuracy: float | None = None  # on test data
     average_test_loss: float | None = None
+    average_validation_metrics: Mapping[str, Any] = field(default_factory=dict)
+    average_test_metrics: Mapping[str, Any] = field(default_factory=dict)
     goal: str = "accuracy"  # what is to reach the target
     target: float | None = None
     epochs_to_target: float | None = None
@@ -66,7 +74,7 @@ class Ledger:
     def evaluated(self, data: str, found: Evaluation, iteration: int, position: int, epoch: float) -> bool:
         """Enters an evaluation on the `data` that choose, "validation" or "test"; whether it is the best so far.
 
-        That goes by accuracy, by the loss where there is none.
+        That goes by checkpoint.metric; without one by accuracy, by the loss where there is none.
         """
         self._enter(data, found)
         self.evaluated_at = position
@@ -80,6 +88,7 @@ class Ledger:
         if best:
             self.evaluation_seconds += found.seconds
             self.best_test_accuracy, self.best_test_loss = found.accuracy, found.loss
+            self.best_test_metrics = dict(found.metrics)
         else:
             self._enter("test", found)
 
@@ -88,8 +97,10 @@ class Ledger:
         self.evaluation_seconds += found.seconds
         if data == "test":
             self.average_accuracy, self.average_test_loss = found.accuracy, found.loss
+            self.average_test_metrics = dict(found.metrics)
         else:
             self.average_validation_accuracy, self.average_validation_loss = found.accuracy, found.loss
+            self.average_validation_metrics = dict(found.metrics)
 
     @property
     def chosen_accuracy(self) -> float | None:
@@ -101,6 +112,11 @@ class Ledger:
         """Likewise the last loss."""
         return self.test_loss if self.chooser == "test" else self.validation_loss
 
+    @property
+    def chosen_metrics(self) -> Mapping[str, Any]:
+        """Likewise the last metrics."""
+        return self.test_metrics if self.chooser == "test" else self.validation_metrics
+
     def met(self, epoch: float) -> None:
         """The target is reached."""
         if self.target is not None and self.epochs_to_target is None:
@@ -110,21 +126,36 @@ class Ledger:
         self.evaluation_seconds += found.seconds
         if data == "test":
             self.accuracy, self.test_loss, self.top_k_accuracy = found.accuracy, found.loss, found.top_k_accuracy
+            self.test_metrics = dict(found.metrics)
         else:
             self.validation_accuracy, self.validation_loss = found.accuracy, found.loss
             self.validation_top_k_accuracy = found.top_k_accuracy
+            self.validation_metrics = dict(found.metrics)
 
     def _best(self, found: Evaluation, epoch: float) -> bool:
         lower = found.loss < (math.inf if self.best_loss is None else self.best_loss)  # NaN never is
         if lower:
             self.best_loss = found.loss
+        if self.best_by is not None:
+            chosen = self._best_metric(found)
         if found.accuracy is None:
-            return lower
+            return lower if self.best_by is None else chosen
         if self.goal == "accuracy" and self.target is not None and found.accuracy >= self.target:
             self.met(epoch)
         best = self.best_accuracy is None or found.accuracy > self.best_accuracy
         if best:
             self.best_accuracy = found.accuracy
+        return best if self.best_by is None else chosen
+
+    def _best_metric(self, found: Evaluation) -> bool:
+        """Whether this evaluation has the best value so far of the metric that chooses."""
+        values = {**found.metrics, "loss": found.loss, "accuracy": found.accuracy}
+        value = values[str(self.best_by)]
+        if value is None or not math.isfinite(value):
+            return False
+        best = self.best_metric is None or better(self.best_rises, value, self.best_metric)
+        if best:
+            self.best_metric = value
         return best
 
     def state(self) -> dict[str, Any]:
@@ -132,20 +163,25 @@ class Ledger:
 
     @classmethod
     def of(
-        cls, state: Mapping[str, Any], target: float | None, chooser: str = "test", goal: str = "accuracy"
-    ) -> Ledger:
+        cls, state: Mapping[str, Any], target: float | None, chooser: str = "test", goal: str = "accuracy", *,
+        by: str | None = None, rises: bool = True,
+    ) -> Ledger:  # fmt: skip
         """The ledger that `state` gave, {} for a new one; another target than it had is still to be reached.
 
-        Where other data choose now there is no best yet.
+        Where other data choose now, or another metric `by`, there is no best yet.
         """
         kinds: dict[str, Callable[[Any], Any]] = {"watched": Watched.of, "reduced": Reduced.of}
         ledger = cls(**{key: kinds[key](value) if key in kinds else value for key, value in state.items()})
         other = ledger.chooser != chooser
         if other:
             ledger.chooser, ledger.evaluated_at = chooser, -1
-            ledger.best_accuracy = ledger.best_loss = ledger.best_at = None
+            ledger.best_accuracy = ledger.best_loss = ledger.best_at = ledger.best_metric = None
             ledger.best_test_accuracy = ledger.best_test_loss = None
             ledger.watched, ledger.reduced = Watched(), replace(ledger.reduced, metric="")
+        if ledger.best_by != by:
+            ledger.best_by, ledger.best_metric, ledger.best_at = by, None, None
+            ledger.best_accuracy = ledger.best_loss = None
+        ledger.best_rises = rises
         if other or (ledger.goal, ledger.target) != (goal, target):
             ledger.goal = goal
             ledger.target, ledger.epochs_to_target, ledger.seconds_to_target = target, None, None

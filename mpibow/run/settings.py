@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Literal, NamedTuple, cast
 
-from mpibow.bounds import AtLeast, Matches
+from mpibow.bounds import AtLeast, Matches, NotEmpty
 
 Interval = Annotated[
     str,
@@ -31,6 +31,10 @@ class Checkpoint:
     every: Annotated[Interval | None, "interval between checkpoints; null is never"] = "1 epoch"
     keep: Annotated[Count, "number of latest checkpoints to keep"] = 2
     best: Annotated[bool, "also keep the best checkpoint"] = True
+    metric: Annotated[
+        Annotated[str, NotEmpty()] | None,
+        "what chooses the best checkpoint: loss, accuracy or one of `metrics`; null: accuracy, without classes loss",
+    ] = None
 
     @property
     def interval(self) -> Every | None:

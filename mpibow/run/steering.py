@@ -1,11 +1,15 @@
 """What metrics decide while a run trains: when it ends (`stop.metric`), and where a plateau schedule drops the rate.
 
-Accuracy and loss are those of an evaluation on the data that choose, training_loss is an epoch's mean. All of it goes
-by values that every rank has alike; the state is the ledger's, so that checkpoints have it.
+Accuracy, loss and `metrics` are those of an evaluation on the data that choose, training_loss is an epoch's mean. All
+of it goes by values that every rank has alike; the state is the ledger's, so that checkpoints have it.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
+from mpibow.metrics.metric import OWN
 from mpibow.optim.plateau import Plateau, follow
 from mpibow.optim.schedules import Schedule
 from mpibow.run.ledger import Ledger
@@ -13,10 +17,10 @@ from mpibow.run.stop import Stop
 
 
 class Steering:
-    """Every rank has one, alike."""
+    """Every rank has one, alike. `rises`: the metrics that there are, and whether they are to rise."""
 
-    def __init__(self, stop: Stop, schedule: Schedule, ledger: Ledger) -> None:
-        self._stop, self._ledger = stop, ledger
+    def __init__(self, stop: Stop, schedule: Schedule, ledger: Ledger, rises: Mapping[str, bool] = OWN) -> None:
+        self._stop, self._ledger, self._rises = stop, ledger, rises
         self._plateau = schedule if isinstance(schedule, Plateau) else None
         metrics = (stop.metric, None if self._plateau is None else self._plateau.metric)
         self.by_epoch = "training_loss" in metrics  # whether every epoch's training loss is asked for
@@ -37,9 +41,12 @@ class Steering:
 
     def evaluated(self, iteration: int, epoch: float) -> str:
         """After an evaluation on the data that choose, before `iteration`: what to say of the rate, '' for nothing."""
-        accuracy, loss = self._ledger.chosen_accuracy, self._ledger.chosen_loss
-        values = {"accuracy": accuracy, "loss": loss}
-        return "".join(self._take(m, v, iteration, epoch) for m, v in values.items() if v is not None)
+        ledger = self._ledger
+        values = {**ledger.chosen_metrics, "loss": ledger.chosen_loss}
+        if ledger.chosen_accuracy is not None:
+            values["accuracy"] = ledger.chosen_accuracy
+        found = {name: math.nan if value is None else value for name, value in values.items() if name in self._rises}
+        return "".join(self._take(name, value, iteration, epoch) for name, value in found.items())
 
     def epoch_ended(self, iteration: int, epoch: float) -> str:
         """At the end of an epoch whose losses all are in the ledger; as `evaluated`."""
@@ -51,12 +58,12 @@ class Steering:
     def _take(self, metric: str, value: float, iteration: int, epoch: float) -> str:
         ledger, stop = self._ledger, self._stop
         if stop.metric == metric:
-            ledger.watched = stop.follow(ledger.watched, value)
+            ledger.watched = stop.follow(ledger.watched, value, rises=self._rises[metric])
             if stop.met(ledger.watched):
                 ledger.met(epoch)
         if self._plateau is None or self._plateau.metric != metric:
             return ""
-        ledger.reduced = follow(self._plateau, ledger.reduced, value, iteration)
+        ledger.reduced = follow(self._plateau, ledger.reduced, value, iteration, rises=self._rises[metric])
         if not self.drops(iteration):
             return ""
         best = ledger.reduced.best

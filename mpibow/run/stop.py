@@ -45,7 +45,7 @@ class Stop:
     iterations: Annotated[Count | None, "end after so many iterations"] = None
     metric: Annotated[
         Metric | None,
-        "the metric that above, below and patience check: accuracy or loss of an evaluation on the validation data, "
+        "the metric that above, below and patience check: accuracy, loss or one of `metrics` on the validation data, "
         "without these on the test data, or training_loss, an epoch's mean",
     ] = None
     above: Annotated[float | None, "end when the metric is at this value or above"] = None
@@ -63,9 +63,8 @@ class Stop:
         if self.metric is None:
             given += ["min_delta"] * (self.min_delta > 0) + ["median"] * (self.median > 1)
             if given:
-                raise ConfigError(
-                    f"{given[0]}: is of stop.metric, which is null; set it to accuracy, loss or training_loss"
-                )
+                names = "accuracy, loss, training_loss or one of metrics"
+                raise ConfigError(f"{given[0]}: is of stop.metric, which is null; set it to {names}")
         elif not given:
             raise ConfigError(f"metric: {self.metric} needs above, below or patience, got null for all")
         if self.above is not None and self.below is not None:
@@ -90,8 +89,8 @@ class Stop:
         of = f"median of {self.median}: " if self.median > 1 else ""
         return f"{of}{self.metric} {'above' if self.above is not None else 'below'}", self.threshold
 
-    def follow(self, state: Watched, value: float) -> Watched:
-        """The state after another value of the metric."""
+    def follow(self, state: Watched, value: float, *, rises: bool = False) -> Watched:
+        """The state after another value of the metric, which is to fall, or `rises` where it improves."""
         if state.metric != self.metric:
             state = Watched(metric=self.metric or "")
         recent = (*state.recent, value if math.isfinite(value) else None)[-self.median :]
@@ -99,8 +98,8 @@ class Stop:
         level = self.level(state)
         if level is None:  # too few values yet, or one that is not finite
             return replace(state, bad=state.bad + (len(recent) == self.median))
-        sign = 1.0 if self.metric == "accuracy" else -1.0
-        if state.best is None or better(str(self.metric), level, state.best + sign * self.min_delta):
+        sign = 1.0 if rises else -1.0
+        if state.best is None or better(rises, level, state.best + sign * self.min_delta):
             return replace(state, best=level, bad=0)
         return replace(state, bad=state.bad + 1)
 

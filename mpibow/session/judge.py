@@ -45,7 +45,7 @@ class Judge:
         self._job, self._loading, self._scheduler = job, loading, scheduler
         self._synchroniser, self._reporter, self._trace = synchroniser, reporter, trace
         self._chooser, self._plan = job.chooser, plan
-        self._evaluator = Evaluator(plan, ignored(job.config.loss), bind)
+        self._evaluator = Evaluator(plan, ignored(job.config.loss), bind, job.measures)
 
     def evaluate(self, where: Where, centre: Array, statistics: Array, average: Array | None) -> bool:
         """Evaluates on the data that choose; whether it is the best centre so far. Its `average` chooses nothing."""

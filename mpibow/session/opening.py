@@ -20,6 +20,7 @@ from mpibow.graph.layout import initial_weights
 from mpibow.graph.plan import Plan
 from mpibow.job import Job
 from mpibow.job.checks import few_values
+from mpibow.job.measures import directions
 from mpibow.learn.directions import described
 from mpibow.learn.learners import Learners
 from mpibow.learn.local import Stepping, arrays_of, kept_of
@@ -210,7 +211,9 @@ def _take_up(start: Start, state: State, config: Config) -> None:
 def _open_reporter(start: Start, rank: int, job: Job, plan: Plan, device: Device) -> Reporter:
     header = start.source.header
     goal, target = job.config.stop.target
-    ledger = Ledger.of(header.ledger.state() if header else {}, target, chooser_of(job), goal)
+    by, state = job.config.checkpoint.metric, header.ledger.state() if header else {}
+    rises = directions(job.measures).get(by or "accuracy", True)
+    ledger = Ledger.of(state, target, chooser_of(job), goal, by=by, rises=rises)
     classes = "accuracy" in plan.graph.outputs
     return Reporter(start.source.folder, rank, ledger, job, header, classes=classes, memory=device.memory.peak)
 

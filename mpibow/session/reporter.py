@@ -10,6 +10,7 @@ from typing import Any
 
 from mpibow.config.strict import plain
 from mpibow.job import Job
+from mpibow.job.measures import directions
 from mpibow.run import directory
 from mpibow.run.callbacks import Heard
 from mpibow.run.evaluate import Evaluation
@@ -17,7 +18,7 @@ from mpibow.run.events import EventFile, Events, Silent
 from mpibow.run.ledger import Ledger
 from mpibow.run.progress import Line, Progress, Quiet
 from mpibow.session.header import Header
-from mpibow.session.summary import Summary, versions
+from mpibow.session.summary import Summary, shown_metrics, versions
 from mpibow.session.where import Where
 from mpibow.sync.distance import summed_up
 from mpibow.sync.synchroniser import Agreement
@@ -48,7 +49,7 @@ class Reporter:
             mark = 0 if header is None else header.metrics_bytes
             written = EventFile(folder / "metrics.jsonl", mark, self._progress.note)
         heard = [each for each in job.callbacks if rank == 0 or getattr(each, "every_rank", False)]
-        self._events = Heard(written, heard)
+        self._events = Heard(written, heard, directions(job.measures))
         self._mark = self._shown = time.perf_counter()
         self._began = ledger.seconds  # of training, before this process
         self._loss = "loss -"
@@ -154,9 +155,10 @@ class Reporter:
         """The average of the centre was evaluated."""
         self.ledger.averaged(data, found)
         entry = {"data": data, "accuracy": found.accuracy, "loss": found.loss, "seconds": found.seconds}
-        self._events.add("average", **where.fields(), **entry)
+        self._events.add("average", **where.fields(), **entry, **_metrics(found))
         shown = "" if found.accuracy is None else f"{data} accuracy {found.accuracy:.2%}, "
-        self.note(f"epoch {where.epoch:.2f}: {shown}{data} loss {found.loss:.4f}, the average of the centre")
+        shown += f"{data} loss {found.loss:.4f}{shown_metrics(found.metrics)}"
+        self.note(f"epoch {where.epoch:.2f}: {shown}, the average of the centre")
 
     def tested(self, where: Where, found: Evaluation, checkpoint: Path | None = None) -> None:
         """The last centre, or that of the best `checkpoint`, was evaluated on test data that chose nothing."""
@@ -174,11 +176,11 @@ class Reporter:
         times = {"seconds": found.seconds, "elapsed": self.ledger.seconds}
         entry = {"data": data, "accuracy": found.accuracy, "loss": found.loss, **times, **more}
         top_k = found.top_k_accuracy
-        entry |= {} if top_k is None else {"top_k_accuracy": top_k}
+        entry |= ({} if top_k is None else {"top_k_accuracy": top_k}) | _metrics(found)
         self._events.add("evaluate", **where.fields(), **where.running(), **entry)
         shown = "" if found.accuracy is None else f"{data} accuracy {found.accuracy:.2%}, "
         shown += "" if top_k is None else f"top-k {top_k:.2%}, "
-        self.note(f"epoch {where.epoch:.2f}: {shown}{data} loss {found.loss:.4f}{of}")
+        self.note(f"epoch {where.epoch:.2f}: {shown}{data} loss {found.loss:.4f}{shown_metrics(found.metrics)}{of}")
 
     def saved(self, where: Where, path: Path, seconds: float) -> None:
         self._events.add("checkpoint", **where.fields(), path=str(path), seconds=seconds)
@@ -249,7 +251,8 @@ class Reporter:
             "validation_accuracy", "validation_top_k_accuracy", "validation_loss", "accuracy", "top_k_accuracy",
             "test_loss", "best_accuracy", "best_test_accuracy", "best_test_loss", "average_validation_accuracy",
             "average_validation_loss", "average_accuracy", "average_test_loss", "seconds", "evaluation_seconds",
-            "epochs_to_target", "seconds_to_target", "drift", "mismatches", "resets", "reason",
+            "validation_metrics", "test_metrics", "best_metric", "best_test_metrics", "average_validation_metrics",
+            "average_test_metrics", "epochs_to_target", "seconds_to_target", "drift", "mismatches", "resets", "reason",
         )  # fmt: skip
         shares = self._shares(waits)
         return Summary(
@@ -269,6 +272,11 @@ class Reporter:
         """The waits as fractions of the training since this process started."""
         elapsed = max(self.ledger.seconds - self._began, 1e-9)
         return {name: seconds / elapsed for name, seconds in waits.items()}
+
+
+def _metrics(found: Evaluation) -> dict[str, Any]:
+    """As entries have them, where the run has any."""
+    return {"metrics": found.metrics} if found.metrics else {}
 
 
 def _distance(distances: Sequence[float]) -> dict[str, float | None]:

@@ -12,6 +12,7 @@ from mpibow.data.slots import Slot
 from mpibow.data.wait import Watch
 from mpibow.graph.graph import Array
 from mpibow.job import Job
+from mpibow.job.measures import directions
 from mpibow.kernels.passes import Local
 from mpibow.learn.learner import Result, Task
 from mpibow.run.announcer import Announcer
@@ -51,7 +52,7 @@ class Session:
             self.judge, self.stages = parts.judge, Stages(self.job, parts.state, parts.learners)
             self.reporter, self.ledger = parts.reporter, parts.reporter.ledger
             self.average = average_of(self.config.ema, parts.start, self.plan)
-            self.steering = Steering(self.config.stop, self.config.schedule, self.ledger)
+            self.steering = Steering(self.config.stop, self.config.schedule, self.ledger, directions(self.job.measures))
             self.iteration, self.counts = parts.start.iteration, parts.start.learners[0]
             self._owed = parts.start.due[2]  # to evaluate
             self._untold = parts.start.kept.untold if parts.start.kept else 0  # samples whose losses were not sent yet

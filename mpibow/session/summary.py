@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -36,6 +37,12 @@ class Summary:
     average_validation_loss: float | None
     average_accuracy: float | None  # on test data
     average_test_loss: float | None
+    validation_metrics: Mapping[str, Any]  # by name, as `metrics` has them
+    test_metrics: Mapping[str, Any]
+    best_metric: float | None  # the best value of checkpoint.metric on the data that chose
+    best_test_metrics: Mapping[str, Any]
+    average_validation_metrics: Mapping[str, Any]
+    average_test_metrics: Mapping[str, Any]
     epochs: float
     iterations: int
     samples: int
@@ -79,10 +86,11 @@ class Summary:
     def __str__(self) -> str:
         learners = as_sum(self.learners)
         lines = [f"stopped by {self.stopped} after {self.epochs:.2f} epochs ({self.samples:,} samples)"]
-        for data, accuracy, top_k_accuracy, loss in (
-            ("validation", self.validation_accuracy, self.validation_top_k_accuracy, self.validation_loss),
-            ("test", self.accuracy, self.top_k_accuracy, self.test_loss),
-        ):
+        for data, accuracy, top_k_accuracy, loss, metrics in (
+            ("validation", self.validation_accuracy, self.validation_top_k_accuracy, self.validation_loss,
+             self.validation_metrics),
+            ("test", self.accuracy, self.top_k_accuracy, self.test_loss, self.test_metrics),
+        ):  # fmt: skip
             best = self.best_accuracy if data == self.chosen_by else None
             if accuracy is not None:
                 line = f"{data} accuracy {accuracy:.2%}" + ("" if best is None else f" (best {best:.2%})")
@@ -91,7 +99,7 @@ class Summary:
                 line = f"{data} loss {loss:.4f}"
             else:
                 continue
-            lines.append(line)
+            lines.append(line + shown_metrics(metrics))
         if self.best_test_loss is not None:
             found = f"loss {self.best_test_loss:.4f}"
             found = found if self.best_test_accuracy is None else f"accuracy {self.best_test_accuracy:.2%}"
@@ -132,6 +140,12 @@ class Trained:
     summary: Summary
     weights: dict[str, Array]
     average: dict[str, Array] | None = None
+
+
+def shown_metrics(metrics: Mapping[str, Any] | None) -> str:
+    """The end of a line of the log: ", mae 0.1234, r2 0.9876"; matrices are left out, a null is not finite."""
+    numbers = {name: value for name, value in (metrics or {}).items() if not isinstance(value, list)}
+    return "".join(f", {name} {'-' if value is None else f'{value:.4f}'}" for name, value in numbers.items())
 
 
 @cache

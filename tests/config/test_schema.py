@@ -380,6 +380,7 @@ rule:
   reset_momentum: false
   then: null
 loss: {name: cross_entropy, label_smoothing: 0.0, ignore_index: null, weight: null}
+metrics: []
 update:
   name: sgd
   lr: 0.01
@@ -407,7 +408,7 @@ overlap: true
 prefetch: auto
 on_nan: stop
 evaluate: {every: 1.0, batch_size: 100, top_k: null}
-checkpoint: {every: 1 epoch, keep: 2, best: true}
+checkpoint: {every: 1 epoch, keep: 2, best: true, metric: null}
 ema: null
 log: {every: 50}
 limits: {start: auto, iteration: auto, evaluation: auto, checkpoint: auto}

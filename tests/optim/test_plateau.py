@@ -15,7 +15,7 @@ from mpibow.optim.plateau import Plateau, Reduced, follow
 def rates(schedule: Plateau, values: list[float]) -> list[float]:
     state, found = Reduced(), []
     for iteration, value in enumerate(values):
-        state = follow(schedule, state, value, iteration)
+        state = follow(schedule, state, value, iteration, rises=schedule.metric == "accuracy")
         found.append(state.rate)
     return found
 

@@ -16,7 +16,9 @@ def first(stop: Stop, values: list[float]) -> tuple[int, str] | None:
     """After which value the run ends, and why; the state goes through JSON between them, as a checkpoint's does."""
     state = Watched()
     for n, value in enumerate(values):
-        state = build(Watched, json.loads(json.dumps(asdict(stop.follow(state, value)))))
+        state = build(
+            Watched, json.loads(json.dumps(asdict(stop.follow(state, value, rises=stop.metric == "accuracy"))))
+        )
         if why := stop.reached(n, 0, 100, accurate=False, watched=state):
             return n, why
     return None
@@ -76,17 +78,17 @@ def test_targets(stop: Stop, target: tuple[str, float | None]) -> None:
     ("settings", "message"),
     [
         ({"epochs": None}, "stop: one of epochs, accuracy, minutes, iterations, metric must be set, got null for all"),
-        ({"above": 0.5}, "stop.above: is of stop.metric, which is null; set it to accuracy, loss or training_loss"),
+        ({"above": 0.5},
+         "stop.above: is of stop.metric, which is null; set it to accuracy, loss, training_loss or one of metrics"),
         ({"median": 5, "accuracy": 0.9},
-         "stop.median: is of stop.metric, which is null; set it to accuracy, loss or training_loss"),
+         "stop.median: is of stop.metric, which is null; set it to accuracy, loss, training_loss or one of metrics"),
         ({"metric": "loss"}, "stop.metric: loss needs above, below or patience, got null for all"),
         ({"metric": "loss", "above": 1.0, "below": 0.5},
          "stop.below: can't be with above 1, got 0.5; leave one out"),
         ({"metric": "loss", "above": 1.0, "min_delta": 0.5}, "stop.min_delta: is of patience, which is null, got 0.5"),
         ({"metric": "accuracy", "above": 0.8, "accuracy": 0.9},
          "stop.above: is a second limit of the accuracy, beside accuracy 0.9; leave one out"),
-        ({"metric": "accuraci", "above": 0.8},
-         "stop.metric: must be accuracy, loss, training_loss or null, got 'accuraci'"),
+        ({"metric": "", "above": 0.8}, "stop.metric: must be a string that is not empty or null, got ''"),
         ({"metric": "loss", "patience": 0}, "stop.patience: must be an integer of at least 1 or null, got 0"),
     ],
 )  # fmt: skip

@@ -1,0 +1,113 @@
+"""What a metric is: a pure function to sums that add up, and one from their total to what is reported."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from mpibow.errors import CallbackError, MpibowError
+
+Array = npt.NDArray[Any]
+Sums = Mapping[str, Array]
+OWN = {"loss": False, "training_loss": False, "accuracy": True}  # what every run may go by: whether it is to rise
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a program's own: fit(metrics=[mb.Metric("bias", sums, close, higher_is_better=False)]).
+
+    `sums(output, target)` gets arrays (n, ...) of a batch, floats in float64, and returns a number, an array, or
+    several by name: they are added up over all batches and ranks. `close(sums)` makes a number of the total. Of several
+    outputs or targets it gets mappings, unless it was given for one output. Samples that are left out are not in them.
+    """
+
+    name: str
+    sums: Callable[[Any, Any], Any]
+    close: Callable[[Any], Any]
+    higher_is_better: bool = True
+
+
+class AnyMetric(Protocol):
+    """What a metric has; `higher_is_better` is None where nothing can be chosen by it."""
+
+    @property
+    def higher_is_better(self) -> bool | None: ...
+    def sums(self, output: Any, target: Any) -> Any: ...
+    def close(self, sums: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A metric under the name that reports have, of outputs and inputs of the graph that evaluates.
+
+    `output` and `target` are names of these, or mappings from what the metric calls them.
+    """
+
+    name: str
+    metric: Any
+    output: str | Mapping[str, str]
+    target: str | Mapping[str, str]
+
+    @property
+    def rises(self) -> bool | None:
+        found: bool | None = getattr(self.metric, "higher_is_better", True)
+        return found
+
+    def sums(self, outputs: Mapping[str, Array], slot: Mapping[str, Array], rows: Array) -> Any:
+        """Of the batch's samples `rows` (n,): copies are handed on, as the next batch overwrites them."""
+        given = _of(outputs, self.output, rows), _of(slot, self.target, rows)
+        return self._called(lambda: _arrays(self.metric.sums(*given)))
+
+    def value(self, total: Any) -> Any:
+        """What is reported of the total, as JSON has it: null where it is not finite, or no sample counted."""
+        if total is None:
+            return None
+        found = np.asarray(self._called(lambda: self.metric.close(total)), np.float64)
+        return _finite(found.tolist())
+
+    def _called(self, function: Callable[[], Any]) -> Any:
+        try:
+            return function()
+        except MpibowError:
+            raise
+        except Exception as error:
+            raise CallbackError(f"metric {self.name}: {type(error).__name__}: {error}") from error
+
+
+def total(parts: Iterable[Any]) -> Any:
+    """The sum of what batches or ranks have, in their order; None of those that have none."""
+    found: Any = None
+    for part in parts:
+        if found is None:
+            found = part
+        elif isinstance(part, Mapping):
+            found = {key: found[key] + value for key, value in part.items()}
+        elif part is not None:
+            found = found + part
+    return found
+
+
+def _of(arrays: Mapping[str, Array], names: str | Mapping[str, str], rows: Array) -> Any:
+    if isinstance(names, Mapping):
+        return {key: _of(arrays, name, rows) for key, name in names.items()}
+    found = arrays[names][rows]
+    return found.astype(np.float64) if found.dtype.kind == "f" else found
+
+
+def _arrays(sums: Any) -> Any:
+    """As they are added up: integers and wide floats as they are, narrow ones as float64."""
+    if isinstance(sums, Mapping):
+        return {key: _arrays(value) for key, value in sums.items()}
+    found = np.asarray(sums)
+    return found if found.dtype.itemsize >= 8 and found.dtype.kind in "iuf" else found.astype(np.float64)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_finite(each) for each in value]
+    return value if math.isfinite(value) else None

@@ -1,0 +1,84 @@
+"""Metrics of numbers: outputs beside targets of the same shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mpibow.errors import ConfigError
+from mpibow.metrics.metric import Array, Sums
+
+
+@dataclass(frozen=True)
+class Differences:
+    """Sums over all elements of a function of the differences, and how many there are."""
+
+    higher_is_better: ClassVar[bool | None] = False
+
+    def sums(self, output: Array, target: Array) -> Sums:
+        return {"sum": self.of(differences(output, target)).sum(), "count": np.array(output.size)}
+
+    def of(self, difference: Array) -> Array:
+        raise NotImplementedError
+
+    def close(self, sums: Sums) -> Any:
+        return sums["sum"] / sums["count"] if sums["count"] else np.nan
+
+
+@dataclass(frozen=True)
+class Mae(Differences):
+    """The mean of the differences' sizes."""
+
+    def of(self, difference: Array) -> Array:
+        return np.abs(difference)
+
+
+@dataclass(frozen=True)
+class Mse(Differences):
+    """The mean of the differences' squares."""
+
+    def of(self, difference: Array) -> Array:
+        return np.square(difference)
+
+
+@dataclass(frozen=True)
+class Rmse(Mse):
+    """The root of the mean of the differences' squares."""
+
+    def close(self, sums: Sums) -> Any:
+        return np.sqrt(super().close(sums))
+
+
+@dataclass(frozen=True)
+class R2:
+    """1 - squared differences / squared distances of the targets from their mean: the mean over a sample's numbers.
+
+    Sums are in the machine's widest floats, as the distances are a difference of large ones. Targets that are all the
+    same give 1 where every output is equal to them, else 0, as scikit-learn has it.
+    """
+
+    higher_is_better: ClassVar[bool | None] = True
+
+    def sums(self, output: Array, target: Array) -> Sums:
+        missed = differences(output, target).astype(np.longdouble).reshape(len(target), -1)
+        wide = target.astype(np.longdouble).reshape(len(target), -1)
+        squares = {"missed": (missed**2).sum(axis=0), "squares": (wide**2).sum(axis=0)}
+        return {**squares, "sum": wide.sum(axis=0), "count": np.array(len(target))}
+
+    def close(self, sums: Sums) -> Any:
+        if not sums["count"]:
+            return np.nan
+        spread, missed = sums["squares"] - sums["sum"] ** 2 / sums["count"], sums["missed"]
+        alike = spread <= 8 * np.finfo(np.longdouble).eps * sums["squares"]
+        share = np.where(alike, missed > 0, missed / np.where(alike, 1, spread))
+        return float((1 - share).mean())
+
+
+def differences(output: Array, target: Array) -> Array:
+    """Raises ConfigError where shapes differ: (n,) beside (n, 1) would give n x n of them."""
+    if output.shape != target.shape:
+        raise ConfigError(f"output {output.shape}, target {target.shape}: must have one shape; mb.reshape the output")
+    found: Array = output - target
+    return found

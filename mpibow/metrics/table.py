@@ -1,0 +1,22 @@
+"""All metrics by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mpibow.metrics.classes import F1, Accuracy, Confusion, MeanIou, Perplexity, TopK
+from mpibow.metrics.numbers import R2, Mae, Mse, Rmse
+
+METRICS: Mapping[str, type[Any]] = {
+    "accuracy": Accuracy,
+    "top_k": TopK,
+    "perplexity": Perplexity,
+    "f1": F1,
+    "mean_iou": MeanIou,
+    "confusion": Confusion,
+    "mae": Mae,
+    "mse": Mse,
+    "rmse": Rmse,
+    "r2": R2,
+}
