@@ -1,7 +1,7 @@
 """Every error that mpibow raises on purpose, and the exit code that a command ends with.
 
     MpibowError            1   the tree's root
-    |- CallbackError       1   a callback that raised, or returned what nobody can use
+    |- CallbackError       1   a callback that raised, or returned a value of no use
     |- ConfigError         2   a setting, an override or a command line that breaks a rule
     |- ShapeError          2   a graph whose node cannot take the shapes it is given
     |- FormulaError        2   a function that is no formula of one element

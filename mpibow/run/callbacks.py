@@ -1,8 +1,8 @@
-"""Callbacks: functions of a program that hear what happens in its run, and may end it.
+"""Callbacks: functions of a program that receive the events of its run, and may end it.
 
-A callback is called with an event, between two iterations. It returns None, STOP, which ends the run on all ranks, or
-numbers by name, which go to metrics.jsonl. Rank 0 calls it; every rank where it has an attribute `every_rank` that is
-true. What it raises ends the run.
+A callback is called with an event, between two iterations. It returns None, or STOP, which ends the run on all ranks, or
+numbers by name, which go to metrics.jsonl. Rank 0 calls it, or every rank if its attribute `every_rank` is true. An
+exception in it ends the run.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ from mpibow.run.stop import Stop, Watched
 
 
 class _Stop:
-    """What STOP is an instance of."""
+    """A callback returns mpibow.STOP to end the run, on all ranks after the same iteration."""
 
     def __repr__(self) -> str:
         return "mpibow.STOP"
 
 
 STOP = _Stop()
-"""What a callback returns to end the run, on all ranks after the same iteration."""
 
 
 @dataclass(frozen=True)
 class Iteration:
-    """Every `log.every` iterations: means since the last one, `loss` and `accuracy` of training.
+    """Every `log.every` iterations: `loss` and `accuracy` of training are means since the last event.
 
-    `samples` were consumed so far in `seconds` of training, `learners` is their number by rank.
+    `samples` is their number so far, in `seconds` of training; `learners` has one number per rank.
     """
 
     iteration: int
@@ -53,8 +52,8 @@ class Iteration:
 class Evaluated:
     """The centre was evaluated on `data`, validation or test; without classes there is no accuracy.
 
-    `metrics` are those that the run was given, by name; None where one is not finite. `rises` has the names that a run
-    may go by, and whether they are to rise.
+    `metrics` maps the names of the run's metrics to values, None for one that is not finite. `rises` maps all names that
+    may decide on stopping to True if a higher value is better.
     """
 
     iteration: int
@@ -101,11 +100,11 @@ RENAMED = {"position": "samples", "elapsed": "seconds"}
 
 @dataclass
 class EarlyStopping:
-    """Ends the run after `patience` evaluations, on the data that choose, in which `metric` did not improve.
+    """Ends the run after `patience` evaluations without an improvement of `metric`.
 
-    metric: accuracy, loss or one of the run's metrics by name. min_delta: the smallest change that counts. The same as
-    stop.metric, stop.patience and stop.min_delta, which are part of a run's settings and go on where a run is resumed;
-    this begins anew there.
+    The evaluations are on validation data, or without these on test data. metric: accuracy, loss, or one of the run's
+    metrics by name. min_delta: the smallest change that counts. The settings stop.metric, stop.patience and
+    stop.min_delta do the same, and also continue their count when a run is resumed; this starts again.
     """
 
     metric: str = "loss"
