@@ -1,6 +1,6 @@
 """Callbacks: functions of a program that receive the events of its run, and may end it.
 
-A callback is called with an event, between two iterations. It returns None, or STOP, which ends the run on all ranks, or
+A callback is called with an event, between two iterations. It returns None, STOP to end the run on all ranks, or
 numbers by name, which go to metrics.jsonl. Rank 0 calls it, or every rank if its attribute `every_rank` is true. An
 exception in it ends the run.
 """
@@ -52,8 +52,8 @@ class Iteration:
 class Evaluated:
     """The centre was evaluated on `data`, validation or test; without classes there is no accuracy.
 
-    `metrics` maps the names of the run's metrics to values, None for one that is not finite. `rises` maps all names that
-    may decide on stopping to True if a higher value is better.
+    `metrics` maps the names of the run's metrics to values, None for one that is not finite. `rises` maps all names
+    that may decide on stopping to True if a higher value is better.
     """
 
     iteration: int
