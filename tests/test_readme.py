@@ -99,3 +99,10 @@ def test_links_lead_somewhere() -> None:
     for folder, page in [(ROOT, README), *((ROOT / "docs", text) for text in PAGES.values())]:
         for link in re.findall(r"\]\(([^)#]+)", page):
             assert link.startswith("https://") or (folder / link).exists(), link
+
+
+def test_the_citation_is_of_this_version() -> None:
+    cited = parse((ROOT / "CITATION.cff").read_text(), "CITATION.cff")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert (cited["title"], str(cited["version"]), cited["license"]) == ("mpibow", project["version"], "Apache-2.0")
+    assert {"cff-version", "message", "authors", "references"} <= set(cited)
