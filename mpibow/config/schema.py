@@ -114,6 +114,10 @@ class Ema:
 
 @dataclass(frozen=True)
 class Log:
+    to: Annotated[
+        tuple[Literal["jsonl", "tensorboard", "wandb"], ...],
+        "where numbers go: jsonl is metrics.jsonl, which is always written; tensorboard writes event files beside it",
+    ] = ("jsonl",)
     every: Annotated[Count, "iterations between entries of training"] = 50
 
 
@@ -176,7 +180,7 @@ class Config:
     ema: Annotated[
         Ema | None, "an exponential moving average of the centre, evaluated and saved beside it; null is none"
     ] = None
-    log: Annotated[Log, "metrics.jsonl"] = field(default_factory=Log)
+    log: Annotated[Log, "what is logged"] = field(default_factory=Log)
     limits: Annotated[Limits, "how long a run without progress may last before it ends"] = field(default_factory=Limits)
     seed: Annotated[int, AtLeast(0), Below(2**32), "seed of weights, order and augmentation"] = 1
     out: Annotated[Text, "directory for run directories"] = "runs"

@@ -50,6 +50,7 @@ from mpibow.models.classifier import Net, classifier
 from mpibow.models.objective import LossNet, objective
 from mpibow.models.settings import Augmentation
 from mpibow.models.supervised import predictions
+from mpibow.run.loggers.table import check_loggers
 
 # What `python -m mpibow.train` does without a file: real digits, a small convolutional net, under a minute.
 BUILT_IN = {
@@ -165,6 +166,7 @@ def make_job(
     `scaling` what it comes to, where that is known already. `metrics` are a program's own, beside those of the config.
     """
     augmentation, held_out = augmentation or Augmentation(), None
+    check_loggers(config.log.to)
     if isinstance(validation, float):
         held_out = validation
         train, validation = split(train, held_out, config.seed)

@@ -16,6 +16,8 @@ from mpibow.run.callbacks import Heard
 from mpibow.run.evaluate import Evaluation
 from mpibow.run.events import EventFile, Events, Silent
 from mpibow.run.ledger import Ledger
+from mpibow.run.loggers.logger import Told
+from mpibow.run.loggers.table import open_loggers
 from mpibow.run.progress import Line, Progress, Quiet
 from mpibow.session.header import Header
 from mpibow.session.summary import Summary, shown_metrics, versions
@@ -48,6 +50,9 @@ class Reporter:
             self._progress = Line(folder / "log.txt", position, quiet=job.quiet)
             mark = 0 if header is None else header.metrics_bytes
             written = EventFile(folder / "metrics.jsonl", mark, self._progress.note)
+            settings = {**plain(job.config), "text": job.config.text}
+            loggers = open_loggers(job.config.log.to, folder, settings, position, self._progress.note)
+            written = Told(written, loggers, self._progress.note) if loggers else written
         heard = [each for each in job.callbacks if rank == 0 or getattr(each, "every_rank", False)]
         self._events = Heard(written, heard, directions(job.measures))
         self._mark = self._shown = time.perf_counter()

@@ -410,7 +410,9 @@ on_nan: stop
 evaluate: {every: 1.0, batch_size: 100, top_k: null}
 checkpoint: {every: 1 epoch, keep: 2, best: true, metric: null}
 ema: null
-log: {every: 50}
+log:
+  to: [jsonl]
+  every: 50
 limits: {start: auto, iteration: auto, evaluation: auto, checkpoint: auto}
 seed: 1
 out: runs

@@ -1,0 +1,53 @@
+"""A run whose numbers go to Weights & Biases, offline; it needs the real package."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.run import tiny
+
+pytest.importorskip("wandb", reason="wandb is not installed: pip install 'mpibow[wandb]'")
+
+
+BLOCK, HEADER, RECORD = 32768, 7, 7  # bytes: of LevelDB's log format, which wandb's files have
+
+
+def records(data: bytes) -> Iterator[bytes]:
+    """What a .wandb file holds: pieces of crc, length, kind (1 whole, 2 first, 3 middle, 4 last) within blocks."""
+    at, parts = HEADER, list[bytes]()
+    while at + RECORD <= len(data):
+        if BLOCK - at % BLOCK < RECORD:
+            at += BLOCK - at % BLOCK
+            continue
+        _, length, kind = struct.unpack("<IHB", data[at : at + RECORD])
+        parts.append(data[at + RECORD : at + RECORD + length])
+        at += RECORD + length
+        if kind in (1, 4):
+            yield b"".join(parts)
+            parts = []
+
+
+def test_an_offline_run_has_the_numbers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from wandb.proto import wandb_internal_pb2
+
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    tiny.run(tiny.job(tmp_path, log={"to": ["wandb"], "every": 5}, metrics=["perplexity"]))
+    (file,) = (tmp_path / "run").glob("wandb/offline-run-*/*.wandb")
+    rows = list[dict[str, float]]()
+    for data in records(file.read_bytes()):
+        record = wandb_internal_pb2.Record.FromString(data)
+        if record.HasField("history"):
+            items = record.history.item
+            rows.append({item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items})
+    evaluated = tiny.events(tmp_path / "run", "evaluate")
+    found = {row["samples"]: row for row in rows if "test/loss" in row}
+    for event in evaluated:
+        assert found[event["position"]]["test/loss"] == pytest.approx(event["loss"])
+        assert found[event["position"]]["test/perplexity"] == pytest.approx(event["metrics"]["perplexity"])
+    trained = [row["samples"] for row in rows if "training/loss" in row]
+    assert trained == [event["position"] for event in tiny.events(tmp_path / "run", "train")]
