@@ -11,7 +11,7 @@ import pytest
 import mpibow as mb
 
 PAGE = (Path(__file__).parents[2] / "docs/runs.md").read_text()
-SECTION = PAGE.partition("## The fields of metrics.jsonl")[2].partition("\n## ")[0]
+SECTION = PAGE.partition("## The fields of the metrics file")[2].partition("\n## ")[0]
 
 
 def net(image):  # type: ignore[no-untyped-def]
