@@ -24,7 +24,8 @@ def test_each_is_named_beside_its_event(tmp_path: Path, monkeypatch: pytest.Monk
     train, test = ((generator.random((n, 1, 4, 4), "float32"), np.arange(n) % 3) for n in (60, 30))
     fitted = mb.fit(
         net, train, test, validation=0.2, batch_size=2, learners=2, ema={"half_life": 20}, stop={"iterations": 60},
-        rule={"resync": 20}, callbacks=[lambda event: {"found": 1.0} if isinstance(event, mb.Evaluated) else None],
+        metrics=["accuracy"], rule={"resync": 20},
+        callbacks=[lambda event: {"found": 1.0} if isinstance(event, mb.Evaluated) else None],
     )  # fmt: skip
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*)$", SECTION, re.MULTILINE))
     common = set(re.findall(r"`(\w+)`", SECTION.partition("| `event`")[0]))
