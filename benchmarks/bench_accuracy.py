@@ -1,4 +1,4 @@
-"""Seconds of training until LeNet knows 99 % of MNIST's test images, beside PyTorch on the same cores.
+"""Seconds of training until LeNet reaches 99 % on MNIST's test images, beside PyTorch on the same cores.
 
     python benchmarks/bench_accuracy.py [--data data/mnist] [--set device=onednn] [--output FOLDER]
 

@@ -11,7 +11,7 @@ from typing import Any
 Found = Mapping[str, Any]  # what came of the cells that have run, by their keys
 
 SEEDS = (1, 2, 3)
-TARGET = 0.99  # of MNIST; CIFAR-10's is what one learner knows after so many epochs:
+TARGET = 0.99  # of MNIST; CIFAR-10's is the accuracy of one learner after so many epochs:
 CIFAR_EPOCH = 8
 RULES = {  # nothing but a `rate x learners` changes with the number of learners
     "SMA, mean step": ["rule={name: sma}"],
@@ -142,7 +142,7 @@ def _cifar(seed: int, found: Found) -> Iterator[Cell]:
 
 
 def cifar_target(found: Found) -> float | None:
-    """What one learner knows of CIFAR-10 after CIFAR_EPOCH epochs; None where that has not been run."""
+    """The accuracy of one learner on CIFAR-10 after CIFAR_EPOCH epochs; None where that has not been run."""
     one = found.get(key("cifar", ONE, 1, 1))
     if one is None:
         return None

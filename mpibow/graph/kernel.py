@@ -88,7 +88,7 @@ class Call:
 
 
 def canonical_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-    """What a kernel asks for that knows one layout only."""
+    """The layouts of a kernel that supports one layout only."""
     return Formats(tuple(canonical(shape) for shape in shapes.x), canonical(shapes.y))
 
 

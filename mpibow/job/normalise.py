@@ -42,7 +42,7 @@ class Scaling:
 
 
 def input_entries(data: Samples, scaling: Scaling | None) -> dict[str, Any]:
-    """What an evaluation must know of the data that the net was trained on, for a checkpoint's header."""
+    """The facts about the training data that an evaluation needs, for a checkpoint's header."""
     if isinstance(data, NamedSamples):
         return {"inputs": {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}}
     assert scaling is not None

@@ -89,7 +89,7 @@ class Resets:
             )
 
     def tell(self) -> list[str]:
-        """Those that the other ranks do not know of yet; once."""
+        """Those that the other ranks have not received yet; once."""
         untold, self._untold = self._untold, []
         return untold
 

@@ -1,4 +1,4 @@
-"""From a run's parts to a snapshot, and back: the one place that knows what a checkpoint must hold."""
+"""From a run's parts to a snapshot, and back: the one place that defines the content of a checkpoint."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class State:
     ) -> Snapshot:  # fmt: skip
         """The run before `iteration`, with `header`'s entries beside what is needed here; nothing may be under way.
 
-        `statistics` (statistics.size,) are the centre's, `inputs` what an evaluation must know of the training data,
+        `statistics` (statistics.size,) are the centre's, `inputs` what an evaluation needs of the training data,
         `average` (layout.size,) the centre's, which has the centre's statistics.
         """
         plan, replicas, rule, host, scale = self.plan, self.replicas, self.rule, self.flat.host, self.scale.state()

@@ -129,7 +129,7 @@ class Library:
         return result
 
     def _tag(self, descriptor: Descriptor) -> str:
-        """Its layout as a tag that the library knows; '' where no tag says it."""
+        """Its layout as a tag of the library; '' where no tag describes it."""
         tag, ones = self._spelt(descriptor)
         if not ones or tag in (known := _tags(self, self._query(descriptor, NDIMS, c_int).value)):
             return tag

@@ -51,7 +51,7 @@ def _place(group: int, down: int, across: int) -> tuple[int, int, int]:
 @numba.njit(inline="always")
 def _fetch_after(form: int, group: int, down: int, across: int, blocks: int, at: int, high: int, wide: int) -> None:
     """Asks for the lines of the outputs 8 rows further on, of as many groups: rows of tiles are too short for the
-    processor to foresee."""
+    processor to prefetch."""
     tall = _form(form)[0]
     n, i, j = _place(group + WIDE // tall, down, across)
     for block in range(blocks):
