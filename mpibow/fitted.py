@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from mpibow.aten.net import TorchNet
 from mpibow.config import Config, dump, load_mapping
 from mpibow.config.document import parse
 from mpibow.config.words import show
@@ -18,6 +19,7 @@ from mpibow.graph.plan import Plan
 from mpibow.job.document import Build, loaded, saved
 from mpibow.job.predictor import Predictor, plan_of
 from mpibow.ops.own import OwnOperator
+from mpibow.pytorch import copied, into_torch
 from mpibow.run.series import read_run
 from mpibow.run.state import from_named
 from mpibow.session.stored import Stored, read_stored, write_stored
@@ -41,6 +43,7 @@ class Fitted:
     folder: Path | None = None  # the run directory, where it is known
     average: dict[str, Array] | None = None  # as `weights`, of the average of the centre; None without `ema`
     input: Mapping[str, Any] = field(default_factory=dict)  # what it was trained on (job/normalise.py)
+    source: TorchNet | None = None  # of `from_torch`, where `fit` was given it
 
     def __repr__(self) -> str:
         return f"Fitted(summary={self.ended!r}, rank={self.rank})"
@@ -76,6 +79,22 @@ class Fitted:
             raise ConfigError("average: the run kept no average of the centre; train with ema={'half_life': SAMPLES}")
         found = Predictor(self.make, self.config, weights, batch_size)(images)
         return found if len(found) > 1 else next(iter(found.values()))
+
+    def to_torch(self, module: Any = None, *, scope: str = "", average: bool = False, strict: bool = True) -> Any:
+        """The torch.nn.Module that `mpibow.from_torch` read, with what was trained: a copy, or `module`, filled.
+
+        The names of weights and running statistics are those of the module's state_dict; with `scope`, of those behind
+        it, as "body.". `average` gives the average of the centre. Raises ConfigError where a name or a shape differs;
+        not `strict`, weights of the module that the net lacks keep their values.
+        """
+        weights = self.average if average else self.weights
+        if weights is None:
+            raise ConfigError("average: the run kept no average of the centre; train with ema={'half_life': SAMPLES}")
+        if module is not None:
+            return into_torch(module, weights, scope=scope, strict=strict)
+        if self.source is None:
+            raise ConfigError("to_torch: needs the module, as to_torch(module); fit of a net of from_torch keeps it")
+        return into_torch(copied(self.source.module), weights, scope=scope, strict=False)
 
     def plan(self, batch_size: int) -> Plan:
         """The plan that evaluates batches of this size on the host."""

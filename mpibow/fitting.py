@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
 
+from mpibow.aten.net import TorchNet
 from mpibow.comm.communicator import Single
 from mpibow.comm.launch import guarded, open_communicator
 from mpibow.comm.mpi import Mpi
@@ -34,6 +35,7 @@ from mpibow.models.losses import function_of
 from mpibow.models.objective import LossNet
 from mpibow.models.settings import Augmentation, Loss, ignored
 from mpibow.models.supervised import Losses, OutputNet, supervised
+from mpibow.optim.groups import WeightGroup
 from mpibow.reference import with_settings
 from mpibow.run.callbacks import Callback
 from mpibow.system.streams import until_nobody_reads
@@ -102,7 +104,8 @@ def fit(
     done: list[Fitted] = []
 
     def work() -> int:
-        config = find()
+        source = net if isinstance(net, TorchNet) else None
+        config = find() if source is None else frozen_too(find(), source.program.frozen)
         job = job_of(
             net, train, test, config, validation=validation, loss=losses if named is None else config.loss,
             loss_weights=loss_weights, metrics=own, name=name, normalise=normalise, augment=augment, image=image,
@@ -117,7 +120,7 @@ def fit(
         done.append(
             Fitted(
                 summary, trained.weights, comm.rank, job.build, on_host(config), folder, trained.average,
-                input_entries(job.train, job.scaling),
+                input_entries(job.train, job.scaling), source,
             )
         )  # fmt: skip
         return 0
@@ -184,6 +187,12 @@ def job_of(
 
 
 fit.__doc__ = with_settings(fit.__doc__)
+
+
+def frozen_too(config: Config, names: Sequence[str]) -> Config:
+    """`config` with the weights of these names frozen."""
+    groups = (*(WeightGroup(name, freeze=True) for name in names), *config.update.groups)
+    return replace(config, update=replace(config.update, groups=groups)) if names else config
 
 
 def _end_all(comm: Single | Mpi, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

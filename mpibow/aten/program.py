@@ -64,7 +64,10 @@ class Input:
 
 @dataclass(frozen=True)
 class Program:
-    """The whole: `kind` is the module's class. `outputs` have names where the module gives several."""
+    """The whole: `kind` is the module's class. `outputs` have names where the module gives several.
+
+    `frozen` are the parameters that are not trained, as their requires_grad is false.
+    """
 
     kind: str
     inputs: tuple[Input, ...]
@@ -72,6 +75,7 @@ class Program:
     buffers: Mapping[str, Array]
     calls: tuple[Call, ...]
     outputs: Ref | Mapping[str, Ref]
+    frozen: tuple[str, ...] = ()
 
 
 def refs(value: Any) -> Iterator[str]:

@@ -45,7 +45,9 @@ class Reader:
                 self._node(node, node.name, _place_of(node, self.kind))
         arrays = {name: _array(tensor) for name, tensor in self.parameters.items()}
         buffers = {name: _array(tensor) for name, tensor in self.buffers.items()}
-        return Program(self.kind, tuple(self.inputs), arrays, buffers, tuple(self.calls), self._outputs(outputs))
+        frozen = tuple(name for name, tensor in self.parameters.items() if not tensor.requires_grad)
+        made = self._outputs(outputs)
+        return Program(self.kind, tuple(self.inputs), arrays, buffers, tuple(self.calls), made, frozen)
 
     def _place(self, node: Any, spec: Any, state: Mapping[str, Any]) -> None:
         kind, target = spec.kind.name, spec.target
