@@ -110,6 +110,16 @@ def mish(site: Site, self: Any) -> Any:
     return x * ops.tanh(ops.softplus(x))
 
 
+def elu(site: Site, self: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
+    x = site.floats(self)
+    below = ops.exp(-ops.maximum(-x, ops.full(x.shape, 0.0)) * float(input_scale))  # of x > 0 it would be infinite
+    return ops.where(ops.gt(x, 0.0), x, (below - 1.0) * float(alpha)) * float(scale)
+
+
+def log_sigmoid(site: Site, self: Any) -> Any:
+    return -ops.softplus(-site.floats(self))
+
+
 def glu(site: Site, self: Any, dim: int = -1) -> Any:
     x = site.floats(self)
     values, gates = ops.split(x, x.shape[dim] // 2, axis=dim)
@@ -181,6 +191,24 @@ def reduced(function: Callable[..., Tensor], site: Site, self: Any, dim: Axes = 
 def amin(site: Site, self: Any, dim: Axes = None, keepdim: bool = False) -> Any:
     x = -site.floats(self)
     return -ops.amax(x, _every(x, dim), keepdim=keepdim)
+
+
+def largest(site: Site, self: Any, other: Any = None, dim: Axes = None, keepdim: bool = False) -> Any:
+    """max in its three forms; with an axis it gives places too, which nothing may read."""
+    if other is not None:
+        return maximum(site, self, other)
+    x = site.floats(self)
+    found = ops.amax(x, _every(x, dim), keepdim=keepdim)
+    return found if dim is None else [found, None]
+
+
+def logsumexp(site: Site, self: Any, dim: Axes, keepdim: bool = False) -> Any:
+    x = site.floats(self)
+    axes = _every(x, dim)
+    top = ops.amax(x, axes, keepdim=True)
+    found = ops.log(ops.sum(ops.exp(x - top), axes, keepdim=True)) + top
+    shape = tuple(n for axis, n in enumerate(x.shape) if axis not in {each % len(x.shape) for each in axes})
+    return found if keepdim else ops.reshape(found, shape)
 
 
 def var(site: Site, self: Any, dim: Axes = None, unbiased: bool = True, correction: float | None = None,

@@ -51,12 +51,14 @@ WINDOWS: Mapping[str, Function] = {
 }
 
 ACTIVATIONS: Mapping[str, Function] = {
+    "elu": arithmetic.elu,
     "gelu": arithmetic.gelu,
     "glu": arithmetic.glu,
     "hardsigmoid": arithmetic.hardsigmoid,
     "hardswish": arithmetic.hardswish,
     "hardtanh": arithmetic.hardtanh,
     "leaky_relu": arithmetic.leaky_relu,
+    "log_sigmoid": arithmetic.log_sigmoid,
     "log_softmax": partial(softmax, ops.log_softmax),
     "mish": arithmetic.mish,
     "relu": unary(ops.relu),
@@ -87,8 +89,10 @@ ARITHMETIC: Mapping[str, Function] = {
     "logical_and": arithmetic.logical_and,
     "logical_not": arithmetic.logical_not,
     "logical_or": arithmetic.logical_or,
+    "logsumexp": arithmetic.logsumexp,
     "masked_fill": arithmetic.masked_fill,
     "matmul": arithmetic.matmul,
+    "max": arithmetic.largest,
     "maximum": arithmetic.maximum,
     "mean": partial(reduced, ops.mean),
     "minimum": arithmetic.minimum,
