@@ -45,18 +45,16 @@ def losses(name: str, net: nn.Module, x: torch.Tensor, target: torch.Tensor) -> 
     return F.cross_entropy(logits, target)
 
 
-class Side:
-    """One net, trained eagerly or compiled, in turns."""
+class Trained:
+    """One net, trained eagerly or compiled, in turns: its loss and its optimiser."""
 
-    def __init__(self, name: str, batch: int, path: str, compiled: bool) -> None:
-        self.net = NETS[name]().train()
-        self.batches, self.place, self.size = batches(name, batch, path), 0, batch
-
-        def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-            return losses(name, self.net, x, target)
-
+    def __init__(
+        self, loss: Callable[..., torch.Tensor], update: Any, batches: list[tuple[torch.Tensor, torch.Tensor]],
+        size: int, compiled: bool,
+    ) -> None:  # fmt: skip
+        self.batches, self.place, self.size = batches, 0, size
         self.loss: Callable[..., torch.Tensor] = torch.compile(loss, dynamic=False) if compiled else loss
-        self.update = torch.optim.AdamW(self.net.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+        self.update = update
 
     def step(self) -> None:
         x, target = self.batches[self.place % len(self.batches)]
@@ -75,6 +73,16 @@ class Side:
                 return self.size * count / elapsed
 
 
+def side(name: str, batch: int, path: str, compiled: bool) -> Trained:
+    net = NETS[name]().train()
+
+    def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return losses(name, net, x, target)
+
+    update = torch.optim.AdamW(net.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+    return Trained(loss, update, batches(name, batch, path), batch, compiled)
+
+
 def alone(many: int, m: int, k: int, n: int) -> float:
     """Seconds of so many products (m, k) by (k, n), the fastest of some repeats."""
     a, b, c = torch.randn(many, m, k), torch.randn(many, k, n), torch.empty(many, m, n)
@@ -91,7 +99,7 @@ def alone(many: int, m: int, k: int, n: int) -> float:
 def main() -> None:
     torch.set_flush_denormal(True)
     name, batch, path = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-    side = cache(lambda threads, compiled: Side(name, batch, path, compiled))
+    sides = cache(lambda threads, compiled: side(name, batch, path, compiled))
     for line in sys.stdin:
         match json.loads(line):
             case {"about": _}:
@@ -108,7 +116,7 @@ def main() -> None:
                 found = [alone(*product) for product in products]
             case {"threads": threads, "compiled": compiled, "seconds": seconds}:
                 torch.set_num_threads(min(threads, len(os.sched_getaffinity(0))))
-                found = side(threads, compiled).rate(seconds)
+                found = sides(threads, compiled).rate(seconds)
             case question:
                 found = {"error": f"no answer to {question}"}
         print(json.dumps(found), flush=True)
