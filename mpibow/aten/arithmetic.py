@@ -110,6 +110,11 @@ def mish(site: Site, self: Any) -> Any:
     return x * ops.tanh(ops.softplus(x))
 
 
+def detach(site: Site, self: Any) -> Any:
+    """The same numbers, without a gradient: as a cast has none."""
+    return site.graph.add(ops.Cast(FLOAT), site.floats(self))
+
+
 def elu(site: Site, self: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
     x = site.floats(self)
     below = ops.exp(-ops.maximum(-x, ops.full(x.shape, 0.0)) * float(input_scale))  # of x > 0 it would be infinite

@@ -72,6 +72,10 @@ class Reader:
             return
         if target.startswith(CHECKS):
             return
+        if node.op == "get_attr":  # a constant, or a graph within the graph
+            found = getattr(node.graph.owning_module, node.target)
+            self.values[node] = found.detach().clone() if isinstance(found, self.torch.Tensor) else str(node.target)
+            return
         arguments = self._arguments(node)
         if self._constant(arguments):
             args, settings = _mapped(self._value, node.args), _mapped(self._value, node.kwargs)

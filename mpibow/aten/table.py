@@ -82,6 +82,7 @@ ARITHMETIC: Mapping[str, Function] = {
     "clamp": arithmetic.clamp,
     "clamp_max": arithmetic.clamp,
     "clamp_min": arithmetic.clamp,
+    "detach": arithmetic.detach,
     "div": arithmetic.div,
     "exp": unary(ops.exp),
     "linalg_vector_norm": arithmetic.norm,

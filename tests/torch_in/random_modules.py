@@ -151,7 +151,7 @@ def of_rows(draw: Draw) -> Drawn:
         lambda x: F.glu(x), lambda x: F.normalize(x), lambda x: x.unsqueeze(1).expand(-1, 2, -1).reshape(-1, 12),
         lambda x: torch.stack([x, x.flip(1)], 1), lambda x: x.repeat(1, 2), lambda x: x[:, torch.tensor([0, 2, 2])],
         lambda x: x.var(1, keepdim=True) * x, lambda x: torch.maximum(x, x.roll(1, 1)), lambda x: x.logsumexp(1, True),
-        lambda x: x.unflatten(1, (2, 3)).permute(0, 2, 1), lambda x: F.log_softmax(x, 1),
+        lambda x: x.unflatten(1, (2, 3)).permute(0, 2, 1), lambda x: F.log_softmax(x, 1), lambda x: x * x.detach(),
     ]  # fmt: skip
     layers.append(Apart(functions[draw(st.integers(0, len(functions) - 1))]))
     return Drawn((6,), layers)
