@@ -9,6 +9,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NewType
+
+AnyFloat = NewType("AnyFloat", float)  # also an infinite one, or NaN; a setting that is a float is finite
 
 
 @dataclass(frozen=True)

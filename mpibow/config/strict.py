@@ -17,6 +17,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, TypeVar, cast, get_args, get_origin, get_type_hints
 
+from mpibow.bounds import AnyFloat
 from mpibow.config.words import is_record, is_sequence, members, show, unwrap, words
 from mpibow.errors import ConfigError
 
@@ -240,6 +241,8 @@ def _scalar(kind: Any, value: Any) -> Any:
     if kind is int and isinstance(value, numbers.Integral) and not isinstance(value, bool):
         return int(value)
     if kind is float and isinstance(value, numbers.Real) and not isinstance(value, bool) and _finite(value):
+        return float(value)
+    if kind is AnyFloat and isinstance(value, numbers.Real) and not isinstance(value, bool):
         return float(value)
     if kind is str and isinstance(value, str | os.PathLike):
         return os.fspath(value)

@@ -7,9 +7,14 @@ from collections.abc import Mapping
 from dataclasses import is_dataclass
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from mpibow.bounds import Bound
+from mpibow.bounds import AnyFloat, Bound
 
-NOUNS = {float: ("a number", "numbers"), int: ("an integer", "integers"), str: ("a string", "strings")}
+NOUNS: Mapping[Any, tuple[str, str]] = {
+    float: ("a number", "numbers"),
+    AnyFloat: ("a number", "numbers"),
+    int: ("an integer", "integers"),
+    str: ("a string", "strings"),
+}
 
 
 def unwrap(hint: Any) -> tuple[Any, tuple[Bound, ...], str]:

@@ -4,12 +4,13 @@
      "nodes": [{"name": "conv1", "operator": "Conv2d", "version": 1, "inputs": ["image"], "settings": {...}}, ...],
      "outputs": {"logits": "dense1", ...}}
 
-{"batch": n} stands for n times the batch size, {"array": name} for numbers that are too many for a header. How weights
-start is left out: a document comes with weights.
+{"batch": n} stands for n times the batch size, {"array": name} for numbers that are too many for a header, {"number":
+"-inf"} for one that JSON lacks. How weights start is left out: a document comes with weights.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from typing import Any, cast
@@ -135,7 +136,16 @@ def _settings(node: str, op: Operator, arrays: dict[str, Array]) -> Iterator[tup
             arrays[f"{node}.{name}"] = np.array(value)
             yield name, {"array": f"{node}.{name}"}
         else:
-            yield name, plain(value)
+            yield name, _in_json(plain(value))
+
+
+def _in_json(value: Any) -> Any:
+    """Numbers that JSON lacks, infinite ones and NaN, by their names."""
+    if isinstance(value, dict):
+        return {key: _in_json(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_in_json(each) for each in value]
+    return {"number": str(value)} if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @once
@@ -167,6 +177,8 @@ def _decoded(entry: Any, batch: int, arrays: Mapping[str, Array]) -> Any:
     if isinstance(entry, Mapping):
         if entry.keys() == {"batch"} and isinstance(entry["batch"], int):
             return entry["batch"] * batch
+        if entry.keys() == {"number"} and entry["number"] in ("inf", "-inf", "nan"):
+            return float(entry["number"])
         if entry.keys() == {"array"}:
             if entry["array"] not in arrays:
                 raise ConfigError(f"graph: names the array {show(entry['array'])}, which is not there")

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from mpibow.bounds import AnyFloat
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Op, Shape, Tensor, current
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
@@ -20,7 +21,7 @@ class Table(Op):
     """y = `values`, row by row, as `type`: FLOAT, of the plan's precision, or a NumPy name."""
 
     shape: Shape
-    values: tuple[float, ...]
+    values: tuple[AnyFloat, ...]
     type: str = FLOAT
     kind: ClassVar[str] = "constant"
     differentiable: ClassVar[tuple[int, ...] | None] = None
@@ -43,7 +44,8 @@ def constant(values: Any, *, name: str | None = None) -> Tensor:
     types = {"f": FLOAT, "i": "int32", "u": "int32", "b": "bool"}
     if array.dtype.kind not in types:
         raise ShapeError(f"constant: must be of floats, integers or bools, got {array.dtype}")
-    op = Table(array.shape, tuple(array.reshape(-1).astype(float).tolist()), types[array.dtype.kind])
+    numbers = tuple(AnyFloat(number) for number in array.reshape(-1).astype(float).tolist())
+    op = Table(array.shape, numbers, types[array.dtype.kind])
     return current().add(op, name=name)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from mpibow.bounds import AnyFloat
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Op, Shape, Tensor, current
 from mpibow.graph.kernel import Call, Kernel, KernelTable, Run
@@ -17,7 +18,7 @@ class Full(Op):
     """y = `value` everywhere."""
 
     shape: Shape
-    value: float
+    value: AnyFloat
     kind: ClassVar[str] = "full"
     differentiable: ClassVar[tuple[int, ...] | None] = None
 
@@ -29,7 +30,7 @@ class Full(Op):
 
 def full(shape: int | tuple[int, ...], value: float, *, name: str | None = None) -> Tensor:
     """A tensor (shape) of the net that is being built, `value` everywhere; it is not trained."""
-    return current().add(Full((shape,) if isinstance(shape, int) else tuple(shape), float(value)), name=name)
+    return current().add(Full((shape,) if isinstance(shape, int) else tuple(shape), AnyFloat(value)), name=name)
 
 
 def forward(call: Call) -> Run:

@@ -114,6 +114,20 @@ def test_long_tuples_are_arrays() -> None:
         loaded(document, {})
 
 
+@pytest.mark.parametrize("count", [3, LONG + 1])
+def test_infinite_numbers_come_back(count: int) -> None:
+    mask = np.where(np.arange(count) % 2, -np.inf, 0.5)
+
+    def net(image: Any) -> Any:
+        x = mb.flatten(image) + mb.constant(mask)
+        return mb.where(mb.lt(x, 0.0), float("-inf"), x)
+
+    build = classifier(net, (1, 1, count), "float32")
+    document, arrays = saved(build)
+    document = json.loads(json.dumps(document, allow_nan=False))
+    assert_same(build(2), loaded(document, arrays)(2))
+
+
 def test_a_cropped_image_comes_back() -> None:
     build = classifier(
         partial(MODELS["logistic"], classes=10), (3, 8, 8), "uint8", augmentation=Augmentation(crop=6), top_k=3

@@ -46,7 +46,7 @@ def main(runs: str, output: str) -> None:
         fresh.load_state_dict(back.state_dict(), strict=True)
         loaded = mb.load(fitted.summary.run).to_torch(case.make().double(), strict=True)
         before = dict(module.named_parameters())
-        moved = max(float((after - before[key]).abs().max()) for key, after in fresh.named_parameters())
+        moved = max(float((after - before[key]).detach().abs().max()) for key, after in fresh.named_parameters())
         found[name] = {"given_back": off(guess, fresh, given), "loaded": off(guess, loaded, given), "moved": moved}
     if found:
         Path(output).write_text(json.dumps(found))
