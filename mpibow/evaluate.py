@@ -21,7 +21,7 @@ from mpibow.comm.binding import allowed_cores
 from mpibow.comm.communicator import Communicator
 from mpibow.comm.launch import run_ranks, say
 from mpibow.config import Config
-from mpibow.config.schema import Device
+from mpibow.config.schema import Device, MetricSettings
 from mpibow.data.dataset import Array
 from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import RecordSet
@@ -29,7 +29,9 @@ from mpibow.errors import CheckpointError, ConfigError
 from mpibow.graph.plan import choose_layout, compile_plan
 from mpibow.job import Job, kernels_of, on_device
 from mpibow.job.gpu import ON_GPUS, FindGpu, find_gpu
+from mpibow.job.measures import measures_of
 from mpibow.learn.scheduler import Scheduler
+from mpibow.metrics.shown import confusion_table
 from mpibow.models.settings import ignored
 from mpibow.run import checkpoint, checkpoints, directory
 from mpibow.run.evaluate import Evaluation, Evaluator
@@ -38,11 +40,13 @@ from mpibow.session.device import device_of
 from mpibow.session.evaluated import config_of, of_arrays, samples_and_graphs
 from mpibow.session.header import header_of
 from mpibow.session.stored import Stored, of_checkpoint, read_stored
+from mpibow.session.summary import shown_metrics
 from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 
 THREADS = 8  # of one rank, at the most
 DEVICES = ("cuda", "onednn", "numpy")
+CONFUSION, CONFUSION_OPTION = "confusion", "--confusion"  # the metric, and what it is called beside the run's own
 
 
 def evaluate(
@@ -55,6 +59,7 @@ def evaluate(
     predictions: Path | None = None,
     device: Device | None = None,
     average: bool = False,
+    confusion: bool = False,
     find: FindGpu = find_gpu,
 ) -> Evaluation:
     """Loss and accuracy of the centre in checkpoint (or run directory) `path` over `data`.
@@ -64,6 +69,7 @@ def evaluate(
     the `top_k` likeliest classes are counted too, the run's own evaluate.top_k unless given. `predictions` is a CSV
     file: sample, label, predicted, probability. `device` is the run's own unless given, but for a GPU's run the host:
     on cuda it is computed in the run's precision. `average` is to evaluate the average of the centre in its place.
+    The metrics that the run's settings name are in the result, with `confusion` the matrix too.
     """
     threadpool_limits(1)
     stored = _open(path)
@@ -74,6 +80,8 @@ def evaluate(
         )
     records, build = samples_and_graphs(stored, config, data, top_k)
     graph = build(batch_size or config.evaluate.batch_size)
+    listed = [*config.metrics, *[MetricSettings(CONFUSION, label=CONFUSION_OPTION)] * confusion]
+    measures = measures_of(listed, (), graph, classes=not of_arrays(stored))
     job, told = _opened(Job(str(stored.path), config, build, records, None), device, comm, find)
     if told and comm.rank == 0:
         say(told)
@@ -88,7 +96,7 @@ def evaluate(
     try:
         workers = scheduler.workers(max(1, min(allowed_cores() // comm.local_size, THREADS)))
         each = None if predictions is None else lambda *row: rows.append(row)
-        result = Evaluator(plan, ignored(config.loss), opened.evaluation)(
+        result = Evaluator(plan, ignored(config.loss), opened.evaluation, measures)(
             records, centre, statistics, scheduler.run, lambda function: function(comm), each, workers=workers
         )
     finally:
@@ -134,6 +142,12 @@ def _open(path: Path) -> Stored:
     return of_checkpoint(folder, header_of(folder, checkpoint.read_header(folder)))
 
 
+def _names(path: Path, classes: int) -> list[str]:
+    """Of the classes; their numbers where they have no names, or the net has more classes than these."""
+    names = _open(path).input.get("class_names") or ()
+    return list(names) if len(names) == classes else list(map(str, range(classes)))
+
+
 def _table(rows: list[tuple[Array, Array, Array]], number: Callable[[int], int]) -> str:
     """CSV of all predictions in the order of the samples, which are named by their `number` in the whole data set."""
     samples, labels = (np.concatenate([row[i] for row in rows]) for i in (0, 1))
@@ -166,6 +180,9 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--predictions", type=Path, metavar="FILE.csv", help="write the prediction for every sample")
     made.add_argument("--average", action="store_true", help="evaluate the average of the centre (a run with ema)")
+    made.add_argument(
+        CONFUSION_OPTION, action="store_true", help="also print which classes were taken for which, and recall by class"
+    )
     made.add_argument("--json", action="store_true", help="print one JSON line")
     return made
 
@@ -190,14 +207,21 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
         predictions=arguments.predictions,
         device=arguments.device,
         average=arguments.average,
+        confusion=arguments.confusion,
     )
+    matrix = found.metrics.get(CONFUSION_OPTION)
+    metrics = {name: value for name, value in found.metrics.items() if name != CONFUSION_OPTION}
     if comm.rank == 0 and arguments.json:
-        top = {} if found.top_k_accuracy is None else {"top_k_accuracy": found.top_k_accuracy}
-        print(json.dumps({"accuracy": found.accuracy, **top, "loss": found.loss, "samples": found.count}))
+        more: dict[str, object] = {} if found.top_k_accuracy is None else {"top_k_accuracy": found.top_k_accuracy}
+        more |= ({"metrics": metrics} if metrics else {}) | ({CONFUSION: matrix} if arguments.confusion else {})
+        print(json.dumps({"accuracy": found.accuracy, **more, "loss": found.loss, "samples": found.count}))
     elif comm.rank == 0:
         shown = "" if found.accuracy is None else f"accuracy {found.accuracy:.4%}, "
         shown += "" if found.top_k_accuracy is None else f"top-k {found.top_k_accuracy:.4%}, "
-        print(f"{shown}loss {found.loss:.6f}, {found.count:,} samples, {found.seconds:.1f} s")
+        shown += f"loss {found.loss:.6f}{shown_metrics(metrics)}"
+        print(f"{shown}, {found.count:,} samples, {found.seconds:.1f} s")
+        if matrix is not None:
+            print(f"\n{confusion_table(matrix, _names(arguments.checkpoint, len(matrix)))}")
     return 0
 
 

@@ -35,7 +35,7 @@ from mpibow.session.stored import Stored
 
 T = TypeVar("T", bound=Samples)
 OWN = ("train", "validation", "test")
-NEEDED = ("model", "data", "seed", "loss", "evaluate", "device", "precision", "onednn")  # settings
+NEEDED = ("model", "data", "seed", "loss", "metrics", "evaluate", "device", "precision", "onednn")  # settings
 
 
 def _own(config: Config, path: Path, name: str, read: Callable[[str], T]) -> T:

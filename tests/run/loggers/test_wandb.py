@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,16 +39,17 @@ def test_an_offline_run_has_the_numbers(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("WANDB_MODE", "offline")
     tiny.run(tiny.job(tmp_path, log={"to": ["wandb"], "every": 5}, metrics=["perplexity"]))
     (file,) = (tmp_path / "run").glob("wandb/offline-run-*/*.wandb")
-    rows = list[dict[str, float]]()
-    for data in records(file.read_bytes()):
-        record = wandb_internal_pb2.Record.FromString(data)
-        if record.HasField("history"):
-            items = record.history.item
-            rows.append({item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in items})
+    for _ in range(100):  # another process writes it
+        found = [wandb_internal_pb2.Record.FromString(data) for data in records(file.read_bytes())]
+        if any(record.HasField("exit") for record in found):
+            break
+        time.sleep(0.1)
+    items = [record.history.item for record in found if record.HasField("history")]
+    rows = [{item.key or ".".join(item.nested_key): json.loads(item.value_json) for item in row} for row in items]
     evaluated = tiny.events(tmp_path / "run", "evaluate")
-    found = {row["samples"]: row for row in rows if "test/loss" in row}
+    shown = {row["samples"]: row for row in rows if "test/loss" in row}
     for event in evaluated:
-        assert found[event["position"]]["test/loss"] == pytest.approx(event["loss"])
-        assert found[event["position"]]["test/perplexity"] == pytest.approx(event["metrics"]["perplexity"])
+        assert shown[event["position"]]["test/loss"] == pytest.approx(event["loss"])
+        assert shown[event["position"]]["test/perplexity"] == pytest.approx(event["metrics"]["perplexity"])
     trained = [row["samples"] for row in rows if "training/loss" in row]
     assert trained == [event["position"] for event in tiny.events(tmp_path / "run", "train")]
