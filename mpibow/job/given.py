@@ -43,7 +43,7 @@ class Given:
     @property
     def source(self) -> str:
         """What messages call it."""
-        return self.weights.file if self.arrays is None else f"{self.key} of the program"
+        return self.weights.file if self.arrays is None else "the program's arrays"
 
     def remedy(self, **settings: Any) -> str:
         """What to type to have these settings as well."""
@@ -102,7 +102,7 @@ class Taken:
         ):
             if names:
                 parts.append(f"{some(names)} {text}")
-        return f"weights of {self.source}: {'; '.join(parts)}"
+        return f"weights from {self.source}: {'; '.join(parts)}"
 
     def entries(self) -> dict[str, Any]:
         """As the run directory keeps it."""

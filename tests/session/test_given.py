@@ -112,12 +112,12 @@ def test_the_log_and_the_run_directory_list_them(tmp_path: Path) -> None:
     tiny.run(starting(tmp_path, given(arrays, exclude="*.bias", strict=False), **STILL))
     log = (tmp_path / "run/log.txt").read_text()
     assert (
-        "weights of weights of the program: 4 of the net's 7 weights and statistics are loaded; batch_norm1.bias, "
+        "weights from the program's arrays: 4 of the net's 7 weights and statistics are loaded; batch_norm1.bias, "
         "dense2.bias start anew; dense2.weight are missing there and start anew; old_head.weight are not in the net; "
         "batch_norm1.bias, dense2.bias are left out" in log
     )
     assert json.loads((tmp_path / "run/weights.json").read_text()) == {
-        "source": "weights of the program",
+        "source": "the program's arrays",
         "loaded": ["dense1.weight", "batch_norm1.weight", "batch_norm1.mean", "batch_norm1.variance"],
         "excluded": ["batch_norm1.bias", "dense2.bias"],
         "missing": ["dense2.weight"],
@@ -179,23 +179,23 @@ def test_what_does_not_fit_is_refused_with_what_to_type() -> None:
     taken = take(given(whole), whole, SHAPES)
     assert (dict(taken.arrays), taken.missing, taken.unexpected) == (whole, (), ())
     fails(
-        "weights: weights of the program: has other shapes; to start these anew type "
+        "weights: the program's arrays: has other shapes; to start these anew type "
         'weights={"file": ..., "exclude": ["head.*"]}\n  head.weight: is (8, 2) there, (5, 2) in this net',
         {**whole, "head.weight": np.ones((8, 2))},
     )
     fails(
-        "weights: weights of the program: has other shapes; to start these anew type "
+        "weights: the program's arrays: has other shapes; to start these anew type "
         'weights={"file": ..., "exclude": ["a.bias", "head.*"]}\n  head.weight: is (8, 2) there, (5, 2) in this net',
         {**whole, "head.weight": np.ones((8, 2))},
         exclude="a.bias",
     )
     fails(
-        "weights: weights of the program: lacks b.mean, head.weight of the net; it has fc.weight, which the net lacks; "
+        "weights: the program's arrays: lacks b.mean, head.weight of the net; it has fc.weight, which the net lacks; "
         'to load the others type weights={"file": ..., "strict": False}',
         {"a.weight": whole["a.weight"], "a.bias": whole["a.bias"], "fc.weight": np.ones(3)},
     )
     fails(
-        "weights: weights of the program: has none of the net's weights; it has x, the net has a.weight, a.bias, "
+        "weights: the program's arrays: has none of the net's weights; it has x, the net has a.weight, a.bias, "
         "b.mean, head.weight",
         {"x": np.ones(3)},
         strict=False,
@@ -207,11 +207,11 @@ def test_what_does_not_fit_is_refused_with_what_to_type() -> None:
         match=["body*"],
     )
     fails(
-        "weights: weights of the program: a.bias: has values that are not finite",
+        "weights: the program's arrays: a.bias: has values that are not finite",
         {**whole, "a.bias": np.array([1, np.nan])},
     )
     fails(
-        "weights: weights of the program: a.bias: must be floating point, got int64",
+        "weights: the program's arrays: a.bias: must be floating point, got int64",
         {**whole, "a.bias": np.ones(2, int)},
     )
     fails("weights.names: torchvision has no net of this net's weights; leave names out", whole, names="torchvision")
