@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from mpibow.fitting import fit as fit
     from mpibow.metrics.metric import Metric as Metric
     from mpibow.ops import *
+    from mpibow.probing import check as check
+    from mpibow.probing import find_lr as find_lr
     from mpibow.pytorch import from_torch as from_torch
     from mpibow.run.callbacks import STOP as STOP
     from mpibow.run.callbacks import EarlyStopping as EarlyStopping
@@ -26,6 +28,8 @@ _ELSEWHERE = {
     "Fitted": "mpibow.fitted",
     "load": "mpibow.fitted",
     "fit": "mpibow.fitting",
+    "check": "mpibow.probing",
+    "find_lr": "mpibow.probing",
     "from_torch": "mpibow.pytorch",
     "Metric": "mpibow.metrics.metric",
     **dict.fromkeys(("EarlyStopping", "Ended", "Evaluated", "Iteration", "STOP", "Saved"), "mpibow.run.callbacks"),

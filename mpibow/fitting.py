@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from mpibow.aten.net import TorchNet
 from mpibow.comm.communicator import Single
-from mpibow.comm.launch import guarded, open_communicator
+from mpibow.comm.launch import guarded, open_communicator, say
 from mpibow.comm.mpi import Mpi
 from mpibow.config import Config, limits_of, load_mapping
 from mpibow.config.strict import build
@@ -36,9 +36,14 @@ from mpibow.models.objective import LossNet
 from mpibow.models.settings import Augmentation, Loss, ignored
 from mpibow.models.supervised import Losses, OutputNet, supervised
 from mpibow.optim.groups import WeightGroup
+from mpibow.probe.check import check as check_job
 from mpibow.reference import with_settings
 from mpibow.run.callbacks import Callback
-from mpibow.system.streams import until_nobody_reads
+from mpibow.run.directory import on_rank_0
+from mpibow.system.streams import interactive, until_nobody_reads
+
+OF_JOB = ("loss_weights", "name", "normalise", "augment", "image", "transform")
+OF_COURSE = ("test", "validation", "metrics", "resume", "callbacks", "workers", "check", "weights")
 
 
 def fit(
@@ -59,6 +64,7 @@ def fit(
     callbacks: Sequence[Callback] = (),
     transform: Transforms | None = None,
     workers: int = 0,
+    check: bool = False,
     **settings: Any,
 ) -> Fitted:
     """Trains `net`, a function from an image tensor (n, ...) to logits (n, classes), and returns it trained.
@@ -81,7 +87,9 @@ def fit(
 
     `normalise`, `augment` (as {"pad": 4, "flip": True}) and `image` (as {"size": 224}) are the settings under `data` of
     a config file; `settings` are all others: batch_size=8, learners=2, update={"lr": 0.1}, ... Under mpirun every rank
-    must call it; an error on one rank ends all. Ctrl-C saves the state and raises KeyboardInterrupt. `weights` are
+    must call it; an error on one rank ends all. Ctrl-C saves the state. In a notebook or at a prompt `fit` then returns
+    the net as it is trained so far, `summary.stopped` is "SIGINT"; in a script it raises KeyboardInterrupt. `check`
+    prints first whether the net can learn eight samples (`mpibow.check`), and ends where it cannot. `weights` are
     trained ones to start from: a run directory, a checkpoint, a safetensors file, a `Fitted` or arrays by name, or
     {"file": one of these, "exclude": "dense1.*"} (docs/weights.md). `resume` continues a run directory or a checkpoint,
     "auto" the newest run. `callbacks` hear what happens: mpibow.Iteration, Evaluated, Saved and Ended; one that returns
@@ -106,15 +114,22 @@ def fit(
     def work() -> int:
         source = net if isinstance(net, TorchNet) else None
         config = find() if source is None else frozen_too(find(), source.program.frozen)
-        job = job_of(
-            net, train, test, config, validation=validation, loss=losses if named is None else config.loss,
-            loss_weights=loss_weights, metrics=own, name=name, normalise=normalise, augment=augment, image=image,
-            transform=transform, hands=hands,
+        make = partial(
+            job_of, net, train, test, config, validation=validation, loss=losses if named is None else config.loss,
+            loss_weights=loss_weights, metrics=own, name=name, normalise=normalise, image=image, transform=transform,
+            hands=hands,
         )  # fmt: skip
+        job = make(augment=augment)
         given = None if weights is None else of_program(weights)
         job = replace(job, callbacks=tuple(callbacks), given=given)
+        if check and resume is None:
+            report = on_rank_0(
+                lambda function: function(comm), comm.rank, lambda: check_job(make() if augment else job, run)
+            )
+            if comm.rank == 0:
+                say(str(report))
         trained = run(job, comm, resume=resume, note=note)
-        if trained.summary.stopped == "SIGINT":  # the program ends as well, or a notebook's cell
+        if trained.summary.stopped == "SIGINT" and not (interactive() and comm.size == 1):  # the program ends as well
             raise KeyboardInterrupt(f"the state is saved: continue with fit(..., resume={trained.summary.run!r})")
         summary, folder = trained.summary, Path(trained.summary.run)
         done.append(
@@ -193,6 +208,17 @@ def frozen_too(config: Config, names: Sequence[str]) -> Config:
     """`config` with the weights of these names frozen."""
     groups = (*(WeightGroup(name, freeze=True) for name in names), *config.update.groups)
     return replace(config, update=replace(config.update, groups=groups)) if names else config
+
+
+def job_of_settings(net: Net | LossNet | OutputNet, train: Source, given: Mapping[str, Any]) -> Job:
+    """What `fit` trains of these arguments; those of other data, of weights and of the run's course do not matter."""
+    settings = {key: value for key, value in given.items() if key not in OF_COURSE}
+    losses, named = losses_of(settings.pop("loss", None))
+    parts = {key: settings.pop(key) for key in OF_JOB if key in settings}
+    config = load_mapping(settings if named is None else {**settings, "loss": named}, model_given=True, data_given=True)
+    config = frozen_too(config, net.program.frozen) if isinstance(net, TorchNet) else config
+    job = job_of(net, train, None, config, loss=losses if named is None else config.loss, **parts)
+    return job if given.get("weights") is None else replace(job, given=of_program(given["weights"]))
 
 
 def _end_all(comm: Single | Mpi, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

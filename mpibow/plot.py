@@ -9,12 +9,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mpibow.errors import ConfigError, MpibowError, install
-from mpibow.run import directory
+from mpibow.errors import ConfigError, MpibowError
+from mpibow.figure import COLOURS, LOOK, NO_DATE, matplotlib, save
 from mpibow.run.series import PANELS, Curve, RunLog, curves, read_run
 from mpibow.system.command import prog
 from mpibow.system.streams import as_command
@@ -40,8 +39,6 @@ UNITS = (
     (0, 1, "s"),
 )  # from how many seconds on
 
-# Okabe and Ito's, which the colour-blind tell apart, without yellow; a run keeps its colour in every panel.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 STYLES: dict[str, dict[str, Any]] = {  # by curve; those of ranks are `DASHES`, in order
     "validation": {"marker": "s", "markersize": 3.5, "linewidth": 1.8},
     "validation, top k": {"marker": "v", "markersize": 3.5, "linewidth": 1.0, "linestyle": "--"},
@@ -51,24 +48,6 @@ STYLES: dict[str, dict[str, Any]] = {  # by curve; those of ranks are `DASHES`, 
     "averaging": {"linestyle": "--"},
 }
 DASHES = ("-", "--", ":", "-.")
-LOOK: dict[str, Any] = {
-    "axes.axisbelow": True,
-    "axes.grid": True,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlelocation": "left",
-    "axes.titlesize": "medium",
-    "axes.titleweight": "bold",
-    "figure.dpi": 120,
-    "font.size": 9.0,
-    "grid.color": "#e4e4e4",
-    "grid.linewidth": 0.7,
-    "legend.frameon": False,
-    "lines.linewidth": 1.5,
-    "svg.hashsalt": "mpibow",  # the same names in every file
-    "text.parse_math": False,  # labels are what they are, dollars too
-}
-NO_DATE = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same bytes
 
 
 def draw(
@@ -171,25 +150,6 @@ def _colour(run: int) -> str:
     return COLOURS[run % len(COLOURS)]
 
 
-def matplotlib() -> tuple[Any, Any, Any]:
-    """Its styles, figures and ticks; nothing else of mpibow needs it. Raises MpibowError where it is not installed."""
-    try:
-        from matplotlib import style, ticker
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise MpibowError(f"matplotlib is not installed: {install('plot')}") from error
-    return style, Figure, ticker
-
-
-def save(figure: Figure, path: Path) -> None:
-    """Writes the figure whole or not at all, as the name's suffix says; the same figure gives the same bytes."""
-    content = BytesIO()
-    style, _, _ = matplotlib()
-    with style.context(["default", LOOK]):
-        figure.savefig(content, format=path.suffix[1:], metadata=NO_DATE[path.suffix])
-    directory.write(path, content.getvalue())
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command; the exit code: 0 only where the figure is written."""
     arguments = parser().parse_args(argv)
@@ -203,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def plot(arguments: argparse.Namespace) -> Path:
     """Where the figure is that the arguments ask for. Raises ConfigError, RecordError or MpibowError."""
-    paths: list[Path] = arguments.runs
+    paths = [run_of(path) for path in arguments.runs]
     labels = arguments.labels.split(",") if arguments.labels else _labels(paths)
     panels = arguments.panels.split(",")
     output = arguments.output or (paths[0] if len(paths) == 1 else Path()) / "plot.png"
@@ -223,6 +183,11 @@ def plot(arguments: argparse.Namespace) -> Path:
     return output
 
 
+def run_of(path: Path) -> Path:
+    """The run directory, of a checkpoint that of its run."""
+    return path.resolve().parent.parent if (path / "checkpoint.json").is_file() else path
+
+
 def _labels(paths: Sequence[Path]) -> list[str]:
     """The runs' own names, or whole paths where two have the same."""
     names = [path.resolve().name for path in paths]
@@ -234,7 +199,9 @@ def parser() -> argparse.ArgumentParser:
         prog=prog("plot"),
         description="Draws accuracy, loss, images/s, learners and waiting times of runs, under way or finished.",
     )
-    made.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="a run directory, as runs/NAME")
+    made.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="a run directory, as runs/NAME, or a checkpoint of it"
+    )
     made.add_argument(
         "--output",
         type=Path,

@@ -21,6 +21,8 @@ from mpibow.errors import EXIT_REQUEUE, EXIT_STALLED, OutputError
 from mpibow.job import BUILT_IN, Job, open_job
 from mpibow.job.normalise import Scaling
 from mpibow.models import MODELS, OBJECTIVES
+from mpibow.probe.command import PLOT, find_rate
+from mpibow.probe.rates import HIGHEST, ITERATIONS, LOWEST
 from mpibow.run.chrome import WINDOW, check_path, open_trace
 from mpibow.run.directory import on_rank_0
 from mpibow.run.signals import Signals
@@ -79,6 +81,16 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("overrides", nargs="*", metavar="key.path=value", help="settings that override the file's")
     made.add_argument("--check", action="store_true", help="print settings, plan and memory; train nothing")
     made.add_argument(
+        "--find-lr", action="store_true",
+        help=f"try learning rates that rise, print losses and a suggestion, draw {PLOT}; keep nothing of it",
+    )  # fmt: skip
+    made.add_argument(
+        "--find-lr-rates", metavar="FROM:TO", default=f"{LOWEST:g}:{HIGHEST:g}", help="them (default: %(default)s)"
+    )
+    made.add_argument(
+        "--find-lr-iterations", metavar="N", type=int, default=ITERATIONS, help="between them (default: %(default)s)"
+    )
+    made.add_argument(
         "--resume",
         metavar="PATH",
         help="continue a checkpoint or a run directory; 'auto': the newest run in `out`, else a new run",
@@ -123,6 +135,8 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
             say(handed_on)
         check_job(job, comm, counts)
         return 0
+    if arguments.find_lr:
+        return find_rate(job, train, comm, arguments.find_lr_rates, arguments.find_lr_iterations)
     note = "\n".join(filter(None, (note, handed_on)))
     trained = train(job, comm, resume=arguments.resume, note=note, trace=trace)
     stopped = trained.summary.stopped

@@ -195,7 +195,7 @@ def test_numbers_of_a_table_by_name_or_in_a_row(
     assert main([both.summary.run, "named.csv", "--output", "named.npz"]) == 0
     with np.load("named.npz") as arrays:
         assert arrays["sum"].shape == (2, 20)
-        np.testing.assert_allclose(arrays["first"], np.array([0.5, -2.0]) * both.weights["factor"], rtol=1e-6)
+        np.testing.assert_allclose(arrays["first"], np.array([0.5, -2.0]) * both.weights["factor.weight"], rtol=1e-6)
     Path("named.csv").write_text("code,other\n1,9\n")
     assert main([both.summary.run, "named.csv", "--output", "named.npz"]) == 3
     assert "error: named.csv: row 2: has columns code, other, the net takes a () float32, code () int32: a is none" in (

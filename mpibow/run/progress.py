@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from tqdm import tqdm
 
 from mpibow.run.events import Lines, cannot_write
+from mpibow.system.streams import is_live
 
 PLAIN_EVERY = 10.0  # seconds between lines where the output is no terminal
 FOREVER = 1e9  # seconds; a run that is to take longer has no end that is worth telling
@@ -42,7 +43,10 @@ class Quiet:
 
 
 class Line:
-    """A tqdm bar on a terminal, else a line every few seconds; notes also go to log.txt, with `quiet` only there."""
+    """A tqdm bar on a terminal and in a notebook, else a line every few seconds. Notes also go to log.txt.
+
+    With `quiet` they go there alone.
+    """
 
     def __init__(self, log: Path | None, position: int, *, quiet: bool = False) -> None:
         self._log = None
@@ -53,7 +57,7 @@ class Line:
                 raise cannot_write(log, error) from error
             self._log = Lines(log, lambda: log.open("ab", buffering=0), self._say)
         self._quiet = quiet
-        self._live = sys.stderr.isatty() and not quiet
+        self._live = is_live(sys.stderr) and not quiet
         self._bar: Any = None
         self._position = position
         self._shown = 0.0

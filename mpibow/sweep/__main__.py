@@ -15,12 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mpibow import plot
 from mpibow.comm.launch import say
 from mpibow.config import Config, load_mapping
 from mpibow.config.document import read
 from mpibow.config.handed_on import rate_handed_on
 from mpibow.errors import ConfigError, MpibowError
+from mpibow.figure import NO_DATE, save
 from mpibow.job import BUILT_IN, named_net, named_objective, of_arrays
 from mpibow.job.net_file import with_checksum
 from mpibow.session.start import first_timeline
@@ -59,8 +59,8 @@ def sweep(arguments: argparse.Namespace) -> int:
     """Raises ConfigError before the first run where any cell's settings are wrong."""
     kept, code = Kept(arguments.output), 0
     shown = arguments.table is not None or arguments.plot is not None
-    if arguments.plot is not None and arguments.plot.suffix not in plot.NO_DATE:
-        raise ConfigError(f"--plot: must end in {', '.join(plot.NO_DATE)}, got '{arguments.plot}'")
+    if arguments.plot is not None and arguments.plot.suffix not in NO_DATE:
+        raise ConfigError(f"--plot: must end in {', '.join(NO_DATE)}, got '{arguments.plot}'")
     if arguments.base is not None or arguments.keys or not shown:
         named = configured(arguments, kept)
         launch = launch_of(arguments.ranks, arguments.launcher)
@@ -75,7 +75,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     elif shown:
         raise ConfigError(f"--output: {kept.folder} has no cell that has ended")
     if arguments.plot is not None:
-        plot.save(draw(found, asked), arguments.plot)
+        save(draw(found, asked), arguments.plot)
         print(arguments.plot)
     return code
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from mpibow.errors import ConfigError
-from mpibow.plot import COLOURS, LOOK, matplotlib
+from mpibow.figure import COLOURS, LOOK, matplotlib
 from mpibow.sweep.kept import Result
 from mpibow.sweep.table import LEVEL, Measure, Row, chosen_keys, measures, rows, word
 

@@ -32,6 +32,16 @@ def until_nobody_reads() -> Iterator[None]:
         sys.stdout, sys.stderr = before
 
 
+def interactive() -> bool:
+    """Whether a person types on after this: in a notebook, at a prompt, or with python -i."""
+    return hasattr(sys, "ps1") or bool(sys.flags.interactive)
+
+
+def is_live(stream: TextIO) -> bool:
+    """Whether a line on it can be written again: on a terminal, and below a notebook's cell."""
+    return stream.isatty() or type(stream).__module__ == "ipykernel.iostream"
+
+
 def as_command(main: Callable[[], int | None]) -> NoReturn:
     """Runs main() as a command of its own and ends the process with its code."""
     with until_nobody_reads():

@@ -1,0 +1,53 @@
+"""Figures: matplotlib where it is installed, how all of them look, and how one is written."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mpibow.errors import MpibowError, install
+from mpibow.run import directory
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's, which the colour-blind tell apart, without yellow; a run keeps its colour in every panel.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+LOOK: dict[str, Any] = {
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlelocation": "left",
+    "axes.titlesize": "medium",
+    "axes.titleweight": "bold",
+    "figure.dpi": 120,
+    "font.size": 9.0,
+    "grid.color": "#e4e4e4",
+    "grid.linewidth": 0.7,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+    "svg.hashsalt": "mpibow",  # the same names in every file
+    "text.parse_math": False,  # labels are what they are, dollars too
+}
+NO_DATE = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same bytes
+
+
+def matplotlib() -> tuple[Any, Any, Any]:
+    """Its styles, figures and ticks; nothing else of mpibow needs it. Raises MpibowError where it is not installed."""
+    try:
+        from matplotlib import style, ticker
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MpibowError(f"matplotlib is not installed: {install('plot')}") from error
+    return style, Figure, ticker
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes the figure whole or not at all, as the name's suffix says; the same figure gives the same bytes."""
+    content = BytesIO()
+    style, _, _ = matplotlib()
+    with style.context(["default", LOOK]):
+        figure.savefig(content, format=path.suffix[1:], metadata=NO_DATE[path.suffix])
+    directory.write(path, content.getvalue())

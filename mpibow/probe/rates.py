@@ -1,0 +1,193 @@
+"""The range test of learning rates (Smith, WACV 2017, arXiv:1506.01186): one learner, at rates that rise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mpibow.errors import ConfigError
+from mpibow.job import Job
+from mpibow.optim.schedules import Smooth, Warmup
+from mpibow.probe.trial import Run, tried
+from mpibow.run.callbacks import STOP, Event, Iteration
+
+LOWEST, HIGHEST, ITERATIONS = 1e-6, 10.0, 200
+KEPT = 0.9  # of the smoothed loss, by an iteration
+SKIPPED = 10  # first iterations, whose smoothed losses say little
+ROWS, WIDTH = 24, 40  # of the table
+
+
+@dataclass(frozen=True)
+class Rising(Smooth):
+    """From 1 to `factor` within `epochs`, exponentially."""
+
+    factor: float
+    epochs: float
+
+    def rate(self, epoch: float) -> float:
+        return float(self.factor ** (epoch / self.epochs))
+
+
+@dataclass(frozen=True, repr=False)
+class RateTest:
+    """What a range test found; printed, it is a table.
+
+    rates, losses: of each iteration, and `smoothed` averages of about twenty losses around it.
+    steepest: the rate where the smoothed loss falls fastest; None where it does not fall.
+    least: the rate where it is least; None where it does not fall.
+    diverged: the rate from which on the loss rises again or is not finite; None where it does not.
+    """
+
+    optimiser: str
+    rates: tuple[float, ...]
+    losses: tuple[float, ...]
+    smoothed: tuple[float, ...]
+    steepest: float | None
+    least: float | None
+    diverged: float | None
+
+    @property
+    def suggestion(self) -> float | None:
+        """A rate to begin with: a tenth of that where the loss was least, if it rises again; else the steepest."""
+        if self.least is None or self.diverged is None:
+            return self.steepest
+        return self.least / 10
+
+    def plot(self, file: str | Path) -> None:
+        """Draws loss over rate: .png, .svg or .pdf. Raises MpibowError where matplotlib is not installed."""
+        from mpibow.probe.chart import draw, save
+
+        save(draw(self), Path(file))
+
+    def __str__(self) -> str:
+        shown = [value for value in self.smoothed if math.isfinite(value)]
+        low, high = (min(shown), min(max(shown), shown[0] * 2)) if shown else (0.0, 1.0)
+        lines = [f"{'lr':>10}  {'loss':>10}"]
+        picked = sorted({round(n) for n in np.linspace(0, len(self.rates) - 1, min(ROWS, len(self.rates)))})
+        marks = {"steepest": self.steepest, "least": self.least, "diverged": self.diverged}
+        for before, n in zip([-1, *picked], picked, strict=False):
+            part = min(max((self.smoothed[n] - low) / ((high - low) or 1.0), 0.0), 1.0) if shown else 0.0
+            bar = "#" * round(WIDTH * part) if math.isfinite(self.smoothed[n]) else "not finite"
+            told = [mark for mark, rate in marks.items() if rate is not None and rate in self.rates[before + 1 : n + 1]]
+            lines.append(
+                f"{self.rates[n]:>10.3g}  {self.smoothed[n]:>10.4g}  {bar}{'  <- ' + ', '.join(told) if told else ''}"
+            )
+        return "\n".join([*lines, self.verdict])
+
+    __repr__ = __str__
+
+    @property
+    def verdict(self) -> str:
+        """The suggestion as one line."""
+        if self.suggestion is None:
+            ends = f"{self.rates[0]:.3g} to {self.rates[-1]:.3g}"
+            return f"no suggestion: the loss fell at no rate from {ends}; check the net with fit(check=True)"
+        first = f"suggestion for {self.optimiser}: update.lr={self.suggestion:.1g}, "
+        if self.diverged is None:
+            return f"{first}where the loss falls fastest; up to {self.rates[-1]:.2g} it does not diverge"
+        return (
+            f"{first}a tenth of {self.least:.2g}, where the loss is least; it falls fastest at {self.steepest:.2g}, and "
+            f"diverges at {self.diverged:.2g}"
+        )
+
+
+def range_test(
+    job: Job, run: Run, *, lowest: float = LOWEST, highest: float = HIGHEST, iterations: int = ITERATIONS
+) -> RateTest:
+    """Trains `job` with one learner from its initial weights while the rate grows from `lowest` to `highest`.
+
+    It ends where the loss diverges. The run that the job is for is not touched. Raises ConfigError.
+    """
+    if not 0 < lowest < highest < math.inf:
+        raise ConfigError(f"rates: must be two numbers above 0 that rise, got {lowest:g} to {highest:g}")
+    if iterations < 2 * SKIPPED:
+        raise ConfigError(f"iterations: must be at least {2 * SKIPPED}, got {iterations}")
+    config = job.config
+    span = (iterations - 1) * config.batch_size / job.train.count
+    update = replace(config.update, lr=lowest, schedule=Rising(highest / lowest, span), warmup=Warmup())  # type: ignore[arg-type]
+    found = tried(job, run, iterations=iterations, update=update, callbacks=[_Diverged()])
+    losses = [math.nan if loss is None else loss for loss in found.losses]
+    rates = [lowest * (highest / lowest) ** (n / (iterations - 1)) for n in range(len(losses))]
+    if found.last is None and (not losses or math.isfinite(losses[-1])):  # the iteration that failed has no entry
+        losses.append(math.nan)
+        rates.append(lowest * (highest / lowest) ** (len(rates) / (iterations - 1)))
+    return judged(config.update.name, rates, losses)
+
+
+def judged(optimiser: str, rates: Sequence[float], losses: Sequence[float]) -> RateTest:
+    """What rates (n,) and losses (n,) come to."""
+    late = smoothed(losses)
+    end = diverged_at(late)
+    around = smoothed(smoothed(losses[:end])[::-1])[::-1]  # both ways, so that it does not lag behind the rate
+    least = least_at(around)
+    steepest = None if least is None else steepest_at(rates, around[: least + 1])
+    return RateTest(
+        optimiser, tuple(rates), tuple(losses), (*around, *late[len(around) :]),
+        None if steepest is None else rates[steepest], None if steepest is None or least is None else rates[least],
+        None if end is None else rates[end],
+    )  # fmt: skip
+
+
+def smoothed(losses: Sequence[float]) -> list[float]:
+    """Exponential moving averages without bias towards 0; not finite from the first loss on that is not."""
+    mean, share, found = 0.0, 0.0, []
+    for loss in losses:
+        mean, share = KEPT * mean + (1 - KEPT) * loss, KEPT * share + 1 - KEPT
+        found.append(mean / share)
+    return found
+
+
+def diverged_at(smooth: Sequence[float]) -> int | None:
+    """The first that is not finite, or back from the least by more than half of the way that the loss had fallen.
+
+    None where there is none. A loss that has not fallen diverges at twice the first.
+    """
+    if not smooth:
+        return None
+    start = smooth[min(SKIPPED, len(smooth) - 1)]
+    least = start
+    for n, loss in enumerate(smooth):
+        if not math.isfinite(loss):
+            return n
+        if n > SKIPPED and loss > (least + 0.5 * (start - least) if least < 0.75 * start else start + abs(start)):
+            return n
+        least = min(least, loss) if n >= SKIPPED else least
+    return None
+
+
+def least_at(smooth: Sequence[float]) -> int | None:
+    """Where the smoothed loss is least, None where that is its beginning."""
+    if len(smooth) <= SKIPPED:
+        return None
+    n = SKIPPED + int(np.argmin(smooth[SKIPPED:]))
+    return n if smooth[n] < smooth[SKIPPED] else None
+
+
+def steepest_at(rates: Sequence[float], smooth: Sequence[float]) -> int | None:
+    """Where the smoothed loss falls fastest over the logarithm of the rate; None where it does not fall."""
+    if len(smooth) < 2:
+        return None
+    slopes = np.gradient(np.array(smooth), np.log(np.array(rates[: len(smooth)])))
+    n = int(np.argmin(slopes[SKIPPED:])) + SKIPPED
+    return n if slopes[n] < 0 else None
+
+
+class _Diverged:
+    """A callback that ends a range test some iterations after the loss has diverged."""
+
+    __name__ = "find-lr"
+
+    def __init__(self) -> None:
+        self._losses: list[float] = []
+
+    def __call__(self, event: Event) -> Any:
+        if isinstance(event, Iteration) and event.loss is not None:
+            self._losses.append(event.loss)
+            if diverged_at(smoothed(self._losses)) is not None:
+                return STOP
+        return None

@@ -1,0 +1,71 @@
+"""A trial: a job trained for a few iterations by one learner, in a folder that goes again; nothing of a run changes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from mpibow.comm.communicator import Communicator, Single
+from mpibow.config.schema import Log
+from mpibow.data.dataset import Samples
+from mpibow.errors import DivergedError
+from mpibow.job import Job
+from mpibow.optim.update import Update
+from mpibow.run.callbacks import Callback
+from mpibow.run.settings import Checkpoint
+from mpibow.run.stop import Stop
+from mpibow.session.summary import Trained
+from mpibow.sync.family import Family
+
+Run = Callable[[Job, Communicator], Trained]  # mpibow.train.train
+
+
+@dataclass(frozen=True)
+class Tried:
+    """The learning rate and the mean loss of each iteration's batch, before its step; `last` is the end's net, if any.
+
+    A loss that is not finite is None, and ends the trial.
+    """
+
+    rates: tuple[float, ...]
+    losses: tuple[float | None, ...]
+    hits: tuple[float | None, ...]  # the accuracies of training
+    last: Trained | None
+
+
+def tried(
+    job: Job, run: Run, *, iterations: int, update: Update, train: Samples | None = None, batch_size: int | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Tried:  # fmt: skip
+    """Trains `job` for so many iterations, from the weights that it starts with. Raises KeyboardInterrupt at Ctrl-C."""
+    with TemporaryDirectory(prefix="mpibow-") as folder:
+        config = replace(
+            job.config, name="trial", out=folder, learners=1, rule=Family(), update=update, ema=None, overlap=False,
+            batch_size=batch_size or job.config.batch_size, stop=Stop(epochs=None, iterations=iterations),
+            checkpoint=Checkpoint(every=None, best=False), log=Log(every=1), on_nan="stop",
+        )  # fmt: skip
+        alone = replace(
+            job, title="trial", config=config, train=train or job.train, test=None, validation=None, held_out=None,
+            callbacks=tuple(callbacks), files={}, quiet=True,
+        )  # fmt: skip
+        last = None
+        with suppress(DivergedError):
+            last = run(alone, Single())
+        if last is not None and last.summary.interrupted:
+            raise KeyboardInterrupt
+        return _entries(Path(folder) / "trial" / "metrics.jsonl", last)
+
+
+def _entries(path: Path, last: Trained | None) -> Tried:
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    found = [event for event in events if event["event"] == "train"]
+    return Tried(
+        tuple(event["rate"] for event in found),
+        tuple(event["losses"][0] if event["losses"] else None for event in found),
+        tuple(event["accuracy"] for event in found),
+        last,
+    )

@@ -1,0 +1,40 @@
+"""Short trials of what `fit` would train: `mpibow.find_lr` and `mpibow.check`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mpibow.fitting import job_of_settings
+from mpibow.job.sources import Source
+from mpibow.models.classifier import Net
+from mpibow.models.objective import LossNet
+from mpibow.models.supervised import OutputNet
+from mpibow.probe.check import Checked
+from mpibow.probe.check import check as check_job
+from mpibow.probe.rates import HIGHEST, ITERATIONS, LOWEST, RateTest, range_test
+
+
+def find_lr(
+    net: Net | LossNet | OutputNet, train: Source, *, lowest: float = LOWEST, highest: float = HIGHEST,
+    iterations: int = ITERATIONS, **settings: Any,
+) -> RateTest:  # fmt: skip
+    """Trains `net` for some iterations at rates from `lowest` to `highest`, and suggests one. Nothing is kept.
+
+    One learner trains from the initial weights, with the optimiser and batch size of `settings`, which are those of
+    `mpibow.fit`; learners, schedule and limits do not matter. Printed, the result is a table; `suggestion` is a number,
+    `plot(FILE)` draws the losses (Smith, arXiv:1506.01186).
+    """
+    from mpibow.train import train as run  # late, as in fit
+
+    return range_test(job_of_settings(net, train, settings), run, lowest=lowest, highest=highest, iterations=iterations)
+
+
+def check(net: Net | LossNet | OutputNet, train: Source, **settings: Any) -> Checked:
+    """Whether `net` can learn `train` at all: prints nothing, returns the report; `fit(check=True)` begins with it.
+
+    `settings` are those of `mpibow.fit`. Raises ConfigError where the net does not learn eight samples, DivergedError
+    where a loss is not finite.
+    """
+    from mpibow.train import train as run
+
+    return check_job(job_of_settings(net, train, {**settings, "augment": None}), run)
