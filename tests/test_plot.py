@@ -249,3 +249,11 @@ def test_a_run_under_way_from_the_shell(tmp_path: Path) -> None:
     here = tmp_path / "here.png"
     plot.save(plot.draw([read_run(folder)], ["loss"]), here)
     assert here.read_bytes() == (folder / "plot.png").read_bytes()
+
+
+def test_a_checkpoint_stands_for_its_run(tmp_path: Path) -> None:
+    checkpoint = tmp_path / "run" / "checkpoints" / "iteration-0000000004"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "checkpoint.json").write_text("{}")
+    assert plot.run_of(checkpoint) == tmp_path / "run"
+    assert plot.run_of(tmp_path / "run") == tmp_path / "run"

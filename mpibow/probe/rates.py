@@ -91,8 +91,8 @@ class RateTest:
         if self.diverged is None:
             return f"{first}where the loss falls fastest; up to {self.rates[-1]:.2g} it does not diverge"
         return (
-            f"{first}a tenth of {self.least:.2g}, where the loss is least; it falls fastest at {self.steepest:.2g}, and "
-            f"diverges at {self.diverged:.2g}"
+            f"{first}a tenth of {self.least:.2g}, where the loss is least; "
+            f"it falls fastest at {self.steepest:.2g} and diverges at {self.diverged:.2g}"
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +45,24 @@ def test_how_far_a_run_is(monkeypatch: pytest.MonkeyPatch, samples: int, end: fl
 def test_what_is_left_in_a_log(capsys: pytest.CaptureFixture[str], end: float | None, expected: str) -> None:
     Line(None, 0).show(250, "epoch 2.50", 100.0, end)
     assert capsys.readouterr().err == f"epoch 2.50{expected}\n"
+
+
+def test_below_a_cell_of_a_notebook_the_line_is_live(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jupyter's stream is no terminal, and writes a line again after a carriage return as one."""
+    cell = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    monkeypatch.setattr(sys, "stderr", cell)
+    line = Line(None, 0)
+    line.show(250, "epoch 2.50", 100.0, 1000.0)
+    line.show(500, "epoch 5.00", 100.0, 1000.0)
+    line.close()
+    assert re.search(r"\r 50%\|[█#]{6}      \| epoch 5.00 eta \d\d:\d\d", cell.getvalue())
+
+
+def test_a_quiet_line_writes_the_log_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = Line(tmp_path / "log.txt", 0, quiet=True)
+    line.note("a note")
+    line.close()
+    assert capsys.readouterr() == ("", "")
+    assert (tmp_path / "log.txt").read_text().endswith(" a note\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -112,6 +113,20 @@ def test_train_stops_where_it_is(tmp_path: Path, number: signal.Signals) -> None
     assert found.summary.checkpoint == str(tmp_path / f"run/checkpoints/iteration-{found.summary.iterations:010d}")
     whole = tiny.run(tiny.job(tmp_path / "whole"))
     assert tiny.same_bits(train(work, Single(), resume="auto").weights, whole.weights)
+
+
+def test_at_a_prompt_fit_returns_what_is_trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)  # as in a notebook's cell
+    settings: dict[str, Any] = {"batch_size": 3, "learners": 2, "stop": {"epochs": 2}}
+    found = mpibow.fit(tiny.plain, Signalling(signal.SIGINT, 5), **settings)  # type: ignore[arg-type]
+    assert (found.summary.stopped, found.summary.interrupted) == ("SIGINT", True)
+    assert 0 < found.summary.iterations < 19
+    assert found.predict(tiny.images()[0][:2]).shape == (2, 3)
+    assert tiny.same_bits(mpibow.load(found.summary.run).weights, found.weights)
+    again = mpibow.fit(tiny.plain, tiny.TRAIN, resume=found.summary.run, **settings)
+    whole = mpibow.fit(tiny.plain, tiny.TRAIN, **settings)
+    assert tiny.same_bits(again.weights, whole.weights)
 
 
 def test_fit_saves_and_raises(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
