@@ -67,33 +67,49 @@ def fit(
     check: bool = False,
     **settings: Any,
 ) -> Fitted:
-    """Trains `net`, a function from an image tensor (n, ...) to logits (n, classes), and returns it trained.
+    """Trains `net`, a function of tensors, and returns it trained.
 
-    With a function `loss(output, target)`, such as mpibow.mse_loss, `net` is any function from tensors to an output, or
-    to outputs by name, and data are (inputs, targets): arrays (n, ...) or arrays by name, as they are, without scaling.
-    The net takes those that its parameters name. Losses may be given by the outputs' names; each compares with the
-    target of that name, and their sum, times `loss_weights`, is trained. `predict` gives the outputs. A loss may be
-    given by name, "mse_loss" or {"name": "huber_loss", "delta": 2.0}. `metrics` are names as "mae", settings as
-    {"name": "top_k", "k": 3} and objects as mpibow.Metric, or lists of these by the outputs' names. Without `loss`:
+    There are three kinds of nets:
 
-    `train` and `test` are (images, labels), folders of records, as "data/mnist/train", or data sets with `__len__` and
-    `__getitem__`, as PyTorch's and Hugging Face's, whose items are (image, label), (input, target) or values by name:
-    images (n, channels, height, width) or (n, features), uint8 or float, labels (n,) integers. `transform(sample, rng)`
-    changes training samples, {"train": f, "test": g} those to evaluate as well; rng is a function of (seed, epoch,
-    sample). `workers` processes read such a data set, 0 is a thread of this one. For other data pass arrays
-    (n, ...) by name, {"user": ..., "rating": ...}, or records of ratings; `net` then takes tensors of these names and
-    returns one loss per sample (n,), and their mean is trained and evaluated. `validation`, in the same form or as a
-    fraction to split off `train`, decides when to stop and which checkpoint is the best; without it `test` does.
+    - A classifier takes an image (n, ...) and returns logits (n, classes). Leave `loss` out: it is cross-entropy.
+    - Any other net returns an output, or outputs by name, and `loss` compares these with targets.
+    - A net that returns its own losses (n,) takes arrays by the names of its parameters. Leave `loss` out.
 
-    `normalise`, `augment` (as {"pad": 4, "flip": True}) and `image` (as {"size": 224}) are the settings under `data` of
-    a config file; `settings` are all others: batch_size=8, learners=2, update={"lr": 0.1}, ... Under mpirun every rank
-    must call it; an error on one rank ends all. Ctrl-C saves the state. In a notebook or at a prompt `fit` then returns
-    the net as it is trained so far, `summary.stopped` is "SIGINT"; in a script it raises KeyboardInterrupt. `check`
-    prints first whether the net can learn eight samples (`mpibow.check`), and ends where it cannot. `weights` are
-    trained ones to start from: a run directory, a checkpoint, a safetensors file, a `Fitted` or arrays by name, or
-    {"file": one of these, "exclude": "dense1.*"} (docs/weights.md). `resume` continues a run directory or a checkpoint,
-    "auto" the newest run. `callbacks` hear what happens: mpibow.Iteration, Evaluated, Saved and Ended; one that returns
-    mpibow.STOP ends the run (mpibow/run/callbacks.py has the rules).
+    Data may be
+
+    - a pair of arrays: (images, labels), or with `loss` (inputs, targets), each an array or arrays by name. Images are
+      (n, channels, height, width) or (n, features), uint8 or float; labels are integers (n,). With `loss` arrays are
+      not scaled;
+    - a folder of records, such as "data/mnist/train";
+    - arrays by name, {"user": ..., "item": ...}, for a net that returns losses;
+    - a data set with `__len__` and `__getitem__`, such as PyTorch's and Hugging Face's. Its items are (image, label),
+      (input, target) or values by name.
+
+    Arguments:
+
+    - `train`, `test`, `validation`: data. `validation` may be a fraction to split off `train`. It decides when to stop
+      and which checkpoint is the best; without it `test` does.
+    - `loss`: a function of output and target that returns one number per sample (n,), such as mpibow.mse_loss; a name,
+      "mse_loss"; settings, {"name": "huber_loss", "delta": 2.0}; or these by the names of outputs. The sum of several
+      losses, times `loss_weights`, is trained.
+    - `metrics`: names such as "mae", settings such as {"name": "top_k", "k": 3}, objects such as mpibow.Metric, or
+      lists of these by the names of outputs.
+    - `name`: the net's name in the log and in the name of the run directory.
+    - `normalise`, `augment` ({"pad": 4, "flip": True}) and `image` ({"size": 224}): the settings `data.normalise`,
+      `data.augment` and `data.image` of a config file.
+    - `transform`: a function of (sample, rng) that changes training samples, or {"train": f, "test": g}. rng depends on
+      seed, epoch and sample only. `workers` processes read a data set with `__getitem__`; 0 is a thread of this one.
+    - `weights`: trained weights to start from: a run directory, a checkpoint, a safetensors file, a `Fitted`, arrays by
+      name, or {"file": one of these, "exclude": "dense1.*"}.
+    - `check`: first print whether the net can learn eight samples (mpibow.check), and end if it cannot.
+    - `resume`: a run directory or a checkpoint to continue; "auto" is the newest run.
+    - `callbacks`: functions that receive mpibow.Iteration, Evaluated, Saved and Ended. One that returns mpibow.STOP
+      ends the run.
+    - `settings`: all other settings of a config file: batch_size=8, learners=2, update={"lr": 0.1}, ...
+
+    Under mpirun every rank must call it; an error on one rank ends all. Ctrl-C saves the state. In a script it
+    then raises KeyboardInterrupt; in a notebook or at a prompt `fit` returns the net as trained so far, and
+    `summary.stopped` is "SIGINT".
     """
     from mpibow.train import train as run  # late: `python -m mpibow.train` must not find it imported already
 
