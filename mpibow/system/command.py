@@ -20,6 +20,7 @@ COMMANDS = {
     "evaluate": Command("mpibow.evaluate", "evaluate a checkpoint"),
     "predict": Command("mpibow.predict", "print what a trained net gives for files"),
     "export": Command("mpibow.export", "write trained weights for other programs"),
+    "generate": Command("mpibow.generate", "continue a text with a language model"),
     "plot": Command("mpibow.plot", "draw the curves of runs"),
     "sweep": Command("mpibow.sweep.__main__", "train with every combination of settings"),
     "convert": Command("mpibow.convert.__main__", "convert data to records"),

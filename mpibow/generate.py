@@ -1,0 +1,160 @@
+"""Continues a text with a language model that was trained on tokens.
+
+python -m mpibow.generate runs/NAME --prompt "It was "
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from mpibow.comm.launch import outcome, say
+from mpibow.data.dataset import Array
+from mpibow.data.tokens import BYTES, FILE, Tokens, bytes_of, read_tokens
+from mpibow.errors import ConfigError
+from mpibow.fitted import Fitted, load
+from mpibow.job.predictor import Predictor
+from mpibow.system.command import prog
+from mpibow.system.streams import as_command
+
+ASCII = 128
+Draw = Callable[[Array], int]  # from logits (vocabulary,) to a token
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the command; its exit code."""
+    command = parser()
+    arguments = command.parse_args(argv)
+    for name, value, least in (("tokens", arguments.tokens, 1), ("seed", arguments.seed, 0)):
+        if value < least:
+            command.error(f"--{name}: must be at least {least}, got {value}")
+    if arguments.top_k is not None and arguments.top_k < 1:
+        command.error(f"--top-k: must be at least 1, got {arguments.top_k}")
+    if not arguments.temperature >= 0:
+        command.error(f"--temperature: must be at least 0, got {arguments.temperature:g}")
+    code, text = outcome(partial(_run, arguments))
+    if text:
+        say(text)
+    return code
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog=prog("generate"), description="Continues a text with a net that was trained to predict the next token."
+    )
+    made.add_argument("net", type=Path, metavar="RUN", help="a run directory, a checkpoint, or a file of Fitted.save")
+    made.add_argument("--prompt", required=True, metavar="TEXT", help="the text to continue")
+    made.add_argument("--tokens", type=int, default=200, metavar="N", help="tokens to add (default: 200)")
+    made.add_argument(
+        "--temperature", type=float, default=1.0, metavar="T",
+        help="logits are divided by it; 0 takes the likeliest token every time (default: 1)",
+    )  # fmt: skip
+    made.add_argument("--top-k", type=int, metavar="K", help="draw among the K likeliest tokens (default: all)")
+    made.add_argument("--seed", type=int, default=0, help="seed of the draws (default: 0)")
+    made.add_argument(
+        "--tokenizer", metavar="FILE", help=f"a {FILE}, or {BYTES} for UTF-8 (default: the {FILE} that the run kept)"
+    )
+    made.add_argument("--average", action="store_true", help="generate with the average of the centre (a run with ema)")
+    return made
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    threadpool_limits(1)
+    fitted = load(arguments.net)
+    weights = fitted.average if arguments.average else fitted.weights
+    if weights is None:
+        raise ConfigError(f"--average: {arguments.net} has no average of the centre; train with ema.half_life=SAMPLES")
+    predictor = Predictor(fitted.make, fitted.config, weights, 1)
+    tokens = _tokens(fitted, arguments.net, arguments.tokenizer)
+    prompt = tokens.encode(arguments.prompt)
+    if not len(prompt):
+        raise ConfigError("--prompt: must have at least one character, got ''")
+    generator = np.random.default_rng(arguments.seed)
+    draw = partial(pick, temperature=arguments.temperature, top_k=arguments.top_k, generator=generator)
+    sys.stdout.write(arguments.prompt)
+    shown, made = tokens.decode(prompt), list(map(int, prompt))
+    for token in continued(predictor, prompt, arguments.tokens, draw, _size(predictor, tokens, prompt)):
+        made.append(token)
+        text = tokens.decode(made)
+        if text.startswith(shown) and not text.endswith("\ufffd"):  # a character of several tokens comes as a whole
+            sys.stdout.write(text[len(shown) :])
+            sys.stdout.flush()
+            shown = text
+    sys.stdout.write(tokens.decode(made)[len(shown) :] + "\n")
+    return 0
+
+
+def continued(predictor: Predictor, prompt: Array, count: int, draw: Draw, size: int) -> Iterator[int]:
+    """`count` tokens after the `prompt` (n,), each drawn from logits of the last tokens that the net has room for.
+
+    `size` is the number of tokens that there are. Raises ConfigError where the net is none that predicts tokens.
+    """
+    context, output = _form(predictor)
+    seen = list(map(int, prompt))
+    for _ in range(count):
+        last = seen[-context:]
+        window = np.zeros((1, context), np.int32)
+        window[0, : len(last)] = last  # a position sees none behind it
+        logits = predictor(window)[output][0, len(last) - 1, :size]
+        seen.append(draw(logits.astype(np.float64)))
+        yield seen[-1]
+
+
+def _size(predictor: Predictor, tokens: Tokens, prompt: Array) -> int:
+    """How many tokens there are: of bytes those of ASCII, where the net has no others. Raises ConfigError."""
+    given = predictor.outputs[_form(predictor)[1]][1]
+    size = min(tokens.size, given) if tokens.kind == BYTES and given == ASCII else tokens.size
+    if size > given:
+        raise ConfigError(
+            f"--tokenizer: has {size} tokens, the net gives {given}; give the tokenizer that it was trained with"
+        )
+    if int(prompt.max()) >= size:
+        raise ConfigError(f"--prompt: must be ASCII, as the net gives {given} characters")
+    return size
+
+
+def pick(logits: Array, *, temperature: float, top_k: int | None, generator: np.random.Generator) -> int:
+    """A token by softmax(logits / temperature) of the `top_k` likeliest; the likeliest at temperature 0."""
+    if temperature == 0:
+        return int(np.argmax(logits))
+    if top_k is not None and top_k < len(logits):
+        logits = np.where(logits >= np.partition(logits, -top_k)[-top_k], logits, -np.inf)
+    likely = np.exp((logits - logits.max()) / temperature)
+    return int(generator.choice(len(logits), p=likely / likely.sum()))
+
+
+def _form(predictor: Predictor) -> tuple[int, str]:
+    """The number of tokens that the net sees, and its output of logits (n, tokens, vocabulary). Raises ConfigError."""
+    inputs = [predictor.graph.tensors[name] for name in predictor.inputs]
+    if len(inputs) == 1 and inputs[0].dtype == "int32" and len(inputs[0].shape) == 2:
+        context = inputs[0].shape[1]
+        for name, shape in predictor.outputs.items():
+            if len(shape) == 2 and shape[0] == context:
+                return context, name
+    takes = ", ".join(f"{each.name} {each.shape[1:]} {each.dtype}" for each in inputs)
+    gives = ", ".join(f"{name} {shape}" for name, shape in predictor.outputs.items())
+    raise ConfigError(
+        "generate: needs a net from tokens (n, t) int32 to logits (n, t, vocabulary); "
+        f"this one takes {takes} and gives {gives} for a sample"
+    )
+
+
+def _tokens(fitted: Fitted, net: Path, given: str | None) -> Tokens:
+    """The tokenizer that is given, or the run's. Raises ConfigError, RecordError."""
+    if given == BYTES:
+        return bytes_of()
+    if given is not None:
+        return read_tokens(Path(given))
+    if fitted.folder is None or not (fitted.folder / FILE).is_file():
+        raise ConfigError(f"--tokenizer: {net} kept no {FILE}; give one, or --tokenizer {BYTES} for a net of bytes")
+    return read_tokens(fitted.folder / FILE)
+
+
+if __name__ == "__main__":
+    as_command(main)

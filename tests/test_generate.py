@@ -1,0 +1,136 @@
+"""python -m mpibow.generate: what a net of tokens writes, drawn by formulas, and messages for what is none."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import mpibow as mb
+from mpibow.data.tokens import chars_of
+from mpibow.generate import main, pick
+from tests.run import tiny
+
+TEXT = "abcdef" * 60
+TOKENS = chars_of(TEXT)
+CONTEXT = 8
+
+
+def net(text: mb.Tensor) -> mb.Tensor:
+    """The next letter depends on the letter alone."""
+    return mb.embedding(text, 6, 6)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("text")
+    windows = np.lib.stride_tricks.sliding_window_view(TOKENS.encode(TEXT), CONTEXT + 1)
+    settings: dict[str, Any] = {"batch_size": 8, "learners": 1, "device": "numpy", "out": str(folder)}
+    found = mb.fit(
+        net, (windows[:, :-1], windows[:, 1:]), loss=partial(mb.cross_entropy, axis=2),
+        update={"name": "adam", "lr": 0.1}, stop={"iterations": 60}, **settings,
+    )  # fmt: skip
+    run = Path(found.summary.run)
+    (run / "tokenizer.json").write_bytes(TOKENS.content)
+    return run
+
+
+def generated(capsys: pytest.CaptureFixture[str], *arguments: Any) -> str:
+    assert main([str(each) for each in arguments]) == 0
+    return capsys.readouterr().out
+
+
+def test_it_goes_on_as_the_text_does(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From a prompt shorter than what the net sees, to far beyond it."""
+    assert (
+        generated(capsys, trained, "--prompt", "ab", "--tokens", 20, "--temperature", 0) == f"{('abcdef' * 4)[:22]}\n"
+    )
+    assert generated(capsys, trained, "--prompt", TEXT[:40], "--tokens", 4, "--top-k", 1) == TEXT[:44] + "\n"
+
+
+def test_the_seed_decides(trained: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    hot = ("--prompt", "a", "--tokens", 40, "--temperature", 30)
+    first, again, other = (generated(capsys, trained, *hot, "--seed", seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert len(first) == 42
+
+
+def test_draws_follow_the_softmax() -> None:
+    logits = np.log([0.5, 0.3, 0.15, 0.05])
+    generator = np.random.default_rng(0)
+    draw = partial(pick, logits, temperature=1.0, generator=generator)
+    counts = np.bincount([draw(top_k=None) for _ in range(4000)], minlength=4) / 4000
+    np.testing.assert_allclose(counts, [0.5, 0.3, 0.15, 0.05], atol=0.03)
+    best = np.bincount([draw(top_k=2) for _ in range(4000)], minlength=4) / 4000
+    np.testing.assert_allclose(best, [0.625, 0.375, 0, 0], atol=0.03)
+    cold = [pick(logits, temperature=0.01, top_k=None, generator=generator) for _ in range(50)]
+    assert set(cold) == {0} == {pick(logits, temperature=0, top_k=None, generator=generator)}
+
+
+def test_a_net_of_bytes_needs_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    codes = np.frombuffer(("ü" * 40).encode(), np.uint8).astype(np.int32)
+    windows = np.lib.stride_tricks.sliding_window_view(codes, 5)
+    fitted = mb.fit(
+        lambda text: mb.embedding(text, 256, 256), (windows[:, :-1], windows[:, 1:]), batch_size=8, learners=1,
+        loss=partial(mb.cross_entropy, axis=2), update={"name": "adam", "lr": 0.1}, stop={"iterations": 40},
+    )  # fmt: skip
+    fitted.save("net.safetensors")
+    arguments = ("net.safetensors", "--prompt", "ü", "--tokens", 4, "--temperature", 0, "--tokenizer", "bytes")
+    assert generated(capsys, *arguments) == "üüü\n"
+    assert main(["net.safetensors", "--prompt", "ü"]) == 2
+    assert capsys.readouterr() == (
+        "",
+        "error: --tokenizer: net.safetensors kept no tokenizer.json; give one, or --tokenizer bytes for a net of "
+        "bytes\n",
+    )
+
+
+def test_a_net_of_ascii_takes_bytes_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As examples/char_gpt.py trains one."""
+    monkeypatch.chdir(tmp_path)
+    windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(b"xyz" * 40, np.uint8).astype(np.int32), 5)
+    fitted = mb.fit(
+        lambda text: mb.embedding(text, 128, 128), (windows[:, :-1], windows[:, 1:]), batch_size=8, learners=1,
+        loss=partial(mb.cross_entropy, axis=2), update={"name": "adam", "lr": 0.1}, stop={"iterations": 40},
+    )  # fmt: skip
+    arguments = (fitted.summary.run, "--tokens", 4, "--temperature", 0, "--tokenizer", "bytes", "--prompt")
+    assert generated(capsys, *arguments, "xy") == "xyzxyz\n"
+    assert main([*map(str, arguments), "ü"]) == 2
+    assert capsys.readouterr().err == "error: --prompt: must be ASCII, as the net gives 128 characters\n"
+
+
+def test_messages(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(trained), "--prompt", "axe"]) == 3
+    assert "has no number for the character 'x'" in capsys.readouterr().err
+    assert main([str(trained), "--prompt", ""]) == 2
+    assert capsys.readouterr().err == "error: --prompt: must have at least one character, got ''\n"
+    assert main([str(trained), "--prompt", "a", "--tokenizer", "bytes"]) == 2
+    assert capsys.readouterr().err == (
+        "error: --tokenizer: has 256 tokens, the net gives 6; give the tokenizer that it was trained with\n"
+    )
+    tiny.run(tiny.job(tmp_path, checkpoint={"every": "20 iterations"}))
+    assert main([str(tmp_path / "run"), "--prompt", "a", "--tokenizer", "bytes"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "error: generate: needs a net from tokens (n, t) int32 to logits (n, t, vocabulary); "
+        "this one takes image (1, 6, 6) uint8 and gives logits (3,) for a sample"
+    )
+
+
+@pytest.mark.parametrize(("arguments", "message"), [
+    (["--tokens", "0"], "--tokens: must be at least 1, got 0"),
+    (["--temperature", "-1"], "--temperature: must be at least 0, got -1"),
+    (["--top-k", "0"], "--top-k: must be at least 1, got 0"),
+])  # fmt: skip
+def test_bad_arguments(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["run", "--prompt", "a", *arguments])
+    assert end.value.code == 2
+    assert capsys.readouterr().err.endswith(f"error: {message}\n")
