@@ -99,7 +99,7 @@ def is_over(session: Session, comm: Communicator, end: float, iterations: int) -
 def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
     """One learner's iteration, the time of every kind of operator in it, and its convolutions measured alone."""
     if device_of(job, comm.local_size).enqueues:
-        raise ConfigError("profile: times steps on the host; on a GPU take --timeline or --paper, or --device onednn")
+        raise ConfigError("profile: times steps on the host; on a GPU use --timeline or --paper, or --device onednn")
     whole, found = bench_train(job, comm, seconds), profile(job, seconds)
     iteration = whole["seconds_per_iteration"]["median"]
     in_turn, alone = found["convolutions_in_turn"], found["convolutions_alone"]
@@ -139,23 +139,26 @@ def bench_memory(job: Job) -> dict[str, Any]:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog=prog("bench"),
-        description="Measures training on made-up data, its parts, and the memory of a plan.",
+        description="Measures, on made-up data, the speed of training, the parts of an iteration, or a plan's memory.",
+        epilog=f"models: {', '.join(sorted([*MODELS, *OBJECTIVES]))}",
     )
     commands = made.add_subparsers(dest="command", required=True)
     train = commands.add_parser("train", help="measure the whole training step; also under mpirun")
     profiled = commands.add_parser("profile", help="measure the parts of one learner's iteration")
     memory = commands.add_parser("memory", help="print the memory of a training plan, and the least possible")
     for command in (train, profiled, memory):
-        command.add_argument("model", choices=sorted([*MODELS, *OBJECTIVES]), help="model to train")
-        command.add_argument("--batch-size", type=int, default=8, help="samples per learner and iteration (8)")
+        command.add_argument("model", choices=sorted([*MODELS, *OBJECTIVES]), metavar="MODEL", help="model to train")
+        command.add_argument("--batch-size", type=int, default=8, help="samples per learner and iteration (default: 8)")
         command.add_argument("--shape", help="channels,height,width of an image (default: the model's)")
         command.add_argument("--classes", type=int, help="number of classes (default: the model's)")
         command.add_argument("--json", action="store_true", help="print one JSON line")
         command.add_argument("overrides", nargs="*", metavar="key.path=value", help="any other setting, as seed=2")
-        command.add_argument("--device", choices=["auto", "cuda", "onednn", "numpy"], help="what to compute on (auto)")
-    train.add_argument("--learners", type=int, default=1, help="learners per rank (1)")
+        command.add_argument(
+            "--device", choices=["auto", "cuda", "onednn", "numpy"], help="device to compute on (default: auto)"
+        )
+    train.add_argument("--learners", type=int, default=1, help="learners per rank (default: 1)")
     for command in (train, profiled):
-        command.add_argument("--seconds", type=float, default=10.0, help="seconds to measure (10)")
+        command.add_argument("--seconds", type=float, default=10.0, help="seconds to measure (default: 10)")
     paper = "with --device cuda: calculate every kernel's least time; needs no GPU"
     profiled.add_argument("--paper", action="store_true", help=paper)
     return made
@@ -215,10 +218,10 @@ def profile_text(found: Mapping[str, Any]) -> str:
         beyond = ", ".join(f"{1e3 * seconds:.2f} ms {name}" for name, seconds in found["beyond"].items())
         floor = found["operations"] / found["fastest"]
         lines += [
-            f"the iteration takes {found['ratio_alone']:.2f} times its convolutions measured alone, each repeated by "
-            f"itself ({1e3 * found['convolutions_alone']:.2f} ms), {found['ratio_in_turn']:.2f} times the same in turn "
-            f"({1e3 * found['convolutions_in_turn']:.2f} ms)",
-            f"beyond them alone: {beyond}",
+            f"the iteration takes {found['ratio_alone']:.2f} times as long as its convolutions, each measured alone "
+            f"({1e3 * found['convolutions_alone']:.2f} ms), and {found['ratio_in_turn']:.2f} times as long as the same "
+            f"convolutions one after the other ({1e3 * found['convolutions_in_turn']:.2f} ms)",
+            f"the rest of the iteration: {beyond}",
             f"{found['operations'] / 1e9:.2f} GFLOP at the rate of the fastest convolution, "
             f"{found['fastest'] / 1e9:.0f} GFLOP/s, take {1e3 * floor:.2f} ms, {floor / whole:.0%} of the iteration",
         ]
@@ -233,7 +236,7 @@ def memory_text(found: Mapping[str, Any]) -> str:
 
     return (
         f"{found['model']}, batch {found['batch_size']}: arena {arena / 2**20:,.1f} MiB; all activations "
-        f"{beside('activations')}; largest sum alive at one step {beside('largest_alive')}; all tensors written, "
+        f"{beside('activations')}; most memory in use at one step {beside('largest_alive')}; all tensors written, "
         f"forward and gradient, {beside('tensors_written')}; kernels' own buffers {found['buffers'] / 2**20:,.1f} MiB"
     )
 

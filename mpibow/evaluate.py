@@ -164,7 +164,10 @@ def _table(rows: list[tuple[Array, Array, Array]], number: Callable[[int], int])
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog=prog("evaluate"), description=__doc__)
+    made = argparse.ArgumentParser(
+        prog=prog("evaluate"),
+        description="Evaluates a checkpoint's centre, the average model, on a data set: prints accuracy and loss.",
+    )
     made.add_argument(
         "checkpoint",
         type=Path,
@@ -176,7 +179,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--batch-size", type=int, help="samples per batch (default: the run's)")
     made.add_argument("--top-k", type=int, metavar="K", help="also print the top-K accuracy (default: the run's)")
     made.add_argument(
-        "--device", choices=DEVICES, help="what to compute on (default: the run's device, for a run on a GPU the CPU)"
+        "--device", choices=DEVICES, help="device to compute on (default: the run's; for a run on a GPU, the CPU)"
     )
     made.add_argument("--predictions", type=Path, metavar="FILE.csv", help="write the prediction for every sample")
     made.add_argument("--average", action="store_true", help="evaluate the average of the centre (a run with ema)")

@@ -124,7 +124,7 @@ def write(exported: Exported, output: Path, kind: str) -> list[Path]:
 def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog=prog("export"),
-        description="Writes trained weights for other programs, and how inputs are scaled as JSON beside them.",
+        description="Writes trained weights for other programs, and a JSON file with the scaling of the inputs.",
         epilog=f"torchvision's names are of {', '.join(NETS)} (vgg_a is vgg11 there). JSON: input.mean and input.std "
         "are of the stored values; input.to_tensor has them as torchvision.transforms.Normalize takes them.",
     )
@@ -134,9 +134,12 @@ def parser() -> argparse.ArgumentParser:
         help="a safetensors file, or one for torch.load (PyTorch is not needed to write it)",
     )  # fmt: skip
     parser.add_argument(
-        "--names", choices=["mpibow", "torchvision"], default="mpibow", help="whose names (default: mpibow)"
+        "--names",
+        choices=["mpibow", "torchvision"],
+        default="mpibow",
+        help="naming scheme of the weights (default: mpibow)",
     )
-    parser.add_argument("--average", action="store_true", help="the average of the centre (a run with ema)")
+    parser.add_argument("--average", action="store_true", help="export the average of the centre (a run with ema)")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="new file to write")
     return parser
 

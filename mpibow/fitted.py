@@ -127,7 +127,7 @@ def load(path: str | os.PathLike[str], *, operators: Sequence[OwnOperator] = ())
         )
     if stored.graph is None:
         raise CheckpointError(
-            f"{stored.path}: has no graph: an older mpibow made it, or the net can't be saved (the run's log says so)"
+            f"{stored.path}: has no graph: an older mpibow made it, or the net cannot be saved (see the run's log)"
         )
     return _fitted(stored, _loaded(stored.path, stored.graph, stored.arrays, operators))
 

@@ -52,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog=prog("predict"),
-        description="Prints what a trained net gives for every sample of files: the likeliest classes, or its outputs.",
+        description="Prints a trained net's likeliest classes, or its outputs, for every sample of the files.",
         epilog="A file that cannot be read is named, and the others are predicted; the exit code is then 3.",
     )
     made.add_argument("net", type=Path, metavar="RUN", help="a run directory, a checkpoint, or a file of Fitted.save")
@@ -61,7 +61,7 @@ def parser() -> argparse.ArgumentParser:
         help="images (.png, .jpg), folders of images or of records, arrays (.npy, .npz) or rows of numbers (.csv)",
     )  # fmt: skip
     made.add_argument("--top", type=int, default=1, metavar="K", help="print the K likeliest classes (default: 1)")
-    made.add_argument("--csv", action="store_true", help="print CSV, with a line of heads")
+    made.add_argument("--csv", action="store_true", help="print CSV with a header line")
     made.add_argument(
         "--output", type=Path, metavar="FILE", help="write a .csv, or an .npz with the net's whole outputs, instead"
     )

@@ -111,13 +111,13 @@ def _inspect_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON object per line")
     parser.add_argument("--sheet", type=Path, metavar="FILE.png", help="draw images with the names of their classes")
     parser.add_argument(
-        "--samples", type=_number(1, 10_000), metavar="N", help=f"number of images to draw (default {SHEET})"
+        "--samples", type=_number(1, 10_000), metavar="N", help=f"number of images to draw (default: {SHEET})"
     )
     parser.add_argument(
         "--class", dest="of_class", metavar="NAME", help="draw only images of this class, a name or a number"
     )
     parser.add_argument(
-        "--seed", type=_number(0, 2**64 - 1), metavar="S", help="seed of the choice of images (default 0)"
+        "--seed", type=_number(0, 2**64 - 1), metavar="S", help="seed of the choice of images (default: 0)"
     )
 
 
@@ -149,7 +149,7 @@ COMMANDS = {
     ),
     "export": Command(
         "write a data set as TFRecord files or folders of images",
-        "Writes a data set in a form that other programs read; datasets/tfrecord.py or folder.py convert it back. "
+        "Writes a data set in a form that other programs read; `mpibow convert tfrecord` or `folder` converts it back. "
         "Writes all of it or nothing.",
         export.add_options,
         lambda options: exit_code(lambda: export.run(options)),
@@ -204,7 +204,9 @@ def useful(path: Path, decoded: bool) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(prog=prog("records"), description=__doc__.partition(": ")[2])
+    made = argparse.ArgumentParser(
+        prog=prog("records"), description="Inspects, verifies and exports data sets of records."
+    )
     commands = made.add_subparsers(dest="command", required=True, metavar=" | ".join(COMMANDS))
     for name, command in COMMANDS.items():
         command.options(commands.add_parser(name, help=command.help, description=command.description))

@@ -128,9 +128,9 @@ def test_the_text_of_memory() -> None:
         "tensors_written": 2**32, "buffers": 2**20,
     }  # fmt: skip
     assert memory_text(found) == (
-        "resnet50, batch 32: arena 1,536.0 MiB; all activations 2,048.0 MiB (-25.0%); largest sum alive at one step "
-        "1,430.5 MiB (+7.4%); all tensors written, forward and gradient, 4,096.0 MiB (-62.5%); kernels' own buffers "
-        "1.0 MiB"
+        "resnet50, batch 32: arena 1,536.0 MiB; all activations 2,048.0 MiB (-25.0%); most memory in use "
+        "at one step 1,430.5 MiB (+7.4%); all tensors written, forward and gradient, 4,096.0 MiB (-62.5%); kernels' "
+        "own buffers 1.0 MiB"
     )
 
 
@@ -182,10 +182,10 @@ def test_the_text_of_a_profile() -> None:
         "  forward conv                       31    10.500 ms  84.0%",
         "  sum                                15     1.000 ms   8.0%",
         "  update, averaging, data, loop             1.000 ms   8.0%",
-        "the iteration takes 1.25 times its convolutions measured alone, each repeated by itself (10.00 ms), 1.19 "
-        "times the same in turn (10.50 ms)",
-        "beyond them alone: 0.50 ms convolutions in turn, whose data are not all in the caches, 1.00 ms all other "
-        "operators, 1.00 ms update, averaging, data, loop",
+        "the iteration takes 1.25 times as long as its convolutions, each measured alone (10.00 ms), and 1.19 "
+        "times as long as the same convolutions one after the other (10.50 ms)",
+        "the rest of the iteration: 0.50 ms convolutions in turn, whose data are not all in the caches, 1.00 ms all "
+        "other operators, 1.00 ms update, averaging, data, loop",
         "1.60 GFLOP at the rate of the fastest convolution, 200 GFLOP/s, take 8.00 ms, 64% of the iteration",
     ]
 

@@ -189,7 +189,7 @@ UNFIT: dict[str, tuple[Callable[[Path], None], list[str], int, str]] = {
         nothing, ["model={name: lenet}"], 2,
         "conv2 (conv of max_pool1 (3, 32, 1, 1)): a window of 5x5 does not fit into 1x1\n",
     ),
-    "a truncated file": (cut, [], 3, "SHARD: is SIZE bytes long, but says 57 records"),
+    "a truncated file": (cut, [], 3, "SHARD: is SIZE bytes long, but its header has 57 records"),
     "a flipped bit in the header": (lambda folder: flip(shard(folder), 20), [], 3, "SHARD: "),
     "a flipped bit in the index": (lambda folder: flip(shard(folder), -5), [], 3, "SHARD: "),
     "a flipped bit in the manifest": (
@@ -197,7 +197,7 @@ UNFIT: dict[str, tuple[Callable[[Path], None], list[str], int, str]] = {
     ),
     "nothing to resume": (
         nothing, ["--resume", "runs/nowhere"], 4,
-        "runs/nowhere: is no checkpoint and no run directory with checkpoints/ in it\n",
+        "runs/nowhere: is neither a checkpoint nor a run directory with checkpoints/ in it\n",
     ),
 }  # fmt: skip
 
@@ -258,7 +258,7 @@ def test_a_full_disk(folder: Path) -> None:
     last = done.stderr.splitlines()[-1]
     assert last.startswith(expected)
     assert "file too large" in last
-    assert last.endswith("; the checkpoints before it are whole, free some space and use --resume")
+    assert last.endswith("; the checkpoints before it are complete: free some space and use --resume")
     assert "Traceback" not in done.stderr
     assert list((folder / "runs/b/checkpoints").iterdir()) == []
     again = run([*command, *wide, "--resume", "auto"], cwd=folder)

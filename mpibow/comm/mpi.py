@@ -167,7 +167,7 @@ class Mpi(InPlace):
                 self._refuse(said)
             yield
         except self._mpi.Exception as error:
-            raise CommunicationError(f"{what}: MPI says {error}") from error
+            raise CommunicationError(f"{what}: MPI error: {error}") from error
         self.pulse.waiting = ""
         self.pulse.beats += 1
         self._free.release()

@@ -96,7 +96,7 @@ class Nccl(InPlace):
         self.pulse.waiting = what
         while not self._come(event, what):
             if problem := self._ring.problem():
-                self._give_up(f"{what}: NCCL says {problem}")
+                self._give_up(f"{what}: NCCL error: {problem}")
             if waited > self._seconds:
                 self._give_up(f"{what}: not every rank came within {self._seconds:g} seconds")
             pause = min(max(waited / 16, SHORTEST_SLEEP), LONGEST_SLEEP)
@@ -172,7 +172,7 @@ class CupyRing:
         except nccl.NcclError as error:
             raise CommunicationError(
                 f"NCCL cannot connect the {size} ranks: {error}; NCCL_DEBUG=INFO shows why; "
-                "transport=mpi goes without NCCL"
+                "transport=mpi works without NCCL"
             ) from None
 
     def allreduce(self, address: int, count: int, dtype: str, stream: int) -> None:
@@ -199,7 +199,7 @@ class CupyRing:
         try:
             call()
         except self._nccl.NcclError as error:
-            raise CommunicationError(f"NCCL says {error}") from None
+            raise CommunicationError(f"NCCL error: {error}") from None
 
 
 def load_nccl() -> Any:

@@ -33,15 +33,17 @@ def open_transport(
     """
     if any(host.share(shared)) and transport in ("auto", "nccl"):
         if transport == "nccl":
-            raise CommunicationError("transport=nccl: ranks share a GPU, and NCCL takes one rank a GPU: transport=auto")
-        transport, why = "mpi", "ranks share a GPU: averaging goes by MPI"
+            raise CommunicationError(
+                "transport=nccl: ranks share a GPU, and NCCL allows one rank per GPU: transport=auto"
+            )
+        transport, why = "mpi", "ranks share a GPU, so they average by MPI"
     elif transport in ("auto", "nccl"):
         try:
             return nccl(host, stream), ""
         except CommunicationError as error:  # on all ranks alike
             if transport == "nccl":
                 raise
-            transport, why = "mpi", f"averaging goes by MPI: {error}"
+            transport, why = "mpi", f"ranks average by MPI: {error}"
     else:
         why = ""
     if transport == "mpi":

@@ -154,10 +154,12 @@ class Watchdog:
                 lines.append(f"  rank {rank}, process {sign.pid}: {at} for {seconds:g} s{waits}")
         here, ranks = [rank for rank, sign in self._seen.items() if sign.phase], self._pulse.ranks
         if ranks is not None and ranks[0] > ranks[1]:
-            lines.append(f"  {ranks[0] - ranks[1]} rank(s) of other nodes: not seen from here; see what they print")
+            lines.append(f"  {ranks[0] - ranks[1]} rank(s) of other nodes: not visible from here; see their output")
         elif ranks is None and (missing := [rank for rank in range(self._size) if rank not in here]):
             names = ", ".join(map(str, missing[:8])) + ", ..." * (len(missing) > 8)
-            lines.append(f"  rank {names}: not seen here, it has not called mpibow (fit?) yet, or is on another node")
+            lines.append(
+                f"  rank {names}: not visible from here: it has not called mpibow (fit?) yet, or it is on another node"
+            )
         return lines
 
     def _finish(self, code: int, text: str) -> None:

@@ -24,6 +24,6 @@ def rate_handed_on(mapping: Mapping[str, Any], overrides: Sequence[str], config:
         return ""
     usual = UPDATES[after](name=after).lr
     return (
-        f"warning: update.lr: {show(given['lr'])} in {origin} is for {before}, and {after} takes it now; "
-        f"type a rate for {after} too, as update.lr={usual:g}, its default"
+        f"warning: update.lr: {show(given['lr'])} in {origin} was chosen for {before}, and {after} uses it now; "
+        f"set a rate for {after}, as update.lr={usual:g}, its default"
     )

@@ -55,7 +55,7 @@ class Model:
         "{file, match, exclude, strict, names}; null: random ones, by seed",
     ] = None
     options: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
-    sha256: Annotated[Text | None, "checksum of the file that name names; the run fills it in"] = None
+    sha256: Annotated[Text | None, "checksum of the file in name; the run fills it in"] = None
 
 
 @dataclass(frozen=True)
@@ -74,8 +74,8 @@ class Data:
     test: Annotated[Text | None, "test data set; with validation data, evaluated at the end only"] = None
     validation: Annotated[
         Text | Annotated[float, Above(0), Below(1)] | None,
-        "data set for stop.accuracy and the choice of the best checkpoint, or the fraction of each class to split off "
-        "the training data for this, by seed; null: the test data serve for this",
+        "data set that decides when to stop and which checkpoint is the best, or the fraction of each class to split "
+        "off the training data for this, by seed; null: the test data decide",
     ] = None
     image: Annotated[Image | None, "how encoded images become arrays"] = None
     normalise: Annotated[
@@ -85,9 +85,9 @@ class Data:
     ] = "channel"
     augment: Augmentation = field(default_factory=Augmentation)
     pipeline: Annotated[
-        Wanted, "how images reach the learners; with a GPU, resident keeps them there, dali decodes there"
+        Wanted, "how images reach the learners; on a GPU, resident keeps them in its memory, dali decodes them"
     ] = "auto"
-    workers: Annotated[Auto | Count, "decoding threads per rank; auto is its cores"] = "auto"
+    workers: Annotated[Auto | Count, "decoding threads per rank; auto: one per core"] = "auto"
     on_corrupt: Annotated[Literal["error", "skip"], "on a damaged sample: stop, or take the next intact one"] = "error"
     corrupt_limit: Annotated[Count, "damaged samples that a rank may skip; one more ends the run"] = 100
 
@@ -109,7 +109,7 @@ class Ema:
     """An exponential moving average of the centre."""
 
     half_life: Annotated[Positive, "samples after which half of the average is left"]
-    every: Annotated[Count, "iterations between the centres that enter it"] = 10
+    every: Annotated[Count, "iterations between updates of the average"] = 10
 
 
 @dataclass(frozen=True)
@@ -137,9 +137,10 @@ class Config:
     batch_size: Annotated[Count, "samples per learner and iteration; never scaled"] = 16
     learners: Annotated[
         Auto | Count | Annotated[tuple[Count, ...], NotEmpty()] | Replay,
-        "learners per rank, or a list with one number per rank; auto measures how many pay off; replay repeats a run's",
+        "learners per rank, or a list with one number per rank; auto measures how many pay off; replay(RUN) repeats "
+        "those of a run",
     ] = "auto"
-    tuner: Annotated[Tuner, "how learners: auto finds their number"] = field(default_factory=Tuner)
+    tuner: Annotated[Tuner, "how learners=auto finds their number"] = field(default_factory=Tuner)
     assignment: Annotated[
         Literal["fixed", "first_come"], "fixed: a batch belongs to one learner; first_come: the first free one takes it"
     ] = "fixed"
@@ -163,12 +164,14 @@ class Config:
     transport: Annotated[
         Transport, "how ranks with GPUs average: by NCCL, by MPI on device memory, or through host memory"
     ] = "auto"
-    graphs: Annotated[bool, "launch a learner's pass on a GPU as one CUDA graph; false gives the same bits"] = True
+    graphs: Annotated[
+        bool, "launch a learner's pass on a GPU as one CUDA graph; the results are bit-identical without"
+    ] = True
     execution: Annotated[
         Literal["auto", "streams", "fused"],
         "learners on a GPU: each on its own stream, or all fused in the same kernels; auto measures which is faster",
     ] = "auto"
-    overlap: Annotated[bool, "compute gradients while ranks communicate; false takes turns"] = True
+    overlap: Annotated[bool, "compute gradients while ranks communicate; false: one after the other"] = True
     prefetch: Annotated[Auto | Count, "iterations to read data ahead; auto is 2, for encoded images more"] = "auto"
     on_nan: Annotated[
         Literal["stop", "reset"], "on a loss or gradient that is not finite: stop the run, or reset the replica"
@@ -240,7 +243,8 @@ class Config:
         if isinstance(rule, dict) and (gone := [f"rule.{key}" for key in GONE if key in rule]):
             settings["rule"] = current(rule)
             line = show(settings["rule"]).replace("'", "")
-            problems.append(f"{', '.join(gone)}: {'are' if len(gone) > 1 else 'is'} gone; write rule: {line}")
+            what = "are no longer settings" if len(gone) > 1 else "is no longer a setting"
+            problems.append(f"{', '.join(gone)}: {what}; write rule: {line}")
         return build(cls, settings, problems=problems)
 
 

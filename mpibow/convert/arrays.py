@@ -80,7 +80,7 @@ def stored(path: Path, key: str = "") -> Stored:
         result = Stored(path, key, shape, dtype, file.tell(), fortran and len(shape) > 1)
         said, found = dtype.itemsize * math.prod(shape), _size(path, key) - result.start
         if not dtype.hasobject and (said != found or any(side < 0 for side in shape)):
-            raise ValueError(f"it has {found:,} bytes of values, its header says {said:,}")
+            raise ValueError(f"it has {found:,} bytes of values, its header has {said:,}")
     if dtype.hasobject or not shape:
         what = "Python objects, which are never read" if dtype.hasobject else "a single value"
         raise RecordError(f"{result}: holds {what}; save an array of numbers")
@@ -131,6 +131,6 @@ def _reading(shown: str) -> Iterator[None]:
         yield
     except FAULTS as error:
         what = str(error).lower() or type(error).__name__
-        raise RecordError(f"{shown}: is no whole file of NumPy's: {what}; get the file again") from error
+        raise RecordError(f"{shown}: is not a complete NumPy file: {what}; get the file again") from error
     except OSError as error:
         raise RecordError(f"{shown}: cannot be read: {(error.strerror or str(error)).lower()}") from error

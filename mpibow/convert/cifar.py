@@ -133,7 +133,7 @@ def _members(path: Path) -> Iterator[tuple[str, bytes]]:
             while file.read(1 << 20):  # to the end, where the packed file's own checksum is
                 pass
     except (tarfile.TarError, ValueError, OverflowError) as error:  # the latter for lengths that no file has
-        raise RecordError(f"{path}: is no whole tar archive: {str(error).lower()}; {AGAIN}") from error
+        raise RecordError(f"{path}: is not a complete tar archive: {str(error).lower()}; {AGAIN}") from error
 
 
 def _folder(source: Path, version: Version) -> Path:
@@ -228,7 +228,7 @@ def _pickled(shown: str, version: Version, labels: Labels, data: bytes) -> tuple
         raise RecordError(f"{shown}: 'data' {error}; {AGAIN}") from error
     values = fields.get(labels.key)
     if not isinstance(values, list) or not all(type(value) is int and abs(value) < 2**31 for value in values):
-        raise RecordError(f"{shown}: {labels.key!r} is no list of integers, as {version} has it; {AGAIN}")
+        raise RecordError(f"{shown}: {labels.key!r} is not a list of integers, as {version} has it; {AGAIN}")
     if len(values) != len(images):
         raise RecordError(f"{shown}: has {len(images):,} images, {len(values):,} {labels.key}; {AGAIN}")
     return images, np.array(values, np.int64)

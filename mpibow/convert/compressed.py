@@ -25,7 +25,7 @@ def opened(path: Path) -> Iterator[Source]:
         with open_file(path) as raw, _unpacked(form, raw) as file:
             yield file
     except (EOFError, zlib.error, gzip.BadGzipFile, lzma.LZMAError) as error:
-        raise RecordError(f"{path}: is no whole {form} file: {str(error).lower()}; get the file again") from error
+        raise RecordError(f"{path}: is not a complete {form} file: {str(error).lower()}; get the file again") from error
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
 

@@ -49,7 +49,7 @@ def parse(data: Buffer, names: Collection[str] | None = None) -> dict[str, Featu
     try:
         return {name: _feature(value) for name, value in _entries(memoryview(data)) if names is None or name in names}
     except _Damage as error:
-        raise RecordError(f"is no tf.Example: {error}") from error
+        raise RecordError(f"is not a tf.Example: {error}") from error
 
 
 def encode(features: Mapping[str, bytes | Sequence[bytes] | Array]) -> bytes:
@@ -143,7 +143,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
         if wire == LENGTH:
             size, at = _integer(data, at)
         if size > len(data) - at:
-            raise _Damage(f"a field says {size} bytes, {len(data) - at} are left")
+            raise _Damage(f"a field has a size of {size} bytes, {len(data) - at} are left")
         yield number, wire, data[at : at + size]
         at += size
 

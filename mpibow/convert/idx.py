@@ -40,7 +40,7 @@ def labels(path: Path) -> Array:
         (count,) = _header(path, file, 1)
         values = file.read()  # not `count`, which may be wrong
         if len(values) != count:
-            raise RecordError(f"{path}: has {len(values)} labels, its header says {count}; get the file again")
+            raise RecordError(f"{path}: has {len(values)} labels, its header has {count}; get the file again")
     return np.frombuffer(values, np.uint8)
 
 

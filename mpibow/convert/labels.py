@@ -29,7 +29,9 @@ def numbered(labels: Mapping[str, Array], *, classes: int | None = None) -> int:
     if classes is None and there != list(range(len(there))):
         lacks = next(place for place, label in enumerate(there) if place != label)
         remedy = f"pass --remap to number those that occur, or --classes {there[-1] + 1} to keep them"
-        raise RecordError(f"{' and '.join(labels)}: labels go to {there[-1]}, but none is {lacks}; {remedy}")
+        raise RecordError(
+            f"{' and '.join(labels)}: the highest label is {there[-1]}, but no label is {lacks}; {remedy}"
+        )
     return classes or len(there)
 
 

@@ -93,8 +93,8 @@ def read_pickle(data: bytes) -> object:
                 _step(opcode.name, argument, stack, memo)
     except (ValueError, LookupError) as error:
         what = "a value is missing" if isinstance(error, LookupError) else str(error).lower()
-        raise RecordError(f"is no pickle, or a damaged one, by byte {place}: {what}") from error
-    raise RecordError("is no pickle, or a damaged one: it has no end")
+        raise RecordError(f"is not a pickle, or is damaged, by byte {place}: {what}") from error
+    raise RecordError("is not a pickle, or is damaged: it has no end")
 
 
 def uint8(array: object, shape: tuple[int, ...]) -> Array:
@@ -106,7 +106,7 @@ def uint8(array: object, shape: tuple[int, ...]) -> Array:
             data = values.encode("latin-1", "ignore") if isinstance(values, str) else values
             if isinstance(data, bytes | bytearray) and len(data) == count * math.prod(shape):
                 return np.frombuffer(data, np.uint8).reshape(-1, *shape)
-    raise RecordError(f"is no array of unsigned bytes in C order, of shape (n, {', '.join(map(str, shape))})")
+    raise RecordError(f"is not an array of unsigned bytes in C order, of shape (n, {', '.join(map(str, shape))})")
 
 
 def _step(name: str, argument: Any, stack: _Stack, memo: dict[int, Any]) -> None:

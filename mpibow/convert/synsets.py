@@ -58,7 +58,7 @@ def validation_labels(path: Path, images: Sequence[str], listed: Sequence[str] |
 
 
 def _numbered(path: Path, labels: list[str], listed: Sequence[str] | None) -> list[str]:
-    instead = f"take a list of synsets instead, such as {KNOWN}"
+    instead = f"use a list of synsets instead, such as {KNOWN}"
     if any(SYNSET.fullmatch(label) for label in labels):
         raise RecordError(f"{path}: mixes synsets and numbers; {instead}")
     if listed is None:
@@ -89,5 +89,5 @@ def _lines(path: Path) -> list[str]:
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: is no text (UTF-8)") from error
+        raise RecordError(f"{path}: is not text (UTF-8)") from error
     return [line.strip() for line in text.splitlines() if line.strip()]

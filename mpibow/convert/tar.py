@@ -57,10 +57,10 @@ def members(data: memoryview, where: str, start: int = 0, stop: int | None = Non
         at += BLOCK
         size = _decimal(extended["size"], where) if "size" in extended and kind in FILES else size
         if size > stop - at:
-            raise RecordError(f"{where}: {name}: says {size} bytes, {stop - at} are left; {AGAIN}")
+            raise RecordError(f"{where}: {name}: has a size of {size} bytes, {stop - at} are left; {AGAIN}")
         if kind in "xL":
             if size > LARGEST_TEXT:
-                raise RecordError(f"{where}: an extended header says {size} bytes; {AGAIN}")
+                raise RecordError(f"{where}: an extended header has a size of {size} bytes; {AGAIN}")
             extended |= _extended(kind, bytes(data[at : at + size]), where)
         elif kind in FILES:
             yield Member(extended.get("path", name), at, size)
@@ -76,7 +76,9 @@ def _header(header: bytes, where: str, at: int, *, first: bool) -> tuple[str, in
     found = sum(header) - sum(header[148:156]) + 8 * ord(" ")
     if not said.isdigit() or said.strip(b"01234567") or int(said, 8) != found:
         what = (
-            "is no tar; if it is compressed, unpack it first" if first else f"header at byte {at} is damaged; {AGAIN}"
+            "is not a tar archive; if it is compressed, unpack it first"
+            if first
+            else f"header at byte {at} is damaged; {AGAIN}"
         )
         raise RecordError(f"{where}: {what}")
     prefix = _text(header[345:500]) if header[257:263] == USTAR else ""
@@ -110,7 +112,7 @@ def _extended(kind: str, data: bytes, where: str) -> dict[str, str]:
 
 def _decimal(text: str, where: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 20):
-        raise RecordError(f"{where}: an extended header says size {text[:40]!r}; {AGAIN}")
+        raise RecordError(f"{where}: an extended header has the size {text[:40]!r}; {AGAIN}")
     return int(text)
 
 

@@ -76,7 +76,7 @@ def records(piece: Piece) -> Iterator[tuple[int, memoryview]]:
         size, said = LENGTH.unpack_from(view, at)
         if (found := masked(bytes(view[at : at + 8]))) != said:
             raise _compressed(piece.path, view, at) or RecordError(
-                f"{where}: checksum of its length is 0x{found:08x}, the file says 0x{said:08x}; "
+                f"{where}: checksum of its length is 0x{found:08x}, the file has 0x{said:08x}; "
                 + ("is it a TFRecord file?" if at == 0 else AGAIN)
             )
         at += LENGTH.size
@@ -101,7 +101,7 @@ def read(path: str | Path, number: int, start: int, size: int) -> bytes:
     data = frame[LENGTH.size : -CHECKSUM.size]
     (said,) = CHECKSUM.unpack(frame[-CHECKSUM.size :])
     if (found := masked(data)) != said:
-        raise RecordError(f"{where}: checksum of its data is 0x{found:08x}, the file says 0x{said:08x}; {AGAIN}")
+        raise RecordError(f"{where}: checksum of its data is 0x{found:08x}, the file has 0x{said:08x}; {AGAIN}")
     return data
 
 
@@ -152,7 +152,7 @@ def _lines(index: Path) -> list[str]:
     except OSError as error:
         raise RecordError(f"{index}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except ValueError as error:
-        raise RecordError(f"{index}: is no index: it is not text") from error
+        raise RecordError(f"{index}: is not an index: it is not text") from error
 
 
 def _stale(path: Path, index: Path, number: int, what: str) -> RecordError:

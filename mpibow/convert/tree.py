@@ -60,7 +60,7 @@ def mapping(path: Path) -> dict[str, str]:
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: is no text (UTF-8)") from error
+        raise RecordError(f"{path}: is not text (UTF-8)") from error
     found: dict[str, str] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():

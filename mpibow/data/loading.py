@@ -99,7 +99,7 @@ class Loading:
         if kind == "resident" and self.choice.on_device:
             return "set prefetch higher"
         if kind == "resident" or not isinstance(self.train, RecordSet):
-            return "set prefetch higher, or leave learners' threads a core less"
+            return "set prefetch higher, or leave a core free for reading"
         return "set data.pipeline=resident where memory allows, prefetch higher, or copy the data to a faster disk"
 
     def open(self, feeder: Feeder | None, bind: Bind | None) -> tuple[Reader, Feed]:

@@ -84,19 +84,19 @@ def load(folder: Path) -> Manifest:
     try:
         fields = json.loads(read_file(path))
     except FileNotFoundError:
-        what = f"has no {FILE}, so that it is no data set" if folder.is_dir() else "there is no such folder"
+        what = f"has no {FILE}, so it is not a data set" if folder.is_dir() else "there is no such folder"
         raise RecordError(f"{folder}: {what}; convert the data to it first") from None
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except (ValueError, RecursionError) as error:
         raise RecordError(f"{path}: is damaged: not JSON; {AGAIN}") from error
     if not isinstance(fields, dict) or "format" not in fields:
-        raise RecordError(f"{path}: is no manifest of records: it has no field 'format'; {AGAIN}")
+        raise RecordError(f"{path}: is not a manifest of records: it has no field 'format'; {AGAIN}")
     if fields["format"] != FORMAT:
         raise RecordError(f"{path}: format is {fields['format']!r}, this mpibow reads {FORMAT}; {AGAIN}")
     said, found = fields.pop("checksum", None), checksum_of(fields)
     if said != found:
-        raise RecordError(f"{path}: is damaged or was edited: checksum is {found}, the file says {said}; {AGAIN}")
+        raise RecordError(f"{path}: is damaged or was edited: checksum is {found}, the file has {said}; {AGAIN}")
     try:
         manifest = _manifest(fields)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:

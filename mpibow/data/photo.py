@@ -55,7 +55,7 @@ def take(data: Array, sides: Array, window: Array, out: Array) -> None:
     """
     image = open_photo(data)
     if (image.height, image.width) != tuple(sides):
-        raise ValueError(f"its pixels are {image.height} x {image.width}, its header says {sides[0]} x {sides[1]}")
+        raise ValueError(f"its pixels are {image.height} x {image.width}, its header has {sides[0]} x {sides[1]}")
     (part,) = reach(window[None], sides[None], out.shape[1])
     top, left, height, width = part.tolist()
     pixels = np.asarray(rgb(image.crop((left, top, left + width, top + height))))

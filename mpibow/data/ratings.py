@@ -28,7 +28,7 @@ def ratings(records: RecordSet) -> NamedArrays:
     if records.manifest.form != FORM:
         raise RecordError(
             f"{records.folder}: has records {records.manifest.form}, ratings are {FORM}; "
-            "convert them by datasets/ratings.py"
+            "convert them with mpibow convert ratings"
         )
     values, labels = np.empty((records.count, *FORM.shape), np.float32), np.empty(LOT, np.int32)
     for first in range(0, records.count, LOT):

@@ -150,7 +150,7 @@ class RecordFile:
             image = self._bytes[start:stop]
         found = crc32c(image)
         if found != said:
-            raise self._damage(f"record {record}: checksum is 0x{found:08x}, the index says 0x{said:08x}")
+            raise self._damage(f"record {record}: checksum is 0x{found:08x}, the index has 0x{said:08x}")
         return image, label
 
     def image(self, record: int) -> Array:
@@ -162,12 +162,12 @@ class RecordFile:
             raise self._damage(f"is {self.size} bytes long, a record file has at least {HEADER.size}")
         magic, version, *shape, encoding, dtype, count, end, index_sum, header_sum = HEADER.unpack(header)
         if magic != MAGIC:
-            raise self._damage(f"is no record file: it starts with {magic!r}, not with {MAGIC!r}")
+            raise self._damage(f"is not a record file: it starts with {magic!r}, not with {MAGIC!r}")
         if version != VERSION:
             raise self._damage(f"has version {version}, this mpibow reads version {VERSION}")
         found = crc32c(header[:-4])
         if found != header_sum:
-            raise self._damage(f"the header's checksum is 0x{found:08x}, the header says 0x{header_sum:08x}")
+            raise self._damage(f"the header's checksum is 0x{found:08x}, the header has 0x{header_sum:08x}")
         self.checksum: int = header_sum
         self.count: int = count
         self.form = Form(_text(encoding), _text(dtype), tuple(shape) if any(shape) else ())
@@ -175,14 +175,16 @@ class RecordFile:
         if fault := self.form.fault():
             raise self._damage(fault)
         if count < 1 or end < HEADER.size or end + count * INDEX.itemsize != self.size:
-            raise self._damage(f"is {self.size} bytes long, but says {count} records and an index at byte {end}")
+            raise self._damage(
+                f"is {self.size} bytes long, but its header has {count} records and an index at byte {end}"
+            )
         if self.form.encoding == "raw" and count * self.form.size != end - HEADER.size:
             raise self._damage(f"has {end - HEADER.size} bytes of images, not {count} times {self.form.size}")
 
     def _check_index(self, data: bytes) -> None:
         found = crc32c(data)
         if found != self._index_sum:
-            raise self._damage(f"the index's checksum is 0x{found:08x}, the header says 0x{self._index_sum:08x}")
+            raise self._damage(f"the index's checksum is 0x{found:08x}, the header has 0x{self._index_sum:08x}")
         index = np.frombuffer(data, INDEX)
         starts, labels = index["start"], index["label"]
         self.label_range = int(labels.min()), int(labels.max())
@@ -284,7 +286,7 @@ def _readable(path: Path) -> Iterator[None]:
     except OSError as error:
         what = f"{path}: cannot be read: {(error.strerror or str(error)).lower()}"
         if error.errno == errno.EMFILE:
-            what += "; raise the limit (ulimit -n), or take Python 3.13, where an open shard needs no descriptor"
+            what += "; raise the limit (ulimit -n), or use Python 3.13, where an open shard needs no descriptor"
         raise RecordError(what) from error
 
 

@@ -154,7 +154,7 @@ def open_shard(folder: Path, manifest: Manifest, shard: Shard) -> RecordFile:
         ("checksum", f"0x{shard.checksum:08x}", f"0x{file.checksum:08x}"),
     ):
         if said != found:
-            raise RecordError(f"{file.path}: {what} is {found}, the manifest says {said}; {AGAIN}")
+            raise RecordError(f"{file.path}: {what} is {found}, the manifest has {said}; {AGAIN}")
     least, most = file.label_range
     if least < 0 or most >= manifest.classes:
         raise RecordError(f"{file.path}: labels lie in [0, {manifest.classes}), got {least} to {most}; {AGAIN}")

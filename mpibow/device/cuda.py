@@ -85,7 +85,7 @@ def _open(
         )
     if version // 1000 < runtime // 1000:
         raise DeviceError(
-            f"device cuda: the NVIDIA driver serves CUDA up to {_version(version)}, CuPy was built for "
+            f"device cuda: the NVIDIA driver supports CUDA up to {_version(version)}, CuPy was built for "
             f"{_version(runtime)}: install a newer driver, or {install(f'cuda{version // 1000}')}"
         )
     try:
@@ -101,7 +101,7 @@ def _open(
     if gpu.capability < OLDEST:
         raise DeviceError(
             f"{gpu}: its compute capability is {_dotted(gpu.capability)}, mpibow needs {_dotted(OLDEST)} or more: "
-            f"take another GPU, {CPU}"
+            f"use another GPU, {CPU}"
         )
     if gpu.mode == "prohibited":
         raise DeviceError(f"{gpu}: its compute mode is prohibited: nvidia-smi -i {gpu.uuid} -c DEFAULT, as root")
@@ -110,7 +110,7 @@ def _open(
     except Refused as error:
         if gpu.mode == "exclusive":
             raise DeviceError(
-                f"{gpu}: its compute mode is exclusive and another process has it: end that, or "
+                f"{gpu}: its compute mode is exclusive and another process uses it: end that process, or "
                 f"nvidia-smi -i {gpu.uuid} -c DEFAULT, as root"
             ) from None
         raise DeviceError(f"{gpu}: cannot be opened: {error}") from None

@@ -14,7 +14,7 @@ from mpibow.device.driver import Driver, Event
 from mpibow.device.memory import DeviceMemory
 
 URGENT = -1  # priority of the averaging stream: all learners wait for it
-REMEDY = "take fewer learners, or a smaller batch_size"
+REMEDY = "use fewer learners, or a smaller batch_size"
 
 
 class Machine:

@@ -47,8 +47,8 @@ class DeviceMemory:
             return self._driver.pinned(size)
         except OutOfMemory:
             raise DeviceError(
-                f"{name}: the system locks no {in_words(size)} of memory for the GPU's copies: raise its limit "
-                "(ulimit -l unlimited), or take fewer slots or a smaller batch_size"
+                f"{name}: the system cannot lock {in_words(size)} of memory for the GPU's copies: raise the limit "
+                "(ulimit -l unlimited), or use fewer slots or a smaller batch_size"
             ) from None
 
     def release(self, name: str) -> None:
@@ -60,7 +60,7 @@ class DeviceMemory:
         others = total - free - self.held
         parts = [f"{in_words(free)} of {in_words(total)} are free"]
         parts += [f"mpibow holds {held}"] if held else []
-        parts += [f"{in_words(others)} are others' or CUDA's own"] if others > 0 else []
+        parts += [f"{in_words(others)} are used by other programs or by CUDA itself"] if others > 0 else []
         return f"{self._gpu}: {in_words(size)} for {name} do not fit: {', '.join(parts)}: {remedy}"
 
 

@@ -53,8 +53,8 @@ def few_values(graph: Graph, learners: int) -> str:
     shown = ", ".join(f"{name} ({values})" for name, values in [*found.items()][:SHOWN])
     more = f" and {len(found) - SHOWN} more" if len(found) > SHOWN else ""
     return (
-        f"warning: {shown}{more}: fewer than {FEW} values a channel in training, of which mean and variance are mostly "
-        "noise; take a larger batch_size, or group_norm, batch_norm(sync='rank') or batch_norm(frozen=True) in the net"
+        f"warning: {shown}{more}: fewer than {FEW} values a channel in training, so their mean and variance are mostly "
+        "noise; use a larger batch_size, or group_norm, batch_norm(sync='rank') or batch_norm(frozen=True) in the net"
     )
 
 
@@ -86,7 +86,7 @@ def check_metrics(config: Config, evaluated: Collection[str], measures: Sequence
             raise ConfigError(f"{key}: {suggested(metric, known)}")
         if not evaluated or (key.startswith("update") and "validation" not in evaluated):
             remedy = "set data.validation=0.1" + f" or {key}=training_loss" * by_epoch
-            raise ConfigError(f"{key}: {metric} is of validation data, and there are none; {remedy}")
+            raise ConfigError(f"{key}: {metric} needs validation data, and there are none; {remedy}")
 
 
 def check_augmentation(settings: Augmentation, data: Dataset, config: Config) -> None:

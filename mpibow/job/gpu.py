@@ -122,7 +122,7 @@ def seen() -> dict[str, str]:
 
         driver = CupyDriver()
         version = driver.version()
-        found["cupy"] = f"{load_cupy().__version__}, the driver serves CUDA {version // 1000}.{version % 1000 // 10}"
+        found["cupy"] = f"{load_cupy().__version__}, the driver supports CUDA {version // 1000}.{version % 1000 // 10}"
         found["gpu"] = "; ".join(str(driver.describe(i)) for i in range(driver.count())) or "none is visible"
         found["cudnn"] = str(load_cudnn().backend_version_string())
         found["nccl"] = _nccl()

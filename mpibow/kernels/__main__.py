@@ -25,7 +25,8 @@ def modules() -> Iterator[str]:
 def parser() -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         prog=prog("kernels"),
-        description="Compiles all kernels for this machine now, instead of when a run first needs them.",
+        description="Compiles all kernels for this machine in advance. Otherwise a run compiles each kernel when it "
+        "first needs it.",
     )
 
 

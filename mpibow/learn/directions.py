@@ -57,7 +57,7 @@ def described(matrices: Matrices, update: Update) -> str:
     if not isinstance(update, Muon):
         return ""
     costs, passes = [cost_of(span, update.ns_steps) for span in matrices.spans], matrices.passes
-    text = f"muon: {len(costs)} of {len(costs) + len(matrices.others)} matrices take orthogonal steps"
+    text = f"muon: {len(costs)} of {len(costs) + len(matrices.others)} matrices get orthogonal steps"
     if costs:
         text += (
             f", {_gflop(sum(costs))} an update and learner, {sum(costs) / passes:.3g} x a batch's forward and "

@@ -88,7 +88,7 @@ class CrossEntropyLoss:
     ] = None
     weight: Annotated[
         Annotated[tuple[Annotated[float, AtLeast(0)], ...], NotEmpty()] | None,
-        "one number a class, that its samples weigh in the mean; null: all weigh alike",
+        "weight of each class in the mean, one number per class; null: all the same",
     ] = None
 
 
@@ -97,7 +97,7 @@ class HuberLoss:
     """Squares of differences up to delta, beyond it their size."""
 
     name: Literal["huber_loss"] = field(default="huber_loss", kw_only=True)
-    delta: Annotated[float, Above(0), "from this difference on the loss grows with the size"] = 1.0
+    delta: Annotated[float, Above(0), "difference above which the loss is linear"] = 1.0
 
 
 @dataclass(frozen=True)
@@ -122,9 +122,8 @@ class Weights:
     file: Annotated[str, NotEmpty(), "a run directory, a checkpoint or a safetensors file"]
     match: Annotated[Pattern | tuple[Pattern, ...], "pattern or list of patterns of the names to load, as conv*"] = "*"
     exclude: Annotated[
-        Pattern | tuple[Pattern, ...], "pattern or list of patterns of names that start anew, as dense1.*"
+        Pattern | tuple[Pattern, ...],
+        "pattern or list of patterns of the names to leave out, which start anew, as dense1.*",
     ] = ()
-    strict: Annotated[bool, "refuse weights of the net that the file lacks, and of the file that the net lacks"] = True
-    names: Annotated[
-        Literal["auto", "mpibow", "torchvision"], "whose names the file has; auto finds out by the names themselves"
-    ] = "auto"
+    strict: Annotated[bool, "refuse a file that lacks weights of the net, or that has others"] = True
+    names: Annotated[Literal["auto", "mpibow", "torchvision"], "naming scheme of the file; auto detects it"] = "auto"

@@ -60,7 +60,7 @@ def supervised(
             several = isinstance(found, Mapping)
             return loss(found, wanted if several or len(wanted) > 1 else next(iter(wanted.values())))
         if absent := [name for name in loss if name not in outputs]:
-            raise ConfigError(f"loss: {absent[0]}: is no output, the net gives {', '.join(outputs)}")
+            raise ConfigError(f"loss: {absent[0]}: is not an output; the net gives {', '.join(outputs)}")
         parts = [
             each(outputs[name], wanted[name]) * float((weights or {}).get(name, 1.0)) for name, each in loss.items()
         ]

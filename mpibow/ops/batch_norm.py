@@ -112,7 +112,7 @@ def buffers(op: BatchNorm, shapes: Shapes) -> Buffers:
 def check_values(shape: Shape) -> None:
     """Raises ShapeError where training on (n, c, ...) has one value a channel."""
     if int(np.prod(shape)) == shape[1]:
-        raise ShapeError("training needs more than one value a channel, the variance of one is 0: take a larger batch")
+        raise ShapeError("training needs more than one value a channel, the variance of one is 0: use a larger batch")
 
 
 def forward(call: Call) -> Run:

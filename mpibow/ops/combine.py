@@ -20,7 +20,9 @@ __all__ = ["Add", "Maximum", "Multiply", "add", "maximum", "multiply"]
 def one_shape(shapes: tuple[Shape, ...], inputs: int) -> Shape:
     """The shape of all of an operator's `inputs`. Raises ShapeError where they differ."""
     if inputs < 2 or len(shapes) != inputs:
-        raise ShapeError(f"there must be {inputs} inputs as the operator says, and at least 2, got {len(shapes)}")
+        raise ShapeError(
+            f"there must be {inputs} inputs, as many as the operator has, and at least 2, got {len(shapes)}"
+        )
     if any(shape != shapes[0] for shape in shapes):
         raise ShapeError("all inputs must have one shape")
     return shapes[0]

@@ -31,7 +31,7 @@ class Concat(Op):
     def infer(self, *shapes: Shape) -> Shape:
         if not shapes or len(shapes) != self.inputs:
             raise ShapeError(
-                f"there must be {self.inputs} inputs as the operator says, and at least 1, got {len(shapes)}"
+                f"there must be {self.inputs} inputs, as many as the operator has, and at least 1, got {len(shapes)}"
             )
         first, axis = shapes[0], self.axis
         if not 0 <= axis < len(first):

@@ -92,7 +92,9 @@ def sliced(x: Tensor, index: object) -> Tensor:
         extent = x.shape[axis]
         axis += 1
         if isinstance(item, Tensor):
-            raise ShapeError(f"{x.name} {x.shape}: {item.name} is no index; mb.gather and mb.embedding take tensors")
+            raise ShapeError(
+                f"{x.name} {x.shape}: {item.name} is not an index; mb.gather and mb.embedding take tensors"
+            )
         if isinstance(item, slice):
             if item.step is not None and item.step < 0:
                 raise ShapeError(f"{x.name} {x.shape}: slices go forwards; mb.flip turns axis {axis - 1} round")

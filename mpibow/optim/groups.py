@@ -33,11 +33,11 @@ class WeightGroup:
     """Weights whose names match a pattern, as `conv1.*` or `*.bias`; null is as for all others."""
 
     match: Annotated[str, NotEmpty(), "pattern of weights' names, as conv1.* or *.bias"]
-    freeze: Annotated[bool | Freeze, "the weights stay as they are; or for some epochs, as {epochs: 5}"] = False
+    freeze: Annotated[bool | Freeze, "do not train these weights; or not for some epochs, as {epochs: 5}"] = False
     lr_scale: Annotated[float, Above(0), "this factor times the learning rate"] = 1.0
     weight_decay: Annotated[Annotated[float, AtLeast(0)] | None, "weight decay of these, biases included"] = None
     l1: Annotated[Annotated[float, AtLeast(0)] | None, "l1 of these, biases included"] = None
-    update: Annotated[OwnUpdate | None, "the optimiser of these, which the schedule is of too"] = None
+    update: Annotated[OwnUpdate | None, "the optimiser of these weights; the schedule applies to it too"] = None
 
     def __post_init__(self) -> None:
         others = (self.weight_decay, self.l1, self.update)

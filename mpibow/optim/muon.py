@@ -47,12 +47,12 @@ class Muon(Update):
     ns_steps: Annotated[int, AtLeast(1), "Newton-Schulz iterations"] = 5
     scale: Annotated[Literal["length", "spectral", "rms"], "length of a matrix's step"] = "spectral"
     largest_share: Annotated[
-        float, Above(0), "matrices whose orthogonal step has more operations than this times a batch's forward and "
-        "backward passes take the fallback",
+        float, Above(0), "largest cost of a matrix's orthogonal step, as a share of the operations of a batch's "
+        "forward and backward passes; a matrix above it takes the fallback",
     ] = 1.0  # fmt: skip
     fallback: Annotated[
         AdamW | Adam | Sgd | RmsProp | Adagrad | Lion,
-        "step of vectors, the first matrix, the last one, embeddings, and matrices above largest_share",
+        "optimiser of vectors, the first matrix, the last one, embeddings, and matrices above largest_share",
     ] = field(default_factory=AdamW)
 
     def __post_init__(self) -> None:

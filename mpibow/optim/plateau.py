@@ -25,10 +25,10 @@ class Plateau:
 
     name: Literal["plateau"] = field(default="plateau", kw_only=True)
     metric: Annotated[
-        Metric, "what must improve: loss, accuracy or one of `metrics` on the validation data, or training_loss"
+        Metric, "metric that must improve: loss, accuracy or one of `metrics` on the validation data, or training_loss"
     ] = "loss"
-    factor: Annotated[float, Above(0), Below(1), "what a drop multiplies the rate by"] = 0.1
-    patience: Annotated[int, AtLeast(0), "so many values without improvement change nothing"] = 10
+    factor: Annotated[float, Above(0), Below(1), "factor of the rate at a drop"] = 0.1
+    patience: Annotated[int, AtLeast(0), "values without improvement that are allowed before a drop"] = 10
     threshold: Annotated[float, AtLeast(0), "smallest change that counts as an improvement"] = 1e-4
     threshold_mode: Annotated[Literal["rel", "abs"], "threshold as a fraction of the best value, or as it is"] = "rel"
     cooldown: Annotated[int, AtLeast(0), "values after a drop that are ignored"] = 0

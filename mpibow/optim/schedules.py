@@ -253,7 +253,9 @@ class Warmup:
 
     def __post_init__(self) -> None:
         if self.epochs and self.iterations:
-            raise ConfigError(f"iterations: can't be with epochs {self.epochs:g}, got {self.iterations}; leave one out")
+            raise ConfigError(
+                f"iterations: cannot be combined with epochs {self.epochs:g}, got {self.iterations}; leave one out"
+            )
 
     def rate(self, epoch: float, iteration: int = 0) -> float:
         done, whole = (iteration, self.iterations) if self.iterations else (epoch, self.epochs)

@@ -104,7 +104,9 @@ def _together(call: Call, work: Callable[[], Any], aside: Path) -> list[Any]:
     failures = [f"rank {rank}: {failed}" for rank, (failed, _) in enumerate(outcomes) if failed]
     if failures:
         shutil.rmtree(aside, ignore_errors=True)
-        raise CheckpointError(f"{failures[0]}; the checkpoints before it are whole, free some space and use --resume")
+        raise CheckpointError(
+            f"{failures[0]}; the checkpoints before it are complete: free some space and use --resume"
+        )
     return [done for _, done in outcomes]
 
 
@@ -192,7 +194,7 @@ def read_header(path: Path) -> dict[str, Any]:
         if found != expected:
             raise CheckpointError(
                 f"{path / name}: is damaged: {found[0]} bytes with CRC32C {found[1]:#010x}, "
-                f"checkpoint.json says {expected[0]} with {expected[1]:#010x}"
+                f"checkpoint.json has {expected[0]} with {expected[1]:#010x}"
             )
     return header
 

@@ -26,7 +26,7 @@ def find(path: Path) -> Iterator[Path]:
     _recover(path.parent)
     real = path.resolve()  # `best` is a link
     if not real.name.startswith("iteration-"):
-        raise CheckpointError(f"{path}: is no checkpoint and no run directory with checkpoints/ in it")
+        raise CheckpointError(f"{path}: is neither a checkpoint nor a run directory with checkpoints/ in it")
     yield from (p for p in newest_first(real.parent) if p.name <= real.name)
 
 
@@ -49,9 +49,9 @@ def find_whole(path: Path, note: Callable[[str], None]) -> tuple[Path, dict[str,
             damages.append(str(error))
             continue
         for damage in damages:
-            note(f"{damage}; taking the one before it")
+            note(f"{damage}; using the checkpoint before it")
         return candidate, header
-    raise CheckpointError("\n".join([f"{path}: holds no whole checkpoint", *damages]))
+    raise CheckpointError("\n".join([f"{path}: holds no complete checkpoint", *damages]))
 
 
 def point(folder: Path, name: str, target: Path) -> None:

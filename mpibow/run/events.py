@@ -113,7 +113,7 @@ class Lines:
                 "memory, free some space"
             )
         elif before and not self._refused:
-            self._warn(f"{self._path}: is written again, no line is lost")
+            self._warn(f"{self._path}: can be written again; no line was lost")
 
     def close(self) -> None:
         """Tries once more."""

@@ -35,7 +35,7 @@ def recorded(run: Path, ranks: int, batch: int) -> Timeline:
     found = (_read(line, f"{path}: line {number}") for number, line in enumerate(lines, 1))
     events = [event for event in found if event is not None]
     if not events or events[0].iteration != 0:
-        raise ConfigError(f"learners: {path}: does not say with how many learners the run began")
+        raise ConfigError(f"learners: {path}: has no number of learners for the start of the run")
     first, *later = events
     if len(first.counts) != ranks:
         raise ConfigError(f"learners: {run} had {len(first.counts)} rank(s), got {ranks}; start as many")
@@ -84,7 +84,7 @@ def _follow(changes: list[Change], batch: int, event: _Event) -> None:
     if (event.counts, event.execution) == (last.counts, last.execution):  # as it was before it was resumed
         return
     if event.iteration < max(last.iteration, 1) or len(event.counts) != len(last.counts):
-        raise ConfigError(f"learners: {event.where} is no event of a run")
+        raise ConfigError(f"learners: {event.where} is not an event of a run")
     if event.iteration == last.iteration:  # resumed where learners or their execution change next: the last one holds
         changes.pop()
     changes.append(following(batch, changes[-1], event.iteration, event.counts, event.execution))
@@ -102,4 +102,4 @@ def _read(line: bytes, where: str) -> _Event | None:
             return _Event(where, event["iteration"], counts, execution, resumed, anew)
     except (ValueError, KeyError, TypeError):
         pass
-    raise ConfigError(f"learners: {where} is no event of a run")
+    raise ConfigError(f"learners: {where} is not an event of a run")

@@ -50,7 +50,7 @@ def read_run(path: Path, label: str | None = None) -> RunLog:
     if not path.is_dir():
         raise ConfigError(f"{path}: there is no such run directory; give one of those in `out`, as runs/NAME")
     if not file.is_file():
-        raise ConfigError(f"{path}: is no run directory, it has no metrics.jsonl")
+        raise ConfigError(f"{path}: is not a run directory: it has no metrics.jsonl")
     events = tuple(kept(parse(read_file(file), file)))
     summary = path / "summary.json"
     return RunLog(label or path.resolve().name, events, tuple(clock(events, _summary(summary))))
@@ -69,7 +69,9 @@ def parse(content: bytes, name: Path) -> list[Event]:
             if not all(isinstance(value, int | float) for value in numbers):
                 raise TypeError("text where a number is drawn")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise RecordError(f"{name}: line {number} is no event of a run; remove it to draw the others") from error
+            raise RecordError(
+                f"{name}: line {number} is not an event of a run; remove it to draw the others"
+            ) from error
         events.append(event)
     return events
 

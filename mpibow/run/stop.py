@@ -64,13 +64,13 @@ class Stop:
             given += ["min_delta"] * (self.min_delta > 0) + ["median"] * (self.median > 1)
             if given:
                 names = "accuracy, loss, training_loss or one of metrics"
-                raise ConfigError(f"{given[0]}: is of stop.metric, which is null; set it to {names}")
+                raise ConfigError(f"{given[0]}: needs stop.metric, which is null; set it to {names}")
         elif not given:
             raise ConfigError(f"metric: {self.metric} needs above, below or patience, got null for all")
         if self.above is not None and self.below is not None:
-            raise ConfigError(f"below: can't be with above {self.above:g}, got {self.below:g}; leave one out")
+            raise ConfigError(f"below: cannot be combined with above {self.above:g}, got {self.below:g}; leave one out")
         if self.min_delta > 0 and self.metric is not None and self.patience is None:
-            raise ConfigError(f"min_delta: is of patience, which is null, got {self.min_delta:g}")
+            raise ConfigError(f"min_delta: needs patience, which is null, got {self.min_delta:g}")
         if self.accuracy is not None and self.metric == "accuracy" and self.threshold is not None:
             raise ConfigError(
                 f"above: is a second limit of the accuracy, beside accuracy {self.accuracy:g}; leave one out"

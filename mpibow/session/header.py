@@ -152,7 +152,7 @@ def checked(kind: type[T], entries: Mapping[str, Any], path: Path, name: str = "
     try:
         return build(kind, entries, path=name)
     except ConfigError as error:
-        lines = str(error).replace("is not a setting", "is no entry that this version reads").splitlines()
+        lines = str(error).replace("is not a setting", "is not an entry that this version reads").splitlines()
         raise CheckpointError("\n".join(f"{path / 'checkpoint.json'}: {line}" for line in lines)) from None
 
 

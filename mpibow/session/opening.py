@@ -235,10 +235,12 @@ def _told(start: Start, job: Job, ledger: Ledger) -> list[str]:
     )
     early = ended_early(config.schedule, config.update.lr, config.stop.epochs)
     unlike = next((each.name for each in config.update.optimisers if each.name != MEASURED), "")
-    gain = f"rule: a gain was measured with sgd only; with {unlike} replicas are averaged with gain 1"
+    gain = f"rule: a gain was measured with sgd only; with {unlike} the gain is 1"
     states = fresh_states(start.kept.config, config) if start.kept else ""
     chose = source.header.ledger.chooser if source.header else ledger.chooser
-    other = f"{chose} data chose the best so far: the choice begins anew" if chose != ledger.chooser else ""
+    other = (
+        f"{chose} data decided which checkpoint was the best; the choice begins anew" if chose != ledger.chooser else ""
+    )
     return [
         *source.notes, start.restarts, states, other, about, gain * (config.averaging != config.rule), *sets_told(job),
         early, few_values(job.build(config.batch_size, True), min(counts)),

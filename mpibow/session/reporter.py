@@ -197,7 +197,7 @@ class Reporter:
         told = {"drift": found.drift, "mismatches": found.mismatches, **_distance(found.distances)}
         self._events.add("agree", **where.fields(), **told)
         if found.mismatches:
-            differed = f"{found.mismatches} array(s) differed between ranks, rank 0's were taken"
+            differed = f"{found.mismatches} array(s) differed between ranks; all ranks use rank 0's now"
             self.note(f"iteration {where.iteration}: {differed}")
 
     def tell(

@@ -196,7 +196,9 @@ def _replayed(run: Path, job: Job, device: Device) -> list[str]:
         why.append(f"resumed with different {on_the_way}")
     if job.config.assignment == "first_come" and not device.enqueues:
         why.append("assignment: first_come")
-    return [f"replaying the learners of {run}, but not its bits: {', '.join(why)}"] if why else []
+    return (
+        [f"replaying the learners of {run}, but the results will not be bit-identical: {', '.join(why)}"] if why else []
+    )
 
 
 def check_alike(comm: Communicator, text: str) -> None:

@@ -117,7 +117,7 @@ def _summary(file: Path) -> Mapping[str, Any] | None:
     try:
         found = json.loads(read_file(file))
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"{file}: is no JSON: {error}; remove it, the run's weights are whole") from None
+        raise CheckpointError(f"{file}: is not JSON: {error}; remove it, the run's weights are whole") from None
     if not isinstance(found, dict):
         raise CheckpointError(f"{file}: must be a mapping, got {show(found)}; remove it, the run's weights are whole")
     return found
@@ -159,7 +159,7 @@ def _header(path: Path, text: str) -> Saved:
     try:
         entries = json.loads(text)
     except ValueError as error:
-        raise CheckpointError(f"{path}: {SEAL}: is no JSON: {error}") from None
+        raise CheckpointError(f"{path}: {SEAL}: is not JSON: {error}") from None
     found = entries.get("format") if isinstance(entries, dict) else None
     if found != FORMAT:
         raise CheckpointError(f"{path}: {SEAL}: has format {show(found)}, this version reads {FORMAT}")

@@ -35,14 +35,14 @@ from mpibow.system.streams import as_command
 EPILOG = """\
 key.path=values: values as in YAML with commas between them, as in update.lr=0.01,0.02. A comma within brackets or
 quotes is part of a value: learners=[1,2],[2,2]. a:b is every integer from a to b, both included: seed=1:9. Keys that
-belong together are one mapping: update={lr: 0.1},{lr: 0.2, momentum: 0.9}. All cells of a seed are run before the next
-seed's. Every cell's settings are checked before the first run; `python -m mpibow.train --help` lists them.
+belong together are one mapping: update={lr: 0.1},{lr: 0.2, momentum: 0.9}. All cells of a seed run before those of the
+next seed. Every cell's settings are checked before the first run; `mpibow train --help` lists all settings.
 
-DIR/cells has a JSON file for every cell that has ended, DIR/runs the run directories. To run a cell again delete both.
-Several commands may work on one DIR on one machine: a cell is run once.
+DIR/cells has a JSON file for every finished cell, DIR/runs has the run directories. To run a cell again, delete both.
+Several commands may work on one DIR on one machine: each cell runs once.
 
-exit codes: 0 every cell has ended; 1 a run failed, the others went on; 130 (Ctrl-C) and 75 (another signal): what has
-ended is kept, the run under way has saved its state; others as those of mpibow.train"""
+exit codes: 0 every cell has finished; 1 a run has failed, the others have finished; 130 (Ctrl-C) and 75 (another
+signal) finished cells are kept, and the interrupted run has saved its state; others as those of mpibow train"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -73,7 +73,7 @@ def sweep(arguments: argparse.Namespace) -> int:
     if found:
         print(table(found, asked), end="")
     elif shown:
-        raise ConfigError(f"--output: {kept.folder} has no cell that has ended")
+        raise ConfigError(f"--output: {kept.folder} has no cell that has finished")
     if arguments.plot is not None:
         save(draw(found, asked), arguments.plot)
         print(arguments.plot)
@@ -123,7 +123,7 @@ def _run(
     outcome = run_cells(named, kept, launch)
     there = sum(kept.cell(name).exists() for name in named)
     if there < len(named):
-        say(f"{there} of {len(named)} cells have ended; the same command goes on")
+        say(f"{there} of {len(named)} cells have ended; the same command continues")
     if outcome.elsewhere:
         say(f"another process runs {outcome.elsewhere} of them")
     for text in outcome.failed:
@@ -140,14 +140,16 @@ def _listed(name: str, cell: Cell, kept: Kept, launch: Sequence[str]) -> str:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog=prog("sweep"),
-        description="Trains with every combination of values, a run a cell, and tabulates what came of them. Started "
-        "again it runs the cells that are missing, and goes on with one that was cut off.",
+        description="Trains with every combination of values and prints a table of the results. A combination is a "
+        "cell: one run.\nThe same command, started again, runs the missing cells, and continues an interrupted one.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     made.add_argument("base", nargs="?", metavar="BASE.yaml", help="settings of all runs (default: the built-in run)")
-    made.add_argument("keys", nargs="*", metavar="key.path=values", help="settings that win over the file's")
-    made.add_argument("--output", type=Path, required=True, metavar="DIR", help="what is kept, and looked for")
+    made.add_argument("keys", nargs="*", metavar="key.path=values", help="settings that override the file's")
+    made.add_argument(
+        "--output", type=Path, required=True, metavar="DIR", help="folder of the sweep: results and run directories"
+    )
     made.add_argument(
         "--ranks",
         type=partial(_integer, least=1),
@@ -156,12 +158,12 @@ def parser() -> argparse.ArgumentParser:
         help="ranks of a run, by mpirun (default: 1)",
     )
     made.add_argument(
-        "--launcher", metavar="COMMAND", help="what starts the ranks in place of mpirun, as 'srun -n {ranks}'"
+        "--launcher", metavar="COMMAND", help="command that starts the ranks in place of mpirun, as 'srun -n {ranks}'"
     )
     made.add_argument(
         "--nice", type=partial(_integer, least=0), default=0, metavar="N", help="niceness of all runs (default: 0)"
     )
-    made.add_argument("--list", action="store_true", help="print the cells and what runs them, and run nothing")
+    made.add_argument("--list", action="store_true", help="print the cells and their commands; run nothing")
     made.add_argument(
         "--table", nargs="?", const="", metavar="KEYS",
         help="print the table; KEYS, with commas between them, are its rows (default: all that differ, but seed)",

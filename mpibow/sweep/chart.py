@@ -23,7 +23,7 @@ def draw(results: Mapping[str, Result], asked: Sequence[str] = ()) -> Figure:
     every = list(results.values())
     keys = chosen_keys(every, asked) if every else []
     if not keys:
-        raise ConfigError("--plot: no two cells that have ended differ in more than the seed: nothing to draw")
+        raise ConfigError("--plot: the finished cells differ in nothing but the seed: there is nothing to draw")
     found = rows(every, keys)
     panels = measures(found)
     lines: dict[str, list[Row]] = {}

@@ -73,7 +73,9 @@ def axis(word: str) -> Axis:
     if not equals or not all(key.split(".")):
         raise ConfigError(f"'{word}': must be key.path=values, as in update.lr=0.01,0.02 or seed=1:9")
     if key in OWN:
-        raise ConfigError(f"{key}: is each run's own in a sweep; leave it out, --output DIR says where they are")
+        raise ConfigError(
+            f"{key}: is set by the sweep for each run; leave it out, and choose a folder with --output DIR"
+        )
     choices = [choice for part in _parts(word, text) for choice in _choices(word, part)]
     for n, choice in enumerate(choices):
         if any(choice.value == other.value and type(choice.value) is type(other.value) for other in choices[:n]):

@@ -149,7 +149,7 @@ def _result(path: Path) -> Result:
     try:
         result = Result(**found)
     except TypeError as error:
-        raise RecordError(f"{path}: is no file of a cell; delete it to run the cell again") from error
+        raise RecordError(f"{path}: is not a file of a cell; delete it to run the cell again") from error
     if result.format != FORMAT:
         raise RecordError(f"{path}: must have format {FORMAT}, got {result.format}; use the mpibow that wrote it")
     return result

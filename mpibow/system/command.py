@@ -18,7 +18,7 @@ class Command:
 COMMANDS = {
     "train": Command("mpibow.train", "train a model on all ranks"),
     "evaluate": Command("mpibow.evaluate", "evaluate a checkpoint"),
-    "predict": Command("mpibow.predict", "print what a trained net gives for files"),
+    "predict": Command("mpibow.predict", "predict files with a trained net"),
     "export": Command("mpibow.export", "write trained weights for other programs"),
     "generate": Command("mpibow.generate", "continue a text with a language model"),
     "plot": Command("mpibow.plot", "draw the curves of runs"),

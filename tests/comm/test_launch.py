@@ -146,7 +146,7 @@ def test_a_launcher_without_an_mpi_library_names_what_to_install():
 def test_rank_0_of_1_under_a_launcher_of_more_is_refused():
     done = alone("ends_well", **SRUN)
     assert done.returncode == 5
-    assert "rank 5: error: Slurm's srun started 16 processes, but MPI says that this one is rank 0 of 1" in done.stderr
+    assert "rank 5: error: Slurm's srun started 16 processes, but in MPI this one is rank 0 of 1" in done.stderr
     assert done.stdout == ""
 
 

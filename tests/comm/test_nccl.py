@@ -149,7 +149,7 @@ def test_an_error_of_nccl_while_it_is_waited_for() -> None:
     nccl = opened(log, late=10**9, wrong="NCCL_ERROR_REMOTE_ERROR: remote process exited")
     with pytest.raises(CommunicationError) as caught:
         nccl.allreduce(array())
-    why = "all-reduce of 5 float32: NCCL says NCCL_ERROR_REMOTE_ERROR: remote process exited"
+    why = "all-reduce of 5 float32: NCCL error: NCCL_ERROR_REMOTE_ERROR: remote process exited"
     assert str(caught.value) == why
     assert log[-1] == ("abort",)
     with pytest.raises(CommunicationError) as again:
@@ -188,10 +188,10 @@ def test_a_rank_that_never_comes_is_no_hang() -> None:
 
 def test_a_call_that_nccl_refuses() -> None:
     log: Log = []
-    nccl = opened(log, raises="NCCL says NCCL_ERROR_INVALID_USAGE: invalid usage")
+    nccl = opened(log, raises="NCCL error: NCCL_ERROR_INVALID_USAGE: invalid usage")
     with pytest.raises(CommunicationError) as caught:
         nccl.allreduce(array(), nccl.stream)
-    assert str(caught.value) == "all-reduce of 5 float32: NCCL says NCCL_ERROR_INVALID_USAGE: invalid usage"
+    assert str(caught.value) == "all-reduce of 5 float32: NCCL error: NCCL_ERROR_INVALID_USAGE: invalid usage"
     assert log == [("abort",)]
 
 
@@ -310,5 +310,5 @@ def test_ranks_that_cannot_connect() -> None:
         CupyRing(FakeNccl(refuse="NCCL_ERROR_INVALID_USAGE: Duplicate GPU detected"), 2, b"identity", 0)
     assert str(caught.value) == (
         "NCCL cannot connect the 2 ranks: NCCL_ERROR_INVALID_USAGE: Duplicate GPU detected; NCCL_DEBUG=INFO shows why; "
-        "transport=mpi goes without NCCL"
+        "transport=mpi works without NCCL"
     )

@@ -125,10 +125,10 @@ CRASHED = "MPI crashes on a device array (signal 11)"
             {"transport": "auto", "refused": "rank 1: NCCL is not installed"},
             ("Direct", "averaging goes by MPI: rank 1: NCCL is not installed"),
         ),
-        ({"transport": "auto", "shared": True}, ("Direct", "ranks share a GPU: averaging goes by MPI")),
+        ({"transport": "auto", "shared": True}, ("Direct", "ranks share a GPU, so they average by MPI")),
         (
             {"transport": "auto", "shared": True, "probe": lambda: CRASHED},
-            ("Staged", f"ranks share a GPU: averaging goes by MPI; through host memory, as {CRASHED}"),
+            ("Staged", f"ranks share a GPU, so they average by MPI; through host memory, as {CRASHED}"),
         ),
     ],
 )
@@ -139,7 +139,7 @@ def test_which_way(options: dict[str, Any], expected: tuple[str, str]) -> None:
 def test_ways_that_cannot_be_gone() -> None:
     with pytest.raises(CommunicationError) as caught:
         way("nccl", shared=True)
-    assert str(caught.value) == ("transport=nccl: ranks share a GPU, and NCCL takes one rank a GPU: transport=auto")
+    assert str(caught.value) == ("transport=nccl: ranks share a GPU, and NCCL allows one rank per GPU: transport=auto")
     with pytest.raises(CommunicationError, match="rank 1: NCCL is not installed"):
         way("nccl", refused="rank 1: NCCL is not installed")
 

@@ -204,7 +204,7 @@ def test_the_first_rank_speaks_and_the_others_end_after_it(tmp_path: Path, monke
     assert ranks[0].said[1].splitlines()[1:4] == [
         f"  rank 0, process {os.getpid()}: in an iteration for 30 s, waits for the others in: barrier",
         f"  rank 1, process {os.getpid()}: in an iteration for 30 s",
-        "  2 rank(s) of other nodes: not seen from here; see what they print",
+        "  2 rank(s) of other nodes: not visible from here; see their output",
     ]
     assert ranks[1].said == []
 
@@ -227,7 +227,7 @@ def test_ranks_that_have_not_come_are_named(tmp_path: Path) -> None:
     assert watched.ended == [EXIT_STALLED]
     assert watched.said[-1].splitlines()[1:3] == [
         f"  rank 1, process {os.getpid()}: starting or ending for 10 s, waits for the others in: the start of MPI",
-        "  rank 0, 2: not seen here, it has not called mpibow (fit?) yet, or is on another node",
+        "  rank 0, 2: not visible from here: it has not called mpibow (fit?) yet, or it is on another node",
     ]
     assert "--resume" not in watched.said[-1]
 

@@ -23,13 +23,13 @@ def told(mapping: dict[str, Any], *overrides: str) -> str:
 )
 def test_another_optimisers_rate(name: str, usual: str) -> None:
     assert told(SGD, f"update.name={name}", "seed=2") == (
-        f"warning: update.lr: 0.05 in mnist.yaml is for sgd, and {name} takes it now; type a rate for {name} too, "
+        f"warning: update.lr: 0.05 in mnist.yaml was chosen for sgd, and {name} uses it now; set a rate for {name}, "
         f"as update.lr={usual}, its default"
     )
 
 
 def test_adamws_rate_is_not_sgds() -> None:
-    begin = "warning: update.lr: 0.001 in mnist.yaml is for adamw, and sgd takes it now; "
+    begin = "warning: update.lr: 0.001 in mnist.yaml was chosen for adamw, and sgd uses it now; "
     assert told(ADAMW, "update.name=sgd").startswith(begin)
 
 

@@ -517,7 +517,7 @@ def test_describe_has_every_setting():
     rate = "learning rate; not scaled with the number of learners (a number above 0)"
     assert f"update.lr 0.01 sgd, rmsprop, adagrad: {rate}" in lines
     assert f"update.lr 0.0001 lion: {rate}" in lines
-    both = "weight_decay and l1 are of biases and batch norm's weights too"
+    both = "apply weight_decay and l1 to biases and batch norm's weights too"
     assert f"update.decay_biases false {both} (true or false)" in lines
     names = "crossbow, diloco, eamsgd, easgd, independent, local_sgd, muloco, post_local_sgd, slowmo, sma, ssgd"
     assert f"rule.name sma how the replicas are kept together (one of {names})" in lines

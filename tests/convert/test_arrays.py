@@ -16,7 +16,7 @@ from mpibow.convert.arrays import keys, stored
 from mpibow.errors import RecordError
 
 ARRAY = np.random.default_rng(6).normal(size=(5, 3, 2))
-WHOLE = "is no whole file of NumPy's"
+WHOLE = "is not a complete NumPy file"
 
 
 def refusal(path: Path, key: str = "") -> str:
@@ -81,15 +81,15 @@ def npy(header: bytes, data: bytes = b"") -> bytes:
         (b"\x93NUMPY\x03\x00", "version 3.0 of the format is not read here; get the file again"),
         (
             npy(b"{'descr': '|u1', 'fortran_order': False, 'shape': (3,)}", b"ab"),
-            "it has 2 bytes of values, its header says 3; get the file again",
+            "it has 2 bytes of values, its header has 3; get the file again",
         ),
         (
             npy(b"{'descr': '|u1', 'fortran_order': False, 'shape': (3,)}", b"abcd"),
-            "it has 4 bytes of values, its header says 3; get the file again",
+            "it has 4 bytes of values, its header has 3; get the file again",
         ),
         (
             npy(b"{'descr': '|u1', 'fortran_order': False, 'shape': (-1, -3)}", b"abc"),
-            "it has 3 bytes of values, its header says 3; get the file again",
+            "it has 3 bytes of values, its header has 3; get the file again",
         ),
     ],
 )

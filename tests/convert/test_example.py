@@ -49,7 +49,7 @@ def test_only_what_is_asked_for() -> None:
     broken = field(1, field(1, b"other") + field(2, b"\xff"))
     data = field(1, broken + field(1, field(1, b"a") + field(2, examples.feature([7]))))
     assert values(parse(data, {"a", "b"})["a"]) == [7]
-    assert refusal(data) == "is no tf.Example: ends within an integer"
+    assert refusal(data) == "is not a tf.Example: ends within an integer"
 
 
 def test_what_protobuf_allows() -> None:
@@ -71,9 +71,9 @@ def test_what_protobuf_allows() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"\x0a\x05abc", "a field says 5 bytes, 3 are left"),
+        (b"\x0a\x05abc", "a field has a size of 5 bytes, 3 are left"),
         (b"\x0a", "ends within an integer"),
-        (b"\x09\0\0", "a field says 8 bytes, 2 are left"),
+        (b"\x09\0\0", "a field has a size of 8 bytes, 2 are left"),
         (b"\x0b", "a field has number 1 and wire type 3"),
         (b"\x02\0", "a field has number 0 and wire type 2"),
         (b"\x08" + b"\xff" * 10 + b"\0", "an integer has more than 10 bytes"),
@@ -86,7 +86,7 @@ def test_what_protobuf_allows() -> None:
     ],
 )
 def test_damage_is_named(data: bytes, message: str) -> None:
-    assert refusal(data) == f"is no tf.Example: {message}"
+    assert refusal(data) == f"is not a tf.Example: {message}"
 
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=4)
@@ -114,4 +114,4 @@ def test_any_bytes(rubbish: bytes, at: int, more: int) -> None:
     try:
         parse(data[:at] + rubbish + data[at + more :])
     except RecordError as error:
-        assert str(error).startswith("is no tf.Example: ")  # noqa: PT017
+        assert str(error).startswith("is not a tf.Example: ")  # noqa: PT017

@@ -31,12 +31,13 @@ def test_classes_that_all_occur() -> None:
         (
             {"a": array(1, 2)},
             None,
-            "a: labels go to 2, but none is 0; pass --remap to number those that occur, or --classes 3 to keep them",
+            "a: the highest label is 2, but no label is 0; pass --remap to number those that occur, or "
+            "--classes 3 to keep them",
         ),
         (
             {"a": array(0, 2**40), "b": array(1)},
             None,
-            "a and b: labels go to 1099511627776, but none is 2; "
+            "a and b: the highest label is 1099511627776, but no label is 2; "
             "pass --remap to number those that occur, or --classes 1099511627777 to keep them",
         ),
     ],

@@ -20,7 +20,7 @@ from tests.convert import python2
 PIXELS = np.random.default_rng(3).integers(0, 256, (100, 12), dtype=np.uint8)
 FIELDS = {"data": PIXELS, "labels": [0, 9, 300, 70_000, -1], "name": "batch 1 of 5", "more": ["a", {"b": []}]}
 PYTHON2 = python2.pickled(FIELDS)
-DAMAGED = "is no pickle, or a damaged one, by byte"
+DAMAGED = "is not a pickle, or is damaged, by byte"
 
 
 def refusal(data: bytes) -> str:
@@ -62,12 +62,12 @@ def test_keys_of_bytes_are_text() -> None:
 def test_other_arrays_are_refused(array: np.ndarray, protocol: int) -> None:
     with pytest.raises(RecordError) as caught:
         uint8(read_pickle(pickle.dumps(array, protocol)), (12,))
-    assert str(caught.value) == "is no array of unsigned bytes in C order, of shape (n, 12)"
+    assert str(caught.value) == "is not an array of unsigned bytes in C order, of shape (n, 12)"
 
 
 @pytest.mark.parametrize("array", [None, [1], "text", {}])
 def test_what_is_no_array_is_refused(array: object) -> None:
-    with pytest.raises(RecordError, match=r"is no array of unsigned bytes in C order, of shape \(n, 3, 2\)"):
+    with pytest.raises(RecordError, match=r"is not an array of unsigned bytes in C order, of shape \(n, 3, 2\)"):
         uint8(array, (3, 2))
 
 

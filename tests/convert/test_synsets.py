@@ -84,7 +84,7 @@ def test_labels_by_number(tmp_path: Path) -> None:
 
 def test_labels_that_do_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "a"
-    instead = f"take a list of synsets instead, such as {KNOWN}"
+    instead = f"use a list of synsets instead, such as {KNOWN}"
     assert refusal(path, f"{A}\n") == f"{path}: has 1 labels, there are 4 images"
     assert refusal(path, f"{IMAGES[0]} {A}\n{IMAGES[2]} {A}\n") == (
         f"{path}: has no label for 2 images, such as {IMAGES[1]}, {IMAGES[3]}"
@@ -107,7 +107,7 @@ def test_labels_that_do_not_fit(tmp_path: Path) -> None:
     path.write_bytes(b"\xff")
     with pytest.raises(RecordError) as caught:
         validation_labels(path, IMAGES)
-    assert str(caught.value) == f"{path}: is no text (UTF-8)"
+    assert str(caught.value) == f"{path}: is not text (UTF-8)"
     path.unlink()
     with pytest.raises(RecordError) as caught:
         synsets(path)

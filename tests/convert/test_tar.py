@@ -92,7 +92,7 @@ def test_truncation_at_every_byte_is_found() -> None:
     for size in range(end + 512):
         assert refusal(whole[:size]).startswith("x.tar: ")
     assert refusal(whole[:512]) == f"x.tar: ends at byte 512 without the empty block that closes a tar; {AGAIN}"
-    assert refusal(whole[:2060]) == f"x.tar: b: says 600 bytes, 12 are left; {AGAIN}"
+    assert refusal(whole[:2060]) == f"x.tar: b: has a size of 600 bytes, 12 are left; {AGAIN}"
     assert contents(whole[: end + 512]) == {"a": b"abc", "b": b"d" * 600}
 
 
@@ -109,7 +109,7 @@ def test_every_flipped_bit_of_a_header_is_found_or_means_the_same() -> None:
 
 
 def test_other_files_are_named(tmp_path: Path) -> None:
-    assert refusal(b"\x1f\x8b" + bytes(1000)) == "x.tar: is no tar; if it is compressed, unpack it first"
+    assert refusal(b"\x1f\x8b" + bytes(1000)) == "x.tar: is not a tar archive; if it is compressed, unpack it first"
     (tmp_path / "a.tar").write_bytes(b"")
     with pytest.raises(RecordError) as caught:
         opened(tmp_path / "a.tar")
@@ -131,8 +131,8 @@ def test_links_are_refused() -> None:
         (b"99 path=a\n", "an extended header is damaged"),
         (b"x", "an extended header is damaged"),
         (b"0 =\n", "an extended header is damaged"),
-        (b"11 size=-1\n", "an extended header says size '-1'"),
-        (b"11 size=\xc2\xb2\n", "an extended header says size '²'"),
+        (b"11 size=-1\n", "an extended header has the size '-1'"),
+        (b"11 size=\xc2\xb2\n", "an extended header has the size '²'"),
     ],
 )
 def test_damaged_extended_headers(lines: bytes, message: str) -> None:

@@ -90,14 +90,14 @@ def test_checksums_are_named(file: Path) -> None:
     file.write_bytes(whole)
     said, found = crc(b"first"), crc(b"girst")
     assert refusal(file) == (
-        f"{file}: record 0: checksum of its data is 0x{found:08x}, the file says 0x{said:08x}; {AGAIN}"
+        f"{file}: record 0: checksum of its data is 0x{found:08x}, the file has 0x{said:08x}; {AGAIN}"
     )
     whole[21] ^= 1  # the second's length
     whole[12] ^= 1
     file.write_bytes(whole)
     said, found = crc(bytes(8)), crc(b"\1" + bytes(7))
     assert refusal(file) == (
-        f"{file}: record 1: checksum of its length is 0x{found:08x}, the file says 0x{said:08x}; {AGAIN}"
+        f"{file}: record 1: checksum of its length is 0x{found:08x}, the file has 0x{said:08x}; {AGAIN}"
     )
 
 
@@ -133,7 +133,7 @@ def test_other_files_are_named(tmp_path: Path, file: Path) -> None:
     path.write_bytes(b"<html>not found, nor anywhere else</html>")
     found, said = crc(b"<html>no"), int.from_bytes(b"t fo", "little")
     assert refusal(path) == (
-        f"{path}: record 0: checksum of its length is 0x{found:08x}, the file says 0x{said:08x}; is it a TFRecord file?"
+        f"{path}: record 0: checksum of its length is 0x{found:08x}, the file has 0x{said:08x}; is it a TFRecord file?"
     )
 
 
@@ -168,7 +168,7 @@ def test_an_index_of_another_file(file: Path) -> None:
         f"{file}: record 0: its 5 bytes from byte 12 on go beyond byte 18; is the index another file's?"
     )
     index.write_bytes(b"\xff")
-    assert refusal(file, index) == f"{index}: is no index: it is not text"
+    assert refusal(file, index) == f"{index}: is not an index: it is not text"
     index.unlink()
     assert refusal(file, index) == f"{index}: cannot be read: no such file or directory"
 

@@ -325,7 +325,7 @@ def test_a_changed_byte_is_named(tmp_path: Path) -> None:
     data = break_record(written(tmp_path, [encoded(n) for n in range(4)], shard_size=1 << 20), 2)
     with (
         pipeline(Shaped(data), Dali(data, windows, SIZE, threads=1), lambda: fixed(4, (1,))) as made,
-        pytest.raises(RecordError, match=r"^.*/set-00000\.mpr: record 2: checksum is 0x\w+, the index says 0x\w+; "),
+        pytest.raises(RecordError, match=r"^.*/set-00000\.mpr: record 2: checksum is 0x\w+, the index has 0x\w+; "),
     ):
         made.next()
 

@@ -86,7 +86,7 @@ def test_every_truncation_of_a_shard_is_found_and_named(folder: Path) -> None:
             replace(path, whole[:size])
             assert str(named(folder, path)).startswith(f"{path}: is {size} bytes long, ")
         replace(path, whole + b"\0")
-        assert str(named(folder, path)).startswith(f"{path}: is {len(whole) + 1} bytes long, but says ")
+        assert str(named(folder, path)).startswith(f"{path}: is {len(whole) + 1} bytes long, but its header has ")
         replace(path, whole)
     assert len(read_all(open_records(folder))) == 3
 
@@ -143,7 +143,7 @@ def test_a_damaged_record_says_which_and_the_others_can_be_read(tmp_path: Path) 
     opened = open_records(folder)
     images, labels = np.empty((2, 1, 2, 2), np.uint8), np.empty(2, np.int32)
     found, said = crc32c(bytes(data[68:72])), crc32c(IMAGES[1])
-    message = f"{path}: record 1: checksum is 0x{found:08x}, the index says 0x{said:08x}; {AGAIN}"
+    message = f"{path}: record 1: checksum is 0x{found:08x}, the index has 0x{said:08x}; {AGAIN}"
     for attempt in (
         lambda: opened.read(np.array([2, 1]), images, labels),
         lambda: opened.encoded(1),

@@ -202,7 +202,7 @@ def test_a_set_that_does_not_fit() -> None:
         open_source(GPU, images(), Damages("set", COUNT, 0), 1, feeder_on(driver), bind)
     assert str(caught.value) == (
         "GPU 0 (NVIDIA H100, GPU-0000): 960 B for the images of arrays do not fit: 900 B of 1.0 GiB are free, "
-        "1024.0 MiB are others' or CUDA's own: set data.pipeline=host"
+        "1024.0 MiB are used by other programs or by CUDA itself: set data.pipeline=host"
     )
 
 

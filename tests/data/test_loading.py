@@ -59,8 +59,8 @@ def test_what_the_log_says(data: dict[str, Samples]) -> None:
             "raw",
             "set data.pipeline=resident where memory allows, prefetch higher, or copy the data to a faster disk",
         ),
-        ("resident", "raw", "set prefetch higher, or leave learners' threads a core less"),
-        ("host", "arrays", "set prefetch higher, or leave learners' threads a core less"),
+        ("resident", "raw", "set prefetch higher, or leave a core free for reading"),
+        ("host", "arrays", "set prefetch higher, or leave a core free for reading"),
     ],
 )
 def test_remedies(data: dict[str, Samples], kind: str, name: str, text: str) -> None:

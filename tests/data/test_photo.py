@@ -174,7 +174,7 @@ def test_what_is_no_image(data: bytes) -> None:
 
 
 def test_other_sides_than_those_of_the_window() -> None:
-    with pytest.raises(ValueError, match=r"^its pixels are 9 x 7, its header says 9 x 8$"):
+    with pytest.raises(ValueError, match=r"^its pixels are 9 x 7, its header has 9 x 8$"):
         take(np.frombuffer(encode(picture(9, 7)), np.uint8), np.array([9, 8]), np.zeros(4), np.zeros((3, 2, 2)))
 
 

@@ -144,18 +144,18 @@ def test_messages_of_damage(raw: Path) -> None:
         return refusal(raw)
 
     magic = r"b'\x88MPR\r\n\x1a\n', not with b'\x89MPR\r\n\x1a\n'"
-    assert damaged(0) == f"{raw}: is no record file: it starts with {magic}; {AGAIN}"
+    assert damaged(0) == f"{raw}: is not a record file: it starts with {magic}; {AGAIN}"
     assert damaged(8) == f"{raw}: has version 0, this mpibow reads version 1; {AGAIN}"
     found = crc32c(GOLDEN[:59] + b"\xaf")
-    assert damaged(59) == f"{raw}: the header's checksum is 0x{found:08x}, the header says 0x295fba3d; {AGAIN}"
+    assert damaged(59) == f"{raw}: the header's checksum is 0x{found:08x}, the header has 0x295fba3d; {AGAIN}"
     found = crc32c(b"\x05\x06\x07\xfe")
-    assert damaged(71) == f"{raw}: record 1: checksum is 0x{found:08x}, the index says 0xe8a1bc8f; {AGAIN}"
+    assert damaged(71) == f"{raw}: record 1: checksum is 0x{found:08x}, the index has 0xe8a1bc8f; {AGAIN}"
     found = crc32c(GOLDEN[72:103] + b"\x01")
-    assert damaged(103) == f"{raw}: the index's checksum is 0x{found:08x}, the header says 0xaede0f26; {AGAIN}"
+    assert damaged(103) == f"{raw}: the index's checksum is 0x{found:08x}, the header has 0xaede0f26; {AGAIN}"
     raw.write_bytes(GOLDEN[:10])
     assert refusal(raw) == f"{raw}: is 10 bytes long, a record file has at least 64; {AGAIN}"
     raw.write_bytes(GOLDEN[:-1])
-    assert refusal(raw) == f"{raw}: is 103 bytes long, but says 2 records and an index at byte 72; {AGAIN}"
+    assert refusal(raw) == f"{raw}: is 103 bytes long, but its header has 2 records and an index at byte 72; {AGAIN}"
 
 
 @pytest.mark.parametrize(
@@ -169,10 +169,18 @@ def test_messages_of_damage(raw: Path) -> None:
         (24, b"jpeg", "jpeg images have no common shape, got (1, 2, 2)"),
         (24, b"bmp", "encoding must be one of raw, jpeg, png, got 'bmp'"),
         (32, b"int16", "dtype must be one of uint8, float32, got 'int16'"),
-        (40, struct.pack("<Q", 2**60), f"is 104 bytes long, but says {2**60} records and an index at byte 72"),
-        (40, struct.pack("<QQ", 0, 104), "is 104 bytes long, but says 0 records and an index at byte 104"),
-        (40, struct.pack("<QQ", 4, 40), "is 104 bytes long, but says 4 records and an index at byte 40"),
-        (40, struct.pack("<QQ", 2**60, 104), f"is 104 bytes long, but says {2**60} records and an index at byte 104"),
+        (
+            40,
+            struct.pack("<Q", 2**60),
+            f"is 104 bytes long, but its header has {2**60} records and an index at byte 72",
+        ),
+        (40, struct.pack("<QQ", 0, 104), "is 104 bytes long, but its header has 0 records and an index at byte 104"),
+        (40, struct.pack("<QQ", 4, 40), "is 104 bytes long, but its header has 4 records and an index at byte 40"),
+        (
+            40,
+            struct.pack("<QQ", 2**60, 104),
+            f"is 104 bytes long, but its header has {2**60} records and an index at byte 104",
+        ),
         (72, struct.pack("<Q", 65), f"record 0: starts at byte 65, {GAP}"),
         (88, struct.pack("<Q", 67), f"record 1: starts at byte 67, {GAP}"),
         (88, struct.pack("<Q", 2**64 - 1), f"record 1: starts at byte {2**64 - 1}, {GAP}"),

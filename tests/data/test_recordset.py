@@ -355,7 +355,7 @@ def test_a_killed_writer_leaves_nothing_that_opens(tmp_path: Path) -> None:
         with pytest.raises(RecordError):
             open_records(name)
     assert refusal(path) == f"{path}: there is no such folder; convert the data to it first"
-    assert refusal(left) == f"{left}: has no manifest.json, so that it is no data set; convert the data to it first"
+    assert refusal(left) == f"{left}: has no manifest.json, so it is not a data set; convert the data to it first"
     assert open_records(write(path)).count == 10
 
 
@@ -368,13 +368,13 @@ def test_messages_of_the_manifest(folder: Path) -> None:
     path.write_text(json.dumps(edited))
     edited.pop("checksum")
     found = manifest.checksum_of(edited)
-    assert refusal(folder) == (f"{path}: is damaged or was edited: checksum is {found}, the file says {said}; {again}")
+    assert refusal(folder) == (f"{path}: is damaged or was edited: checksum is {found}, the file has {said}; {again}")
     path.write_text("{")
     assert refusal(folder) == f"{path}: is damaged: not JSON; {again}"
     path.write_text("[" * 100_000)
     assert refusal(folder) == f"{path}: is damaged: not JSON; {again}"
     path.write_text("[]")
-    assert refusal(folder) == f"{path}: is no manifest of records: it has no field 'format'; {again}"
+    assert refusal(folder) == f"{path}: is not a manifest of records: it has no field 'format'; {again}"
     path.write_text(text)
     rewrite(folder, format=2)
     assert refusal(folder) == f"{path}: format is 2, this mpibow reads 1; {again}"
@@ -419,10 +419,10 @@ def test_shards_that_are_not_the_manifest_s(folder: Path) -> None:
         for number in range(4):
             writer.add(IMAGES[number], 0)
     said = manifest.load(folder).shards[1].checksum
-    assert refusal(folder) == (f"{path}: checksum is 0x{writer.checksum:08x}, the manifest says 0x{said:08x}; {again}")
+    assert refusal(folder) == (f"{path}: checksum is 0x{writer.checksum:08x}, the manifest has 0x{said:08x}; {again}")
     with write_file(path, Form("raw", "uint8", (3, 2, 2))) as writer:
         writer.add(IMAGES[0], 0)
-    assert refusal(folder) == f"{path}: size is 92, the manifest says 176; {again}"
+    assert refusal(folder) == f"{path}: size is 92, the manifest has 176; {again}"
     path.unlink()
     assert refusal(folder) == f"{path}: cannot be read: no such file or directory"
 
@@ -431,12 +431,12 @@ def test_a_manifest_that_says_another_count_or_shape(folder: Path) -> None:
     path = folder / "set-00000.mpr"
     rewrite(folder, shape=[3, 1, 4])
     assert refusal(folder) == (
-        f"{path}: form is raw uint8 (3, 2, 2), the manifest says raw uint8 (3, 1, 4); convert the data again"
+        f"{path}: form is raw uint8 (3, 2, 2), the manifest has raw uint8 (3, 1, 4); convert the data again"
     )
     shards = json.loads((folder / "manifest.json").read_text())["shards"]
     shards[0]["count"] = 3
     rewrite(folder, shards=shards, count=9)
-    assert refusal(folder) == f"{path}: count is 4, the manifest says 3; convert the data again"
+    assert refusal(folder) == f"{path}: count is 4, the manifest has 3; convert the data again"
 
 
 def test_labels_below_zero(folder: Path) -> None:

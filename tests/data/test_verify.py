@@ -59,7 +59,7 @@ def test_any_number_of_workers_says_the_same_in_order(
         "a-00000.mpr: record 0: checksum is 0x",
         "a-00000.mpr: record 5: checksum is 0x",
         "a-00002.mpr: record 0: checksum is 0x",
-        "a-00003.mpr: is no record file: it starts with b'\\x88MPR",
+        "a-00003.mpr: is not a record file: it starts with b'\\x88MPR",
         "a-00004.mpr: record 0: checksum is 0x",
     ]
     assert [line.startswith(f"error: {folder}/{start}") for line, start in zip(lines, starts, strict=True)] == [

@@ -315,17 +315,17 @@ BAD_LABEL = np.full((1, 3073), 10, np.uint8).tobytes()
         (
             "train",
             python2.pickled({"fine_labels": [1]}),
-            f"'data' is no array of unsigned bytes in C order, of shape (n, 3072); {AGAIN}",
+            f"'data' is not an array of unsigned bytes in C order, of shape (n, 3072); {AGAIN}",
         ),
         (
             "test",
             python2.pickled({"labels": [1], "data": IMAGES[:1]}),
-            f"'fine_labels' is no list of integers, as CIFAR-100's Python version has it; {AGAIN}",
+            f"'fine_labels' is not a list of integers, as CIFAR-100's Python version has it; {AGAIN}",
         ),
         (
             "test_batch",
             python2.pickled({"labels": ["1"], "data": IMAGES[:1]}),
-            f"'labels' is no list of integers, as CIFAR-10's Python version has it; {AGAIN}",
+            f"'labels' is not a list of integers, as CIFAR-10's Python version has it; {AGAIN}",
         ),
         ("test_batch", python2.pickled({"labels": [1], "data": IMAGES[:2]}), f"has 2 images, 1 labels; {AGAIN}"),
         (
@@ -373,13 +373,13 @@ def test_a_truncated_archive(tmp_path: Path) -> None:
     for size in [*range(0, len(whole) - 40, 997), *range(len(whole) - 40, len(whole))]:
         path.write_bytes(whole[:size])
         message = refusal(path)
-        assert message.startswith(f"{path}: is no whole gzip file: ") or size == 0, message
+        assert message.startswith(f"{path}: is not a complete gzip file: ") or size == 0, message
     path.write_bytes(whole[:-8] + bytes(8))
-    assert refusal(path).startswith(f"{path}: is no whole gzip file: crc check failed")
+    assert refusal(path).startswith(f"{path}: is not a complete gzip file: crc check failed")
     path.write_bytes(b"<html>not found</html>")
-    assert refusal(path).startswith(f"{path}: is no whole gzip file: not a gzipped file")
+    assert refusal(path).startswith(f"{path}: is not a complete gzip file: not a gzipped file")
     path.write_bytes(gzip.compress(b"<html>not found</html>"))
-    assert refusal(path) == f"{path}: is no whole tar archive: truncated header; {AGAIN}"
+    assert refusal(path) == f"{path}: is not a complete tar archive: truncated header; {AGAIN}"
 
 
 def test_a_member_longer_than_any_file(tmp_path: Path) -> None:
@@ -391,7 +391,7 @@ def test_a_member_longer_than_any_file(tmp_path: Path) -> None:
     data[148:156] = b"%06o\0 " % sum(header)
     (tmp_path / "a.tar").write_bytes(data)
     message = "cannot fit 'int' into an offset-sized integer"
-    assert refusal(tmp_path / "a.tar") == f"{tmp_path}/a.tar: is no whole tar archive: {message}; {AGAIN}"
+    assert refusal(tmp_path / "a.tar") == f"{tmp_path}/a.tar: is not a complete tar archive: {message}; {AGAIN}"
 
 
 @given(st.sampled_from(sorted(reader.VERSION_OF)), st.binary(max_size=60), st.integers(0, 7000))

@@ -264,7 +264,7 @@ def test_class_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         table.write_text(text)
         assert refusal(source, capsys, "--classes", str(table)) == message
     table.write_bytes(b"\xff")
-    assert refusal(source, capsys, "--classes", str(table)) == f"{table}: is no text (UTF-8)"
+    assert refusal(source, capsys, "--classes", str(table)) == f"{table}: is not text (UTF-8)"
     table.unlink()
     assert refusal(source, capsys, "--classes", str(table)) == f"{table}: cannot be read: no such file or directory"
 

@@ -351,12 +351,13 @@ def test_tars_that_do_not_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     path.write_bytes(tar({"cat.tar": b""}))
     assert refusal(source, capsys) == f"{path}: must hold tars of synsets such as n01440764.tar, holds cat.tar"
     path.write_bytes(b"\x1f\x8b" + bytes(600))
-    assert refusal(source, capsys) == f"{path}: is no tar; if it is compressed, unpack it first"
+    assert refusal(source, capsys) == f"{path}: is not a tar archive; if it is compressed, unpack it first"
     path.write_bytes(whole[: len(whole) // 2 - 7])
     assert refusal(source, capsys).startswith(f"{path}: ")
     path.write_bytes(tar({f"{A}.tar": tar(TRAIN[A])[:600], f"{B}.tar": tar(TRAIN[B])}))
     assert refusal(source, capsys) == (
-        f"{path}: {A}.tar: {A}_10.JPEG: says {len(TRAIN[A][f'{A}_10.JPEG'])} bytes, 88 are left; get the file again"
+        f"{path}: {A}.tar: {A}_10.JPEG: has a size of {len(TRAIN[A][f'{A}_10.JPEG'])} bytes, 88 are left; "
+        "get the file again"
     )
 
 

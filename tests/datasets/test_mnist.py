@@ -177,8 +177,8 @@ IDX3 = "an IDX file of bytes in 3 dimensions with 00 00 08 03"
             "image sides must lie in [1, 4096], got 4294967295 x 4294967295",
         ),
         ("train-images-idx3", idx(IMAGES[:, :0]), "image sides must lie in [1, 4096], got 0 x 2"),
-        ("t10k-labels-idx1", idx(LABELS[:2]) + b"\0", f"has 3 labels, its header says 2; {AGAIN}"),
-        ("t10k-labels-idx1", idx(LABELS[:2])[:-1], f"has 1 labels, its header says 2; {AGAIN}"),
+        ("t10k-labels-idx1", idx(LABELS[:2]) + b"\0", f"has 3 labels, its header has 2; {AGAIN}"),
+        ("t10k-labels-idx1", idx(LABELS[:2])[:-1], f"has 1 labels, its header has 2; {AGAIN}"),
         ("t10k-labels-idx1", idx(IMAGES), f"starts with 00 00 08 03, {IDX1}"),
     ],
 )
@@ -204,9 +204,9 @@ def test_truncated_gzip_at_every_byte(tmp_path: Path, name: str) -> None:
         path.write_bytes(whole[:size])
         assert refusal(folder).startswith(f"{path}: ")
     path.write_bytes(whole[:-8] + b"\xff" * 8)
-    assert refusal(folder).startswith(f"{path}: is no whole gzip file: crc check failed")
+    assert refusal(folder).startswith(f"{path}: is not a complete gzip file: crc check failed")
     path.write_bytes(b"<html>not found</html>")
-    assert refusal(folder).startswith(f"{path}: is no whole gzip file: not a gzipped file")
+    assert refusal(folder).startswith(f"{path}: is not a complete gzip file: not a gzipped file")
 
 
 def test_an_existing_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

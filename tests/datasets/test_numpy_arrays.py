@@ -192,7 +192,7 @@ def test_any_labels_are_renumbered_where_asked(tmp_path: Path, capsys: pytest.Ca
 def test_classes_without_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = save(tmp_path, train_images=IMAGES, train_labels=LABELS * 2, test_images=IMAGES, test_labels=LABELS * 2)
     assert refusal(tmp_path, capsys, *words) == (
-        f"{tmp_path}/train_labels.npy and {tmp_path}/test_labels.npy: labels go to 6, but none is 1; "
+        f"{tmp_path}/train_labels.npy and {tmp_path}/test_labels.npy: the highest label is 6, but no label is 1; "
         "pass --remap to number those that occur, or --classes 7 to keep them"
     )
     assert convert(tmp_path, *words, "--classes", 7) == 0

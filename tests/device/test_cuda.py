@@ -105,7 +105,7 @@ def test_one_rank_that_fails_fails_all() -> None:
         ),
         (
             FakeDriver(driver=12040), {},
-            "device cuda: the NVIDIA driver serves CUDA up to 12.4, CuPy was built for 13.2: install a newer driver, "
+            "device cuda: the NVIDIA driver supports CUDA up to 12.4, CuPy was built for 13.2: install a newer driver, "
             "or pip install -e '.[cuda12]'",
         ),
         (
@@ -123,7 +123,7 @@ def test_one_rank_that_fails_fails_all() -> None:
         ),
         (
             FakeDriver([gpu(0, name="Tesla V100", capability=(7, 0))]), {},
-            "GPU 0 (Tesla V100, GPU-0000): its compute capability is 7.0, mpibow needs 7.5 or more: take another GPU, "
+            "GPU 0 (Tesla V100, GPU-0000): its compute capability is 7.0, mpibow needs 7.5 or more: use another GPU, "
             "or compute without one: device=onednn",
         ),
         (
@@ -132,8 +132,8 @@ def test_one_rank_that_fails_fails_all() -> None:
         ),
         (
             FakeDriver([gpu(0, mode="exclusive")], busy=(0,)), {},
-            "GPU 0 (NVIDIA H100, GPU-0000): its compute mode is exclusive and another process has it: end that, or "
-            "nvidia-smi -i GPU-0000 -c DEFAULT, as root",
+            "GPU 0 (NVIDIA H100, GPU-0000): its compute mode is exclusive and another process uses it: end that "
+            "process, or nvidia-smi -i GPU-0000 -c DEFAULT, as root",
         ),
         (
             FakeDriver(busy=(0,)), {},

@@ -164,13 +164,13 @@ def test_no_memory() -> None:
         feeder_on(SimDriver(free=3071)).slot(packing)
     assert str(caught.value) == (
         "GPU 0 (NVIDIA H100, GPU-0000): 3.0 KiB for slots 0 to 3 do not fit: 3.0 KiB of 1.0 GiB are free, "
-        "1024.0 MiB are others' or CUDA's own: set prefetch lower, or a smaller batch_size"
+        "1024.0 MiB are used by other programs or by CUDA itself: set prefetch lower, or a smaller batch_size"
     )
     with pytest.raises(DeviceError) as caught:
         feeder_on(SimDriver(lockable=100)).slot(packing)
     assert str(caught.value) == (
-        "slots 0 to 3: the system locks no 3.0 KiB of memory for the GPU's copies: raise its limit "
-        "(ulimit -l unlimited), or take fewer slots or a smaller batch_size"
+        "slots 0 to 3: the system locks no 3.0 KiB of memory for the GPU's copies: raise the limit "
+        "(ulimit -l unlimited), or use fewer slots or a smaller batch_size"
     )
 
 

@@ -8,7 +8,7 @@ from mpibow.device.memory import DeviceMemory, aligned, in_words
 from mpibow.errors import DeviceError
 from tests.device.fakes import FakeDriver, gpu
 
-FEWER = "take fewer learners (learners=3) or a smaller batch_size"
+FEWER = "use fewer learners (learners=3) or a smaller batch_size"
 
 
 def test_blocks_are_held_by_name() -> None:
@@ -31,8 +31,8 @@ def test_out_of_memory_says_who_has_it() -> None:
         memory.block("the arenas of 4 learners", 100 << 30, FEWER)
     assert str(caught.value) == (
         "GPU 1 (NVIDIA H100, GPU-0001): 100.0 GiB for the arenas of 4 learners do not fit: 68.3 GiB of 80.0 GiB are "
-        "free, mpibow holds 1.5 GiB the replicas of 4 learners; 200.0 MiB slots, 10.0 GiB are others' or CUDA's own: "
-        "take fewer learners (learners=3) or a smaller batch_size"
+        "free, mpibow holds 1.5 GiB the replicas of 4 learners; 200.0 MiB slots, 10.0 GiB are used by other "
+        "programs or by CUDA itself: use fewer learners (learners=3) or a smaller batch_size"
     )
     assert memory.peak == (3 << 29) + (200 << 20)
 
@@ -42,7 +42,7 @@ def test_out_of_memory_at_once() -> None:
         DeviceMemory(FakeDriver(), gpu(0)).block("one arena", 81 << 30, FEWER)
     assert str(caught.value) == (
         "GPU 0 (NVIDIA H100, GPU-0000): 81.0 GiB for one arena do not fit: 80.0 GiB of 80.0 GiB are free: "
-        "take fewer learners (learners=3) or a smaller batch_size"
+        "use fewer learners (learners=3) or a smaller batch_size"
     )
 
 
@@ -52,8 +52,8 @@ def test_locked_memory() -> None:
     with pytest.raises(DeviceError) as caught:
         memory.pinned("slots", 3 << 20)
     assert str(caught.value) == (
-        "slots: the system locks no 3.0 MiB of memory for the GPU's copies: raise its limit (ulimit -l unlimited), "
-        "or take fewer slots or a smaller batch_size"
+        "slots: the system locks no 3.0 MiB of memory for the GPU's copies: raise the limit (ulimit -l unlimited), "
+        "or use fewer slots or a smaller batch_size"
     )
 
 

@@ -113,10 +113,11 @@ def test_what_does_not_fit(driver: Any) -> None:
     memory = DeviceMemory(driver, gpu)
     memory.block("the weights", 3 << 20, "")
     with pytest.raises(DeviceError) as caught:
-        memory.block("the arenas of 4 learners", 2 * gpu.memory, "take fewer learners")
+        memory.block("the arenas of 4 learners", 2 * gpu.memory, "use fewer learners")
     assert re.fullmatch(
         rf"{re.escape(str(gpu))}: [\d.]+ GiB for the arenas of 4 learners do not fit: [\d.]+ [GM]iB of [\d.]+ GiB are "
-        r"free, mpibow holds 3\.0 MiB the weights(, [\d.]+ [GMK]iB are others' or CUDA's own)?: take fewer learners",
+        r"free, mpibow holds 3\.0 MiB the weights(, [\d.]+ [GMK]iB are used by other programs or by CUDA itself)?: "
+        r"use fewer learners",
         str(caught.value),
     )
     driver.allocate(1 << 20)  # it still works

@@ -64,7 +64,7 @@ def test_nccl_takes_no_ranks_that_share(tmp_path: Path) -> None:
     write_run(tmp_path, **opened.on_gpu(transport="nccl", share_gpu=True))
     done = mpirun(2 * GPUS, "-m", "mpibow.train", "run.yaml", cwd=tmp_path, timeout=120)
     assert done.returncode != 0
-    said = "transport=nccl: ranks share a GPU, and NCCL takes one rank a GPU: transport=auto"
+    said = "transport=nccl: ranks share a GPU, and NCCL allows one rank per GPU: transport=auto"
     assert said in " ".join(done.stderr.split())
 
 

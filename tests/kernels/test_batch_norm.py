@@ -82,7 +82,7 @@ def test_one_value_a_channel_cannot_be_trained_on() -> None:
     op = ops.BatchNorm(1e-5, 0.1)
     with pytest.raises(ShapeError) as caught:
         KERNEL.buffers(op, Shapes(((1, 3),), (1, 3), training=True))
-    expected = "training needs more than one value a channel, the variance of one is 0: take a larger batch"
+    expected = "training needs more than one value a channel, the variance of one is 0: use a larger batch"
     assert str(caught.value) == expected
     KERNEL.buffers(op, Shapes(((1, 3),), (1, 3), training=False))
     graph = Graph()
@@ -195,7 +195,7 @@ def test_few_values_a_channel_are_warned_of(
 
     build = classifier(small, (1, 4, 4), "float32")
     behind = (
-        ": fewer than 4 values a channel in training, of which mean and variance are mostly noise; take a larger "
+        ": fewer than 4 values a channel in training, so their mean and variance are mostly noise; use a larger "
         "batch_size, or group_norm, batch_norm(sync='rank') or batch_norm(frozen=True) in the net"
     )
     assert few_values(build(2), 1) == f"warning: own (2), shared (2){behind}"

@@ -35,7 +35,7 @@ def test_what_the_library_lacks_is_an_error_of_the_shapes() -> None:
     with pytest.raises(ShapeError) as caught:
         library.check(dnn.UNIMPLEMENTED, "convolution_forward")
     assert str(caught.value) == (
-        f"oneDNN {library.version} has no convolution_forward of these shapes: take device=numpy"
+        f"oneDNN {library.version} has no convolution_forward of these shapes: use device=numpy"
     )
     with pytest.raises(DeviceError) as failed:
         library.check(2, "engine")

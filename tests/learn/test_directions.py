@@ -179,14 +179,14 @@ def test_any_share_of_the_work_makes_the_same_bits(flat: FlatKernels) -> None:
 def test_hidden_matrices_take_part_the_costliest_first() -> None:
     assert [span.name for span in MATRICES.spans] == ["conv", "tall", "wide"]
     assert described(MATRICES, MUON) == (
-        "muon: 3 of 7 matrices take orthogonal steps, 1.1e-05 GFLOP an update and learner, 0.219 x a batch's "
+        "muon: 3 of 7 matrices get orthogonal steps, 1.1e-05 GFLOP an update and learner, 0.219 x a batch's "
         "forward and backward passes (conv 0.109 x); adamw updates vectors, first (the first), table (an embedding), "
         "large (6.57e-05 GFLOP, 1.31 x the passes), last (the last); update.largest_share is 1"
     )
     more = matrices_of(replace(MUON, largest_share=1.4), LAYOUT, PRODUCTS)
     assert [span.name for span in more.spans] == ["large", "conv", "tall", "wide"]
     none = replace(MUON, largest_share=0.01)
-    begin = "muon: 0 of 7 matrices take orthogonal steps; adamw updates vectors, first (the first), conv (5.45e-06 "
+    begin = "muon: 0 of 7 matrices get orthogonal steps; adamw updates vectors, first (the first), conv (5.45e-06 "
     assert described(matrices_of(none, LAYOUT, PRODUCTS), none).startswith(begin)
     assert described(matrices_of(MUON, LAYOUT, PRODUCTS), Sgd()) == ""
 

@@ -80,7 +80,7 @@ def test_a_tensor_is_no_index() -> None:
     graph = Graph()
     with pytest.raises(ShapeError) as error:
         graph.input("x", X.shape)[:, graph.input("i", (2,), "int32")]
-    assert str(error.value) == "x (4, 3, 6): i is no index; mb.gather and mb.embedding take tensors"
+    assert str(error.value) == "x (4, 3, 6): i is not an index; mb.gather and mb.embedding take tensors"
 
 
 def test_numpys_integers_are_indices() -> None:

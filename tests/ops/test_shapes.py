@@ -106,7 +106,7 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     ),
     "add of one": (
         lambda g, x: g.add(ops.Add((1.0,)), x),
-        f"add1 (add of {IMAGE}): there must be 1 inputs as the operator says, and at least 2, got 1",
+        f"add1 (add of {IMAGE}): there must be 1 inputs, as many as the operator has, and at least 2, got 1",
     ),
     "product of different shapes": (
         lambda g, x: ops.multiply(x, vector(g)),
@@ -115,7 +115,7 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     "maximum of more than it says": (
         lambda g, x: g.add(ops.Maximum(2), x, x, x),
         f"maximum1 (maximum of {IMAGE}, {IMAGE}, {IMAGE}): "
-        "there must be 2 inputs as the operator says, and at least 2, got 3",
+        "there must be 2 inputs, as many as the operator has, and at least 2, got 3",
     ),
     "concat of different batches": (
         lambda g, x: ops.concat(vector(g), vector(g, 3)),
@@ -135,7 +135,7 @@ ERRORS: dict[str, tuple[Callable[[Graph, Tensor], Any], str]] = {
     ),
     "concat of nothing": (
         lambda g, x: g.add(ops.Concat(0, 1)),
-        "concat1 (concat of ): there must be 0 inputs as the operator says, and at least 1, got 0",
+        "concat1 (concat of ): there must be 0 inputs, as many as the operator has, and at least 1, got 0",
     ),
     "augmenting what is no image": (
         lambda g, x: ops.augment(vector(g), pad=1, crop=(2, 2)),

@@ -153,7 +153,7 @@ def test_a_warmup_of_iterations() -> None:
     assert multiplier(Exponential(0.5), Warmup(start=0.5, iterations=2), 1.0, 1) == 0.375
     with pytest.raises(ConfigError) as caught:
         Warmup(1.0, iterations=5)
-    assert str(caught.value) == "iterations: can't be with epochs 1, got 5; leave one out"
+    assert str(caught.value) == "iterations: cannot be combined with epochs 1, got 5; leave one out"
 
 
 def test_names():

@@ -192,7 +192,7 @@ def test_find(four: Path) -> None:
 def test_find_no_checkpoint(four: Path, path: str) -> None:
     with pytest.raises(CheckpointError) as caught:
         list(find(four / path))
-    assert str(caught.value) == f"{four / path}: is no checkpoint and no run directory with checkpoints/ in it"
+    assert str(caught.value) == f"{four / path}: is neither a checkpoint nor a run directory with checkpoints/ in it"
 
 
 def test_choose_takes_the_first_whole_one(four: Path) -> None:
@@ -204,7 +204,7 @@ def test_choose_takes_the_first_whole_one(four: Path) -> None:
     assert path == four / "checkpoints" / name_of(10)
     assert notes == [
         f"{four / 'checkpoints' / name_of(iteration) / 'common.safetensors'}: cannot be read: "
-        "no such file or directory; taking the one before it"
+        "no such file or directory; using the checkpoint before it"
         for iteration in (100, 20)
     ]
 

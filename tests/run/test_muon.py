@@ -55,7 +55,7 @@ def test_a_run_that_is_cut_goes_on_with_the_same_bits(tmp_path: Path, rule: str)
 def test_the_log_and_the_check_name_the_matrices(tmp_path: Path) -> None:
     trained(tmp_path)
     line = next(line for line in (tmp_path / "run/log.txt").read_text().splitlines() if "muon: " in line)
-    assert "2 of 4 matrices take orthogonal steps" in line
+    assert "2 of 4 matrices get orthogonal steps" in line
     assert "dense1.weight (the first), dense4.weight (the last); update.largest_share is 10" in line
     work = tiny.job(tmp_path, net=deep, update={**MUON, "largest_share": 1})
     assert not work.matrices.spans

@@ -111,7 +111,7 @@ REFUSED: dict[str, tuple[dict[str, Any], type[MpibowError], str]] = {
     "images": (
         {"data": {"train": "data/images"}}, RecordError,
         "data/images: has records raw uint8 (1, 6, 6), ratings are raw float32 (3, 1, 1); "
-        "convert them by datasets/ratings.py",
+        "convert them with mpibow convert ratings",
     ),
     "half an item": (
         {"data": {"train": "data/half"}}, RecordError,

@@ -373,16 +373,16 @@ def test_a_damaged_file_is_named_and_the_checkpoint_before_it_taken(
         size = path.stat().st_size
     found = resumed(folder)
     said = capsys.readouterr().err
-    notes = [line for line in said.splitlines() if line.endswith("; taking the one before it")]
+    notes = [line for line in said.splitlines() if line.endswith("; using the checkpoint before it")]
     assert len(notes) == 1
     assert notes[0].startswith(f"{path}: ")
     if harm == "remove":
-        assert notes[0] == f"{path}: cannot be read: no such file or directory; taking the one before it"
+        assert notes[0] == f"{path}: cannot be read: no such file or directory; using the checkpoint before it"
     elif file == "checkpoint.json":
-        assert notes[0] == f"{path}: is damaged: its checksum does not match; taking the one before it"
+        assert notes[0] == f"{path}: is damaged: its checksum does not match; using the checkpoint before it"
     else:
         assert notes[0].startswith(f"{path}: is damaged: {size} bytes with CRC32C 0x")
-        assert f", checkpoint.json says {len(data)} with 0x" in notes[0]
+        assert f", checkpoint.json has {len(data)} with 0x" in notes[0]
     assert f"continuing {point(folder, 30)} at iteration 30" in said
     assert arrays(folder, 40) == arrays(two_points, 40)
     assert found.summary.iterations == 40
@@ -410,7 +410,7 @@ def test_all_damaged(tmp_path: Path, two_points: Path) -> None:
     with tiny.unchanged(folder), pytest.raises(CheckpointError) as caught:
         resumed(folder)
     text = str(caught.value)
-    assert text.startswith(f"{folder / 'run'}: holds no whole checkpoint\n")
+    assert text.startswith(f"{folder / 'run'}: holds no complete checkpoint\n")
     assert f"\n{first}: cannot be read: no such file or directory\n" in text
     assert f"\n{second}: is damaged: " in text
 
@@ -418,14 +418,14 @@ def test_all_damaged(tmp_path: Path, two_points: Path) -> None:
 def test_a_checkpoint_by_path_is_followed_by_those_before_it(tmp_path: Path, two_points: Path) -> None:
     folder = copy(two_points, tmp_path / "damaged")
     (point(folder, 30) / "checkpoint.json").unlink()
-    with pytest.raises(CheckpointError, match="holds no whole checkpoint"):
+    with pytest.raises(CheckpointError, match="holds no complete checkpoint"):
         tiny.run(tiny.job(folder, **TWO_POINTS), 2, resume=point(folder, 30))
 
 
 def test_no_checkpoint_at_all(tmp_path: Path) -> None:
     with tiny.unchanged(tmp_path), pytest.raises(CheckpointError) as caught:
         tiny.run(tiny.job(tmp_path), resume=tmp_path / "nowhere")
-    expected = f"{tmp_path / 'nowhere'}: is no checkpoint and no run directory with checkpoints/ in it"
+    expected = f"{tmp_path / 'nowhere'}: is neither a checkpoint nor a run directory with checkpoints/ in it"
     assert str(caught.value) == expected
 
 

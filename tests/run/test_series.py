@@ -212,7 +212,7 @@ def test_a_line_that_is_still_being_written() -> None:
 def test_a_line_that_is_no_event(line: bytes) -> None:
     with pytest.raises(RecordError) as caught:
         parse(LINES + line + b"\n" + LINES, Path("runs/a/metrics.jsonl"))
-    assert str(caught.value) == "runs/a/metrics.jsonl: line 3 is no event of a run; remove it to draw the others"
+    assert str(caught.value) == "runs/a/metrics.jsonl: line 3 is not an event of a run; remove it to draw the others"
 
 
 def test_no_run(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_no_run(tmp_path: Path) -> None:
     )
     with pytest.raises(ConfigError) as caught:
         read_run(tmp_path)
-    assert str(caught.value) == f"{tmp_path}: is no run directory, it has no metrics.jsonl"
+    assert str(caught.value) == f"{tmp_path}: is not a run directory: it has no metrics.jsonl"
 
 
 @pytest.mark.parametrize("summary", [None, "", "{", "[]", '{"samples": 3}'])

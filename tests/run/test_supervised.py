@@ -99,7 +99,7 @@ def test_a_loss_of_ones_own_of_all_outputs(here: Path) -> None:
         (lambda other: other, mb.mse_loss, ConfigError, "other: the net takes it, the data have features, target"),
         (lambda features, target: target, mb.mse_loss, ConfigError, "loss: has no target to compare with"),
         (regression, {"a": mb.mse_loss}, ConfigError, "loss: a: needs a target of that name, the data have target"),
-        (regression, {"target": mb.mse_loss}, ConfigError, "loss: target: is no output, the net gives prediction"),
+        (regression, {"target": mb.mse_loss}, ConfigError, "loss: target: is not an output; the net gives prediction"),
         (lambda features: 3, mb.mse_loss, ShapeError, "prediction: the net must give a tensor or tensors by name"),
         (lambda features: mb.reshape(features, (-1,)), mb.mse_loss, ShapeError, "the batch first"),
         (lambda features: {"loss": features}, mb.mse_loss, ShapeError, "loss: is the name of an output that mpibow"),

@@ -647,10 +647,10 @@ def test_what_cannot_be_replayed(tmp_path: Path) -> None:
     later = '{"event": "start", "iteration": 5, "learners": [1]}\n'
     for content in ("", '{"event": "train", "iteration": 5, "learners": [1]}\n', later, later[:-1]):
         (run / "metrics.jsonl").write_text(content)
-        assert refused() == f"learners: {run}/metrics.jsonl: does not say with how many learners the run began"
+        assert refused() == f"learners: {run}/metrics.jsonl: has no number of learners for the start of the run"
     for line in ("[]", "{}", "null", "{", '{"event": "learners"}', '{"event": "start", "iteration": 0, "learners": 1}'):
         (run / "metrics.jsonl").write_text(f"{later}{line}\n{later}")
-        assert refused() == f"learners: {run}/metrics.jsonl: line 2 is no event of a run"
+        assert refused() == f"learners: {run}/metrics.jsonl: line 2 is not an event of a run"
     first = '{"event": "start", "iteration": 0, "learners": [1]}\n'
     for line in (
         '{"event": "learners", "iteration": 0, "learners": [2]}',
@@ -659,7 +659,7 @@ def test_what_cannot_be_replayed(tmp_path: Path) -> None:
         '{"event": "learners", "iteration": 7, "learners": []}',
     ):
         (run / "metrics.jsonl").write_text(f"{first}{line}\n")
-        assert refused() == f"learners: {run}/metrics.jsonl: line 2 is no event of a run"
+        assert refused() == f"learners: {run}/metrics.jsonl: line 2 is not an event of a run"
     for iteration, counts, words in ((5, [1, 1], "1 + 1"), (9, [1], "1")):
         change = '{"event": "learners", "iteration": 9, "learners": [2]}\n'
         more = json.dumps({"event": "start", "iteration": iteration, "learners": counts})
@@ -709,7 +709,9 @@ def test_a_replay_with_other_settings_is_told(tmp_path: Path, settings: dict[str
     run = tmp_path / "first/run"
     tiny.run(tiny.job(tmp_path, learners=f"replay({run})", **settings))
     told = [line for line in log(tmp_path) if line.startswith("replaying ")]
-    assert told == ([f"replaying the learners of {run}, but not its bits: {said}"] if said else [])
+    assert told == (
+        [f"replaying the learners of {run}, but the results will not be bit-identical: {said}"] if said else []
+    )
 
 
 def test_a_replay_of_a_run_that_was_resumed_with_other_settings_is_told(tmp_path: Path) -> None:

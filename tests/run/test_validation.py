@@ -175,7 +175,7 @@ def test_other_data_choose_anew(tmp_path: Path) -> None:
     tiny.run(tiny.job(tmp_path, **{**LEARNT, "stop": {"epochs": 8}}))
     now = tiny.job(tmp_path, validation=NONSENSE, **LEARNT)
     found = tiny.run(now, resume=tmp_path / "run").summary
-    assert "test data chose the best so far: the choice begins anew" in logged(tmp_path / "run")
+    assert "test data decided which checkpoint was the best; the choice begins anew" in logged(tmp_path / "run")
     chosen = [event for event in tiny.events(tmp_path / "run", "evaluate") if event["data"] == "validation"]
     assert (len(chosen), chosen[0]["best"]) == (4, True)
     assert found.best_accuracy == max(event["accuracy"] for event in chosen)

@@ -74,7 +74,9 @@ def test_a_rank_that_never_calls_fit_ends_all_and_is_named(tmp_path: Path) -> No
     with started(RANKS, "mine.py", cwd=tmp_path) as child:
         code, said = ended(child)
     assert code == EXIT_STALLED, said
-    assert "rank 0:   rank 1: not seen here, it has not called mpibow (fit?) yet, or is on another node" in said
+    assert (
+        "rank 0:   rank 1: not visible from here: it has not called mpibow (fit?) yet, or it is on another node" in said
+    )
     assert re.search(r"rank 0:   rank 0, .* waits for the others in: the start of MPI", said), said
 
 

@@ -201,7 +201,7 @@ def test_entries_are_named_with_rule_and_value(tmp_path: Path) -> None:
     file = path / "checkpoint.json"
     assert str(caught.value).splitlines() == [
         f"{file}: ledger.images: must be an integer, got 0.5",
-        f"{file}: ledger.y: is no entry that this version reads",
+        f"{file}: ledger.y: is not an entry that this version reads",
         f"{file}: untold: must be an integer of at least 0, got 'x'",
     ]
 

@@ -215,7 +215,7 @@ def test_fused_learners_without_memory_are_not_tried(tmp_path: Path) -> None:
     assert ran(tmp_path) == {0: "streams"}
     (told,) = [line for line in said(tmp_path) if line.startswith("tuner: ")]
     assert told.startswith("tuner: staying with streams: rank 0: GPU 0 (NVIDIA H100, GPU-0000): ")
-    assert told.endswith(": take fewer learners, or a smaller batch_size")
+    assert told.endswith(": use fewer learners, or a smaller batch_size")
 
 
 def test_memory_is_asked_for_before(tmp_path: Path) -> None:

@@ -387,7 +387,7 @@ def test_what_does_not_fit_says_what_to_change(tmp_path: Path) -> None:
     assert said.startswith("GPU 0 (NVIDIA H100, GPU-0000): ")
     assert "do not fit: " in said
     assert "mpibow holds " in said
-    assert said.endswith(": take fewer learners, or a smaller batch_size")
+    assert said.endswith(": use fewer learners, or a smaller batch_size")
 
 
 def test_metrics_have_the_most_memory_that_was_held(tmp_path: Path) -> None:

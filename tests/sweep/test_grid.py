@@ -47,7 +47,7 @@ def test_values(word: str, expected: list[object]) -> None:
         (["a=0.1,0.10"], "a: 0.1 is given twice, in 'a=0.1,0.10'"),
         (["seed=1:3,2"], "seed: 2 is given twice, in 'seed=1:3,2'"),
         (["a=1", "a=2"], "a: is given twice; write all its values behind one a="),
-        (["name=x"], "name: is each run's own in a sweep; leave it out, --output DIR says where they are"),
+        (["name=x"], "name: is set by the sweep for each run; leave it out, and choose a folder with --output DIR"),
         (["a=}{"], "'a=}{': line 1, column 1: expected the node content, but found '}'"),
     ],
 )

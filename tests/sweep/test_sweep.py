@@ -146,7 +146,7 @@ def test_ranks(folder: Path) -> None:
          "learners: must have one number for each of 1 rank(s), got [1, 1]; start 2 ranks or give 1 number(s)\n"
          "in the cell learners=[1, 1]; nothing was run"),
         (["seed=1", "--plot", "a.jpg"], 2, "--plot: must end in .png, .svg, .pdf, got 'a.jpg'"),
-        (["out=x"], 2, "out: is each run's own in a sweep; leave it out, --output DIR says where they are"),
+        (["out=x"], 2, "out: is set by the sweep for each run; leave it out, and choose a folder with --output DIR"),
     ],
 )  # fmt: skip
 def test_errors_come_before_the_first_run(
@@ -167,7 +167,7 @@ def test_rates_of_another_optimiser_are_told_of_once(
     cells = ["update.name=sgd,adamw", "seed=1:2"]
     assert main(["run.yaml", *cells, "--output", "out", "--list"]) == 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith("warning: update.lr: 0.01 in run.yaml is for sgd, and adamw takes it now; ")
+    assert line.startswith("warning: update.lr: 0.01 in run.yaml was chosen for sgd, and adamw uses it now; ")
 
 
 def test_a_list_runs_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -187,7 +187,7 @@ def test_the_table_of_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["--output", "out", "--table"]) == 2
-    assert capsys.readouterr().err == "error: --output: out has no cell that has ended\n"
+    assert capsys.readouterr().err == "error: --output: out has no cell that has finished\n"
     assert os.listdir(tmp_path) == []
 
 

@@ -41,7 +41,7 @@ class Compiling(event.Listener):  # type: ignore[misc]
         if not self._began:
             return ""
         seconds = time.perf_counter() - self._began
-        return f"compiled {self.functions} functions for this machine in {seconds:.0f} s; the next run finds them"
+        return f"compiled {self.functions} functions for this machine in {seconds:.0f} s; the next run reuses them"
 
     def _write(self, text: str) -> None:
         if text:

@@ -43,7 +43,7 @@ class Executor:
             self._graph = self.stream.capture(self._enqueue)
         except Refused as error:
             raise DeviceError(
-                f"{self.name}: CUDA does not capture its work in a graph ({error}): graphs=false goes without"
+                f"{self.name}: CUDA cannot capture its work in a graph ({error}): graphs=false works without"
             ) from None
 
     def run(self, after: Event | None = None) -> Event:

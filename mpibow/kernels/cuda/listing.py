@@ -99,7 +99,7 @@ def norm(op: BatchNorm | NormAddRelu, shapes: Shapes, precision: Precision, repl
     vector = VECTOR // SIZES[precision.io]
     if shape[1] % vector:
         raise ShapeError(
-            f"cuDNN norms a multiple of {vector} channels in {precision.name}, not {shape[1]}: "
+            f"cuDNN's batch norm needs a multiple of {vector} channels in {precision.name}, got {shape[1]}: "
             "change the layer's channels"
         )
     return {

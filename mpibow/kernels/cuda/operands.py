@@ -106,6 +106,6 @@ def check_sizes(operands: Iterable[Operand]) -> None:
     for operand in operands:
         if math.prod(operand.shape) >= 2**31:
             raise ShapeError(
-                f"{operand.name} {operand.shape} has {math.prod(operand.shape):,} elements, cuDNN takes less than "
-                "2^31: take a smaller batch"
+                f"{operand.name} {operand.shape} has {math.prod(operand.shape):,} elements, cuDNN allows fewer than "
+                "2^31: use a smaller batch"
             )

@@ -92,7 +92,7 @@ class Library:
 
     def check(self, status: int, what: str) -> None:
         if status == UNIMPLEMENTED:
-            raise Unimplemented(f"oneDNN {self.version} has no {what} of these shapes: take device=numpy")
+            raise Unimplemented(f"oneDNN {self.version} has no {what} of these shapes: use device=numpy")
         if status:
             raise DeviceError(f"oneDNN {self.version}: {what}: {STATUS.get(status, f'status {status}')}")
 

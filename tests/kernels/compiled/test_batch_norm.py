@@ -174,5 +174,5 @@ def test_one_value_a_channel_cannot_be_trained_on() -> None:
     shape = (1, 16, 1, 1)
     with pytest.raises(ShapeError) as caught:
         batch_norm.buffers(NORM, Shapes((shape,), shape, True, (0,)))
-    expected = "training needs more than one value a channel, the variance of one is 0: take a larger batch"
+    expected = "training needs more than one value a channel, the variance of one is 0: use a larger batch"
     assert str(caught.value) == expected

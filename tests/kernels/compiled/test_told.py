@@ -48,7 +48,7 @@ def test_a_log_has_a_line_at_the_beginning() -> None:
         assert out.getvalue() == ""
         compile_two()
     assert out.getvalue() == f"{TITLE}: about half a minute\n"
-    assert re.fullmatch(r"compiled 2 functions for this machine in \d+ s; the next run finds them", watch.note)
+    assert re.fullmatch(r"compiled 2 functions for this machine in \d+ s; the next run reuses them", watch.note)
 
 
 def test_a_terminal_shows_a_line_that_counts_and_goes() -> None:

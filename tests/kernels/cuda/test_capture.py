@@ -230,7 +230,7 @@ def test_what_there_is_no_memory_to_time() -> None:
     with pytest.raises(DeviceFull) as caught:
         timer(FakePlanner(workspace=1 << 20).plan(SPEC))
     assert str(caught.value) == (
-        "1.0 MiB to time eng0 of cast do not fit on the GPU: take fewer learners, or a smaller batch_size"
+        "1.0 MiB to time eng0 of cast do not fit on the GPU: use fewer learners, or a smaller batch_size"
     )
 
 

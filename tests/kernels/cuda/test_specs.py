@@ -98,7 +98,8 @@ def test_a_norm_that_cudnn_does_not_have(precision: str, vector: int, channels: 
     with pytest.raises(ShapeError) as caught:
         norm(BatchNorm(1e-5, 0.1), Shapes((shape,), shape, training=True), PRECISIONS[precision])
     assert str(caught.value) == (
-        f"cuDNN norms a multiple of {vector} channels in {precision}, not {channels}: change the layer's channels"
+        f"cuDNN's batch norm needs a multiple of {vector} channels in {precision}, got {channels}: "
+        "change the layer's channels"
     )
 
 
@@ -150,7 +151,7 @@ def test_an_array_too_large() -> None:
     with pytest.raises(ShapeError) as caught:
         check_sizes(ReluBackward((32, 1024, 256, 256), TF32, relu=False, sums=True).operands)
     assert str(caught.value) == (
-        "dy (32, 1024, 256, 256) has 2,147,483,648 elements, cuDNN takes less than 2^31: take a smaller batch"
+        "dy (32, 1024, 256, 256) has 2,147,483,648 elements, cuDNN allows fewer than 2^31: use a smaller batch"
     )
 
 
