@@ -68,7 +68,7 @@ def _rows(path: Path) -> Iterator[tuple[int, int, float]]:
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: is no text in UTF-8") from error
+        raise RecordError(f"{path}: is not text in UTF-8") from error
     for number, line in enumerate(lines, 1):
         separator = next((text for text in SEPARATORS if text in line), None)
         words = line.split(separator)

@@ -322,7 +322,7 @@ def test_without_mpi4py(tmp_path):
 def test_ranks_that_cannot_meet(tmp_path):
     done = doctor(SLURM_PROCID="0", SLURM_STEP_NUM_TASKS="2", cwd=tmp_path)
     assert done.returncode == 1
-    assert "error    ranks     Slurm's srun started 2 processes, but MPI says" in done.stdout
+    assert "error    ranks     Slurm's srun started 2 processes, but in MPI" in done.stdout
 
 
 @needs_mpi

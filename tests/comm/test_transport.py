@@ -123,7 +123,7 @@ CRASHED = "MPI crashes on a device array (signal 11)"
         ({"transport": "mpi", "probe": lambda: CRASHED}, ("Staged", f"through host memory: {CRASHED}")),
         (
             {"transport": "auto", "refused": "rank 1: NCCL is not installed"},
-            ("Direct", "averaging goes by MPI: rank 1: NCCL is not installed"),
+            ("Direct", "ranks average by MPI: rank 1: NCCL is not installed"),
         ),
         ({"transport": "auto", "shared": True}, ("Direct", "ranks share a GPU, so they average by MPI")),
         (

@@ -129,14 +129,17 @@ EVERY = "checkpoint.every: must be a string such as '1 epoch', '500 iterations' 
             ["rule={then: {epoch: 3, period: 2}}"],
             "rule.then.period: must be 1 with sends gradients, got 2; set sends to steps",
         ),
-        (["rule={name: sma, gain: none, period: 3}"], "rule.gain: is gone; write rule: {name: crossbow, period: 3}"),
+        (
+            ["rule={name: sma, gain: none, period: 3}"],
+            "rule.gain: is no longer a setting; write rule: {name: crossbow, period: 3}",
+        ),
         (
             ["rule.common=orthogonal", "rule.delay=0"],
-            "rule.common, rule.delay: are gone; write rule: {outer: {name: orthogonal}}",
+            "rule.common, rule.delay: are no longer settings; write rule: {outer: {name: orthogonal}}",
         ),
         (
             ["rule={name: ssgd, scale_lr: true}"],
-            "rule.scale_lr: is gone; write rule: {name: ssgd, outer: {gain: learners}}",
+            "rule.scale_lr: is no longer a setting; write rule: {name: ssgd, outer: {gain: learners}}",
         ),
         (
             ["rule.name=muloco"],

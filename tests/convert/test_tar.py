@@ -141,7 +141,7 @@ def test_damaged_extended_headers(lines: bytes, message: str) -> None:
     data = info.tobuf() + lines.ljust(512, b"\0") + tar({"a": b"abc"})[512:]
     assert refusal(data) == f"x.tar: {message}; {AGAIN}"
     info.size = 2 << 20
-    assert refusal(info.tobuf() + bytes(3 << 20)) == f"x.tar: an extended header says 2097152 bytes; {AGAIN}"
+    assert refusal(info.tobuf() + bytes(3 << 20)) == f"x.tar: an extended header has a size of 2097152 bytes; {AGAIN}"
 
 
 @settings(max_examples=300)

@@ -331,7 +331,7 @@ def test_too_many_open_files_says_what_to_do(tmp_path: Path) -> None:
     file, _, rest = done.stdout.partition(": ")
     assert file.startswith(f"{tmp_path}/a/a-000")
     assert rest == (
-        "cannot be read: too many open files; raise the limit (ulimit -n), or take Python 3.13, "
+        "cannot be read: too many open files; raise the limit (ulimit -n), or use Python 3.13, "
         "where an open shard needs no descriptor\n"
     )
 

@@ -112,7 +112,7 @@ def test_finds_truncation_at_every_byte(kind: str, request: pytest.FixtureReques
             RecordFile(path)
     for more in (b"\0", whole):
         path.write_bytes(whole + more)
-        with pytest.raises(RecordError, match="bytes long, but says"):
+        with pytest.raises(RecordError, match="bytes long, but its header has"):
             RecordFile(path)
 
 

@@ -82,7 +82,7 @@ def test_files_that_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "latin").write_bytes(b"1,2,3\xe9\n")
     for source, message in (
         (tmp_path / "None", f"{tmp_path}/None: cannot be read: no such file or directory"),
-        (tmp_path / "latin", f"{tmp_path}/latin: is no text in UTF-8"),
+        (tmp_path / "latin", f"{tmp_path}/latin: is not text in UTF-8"),
         (tmp_path, f"{tmp_path}: must hold one of u.data, ratings.dat, ratings.csv, it has 0; name the file"),
     ):
         assert convert(tmp_path, source) == 3

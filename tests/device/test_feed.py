@@ -169,7 +169,7 @@ def test_no_memory() -> None:
     with pytest.raises(DeviceError) as caught:
         feeder_on(SimDriver(lockable=100)).slot(packing)
     assert str(caught.value) == (
-        "slots 0 to 3: the system locks no 3.0 KiB of memory for the GPU's copies: raise the limit "
+        "slots 0 to 3: the system cannot lock 3.0 KiB of memory for the GPU's copies: raise the limit "
         "(ulimit -l unlimited), or use fewer slots or a smaller batch_size"
     )
 

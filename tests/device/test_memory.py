@@ -52,7 +52,7 @@ def test_locked_memory() -> None:
     with pytest.raises(DeviceError) as caught:
         memory.pinned("slots", 3 << 20)
     assert str(caught.value) == (
-        "slots: the system locks no 3.0 MiB of memory for the GPU's copies: raise the limit (ulimit -l unlimited), "
+        "slots: the system cannot lock 3.0 MiB of memory for the GPU's copies: raise the limit (ulimit -l unlimited), "
         "or use fewer slots or a smaller batch_size"
     )
 

@@ -144,7 +144,7 @@ def test_where_one_rank_cannot_write_all_raise(tmp_path: Path, monkeypatch: pyte
     said = on_threads(2, body)
     assert said == [
         f"rank {failing}: {tmp_path}: a checkpoint cannot be written: no space left on device; "
-        "the checkpoints before it are whole, free some space and use --resume"
+        "the checkpoints before it are complete: free some space and use --resume"
     ] * 2  # fmt: skip
     assert list(tmp_path.iterdir()) == [before]
     read_header(before)

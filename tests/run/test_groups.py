@@ -278,7 +278,7 @@ def test_the_rule_goes_with_the_optimisers_of_groups(tmp_path: Path) -> None:
     work = tiny.job(tmp_path, **groups(HEAD))
     assert work.config.averaging == work.config.rule.going_with(AdamW()) != work.config.rule
     tiny.run(work)
-    assert "with adamw replicas are averaged with gain 1" in (tmp_path / "run/log.txt").read_text()
+    assert "with adamw the gain is 1" in (tmp_path / "run/log.txt").read_text()
 
 
 @pytest.mark.parametrize(

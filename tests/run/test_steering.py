@@ -114,10 +114,10 @@ def test_patience_of_the_training_loss_ends_the_run(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"update": update(metric="loss")},
-         "update.schedule.metric: loss is of validation data, and there are none; set data.validation=0.1 or "
+         "update.schedule.metric: loss needs validation data, and there are none; set data.validation=0.1 or "
          "update.schedule.metric=training_loss"),
         ({"test": None, "stop": {"metric": "loss", "patience": 1}},
-         "stop.metric: loss is of validation data, and there are none; set data.validation=0.1 or "
+         "stop.metric: loss needs validation data, and there are none; set data.validation=0.1 or "
          "stop.metric=training_loss"),
     ],
 )  # fmt: skip

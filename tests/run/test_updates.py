@@ -162,7 +162,7 @@ def test_which_rule_goes_with_which_step(tmp_path: Path, capsys: pytest.CaptureF
         Family(name="ssgd"),
     ):
         assert given.going_with(AdamW()) == given
-    told = "rule: a gain was measured with sgd only; with lion replicas are averaged with gain 1"
+    told = "rule: a gain was measured with sgd only; with lion the gain is 1"
     tiny.run(tiny.job(tmp_path / "lion", update={"name": "lion"}, learners=2, stop=FEW))
     assert told in capsys.readouterr().err
     gains = [line["gain"] for line in tiny.events(tmp_path / "lion/run", "train")]

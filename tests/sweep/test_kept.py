@@ -69,7 +69,7 @@ def test_ranks_stay_the_same(kept: Kept) -> None:
     [
         ("{", "is damaged: Expecting property name enclosed in double quotes: line 1 column 2 (char 1); "),
         ("[]", "is damaged: it holds no mapping; "),
-        ('{"x": 1}', "is no file of a cell; "),
+        ('{"x": 1}', "is not a file of a cell; "),
     ],
 )
 def test_damaged_files(kept: Kept, content: str, message: str) -> None:

@@ -82,7 +82,7 @@ def test_a_cell_that_was_cut_off_goes_on_to_the_same_bits(folder: Path) -> None:
         code, said = ended(child)
     assert code == 130, said
     assert cells(folder) == {}
-    assert "0 of 1 cells have ended; the same command goes on" in said
+    assert "0 of 1 cells have ended; the same command continues" in said
     at = last_iteration(run_of_it / "metrics.jsonl")
     with started(1, *command, cwd=folder) as child:
         wait_for(child, lambda: reached(run_of_it / "metrics.jsonl", at + 200))
@@ -115,7 +115,7 @@ def test_a_run_that_fails_leaves_the_others_be(folder: Path) -> None:
     assert done.returncode == 1
     assert "error: nowhere: there is no such folder; convert the data to it first" in done.stderr
     assert "failed: data.train=nowhere: exit code 3; out/runs/data.train_nowhere/log.txt shows more" in done.stderr
-    assert done.stderr.splitlines()[-2] == "1 of 2 cells have ended; the same command goes on"
+    assert done.stderr.splitlines()[-2] == "1 of 2 cells have ended; the same command continues"
     assert list(cells(folder)) == [name for name in cells(folder) if "nowhere" not in name]
     assert len(cells(folder)) == 1
 

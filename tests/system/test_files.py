@@ -100,5 +100,5 @@ def test_a_config_may_come_through_a_pipe(tmp_path: Path) -> None:
 
 def test_a_run_whose_metrics_are_a_fifo_is_not_drawn(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "metrics.jsonl")
-    with pytest.raises(MpibowError, match=r"is no run directory, it has no metrics\.jsonl"):
+    with pytest.raises(MpibowError, match=r"is not a run directory: it has no metrics\.jsonl"):
         read_run(tmp_path)

@@ -185,8 +185,8 @@ def test_what_cuda_does_not_capture_ends_in_words() -> None:
     with pytest.raises(DeviceError) as caught:
         learner.prepare()
     assert str(caught.value) == (
-        "learner 0: CUDA does not capture its work in a graph (cudaErrorStreamCaptureUnsupported: operation not "
-        "permitted): graphs=false goes without"
+        "learner 0: CUDA cannot capture its work in a graph (cudaErrorStreamCaptureUnsupported: operation not "
+        "permitted): graphs=false works without"
     )
 
 
