@@ -16,7 +16,7 @@ from mpibow.errors import CheckpointError, ConfigError
 from mpibow.evaluate import on_host
 from mpibow.graph.graph import Array
 from mpibow.graph.plan import Plan
-from mpibow.job.document import Build, loaded, saved
+from mpibow.job.document import Build, loaded, misfit, saved
 from mpibow.job.predictor import Predictor, plan_of
 from mpibow.ops.own import OwnOperator
 from mpibow.pytorch import copied, into_torch
@@ -120,7 +120,11 @@ def load(path: str | os.PathLike[str], *, operators: Sequence[OwnOperator] = ())
     It needs no data, no mpirun and no GPU, and executes nothing that it reads. `operators` are those that the net's
     program made by `mpibow.operator`. Raises CheckpointError where there is no such net, or not a whole one.
     """
-    stored = read_stored(path)
+    return of_stored(read_stored(path), operators)
+
+
+def of_stored(stored: Stored, operators: Sequence[OwnOperator] = ()) -> Fitted:
+    """The trained net of what is stored. Raises CheckpointError where there is none, or its parts do not fit."""
     if stored.graph is None and stored.path.is_file():
         raise CheckpointError(
             f"{stored.path}: was not written by Fitted.save; give its weights to fit(weights=...) instead"
@@ -154,8 +158,13 @@ def _fitted(stored: Stored, make: Build) -> Fitted:
         raise CheckpointError(f"{path}: config: {error}") from None
     ended = None if stored.summary is None else _summary(stored.summary)
     found = Fitted(ended, stored.weights, 0, make, on_host(config), stored.run, stored.average, stored.input)
+    try:
+        with misfit("graph"):
+            plan = found.plan(1)
+    except CheckpointError as error:
+        raise CheckpointError(f"{path}: {error}") from None
     for named in filter(None, (stored.weights, stored.average)):
-        from_named(named, found.plan(1), str(path))
+        from_named(named, plan, str(path))
     return found
 
 

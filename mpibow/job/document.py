@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass
 from typing import Any, cast
 
@@ -66,6 +67,17 @@ class Net:
     outputs: Mapping[str, str]
 
 
+@contextmanager
+def misfit(where: str) -> Iterator[None]:
+    """Turns what a document that was tampered with makes of our code into a CheckpointError about `where`."""
+    try:
+        yield
+    except (ConfigError, ShapeError) as error:
+        raise CheckpointError(str(error)) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{where}: cannot be computed: {type(error).__name__}: {error}") from None
+
+
 def saved(make: Build) -> tuple[Document, dict[str, Array]]:
     """The document of the graphs that `make` gives for a batch size, and the arrays that it names.
 
@@ -81,27 +93,28 @@ def loaded(document: Document, arrays: Mapping[str, Array], operators: Sequence[
 
     Raises CheckpointError naming what is unknown, of another version, or no document's.
     """
-    try:
+    with misfit("graph"):
         net = build(Net, document, path="graph")
-        inputs = {name: build(Input, entry, path=f"graph.inputs.{name}") for name, entry in net.inputs.items()}
-    except ConfigError as error:
-        raise CheckpointError(str(error)) from None
+    inputs = dict[str, Input]()
+    for name, entry in net.inputs.items():
+        with misfit(f"graph.inputs.{name}"):
+            inputs[name] = build(Input, entry, path=f"graph.inputs.{name}")
     own = {operator.name: operator for operator in operators}
 
     def make(batch: int) -> Graph:
         graph = Graph()
-        try:
-            for name, entry in inputs.items():
+        for name, entry in inputs.items():
+            with misfit(f"graph.inputs.{name}"):
                 graph.input(name, tuple(_decoded(list(entry.shape), batch, {})), entry.dtype)
-            for n, node in enumerate(net.nodes):
+        for n, node in enumerate(net.nodes):
+            with misfit(f"graph.nodes[{n}] ({node.operator})"):
                 tensors = [_tensor(graph, name, f"graph.nodes[{n}].inputs") for name in node.inputs]
                 settings = _decoded(node.settings, batch, arrays)
                 op = _record(node, settings, [tensor.dtype for tensor in tensors], own, f"graph.nodes[{n}]")
                 graph.add_all(op, *tensors, name=node.name, names=node.names)
-            for name, source in net.outputs.items():
+        for name, source in net.outputs.items():
+            with misfit(f"graph.outputs.{name}"):
                 graph.output(name, _tensor(graph, source, f"graph.outputs.{name}"))
-        except (ConfigError, ShapeError) as error:
-            raise CheckpointError(str(error)) from None
         return graph
 
     make(1)  # what is wrong is found here
