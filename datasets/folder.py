@@ -16,6 +16,9 @@ from pathlib import Path
 from mpibow.convert import arguments, tree
 from mpibow.convert.conversion import exit_code, spreader, write_parts
 from mpibow.convert.entries import Reader, file_bytes, part_of, split
+from mpibow.convert.masks import pairs, parts_of
+from mpibow.convert.masks import split as split_pairs
+from mpibow.data.masks import IGNORED
 from mpibow.system.streams import as_command
 
 
@@ -76,6 +79,24 @@ def convert(
         )
 
 
+def convert_masks(
+    source: Path, masks: Path, output: Path, *, test_fraction: float | None = None, seed: int = 1,
+    size: tuple[int, int] | None = None, crop: bool = False, workers: int = 1, overwrite: bool = False,
+) -> int:  # fmt: skip
+    """The same from images and masks; gives the number of classes."""
+    arguments.prepare(output, overwrite)
+    found = pairs(source, masks)
+    arguments.refuse_split(test_fraction, source / "test" if "test" in found else None)
+    if test_fraction is not None:
+        found = split_pairs(found["train"], test_fraction, seed, source)
+    with spreader(workers) as each:
+        parts, classes = parts_of(found, each, size, crop)
+        about = "images with masks" + (f"; test: {test_fraction}, seed {seed}" if test_fraction else "")
+        about += f"; sides {size[0]}x{size[1]}{', cropped' if crop else ''}" if size else ""
+        write_parts(output, parts, classes=1, source=about, overwrite=overwrite)
+    return classes
+
+
 def parser() -> argparse.ArgumentParser:
     made = arguments.parser("folder", __doc__)
     arguments.add_source(made, "folder with class folders, or with train and test")
@@ -88,6 +109,13 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument(
         "--test-folder", metavar="NAME", help="name of the test folder (default: test, val or validation)"
+    )
+    made.add_argument(
+        "--masks",
+        type=Path,
+        metavar="FOLDER",
+        help="folder with a mask for each image, of the same name but for the suffix, in place of class folders: its "
+        "pixels are numbers of classes from 0, 255 where there is none; records are raw",
     )
     arguments.add_split(made)
     made.add_argument(
@@ -108,12 +136,23 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: list[str] | None = None) -> int:
     command = parser()
     options = command.parse_args(argv)
-    if options.size and not options.encode:
+    if options.masks and (options.classes or options.test_folder or options.encode not in (None, "raw")):
+        command.error(
+            "--masks: images have no class folders, and are raw; leave out --classes, --test-folder, --encode"
+        )
+    if options.size and not (options.encode or options.masks):
         command.error("--size needs --encode, usually raw")
     if options.crop and not options.size:
         command.error("--crop needs --size")
 
     def run() -> None:
+        if options.masks:
+            classes = convert_masks(
+                options.source, options.masks, options.output, test_fraction=options.test_fraction, seed=options.seed,
+                size=options.size, crop=options.crop, workers=options.workers, overwrite=options.overwrite,
+            )  # fmt: skip
+            print(f"masks: {classes} classes, {IGNORED} is without one")
+            return
         convert(
             options.source,
             options.output,

@@ -20,12 +20,13 @@ from mpibow.config import Config, limits_of, load_mapping
 from mpibow.config.strict import build
 from mpibow.data.dataset import NamedSamples
 from mpibow.data.indexed import Hands
-from mpibow.data.settings import Image
+from mpibow.data.settings import Image, Stream
 from mpibow.errors import ConfigError
 from mpibow.evaluate import on_host
 from mpibow.fitted import Fitted
 from mpibow.job import Job, make_job
 from mpibow.job.given import Start, of_program
+from mpibow.job.kinds import records_files, scaled
 from mpibow.job.losses import losses_of, of_outputs
 from mpibow.job.measures import Wanted, metrics_of
 from mpibow.job.normalise import input_entries
@@ -59,6 +60,7 @@ def fit(
     normalise: str = "channel",
     augment: Mapping[str, Any] | None = None,
     image: Mapping[str, Any] | None = None,
+    text: Mapping[str, Any] | None = None,
     weights: Start | None = None,
     resume: str | None = None,
     callbacks: Sequence[Callback] = (),
@@ -132,8 +134,8 @@ def fit(
         config = find() if source is None else frozen_too(find(), source.program.frozen)
         make = partial(
             job_of, net, train, test, config, validation=validation, loss=losses if named is None else config.loss,
-            loss_weights=loss_weights, metrics=own, name=name, normalise=normalise, image=image, transform=transform,
-            hands=hands,
+            loss_weights=loss_weights, metrics=own, name=name, normalise=normalise, image=image, text=text,
+            transform=transform, hands=hands,
         )  # fmt: skip
         job = make(augment=augment)
         given = None if weights is None else of_program(weights)
@@ -185,6 +187,7 @@ def job_of(
     normalise: str = "channel",
     augment: Mapping[str, Any] | None = None,
     image: Mapping[str, Any] | None = None,
+    text: Mapping[str, Any] | None = None,
     transform: Transforms | None = None,
     hands: Hands | None = None,
     metrics: Sequence[Wanted] = (),
@@ -193,9 +196,10 @@ def job_of(
     if isinstance(loss, Loss):
         loss = function_of(loss) if of_outputs(train, loss) else None
     augmentation = build(Augmentation, augment or {}, path="data.augment")
+    pictures = None if image is None else build(Image, image, path="data.image")
     read = Sources(
         parameters_of(net), loss is not None, partial(classes_of, net, augmentation), ignored(config.loss), config.seed,
-        transform, hands or Hands(),
+        transform, hands or Hands(), pictures, None if text is None else build(Stream, text, path="data.text"),
     )  # fmt: skip
     training = read(train, "train")
     classes = None if isinstance(training, NamedSamples) else training.classes
@@ -209,12 +213,13 @@ def job_of(
     if loss is not None:
         if not isinstance(training, NamedSamples):
             raise ConfigError(f"loss: needs (inputs, targets) or arrays by name, {training.name} has classes")
-        made = supervised(net, loss, tuple(training.inputs), loss_weights)
-    return make_job(
+        made = supervised(scaled(net, training, normalise), loss, tuple(training.inputs), loss_weights)
+    job = make_job(
         name, config, made, training, testing, validation=validating, normalise=normalise,
-        augmentation=augmentation, image=None if image is None else build(Image, image, path="data.image"),
+        augmentation=augmentation, image=None if isinstance(training, NamedSamples) else pictures,
         metrics=metrics,
     )  # fmt: skip
+    return replace(job, files=records_files(training))
 
 
 fit.__doc__ = with_settings(fit.__doc__)

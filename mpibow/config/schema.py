@@ -17,7 +17,7 @@ from mpibow.config.overrides import override
 from mpibow.config.renamed import refused
 from mpibow.config.strict import Rest, build, plain
 from mpibow.config.words import show
-from mpibow.data.settings import Auto, Image, Wanted
+from mpibow.data.settings import Auto, Image, Stream, Wanted
 from mpibow.errors import ConfigError
 from mpibow.models.settings import Augmentation, CrossEntropyLoss, Loss, Normalisation, Weights
 from mpibow.optim.schedules import Schedule, over
@@ -78,6 +78,7 @@ class Data:
         "off the training data for this, by seed; null: the test data decide",
     ] = None
     image: Annotated[Image | None, "how encoded images become arrays"] = None
+    text: Annotated[Stream | None, "how a stream of tokens becomes samples"] = None
     normalise: Annotated[
         Normalisation,
         "subtract the training data's mean of each channel or pixel, and divide by each channel's standard deviation; "

@@ -43,7 +43,8 @@ class Part:
     """One data set to write: `count` samples (image, label), made while they are written.
 
     `moments` are mean and std per channel of encoded images, None for raw ones; `sources` maps the
-    names of source files to their checksums; it is read after the last sample, which may have filled it.
+    names of source files to their checksums; it is read after the last sample, which may have filled it. `contents` is
+    what records hold that are no images, `files` lie beside them.
     """
 
     count: int
@@ -51,6 +52,8 @@ class Part:
     encoding: str = "raw"
     moments: tuple[Sequence[float], Sequence[float]] | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
+    contents: Mapping[str, Any] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
 
 
 def write_parts(
@@ -79,6 +82,8 @@ def write_parts(
                 moments=part.moments,
                 source=source,
                 sources=part.sources,
+                contents=part.contents,
+                files=part.files,
                 shard_size=shard_size,
             )
         for name, part in parts.items():

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 from mpibow.errors import RecordError
 
-OURS = ("manifest.json", "*.mpr")  # what overwriting may remove
+OURS = ("manifest.json", "tokenizer.json", "*.mpr")  # what overwriting may remove
 
 
 @contextmanager

@@ -44,6 +44,7 @@ def contents(data: RecordSet) -> dict[str, Any]:
         "bytes": sum(shard.size for shard in known.shards),
         "source": known.source,
         "sources": dict(known.sources),
+        "contents": dict(known.contents),
     }
 
 
@@ -59,6 +60,7 @@ def summary(data: RecordSet) -> str:
         f"  records   {data.count:,} {known['encoding']} images, {data.dtype}{shape}",
         f"  classes   {data.classes:,}, of {least:,} to {max(counts.values()):,} records each",
         *(f"            {line}" for line in _balance(data, counts)),
+        *([f"  holds     {_held(known['contents'])}"] if known["contents"] else []),
         f"  mean      {'  '.join(f'{mean:.6g}' for mean in data.mean)}",
         f"  std       {'  '.join(f'{std:.6g}' for std in data.std)}",
     ]
@@ -70,6 +72,12 @@ def summary(data: RecordSet) -> str:
     ]
     lines += [f"            {file}  {checksum}" for file, checksum in known["sources"].items()]
     return "\n".join(lines)
+
+
+def _held(known: dict[str, Any]) -> str:
+    """What records hold that are no images, as their converter wrote it."""
+    parts = [f"{key} {len(value) if isinstance(value, dict | list) else value}" for key, value in known.items()]
+    return ", ".join([str(known["kind"]), *(part for part in parts if not part.startswith("kind "))])
 
 
 def _balance(data: RecordSet, counts: dict[int, int]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -62,12 +62,21 @@ class NamedSamples(Protocol):
 
 
 @runtime_checkable
+class Nameable(NamedSamples, Protocol):
+    """Those whose arrays may be called otherwise."""
+
+    def called(self, names: Sequence[str]) -> Any:
+        """The same with these names, one for each of `inputs` and in its order."""
+        ...
+
+
+@runtime_checkable
 class Drawn(Protocol):
     """Samples that are new in every epoch: `Dataset` or `NamedSamples` whose `read` is for evaluation."""
 
     @property
     def threads(self) -> int:
-        """How many threads may draw at once with profit."""
+        """How many threads may draw at once with profit; 0 is as many as decode images."""
         ...
 
     def draw(self, samples: Array, counters: Array, *arrays: Array) -> None:
@@ -156,10 +165,15 @@ class ArrayData:
 
 
 class NamedArrays:
-    """A data set of NumPy arrays by name, each (n, ...): integers become int32, but uint8 stays, floats float32."""
+    """A data set of NumPy arrays by name, each (n, ...): integers become int32, but uint8 stays, floats float32.
 
-    def __init__(self, arrays: Mapping[str, Array], *, name: str = "arrays") -> None:
-        self.name = name
+    `contents` is how they were made of what a user has, as a manifest says it.
+    """
+
+    def __init__(
+        self, arrays: Mapping[str, Array], *, name: str = "arrays", contents: Mapping[str, Any] | None = None
+    ) -> None:
+        self.name, self.contents = name, dict(contents or {})
         self.arrays = {key: _column(f"{name}.{key}", np.asarray(array)) for key, array in arrays.items()}
         shapes = ", ".join(f"{key} {array.shape}" for key, array in self.arrays.items())
         counts = {len(array) for array in self.arrays.values()}
@@ -174,13 +188,18 @@ class NamedArrays:
         for stored, array in zip(self.arrays.values(), arrays, strict=True):
             np.take(stored, samples, axis=0, out=array, mode="clip")
 
+    def called(self, names: Sequence[str]) -> NamedArrays:
+        """The same arrays with these names, in their order."""
+        return NamedArrays(dict(zip(names, self.arrays.values(), strict=True)), name=self.name, contents=self.contents)
+
     def strata(self) -> Array:
         """As in `data.split`: there are no classes."""
         return np.zeros(self.count, np.int32)
 
     def part(self, rows: Array) -> NamedArrays:
         """A copy of samples `rows` (n,)."""
-        return NamedArrays({key: array[rows] for key, array in self.arrays.items()}, name=self.name)
+        arrays = {key: array[rows] for key, array in self.arrays.items()}
+        return NamedArrays(arrays, name=self.name, contents=self.contents)
 
 
 def stored(name: str, array: Array) -> Array:

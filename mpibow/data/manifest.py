@@ -45,6 +45,12 @@ class Manifest:
     shards: tuple[Shard, ...]
     source: str = ""
     sources: dict[str, str] = field(default_factory=dict)
+    contents: dict[str, Any] = field(default_factory=dict)  # what records hold that are no images: `kind`, and more
+
+    @property
+    def kind(self) -> str:
+        """text, table, masks, as the converter wrote it; "" for images and ratings."""
+        return str(self.contents.get("kind", ""))
 
     def fault(self) -> str | None:
         """The rule that it breaks, if any."""
@@ -74,6 +80,8 @@ def save(manifest: Manifest, folder: Path) -> None:
         raise RecordError(f"{path}: {fault}")
     fields = {"format": FORMAT, **asdict(manifest)}
     fields |= fields.pop("form")  # encoding, dtype, shape
+    if not manifest.contents:
+        del fields["contents"]
     with file_aside(path) as file:
         file.write(json.dumps(fields | {"checksum": checksum_of(fields)}, indent=1).encode() + b"\n")
 
@@ -120,6 +128,7 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
         ),
         source=str(fields["source"]),
         sources={str(file): str(checksum) for file, checksum in dict(fields["sources"]).items()},
+        contents=dict(fields.get("contents", {})),
     )
 
 

@@ -142,7 +142,7 @@ def open_reader(choice: Choice, data: Samples, damages: Damages, threads: int) -
     Raises RecordError where that is damaged.
     """
     if isinstance(data, Drawn):
-        return Draw(data.draw, tuple(inputs_of(data)), data.threads)
+        return Draw(data.draw, tuple(inputs_of(data)), data.threads or threads)
     if isinstance(data, NamedSamples):
         return Direct(data)
     return READERS[_form(data), choice.kind](data, damages, threads)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mpibow.data.aside import folder_aside
+from mpibow.data.aside import file_aside, folder_aside
 from mpibow.data.manifest import AGAIN, Manifest, Shard, load, save
 from mpibow.data.moments import Moments, channel_moments
 from mpibow.data.records import DTYPES, Form, RecordFile, write_file
@@ -172,6 +172,8 @@ def write_records(
     moments: tuple[Sequence[float], Sequence[float]] | None = None,
     source: str = "",
     sources: Mapping[str, str] | None = None,
+    contents: Mapping[str, Any] | None = None,
+    files: Mapping[str, bytes] | None = None,
     shard_size: int = SHARD_SIZE,
     overwrite: bool = False,
 ) -> None:
@@ -180,6 +182,7 @@ def write_records(
     An image is an array (c, h, w), uint8 or float32, all of one shape; or bytes in `encoding`, and then `moments`
     must give mean and std per channel (of raw images they are computed). A shard ends with the record that takes it
     to `shard_size` bytes. `sources` maps the names of the files that the samples come from to their checksums.
+    `contents` is what records hold that are no images, `files` lie beside the manifest.
     Raises RecordError where a sample does not fit, where `directory` exists and `overwrite` is false, and where it
     holds anything else than records.
     """
@@ -218,7 +221,11 @@ def write_records(
             shards=tuple(shards),
             source=source,
             sources=dict(sources or {}),
+            contents=dict(contents or {}),
         )
+        for file, content in (files or {}).items():
+            with file_aside(folder / file) as beside:
+                beside.write(content)
         save(manifest, folder)
 
 

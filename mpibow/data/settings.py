@@ -31,3 +31,14 @@ class Image:
     def shorter(self) -> int:
         """The scaled shorter side: 256 for 224, as everybody evaluates ImageNet."""
         return round(self.size * 8 / 7) if self.resize is None else self.resize
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A stream of tokens as windows. Each is a sample by itself: no state is carried from one to the next."""
+
+    context: Annotated[int, AtLeast(1), "tokens of a window, each of which predicts the one after it"] = 128
+    windows: Annotated[
+        Literal["random", "consecutive"],
+        "training windows are all shifted by a random number of tokens, another in every epoch, or stay in place",
+    ] = "random"

@@ -25,10 +25,21 @@ class Divisible(Protocol):
         ...
 
 
+@runtime_checkable
+class Continuous(Protocol):
+    """Samples that lie in a stream, and overlap."""
+
+    def divided(self, fraction: float) -> Any:
+        """Samples of the stream's beginning, and of its end, of that share."""
+        ...
+
+
 def split(data: T, fraction: float, seed: int) -> tuple[T, T]:
     """The samples to train on and those to validate on, both in the order of `data`. Raises ConfigError."""
     if not 0 < fraction < 1:
         raise ConfigError(f"data.validation: a fraction must be above 0 and below 1, got {fraction:g}")
+    if isinstance(data, Continuous):
+        return data.divided(fraction)
     if not isinstance(data, Divisible):
         raise ConfigError(
             f"data.validation: a fraction is split off records or arrays, {data.name} is neither; "

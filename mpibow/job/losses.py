@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from os import PathLike, fspath
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,8 @@ from mpibow.config.words import members, show
 from mpibow.data.dataset import NamedSamples
 from mpibow.data.items import Indexed
 from mpibow.errors import ConfigError
+from mpibow.job.kinds import classified
+from mpibow.job.opening import open_data
 from mpibow.models.losses import LossFunction, function_of
 from mpibow.models.settings import CrossEntropyLoss, Loss
 from mpibow.models.supervised import Losses
@@ -34,6 +37,8 @@ def losses_of(loss: Losses | Mapping[str, Any] | str | None) -> tuple[Losses | N
 
 def of_outputs(source: Any, loss: Loss) -> bool:
     """Whether data are such that a net gives outputs to compare with targets: all but images with classes."""
+    if isinstance(source, str | PathLike):
+        return not isinstance(loss, CrossEntropyLoss) or not classified(open_data(fspath(source)))
     if not isinstance(source, tuple) or len(source) != 2:
         its_own = isinstance(source, Indexed) and not isinstance(source, str | Mapping)
         return isinstance(source, Mapping | NamedSamples) or (its_own and not isinstance(loss, CrossEntropyLoss))

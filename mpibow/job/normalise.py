@@ -9,7 +9,7 @@ from typing import Any, get_args
 import numpy as np
 
 from mpibow.config.words import show
-from mpibow.data.dataset import Array, Dataset, NamedSamples, Samples
+from mpibow.data.dataset import Array, Dataset, NamedArrays, NamedSamples, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.moments import mean_image
 from mpibow.data.recordset import RecordSet
@@ -44,12 +44,16 @@ class Scaling:
 def input_entries(data: Samples, scaling: Scaling | None) -> dict[str, Any]:
     """The facts about the training data that an evaluation needs, for a checkpoint's header."""
     if isinstance(data, NamedSamples):
-        return {"inputs": {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}}
+        inputs = {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}
+        contents = data.contents if isinstance(data, NamedArrays) else {}
+        return {"inputs": inputs, **({"contents": contents} if contents else {})}
     assert scaling is not None
     found = {"shape": data.shape, "dtype": str(data.dtype), "classes": data.classes, **scaling.entries()}
     records = data.records if isinstance(data, Decoded) else data
     names = records.manifest.class_names if isinstance(records, RecordSet) else ()
     found |= {"class_names": list(names)} if names else {}
+    contents = records.manifest.contents if isinstance(records, RecordSet) else {}
+    found |= {"contents": dict(contents)} if contents else {}
     return {**found, "image": asdict(data.image)} if isinstance(data, Decoded) else found
 
 

@@ -15,11 +15,10 @@ from mpibow.config.strict import check_options
 from mpibow.data.dataset import NamedSamples, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.digits import ensure_digits
-from mpibow.data.labelled import Labelled
-from mpibow.data.ratings import FORM, ratings
+from mpibow.data.ratings import ratings
 from mpibow.data.readers import refuse
 from mpibow.data.recordset import RecordSet, open_records
-from mpibow.data.settings import Image
+from mpibow.data.settings import Image, Stream
 from mpibow.data.split import split
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.job.checks import (
@@ -34,6 +33,7 @@ from mpibow.job.checks import (
 )
 from mpibow.job.given import of_config
 from mpibow.job.job import Job
+from mpibow.job.kinds import named, records_files
 from mpibow.job.measures import Wanted, measures_of
 from mpibow.job.net_file import (
     function_name,
@@ -75,8 +75,9 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
     image: Image | None = config.data.image
     if of_arrays(config.model):
         own = is_net_file(config.model)
-        read = partial(named_samples, image=image) if own else lambda path: ratings(open_records(path))
-        train, test, validation = _sets(config.data, read)
+        by_name = partial(named_samples, image=image, text=config.data.text)
+        read = by_name if own else lambda path: ratings(open_records(path))
+        train, test, validation = _sets(config.data, read, partial(by_name, training=True) if own else read)
         net, image = named_objective(config, train.inputs), None
     else:
         train, test, validation = _sets(config.data, open_data)
@@ -90,15 +91,16 @@ def open_job(config: Config, scaling: Scaling | None = None) -> Job:
         _title(config), config, net, train, test, validation=validation, normalise=config.data.normalise,
         augmentation=config.data.augment, image=image, scaling=scaling,
     )  # fmt: skip
-    return replace(job, given=of_config(config), files=kept_files(config))
+    return replace(job, given=of_config(config), files={**kept_files(config), **records_files(train)})
 
 
-def _sets(data: Data, read: Callable[[str], Any]) -> tuple[Any, Any, Any]:
-    """Training, test and validation data, as `read` from their folders; a fraction stays one, and None is none."""
-    train, test, validation = (
-        read(given) if isinstance(given, str) else given for given in (data.train, data.test, data.validation)
-    )
-    return train, test, validation
+def _sets(data: Data, read: Callable[[str], Any], first: Callable[[str], Any] | None = None) -> tuple[Any, Any, Any]:
+    """Training, test and validation data, as `read` from their folders, `first` those to train on.
+
+    A fraction stays one, and None is none.
+    """
+    test, validation = (read(given) if isinstance(given, str) else given for given in (data.test, data.validation))
+    return (first or read)(data.train), test, validation
 
 
 def _title(config: Config) -> str:
@@ -113,12 +115,11 @@ def of_arrays(model: Model) -> bool:
     return gives_losses(model) if is_net_file(model) else model.name in OBJECTIVES
 
 
-def named_samples(path: str, image: Image | None = None) -> NamedSamples:
-    """The records in folder `path` as arrays by name: ratings, or images, decoded as `image` has it, and labels."""
-    records = open_data(path)
-    if records.manifest.form == FORM and records.classes == 1:
-        return ratings(records)
-    return Labelled(records if records.shape else Decoded(records, image or Image()))
+def named_samples(
+    path: str, *, image: Image | None = None, text: Stream | None = None, training: bool = False
+) -> NamedSamples:
+    """The records in folder `path` as arrays by name; encoded images as `image` has it, and tokens as `text`."""
+    return named(open_data(path), image=image, text=text, training=training)
 
 
 def named_net(config: Config, classes: int) -> Net:

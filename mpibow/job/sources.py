@@ -14,9 +14,11 @@ from mpibow.config.words import show
 from mpibow.data.dataset import Array, ArrayData, NamedArrays, Samples
 from mpibow.data.indexed import Hands, open_labelled, open_named
 from mpibow.data.items import IMAGE, LABEL, LABELS, Indexed, Items, Transform
-from mpibow.data.ratings import FORM, ratings
+from mpibow.data.recordset import RecordSet
+from mpibow.data.settings import Image, Stream
 from mpibow.data.workers import GUARD, Workers, starting
 from mpibow.errors import ConfigError
+from mpibow.job.kinds import classified, for_net, named
 from mpibow.job.opening import open_data
 from mpibow.models.classifier import Net, classifier
 from mpibow.models.settings import Augmentation
@@ -43,6 +45,8 @@ class Sources:
     seed: int = 0
     transform: Transforms | None = None
     hands: Hands = field(default_factory=Hands)
+    image: Image | None = None
+    text: Stream | None = None
 
     def __call__(self, source: Source, name: str, classes: int | None = None) -> Samples:
         """The samples of `train`, `validation` or `test`; `classes` are those of training. Raises ConfigError."""
@@ -56,8 +60,7 @@ class Sources:
         if isinstance(source, str | os.PathLike):
             if self.transform is not None:
                 raise ConfigError(f"transform: is for arrays and data sets with items, {name} is a folder of records")
-            records = open_data(os.fspath(source))
-            return ratings(records) if records.manifest.form == FORM and records.classes == 1 else records
+            return self._records(open_data(os.fspath(source)), training=name == PARTS[0])
         if isinstance(source, np.ndarray):
             raise ConfigError(_refusal(source, name))
         if isinstance(source, Indexed):
@@ -71,6 +74,13 @@ class Sources:
             return ArrayData(np.asarray(first), np.asarray(second), classes=classes, ignore=self.ignore, name=name)
         given = dict(first) if isinstance(first, Mapping) else {self.parameters[0]: first}
         return NamedArrays(given | (dict(second) if isinstance(second, Mapping) else {TARGET: second}), name=name)
+
+    def _records(self, records: RecordSet, *, training: bool) -> Samples:
+        """Images with classes for a classifier, arrays by name for a net of outputs, or of losses."""
+        if not self.outputs and classified(records):
+            return records
+        found = named(records, image=self.image, text=self.text, training=training)
+        return for_net(found, self.parameters) if self.outputs else found
 
     def _indexed(self, source: Indexed, name: str) -> Samples:
         training, change = name == PARTS[0], transforms_of(self.transform)

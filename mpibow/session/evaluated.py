@@ -18,13 +18,14 @@ from mpibow.config.words import show
 from mpibow.data.dataset import Array, Dataset, NamedArrays, NamedSamples, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.recordset import RecordSet, open_records
-from mpibow.data.settings import Image
+from mpibow.data.settings import Image, Stream
 from mpibow.data.split import split
 from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.graph.graph import Graph
 from mpibow.job import named_net, named_objective
 from mpibow.job.checks import check_rows
 from mpibow.job.document import loaded
+from mpibow.job.kinds import called
 from mpibow.job.normalise import Scaling, input_entries
 from mpibow.job.opening import named_samples
 from mpibow.models.classifier import Build, classifier
@@ -67,7 +68,9 @@ def _named(stored: Stored, config: Config, data: str) -> tuple[NamedSamples, Bui
     expected = stored.input["inputs"]
     names = list(expected) if isinstance(expected, Mapping) else []
     image = None if config.data is None else config.data.image
-    records = _own(config, stored.path, data, lambda path: _arrays(path, image, names))
+    context = next(iter(expected.values()))[0] if names else []
+    text = Stream(context[0]) if len(context) == 1 else None  # where they are of text
+    records = _own(config, stored.path, data, lambda path: _arrays(path, image, text, names))
     found = input_entries(records, None)["inputs"]
     if found != expected:
         raise ConfigError(f"{data}: has {show(found)}, {stored.path} was trained on {show(expected)}")
@@ -76,10 +79,10 @@ def _named(stored: Stored, config: Config, data: str) -> tuple[NamedSamples, Bui
     return records, build
 
 
-def _arrays(path: str, image: Image | None, names: Sequence[str]) -> NamedSamples:
-    """Records as arrays by name, or those of an .npz file."""
+def _arrays(path: str, image: Image | None, text: Stream | None, names: Sequence[str]) -> NamedSamples:
+    """Records as arrays by name, called as in training, or those of an .npz file."""
     if not path.endswith(".npz"):
-        return named_samples(path, image)
+        return called(named_samples(path, image=image, text=text), names)
     try:
         with np.load(path) as file:
             if lacking := [name for name in names if name not in file]:

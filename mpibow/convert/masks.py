@@ -1,0 +1,199 @@
+"""Images with masks in two folders: which belong together, and both as one array."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google_crc32c import value as crc32c
+from PIL import Image
+
+from mpibow.convert import tree
+from mpibow.convert.conversion import Part
+from mpibow.convert.entries import Each
+from mpibow.convert.labels import set_aside
+from mpibow.convert.recode import GREY, Array, Decode, header
+from mpibow.data.masks import IGNORED, KIND
+from mpibow.data.photo import open_photo, why
+from mpibow.errors import RecordError
+from mpibow.system.files import read_file
+
+MODES = ("1", "L", "P")  # Pillow's: one number a pixel
+LOT = 16  # pairs that one task of a worker takes
+
+
+@dataclass(frozen=True)
+class Pair:
+    """An image and its mask; `name` is that below both folders, without its suffix."""
+
+    name: str
+    image: Path
+    mask: Path
+
+
+def pairs(source: Path, masks: Path) -> dict[str, list[Pair]]:
+    """By part: train, and test where both folders have one. Raises RecordError where an image or mask is alone."""
+    for folder in (source, masks):
+        if not folder.is_dir():
+            raise RecordError(f"{folder}: there is no such folder")
+    if not (source / "train").is_dir():
+        return {"train": _paired(source, masks)}
+    tests = [name for name in tree.TESTS if (source / name).is_dir()]
+    if len(tests) > 1:
+        raise RecordError(f"{source}: has the folders {', '.join(tests)}; leave one of them")
+    return {
+        part: _paired(source / name, masks / name)
+        for part, name in (("train", "train"), *(("test", name) for name in tests))
+    }
+
+
+def _paired(source: Path, masks: Path) -> list[Pair]:
+    images, found = _files(source), _files(masks)
+    if not images:
+        raise RecordError(f"{source}: has no images")
+    for these, others, what in ((images, masks, "mask"), (found, source, "image")):
+        lacking = sorted(set(these) - set(found if what == "mask" else images))
+        if lacking:
+            alone = f"{len(lacking):,} of {len(these):,} have none"
+            raise RecordError(f"{these[lacking[0]]}: has no {what} of that name in {others}; {alone}")
+    return [Pair(name, images[name], found[name]) for name in sorted(images)]
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """Images below a folder, by their names without suffix."""
+    suffixes = {suffix for suffix, form in Image.registered_extensions().items() if form in Image.OPEN}
+    found: dict[str, Path] = {}
+    for name, _ in tree.walk(folder) if folder.is_dir() else ():
+        stem = str(Path(name).with_suffix(""))
+        if Path(name).suffix.lower() not in suffixes:
+            continue
+        if stem in found:
+            raise RecordError(f"{folder}: {found[stem].name} and {Path(name).name} have one name; remove one of them")
+        found[stem] = folder / name
+    return found
+
+
+def split(found: Sequence[Pair], share: float, seed: int, source: Path) -> dict[str, list[Pair]]:
+    """Train and test, chosen by names as `labels.set_aside` does."""
+    test = set_aside([pair.name for pair in found], np.zeros(len(found), np.int64), share, seed, source)
+    return {
+        name: [found[n] for n in np.flatnonzero(which).tolist()] for name, which in (("train", ~test), ("test", test))
+    }
+
+
+def parts_of(
+    found: Mapping[str, Sequence[Pair]], each: Each, size: tuple[int, int] | None, crop: bool
+) -> tuple[dict[str, Part], int]:
+    """What is written of each part, and the number of classes; every mask is looked at first. Raises RecordError."""
+    heads = [header(pair.image) for each_part in found.values() for pair in each_part]
+    make = _Maker(1 if all(head.mode in GREY for head in heads) else 3, size, crop)
+    if size is None and len({head.size for head in heads}) > 1:
+        (one, *_, other) = sorted({head.size for head in heads})
+        raise RecordError(
+            f"images have sizes from {one[0]}x{one[1]} to {other[0]}x{other[1]}, records have one; "
+            "pass --size HEIGHTxWIDTH"
+        )
+    classes = 1 + max(most for part in found.values() for lot in each(_most, _lots(part)) for most in lot)
+    if classes < 2:
+        raise RecordError("masks: have one class alone, a mask has the number of a class at each pixel, from 0")
+    made = {}
+    for name, part in found.items():
+        sources: dict[str, str] = {}
+        contents = {"kind": KIND, "channels": make.channels, "classes": classes, "ignored": IGNORED}
+        made[name] = Part(len(part), _samples(part, each, make, name, sources), sources=sources, contents=contents)
+    return made, classes
+
+
+@dataclass(frozen=True)
+class _Maker:
+    channels: int
+    size: tuple[int, int] | None
+    crop: bool
+
+    def __call__(self, lot: list[Pair]) -> list[tuple[Array, str]]:
+        return [self._one(pair) for pair in lot]
+
+    def _one(self, pair: Pair) -> tuple[Array, str]:
+        data, mask = _bytes(pair.image), _bytes(pair.mask)
+        try:
+            image, _ = Decode(self.channels, self.size, self.crop)(data)
+            sides, _ = Decode(1)(data)
+        except RecordError as error:
+            raise RecordError(f"{pair.image}: {error}") from error
+        pixels = _pixels(pair.mask, mask)
+        if (pixels.height, pixels.width) != sides.shape[1:]:
+            height, width = sides.shape[1:]
+            raise RecordError(
+                f"{pair.mask}: is {pixels.height}x{pixels.width}, its image {pair.image.name} is {height}x{width}"
+            )
+        placed = np.asarray(_placed(pixels, image.shape[1:], self.crop))
+        line = f"{pair.name}\t{crc32c(data):08x}\t{crc32c(mask):08x}\n"
+        return np.concatenate([image, placed[None]]), line
+
+
+def _samples(
+    part: Sequence[Pair], each: Each, make: _Maker, name: str, sources: dict[str, str]
+) -> Iterator[tuple[Array, int]]:
+    digest = hashlib.sha256()
+    for lot in each(make, _lots(part)):
+        for array, line in lot:
+            digest.update(line.encode("utf-8", "surrogateescape"))
+            yield array, 0
+    about = "sha256 {} over a line a pair: name, CRC32C of image and of mask, with tabs between"
+    sources[f"{name}, {len(part):,} images with masks"] = about.format(digest.hexdigest())
+
+
+def _placed(mask: Image.Image, sides: Sequence[int], crop: bool) -> Image.Image:
+    """As the image is, but each pixel takes the nearest one's class."""
+    height, width = sides
+    if (mask.height, mask.width) == (height, width):
+        return mask
+    if not crop:
+        return mask.resize((width, height), Image.Resampling.NEAREST)
+    ratio = min(mask.width / width, mask.height / height)
+    across, down = (mask.width - ratio * width) / 2, (mask.height - ratio * height) / 2
+    box = (across, down, mask.width - across, mask.height - down)
+    return mask.resize((width, height), Image.Resampling.NEAREST, box=box)
+
+
+def _most(lot: list[Pair]) -> list[int]:
+    """The largest class of each mask, 0 where every pixel is without one."""
+    found = []
+    for pair in lot:
+        classes = np.asarray(_pixels(pair.mask, _bytes(pair.mask)))
+        found.append(int(classes.max(initial=0, where=classes != IGNORED)))
+    return found
+
+
+def _pixels(path: Path, data: bytes) -> Image.Image:
+    """A mask whose pixels are numbers of classes."""
+    try:
+        with open_photo(data, formats=None) as image:
+            image.load()
+            if image.mode not in MODES:
+                raise RecordError(
+                    f"{path}: a mask has one number a pixel, this has Pillow's mode {image.mode}; convert colours to "
+                    "numbers of classes, as a PNG of 8 bits"
+                )
+            if image.mode == "1":
+                return Image.fromarray(np.asarray(image).astype(np.uint8))
+            return Image.fromarray(np.asarray(image))  # of a palette: the numbers, not the colours
+    except RecordError:
+        raise
+    except Exception as error:
+        raise RecordError(f"{path}: cannot be decoded: {why(error)}") from error
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return read_file(path)
+    except OSError as error:
+        raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
+
+
+def _lots(part: Sequence[Pair]) -> list[list[Any]]:
+    return [list(part[first : first + LOT]) for first in range(0, len(part), LOT)]
