@@ -23,6 +23,7 @@ from mpibow.data.settings import Image
 from mpibow.data.slots import arrays_for
 from mpibow.data.window import centre_windows
 from mpibow.errors import RecordError
+from mpibow.job.kinds import for_net
 from mpibow.job.opening import named_samples
 from mpibow.system.files import read_file
 
@@ -76,7 +77,7 @@ def _records(path: Path, wanted: Wanted) -> Iterator[Sample]:
     if set(wanted.inputs) == {"image"}:
         data: Any = Labelled(records if records.shape else Decoded(records, wanted.image or Image()))
     else:
-        data = named_samples(str(path), wanted.image)
+        data = for_net(named_samples(str(path), image=wanted.image), [*wanted.inputs])
     if lacking := [name for name in wanted.inputs if name not in data.inputs]:
         raise RecordError(f"{path}: has {', '.join(data.inputs)}, the net takes {lacking[0]}")
     arrays = arrays_for(data, LOT)

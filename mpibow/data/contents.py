@@ -44,7 +44,7 @@ def contents(data: RecordSet) -> dict[str, Any]:
         "bytes": sum(shard.size for shard in known.shards),
         "source": known.source,
         "sources": dict(known.sources),
-        "contents": dict(known.contents),
+        **({"contents": dict(known.contents)} if known.contents else {}),
     }
 
 
@@ -60,7 +60,7 @@ def summary(data: RecordSet) -> str:
         f"  records   {data.count:,} {known['encoding']} images, {data.dtype}{shape}",
         f"  classes   {data.classes:,}, of {least:,} to {max(counts.values()):,} records each",
         *(f"            {line}" for line in _balance(data, counts)),
-        *([f"  holds     {_held(known['contents'])}"] if known["contents"] else []),
+        *([f"  holds     {_held(known['contents'])}"] if "contents" in known else []),
         f"  mean      {'  '.join(f'{mean:.6g}' for mean in data.mean)}",
         f"  std       {'  '.join(f'{std:.6g}' for std in data.std)}",
     ]

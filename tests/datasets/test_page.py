@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from mpibow import records
 from mpibow.data.recordset import open_records
@@ -62,6 +63,14 @@ def sources(tmp_path: Path) -> dict[str, Path]:
     tree(made["imagenet"], "train", "val")
     tree(made["folder"], ".")
     test_cifar.archive(tmp_path / "cifar-10-python.tar.gz", test_cifar.PYTHON)
+    (tmp_path / "corpus.txt").write_text("one text of a few words\n" * 4)
+    (tmp_path / "houses.csv").write_text("area,price\n" + "".join(f"{n},{2 * n}\n" for n in range(20)))
+    for place, mode in (("photos", "RGB"), ("masks", "L")):
+        (tmp_path / place).mkdir()
+        for number in range(10):
+            Image.new(mode, (30, 20), number % 2 if mode == "L" else (9, 9, number)).save(
+                tmp_path / place / f"{number}.png"
+            )
     pixels, labels = np.zeros((8, 6, 6), np.uint8), np.arange(8) % 4
     np.savez(tmp_path / "mnist.npz", x_train=pixels, y_train=labels, x_test=pixels, y_test=labels)
     return made
@@ -81,14 +90,27 @@ def test_they_run(
         if run[-1] == "tfrecord":
             export = ["export", "data/mine/train", "--to", "tfrecord", "--output", str(sources["tfrecord"] / "train")]
             assert records.main(export) == 0
-        more = [] if run[-1] in ("digits", "mnist", "numpy_arrays", "ratings") else ["--workers=1"]
+        more = [] if run[-1] in ("digits", "mnist", "numpy_arrays", "ratings", "text", "table") else ["--workers=1"]
         more += ["--any-count"] * (run[-1] == "cifar")
         words = [str(sources[run[-1]]) if word == PLACE else word for word in words]
         assert script(run[-1]).main([*words, *more]) == 0, (name, capsys.readouterr().err)
     assert run == [
-        *("digits", "mnist", "cifar", "imagenet", "folder", "numpy_arrays", "ratings", "tfrecord", "crossbow"),
+        *("digits", "mnist", "cifar", "imagenet", "folder", "numpy_arrays", "ratings", "text", "table", "folder"),
+        *("tfrecord", "crossbow"),
         *("inspect", "verify", "export"),
     ]
     assert "image/encoded" in capsys.readouterr().out  # a feature that tfrecord.py lists
-    for name in ("digits", "mnist", "cifar10", "imagenet", "mine", "arrays", "ratings", "imagenet2019"):
+    for name in (
+        "digits",
+        "mnist",
+        "cifar10",
+        "imagenet",
+        "mine",
+        "arrays",
+        "ratings",
+        "text",
+        "houses",
+        "masks",
+        "imagenet2019",
+    ):
         assert all(open_records(Path("data", name, part)).count for part in ("train", "test")), name
