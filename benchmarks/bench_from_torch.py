@@ -66,7 +66,7 @@ def job(net: Net, data: Mapping[str, Array], batch: int, learners: int, out: str
         "update": UPDATE,
         "stop": {"iterations": 10**9},
         "checkpoint": {"every": None},
-        "metrics": {"every": 10**9},
+        "log": {"every": 10**9},
         "out": out,
     }
     config = load_mapping(settings, model_given=True, data_given=True)
