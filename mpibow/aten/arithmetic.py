@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from mpibow import ops
+from mpibow.aten.program import Batch
 from mpibow.aten.site import Filled, Site, dtype_of, number, shape_of
 from mpibow.graph.graph import FLOAT, Tensor
 
@@ -254,7 +255,8 @@ def addmm(site: Site, self: Any, beta: float = 1, alpha: float = 1, **factors: A
 def bernoulli(site: Site, self: Any, p: float, generator: Any = None) -> Any:
     """1 with probability `p` in training; in evaluation its mean, p."""
     ones = site.tensor(Filled(shape_of(self), 1.0))
-    site.need(ones.shape[0] == site.batch and 0 < p < 1, "random numbers need the batch as first axis, and p in (0, 1)")
+    first = (site.call.shape or (None,))[0]
+    site.need(first == Batch(1) and 0 < p < 1, "random numbers need the batch as first axis, and p in (0, 1)")
     return ops.dropout(ones, 1.0 - float(p)) * float(p)
 
 

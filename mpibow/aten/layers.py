@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mpibow import ops
+from mpibow.aten.program import Batch
 from mpibow.aten.shapes import rows
 from mpibow.aten.site import Held, Site, number, shape_of
 from mpibow.aten.windows import both, padded
@@ -165,10 +166,10 @@ def dropout(site: Site, input: Any, p: float, train: bool) -> Any:
     if not train or p == 0:
         return x
     site.need(p < 1, "p must be below 1")
-    front = [axis for axis, extent in enumerate(x.shape) if extent % site.batch == 0]
-    if not front:
-        site.refuse("no axis of its input is the batch")
-    axis, count = front[0], x.shape[front[0]] // site.batch
+    extents = [(axis, extent.times) for axis, extent in enumerate(site.call.shape or ()) if isinstance(extent, Batch)]
+    if not extents:
+        site.refuse("no axis of its output is the batch")
+    axis, count = extents[0]
     order = [axis, *(each for each in range(len(x.shape)) if each != axis)]
     moved = ops.permute(x, *order) if axis else x
     parts = moved if count == 1 else ops.reshape(moved, (site.batch, count, *moved.shape[1:]))

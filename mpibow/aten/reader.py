@@ -77,7 +77,8 @@ class Reader:
             self.values[node] = found.detach().clone() if isinstance(found, self.torch.Tensor) else str(node.target)
             return
         arguments = self._arguments(node)
-        if self._constant(arguments):
+        random = self.torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if self._constant(arguments) and not random:
             args, settings = _mapped(self._value, node.args), _mapped(self._value, node.kwargs)
             self.values[node] = node.target(*args, **settings)
             return

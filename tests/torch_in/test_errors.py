@@ -46,6 +46,7 @@ def test_what_mpibow_lacks_is_named_with_its_place() -> None:
         (lambda: refused.Fixed(), (4,), "torch.export cannot read Fixed: .*any batch size"),
         (lambda: refused.Written(), (4,), "fill_ in .*writes into a part of a tensor"),
         (lambda: refused.Ungraded(), (4,), "lacks:\n  wrap_with_set_grad_enabled in Ungraded"),
+        (lambda: refused.Noisy(), (4,), "lacks:\n  randn in Noisy"),
         (lambda: refused.Nothing(), (4,), "an output of Nothing depends on no input"),
     ],
 )
