@@ -48,7 +48,7 @@ def convert(
     for name, listing in listings.items():
         if listing.left_out:
             kinds = ", ".join(f"{count:,} {suffix}" for suffix, count in sorted(listing.left_out.items()))
-            print(f"{folders[name]}: {listing.left_out.total():,} files are no images and are left out: {kinds}")
+            print(f"{folders[name]}: {listing.left_out.total():,} files are not images and are left out: {kinds}")
     parts = {name: listing.entries for name, listing in listings.items()}
     if test_fraction is not None:
         parts = split(parts["train"], test_fraction, seed, source)

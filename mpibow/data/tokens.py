@@ -32,7 +32,7 @@ class Tokens:
         try:
             found = json.loads(self.content)
         except ValueError as error:
-            raise RecordError(f"{FILE}: is no JSON: {error}") from error
+            raise RecordError(f"{FILE}: is not JSON: {error}") from error
         if not isinstance(found, dict):
             raise RecordError(f"{FILE}: must be a mapping, got {type(found).__name__}")
         if "mpibow" in found and (found["mpibow"] != FORMAT or found.get("tokens") not in (CHARS, BYTES)):
@@ -92,7 +92,7 @@ class Tokens:
         try:
             return package.Tokenizer.from_str(self.content.decode())
         except Exception as error:  # whatever the package raises, plain Exception among it
-            raise RecordError(f"{FILE}: is no tokenizer that the package tokenizers reads: {error}") from error
+            raise RecordError(f"{FILE}: is not a tokenizer that the package tokenizers reads: {error}") from error
 
 
 def chars_of(text: str) -> Tokens:

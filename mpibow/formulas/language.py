@@ -135,7 +135,7 @@ class _Reader:
     def _own(self, node: ast.AST, name: str) -> None:
         """Names that begin with _ are the generated code's; a function's own name would hide it."""
         if name.startswith("_") or name in functions.COUNTS or not name.isascii():
-            self._refuse(node, "cannot be a name here", "choose one of letters and digits that is no function's")
+            self._refuse(node, "cannot be a name here", "choose one of letters and digits that no function has")
         self._known.add(name)
 
     def _number(self, node: ast.expr) -> Expression:

@@ -247,7 +247,7 @@ def ended_early(schedule: Schedule, rate: float, epochs: float | None) -> str:
 class Warmup:
     """start + (1 - start) * epoch / epochs, and 1 after `epochs`; or the same of iterations. 0 of both: no warm-up."""
 
-    epochs: Annotated[float, AtLeast(0), "epochs until the rate reaches its full value; 0 is no warm-up"] = 0.0
+    epochs: Annotated[float, AtLeast(0), "epochs until the rate reaches its full value; 0: no warm-up"] = 0.0
     start: Annotated[float, Above(0), AtMost(1), "the first rate, as a fraction of the full rate"] = 0.1
     iterations: Annotated[int, AtLeast(0), "iterations until the rate reaches its full value, in place of epochs"] = 0
 

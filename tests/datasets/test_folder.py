@@ -222,9 +222,8 @@ def test_other_files_are_left_out_and_counted(tmp_path: Path, capsys: pytest.Cap
     )
     write(source, {"list.csv": b"", ".git/x.jpg": b""})
     assert run(source) == 0
-    assert (
-        capsys.readouterr().out.splitlines()[0] == f"{source}: 3 files are no images and are left out: 2 .txt, 1 README"
-    )
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first == f"{source}: 3 files are not images and are left out: 2 .txt, 1 README"
     assert opened(source).count == 6
 
 

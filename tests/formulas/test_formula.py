@@ -282,10 +282,10 @@ REFUSED: dict[Callable[..., Any], str] = {
     _in_place: "`w += g` is not an assignment; write x = x + ...",
     _element: "`w[0]` is not a number; a formula is of one element, and its names are elements already",
     _nothing: "`w = w + g` does not end with its results; end with `return u, state, ...`",
-    _own: "`_w` cannot be a name here; choose one of letters and digits that is no function's",
+    _own: "`_w` cannot be a name here; choose one of letters and digits that no function has",
 }
 OF_PARAMETERS: dict[Callable[..., Any], str] = {
-    _hidden: "`exp: Any` cannot be a name here; choose one of letters and digits that is no function's",
+    _hidden: "`exp: Any` cannot be a name here; choose one of letters and digits that no function has",
     _default: "`def _default(w: Any, g: Any, *, rate: Any=1.0) -> Any:` has a parameter with a default or a *; "
     "name every array and every scalar",
     _without: "`def _without(*, rate: Any) -> Any:` has no array; write arrays in front of the `*`, scalars behind it",
