@@ -29,7 +29,7 @@ def read_table(path: Path) -> dict[str, list[Any]]:
     except OSError as error:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
-        raise RecordError(f"{path}: is no text in UTF-8; convert the file") from error
+        raise RecordError(f"{path}: is not text in UTF-8; convert the file") from error
 
 
 def _csv(path: Path, file: Any) -> dict[str, list[Any]]:
