@@ -65,6 +65,7 @@ def asked(program: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Call
 def test_every_net_is_here() -> None:
     own = {"own_operator", "own_rule", "own_step"}  # whose nets are of dense layers
     own |= {"multi_label", "two_outputs", "early_stopping"}  # test_losses.py
+    own |= {"own_torch_module"}  # needs PyTorch
     own |= {"fine_tune", "load_and_predict", "resume"}  # test_trained.py
     assert set(NETS) == set(CASES) == {path.stem for path in FOLDER.glob("*.py")} - own
 
