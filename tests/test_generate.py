@@ -12,6 +12,7 @@ import pytest
 import mpibow as mb
 from mpibow.data.tokens import chars_of
 from mpibow.generate import main, pick
+from tests.datasets.scripts import script
 from tests.run import tiny
 
 TEXT = "abcdef" * 60
@@ -105,6 +106,21 @@ def test_a_net_of_ascii_takes_bytes_too(
     assert generated(capsys, *arguments, "xy") == "xyzxyz\n"
     assert main([*map(str, arguments), "ü"]) == 2
     assert capsys.readouterr().err == "error: --prompt: must be ASCII, as the net gives 128 characters\n"
+
+
+def test_a_run_on_records_of_text_keeps_its_tokenizer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("source.txt").write_text(TEXT)
+    assert script("text").main(["--source", "source.txt", "--output", "records", "--tokens", "chars"]) == 0
+    fitted = mb.fit(
+        net, "records/train", loss=partial(mb.cross_entropy, axis=2), batch_size=2, learners=1, device="numpy",
+        update={"name": "adam", "lr": 0.3}, stop={"epochs": 40},
+    )  # fmt: skip
+    capsys.readouterr()
+    arguments = ("--prompt", "cd", "--tokens", 6, "--temperature", 0)
+    assert generated(capsys, fitted.summary.run, *arguments) == "cdefabcd\n"
 
 
 def test_messages(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
