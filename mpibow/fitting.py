@@ -97,8 +97,8 @@ def fit(
     - `metrics`: names such as "mae", settings such as {"name": "top_k", "k": 3}, objects such as mpibow.Metric, or
       lists of these by the names of outputs.
     - `name`: the net's name in the log and in the name of the run directory.
-    - `normalise`, `augment` ({"pad": 4, "flip": True}) and `image` ({"size": 224}): the settings `data.normalise`,
-      `data.augment` and `data.image` of a config file.
+    - `normalise`, `augment` ({"pad": 4, "flip": True}), `image` ({"size": 224}) and `text` ({"context": 64}): the
+      settings `data.normalise`, `data.augment`, `data.image` and `data.text` of a config file.
     - `transform`: a function of (sample, rng) that changes training samples, or {"train": f, "test": g}. rng depends on
       seed, epoch and sample only. `workers` processes read a data set with `__getitem__`; 0 is a thread of this one.
     - `weights`: trained weights to start from: a run directory, a checkpoint, a safetensors file, a `Fitted`, arrays by
