@@ -66,6 +66,7 @@ def test_every_net_is_here() -> None:
     own = {"own_operator", "own_rule", "own_step"}  # whose nets are of dense layers
     own |= {"multi_label", "two_outputs", "early_stopping"}  # test_losses.py
     own |= {"own_torch_module"}  # needs PyTorch
+    own |= {"torch_dataset", "own_cnn_folder", "regression_table", "segmentation", "language_model"}  # test_data.py
     own |= {"fine_tune", "load_and_predict", "resume"}  # test_trained.py
     assert set(NETS) == set(CASES) == {path.stem for path in FOLDER.glob("*.py")} - own
 
