@@ -24,6 +24,8 @@ from mpibow.comm.launch import outcome, say
 from mpibow.config.strict import build
 from mpibow.convert.files import Sample, Wanted, files_of, read
 from mpibow.data.settings import Image
+from mpibow.data.table import KIND as TABLE
+from mpibow.data.table import Columns
 from mpibow.errors import CheckpointError, ConfigError, RecordError
 from mpibow.fitted import Fitted, load
 from mpibow.graph.graph import FLOAT, Array
@@ -122,9 +124,11 @@ def _wanted(fitted: Fitted, predictor: Predictor, crop: bool) -> Wanted:
     settings = fitted.input.get("image")
     try:
         image = None if settings is None else build(Image, settings, path="input.image")
-    except ConfigError as error:
+        contents = fitted.input.get("contents") or {}
+        columns = Columns.of(contents) if contents.get("kind") == TABLE else None
+    except (ConfigError, RecordError) as error:
         raise CheckpointError(str(error)) from None
-    return Wanted(inputs, image, crop)
+    return Wanted(inputs, image, crop, columns)
 
 
 def _samples(paths: Sequence[Path], wanted: Wanted, failures: list[str]) -> Iterator[Sample]:

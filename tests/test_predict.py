@@ -21,6 +21,7 @@ from mpibow.job import open_job
 from mpibow.predict import main
 from mpibow.run.checkpoints import newest_first
 from mpibow.train import train
+from tests.datasets.scripts import script
 from tests.run import tiny
 
 NAMES = ("top", "middle", "bottom")
@@ -201,3 +202,27 @@ def test_numbers_of_a_table_by_name_or_in_a_row(
     assert "error: named.csv: row 2: has columns code, other, the net takes a () float32, code () int32: a is none" in (
         capsys.readouterr().err
     )
+
+
+def test_rows_of_a_table_are_scaled_as_its_records_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    generator = np.random.default_rng(0)
+    rows = [f"{100 * a:.3f},{'red' if a > 0 else 'blue'},{a:.3f}" for a in generator.standard_normal(60)]
+    Path("table.csv").write_text("\n".join(["size,colour,price", *rows]) + "\n")
+    words = ["--source", "table.csv", "--output", "records", "--target", "price", "--test-fraction", "0.2"]
+    assert script("table").main(words) == 0
+
+    def line(features: mb.Tensor, categories: mb.Tensor) -> mb.Tensor:
+        seen = mb.reshape(mb.embedding(categories, 2, 1), (-1, 1))
+        return mb.reshape(mb.dense(features, 1) + seen, (-1,))
+
+    found = mb.fit(line, "records/train", loss=mb.mse_loss, batch_size=4, learners=1, stop={"epochs": 1})
+    records = open_records(Path("records/test"))
+    capsys.readouterr()
+    expected = predicted(capsys, found.summary.run, "records/test")
+    whole = predicted(capsys, found.summary.run, "table.csv")
+    assert len(expected) == records.count
+    assert len(whole) == 60
+    assert {row["prediction"] for row in expected} <= {row["prediction"] for row in whole}

@@ -21,6 +21,7 @@ from mpibow.data.photo import take, why
 from mpibow.data.recordset import open_records
 from mpibow.data.settings import Image
 from mpibow.data.slots import arrays_for
+from mpibow.data.table import Columns
 from mpibow.data.window import centre_windows
 from mpibow.errors import RecordError
 from mpibow.job.kinds import for_net
@@ -43,6 +44,7 @@ class Wanted:
     inputs: Mapping[str, tuple[tuple[int, ...], str]]
     image: Image | None = None
     crop: bool = False
+    columns: Columns | None = None  # of the table that the net was trained on
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in self.inputs.items())
@@ -123,12 +125,30 @@ def _table(path: Path, wanted: Wanted) -> Iterator[Sample]:
         rows = [row for row in csv.reader(read_file(path).decode("utf-8-sig").splitlines()) if row]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise RecordError(f"{path}: cannot be read: {error}") from None
+    if wanted.columns is not None:
+        yield from _rows(path, rows, wanted.columns, wanted)
+        return
     heads = None if not rows or all(map(_is_number, rows[0])) else [name.strip() for name in rows.pop(0)]
     for number, row in enumerate(rows, 1 if heads is None else 2):
         place = f"{path}: row {number}"
         if wrong := [value for value in row if not _is_number(value)]:
             raise RecordError(f"{place}: must be numbers, got '{wrong[0]}'")
         yield f"{path}[{number}]", _of_row(place, [float(value) for value in row], heads, wanted)
+
+
+def _rows(path: Path, rows: Sequence[Sequence[str]], columns: Columns, wanted: Wanted) -> Iterator[Sample]:
+    """Rows of cells below a line of names, scaled and numbered as the table was that the net was trained on."""
+    heads = [name.strip() for name in rows[0]] if rows else []
+    for number, row in enumerate(rows[1:], 2):
+        try:
+            found = columns.encode({name: [cell] for name, cell in zip(heads, row, strict=False)})
+        except RecordError as error:
+            raise RecordError(f"{path}: row {number}: {str(error).removeprefix('row 1: ')}") from None
+        parts = [array[0] for array in found.values()]
+        if len(wanted.inputs) < len(parts):  # a classifier has all columns in one array
+            parts = [np.concatenate([part.ravel().astype(np.float32) for part in parts])]
+        named = zip(wanted.inputs.items(), parts, strict=True)
+        yield f"{path}[{number}]", {name: part.reshape(shape).astype(dtype) for (name, (shape, dtype)), part in named}
 
 
 def _of_row(place: str, values: Sequence[float], heads: Sequence[str] | None, wanted: Wanted) -> dict[str, Array]:
