@@ -98,7 +98,7 @@ class Taken:
             ("start anew", self.excluded),
             ("are missing there and start anew", self.missing),
             ("are not in the net", self.unexpected),
-            ("are left out", self.skipped),
+            ("are left out", tuple(name for name in self.skipped if name not in self.excluded)),
         ):
             if names:
                 parts.append(f"{some(names)} {text}")
