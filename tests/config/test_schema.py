@@ -352,6 +352,7 @@ data:
   test: null
   validation: null
   image: null
+  text: null
   normalise: channel
   augment:
     area: null
