@@ -118,12 +118,12 @@ def branches(found: Found, net: str, seeds: Sequence[int], table: str = SHORT_RU
             yield Cell(table, net, arm, seed, own, trunk)
 
 
-def baselines(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
+def baselines(found: Found, net: str, seeds: Sequence[int], arms: Sequence[str] = tuple(ARMS)) -> Iterator[Cell]:
     """Every arm twice, at one learner's rate and at its own of the grid, and S-SGD with the rate times k."""
     kept = chosen(found, net, ONE)
     for seed in seeds:
-        for arm, own in ARMS.items():
-            tuned = chosen(found, net, arm)
+        for arm in arms:
+            own, tuned = ARMS[arm], chosen(found, net, arm)
             ema = {"half_life": TRAIN / 2}
             if arm != ONE and kept is not None:
                 yield Cell("baselines", net, f"{arm}, {KEPT}", seed, settings(kept, seed, **own, ema=ema))
@@ -139,12 +139,16 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from grid(BN, SSGD)
     yield from branches(found, BN, SEEDS[:5])
     yield from grid(GN, SSGD)
-    yield from branches(found, GN, SEEDS[:3])
-    for arm in ARMS:
+    yield from branches(found, GN, SEEDS[:2])
+    for arm in (ONE, SMA):
+        yield from grid(BN, arm)
+    yield from baselines(found, BN, SEEDS[:3], (ONE, SSGD, SMA))
+    yield from branches(found, BN, SEEDS[:2], LONG_RUN)
+    for arm in (LOCAL, NESTEROV):
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3])
-    yield from branches(found, BN, SEEDS[:3], LONG_RUN)
-    for first, last in ((3, 5), (5, 10), (10, 20), (20, 30)):
+    for first, last in ((0, 5), (5, 10), (10, 20), (20, 30)):
         for net in NETS:
             yield from branches(found, net, SEEDS[first:last])
+        yield from branches(found, BN, SEEDS[max(first, 2) : last], LONG_RUN)
         yield from baselines(found, BN, SEEDS[first:last])

@@ -39,6 +39,7 @@ def page(found: Found) -> str:
 
 def _page(found: Found) -> Iterator[str]:
     yield ABOUT
+    yield from _summary(found)
     for name in plan.BRANCHES:
         for net in plan.NETS:
             if any(cell.startswith(f"{name} | {net} |") for cell in found):
@@ -47,6 +48,25 @@ def _page(found: Found) -> Iterator[str]:
         if any(cell.startswith(f"baselines | {net} |") for cell in found):
             yield from _baselines(found, net)
     yield from _rates(found)
+
+
+def _summary(found: Found) -> Iterator[str]:
+    """Every arm's accuracy beside that of S-SGD, and what a tenfold spread adds, a column for each net."""
+    rows, heads = list[list[str]](), ["points of accuracy less those of S-SGD"]
+    columns = [(plan.SHORT_RUN, net) for net in plan.NETS] + [(plan.LONG_RUN, plan.BN)]
+    bases = {column: by_seed(found, *column, plan.REFERENCE, "mean") for column in columns}
+    columns = [column for column in columns if bases[column]]
+    for name, net in columns:
+        heads.append(f"{net}, {plan.LENGTHS[name]} epochs, {len(bases[name, net])} seeds")
+    for arm in plan.BRANCHES[plan.SHORT_RUN]:
+        if arm != plan.REFERENCE:
+            found_of = [difference(by_seed(found, *column, arm, "mean"), bases[column]) for column in columns]
+            rows.append([arm, *(_told(each, 2, 100) for each in found_of)])
+    pulled = [arm for arm in plan.OWN if arm.startswith("pulled")]
+    slopes = [spread_slope(found, *column, pulled, "mean") for column in columns]
+    rows.append(["a tenfold spread, pulled, alpha 1 to 0", *(_told(each, 2, 100) for each in slopes)])
+    if columns:
+        yield f"\n## Branches from one half-trained net: summary\n\n{table(heads, rows)}"
 
 
 def by_seed(found: Found, name: str, net: str, arm: str, figure: str) -> dict[int, float]:
