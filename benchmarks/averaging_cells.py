@@ -51,15 +51,16 @@ BRANCHES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 LENGTHS = {SHORT_RUN: EPOCHS, LONG_RUN: LONG}
 
 ONE, NESTEROV, SSGD, SMA, LOCAL = "one learner", "one learner, outer nesterov", "S-SGD", "SMA", "local SGD, period 16"
+GAINED, SCALED = "S-SGD, measured gain", "S-SGD, rate x learners, warm-up of an epoch"
 ARMS: Mapping[str, Mapping[str, Any]] = {
     ONE: {"learners": 1},
+    SMA: {"rule": {"name": "sma"}},
+    GAINED: {"rule": {"name": "sma", "replicas": "reset"}},
+    SSGD: {"rule": {"name": "ssgd"}},
+    SCALED: {"rule": {"name": "ssgd", "outer": {"gain": "learners"}}, "update": {"warmup": {"epochs": 1}}},
+    LOCAL: {"rule": {"name": "local_sgd"}},
     NESTEROV: {"learners": 1, "rule": {"name": "diloco", "period": 30}},
-    SSGD: {"learners": K, "rule": {"name": "ssgd"}},
-    SMA: {"learners": K, "rule": {"name": "sma"}},
-    LOCAL: {"learners": K, "rule": {"name": "local_sgd"}},
 }
-SCALED = "S-SGD, rate x learners, warm-up of an epoch"
-KEPT, TUNED = "one learner's rate", "tuned"
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def settings(rate: float, seed: int, epochs: int = EPOCHS, **more: Any) -> dict[
 
 def chosen(found: Found, net: str, arm: str) -> float | None:
     """The rate of the grid with the highest validation accuracy; None while a rate has not run."""
-    cells = {rate: found.get(key("rates", net, f"{arm}, rate {rate:g}", GRID_SEED)) for rate in RATES}
+    cells = {rate: found.get(key("rates", net, at_rate(arm, rate), GRID_SEED)) for rate in RATES}
     known = {rate: cell["validation"] for rate, cell in cells.items() if cell is not None}
     return max(known, key=known.__getitem__) if len(known) == len(RATES) else None
 
@@ -103,7 +104,7 @@ def chosen(found: Found, net: str, arm: str) -> float | None:
 def grid(net: str, arm: str) -> Iterator[Cell]:
     for rate in RATES:
         own = settings(rate, GRID_SEED, **ARMS[arm])
-        yield Cell("rates", net, f"{arm}, rate {rate:g}", GRID_SEED, own)
+        yield Cell("rates", net, at_rate(arm, rate), GRID_SEED, own)
 
 
 def branches(found: Found, net: str, seeds: Sequence[int], table: str = SHORT_RUN) -> Iterator[Cell]:
@@ -118,20 +119,18 @@ def branches(found: Found, net: str, seeds: Sequence[int], table: str = SHORT_RU
             yield Cell(table, net, arm, seed, own, trunk)
 
 
+def at_rate(arm: str, rate: float) -> str:
+    return f"{arm}, rate {rate:g}"
+
+
 def baselines(found: Found, net: str, seeds: Sequence[int], arms: Sequence[str] = tuple(ARMS)) -> Iterator[Cell]:
-    """Every arm twice, at one learner's rate and at its own of the grid, and S-SGD with the rate times k."""
-    kept = chosen(found, net, ONE)
+    """Every arm at its own rate of the grid and at one learner's, which may be the same."""
     for seed in seeds:
         for arm in arms:
-            own, tuned = ARMS[arm], chosen(found, net, arm)
-            ema = {"half_life": TRAIN / 2}
-            if arm != ONE and kept is not None:
-                yield Cell("baselines", net, f"{arm}, {KEPT}", seed, settings(kept, seed, **own, ema=ema))
-            if tuned is not None:
-                yield Cell("baselines", net, f"{arm}, {TUNED}", seed, settings(tuned, seed, **own, ema=ema))
-        if kept is not None:
-            warm = {**ARMS[SSGD], "update": {"warmup": {"epochs": 1}}, "ema": ema}
-            yield Cell("baselines", net, SCALED, seed, settings(kept * K, seed, **warm))
+            for rate in (chosen(found, net, arm), chosen(found, net, ONE)):
+                if rate is not None:
+                    own = settings(rate, seed, **ARMS[arm], ema={"half_life": TRAIN / 2})
+                    yield Cell("baselines", net, at_rate(arm, rate), seed, own)
 
 
 def cells(found: Found) -> Iterator[Cell]:
@@ -140,9 +139,10 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from branches(found, BN, SEEDS[:5])
     yield from grid(GN, SSGD)
     yield from branches(found, GN, SEEDS[:2])
-    for arm in (ONE, SMA):
+    main = (ONE, SMA, GAINED, SSGD, SCALED)
+    for arm in main:
         yield from grid(BN, arm)
-    yield from baselines(found, BN, SEEDS[:3], (ONE, SSGD, SMA))
+    yield from baselines(found, BN, SEEDS[:3], main)
     yield from branches(found, BN, SEEDS[:2], LONG_RUN)
     for arm in (LOCAL, NESTEROV):
         yield from grid(BN, arm)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 import averaging_cells as plan
-from averaging_cells import Cell, Found, chosen, key
+from averaging_cells import Cell, Found, at_rate, chosen, key
 from averaging_numbers import Interval, bootstrap, difference, mean_and_deviation, slope
 from sides import table
 
@@ -132,34 +132,37 @@ def _branches(found: Found, name: str, net: str) -> Iterator[str]:
         )
 
 
+BASELINES = f"""Every arm at its best rate of the grid, and at one learner's best rate. One learner has {plan.K} times
+as many iterations. `SMA` is the default rule; `S-SGD, measured gain` is the same with replicas that are reset. The gain
+multiplies the mean step; `rate x learners` is a gain of {plan.K}. `average`: an exponential moving average of the centre
+of the same run, half-life half an epoch. Outer nesterov: `rule: {{name: diloco, period: 30}}`.
+"""
+
+
 def _baselines(found: Found, net: str) -> Iterator[str]:
-    yield (
-        f"\n## Baselines: {net}\n\nEvery arm at one learner's best rate and at its own best of the grid. `average`: an "
-        "exponential moving average of the centre, half-life half an epoch, of the same run. One learner has "
-        f"{plan.K} times as many iterations as {plan.K} learners. Outer nesterov: "
-        "`rule: {name: diloco, period: 30}`.\n\n"
-    )
-    rows, best = [], by_seed(found, "baselines", net, f"{plan.ONE}, {plan.TUNED}", "mean")
-    names = {f"{arm}, {how}": (arm, how) for how in (plan.TUNED, plan.KEPT) for arm in plan.ARMS} | {
-        plan.SCALED: (plan.SSGD, plan.SCALED)
-    }
-    for name, (arm, how) in names.items():
-        accuracy = by_seed(found, "baselines", net, name, "mean")
-        if not accuracy:
-            continue
-        rate = chosen(found, net, plan.ONE if how != plan.TUNED else arm) or math.nan
-        average = by_seed(found, "baselines", net, name, "average")
-        rows.append(
-            [
-                name,
-                f"{rate * (plan.K if how == plan.SCALED else 1):.3g}",
-                str(len(accuracy)),
-                mean_and_deviation(list(accuracy.values())),
-                "" if arm == plan.ONE else _told(difference(accuracy, best), 2, 100),
-                mean_and_deviation(list(average.values())) if average else "",
-            ]
-        )
-    heads = ["arm", "rate", "seeds", "accuracy, %", "less that of one learner, tuned, points", "average, %"]
+    yield f"\n## Baselines, {plan.EPOCHS} epochs: {net}\n\n{BASELINES}\n"
+    rows, alone = [], chosen(found, net, plan.ONE)
+    best = {} if alone is None else by_seed(found, "baselines", net, at_rate(plan.ONE, alone), "mean")
+    for arm in plan.ARMS:
+        tuned = chosen(found, net, arm)
+        for rate in dict.fromkeys((tuned, alone)):
+            accuracy = {} if rate is None else by_seed(found, "baselines", net, at_rate(arm, rate), "mean")
+            if rate is None or not accuracy:
+                continue
+            average = by_seed(found, "baselines", net, at_rate(arm, rate), "average")
+            gains = by_seed(found, "baselines", net, at_rate(arm, rate), "gain")
+            rows.append(
+                [
+                    arm,
+                    f"{rate:.3g}" + ", its best" * (rate == tuned) + ", one learner's" * (rate == alone != tuned),
+                    f"{fmean(gains.values()):.1f}" if gains else "",
+                    str(len(accuracy)),
+                    mean_and_deviation(list(accuracy.values())),
+                    "" if arm == plan.ONE else _told(difference(accuracy, best), 2, 100),
+                    mean_and_deviation(list(average.values())) if average else "",
+                ]
+            )
+    heads = ["arm", "rate", "gain at the end", "seeds", "accuracy, %", "less that of one learner, points", "average, %"]
     yield table(heads, rows)
 
 
@@ -168,7 +171,7 @@ def _rates(found: Found) -> Iterator[str]:
     for net in plan.NETS:
         rows = []
         for arm in plan.ARMS:
-            cells = [found.get(key("rates", net, f"{arm}, rate {rate:g}", plan.GRID_SEED)) for rate in plan.RATES]
+            cells = [found.get(key("rates", net, at_rate(arm, rate), plan.GRID_SEED)) for rate in plan.RATES]
             if any(cells):
                 best = chosen(found, net, arm)
                 texts = ["" if cell is None else f"{100 * cell['validation']:.2f}" for cell in cells]

@@ -68,6 +68,10 @@ def test_its_tables_of_measurements_are_those_of_the_pages() -> None:
     pages = [(ROOT / "benchmarks/results" / name).read_text() for name in ("sma.md", "cpu.md", "nets.md")]
     assert len(tables) == 5
     assert [table for table in tables if not any(table in page for page in pages)] == []
+    bought = re.findall(r"(?:^\|.*\n)+", PAGES["averaging.md"].partition("\n## What replicas buy\n")[2], re.MULTILINE)
+    page = (ROOT / "benchmarks/results/averaging.md").read_text()
+    assert len(bought) == 2
+    assert [table for table in bought if table not in page] == []
 
 
 def test_extras_are_installed_from_the_folder() -> None:

@@ -14,6 +14,11 @@ import pytest
 from mpibow.config import load_mapping
 from mpibow.sync.family import Family
 
+GAINS = {
+    "SMA": "measured",
+    "S-SGD, measured gain": "measured",
+    "S-SGD, rate x learners, warm-up of an epoch": "learners",
+}
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -104,16 +109,28 @@ def test_branches_differ_by_their_rule_alone(plan: ModuleType, table: str, epoch
 
 def test_baselines_are_run_with_one_learners_rate_and_with_their_own(plan: ModuleType) -> None:
     found = {name: cell for arm in plan.ARMS for name, cell in grid(plan, plan.BN, arm, 0.003125).items()}
-    found |= grid(plan, plan.BN, plan.ONE, 0.0015625)
+    found |= grid(plan, plan.BN, plan.ONE, 0.0015625) | grid(plan, plan.BN, plan.SSGD, 0.0015625)
     cells = {cell.arm: cell.settings for cell in plan.baselines(found, plan.BN, (1,))}
-    assert len(cells) == 2 * len(plan.ARMS)  # one learner's own is its rate: S-SGD's scaled one takes the place
-    rates = {name: each["update"]["lr"] for name, each in cells.items()}
-    assert rates[f"{plan.ONE}, {plan.TUNED}"] == rates[f"{plan.SMA}, {plan.KEPT}"] == 0.0015625
-    assert rates[f"{plan.SMA}, {plan.TUNED}"] == 0.003125
-    assert rates[plan.SCALED] == 16 * 0.0015625
-    assert cells[plan.SCALED]["update"]["warmup"] == {"epochs": 1}
-    for each in cells.values():
-        load_mapping(each, model_given=True, data_given=True)
+    assert len(cells) == 2 * len(plan.ARMS) - 2  # once where the two rates are the same
+    for arm in plan.ARMS:
+        rates = (0.0015625,) if arm in (plan.ONE, plan.SSGD) else (0.003125, 0.0015625)
+        for rate in rates:
+            config = load_mapping(cells[plan.at_rate(arm, rate)], model_given=True, data_given=True)
+            assert (config.update.lr, config.learners) == (rate, 1 if arm in (plan.ONE, plan.NESTEROV) else plan.K)
+            assert config.update.warmup.epochs == (arm == plan.SCALED)
+            assert config.rule.of(plan.K).gain == GAINS.get(arm, 1.0)
+
+
+def test_baselines_are_compared_with_one_learner_at_its_best(plan: ModuleType, pages: ModuleType) -> None:
+    found = grid(plan, plan.BN, plan.ONE, 0.0015625) | grid(plan, plan.BN, plan.SMA, 0.003125)
+    for arm, rate, mean in ((plan.ONE, 0.0015625, 0.6), (plan.SMA, 0.003125, 0.59), (plan.SMA, 0.0015625, 0.5)):
+        for seed in (1, 2):
+            cell = {"mean": mean + 0.1 * seed, "average": mean, "gain": 2.0 * seed}
+            found[plan.key("baselines", plan.BN, plan.at_rate(arm, rate), seed)] = cell
+    text = pages.page(found)
+    assert "| one learner | 0.00156, its best | 3.0 | 2 | 75.00 ± 7.07 |  | 60.00 ± 0.00 |" in text
+    assert "| SMA | 0.00313, its best | 3.0 | 2 | 74.00 ± 7.07 | -1.00 [-1.00, -1.00] | 59.00 ± 0.00 |" in text
+    assert "| SMA | 0.00156, one learner's | 3.0 | 2 | 65.00 ± 7.07 | -10.00 [-10.00, -10.00] |" in text
 
 
 def branch(mean: float, loss: float, distance: float) -> dict[str, Any]:
