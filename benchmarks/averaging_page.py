@@ -132,8 +132,8 @@ def _branches(found: Found, name: str, net: str) -> Iterator[str]:
         )
 
 
-BASELINES = f"""Every arm at its best rate of the grid, and at one learner's best rate. One learner has {plan.K}
-times as many iterations. `SMA` is the default rule; `S-SGD, measured gain` is the same with replicas that are reset. The
+BASELINES = f"""Every arm at its best rate of the grid, and at one learner's best. One learner has {plan.K} times
+as many iterations. `SMA` is the default rule; `S-SGD, measured gain` is the same with replicas that are reset. The
 gain multiplies the mean step; `rate x learners` is a gain of {plan.K}. `average`: an exponential moving average of the
 centre of the same run, half-life half an epoch. Outer nesterov: `rule: {{name: diloco, period: 30}}`.
 """
