@@ -52,9 +52,11 @@ LENGTHS = {SHORT_RUN: EPOCHS, LONG_RUN: LONG}
 
 ONE, NESTEROV, SSGD, SMA, LOCAL = "one learner", "one learner, outer nesterov", "S-SGD", "SMA", "local SGD, period 16"
 GAINED, SCALED = "S-SGD, measured gain", "S-SGD, rate x learners, warm-up of an epoch"
+WARM = "SMA, warm-up of an epoch"
 ARMS: Mapping[str, Mapping[str, Any]] = {
     ONE: {"learners": 1},
     SMA: {"rule": {"name": "sma"}},
+    WARM: {"rule": {"name": "sma"}, "update": {"warmup": {"epochs": 1}}},
     GAINED: {"rule": {"name": "sma", "replicas": "reset"}},
     SSGD: {"rule": {"name": "ssgd"}},
     SCALED: {"rule": {"name": "ssgd", "outer": {"gain": "learners"}}, "update": {"warmup": {"epochs": 1}}},
@@ -143,6 +145,8 @@ def cells(found: Found) -> Iterator[Cell]:
     for arm in main:
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3], main)
+    yield from grid(BN, WARM)
+    yield from baselines(found, BN, SEEDS[:3], (WARM,))
     yield from branches(found, BN, SEEDS[:2], LONG_RUN)
     for arm in (LOCAL, NESTEROV):
         yield from grid(BN, arm)

@@ -15,7 +15,7 @@ from mpibow.config import load_mapping
 from mpibow.sync.family import Family
 
 GAINS = {  # those that are not 1; one learner's has nothing to measure
-    **dict.fromkeys(("one learner", "SMA", "S-SGD, measured gain"), "measured"),
+    **dict.fromkeys(("one learner", "SMA", "SMA, warm-up of an epoch", "S-SGD, measured gain"), "measured"),
     "S-SGD, rate x learners, warm-up of an epoch": "learners",
 }
 FOLDER = Path(__file__).parents[2] / "benchmarks"
@@ -116,7 +116,7 @@ def test_baselines_are_run_with_one_learners_rate_and_with_their_own(plan: Modul
         for rate in rates:
             config = load_mapping(cells[plan.at_rate(arm, rate)], model_given=True, data_given=True)
             assert (config.update.lr, config.learners) == (rate, 1 if arm in (plan.ONE, plan.NESTEROV) else plan.K)
-            assert config.update.warmup.epochs == (arm == plan.SCALED)
+            assert config.update.warmup.epochs == (arm in (plan.SCALED, plan.WARM))
             assert config.rule.of(plan.K).gain == GAINS.get(arm, 1.0)
 
 
