@@ -52,14 +52,18 @@ LENGTHS = {SHORT_RUN: EPOCHS, LONG_RUN: LONG}
 
 ONE, NESTEROV, SSGD, SMA, LOCAL = "one learner", "one learner, outer nesterov", "S-SGD", "SMA", "local SGD, period 16"
 GAINED, SCALED = "S-SGD, measured gain", "S-SGD, rate x learners, warm-up of an epoch"
-WARM = "SMA, warm-up of an epoch"
+WARM, WARM_GAINED = "SMA, warm-up of an epoch", "S-SGD, measured gain, warm-up of an epoch"
+WARM_ONE = "one learner, warm-up of an epoch"
+WARM_UP = {"update": {"warmup": {"epochs": 1}}}
 ARMS: Mapping[str, Mapping[str, Any]] = {
     ONE: {"learners": 1},
+    WARM_ONE: {"learners": 1, **WARM_UP},
     SMA: {"rule": {"name": "sma"}},
-    WARM: {"rule": {"name": "sma"}, "update": {"warmup": {"epochs": 1}}},
+    WARM: {"rule": {"name": "sma"}, **WARM_UP},
     GAINED: {"rule": {"name": "sma", "replicas": "reset"}},
+    WARM_GAINED: {"rule": {"name": "sma", "replicas": "reset"}, **WARM_UP},
     SSGD: {"rule": {"name": "ssgd"}},
-    SCALED: {"rule": {"name": "ssgd", "outer": {"gain": "learners"}}, "update": {"warmup": {"epochs": 1}}},
+    SCALED: {"rule": {"name": "ssgd", "outer": {"gain": "learners"}}, **WARM_UP},
     LOCAL: {"rule": {"name": "local_sgd"}},
     NESTEROV: {"learners": 1, "rule": {"name": "diloco", "period": 30}},
 }
@@ -146,7 +150,10 @@ def cells(found: Found) -> Iterator[Cell]:
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3], main)
     yield from grid(BN, WARM)
-    yield from baselines(found, BN, SEEDS[:3], (WARM,))
+    yield from baselines(found, BN, SEEDS[:3], (WARM, WARM_GAINED))
+    for arm in (WARM_GAINED, WARM_ONE):
+        yield from grid(BN, arm)
+    yield from baselines(found, BN, SEEDS[:3], (WARM_GAINED, WARM_ONE))
     yield from branches(found, BN, SEEDS[:2], LONG_RUN)
     for arm in (LOCAL, NESTEROV):
         yield from grid(BN, arm)
