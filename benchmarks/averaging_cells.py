@@ -150,7 +150,7 @@ def cells(found: Found) -> Iterator[Cell]:
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3], main)
     yield from grid(BN, WARM)
-    yield from baselines(found, BN, SEEDS[:3], (WARM, WARM_GAINED))
+    yield from baselines(found, BN, SEEDS[:3], (WARM, WARM_GAINED, WARM_ONE))
     for arm in (WARM_GAINED, WARM_ONE):
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3], (WARM_GAINED, WARM_ONE))
