@@ -78,7 +78,6 @@ class Data:
         "off the training data for this, by seed; null: the test data decide",
     ] = None
     image: Annotated[Image | None, "how encoded images become arrays"] = None
-    text: Annotated[Stream | None, "how a stream of tokens becomes samples"] = None
     normalise: Annotated[
         Normalisation,
         "subtract the training data's mean of each channel or pixel, and divide by each channel's standard deviation; "
@@ -91,6 +90,7 @@ class Data:
     workers: Annotated[Auto | Count, "decoding threads per rank; auto: one per core"] = "auto"
     on_corrupt: Annotated[Literal["error", "skip"], "on a damaged sample: stop, or take the next intact one"] = "error"
     corrupt_limit: Annotated[Count, "damaged samples that a rank may skip; one more ends the run"] = 100
+    text: Annotated[Stream | None, "how a stream of tokens becomes samples"] = None
 
     @property
     def most_damaged(self) -> int:

@@ -352,7 +352,6 @@ data:
   test: null
   validation: null
   image: null
-  text: null
   normalise: channel
   augment:
     area: null
@@ -367,6 +366,7 @@ data:
   workers: auto
   on_corrupt: error
   corrupt_limit: 100
+  text: null
 batch_size: 16
 learners: [2, 1]
 tuner: {threshold: 0.03, drift: 0.1, patience: 1, most: 64, window: 2.0, watch: 5.0, again: 60.0}
