@@ -104,8 +104,11 @@ class Counting(ArrayData):
         self.batches += 1
 
 
-def settled(value: Callable[[], int]) -> int:
-    """The value once it no longer moves."""
+def settled(value: Callable[[], int], expected: int = 1) -> int:
+    """The value once it has reached `expected`, for which it waits a minute at most, and no longer moves."""
+    end = time.monotonic() + 60
+    while value() < expected and time.monotonic() < end:
+        time.sleep(0.01)
     last = -1
     while (now := value()) != last:
         last = now
@@ -119,7 +122,8 @@ def test_no_more_is_read_than_prefetch_iterations_ahead(prefetch: int) -> None:
     data, half = Counting(), max(prefetch // 2, 1)
     with pipeline(fixed(BATCH, (2,)), data=data, prefetch=prefetch) as made:
         for taken in range(2 * half + 1):
-            assert settled(lambda: data.batches) == 2 * (prefetch + taken // half * half)
+            expected = 2 * (prefetch + taken // half * half)
+            assert settled(lambda: data.batches, expected) == expected
             made.next()
 
 

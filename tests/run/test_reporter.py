@@ -40,7 +40,7 @@ def test_the_progress_line_has_every_ranks_learners(
 ) -> None:
     shown = Shown()
     monkeypatch.setattr("mpibow.session.reporter.SHOW_EVERY", 0.0)
-    monkeypatch.setattr("mpibow.session.reporter.Line", lambda *_: shown)
+    monkeypatch.setattr("mpibow.session.reporter.Line", lambda *_, **__: shown)
     reporter = Reporter(tmp_path, 0, Ledger(), tiny.job(tmp_path, stop={"epochs": 99, "iterations": 100}), None)
     reporter.show(where, 2.0)
     reporter.close()
@@ -59,7 +59,7 @@ class Listed(list[str]):
 def test_damages_are_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also by a run that was resumed."""
     told = list[str]()
-    monkeypatch.setattr("mpibow.session.reporter.Line", lambda *_: SimpleNamespace(note=told.append))
+    monkeypatch.setattr("mpibow.session.reporter.Line", lambda *_, **__: SimpleNamespace(note=told.append))
     ledger = Ledger(damaged=Listed(["train 3"]))
     reporter = Reporter(tmp_path, 0, ledger, tiny.job(tmp_path), None)
     for found in ({"train 3": "a"}, {"train 3": "a", "test 5": "b"}, {"test 5": "b", "train 4": "c"}):
