@@ -13,7 +13,12 @@ import numpy as np
 from mpibow.aten.net import TorchNet, check
 from mpibow.aten.reader import Reader
 from mpibow.errors import ConfigError
-from mpibow.graph.graph import Array
+from mpibow.graph.graph import FLOAT, Array, Graph
+from mpibow.graph.layout import initial_weights
+from mpibow.graph.plan import choose_layout, compile_plan
+from mpibow.kernels import find_kernels
+
+CLOSE = 1e-3  # of the largest number of an output: float32's rounding errors stay below
 
 
 def from_torch(module: Any, example_inputs: Sequence[Any]) -> TorchNet:
@@ -23,16 +28,18 @@ def from_torch(module: Any, example_inputs: Sequence[Any]) -> TorchNet:
     mode by torch.export and stays as it is; parts of it that are in evaluation mode while it is in training mode keep
     to it, as frozen batch norms. `Fitted.to_torch` gives the module back with what was trained.
 
-    Raises ConfigError naming operators that mpibow lacks, each with its place in the module's source.
+    Raises ConfigError naming operators that mpibow lacks, each with its place in the module's source, and where the net
+    gives other outputs for the examples than the module in evaluation mode: its forward asks for `self.training`.
     """
     torch = _torch()
     if not isinstance(module, torch.nn.Module):
         raise ConfigError(f"from_torch: module must be a torch.nn.Module, got {type(module).__name__}")
     examples = _examples(torch, example_inputs)
-    with _training(module):
+    with _mode(module, training=True):
         exported = _exported(torch, module, examples)
     net = TorchNet(Reader(torch, module, exported).program(), module)
     check(net)
+    _compare(torch, net, examples)
     return net
 
 
@@ -93,11 +100,11 @@ def _examples(torch: Any, given: Sequence[Any]) -> tuple[Any, ...]:
 
 
 @contextmanager
-def _training(module: Any) -> Iterator[None]:
-    """The module in training mode; what it was in is put back."""
+def _mode(module: Any, *, training: bool) -> Iterator[None]:
+    """The module in training or evaluation mode; the mode that each part was in is put back."""
     modes = {part: part.training for part in module.modules()}
-    if not module.training:
-        module.train()
+    if module.training != training or not training:
+        module.train(training)
     try:
         yield
     finally:
@@ -117,3 +124,46 @@ def _exported(torch: Any, module: Any, examples: tuple[Any, ...]) -> Any:
                 f"from_torch: torch.export cannot read {type(module).__name__}: {' '.join(lines[:2])[:400]}; forward "
                 "must take any batch size, and no branch may depend on the data"
             ) from error
+
+
+def _compare(torch: Any, net: TorchNet, examples: Sequence[Any]) -> None:
+    """Raises ConfigError where the net evaluates the examples to something else than the module does."""
+    kind = net.program.kind
+    remedy = "mpibow reads forward as in training; export a module without branches on self.training"
+    with _mode(net.module, training=False), torch.no_grad():
+        wanted = [each.numpy() for each in torch.utils._pytree.tree_leaves(net.module(*examples))]
+    given = {each.name: tensor.numpy() for each, tensor in zip(net.program.inputs, examples, strict=True)}
+    found = _evaluated(net, given)
+    if len(wanted) != len(found):
+        raise ConfigError(
+            f"from_torch: {kind} gives {len(wanted)} outputs in evaluation and {len(found)} in training; {remedy}"
+        )
+    for (name, ours), theirs in zip(found.items(), wanted, strict=True):
+        distance, largest = np.abs(ours - theirs).max(initial=0.0), np.abs(theirs).max(initial=0.0)
+        if ours.shape != theirs.shape or distance > CLOSE * max(largest, CLOSE):
+            raise ConfigError(
+                f"from_torch: {kind} gives another {name} in evaluation than the net that was read from it: they "
+                f"differ by {distance:.3g}, the largest number is {largest:.3g}; {remedy}"
+            )
+
+
+def _evaluated(net: TorchNet, given: Mapping[str, Array]) -> dict[str, Array]:
+    """The net's outputs (n, ...) by name for arrays (n, ...) by name, computed by NumPy in float32."""
+    graph, (kernels, _) = Graph(), find_kernels("numpy", "float32", None)
+    kinds = {name: FLOAT if array.dtype.kind == "f" else array.dtype.name for name, array in given.items()}
+    inputs = {
+        name: graph.input(name, array.shape, "int32" if kinds[name].startswith("int") else kinds[name])
+        for name, array in given.items()
+    }
+    outputs = net(**inputs)
+    for name, output in outputs.items() if isinstance(outputs, Mapping) else [("output", outputs)]:
+        graph.output(name, output)
+    plan = compile_plan(
+        graph, choose_layout(graph, kernels, training=False), kernels, kernels.dtype("float32"), training=False
+    )
+    bound = plan.bind(initial_weights(plan.layout, 0, plan.weight_dtype))
+    for name, array in given.items():
+        np.copyto(bound.inputs[name], array, casting="same_kind" if array.dtype.kind == "f" else "unsafe")
+    with np.errstate(all="ignore"):
+        bound.run()
+    return {name: bound.outputs[name] for name in graph.outputs}

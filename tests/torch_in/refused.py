@@ -55,3 +55,17 @@ class Nothing(nn.Module):
 class Noisy(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return x + torch.randn(4)
+
+
+class Scaled(nn.Module):
+    """Twice as much in training."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2 if self.training else x
+
+
+class Auxiliary(nn.Module):
+    """One output more in training."""
+
+    def forward(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        return (x * 2, x * 3) if self.training else x * 2

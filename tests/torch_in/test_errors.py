@@ -48,6 +48,8 @@ def test_what_mpibow_lacks_is_named_with_its_place() -> None:
         (lambda: refused.Ungraded(), (4,), "lacks:\n  wrap_with_set_grad_enabled in Ungraded"),
         (lambda: refused.Noisy(), (4,), "lacks:\n  randn in Noisy"),
         (lambda: refused.Nothing(), (4,), "an output of Nothing depends on no input"),
+        (lambda: refused.Scaled(), (4,), "Scaled gives another output in evaluation .*without branches on self.train"),
+        (lambda: refused.Auxiliary(), (4,), "Auxiliary gives 1 outputs in evaluation and 2 in training"),
     ],
 )
 def test_refused(make: Callable[[], Any], shape: tuple[int, ...], told: str) -> None:
