@@ -21,6 +21,7 @@ from mpibow.config.strict import build
 from mpibow.data.dataset import NamedSamples
 from mpibow.data.indexed import Hands
 from mpibow.data.settings import Image, Stream
+from mpibow.data.weighed import unweighed
 from mpibow.errors import ConfigError
 from mpibow.evaluate import on_host
 from mpibow.fitted import Fitted
@@ -31,6 +32,7 @@ from mpibow.job.losses import losses_of, of_outputs
 from mpibow.job.measures import Wanted, metrics_of
 from mpibow.job.normalise import input_entries
 from mpibow.job.sources import Source, Sources, Transforms, classes_of, hands_of, parameters_of
+from mpibow.job.weighing import ClassWeight, with_class_weight, with_sample_weight
 from mpibow.models.classifier import Net
 from mpibow.models.losses import function_of
 from mpibow.models.objective import LossNet
@@ -43,7 +45,7 @@ from mpibow.run.callbacks import Callback
 from mpibow.run.directory import on_rank_0
 from mpibow.system.streams import interactive, until_nobody_reads
 
-OF_JOB = ("loss_weights", "name", "normalise", "augment", "image", "transform")
+OF_JOB = ("sample_weight", "class_weight", "loss_weights", "name", "normalise", "augment", "image", "transform")
 OF_COURSE = ("test", "validation", "metrics", "resume", "callbacks", "workers", "check", "weights")
 
 
@@ -55,6 +57,8 @@ def fit(
     validation: Source | float | None = None,
     loss: Losses | Mapping[str, Any] | str | None = None,
     loss_weights: Mapping[str, float] | None = None,
+    sample_weight: Any = None,
+    class_weight: ClassWeight | None = None,
     metrics: Sequence[Any] | Mapping[str, Sequence[Any]] = (),
     name: str = "net",
     normalise: str = "channel",
@@ -94,6 +98,10 @@ def fit(
     - `loss`: a function of output and target that returns one number per sample (n,), such as mpibow.mse_loss; a name,
       "mse_loss"; settings, {"name": "huber_loss", "delta": 2.0}; or these by the names of outputs. The sum of several
       losses, times `loss_weights`, is trained.
+    - `sample_weight`: a number of at least 0 for each sample of `train`, (n,). Training minimises sum(weight * loss) /
+      sum(weight) over each batch. Evaluation is unweighted.
+    - `class_weight`: of a classifier on cross-entropy: weights by numbers or names of classes, {0: 1.0, 1: 5.0}, the
+      others 1; or "balanced", n / (classes * count). It is the setting `loss.weight`; evaluation is unweighted.
     - `metrics`: names such as "mae", settings such as {"name": "top_k", "k": 3}, objects such as mpibow.Metric, or
       lists of these by the names of outputs.
     - `name`: the net's name in the log and in the name of the run directory.
@@ -134,8 +142,8 @@ def fit(
         config = find() if source is None else frozen_too(find(), source.program.frozen)
         make = partial(
             job_of, net, train, test, config, validation=validation, loss=losses if named is None else config.loss,
-            loss_weights=loss_weights, metrics=own, name=name, normalise=normalise, image=image, text=text,
-            transform=transform, hands=hands,
+            loss_weights=loss_weights, sample_weight=sample_weight, class_weight=class_weight, metrics=own, name=name,
+            normalise=normalise, image=image, text=text, transform=transform, hands=hands,
         )  # fmt: skip
         job = make(augment=augment)
         given = None if weights is None else of_program(weights)
@@ -152,7 +160,7 @@ def fit(
         summary, folder = trained.summary, Path(trained.summary.run)
         done.append(
             Fitted(
-                summary, trained.weights, comm.rank, job.build, on_host(config), folder, trained.average,
+                summary, trained.weights, comm.rank, job.build, on_host(job.config), folder, trained.average,
                 input_entries(job.train, job.scaling), source,
             )
         )  # fmt: skip
@@ -183,6 +191,8 @@ def job_of(
     validation: Source | float | None = None,
     loss: Losses | Loss | None = None,
     loss_weights: Mapping[str, float] | None = None,
+    sample_weight: Any = None,
+    class_weight: ClassWeight | None = None,
     name: str = "net",
     normalise: str = "channel",
     augment: Mapping[str, Any] | None = None,
@@ -209,17 +219,21 @@ def job_of(
         if validation is None or isinstance(validation, float)
         else read(validation, "validation", classes=classes)
     )
+    if class_weight is not None:
+        config = with_class_weight(config, class_weight, training, outputs=loss is not None)
     made = net
     if loss is not None:
         if not isinstance(training, NamedSamples):
             raise ConfigError(f"loss: needs (inputs, targets) or arrays by name, {training.name} has classes")
         made = supervised(scaled(net, training, normalise), loss, tuple(training.inputs), loss_weights)
+    if sample_weight is not None:
+        training = with_sample_weight(training, sample_weight)
     job = make_job(
         name, config, made, training, testing, validation=validating, normalise=normalise,
         augmentation=augmentation, image=None if isinstance(training, NamedSamples) else pictures,
         metrics=metrics,
     )  # fmt: skip
-    return replace(job, files=records_files(training))
+    return replace(job, files=records_files(unweighed(training)))
 
 
 fit.__doc__ = with_settings(fit.__doc__)

@@ -13,6 +13,7 @@ from mpibow.errors import RecordError
 Array = npt.NDArray[Any]
 Inputs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # name: shape and dtype of one sample's
 COUNTER = "counter"  # the one input that the pipeline fills itself
+SAMPLE_WEIGHT = "sample_weight"  # the input of training data that are weighed (mpibow.data.weighed)
 
 
 class Dataset(Protocol):
@@ -94,7 +95,8 @@ def inputs_of(data: Samples) -> Inputs:
     """What `data` fills of a graph's inputs."""
     if isinstance(data, NamedSamples):
         return data.inputs
-    return {"image": (data.shape, data.dtype), "label": ((), np.dtype(np.int32))}
+    weight = {SAMPLE_WEIGHT: ((), np.dtype(np.float32))} if hasattr(data, SAMPLE_WEIGHT) else {}
+    return {"image": (data.shape, data.dtype), "label": ((), np.dtype(np.int32)), **weight}
 
 
 def read_into(data: Samples, samples: Array, arrays: Mapping[str, Array]) -> None:

@@ -20,6 +20,7 @@ from mpibow.data.pipeline import Direct, Idle, Reader
 from mpibow.data.recordset import RecordSet
 from mpibow.data.resident import Resident
 from mpibow.data.settings import Auto, Kind, Wanted
+from mpibow.data.weighed import Weighed
 from mpibow.device.feed import Feeder
 from mpibow.errors import ConfigError
 
@@ -143,7 +144,7 @@ def open_reader(choice: Choice, data: Samples, damages: Damages, threads: int) -
     """
     if isinstance(data, Drawn):
         return Draw(data.draw, tuple(inputs_of(data)), data.threads or threads)
-    if isinstance(data, NamedSamples):
+    if isinstance(data, NamedSamples | Weighed):
         return Direct(data)
     return READERS[_form(data), choice.kind](data, damages, threads)
 
@@ -187,9 +188,9 @@ ON_DEVICE: Mapping[tuple[str, Kind], Callable[[Any, Damages, int, Feeder, Bind],
 }  # fmt: skip
 
 
-def _intact(data: Any, damages: Damages) -> Samples:
+def _intact(data: Any, damages: Damages) -> Any:
     """What is in memory is never damaged."""
-    return data if isinstance(data, NamedSamples) else Intact(data, damages)
+    return data if isinstance(data, NamedSamples | Weighed) else Intact(data, damages)
 
 
 def _dali(data: Decoded, damages: Damages, threads: int, feeder: Feeder | None = None) -> Reader:

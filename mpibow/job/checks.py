@@ -8,6 +8,7 @@ from math import prod
 from mpibow.config import Config
 from mpibow.config.words import show
 from mpibow.data.dataset import Dataset, NamedArrays, NamedSamples, Samples, inputs_of
+from mpibow.data.weighed import Weighed, unweighed
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import Graph
 from mpibow.job.measures import directions, suggested
@@ -93,6 +94,8 @@ def check_augmentation(settings: Augmentation, data: Dataset, config: Config) ->
     """Raises ConfigError where the images are none, or too small for it, or there is nothing to mix with."""
     if settings.mixup and config.batch_size == 1:
         raise ConfigError("data.augment.mixup: mixes samples of one batch, so batch_size must be at least 2, got 1")
+    if settings.mixup and isinstance(data, Weighed):
+        raise ConfigError("data.augment.mixup: cannot be combined with sample_weight; leave one out")
     for key in ("ignore_index", "weight"):
         given = getattr(config.loss, key, None)
         if settings.mixup and given is not None:
@@ -125,6 +128,7 @@ def check_augmentation(settings: Augmentation, data: Dataset, config: Config) ->
 
 def check_sets_alike(key: str, data: Samples, train: Samples) -> None:
     """Raises ConfigError where the data of setting `key` can't be evaluated by a net that is trained on `train`."""
+    train = unweighed(train)
     if isinstance(data, NamedSamples) or isinstance(train, NamedSamples):
         if inputs_of(data) != inputs_of(train) or isinstance(data, NamedSamples) != isinstance(train, NamedSamples):
             raise ConfigError(f"{key}: {data.name} has {described(data)}, data.train has {described(train)}")

@@ -13,6 +13,7 @@ from mpibow.data.dataset import Array, Dataset, NamedArrays, NamedSamples, Sampl
 from mpibow.data.decoded import Decoded
 from mpibow.data.moments import mean_image
 from mpibow.data.recordset import RecordSet
+from mpibow.data.weighed import unweighed
 from mpibow.errors import ConfigError
 from mpibow.models.settings import Normalisation
 
@@ -43,6 +44,7 @@ class Scaling:
 
 def input_entries(data: Samples, scaling: Scaling | None) -> dict[str, Any]:
     """The facts about the training data that an evaluation needs, for a checkpoint's header."""
+    data = unweighed(data)
     if isinstance(data, NamedSamples):
         inputs = {name: [list(shape), str(dtype)] for name, (shape, dtype) in data.inputs.items()}
         contents = data.contents if isinstance(data, NamedArrays) else {}

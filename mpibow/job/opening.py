@@ -12,7 +12,7 @@ from typing import Any
 from mpibow.config import Config
 from mpibow.config.schema import Data, Model
 from mpibow.config.strict import check_options
-from mpibow.data.dataset import NamedSamples, Samples
+from mpibow.data.dataset import SAMPLE_WEIGHT, NamedSamples, Samples
 from mpibow.data.decoded import Decoded
 from mpibow.data.digits import ensure_digits
 from mpibow.data.ratings import ratings
@@ -20,6 +20,7 @@ from mpibow.data.readers import refuse
 from mpibow.data.recordset import RecordSet, open_records
 from mpibow.data.settings import Image, Stream
 from mpibow.data.split import split
+from mpibow.data.weighed import Weighed, unweighed
 from mpibow.errors import ConfigError, ShapeError
 from mpibow.job.checks import (
     check_augmentation,
@@ -45,6 +46,7 @@ from mpibow.job.net_file import (
     with_checksum,
 )
 from mpibow.job.normalise import Scaling, scaling_of
+from mpibow.job.weighing import balanced
 from mpibow.models import MODELS, OBJECTIVES
 from mpibow.models.classifier import Net, classifier
 from mpibow.models.objective import LossNet, objective
@@ -170,7 +172,8 @@ def make_job(
     check_loggers(config.log.to)
     if isinstance(validation, float):
         held_out = validation
-        train, validation = split(train, held_out, config.seed)
+        train, held = split(train, held_out, config.seed)
+        validation = unweighed(held)
     train = _decoded(train, augmentation, image)
     test, validation = (None if data is None else _decoded(data, Augmentation(), image) for data in (test, validation))
     refuse("auto" if config.data is None else config.data.pipeline, train)
@@ -178,25 +181,29 @@ def make_job(
         if data is not None:
             check_sets_alike(key, data, train)
     sets = [name for name, data in {"validation": validation, "test": test}.items() if data is not None]
+    weight = SAMPLE_WEIGHT if isinstance(train, Weighed) else None
     if isinstance(train, NamedSamples):
-        job = Job(title, config, objective(net, train.inputs), train, test, validation=validation, held_out=held_out)
+        arrays = unweighed(train)
+        build = objective(net, arrays.inputs, weight=weight)
+        job = Job(title, config, build, train, test, validation=validation, held_out=held_out)
         graph = job.build(config.batch_size)
-        check_losses(config, train, augmentation, outputs=bool(predictions(graph)))
+        check_losses(config, arrays, augmentation, outputs=bool(predictions(graph)))
         job = replace(job, measures=measures_of(config.metrics, metrics, graph, classes=False))
         check_metrics(config, sets, job.measures, classes=False)
-        for found in (train, *job.evaluated.values()):
+        for found in (arrays, *job.evaluated.values()):
             check_rows(graph, found)
         check_groups_match(config, graph)
         return job
-    loss, top_k = config.loss, config.evaluate.top_k
+    images = unweighed(train)
+    loss, top_k = balanced(config.loss, images), config.evaluate.top_k
     check_augmentation(augmentation, train, config)
     check_classes(loss, train)
     if top_k is not None and top_k > train.classes:
         raise ConfigError(f"evaluate.top_k: must be at most the {train.classes} classes of {train.name}, got {top_k}")
-    scaling = scaling or scaling_of(normalise, train, partial(print, file=sys.stderr))
+    scaling = scaling or scaling_of(normalise, images, partial(print, file=sys.stderr))
     build = classifier(
         net, train.shape, str(train.dtype), scaling.mean, scaling.std, augmentation=augmentation, loss=loss,
-        top_k=top_k,
+        top_k=top_k, weight=weight,
     )  # fmt: skip
     job = Job(title, config, build, train, test, scaling, validation, held_out)
     graph = job.build(config.batch_size)

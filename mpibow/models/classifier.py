@@ -7,7 +7,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Protocol
 
-from mpibow.graph.graph import Graph, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Graph, Shape, Tensor
 from mpibow.models.losses import function_of
 from mpibow.models.settings import Augmentation, CrossEntropyLoss, Loss
 from mpibow.ops import (
@@ -23,7 +23,7 @@ from mpibow.ops import (
     soft_cross_entropy,
     softmax_cross_entropy,
 )
-from mpibow.ops.counted import counts_of
+from mpibow.ops.counted import counts_of, weigh
 from mpibow.ops.dropout import counter_of
 
 Net = Callable[[Tensor], Tensor]  # image (n, ...) -> logits (n, classes)
@@ -45,8 +45,11 @@ def classifier(
     augmentation: Augmentation | None = None,
     loss: Loss | None = None,
     top_k: int | None = None,
+    weight: str | None = None,
 ) -> Build:
     """Graphs with inputs image (batch, *shape) and label (and counter, where random numbers are drawn).
+
+    In training there is also the input `weight` (batch,), the samples' weights in the mean of the losses.
 
     Their outputs are loss, accuracy and logits, to evaluate with also top_k: hit or miss among the k likeliest. The net
     sees (image - mean) / std, or the stored values where none are given: std one a channel, mean as well, or one for
@@ -63,7 +66,10 @@ def classifier(
         scaled = _seen(image, augmentation, scale, training, whole=mean is not None and len(mean) > shape[0])
         share = mix_shares(counter_of(image), augmentation.mixup) if training and augmentation.mixup else None
         logits = graph.output("logits", net(scaled if share is None else mix(scaled, share)))
-        found = graph.output("loss", _loss(logits, label, share, loss if training else plain))
+        found = _loss(logits, label, share, loss if training else plain)
+        if training and weight is not None:
+            found = weigh(found, graph.input(weight, (batch,), FLOAT))
+        graph.output("loss", found)
         if (counts := counts_of(found)) is not None:
             graph.output("count", counts)
         graph.output("accuracy", accuracy(logits, label))

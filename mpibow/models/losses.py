@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 
+from mpibow.errors import ConfigError
 from mpibow.graph.graph import Tensor
 from mpibow.models.settings import CrossEntropyLoss, HuberLoss, Loss
 from mpibow.ops import binary_cross_entropy_with_logits, cross_entropy, huber_loss, l1_loss, mse_loss
@@ -21,11 +22,13 @@ IGNORED = -100  # PyTorch's
 
 
 def function_of(settings: Loss) -> LossFunction:
-    """`loss(output, target)` of a net that gives outputs."""
+    """`loss(output, target)` of a net that gives outputs. Raises ConfigError where weights are to be counted."""
     function = LOSSES[settings.name]
     if isinstance(settings, HuberLoss):
         return partial(function, delta=settings.delta)
     if not isinstance(settings, CrossEntropyLoss):
         return function
+    if isinstance(settings.weight, str):
+        raise ConfigError("loss.weight: balanced is for data with one class per sample; give one number for each class")
     ignore = IGNORED if settings.ignore_index is None else settings.ignore_index
     return partial(function, weight=settings.weight, ignore_index=ignore, label_smoothing=settings.label_smoothing)

@@ -10,15 +10,16 @@ import numpy.typing as npt
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import FLOAT, Graph, Shape, Tensor
 from mpibow.models.classifier import Build
-from mpibow.ops.counted import counts_of
+from mpibow.ops.counted import counts_of, weigh
 
 LossNet = Callable[..., Tensor]  # inputs by name, each (n, ...) -> losses (n,)
 
 
-def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]]) -> Build:
+def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]], *, weight: str | None = None) -> Build:
     """Graphs with these inputs (batch, *shape) and the output loss: floats are of the plan's precision.
 
-    Where samples do not count alike in the loss's mean, the output count (batch,) has what each one counts.
+    Where samples do not count alike in the loss's mean, the output count (batch,) has what each one counts. In training
+    there is also the input `weight` (batch,), the samples' weights in that mean.
     """
 
     def build(batch: int, training: bool = False) -> Graph:
@@ -28,7 +29,10 @@ def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]]) -
             name: graph.input(name, (batch, *shape), FLOAT if kinds[name].kind == "f" else kinds[name].name)
             for name, (shape, _) in inputs.items()
         }
-        loss = graph.output("loss", net(**tensors))
+        loss = net(**tensors)
+        if training and weight is not None:
+            loss = weigh(loss, graph.input(weight, (batch,), FLOAT))
+        graph.output("loss", loss)
         if loss.shape != (batch,):
             raise ShapeError(f"{loss.name}: the net's output must be one loss a sample, ({batch},), got {loss.shape}")
         if (counts := counts_of(loss)) is not None:

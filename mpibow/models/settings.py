@@ -10,6 +10,7 @@ from mpibow.errors import ConfigError
 
 Share = Annotated[float, Above(0), AtMost(1)]
 Ratio = Annotated[float, Above(0)]
+BALANCED: Literal["balanced"] = "balanced"  # weights of classes by their counts
 ASPECT = (3 / 4, 4 / 3)  # Szegedy et al., arXiv:1409.4842
 
 Normalisation = Literal["channel", "pixel", "half", "none"]
@@ -87,8 +88,8 @@ class CrossEntropyLoss:
         "label of samples that training and evaluation leave out: a class or, in arrays, a number below 0 such as -100",
     ] = None
     weight: Annotated[
-        Annotated[tuple[Annotated[float, AtLeast(0)], ...], NotEmpty()] | None,
-        "weight of each class in the mean, one number per class; null: all the same",
+        Literal["balanced"] | Annotated[tuple[Annotated[float, AtLeast(0)], ...], NotEmpty()] | None,
+        "weight of each class in the mean, one number per class; balanced: by their counts; null: all the same",
     ] = None
 
 

@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpibow.errors import ShapeError
-from mpibow.graph.graph import FLOAT, Op, Places, Shape, Tensor
+from mpibow.graph.graph import FLOAT, Node, Op, Places, Shape, Tensor
 from mpibow.graph.kernel import Buffers, Call, Kernel, KernelTable, Run, Shapes
 from mpibow.ops.arithmetic import Affine
 
@@ -64,15 +64,33 @@ def label_count(label: Tensor, ignore: int, weight: tuple[float, ...] | None = N
     return label.graph.add(LabelCount(ignore, weight), label)
 
 
+def weigh(loss: Tensor, weight: Tensor) -> Tensor:
+    """Losses (n,) whose mean is sum(weight * loss) / sum(weight), weights (n,) at least 0.
+
+    Of a counted mean, or a number times it, that is sum(weight * sums) / sum(weight * counts).
+    """
+    node, scale = _counted(loss)
+    if node is None:
+        return counted_mean(loss * weight, weight)
+    sums, counts = (loss.graph.tensors[name] for name in node.inputs)
+    weighed = counted_mean(sums * weight, counts * weight)
+    return weighed if scale == 1 else weighed * scale
+
+
 def counts_of(loss: Tensor) -> Tensor | None:
     """The counts (n,) that the mean of `loss` is over; None where every sample counts alike."""
-    nodes = {node.name: node for node in loss.graph.nodes}
+    node, _ = _counted(loss)
+    return None if node is None else loss.graph.tensors[node.inputs[1]]
+
+
+def _counted(loss: Tensor) -> tuple[Node | None, float]:
+    """The counted mean that `loss` is a number times, and that number."""
+    nodes, scale = {node.name: node for node in loss.graph.nodes}, 1.0
     node = nodes.get(loss.name)
     while node is not None and isinstance(node.op, Affine) and node.op.shift == 0:
+        scale *= node.op.scale
         node = nodes.get(node.inputs[0])
-    if node is None or not isinstance(node.op, CountedMean):
-        return None
-    return loss.graph.tensors[node.inputs[1]]
+    return (node if node is not None and isinstance(node.op, CountedMean) else None), scale
 
 
 # The reference kernels.

@@ -1,0 +1,118 @@
+"""Weights of samples and of classes, as a program or a config gives them: checked, and as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import isfinite
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from mpibow.config import Config
+from mpibow.config.words import show
+from mpibow.data.dataset import SAMPLE_WEIGHT, Array, ArrayData, NamedSamples, Samples
+from mpibow.data.decoded import Decoded
+from mpibow.data.recordset import RecordSet
+from mpibow.data.split import Divisible
+from mpibow.data.weighed import weighed
+from mpibow.errors import ConfigError
+from mpibow.models.settings import BALANCED, CrossEntropyLoss, Loss
+
+ClassWeight = Mapping[Any, float] | str
+SHOWN = 10  # classes that a message lists
+
+
+def with_sample_weight(data: Samples, given: Any) -> Samples:
+    """Training data with the weights (n,) that `fit` is given. Raises ConfigError."""
+    if isinstance(data, RecordSet) or not isinstance(data, Divisible):
+        remedy = "; class_weight weighs its classes" if isinstance(data, RecordSet) else ""
+        raise ConfigError(f"sample_weight: is for arrays and data sets with items, {data.name} is neither{remedy}")
+    if isinstance(data, NamedSamples) and SAMPLE_WEIGHT in data.inputs:
+        raise ConfigError(f"sample_weight: {data.name} has an array of that name; give that another name")
+    found = np.asarray(given)
+    if found.dtype.kind not in "uif":
+        raise ConfigError(f"sample_weight: must be numbers, got {found.dtype}")
+    if found.shape != (data.count,):
+        raise ConfigError(
+            f"sample_weight: must be one number for each of {data.name}'s {data.count:,} samples, ({data.count},), got "
+            f"{found.shape}"
+        )
+    with np.errstate(over="ignore"):
+        weights = found.astype(np.float32)
+    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(wrong):
+        raise ConfigError(f"sample_weight: must be finite and at least 0, got {found[wrong[0]]} for sample {wrong[0]}")
+    if not weights.any():
+        raise ConfigError(f"sample_weight: must be above 0 for some sample, got 0 for all {data.count:,}")
+    return weighed(data, weights)
+
+
+def with_class_weight(config: Config, given: ClassWeight, data: Samples, *, outputs: bool) -> Config:
+    """`config` whose loss has the weights of classes that `fit` is given. Raises ConfigError."""
+    loss = config.loss
+    if outputs or isinstance(data, NamedSamples) or not isinstance(loss, CrossEntropyLoss):
+        raise ConfigError(
+            "class_weight: is for a classifier that is trained on cross_entropy; give sample_weight, or a loss of your "
+            "own with mpibow.cross_entropy(..., weight=...)"
+        )
+    if loss.weight is not None:
+        raise ConfigError(f"class_weight: cannot be combined with loss.weight, got {show(loss.weight)}; leave one out")
+    if isinstance(given, str) and given == BALANCED:
+        return replace(config, loss=replace(loss, weight=BALANCED))
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"class_weight: must be 'balanced' or weights by class such as {{0: 1.0, 1: 5.0}}, got {show(given)}; "
+            "a list is loss={'weight': [...]}"
+        )
+    names = data.manifest.class_names if isinstance(data, RecordSet) else ()
+    weights = [1.0] * data.classes
+    for key, value in given.items():
+        weights[_class(key, names, data)] = _weight(key, value)
+    return replace(config, loss=replace(loss, weight=tuple(weights)))
+
+
+def balanced(loss: Loss, data: Samples) -> Loss:
+    """`loss` with numbers for `balanced`: n / (classes * count) of the labels of `data` that the loss does not ignore.
+
+    The classes are those that occur, as scikit-learn has it; the others have 0. Raises ConfigError.
+    """
+    if not isinstance(loss, CrossEntropyLoss) or not isinstance(loss.weight, str):
+        return loss
+    if isinstance(data, NamedSamples) or not isinstance(data, ArrayData | RecordSet | Decoded):
+        raise ConfigError(
+            f"loss.weight: balanced counts the labels of arrays or of a folder of records, {data.name} is neither; "
+            "give one number for each class"
+        )
+    labels = data.strata()
+    labels = labels if loss.ignore_index is None else labels[labels != loss.ignore_index]
+    if not len(labels):
+        raise ConfigError(f"loss.weight: balanced counts labels, and all of {data.name}'s are ignored")
+    return replace(loss, weight=tuple(balanced_weights(labels, data.classes).tolist()))
+
+
+def balanced_weights(labels: Array, classes: int) -> Array:
+    """n / (classes * count), (classes,) float64."""
+    counts = np.bincount(labels, minlength=classes).astype(np.float64)
+    occurring = counts > 0
+    weights = np.zeros(classes)
+    np.divide(len(labels) / occurring.sum(), counts, out=weights, where=occurring)
+    return weights
+
+
+def _class(key: object, names: tuple[str, ...], data: Any) -> int:
+    """The number of a class, by its number or its name."""
+    if isinstance(key, Integral) and not isinstance(key, bool) and 0 <= int(key) < data.classes:
+        return int(key)
+    if isinstance(key, str) and key in names:
+        return names.index(key)
+    listed = ", ".join(names[:SHOWN]) + ", ..." * (len(names) > SHOWN)
+    known = f"classes 0 to {data.classes - 1}" + f": {listed}" * bool(names)
+    raise ConfigError(f"class_weight: {show(key)} is not a class of {data.name}, which has {known}")
+
+
+def _weight(key: object, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not isfinite(value) or value < 0:
+        raise ConfigError(f"class_weight: {show(key)}: must be a finite number of at least 0, got {show(value)}")
+    return float(value)
