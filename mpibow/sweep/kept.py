@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -80,7 +81,9 @@ class Kept:
             except OSError as error:
                 reason = (error.strerror or str(error)).lower()
                 raise OutputError(f"--output: {self.folder / name} cannot be made: {reason}") from error
-        directory.write(path, json.dumps({"format": FORMAT, "ranks": ranks}) + "\n")
+        own = path.with_name(f".sweep-{socket.gethostname()}-{os.getpid()}.json")  # tasks of an array begin together
+        directory.write(own, json.dumps({"format": FORMAT, "ranks": ranks}) + "\n")
+        own.replace(path)
 
     def results(self) -> dict[str, Result]:
         """All that are there, by name. Raises RecordError naming a damaged file."""

@@ -170,7 +170,7 @@ def test_tokens() -> None:
     assert str(error.value) == "tokenizer.json: has no number for the character 'd', the text's number 2"
     with pytest.raises(RecordError, match=r"tokens lie in \[0, 3\), got 3"):
         known.decode([3])
-    with pytest.raises(RecordError, match="is no JSON"):
+    with pytest.raises(RecordError, match="is not JSON"):
         Tokens(b"{").encode("a")
 
 

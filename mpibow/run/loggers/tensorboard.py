@@ -19,7 +19,9 @@ class TensorBoard:
         from tensorboardX import SummaryWriter
 
         purge = {"purge_step": begin + 1} if begin else {}
-        self._writer: Any = SummaryWriter(str(folder), flush_secs=FLUSH, write_to_disk=True, **purge)
+        self._writer: Any = SummaryWriter(
+            str(folder), flush_secs=FLUSH, write_to_disk=True, filename_suffix=f".{begin:012d}", **purge
+        )  # without a suffix, a run that is continued within a second would write over its file
         if not begin:
             self._writer.add_text("settings", "\n".join(f"    {line}" for line in str(settings["text"]).splitlines()))
 
