@@ -410,6 +410,11 @@ def test_fit_resumes(here: Path) -> None:
             "records, got ndarray",
         ),
         (
+            {"train": (np.zeros((3, 1, 6, 6)), np.array([0, 1, 2]), np.ones(3))},
+            ConfigError,
+            "train: must be two arrays, (inputs, targets), got 3; weights of samples are sample_weight=",
+        ),
+        (
             {"test": (np.zeros((3, 1, 6, 6), np.uint8), np.array([0, 1, 3]))},
             RecordError,
             "test: labels must lie in [0, 3)",

@@ -61,7 +61,7 @@ class Sources:
             if self.transform is not None:
                 raise ConfigError(f"transform: is for arrays and data sets with items, {name} is a folder of records")
             return self._records(open_data(os.fspath(source)), training=name == PARTS[0])
-        if isinstance(source, np.ndarray):
+        if isinstance(source, np.ndarray) or _arrays_of(source):
             raise ConfigError(_refusal(source, name))
         if isinstance(source, Indexed):
             return self._indexed(source, name)
@@ -158,6 +158,11 @@ def transforms_of(given: Transforms | None) -> dict[str, Transform | None]:
     return {name: given.get(name) for name in PARTS}
 
 
+def _arrays_of(source: object) -> bool:
+    """Whether it is a tuple of arrays, as of inputs, targets and weights."""
+    return isinstance(source, tuple) and len(source) > 0 and all(isinstance(each, np.ndarray) for each in source)
+
+
 def _refusal(source: object, name: str) -> str:
     if hasattr(source, "__getitem__") and not hasattr(source, "__len__"):
         return f"{name}: {type(source).__name__} has no length (__len__), which the order of samples needs"
@@ -165,5 +170,9 @@ def _refusal(source: object, name: str) -> str:
         return f"{name}: is a loader of batches, and mpibow orders samples itself; give its data set, {name}.dataset"
     if hasattr(source, "__iter__") and not isinstance(source, np.ndarray):
         return f"{name}: {type(source).__name__} can only be iterated; give a data set with __len__ and __getitem__"
+    if isinstance(source, tuple):
+        return (
+            f"{name}: must be two arrays, (inputs, targets), got {len(source)}; weights of samples are sample_weight="
+        )
     kinds = "(images, labels), arrays by name, a data set with __len__ and __getitem__, or a folder of records"
     return f"{name}: must be {kinds}, got {type(source).__name__}"
