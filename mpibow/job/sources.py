@@ -164,15 +164,15 @@ def _arrays_of(source: object) -> bool:
 
 
 def _refusal(source: object, name: str) -> str:
+    if isinstance(source, tuple):
+        return (
+            f"{name}: must be two arrays, (inputs, targets), got {len(source)}; weights of samples are sample_weight="
+        )
     if hasattr(source, "__getitem__") and not hasattr(source, "__len__"):
         return f"{name}: {type(source).__name__} has no length (__len__), which the order of samples needs"
     if hasattr(source, "dataset") and hasattr(source, "batch_size"):
         return f"{name}: is a loader of batches, and mpibow orders samples itself; give its data set, {name}.dataset"
     if hasattr(source, "__iter__") and not isinstance(source, np.ndarray):
         return f"{name}: {type(source).__name__} can only be iterated; give a data set with __len__ and __getitem__"
-    if isinstance(source, tuple):
-        return (
-            f"{name}: must be two arrays, (inputs, targets), got {len(source)}; weights of samples are sample_weight="
-        )
     kinds = "(images, labels), arrays by name, a data set with __len__ and __getitem__, or a folder of records"
     return f"{name}: must be {kinds}, got {type(source).__name__}"
