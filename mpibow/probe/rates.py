@@ -68,12 +68,12 @@ class RateTest:
         shown = [value for value in self.smoothed if math.isfinite(value)]
         low, high = (min(shown), min(max(shown), shown[0] * 2)) if shown else (0.0, 1.0)
         lines = [f"{'lr':>10}  {'loss':>10}"]
-        picked = sorted({round(n) for n in np.linspace(0, len(self.rates) - 1, min(ROWS, len(self.rates)))})
         marks = {"steepest": self.steepest, "least": self.least, "diverged": self.diverged}
-        for before, n in zip([-1, *picked], picked, strict=False):
+        evenly = {round(n) for n in np.linspace(0, len(self.rates) - 1, min(ROWS, len(self.rates)))}
+        for n in sorted(evenly | {n for n, rate in enumerate(self.rates) if rate in marks.values()}):
             part = min(max((self.smoothed[n] - low) / ((high - low) or 1.0), 0.0), 1.0) if shown else 0.0
             bar = "#" * round(WIDTH * part) if math.isfinite(self.smoothed[n]) else "not finite"
-            told = [mark for mark, rate in marks.items() if rate is not None and rate in self.rates[before + 1 : n + 1]]
+            told = [mark for mark, rate in marks.items() if rate == self.rates[n]]
             lines.append(
                 f"{self.rates[n]:>10.3g}  {self.smoothed[n]:>10.4g}  {bar}{'  <- ' + ', '.join(told) if told else ''}"
             )
