@@ -1,4 +1,4 @@
-"""What is trained on what: opened, and checked before anything is written."""
+"""Jobs, a net and its data: opened, and checked before anything is written."""
 
 from mpibow.job.device import on_device
 from mpibow.job.job import Job, kernels_of

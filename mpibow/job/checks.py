@@ -1,4 +1,4 @@
-"""Whether data suit the settings, or the net, that they are given to."""
+"""Checks that data fit the settings and the net."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEW, SHOWN = 4, 3
 
 
 def check_rows(graph: Graph, data: Samples) -> None:
-    """Numbers that a table's rows are looked up by must be there: the kernels do not ask. Raises ConfigError."""
+    """Checks that indices of a table's rows are in range, as the kernels do not. Raises ConfigError."""
     if not isinstance(data, NamedArrays):
         return
     for node in graph.nodes:
@@ -41,7 +41,7 @@ def check_groups_match(config: Config, graph: Graph) -> None:
 
 
 def few_values(graph: Graph, learners: int) -> str:
-    """A warning of batch norms that see few values a channel in training, with so many learners a rank; '' for none."""
+    """A warning of batch norms with few values a channel in training, for so many learners a rank; '' for none."""
     found = dict[str, int]()
     for node in graph.nodes:
         if isinstance(node.op, BatchNorm) and not node.op.frozen:
@@ -60,7 +60,7 @@ def few_values(graph: Graph, learners: int) -> str:
 
 
 def described(data: Samples) -> str:
-    """What one of its samples is."""
+    """A description of one sample."""
     if isinstance(data, NamedSamples):
         return ", ".join(f"{name} {shape} {dtype}" for name, (shape, dtype) in data.inputs.items())
     return f"{data.shape} {data.dtype}, {data.classes} classes"
@@ -91,7 +91,7 @@ def check_metrics(config: Config, evaluated: Collection[str], measures: Sequence
 
 
 def check_augmentation(settings: Augmentation, data: Dataset, config: Config) -> None:
-    """Raises ConfigError where the images are none, or too small for it, or there is nothing to mix with."""
+    """Raises ConfigError where data are no images, or too small for it, or can't be mixed."""
     if settings.mixup and config.batch_size == 1:
         raise ConfigError("data.augment.mixup: mixes samples of one batch, so batch_size must be at least 2, got 1")
     if settings.mixup and isinstance(data, Weighed):

@@ -12,10 +12,10 @@ from mpibow.kernels import gpu_set
 
 
 def on_device(job: Job, comm: Communicator, find: FindGpu = find_gpu) -> tuple[Job, str]:
-    """The job with this rank's GPU opened where `device` wants one, and what is to be said. Collective.
+    """The job, with this rank's GPU opened where `device` asks for one, and lines for the user. Collective.
 
-    auto takes GPUs where every rank opens one; else the host computes, and what would make it faster is said. Raises
-    DeviceError where cuda is asked for by name and cannot be.
+    auto takes GPUs where every rank opens one; else the host computes, and a line names the faster way. Raises
+    DeviceError where the settings need a GPU and none can be used.
     """
     config = job.config
     if job.opened is not None:

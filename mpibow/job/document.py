@@ -69,7 +69,7 @@ class Net:
 
 @contextmanager
 def misfit(where: str) -> Iterator[None]:
-    """Turns what a document that was tampered with makes of our code into a CheckpointError about `where`."""
+    """Turns the exceptions that a damaged document causes in our code into a CheckpointError about `where`."""
     try:
         yield
     except (ConfigError, ShapeError) as error:
@@ -142,7 +142,7 @@ def _name_of(op: Operator) -> str:
 
 
 def _settings(node: str, op: Operator, arrays: dict[str, Array]) -> Iterator[tuple[str, Any]]:
-    """What the record was made with, but for functions: those of a user's own operator, and how weights start."""
+    """The settings of an operator's record. Functions are left out: a user's own operator, and initialisers."""
     for name in () if isinstance(op, Own) else form_of(type(op)).__annotations__:
         value = getattr(op, name)
         if isinstance(value, tuple) and len(value) > LONG:
@@ -153,7 +153,7 @@ def _settings(node: str, op: Operator, arrays: dict[str, Array]) -> Iterator[tup
 
 
 def _in_json(value: Any) -> Any:
-    """Numbers that JSON lacks, infinite ones and NaN, by their names."""
+    """Replaces numbers that JSON lacks, infinities and NaN, by their names."""
     if isinstance(value, dict):
         return {key: _in_json(each) for key, each in value.items()}
     if isinstance(value, list):

@@ -1,4 +1,4 @@
-"""Trained weights that a new run starts from: which of them a net takes, by their names and shapes."""
+"""Trained weights that a new run starts from, matched to a net's weights by name and shape."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ KEYS = {theirs: ours for ours, theirs in STATISTICS.items()}
 
 
 class Trained(Protocol):
-    """What has weights by name, as `fit` returns it."""
+    """An object with weights by name, as `fit` returns it."""
 
     @property
     def weights(self) -> Mapping[str, Array]: ...
@@ -34,7 +34,7 @@ Start = str | os.PathLike[str] | Trained | Arrays
 
 @dataclass(frozen=True)
 class Given:
-    """What `model.weights` or `fit(weights=...)`, the `key`, says; `arrays` where they are in memory."""
+    """The value of `key`, `model.weights` or `fit(weights=...)`; `arrays` where they are in memory."""
 
     weights: Weights
     key: str = "model.weights"
@@ -42,11 +42,11 @@ class Given:
 
     @property
     def source(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return self.weights.file if self.arrays is None else "the program's arrays"
 
     def remedy(self, **settings: Any) -> str:
-        """What to type to have these settings as well."""
+        """The line to type for these settings."""
         if self.key == "model.weights":
             inside = ", ".join(f"{key}: {_yaml(value)}" for key, value in settings.items())
             return f"model.weights={{file: {self.weights.file}, {inside}}}"
@@ -55,13 +55,13 @@ class Given:
 
 
 def of_config(config: Config) -> Given | None:
-    """That of `model.weights`."""
+    """From the setting `model.weights`."""
     found = None if config.model is None else config.model.weights
     return Given(Weights(found) if isinstance(found, str) else found) if found is not None else None
 
 
 def of_program(weights: Start) -> Given:
-    """That of `fit(weights=...)`. Raises ConfigError."""
+    """From the argument `fit(weights=...)`. Raises ConfigError."""
     if isinstance(weights, Mapping) and "file" in weights:
         inner = of_program(weights["file"])
         return Given(build(Weights, {**weights, "file": inner.weights.file}, path="weights"), "weights", inner.arrays)
@@ -78,8 +78,8 @@ def of_program(weights: Start) -> Given:
 class Taken:
     """The arrays that a net takes, by its names; the names of the others, on both sides.
 
-    `excluded` were not asked for, `missing` are the net's that the source lacks, `unexpected` the source's that the
-    net lacks, `skipped` the source's that were not asked for.
+    `excluded` are the net's that were not asked for, `missing` the net's that the source lacks, `unexpected` the
+    source's that the net lacks, `skipped` the source's that were not asked for.
     """
 
     source: str
@@ -112,9 +112,9 @@ class Taken:
 
 
 def take(given: Given, stored: Mapping[str, Array], shapes: Mapping[str, Shape]) -> Taken:
-    """What of `stored` a net takes whose weights and statistics have these shapes by name.
+    """The arrays of `stored` for a net whose weights and statistics have these shapes by name.
 
-    Raises ConfigError naming what does not fit, and what to type.
+    Raises ConfigError naming the misfit and its remedy.
     """
     settings, where = given.weights, f"{given.key}: {given.source}"
     found = renamed(given, stored, shapes)
@@ -152,7 +152,7 @@ def take(given: Given, stored: Mapping[str, Array], shapes: Mapping[str, Shape])
 
 
 def renamed(given: Given, stored: Mapping[str, Array], shapes: Mapping[str, Shape]) -> dict[str, Array]:
-    """What is stored under the net's names, if it has PyTorch's: torchvision's of its nets, a batch norm's statistics.
+    """`stored` under the net's names, where it has PyTorch's: torchvision's of its nets, a batch norm's statistics.
 
     PyTorch's count of a batch norm's batches is left out. Raises ConfigError where torchvision's names are asked for,
     and the net is none of its.

@@ -1,4 +1,4 @@
-"""Which GPU a rank of a run computes on, opened with all that the run's settings say of it."""
+"""The GPU that a rank of a run computes on, opened as the run's settings ask."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ON_GPUS = ("float32", "tf32", "bf16", "fp16")  # precisions
 
-EXECUTIONS = {  # what the log says of each
+EXECUTIONS = {  # the log's words for each
     STREAMS: "each learner on a stream of its own",
     FUSED: "all learners of a rank in the same kernels",
 }
@@ -56,7 +56,7 @@ def find_gpu(config: Config, comm: Communicator) -> tuple[Gpu | None, str]:
 
 
 def _hosts_only(config: Config) -> str:
-    """The setting of the rule, as it goes with the update, that a GPU does not run; '' where it runs all."""
+    """The rule's setting that a GPU does not support with this update, '' for none."""
     update, groups = config.update, [group.weight_decay for group in config.update.groups]
     for each in update.optimisers if config.averaging.spreads else ():
         if "shrink" in each.formula.scalars and any((each.weight_decay, *groups)):
@@ -65,7 +65,7 @@ def _hosts_only(config: Config) -> str:
 
 
 def _missing() -> str:
-    """Why no GPU can be opened here, '' where it is worth trying: cheap to ask, CuPy is not imported for it."""
+    """Why no GPU can be opened here, '' where one may be. It is cheap: CuPy is not imported."""
     if find_spec("cupy") is None:
         return "CuPy is not installed"
     try:
@@ -107,12 +107,12 @@ def _refuse_together(comm: Communicator, problem: str) -> None:
 
 
 def execution_of(wanted: str, recorded: str = "") -> str:
-    """How a rank's learners run. auto is as `recorded`; streams where nothing is, until it has been measured."""
+    """How a rank's learners run. auto is `recorded`, or streams until it has been measured."""
     return recorded or STREAMS if wanted == "auto" else wanted
 
 
 def seen() -> dict[str, str]:
-    """What a rank sees of GPUs and their libraries, in words; `problem` is why none can be used, '' where one can."""
+    """A rank's GPU and libraries, in words; `problem` is why none can be used, '' where one can."""
     if problem := _missing():
         return {"gpu": f"none: {problem}"}
     found = dict[str, str]()

@@ -1,4 +1,4 @@
-"""A job: what is trained on what, and the plans of it."""
+"""A job: a net, its data and their plans."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ class Job:
     scaling: Scaling | None = None
     validation: Samples | None = None
     held_out: float | None = None
-    canonical: bool = False  # weights lie as they are saved, whatever the kernels want
-    callbacks: tuple[Callback, ...] = ()  # what hears of the run
+    canonical: bool = False  # weights lie as they are saved, whatever the kernels' layout
+    callbacks: tuple[Callback, ...] = ()  # callbacks that receive the run's events
     given: Given | None = None  # trained weights that a new run starts from
-    files: Mapping[str, bytes] = field(default_factory=dict)  # what its directory keeps beside the settings, by name
+    files: Mapping[str, bytes] = field(default_factory=dict)  # by name, kept beside the settings
     quiet: bool = False  # whether the run prints nothing: log.txt has it
-    measures: tuple[Measure, ...] = ()  # what evaluations report beside loss and accuracy
-    opened: KernelSet | None = None  # of a GPU: `on_device` opens it
+    measures: tuple[Measure, ...] = ()  # metrics that evaluations report beside loss and accuracy
+    opened: KernelSet | None = None  # of a GPU, which `on_device` opens
 
     @property
     def kernels(self) -> KernelSet:
@@ -57,37 +57,37 @@ class Job:
 
     @property
     def precision(self) -> str:
-        """What is computed in, where the config leaves it to the device, too."""
+        """The precision of the computation, also where the config leaves it to the device."""
         return self.kernels.computes_in(self.config.precision)
 
     @cached_property
     def layout(self) -> Layout:
-        """A replica's layout, as the kernels of the training plan want it, or the canonical one."""
+        """A replica's layout: that of the training plan's kernels, or the canonical one."""
         graph, update = self.build(self.config.batch_size, True), self.config.update
         parts = parts_of(update.groups, graph.weight_names)
         aligned = self.kernels.aligned
         if self.canonical:
             return plan_layout(graph, update.decay_biases, parts=parts, aligned=aligned)
-        whole = update.clip_value is not None or isinstance(update, Muon)  # which look at a gradient's elements
+        whole = update.clip_value is not None or isinstance(update, Muon)  # these need a gradient's elements
         return choose_layout(
             graph, self.kernels, update.decay_biases, factors=not whole, parts=parts, aligned=aligned
         )  # fmt: skip
 
     def trained(self, epoch: float = 0.0) -> int:
-        """How many elements of the layout are trained at `epoch`, the first ones."""
+        """The number of elements that are trained at `epoch`; they are the first ones of the layout."""
         groups, layout = self.config.update.groups, self.layout
         return layout.ends[trained_parts(groups, [span.name for span in layout.spans], epoch) - 1]
 
     @cached_property
     def stages(self) -> list[tuple[float, int]]:
-        """The epochs from which on more weights are trained, and how many elements then."""
+        """The epochs from which more weights are trained, each with the number of elements from then on."""
         groups = self.config.update.groups
         found = sorted({frozen_for(groups, span.name) for span in self.layout.spans} - {0.0, math.inf})
         return [(epoch, self.trained(epoch)) for epoch in found]
 
     @property
     def evaluated(self) -> dict[str, Samples]:
-        """What the centre is evaluated on, by name. The first chooses: when to stop, which centre is the best."""
+        """The data that the centre is evaluated on, by name. The first decides when to stop, and the best centre."""
         found = {"validation": self.validation, "test": self.test}
         return {name: data for name, data in found.items() if data is not None}
 
@@ -97,35 +97,35 @@ class Job:
 
     @property
     def weights(self) -> int:
-        """How many numbers are trained."""
+        """The number of weights."""
         return self.build(self.config.batch_size).weight_count
 
     @cached_property
     def matrices(self) -> Matrices:
-        """Those that take Muon's step, where that is the update's."""
+        """The matrices that take Muon's step, where the update has one."""
         update = self.config.update
         if not isinstance(update, Muon):
             return Matrices()
         return matrices_of(update, self.layout, products_of(self.build(self.config.batch_size, True)))
 
     def training_plan(self, epoch: float = 0.0) -> Plan:
-        """That of the weights that are trained at `epoch`."""
+        """The plan that trains the weights of `epoch`."""
         return self._plan(self.config.batch_size, training=True, epoch=epoch)
 
     def evaluation_plan(self, batch_size: int | None = None) -> Plan:
         return self._plan(batch_size or self.config.evaluate.batch_size, training=False)
 
     def fused_plan(self, k: int, trained: int) -> Plan:
-        """That of k learners in one, on a GPU, the first `trained` elements of the layout being trained.
+        """The plan of k fused learners on a GPU; the first `trained` elements of the layout are trained.
 
-        Raises ShapeError where an operator has no such form.
+        Raises ShapeError where an operator can't be fused.
         """
         kernels, graph = self.kernels, self.build(self.config.batch_size, True)
         names = [span.name for span in self.layout.spans if span.offset >= trained]
         return fused_plan(graph, kernels, kernels.dtype(self.config.precision), k, names)
 
     def prepare(self, *, told: bool = False) -> str:
-        """Compiles what would be compiled on first use, where anything is: other processes find it on disk.
+        """Compiles in advance whatever first use would compile; other processes find it on disk.
 
         With `told` standard error shows it meanwhile. Returns a line for the log, '' where nothing was compiled.
         """
@@ -165,5 +165,5 @@ class Job:
 
 
 def kernels_of(config: Config) -> tuple[KernelSet, str]:
-    """The kernel set of `device`, and what to say of it. Raises DeviceError."""
+    """The kernel set of `device`, and a line about it. Raises DeviceError."""
     return find_kernels(config.device, config.precision, config.onednn.library, config.onednn.winograd)

@@ -1,4 +1,4 @@
-"""What a folder of records holds, as arrays by name: images and labels, ratings, text, tables, images and masks."""
+"""The content of a folder of records as arrays by name: images and labels, ratings, text, tables, masks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ KINDS: Mapping[str, Callable[..., NamedSamples]] = {
 
 
 def classified(records: RecordSet) -> bool:
-    """Whether a classifier takes them as they are: images, or rows of a table, with classes."""
+    """Whether a classifier takes the records as they are: images, or rows of a table, with classes."""
     return records.manifest.kind in CLASSIFIED and (records.classes > 1 or records.manifest.form != ratings.FORM)
 
 
@@ -52,7 +52,7 @@ def _pictures(records: RecordSet, image: Image | None) -> NamedSamples:
 
 
 def called(data: NamedSamples, names: Sequence[str]) -> NamedSamples:
-    """The same arrays called `names`, in their order, where there are as many."""
+    """The data with its inputs renamed to `names`, in their order, where there are as many."""
     if len(names) != len(data.inputs) or list(names) == list(data.inputs) or not isinstance(data, Nameable):
         return data
     found: NamedSamples = data.called(names)
@@ -60,20 +60,20 @@ def called(data: NamedSamples, names: Sequence[str]) -> NamedSamples:
 
 
 def for_net(data: NamedSamples, parameters: Sequence[str]) -> NamedSamples:
-    """Of a net that takes one array of its own name, that array is the first."""
+    """The data with the first array renamed, where the net takes one array of another name."""
     if len(parameters) != 1 or parameters[0] in data.inputs:
         return data
     return called(data, [parameters[0], *list(data.inputs)[1:]])
 
 
 def records_files(data: Samples) -> dict[str, bytes]:
-    """What a run keeps of its data set beside its settings: the tokenizer of text."""
+    """The files of the data set that a run keeps beside its settings: the tokenizer of text."""
     tokens: Any = getattr(data, "tokens", None)
     return {} if tokens is None else {FILE: tokens.content}
 
 
 def scaled(net: Callable[..., Any], data: NamedSamples, normalise: str) -> Callable[..., Any]:
-    """The net before which the images of `data`, where it has such, are scaled as `normalise` says."""
+    """The net, with the images of `data`, if it has any, scaled by `normalise` first."""
     pictures = getattr(data, "pictures", None)
     if pictures is None:
         return net

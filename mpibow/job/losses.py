@@ -36,7 +36,7 @@ def losses_of(loss: Losses | Mapping[str, Any] | str | None) -> tuple[Losses | N
 
 
 def of_outputs(source: Any, loss: Loss) -> bool:
-    """Whether data are such that a net gives outputs to compare with targets: all but images with classes."""
+    """Whether a net of these data returns outputs to compare with targets: all data but images with classes."""
     if isinstance(source, str | PathLike):
         return not isinstance(loss, CrossEntropyLoss) or not classified(open_data(fspath(source)))
     if not isinstance(source, tuple) or len(source) != 2:

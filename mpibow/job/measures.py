@@ -1,4 +1,4 @@
-"""Which metrics a run reports: those of its settings and of its program, and the tensors that they are of."""
+"""The metrics that a run reports, from its settings and its program, and the tensors that they take."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from mpibow.ops.dropout import COUNTER
 
 @dataclass(frozen=True)
 class Wanted:
-    """A metric of a program's own; of one output where the net has several, '' of all."""
+    """A metric of the user's program. `output` names one of several outputs; '' is all of them."""
 
     metric: Any
     output: str = ""
 
 
 def metrics_of(given: Sequence[Any] | Mapping[str, Sequence[Any]]) -> tuple[list[Any], list[Wanted]]:
-    """What `fit` is given, by the names of outputs or not: a config's setting `metrics`, and the program's own."""
+    """Splits `fit(metrics=...)`, a list or lists by output: a config's setting `metrics`, and the program's own."""
     if isinstance(given, Mapping):
         parts = {name: metrics_of(some) for name, some in given.items()}
         listed = [{**_settings(each), "output": name} for name, (found, _) in parts.items() for each in found]
@@ -78,12 +78,12 @@ def measures_of(
 
 
 def directions(measures: Sequence[Measure]) -> dict[str, bool]:
-    """Which metrics a run may go by, and whether they are to rise."""
+    """The metrics that may decide on a run by name; True if a higher value is better."""
     return OWN | {each.name: each.rises for each in measures if each.rises is not None}
 
 
 def suggested(name: str, names: Sequence[str]) -> str:
-    """The end of a message that refuses a name: what there is, and what may have been meant."""
+    """The end of a message that refuses a name: the valid names, and the closest one."""
     close = difflib.get_close_matches(name, names, n=1)
     return f"must be one of {', '.join(names)}, got '{name}'" + (f"; did you mean '{close[0]}'?" if close else "")
 
@@ -109,7 +109,7 @@ def _placed(
     name: str, metric: Any, output: str, path: str, outputs: Mapping[str, str], targets: Mapping[str, str], *,
     whole: bool,
 ) -> Measure:  # fmt: skip
-    """`whole` metrics get all outputs and targets, where there are several and they are for none of them."""
+    """`whole` metrics get all outputs and targets where there are several and none is named."""
     if output and output not in outputs:
         raise ConfigError(f"{path}.output: {suggested(output, [each for each in outputs if each])}")
     if not output and len(outputs) > 1 and not whole:
@@ -126,7 +126,7 @@ def _placed(
 
 
 def _targets(graph: Graph) -> dict[str, str]:
-    """The data that the net does not take."""
+    """The targets by name: the inputs of the graph that its outputs do not depend on."""
     read = read_by(graph, list(predictions(graph).values()))
     return {name: name for name in graph.inputs if name not in read and name != COUNTER}
 

@@ -39,9 +39,9 @@ def function_name(model: Model) -> str:
 
 
 def with_checksum(config: Config) -> Config:
-    """The config with the checksum of the user's file in model.sha256, so that what differs by it is seen to differ.
+    """The config with the checksum of the user's file in model.sha256, so that runs of different files differ in it.
 
-    Raises ConfigError where it has another one already.
+    Raises ConfigError where the config already has another checksum.
     """
     model = config.model
     if model is None or not is_net_file(model):
@@ -65,7 +65,7 @@ def kept_files(config: Config) -> Mapping[str, bytes]:
 
 
 def gives_losses(model: Model) -> bool:
-    """Whether the function takes the data's arrays by name, several, and so gives losses; else an image, for logits."""
+    """Whether the function takes several arrays by name and returns losses; else it takes an image for logits."""
     return len([name for name, default in _parameters(_function(model)).items() if default is MISSING]) > 1
 
 
@@ -92,7 +92,7 @@ def losses_of_file(model: Model, arrays: Collection[str] | None = None) -> LossN
 
 
 def _read(model: Model) -> tuple[Path, str, bytes]:
-    """Path, function and what the file holds."""
+    """The path, the function's name and the file's bytes."""
     found = FORM.fullmatch(model.name)
     assert found is not None
     path = Path(found["path"])
@@ -143,7 +143,7 @@ def _place(path: Path, error: BaseException) -> str:
 
 
 def _parameters(function: Callable[..., Any]) -> dict[str, Any]:
-    """Those that may be data, by name with their defaults: positional ones but for `classes`."""
+    """The parameters that may be data, by name with their defaults: positional ones but for `classes`."""
     return {
         p.name: MISSING if p.default is p.empty else p.default
         for p in inspect.signature(function).parameters.values()

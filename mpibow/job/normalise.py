@@ -1,4 +1,4 @@
-"""What turns stored values into what a net sees, as data.normalise says, and how a checkpoint keeps it."""
+"""data.normalise: the scaling of stored values to a net's inputs, and its form in a checkpoint."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ HALF = 127.5  # of 255
 
 @dataclass(frozen=True)
 class Scaling:
-    """A net sees (image - mean) / std: `std` is one a channel, `mean` as well, or one for every value of an image."""
+    """The net's input is (image - mean) / std: `std` has one value a channel, `mean` as well, or one a pixel value."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
 
     def entries(self) -> dict[str, Any]:
-        """What a checkpoint's header says of it: a mean image is named there and lies in `arrays`."""
+        """The entries of a checkpoint's header: a mean image is named there and lies in `arrays`."""
         return {"mean": "mean" if self.arrays() else list(self.mean), "std": list(self.std)}
 
     def arrays(self) -> dict[str, Array]:
-        """What is too long for a header: by name, float64."""
+        """The arrays that are too long for a header: by name, float64."""
         return {"mean": np.array(self.mean)} if len(self.mean) > len(self.std) else {}
 
     @classmethod
@@ -60,7 +60,7 @@ def input_entries(data: Samples, scaling: Scaling | None) -> dict[str, Any]:
 
 
 def scaling_of(normalise: str, data: Dataset, note: Callable[[str], None]) -> Scaling:
-    """What `data.normalise` means for training data. For `pixel` all images are read, `note` is told if it takes long.
+    """The scaling of `data.normalise` for training data. `pixel` reads all images; `note` is called if it takes long.
 
     Raises ConfigError where it doesn't fit the data, RecordError where they are damaged.
     """

@@ -54,7 +54,7 @@ from mpibow.models.settings import Augmentation
 from mpibow.models.supervised import predictions
 from mpibow.run.loggers.table import check_loggers
 
-# What `python -m mpibow.train` does without a file: real digits, a small convolutional net, under a minute.
+# The job of `python -m mpibow.train` without a file: real digits, a small convolutional net, under a minute.
 BUILT_IN = {
     "model": {"name": "convnet"},
     "data": {"train": "data/digits/train", "test": "data/digits/test"},
@@ -68,7 +68,7 @@ BUILT_IN = {
 def open_job(config: Config, scaling: Scaling | None = None) -> Job:
     """The job of a config that names its model and data. Raises ConfigError or RecordError.
 
-    `scaling` is what another rank found data.normalise to mean, so that no image is read for it again.
+    `scaling` is another rank's result of data.normalise, so that no image is read for it again.
     """
     config = with_checksum(config)
     assert config.model is not None
@@ -106,14 +106,14 @@ def _sets(data: Data, read: Callable[[str], Any], first: Callable[[str], Any] | 
 
 
 def _title(config: Config) -> str:
-    """What a run is called: its model and its data set."""
+    """The title of a run: its model and its data set."""
     assert config.model is not None
     assert config.data is not None
     return f"{function_name(config.model)}-{Path(config.data.train).resolve().parent.name}"
 
 
 def of_arrays(model: Model) -> bool:
-    """Whether the model takes the data's arrays by name and gives losses, rather than an image for logits."""
+    """Whether the model takes arrays by name and returns losses, rather than an image for logits."""
     return gives_losses(model) if is_net_file(model) else model.name in OBJECTIVES
 
 
@@ -166,7 +166,7 @@ def make_job(
     """The job of a net given as a function, on data given as objects. Raises ConfigError where they don't fit.
 
     `validation` is data, or the fraction of `train` that is to be split off. `normalise` is as data.normalise;
-    `scaling` what it comes to, where that is known already. `metrics` are a program's own, beside those of the config.
+    `scaling` is its result, where that is known already. `metrics` are a program's own, beside those of the config.
     """
     augmentation, held_out = augmentation or Augmentation(), None
     check_loggers(config.log.to)
@@ -220,7 +220,7 @@ def make_job(
 
 
 def _decoded(data: Samples, augmentation: Augmentation, image: Image | None) -> Samples:
-    """Encoded records with the windows to be taken of them. Raises ConfigError where settings are of those alone."""
+    """Encoded records with the windows to crop. Raises ConfigError where settings need encoded records."""
     if isinstance(data, RecordSet) and not data.shape:
         return Decoded(data, image or Image(), augmentation.area, augmentation.aspect)
     for key, value in (("data.augment.area", augmentation.area), ("data.image", image)):

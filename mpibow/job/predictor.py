@@ -1,4 +1,4 @@
-"""Predictions: what a trained net gives for arrays of samples, computed on the host batch by batch."""
+"""Predictions: the outputs of a trained net for arrays of samples, computed on the host batch by batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program gives to `fit` as data, as samples: arrays, its own data sets, folders of records."""
+"""Samples from the data that a program gives to `fit`: arrays, its own data sets, folders of records."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ PARTS = ("train", "test")  # of transforms; that of test is of validation data, 
 
 @dataclass(frozen=True)
 class Sources:
-    """Makes samples of what `fit` is given.
+    """Makes samples from the data that `fit` is given.
 
     `parameters` are the names of the net's arguments; `outputs` is whether it gives outputs to compare with targets,
     and not logits or losses. `classes_of` gives a classifier's number of classes for images of a shape and dtype.
@@ -138,7 +138,7 @@ def classes_of(net: Net, augmentation: Augmentation, shape: tuple[int, ...], dty
 
 
 def hands_of(workers: int) -> Hands:
-    """What reads data sets, with so many processes. Raises ConfigError, also where one of them calls it."""
+    """The reader of data sets, with so many processes. Raises ConfigError, also where one of them calls it."""
     if starting():
         raise ConfigError(f"fit: is called while a worker process imports the program: {GUARD}")
     if isinstance(workers, bool) or not isinstance(workers, int) or workers < 0:
