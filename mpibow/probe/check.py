@@ -18,18 +18,18 @@ from mpibow.run.callbacks import STOP, Event, Iteration
 
 SAMPLES, STEPS = 8, 300
 RATE = 3e-3  # Adam's, for nets and data of usual scale
-LEARNED = 0.1  # of the first loss: the samples are known by heart
-FELL = 0.7  # of the first loss, more is no learning
-CHANCE = 2.0  # times the loss of chance: the net begins sure of what is wrong
+LEARNED = 0.1  # of the first loss: the samples are memorised
+FELL = 0.7  # of the first loss: above it, nothing is learned
+CHANCE = 2.0  # times the loss of chance: the net begins with confident wrong answers
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What a check found; printed, it is the report.
+    """The result of a check; printed, it is the report.
 
-    shapes: of the net's outputs for a batch, by name. weights: how many numbers are trained. loss: of the first step,
-    chance: what guessing has, None without classes. losses: of the steps on SAMPLES samples. accuracy: of the last of
-    these, None without classes.
+    shapes: of the net's outputs for a batch, by name. weights: their number. loss: of the first step. chance: the loss
+    of guessing, None without classes. losses: of the steps on SAMPLES samples. accuracy: of the last of these, None
+    without classes.
     """
 
     shapes: dict[str, tuple[int, ...]]
@@ -41,7 +41,7 @@ class Checked:
 
     @property
     def learned(self) -> bool:
-        """Whether the net knows the samples by heart, or is far on the way."""
+        """Whether the net has memorised the samples, or nearly so."""
         return self.accuracy == 1.0 or self.least <= LEARNED * self.losses[0]
 
     @property
@@ -50,7 +50,7 @@ class Checked:
 
     @property
     def warnings(self) -> list[str]:
-        """What is odd, and yet may be meant."""
+        """Warnings of oddities that may be intended."""
         found = []
         if self.chance is not None and self.loss > CHANCE * self.chance:
             found.append(
@@ -125,7 +125,7 @@ def _finite(found: Tried, where: str) -> tuple[float, ...]:
 
 
 class _Learned:
-    """A callback that ends the check as soon as the samples are known by heart."""
+    """A callback that ends the check as soon as the samples are memorised."""
 
     __name__ = "check"
 

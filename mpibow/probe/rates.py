@@ -18,7 +18,7 @@ from mpibow.run.callbacks import STOP, Event, Iteration
 
 LOWEST, HIGHEST, ITERATIONS = 1e-6, 10.0, 200
 KEPT = 0.9  # of the smoothed loss, by an iteration
-SKIPPED = 10  # first iterations, whose smoothed losses say little
+SKIPPED = 10  # first iterations, whose smoothed losses are too noisy
 ROWS, WIDTH = 24, 40  # of the table
 
 
@@ -35,9 +35,9 @@ class Rising(Smooth):
 
 @dataclass(frozen=True, repr=False)
 class RateTest:
-    """What a range test found; printed, it is a table.
+    """The result of a range test; printed, it is a table.
 
-    rates, losses: of each iteration, and `smoothed` averages of about twenty losses around it.
+    rates, losses: of each iteration. smoothed: averages of about twenty losses around it.
     steepest: the rate where the smoothed loss falls fastest; None where it does not fall.
     least: the rate where it is least; None where it does not fall.
     diverged: the rate from which on the loss rises again or is not finite; None where it does not.
@@ -120,7 +120,7 @@ def range_test(
 
 
 def judged(optimiser: str, rates: Sequence[float], losses: Sequence[float]) -> RateTest:
-    """What rates (n,) and losses (n,) come to."""
+    """The result for rates (n,) and losses (n,)."""
     late = smoothed(losses)
     end = diverged_at(late)
     around = smoothed(smoothed(losses[:end])[::-1])[::-1]  # both ways, so that it does not lag behind the rate
@@ -143,7 +143,7 @@ def smoothed(losses: Sequence[float]) -> list[float]:
 
 
 def diverged_at(smooth: Sequence[float]) -> int | None:
-    """The first that is not finite, or back from the least by more than half of the way that the loss had fallen.
+    """The first loss that is not finite, or above the least by more than half of the fall before it.
 
     None where there is none. A loss that has not fallen diverges at twice the first.
     """
@@ -161,7 +161,7 @@ def diverged_at(smooth: Sequence[float]) -> int | None:
 
 
 def least_at(smooth: Sequence[float]) -> int | None:
-    """Where the smoothed loss is least, None where that is its beginning."""
+    """The index of the least smoothed loss; None where that is its beginning."""
     if len(smooth) <= SKIPPED:
         return None
     n = SKIPPED + int(np.argmin(smooth[SKIPPED:]))
@@ -169,7 +169,7 @@ def least_at(smooth: Sequence[float]) -> int | None:
 
 
 def steepest_at(rates: Sequence[float], smooth: Sequence[float]) -> int | None:
-    """Where the smoothed loss falls fastest over the logarithm of the rate; None where it does not fall."""
+    """The index where the smoothed loss falls fastest over the logarithm of the rate; None where it does not fall."""
     if len(smooth) < 2:
         return None
     slopes = np.gradient(np.array(smooth), np.log(np.array(rates[: len(smooth)])))

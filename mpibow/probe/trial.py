@@ -1,4 +1,4 @@
-"""A trial: a job trained for a few iterations by one learner, in a folder that goes again; nothing of a run changes."""
+"""A trial: a job trained for a few iterations by one learner, in a temporary folder; no run changes."""
 
 from __future__ import annotations
 
