@@ -1,4 +1,4 @@
-"""What lies in a plan's arena: how values and buffers are called there, and their shapes, types and bytes."""
+"""The contents of a plan's arena: the names, shapes, types and bytes of its values and buffers."""
 
 from __future__ import annotations
 

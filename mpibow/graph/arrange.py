@@ -1,4 +1,4 @@
-"""Layouts for a graph's tensors: kernels say what they want, reorders are inserted where neighbours disagree."""
+"""Layouts for a graph's tensors: kernels request layouts, and reorders are inserted where neighbours disagree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mpibow.graph.steps import trained_values
 
 @dataclass(frozen=True)
 class Arrangement:
-    """`graph` with reorders as nodes; the layout of every tensor that is not canonical; what each node's kernel sees.
+    """`graph` with reorders as nodes; the layout of every tensor that is not canonical; the `Shapes` of each node.
 
     A gradient has its tensor's layout, so the backward half of a reorder is the reorder back.
     """
@@ -39,7 +39,7 @@ class Arrangement:
 
 
 def arrange(graph: Graph, kernels: KernelTable, training: bool, lacks: str = LACKS) -> Arrangement:
-    """Asks every node's kernel in order, given what its inputs come in. Inputs and outputs of the graph are canonical.
+    """Asks every node's kernel in order, given its inputs' layouts. Inputs and outputs of the graph are canonical.
 
     Raises ShapeError, with the text `lacks`, where the kernels lack an operator, and where they refuse the shapes.
     """

@@ -1,4 +1,4 @@
-"""A plan bound to arrays: what a learner or an evaluation runs."""
+"""A plan bound to arrays: a learner or an evaluation runs it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class BoundPlan:
     """A plan with arrays: fill `inputs`, call `run`, read `outputs`. Owned by one thread at a time.
 
-    `runs` is what `run` calls, one after the other: the steps' own, or fewer where the kernel set joins them.
+    `run` calls the `runs` one after the other: the steps' own, or fewer where the kernel set joins them.
     """
 
     def __init__(

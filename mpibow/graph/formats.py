@@ -1,8 +1,8 @@
-"""Physical layouts: a tag says in which order, and in which blocks, the elements of a tensor lie in memory.
+"""Physical layouts: a tag gives the order and the blocks in which the elements of a tensor lie in memory.
 
 Tags are oneDNN's: letters are the tensor's axes from the outermost; a capital one is cut into blocks, whose sizes
-follow, the innermost last. Images in blocks of 16 channels are aBcd16b: an array (n, channels / 16, h, w, 16). Where
-blocks do not divide an extent the rest is padding, always zero. Canonical is row by row: abcd, as PyTorch has it.
+follow, the innermost last. Images in blocks of 16 channels are aBcd16b: an array (n, channels / 16, h, w, 16). If
+blocks do not divide an extent, the rest is padding, always zero. Canonical is row by row: abcd, as in PyTorch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mpibow.graph.graph import Array, Op, Shape
 
 
 def canonical(shape: Shape) -> str:
-    """The tag of an array (shape) as NumPy and PyTorch have it."""
+    """The tag of an array (shape) in the layout of NumPy and PyTorch."""
     return "abcdefghijkl"[: len(shape)]
 
 
@@ -72,7 +72,7 @@ def pack(array: Array, tag: str) -> Array:
 
 
 def unpack(array: Array, tag: str, shape: Shape) -> Array:
-    """The canonical array (shape) of what lies in `array` in the layout `tag`."""
+    """The canonical array (shape) of `array`, which is in the layout `tag`."""
     _, order = _split(tag, shape)
     whole = array.reshape(physical(tag, shape)).transpose(np.argsort(order))
     padded = tuple(extent + -extent % _block(tag, axis) for axis, extent in enumerate(shape))
@@ -81,7 +81,7 @@ def unpack(array: Array, tag: str, shape: Shape) -> Array:
 
 @dataclass(frozen=True)
 class Reorder(Op):
-    """y = x in another layout. Plans insert it where kernels want different ones."""
+    """y = x in another layout. Plans insert it where kernels request different ones."""
 
     source: str
     target: str

@@ -1,4 +1,4 @@
-"""Frozen weights: a graph whose plan makes no gradients of them, nor of anything that only they have a say in.
+"""Frozen weights: a graph whose plan computes no gradients of them, nor of tensors that depend on them alone.
 
 A batch norm whose weights are all frozen leaves its running statistics as they are, and normalises by them.
 """
@@ -12,7 +12,7 @@ from mpibow.graph.graph import Graph, Node, Shape
 
 
 def frozen(graph: Graph, names: Collection[str]) -> Graph:
-    """`graph` with these weights frozen, the same one where there are none."""
+    """`graph` with these weights frozen; the same graph if there are none."""
     if not names:
         return graph
     out = Graph()

@@ -1,4 +1,4 @@
-"""Fusion: runs of nodes of which only the last one's output is used elsewhere become one node."""
+"""Fusion: a chain of nodes becomes one node if only the last one's output is used elsewhere."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from mpibow.graph.graph import Graph, Node, Operator, Weight
 
-# The operator for a chain of operators, or None where they do not make one. The chain's first node gives it its first
-# inputs, every other node those that are not the chain's own. The first node's weights keep their keys, those of the
-# others have the operator's kind in front: batch_norm.bias.
+# The operator for a chain of operators, or None if there is none. Its first inputs are those of the chain's first node;
+# then come the inputs of every other node that are not the chain's own. The first node's weights keep their keys; the
+# others' keys have the operator's kind in front: batch_norm.bias.
 Fusion = Callable[[tuple[Operator, ...]], Operator | None]
 
 
 def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
-    """`graph` with the longest chains of up to `longest` nodes that one of `fusions` knows replaced by one node each.
+    """`graph` with the longest chains of up to `longest` nodes that one of `fusions` accepts replaced by one node each.
 
-    The fused node has the name of the last, so its output does.
+    The fused node has the name of the chain's last node, and so has its output.
     """
     users: dict[str, list[Node]] = {}
     for node in graph.nodes:
@@ -53,7 +53,7 @@ def fuse(graph: Graph, fusions: Sequence[Fusion], longest: int) -> Graph:
 
 
 def rebuilt(graph: Graph, taken: Mapping[str, Node], inside: Collection[str]) -> Graph:
-    """`graph` with the nodes `taken` in the place of those of their names, and without the other ones `inside`."""
+    """`graph` with the nodes `taken` in place of the nodes of the same names, and without the other nodes `inside`."""
     out = Graph()
     for name in graph.inputs:
         out.input(name, graph.tensors[name].shape, graph.tensors[name].dtype)

@@ -1,4 +1,4 @@
-"""The graph: operators and named tensors, what is computed. It holds no arrays."""
+"""The graph: operators and named tensors, which describe the computation. It holds no arrays."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FLOAT = "float"  # a tensor of the plan's own precision; any other dtype is give
 
 @dataclass(frozen=True)
 class Weight:
-    """An array that a node owns: its shape, how it starts, whether weight decay applies to it, and if it is trained."""
+    """An array that a node owns: its shape and initial value, whether weight decay applies, and whether it is trained."""
 
     shape: Shape
     initial: Initialiser
@@ -39,14 +39,14 @@ class Weight:
 class Operator(Protocol):
     """A frozen description of one tensor function.
 
-    `infer` gives the output's shape or raises ShapeError with the broken rule, `outputs` those of all outputs where
-    there are several, infer's first; `weights` names the arrays that a node of it owns, `statistics` those that its
-    forward itself updates in training. `reads` says which of x (inputs), y (outputs) and w (weights) its backward
-    reads, empty where it only reads what its kernel saved. `differentiable` says for which inputs there is a gradient,
-    None for an operator without backward; `shares` which gradient that of input i is: OUTPUT the output's own, j that
-    of input j, None one of its own; `is_view` that the output is the input, or of no inputs the weight, under another
-    shape: forward runs no kernel. `dtype` is the outputs' for inputs of these; `untrained` what the operator is where
-    all its weights are frozen. `integers` are the inputs that may be of other types than FLOAT.
+    `infer` returns the output's shape or raises ShapeError with the broken rule; `outputs` returns those of several
+    outputs, infer's first. `weights` names the arrays that a node owns, `statistics` those that its forward updates in
+    training. `reads` lists which of x (inputs), y (outputs) and w (weights) its backward reads; it is empty if backward
+    reads only buffers that its kernel saved. `differentiable` lists the inputs with a gradient, None for an operator
+    without backward. `shares` is the gradient that input i reuses: OUTPUT the output's, j input j's, None its own.
+    `is_view`: the output is the input (without inputs, the weight) under another shape, and forward runs no kernel.
+    `dtype` is the outputs' for given input dtypes; `untrained` is the operator to use if all its weights are frozen.
+    `integers` are the inputs that may be of other types than FLOAT.
     """
 
     kind: ClassVar[str]
@@ -113,10 +113,10 @@ class Tensor(Signs):
 
 @dataclass(frozen=True)
 class Node:
-    """An operator at its place: the tensors it reads; its output carries the node's name.
+    """An operator with the tensors that it reads; its output carries the node's name.
 
-    Of several `outputs` the second is called `name.1`, the third `name.2`. `names` are the full names of weights and
-    statistics by key, where they are not this node's own: it is several nodes of the user's graph in one.
+    The second of several `outputs` is called `name.1`, the third `name.2`. `names` are the full names by key of weights
+    and statistics that are not this node's own, as several nodes of the user's graph are fused into it.
     """
 
     name: str
@@ -141,7 +141,7 @@ _CURRENT: ContextVar[Graph | None] = ContextVar("current", default=None)
 
 
 def current() -> Graph:
-    """The graph that was made last, which is the one that a net's function adds to."""
+    """The graph that was made last; a net's function adds to it."""
     found = _CURRENT.get()
     if found is None:
         raise ShapeError(
@@ -151,7 +151,7 @@ def current() -> Graph:
 
 
 class Graph:
-    """Grows by `input` and by operator functions; `output` names what a plan shows its caller."""
+    """Grows by `input` and by operator functions; `output` names the tensors that a plan returns to its caller."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
@@ -162,7 +162,7 @@ class Graph:
         _CURRENT.set(self)
 
     def input(self, name: str, shape: Shape, dtype: str = FLOAT) -> Tensor:
-        """A tensor that the caller fills before each run; asking again for the same one returns it."""
+        """A tensor that the caller fills before each run; a second call for the same input returns the same tensor."""
         tensor = self.tensors.get(name)
         if tensor is None:
             tensor = self._tensor(name, shape, dtype)
@@ -176,7 +176,7 @@ class Graph:
         return self.add_all(op, *inputs, name=name)[0]
 
     def next_name(self, kind: str) -> str:
-        """What the next node of `kind` without a name of its own is called, within the scope."""
+        """The name within the scope of the next node of `kind` that has no name of its own."""
         key = f"{prefix()}{kind}"
         while True:
             self._counts[key] = self._counts.get(key, 0) + 1
@@ -187,9 +187,9 @@ class Graph:
         self, op: Operator, *inputs: Tensor, name: str | None = None, names: Mapping[str, str] | None = None,
         initial: Mapping[str, Initialiser] | None = None,
     ) -> tuple[Tensor, ...]:  # fmt: skip
-        """All outputs of `op` applied to `inputs`, as `add`. `names` are weights' where they are not name.key.
+        """All outputs of `op` applied to `inputs`, as `add`. `names` are the weights' names, if not name.key.
 
-        Weights and statistics start as `initial` says by their keys, else as the operator does.
+        Weights and statistics start from `initial` by their keys, else as the operator declares.
         """
         name = f"{prefix()}{self.next_name(op.kind) if name is None else name}"
         full = {key: f"{prefix()}{each}" for key, each in (names or {}).items()}
@@ -216,7 +216,7 @@ class Graph:
         return self.append(Node(name, op, read, weights, statistics, full, outputs=len(made)), *made)
 
     def append(self, node: Node, *shapes: Shape) -> tuple[Tensor, ...]:
-        """The outputs (shapes) of a node that is taken over as it is, as rewriting a graph does."""
+        """Adds a node unchanged, as in rewriting a graph; returns its outputs (shapes)."""
         dtype = node.op.dtype(*(self.tensors[name].dtype for name in node.inputs))
         outputs = [self._tensor(name, shape, dtype) for name, shape in zip(node.made, shapes, strict=True)]
         self.nodes.append(node)
@@ -227,7 +227,7 @@ class Graph:
         return tuple(self.tensors[name].shape for name in node.made)
 
     def output(self, name: str, tensor: Tensor) -> Tensor:
-        """Shows `tensor` to the plan's caller as `name`. 'loss' is what a training plan differentiates (its mean)."""
+        """Returns `tensor` to the plan's caller as `name`. A training plan differentiates the mean of 'loss'."""
         if name in self.outputs:
             raise ShapeError(f"output {name}: is already {self.outputs[name]}")
         self.outputs[name] = tensor.name
@@ -247,5 +247,5 @@ class Graph:
 
     @property
     def weight_count(self) -> int:
-        """How many numbers are trained."""
+        """The number of trained parameters."""
         return sum(int(np.prod(weight.shape)) for node in self.nodes for weight in node.weights.values())

@@ -1,4 +1,4 @@
-"""What a plan and a kernel set agree on: the buffers a kernel wants, the arrays it is bound to, what it returns."""
+"""The contract of plans and kernel sets: the buffers a kernel requests, the arrays it is bound to, its return value."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Buffers:
 class Formats:
     """The layouts (see mpibow.graph.formats) of a node's arrays; a gradient has the layout of what it belongs to.
 
-    Of its weights: `w` as forward reads them, `back` as backward does, `dw` as backward writes their gradients; absent
+    Weights: `w` as forward reads them, `back` as backward does, `dw` as backward writes their gradients; absent
     from w: canonical, absent from back or dw: as in w. `factors` are the ranks of those gradients that backward can
-    write as factors (mpibow.graph.layout.Span); a plan leaves those in that its layout wants so.
+    write as factors (mpibow.graph.layout.Span); a plan keeps only those that its layout requests.
     """
 
     x: tuple[str, ...]
@@ -46,8 +46,8 @@ class Formats:
 
 @dataclass(frozen=True)
 class Shapes:
-    """What a kernel sees of a node before there are arrays. Shapes are logical, `wanted` are the inputs that need a
-    gradient, and `formats` what the kernel itself asked for. `ys` are those of all outputs, y the first."""
+    """A kernel's view of a node before there are arrays. Shapes are logical, `wanted` are the inputs that need a
+    gradient, and `formats` are the kernel's own request. `ys` are the shapes of all outputs, y the first."""
 
     x: tuple[Shape, ...]
     y: Shape
@@ -59,10 +59,10 @@ class Shapes:
 
 @dataclass(frozen=True)
 class Call:
-    """The arrays of one node, in the layouts that its kernel asked for.
+    """The arrays of one node, in the layouts that its kernel requested.
 
-    In a forward call `dy`, `dx` and `dw` are empty; dx[i] is None where not wanted. `ys` and `dys` are of all outputs,
-    those behind the first always canonical; the gradient of one that nothing reads is 0. `peers` are the learners of
+    In a forward call `dy`, `dx` and `dw` are empty; dx[i] is None if not wanted. `ys` and `dys` belong to all outputs,
+    always canonical after the first; the gradient of an output that nothing reads is 0. `peers` are the learners of
     the rank, for an operator that they compute together.
     """
 
@@ -94,12 +94,12 @@ def canonical_formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Format
 
 @dataclass(frozen=True)
 class Kernel:
-    """How one operator is computed by one library: binds arrays to runs.
+    """One library's implementation of one operator: binds arrays to runs.
 
-    `backward` overwrites dx and dw, it never adds; None for an operator without gradients. `formats` says the layouts
-    that it wants where its inputs come in the layouts `given`. `slow` names what a library has only reference code for;
-    `reference` marks NumPy's kernel in the table of another set; `inputs_alone` says that backward makes the gradients
-    of inputs alone where `dw` is empty, as those of frozen weights are not needed.
+    `backward` overwrites dx and dw, it never adds; None for an operator without gradients. `formats` gives the layouts
+    that it requests for inputs in the layouts `given`. `slow` names the parts with only reference code in the library;
+    `reference` marks NumPy's kernel in the table of another set. `inputs_alone`: if `dw` is empty, backward computes
+    the gradients of inputs alone, as those of frozen weights are not needed.
     """
 
     forward: Callable[[Call], Run]
@@ -125,10 +125,10 @@ def one_by_one(runs: Sequence[Run]) -> Sequence[Run]:
 
 @dataclass(frozen=True)
 class Kernels:
-    """A library's kernels as a plan takes them.
+    """A library's kernels, as a plan uses them.
 
-    `fuse` replaces nodes of a graph by fused ones that the library has; `join` turns runs into fewer that do the same.
-    Arrays are made by `zeros`, and host arrays copied into them by `put`. `widths` says what 16 bits are used for.
+    `fuse` replaces nodes of a graph by the library's fused ones; `join` turns runs into fewer that do the same.
+    `zeros` makes arrays, and `put` copies host arrays into them. `widths` lists the operators that use 16 bits.
     `lacks` is the error for operators that are not in the table; {} stands for their names.
     """
 

@@ -1,4 +1,4 @@
-"""Where each weight lies in a replica's flat array."""
+"""The place of each weight in a replica's flat array."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ LANES = 64  # units that lie side by side in a gradient's factors
 NONE: Mapping[str, Any] = MappingProxyType({})
 TILE = (
     4 * LANES
-)  # elements: what kernels compute at once of a gradient that is kept as factors; such a span begins at one
+)  # elements that kernels compute at once of a gradient kept as factors; its span begins at a multiple
 
 
 @dataclass(frozen=True)
 class Span:
     """One weight's place: `offset` and `size` in elements, its `shape`, and the layout `format` that it lies in.
 
-    `decays`: weight decay applies to it. With a `rank`, its gradient's span begins with two factors instead, and what
-    follows them there means nothing: dy as (units / LANES, rank, LANES), then x as (inputs, rank), both 0 beyond the
-    batch; the gradient is dy^T x.
+    `decays`: weight decay applies to it. With a `rank`, its gradient's span begins with two factors instead: dy as
+    (units / LANES, rank, LANES), then x as (inputs, rank), both 0 beyond the batch; the gradient is dy^T x. The rest of
+    the span is meaningless.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Span:
 
 @dataclass(frozen=True)
 class Layout:
-    """All spans of a replica, those that weight decay applies to first, each in the graph's order. Padding is zero.
+    """All spans of a replica: decayed weights first, then the others, each in the graph's order. Padding is zero.
 
-    That is how they lie where all are of one part: elements [0, decayed) decay. Else part number p, weights that are
-    trained alike, ends in front of element ends[p]. Weights, gradients, momenta and centre share one layout, which the
-    training plan's kernels chose.
+    With a single part, elements [0, decayed) decay. With several, part number p (weights that are trained alike) ends
+    before element ends[p]. Weights, gradients, momenta and centre share one layout, which the training plan's kernels
+    chose.
     """
 
     spans: tuple[Span, ...]
@@ -56,14 +56,14 @@ class Layout:
     ends: tuple[int, ...] = field(default=(), compare=False)
 
     def views(self, flat: Array) -> dict[str, Array]:
-        """The weights by name as views of `flat` (size,), as they lie: of physical(span.format, span.shape)."""
+        """The weights by name as views of `flat` (size,), of shape physical(span.format, span.shape)."""
         return {
             span.name: flat[span.offset : span.offset + span.size].reshape(physical(span.format, span.shape))
             for span in self.spans
         }
 
     def unpacked(self, flat: Array) -> dict[str, Array]:
-        """The weights by name in their own shapes: what is saved, exported and compared."""
+        """The weights by name in their own shapes, to be saved, exported and compared."""
         views = self.views(flat)
         return {span.name: unpack(views[span.name], span.format, span.shape) for span in self.spans}
 
@@ -76,25 +76,25 @@ class Layout:
 
     @cached_property
     def factors(self) -> Array:
-        """Which gradients are kept as factors: int64 (their number, 4), of first element, end, rank, inputs."""
+        """The gradients that are kept as factors: int64 (their number, 4): first element, end, rank, inputs."""
         found = sorted((s.offset, s.offset + s.size, s.rank, s.shape[1]) for s in self.spans if s.rank)
         return np.array(found, np.int64).reshape(-1, 4)
 
     @property
     def parts(self) -> list[tuple[int, int]]:
-        """The elements [start, stop) of each that has any."""
+        """The elements [start, stop) of each non-empty part."""
         ends = self.ends or (self.size,)
         return [(start, stop) for start, stop in zip((0, *ends), ends, strict=False) if start < stop]
 
     def first(self, size: int) -> Layout:
-        """The weights in front of element `size`, where a part ends."""
+        """The layout of the weights before element `size`, where a part ends."""
         if size == self.size:
             return self
         ends = tuple(end for end in self.ends if end <= size)
         return Layout(tuple(span for span in self.spans if span.offset < size), min(self.decayed, size), size, ends)
 
     def gradients(self, flat: Array) -> dict[str, Array]:
-        """The gradients of `flat` (size,) by name in the weights' shapes, whichever are kept as factors."""
+        """The gradients in `flat` (size,) by name in the weights' shapes, factors multiplied out."""
         return self.unpacked(whole(flat, self.factors))
 
     def canonical(self) -> Layout:
@@ -116,7 +116,7 @@ def halves(row: Array, factor: Sequence[int]) -> tuple[Array, Array]:
 
 
 def whole(gradients: Array, factors: Array) -> Array:
-    """Gradients (..., size) whose factors (Layout.factors) are multiplied out: a copy where there are any."""
+    """Gradients (..., size) with their factors (Layout.factors) multiplied out: a copy if there are any."""
     if not len(factors):
         return gradients
     made = gradients.copy()
@@ -136,9 +136,9 @@ def plan_layout(
 ) -> Layout:
     """Places the weights of `graph`, decayed ones first, each in the graph's order and aligned.
 
-    `formats` are the layouts that they are to lie in, by name, where not the canonical one; `ranks` those of gradients
-    that are kept as factors; `parts` the parts that weights are of, 0 where not given: lower ones come first, and each
-    begins at a multiple of `aligned` elements.
+    `formats` are their layouts by name, if not canonical; `ranks` are the ranks of gradients that are kept as factors;
+    `parts` are the weights' part numbers, 0 if not given: lower parts come first, and each begins at a multiple of
+    `aligned` elements.
     """
     weights = {node.full(key): weight for node in graph.nodes for key, weight in node.weights.items()}
     return _place(
@@ -149,7 +149,7 @@ def plan_layout(
 
 
 def plan_statistics(graph: Graph) -> Layout:
-    """Places the statistics of `graph`: they belong to a replica as its weights do, but nothing is sent of them."""
+    """Places the statistics of `graph`: they belong to a replica as its weights do, but are never sent."""
     return _place({}, {node.full(key): s for node in graph.nodes for key, s in node.statistics.items()})
 
 
@@ -157,7 +157,7 @@ def _place(
     decayed: Mapping[str, Weight], others: Mapping[str, Weight], formats: Mapping[str, str] = NONE,
     ranks: Mapping[str, int] = NONE, parts: Mapping[str, int] = NONE, aligned: int = ALIGNMENT,
 ) -> Layout:  # fmt: skip
-    """Part by part, and of each first what weight decay applies to."""
+    """Places weights part by part, and in each part the decayed ones first."""
     spans = dict[str, Span]()
     ends, offset, decaying = list[int](), 0, 0
     for part in range(max(parts.values(), default=0) + 1):
@@ -180,7 +180,7 @@ def _place(
 
 
 def repack(flat: Array, source: Layout, target: Layout) -> Array:
-    """flat (..., source.size + n) in the layout `target`, (..., target.size + n); what stands behind is kept."""
+    """flat (..., source.size + n) in the layout `target`, (..., target.size + n); the last n elements are kept."""
     if source.digest() == target.digest():
         return flat
     rows = flat.reshape(-1, flat.shape[-1])

@@ -42,7 +42,7 @@ def lifetimes(uses: Sequence[Iterable[str]], until_end: Iterable[str]) -> dict[s
     return spans
 
 
-# In which order blocks are placed. None is best for all plans: the large first, those that live long, or by time.
+# Orders of placing blocks. None is best for all plans: the large first, the long-lived first, or by time.
 ORDERS: tuple[Callable[[Block], tuple[int, ...]], ...] = (
     lambda block: (-block.size, block.first),
     lambda block: (-(block.last - block.first), -block.size),

@@ -1,4 +1,4 @@
-"""Two precisions in one graph: where a plan computes in 16 bits, what is float32 all the same, and where it is not."""
+"""Mixed precision: the tensors that stay float32 in a plan that computes in 16 bits, and the conversions between."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ WIDE = "float32"
 
 @dataclass(frozen=True)
 class Widths:
-    """What operators read and write where a plan computes in 16 bits.
+    """The types that operators read and write in a plan that computes in 16 bits.
 
-    Outputs of `wide` are float32, those of `narrow` are of 16 bits: if they have a gradient, what they read is, too.
-    What `wide` and `leading` read behind their first input is float32. All others read one type, and write it: 16 bits
-    unless all that they are given is float32.
+    Outputs of `wide` are float32, those of `narrow` are of 16 bits, and if differentiable so are their inputs.
+    Inputs of `wide` and `leading` after the first are float32. All other operators read and write one type: 16 bits, or
+    float32 if all their inputs are float32.
     """
 
     wide: tuple[type, ...] = ()
@@ -26,7 +26,7 @@ class Widths:
     leading: tuple[type, ...] = ()
 
     def made(self, op: Operator, dtypes: Sequence[str]) -> str:
-        """The dtype of the output of `op`, given those of its inputs."""
+        """The dtype of the output of `op`, given its inputs' dtypes."""
         said = op.dtype(*dtypes)
         if said not in (FLOAT, WIDE) or isinstance(op, Convert):
             return said
@@ -38,7 +38,7 @@ class Widths:
         return WIDE if floats and set(floats) == {WIDE} else FLOAT
 
     def read(self, op: Operator, dtypes: Sequence[str]) -> list[str]:
-        """What its inputs must be."""
+        """The dtypes that its inputs must have."""
         floats = {dtype for dtype in dtypes if dtype in (FLOAT, WIDE)}
         if isinstance(op, (*self.wide, *self.leading)):
             wanted = [dtypes[0], *[WIDE] * (len(dtypes) - 1)]

@@ -1,4 +1,4 @@
-"""Peers: the learners of a rank that compute an operator together, and what each of them shows the others."""
+"""Peers: the learners of a rank that compute an operator together, and the arrays that each of them shares."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from mpibow.graph.graph import Array
 
 class Peers(Protocol):
     def show(self, key: str, array: Array) -> Callable[[], Sequence[Array]]:
-        """Shows `array` to the peers as `key`, for good: it must be no part of an arena, which others write.
+        """Shares `array` with the peers as `key`, for good: it must not lie in an arena, which others write.
 
-        The call that is returned waits until every peer has made it, and gives all their arrays in the learners' order.
-        A learner writes its own before it, once a pass.
+        The returned function waits until every peer has called its own, and returns all their arrays in the learners'
+        order. A learner writes its own array before that call, once a pass.
         """
         ...
 
 
 class Alone:
-    """There are no others."""
+    """A learner without peers."""
 
     def show(self, key: str, array: Array) -> Callable[[], Sequence[Array]]:
         own = (array,)

@@ -1,4 +1,4 @@
-"""The plan: a graph turned into a flat list of kernels bound to preallocated arrays; how it is computed."""
+"""The plan: a graph turned into a flat list of kernels, to be bound to preallocated arrays."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from mpibow.graph.steps import Program, Step, Value, compile_steps, widened
 
 @dataclass(frozen=True)
 class Plan:
-    """Steps, buffers and offsets of one graph under one kernel set; `bind` gives it arrays. Nothing here changes."""
+    """Steps, buffers and offsets of one graph under one kernel set; immutable. `bind` gives it arrays."""
 
     graph: Graph
     layout: Layout
@@ -45,8 +45,8 @@ class Plan:
     ) -> BoundPlan:  # fmt: skip
         """Allocates an arena and binds every step to it and to the flat arrays weights and gradients (layout.size,).
 
-        `statistics` (statistics.size,) starts as the operators say unless given. `inputs` are arrays to be filled, by
-        name; what is not among them is made. `peers` are the learners that run this plan at the same time.
+        `statistics` (statistics.size,) starts as the operators declare unless given. `inputs` are arrays to be filled,
+        by name; missing ones are allocated. `peers` are the learners that run this plan at the same time.
         """
         arena = self.kernels.zeros(self.arena_bytes, "uint8")
         if statistics is None:
@@ -56,7 +56,7 @@ class Plan:
 
     @property
     def weight_dtype(self) -> str:
-        """Of weights, gradients and statistics: float32 where `dtype` has 16 bits."""
+        """The dtype of weights, gradients and statistics: float32 if `dtype` has 16 bits."""
         return "float64" if self.dtype == "float64" else "float32"
 
     @property
@@ -66,14 +66,14 @@ class Plan:
 
     @property
     def slow(self) -> dict[str, Sequence[str]]:
-        """By node, what the kernels' library has only reference code for."""
+        """The parts of each node for which the kernels' library has only reference code."""
         nodes = {step.node.name: step.node.op for step in self.program.steps}
         found = {name: self.kernels.operators[type(op)].slow(op, self.shapes[name]) for name, op in nodes.items()}
         return {name: parts for name, parts in found.items() if parts}
 
     @property
     def reference(self) -> list[str]:
-        """The operators that NumPy computes because the kernel set has nothing faster; a view is not computed."""
+        """The operators that NumPy computes because the kernel set has nothing faster, without views."""
         ops = [step.node.op for step in self.program.steps if not step.node.op.is_view(self.training)]
         return sorted({op.kind for op in ops if self.kernels.operators[type(op)].reference})
 
@@ -85,9 +85,9 @@ def choose_layout(
     graph: Graph, kernels: Kernels, decay_biases: bool = False, *, training: bool = True, factors: bool = False,
     parts: Mapping[str, int] | None = None, aligned: int = ALIGNMENT,
 ) -> Layout:  # fmt: skip
-    """A replica's layout as the kernels of a plan of `graph` want it; with `factors`, gradients as such where they can.
+    """The replica layout that a plan's kernels request for `graph`; with `factors`, gradients as factors if they can.
 
-    Those are of no use to who reads gradients element by element. `parts` and `aligned` are as plan_layout has them.
+    Code that reads gradients element by element cannot use factors. `parts` and `aligned` are those of plan_layout.
     """
     arrangement = arrange(kernels.fuse(graph, training), kernels.operators, training, kernels.lacks)
     ranks = arrangement.ranks() if factors else {}
@@ -97,8 +97,8 @@ def choose_layout(
 def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, training: bool) -> Plan:
     """graph -> fused nodes -> layouts and reorders -> steps -> lifetimes -> offsets in one arena.
 
-    Weights are taken as they lie in `layout`, and reordered where the kernels want them otherwise. Raises ShapeError
-    where the kernel set lacks an operator or refuses its shapes.
+    Weights lie as in `layout`, and are reordered where the kernels request another one. Raises ShapeError if the kernel
+    set lacks an operator or refuses its shapes.
     """
     statistics, narrow = plan_statistics(graph), np.dtype(dtype).itemsize < 4
     if narrow:
@@ -142,11 +142,11 @@ def compile_plan(graph: Graph, layout: Layout, kernels: Kernels, dtype: str, *, 
 
 
 def _kept_as_factors(arrangement: Arrangement, layout: Layout, training: bool) -> dict[str, Shapes]:
-    """What each node's kernel sees; of the gradients that it could keep as factors, those that `layout` has so."""
+    """The `Shapes` of each node; its `factors` are the gradients that `layout` keeps as factors."""
     wanted = {span.name: span.rank for span in layout.spans if span.rank}
     offers = arrangement.ranks()
     for name, rank in wanted.items():
-        if training and offers.get(name) != rank:  # who reads the gradient would take for factors what is none
+        if training and offers.get(name) != rank:  # readers of the gradient would take it for factors
             raise ShapeError(
                 f"{name}: the layout has its gradient as factors of rank {rank}, this plan's kernels do not"
             )
@@ -160,7 +160,7 @@ def _kept_as_factors(arrangement: Arrangement, layout: Layout, training: bool) -
 
 
 def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]) -> Program:
-    """Reorders of the weights that a kernel wants in another layout than the replica's, and of its gradients back."""
+    """Reorders weights for kernels that request another layout than the replica's, and their gradients back."""
     lies = {span.name: span.format for span in layout.spans}
     values, steps = dict(program.values), list[Step]()
     for step in program.steps:
@@ -189,7 +189,7 @@ def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]
             full, shape = node.full(key), values[name].shape
             values[name] = replace(values[name], format=lies[full])
             made = formats.dw.get(key, formats.w.get(key, canonical(shape)))
-            if not values[name].place:  # a frozen weight's, which nobody reads
+            if not values[name].place:  # a frozen weight's, which nothing reads
                 values[name] = replace(values[name], format=made)
             elif made != lies[full]:
                 copy = gradients[key] = f"{name} as {made}"
@@ -200,7 +200,7 @@ def _reorder_weights(program: Program, layout: Layout, shapes: dict[str, Shapes]
 
 
 def describe(plan: Plan) -> str:
-    """The plan as text: a line a step with the values it writes, where they lie, and what it reads; then the memory."""
+    """The plan as text: a line a step with the values it writes, their places, and the values it reads; then memory."""
     lines = []
     for i, step in enumerate(plan.program.steps):
         writes = ", ".join(_where(plan, name) for name in step.writes) or "weights only"

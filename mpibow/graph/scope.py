@@ -1,4 +1,4 @@
-"""Names of parts of a net: `with scope("block3"):` stands in front of all that is named inside."""
+"""Names of parts of a net: `with scope("block3"):` is the prefix of all names given inside."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 def scope(name: str) -> Iterator[None]:
     """Nodes and weights made inside are called `name.conv1`, `name.conv1.weight` ...; scopes may be nested.
 
-    Numbers of nodes without a name of their own count within a scope, so a net's other parts do not change them.
+    Unnamed nodes are numbered within their scope, so a net's other parts do not change the numbers.
     """
     if not _NAME.fullmatch(name):
         raise ShapeError(f"scope {name!r}: a name begins with a letter, then letters, digits, _, - and . follow")
@@ -30,5 +30,5 @@ def scope(name: str) -> Iterator[None]:
 
 
 def prefix() -> str:
-    """What stands in front of a name here."""
+    """The prefix of names in the current scope."""
     return _PREFIX.get()

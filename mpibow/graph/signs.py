@@ -1,6 +1,6 @@
-"""What `+ - * / ** @`, comparisons, indices and loops mean for tensors.
+"""The meaning of `+ - * / ** @`, comparisons, indices and loops for tensors.
 
-Operators stand above graphs, so that those which have signs are looked up when they are used.
+The operators package imports this one, so the operators behind signs are looked up on first use.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def _made(module: str, function: str, *arguments: Any) -> Any:
 
 
 class Signs:
-    """The operators of Tensor, as NumPy and PyTorch have them."""
+    """The operators of Tensor, as in NumPy and PyTorch."""
 
     name: str
     shape: tuple[int, ...]

@@ -13,7 +13,7 @@ from mpibow.graph.mixed import WIDE, Widths
 
 @dataclass(frozen=True)
 class Sum(Op):
-    """y = x0 + x1 + ...: what joins the gradients of a value that is used more than once."""
+    """y = x0 + x1 + ...: adds up the gradients of a value that is used more than once."""
 
     kind: ClassVar[str] = "sum"
 
@@ -25,10 +25,10 @@ class Sum(Op):
 
 @dataclass(frozen=True)
 class Value:
-    """A named array of the plan, in the layout `format`, canonical where that is ''.
+    """A named array of the plan, in the layout `format`, canonical if that is ''.
 
-    `base` names the value whose memory it shares, '' where it has its own; `place` the replica's flat array that it
-    is a part of.
+    `base` names the value whose memory it shares, '' if it has its own; `place` names the replica's flat array that
+    contains it.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Step:
 
 
 def kind_of(step: Step) -> str:
-    """What a step's time is counted under: its operator, and whether it is that one's forward or backward half."""
+    """The key that a step's time is counted under: its operator, and whether it is the forward or the backward half."""
     kind = step.node.op.kind
     return kind if step.kind in ("sum", "reorder") else f"{step.kind} {kind}"
 
@@ -96,8 +96,8 @@ def compile_steps(
 ) -> Program:  # fmt: skip
     """The program of `graph`: forward only, or with the gradients of the mean of its 'loss' output.
 
-    `formats` are the layouts of its tensors, where they are not canonical. Gradients of frozen weights have no place
-    in the replica; backward makes them only beside others, and where an operator does not have its `inputs_alone`.
+    `formats` are the layouts of its tensors, if not canonical. Gradients of frozen weights have no place in the
+    replica; backward computes them only beside others, and only for an operator without `inputs_alone`.
     """
     formats = formats or {}
     values = {t.name: Value(t.name, t.shape, t.dtype, format=formats.get(t.name, "")) for t in graph.tensors.values()}
@@ -135,7 +135,7 @@ def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Op
             continue
         for name in node.made:
             contributions, dy = parts.get(name, []), gradient(name)
-            if not contributions:  # of several outputs, one that leads nowhere
+            if not contributions:  # one of several outputs, which nothing reads
                 values[dy] = Value(dy, values[name].shape, constant=0.0)
             elif len(contributions) > 1:
                 values[dy] = Value(dy, values[name].shape, format=values[name].format)
@@ -177,7 +177,7 @@ def _backward(graph: Graph, values: dict[str, Value], inputs_alone: Callable[[Op
 
 
 def trained_values(graph: Graph) -> set[str]:
-    """The tensors that some trained weight has a say in."""
+    """The tensors that depend on a trained weight."""
     trained: set[str] = set()
     for node in graph.nodes:
         if node.op.differentiable is not None and (
@@ -204,7 +204,7 @@ def _size(shape: Shape) -> int:
 
 
 def widened(program: Program, widths: Widths) -> Program:
-    """`program` in 16 bits: weights and their gradients stay float32, and what `widths` says; so do their gradients."""
+    """`program` in 16 bits: weights and the values of `widths` stay float32, and so do their gradients."""
     values = dict(program.values)
 
     def widen(*names: str) -> None:

@@ -1,8 +1,8 @@
-"""A graph of one learner made one of k: what weights have a say in is done for all replicas by the same operators.
+"""Widens a graph of one learner to k: the same operators compute the tensors that depend on weights for all replicas.
 
-Their channels stand beside one another, so convolutions go in k times the groups, norms and sums are a channel's as
-before, and rows of losses are sample by sample, replica by replica: row i k + r. What no weight has a say in, images on
-their way to the net and targets, stays every learner's own, with inputs "image @0", "image @1" ...
+The replicas' channels stand side by side: convolutions have k times the groups, norms and sums stay per channel, and
+rows of losses are sample by sample, replica by replica: row i k + r. Tensors that depend on no weight (images before
+the net, and targets) stay each learner's own, with inputs "image @0", "image @1" ...
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MARK = " @"  # between a name and the learner's number
 
 
 def plain(name: str) -> str:
-    """What a learner's own node is called in its own graph: random numbers depend on it."""
+    """The name of a learner's own node in its own graph: random numbers depend on it."""
     return name.partition(MARK)[0]
 
 
@@ -28,8 +28,8 @@ def _none(node: Node) -> str:
 
 
 def widen(graph: Graph, k: int, operators: Widened, rows: tuple[type, ...], view: Any, concat: Any) -> Graph:
-    """`graph` of k learners. `operators` are those that have such a form, `rows` those that go by rows of logits;
-    `view(shape)` and `concat(inputs, axis)` make operators. Raises ShapeError naming what has none.
+    """`graph` of k learners. `operators` are those with a widened form, `rows` those that work on rows of logits;
+    `view(shape)` and `concat(inputs, axis)` make operators. Raises ShapeError naming operators without such a form.
     """
     out, trained = Graph(), trained_values(graph)
     for name in graph.inputs:
@@ -68,7 +68,7 @@ def widen(graph: Graph, k: int, operators: Widened, rows: tuple[type, ...], view
             raise ShapeError(f"execution: {_none(node)}")
         op, inputs = operators[type(node.op)](node.op, k), tuple(map(wide, node.inputs))
         n, *more = graph.tensors[node.name].shape
-        if isinstance(node.op, rows) or not more:  # or what is made of losses
+        if isinstance(node.op, rows) or not more:  # or is computed from losses
             shapes = [graph.tensors[name].shape[1:] for name in node.inputs]
             inputs = tuple(shaped(name, (n * k, *own)) for name, own in zip(inputs, shapes, strict=True))
         x = [out.tensors[name].shape for name in inputs]
