@@ -1,4 +1,4 @@
-"""The kernel sets by name: how operators and flat-array passes are computed on a device."""
+"""The kernel sets by name: the kernels of operators and the passes over flat arrays for each device."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ if TYPE_CHECKING:
 class KernelSet(Kernels):
     """One library's kernels: operator -> kernel, and the passes over flat arrays.
 
-    `about` says which library it is; `prepare` compiles the passes around a step's formula, None where nothing is
-    compiled. `auto` is the precision that auto means, `activations` their type, None where it is the precision.
-    Weights that are frozen alike begin at multiples of `aligned` elements. `gpu` is what it computes on, None on the
-    host.
+    `about` names the library. `prepare` compiles the passes around a step's formula, None where nothing is compiled.
+    `auto` is the precision that auto means. `activations` is the type of activations, None where it is the precision.
+    Weights that are frozen alike begin at multiples of `aligned` elements. `gpu` is the GPU, None on the host.
     """
 
     name: str
@@ -41,11 +40,11 @@ class KernelSet(Kernels):
     gpu: Gpu | None = None
 
     def computes_in(self, precision: str) -> str:
-        """A config's precision, in which auto leaves the choice to the device."""
+        """The precision of a config; the device chooses it for auto."""
         return self.auto if precision == "auto" else precision
 
     def dtype(self, precision: str) -> str:
-        """Of activations, in a config's precision."""
+        """The type of activations, in a config's precision."""
         return self.activations or self.computes_in(precision)
 
 
@@ -60,7 +59,7 @@ NUMPY = KernelSet(
 
 @cache
 def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
-    """oneDNN's and numba's kernels, of the library at `path` or of the one that is installed. Raises DeviceError."""
+    """oneDNN's and numba's kernels, with the library at `path` or the installed one. Raises DeviceError."""
     if find_spec("numba") is None:
         raise DeviceError(f"device onednn: numba is not installed: {install('cpu')}")
     from mpibow.kernels import onednn as fast
@@ -86,7 +85,7 @@ def onednn_set(path: str | None = None, winograd: bool = True) -> KernelSet:
 
 
 def gpu_set(gpu: Gpu) -> KernelSet:
-    """cuDNN's layers and mpibow's own kernels on a GPU that is opened."""
+    """cuDNN's layers and mpibow's own kernels on an open GPU."""
     from mpibow.kernels.cuda import table
     from mpibow.kernels.cuda.listing import rewrite
 
@@ -109,9 +108,9 @@ def gpu_set(gpu: Gpu) -> KernelSet:
 
 
 def find_kernels(device: str, precision: str, library: str | None, winograd: bool = True) -> tuple[KernelSet, str]:
-    """The kernel set of `device`, and what to say of it: auto takes the fastest that is there.
+    """The kernel set of `device`, and a line about it for the log: auto takes the fastest that is available.
 
-    Raises DeviceError where what is asked for by name is not.
+    Raises DeviceError if a kernel set requested by name is not available.
     """
     if device == "cuda":
         raise DeviceError("device cuda: computes within a run only; ask for onednn or numpy here")

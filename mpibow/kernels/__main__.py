@@ -16,7 +16,7 @@ from mpibow.system.command import prog
 
 
 def modules() -> Iterator[str]:
-    """Those that may have functions for numba."""
+    """The names of the modules that may have functions for numba."""
     for package in ("compiled", "onednn"):
         folder = import_module(f"{kernels.__name__}.{package}")
         yield from (found.name for found in walk_packages(folder.__path__, f"{folder.__name__}."))

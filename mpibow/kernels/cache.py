@@ -1,4 +1,4 @@
-"""Where kernels that are compiled for this machine are kept."""
+"""The folder of the kernels that are compiled for this machine."""
 
 from __future__ import annotations
 

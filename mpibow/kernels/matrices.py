@@ -1,4 +1,4 @@
-"""Weights as matrices: their shape, where their elements lie, and what an orthogonal step of one costs."""
+"""Weights as matrices: their shape, the places of their elements, and the cost of an orthogonal step."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from mpibow.kernels.passes import Matrix
 
 
 def matrix_of(shape: Shape) -> tuple[int, int]:
-    """Rows and columns of a weight of at least two axes: outputs, and all that each is made of."""
+    """Rows and columns of a weight of at least two axes: its outputs, and the inputs of each output."""
     return shape[0], prod(shape[1:])
 
 
 def cost_of(span: Span, iterations: int = ITERATIONS) -> int:
-    """Operations of an orthogonal step, about."""
+    """The approximate number of operations of an orthogonal step."""
     a, b = sorted(matrix_of(span.shape))
     return 4 * a * a * b + 2 * a**3 * (4 * iterations - 3)
 
 
 def place_of(span: Span) -> Matrix:
-    """Where a matrix lies, with its smaller side as rows, and both sides in the order in which they lie.
+    """The place of a matrix, with its smaller side as rows, and both sides in the order in which they lie.
 
-    In every layout an element's place is the sum of one for each of its indices. Padding is no part of it.
+    In every layout an element's place is the sum of one offset for each of its indices. Padding is left out.
     """
     places = unpack(np.arange(span.size), span.format, span.shape).reshape(matrix_of(span.shape))
     rows, columns = np.sort(places[:, 0]), np.sort(places[0] - places[0, 0])

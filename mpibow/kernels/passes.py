@@ -1,4 +1,4 @@
-"""What a kernel set offers for flat arrays, and how the work on them is cut."""
+"""The interface of a kernel set for flat arrays, and the division of the work on them into chunks."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from mpibow.graph.graph import Array
 from mpibow.graph.layout import Span
 
 WHOLE = np.zeros((0, 4), np.int64)  # no gradient is kept as factors: see mpibow.graph.layout.Layout.factors
-States = tuple[Array, ...]  # what a local step keeps of every row, each (k, size)
-PIECE = 65536  # elements: what a rule's arrays hold of a piece fits a core's cache
+States = tuple[Array, ...]  # a local step's state for every row, each (k, size)
+PIECE = 65536  # elements: a piece of all of a rule's arrays fits a core's cache
 
 
 @dataclass(frozen=True, eq=False)
 class Local:
-    """One local step of a rank's rows: its formula, and the scalars that it takes of every row and group of weights.
+    """One local step of a rank's rows: its formula, and its scalars for every row and group of weights.
 
     `rate` is the learning rate; `numbers` gives the scalars (rows, groups, scalars) float64 at a rate. Span number p of
     a row ends in front of element ends[p] and is of group groups[p]; both are int64 (spans,).
 
-    It is that of the elements from `start` on, of which its states are, `beside` those of elements behind these.
-    Passes take the states of all of them in order.
+    It updates the elements from `start` on, and has states for these. `beside` are the steps of the elements behind
+    them. Passes take the states of all of them in order.
 
-    `directs` (states, gradients), where it is not None, makes what threads do first, each once with any chunks: the
-    gradients (rows, size) become what the formula takes in their place.
+    `directs` (states, gradients), where it is not None, makes a function that each thread calls once, with any chunks,
+    before the step: it replaces the gradients (rows, size) by the formula's input.
     """
 
     formula: Formula
@@ -42,7 +42,7 @@ class Local:
     beside: tuple[Local, ...] = ()
 
     def parts(self, states: States, size: int) -> Iterator[tuple[Local, States, int]]:
-        """It and those beside it, with their states, and where they end in rows of `size` elements."""
+        """This step and the ones beside it, with their states, and their ends in rows of `size` elements."""
         for part in (self, *self.beside):
             own = len(part.formula.arrays) - 2
             yield part, states[:own], min(int(part.ends[-1]), size)
@@ -53,18 +53,18 @@ class Local:
         return self.numbers(self.rate)
 
     def times(self, factor: float) -> Local:
-        """At `factor` times the rate."""
+        """The same step at `factor` times the rate."""
         return replace(self, rate=self.rate * factor, beside=tuple(part.times(factor) for part in self.beside))
 
     def of(self, i: int) -> Local:
-        """Row i's alone."""
+        """The step of row i alone."""
         beside = tuple(part.of(i) for part in self.beside)
         return replace(self, numbers=lambda rate: self.numbers(rate)[i : i + 1], beside=beside)
 
 
 @dataclass(frozen=True, eq=False)
 class Matrix:
-    """Where a matrix lies in a flat array: element (i, j) at rows[i] + columns[j], int64 and both ascending.
+    """The place of a matrix in a flat array: element (i, j) at rows[i] + columns[j], int64 and both ascending.
 
     There are no more rows than columns.
     """
@@ -76,12 +76,12 @@ class Matrix:
 class FlatKernels(Protocol):
     """One pass each over flat arrays; `mpibow.kernels.numpy.flat` documents and defines them.
 
-    `factors` (Layout.factors) are those gradients that are kept as such.
+    `factors` (Layout.factors) are the gradients that are kept as factors.
 
-    And where those lie: `zeros` makes one, `put` writes an array, or 0, into one, `host` is what one holds, on the
-    host, `rows_sum` the sum of rows there; `sum_squares` adds up what passes have squared. `meter` makes the keeper of
-    the gain, `common_step` what makes an orthogonal common step (mpibow.sync.orthogonal.Common), where those are not
-    the host's own; where they are, `orthogonal` makes what a thread makes its matrices with.
+    And the arrays themselves: `zeros` makes one, `put` writes an array, or 0, into one. `host` returns its content on
+    the host, `rows_sum` the sum of rows there. `sum_squares` adds up the squares of passes. `meter` makes the meter of
+    the gain, `common_step` the orthogonal common step (mpibow.sync.orthogonal.Common), None for the host's own. For
+    these, `orthogonal` makes the function that computes a thread's orthogonal matrices.
     """
 
     zeros: Callable[..., Any]
@@ -145,7 +145,7 @@ def share_of(chunks: range, worker: int, workers: int) -> range:
 
 
 def pieces(chunks: range, chunk: int) -> Iterator[range]:
-    """Runs of chunks, `chunk` elements each, for passes that walk the same arrays to take turns on: PIECE elements."""
+    """Runs of chunks of `chunk` elements, PIECE elements in all: passes over the same arrays take turns on each run."""
     step = max(PIECE // chunk, 1)
     for start in range(0, len(chunks), step):
         yield chunks[start : start + step]
