@@ -1,4 +1,4 @@
-"""The reference kernels: plain NumPy, float32 or float64, always available. Every operator's module has its own."""
+"""The reference kernels: plain NumPy, float32 or float64, always available. Every operator's module defines its own."""
 
 from mpibow.graph.kernel import KernelTable
 from mpibow.ops import KERNELS

@@ -1,4 +1,4 @@
-"""Where flat arrays lie on the host: as mpibow.kernels.passes asks of every kernel set."""
+"""Flat arrays on the host: the functions that mpibow.kernels.passes requires of every kernel set."""
 
 from __future__ import annotations
 
@@ -29,5 +29,5 @@ def rows_sum(rows: Array) -> Array:
 
 
 def sum_squares(squares: Array, out: Array) -> None:
-    """out (1,) <- the sum of squares (chunks,), in chunk order, whoever made them."""
+    """out (1,) <- the sum of squares (chunks,), in chunk order, whichever threads computed them."""
     out[0] = sum(squares.tolist())

@@ -1,9 +1,9 @@
-"""Passes over flat arrays: what turns gradients into steps, corrections and sums, a cache-sized chunk at a time.
+"""Passes over flat arrays: they turn gradients into steps, corrections and sums, a cache-sized chunk at a time.
 
-Every pass works on whole chunks of `chunk` elements, so threads may share the work in any way: same bits.
+Every pass works on whole chunks of `chunk` elements, so any split over threads gives the same bits.
 Shapes: a rank's k replicas are rows of weights, of every state, and of gradients (k, size); all other arrays are
 (size,).
-`factors` (Layout.factors) are gradients that are kept as such.
+`factors` (Layout.factors) are the gradients that are kept as factors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ chunk = 131072  # elements. Smaller ones fit caches better, but threads then spe
 
 
 def _slices(chunks: range, stop: int, start: int = 0) -> Iterator[tuple[int, slice]]:
-    """Of each chunk the elements in [start, stop), where there are any."""
+    """Each chunk's elements in [start, stop); chunks without any are left out."""
     for i in chunks:
         part = slice(max(i * chunk, start), min((i + 1) * chunk, stop))
         if part.start < part.stop:
@@ -30,7 +30,7 @@ def _slices(chunks: range, stop: int, start: int = 0) -> Iterator[tuple[int, sli
 
 
 def _step(w: Array, own: Sequence[Array], g: Array, part: slice, local: Local, i: int) -> None:
-    """g <- the step u of row i's elements `part`, by the formula; their states `own` follow."""
+    """g <- the step u of row i's elements `part`, by the formula; it updates their states `own`."""
     start = 0
     for end, group in zip(local.ends.tolist(), local.groups.tolist(), strict=True):
         stop = min(end, part.stop) - part.start
@@ -44,7 +44,7 @@ def _step(w: Array, own: Sequence[Array], g: Array, part: slice, local: Local, i
 
 
 def _own(states: States, i: int, part: slice, start: int) -> list[Array]:
-    """The states of row i's elements `part`; theirs begin at element `start`."""
+    """The states of row i's elements `part`; the states begin at element `start`."""
     return [state[i, part.start - start : part.stop - start] for state in states]
 
 
@@ -66,9 +66,9 @@ def sma_update(
 ) -> None:
     """w_i <- w_i + u_i - alpha (w_i - centre) + extra * common, for every row i in order.
 
-    `common` is a sum of steps, and `extra` what the common step is of it: (G - 1) / k (mpibow.sync.gain).
+    `common` is a sum of steps, and the common step is `extra` times it: (G - 1) / k (mpibow.sync.gain).
     total <- sum of u_i where `begin`, else total + that sum; squares[c] likewise of chunk c's |u_i|^2 (float64).
-    What the gradients hold afterwards is not defined.
+    The content of the gradients is undefined afterwards.
     """
     gradients = whole(gradients, factors)
     number = weights.dtype.type
@@ -111,8 +111,8 @@ def sma_alone(
     """Pulled averaging of learners that are all this rank's, whole: U = sum of u_i goes into the weights at once.
 
     w_i <- w_i + u_i - alpha (w_i - W) + extra U, for every row; W is the mean of the rows as they were (`rows_mean`).
-    The mean of the rows as they are then is W + (1/k + extra) U, which is why nobody stores it.
-    sums[c] <- (sum |u_i|^2, |U|^2) of chunk c, float64. What the gradients hold afterwards is not defined.
+    The mean of the rows is then W + (1/k + extra) U, so it is not stored.
+    sums[c] <- (sum |u_i|^2, |U|^2) of chunk c, float64. The content of the gradients is undefined afterwards.
     """
     gradients = whole(gradients, factors)
     number = weights.dtype.type
@@ -206,7 +206,7 @@ def sgd_update(
 ) -> None:  # fmt: skip
     """One step with `scale` times the summed gradient (size,), the same for every row: all rows stay equal.
 
-    What the gradient holds afterwards is not defined.
+    The content of the gradient is undefined afterwards.
     """
     gradient = whole(gradient, factors)
     for each, kept, limit in local.parts(states, weights.shape[1]):

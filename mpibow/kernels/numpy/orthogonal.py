@@ -1,4 +1,4 @@
-"""Matrices of a flat array made orthogonal and as long as they are: what a common step may be made of."""
+"""Matrices of a flat array made orthogonal at their own norm, for the orthogonal common step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ITERATIONS = 5
 def nearest(v: Array, iterations: int = ITERATIONS, fixed: bool = False) -> tuple[Array, float]:
     """|V| O / |O| of V (a, b), Frobenius norms; O is the orthogonal matrix nearest to V, roughly. 0 stays 0.
 
-    Or O itself, `fixed`, whose singular values are about 1, however long V is.
+    Or O itself, `fixed`, whose singular values are about 1, whatever the norm of V.
 
     And the reach of V, (sum s^8)^(1/8) sqrt(min(a, b)) / |V| with its singular values s: about how many times as long
     the result may be until it goes as far in every direction as V does in its strongest; at least 1.
@@ -61,11 +61,11 @@ def _or_1(divisor: Any) -> Any:
 
 
 def orthogonal(matrices: Sequence[Matrix], dtype: Any, iterations: int = ITERATIONS) -> Callable[..., None]:
-    """What makes orthogonal steps of matrices, on one thread: its room is its own.
+    """A function that computes orthogonal steps of matrices on one thread, with scratch memory of its own.
 
-    (step, total, number, gain=, even=, fixed=False): step (size,) <- of total (size,), where the matrix of that number
-    lies, its `nearest`, `even` times, or so often that it goes `gain` times as far as its strongest direction,
-    whichever is less. That is rough, as `nearest` is: where the second bound held, 1.2 to 1.9 times as far was seen.
+    (step, total, number, gain=, even=, fixed=False): step (size,) <- `nearest` of the matrix of that number in total
+    (size,), in its place: `even` times, or so often that it goes `gain` times as far as its strongest direction,
+    whichever is less. That is rough, as `nearest` is: where the second bound held, it went 1.2 to 1.9 times as far.
     Or, `fixed`, the orthogonal matrix itself, `even` times. `step` and `total` may be the same array.
     """
     places = [matrix.rows[:, np.newaxis] + matrix.columns for matrix in matrices]

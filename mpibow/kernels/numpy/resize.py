@@ -6,15 +6,15 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 
-# A weight's, behind the point: what 8 bits of a pixel, a sign, and a sum that rounding takes above 1 leave of 32.
+# Fractional bits of a weight: 32 less 8 for a pixel, one for the sign, and one for sums that rounding takes above 1.
 BITS = 22
 
 
 def taps(first: float, length: float, count: int, size: int) -> tuple[Array, Array]:
-    """Where each of `count` pixels begins to read (count,) int64, and its weights (count, k) int32, BITS of a fraction.
+    """The first input of each of `count` pixels (count,) int64, and its weights (count, k) int32, BITS of a fraction.
 
-    Pixel i is the mean of those of a line of `size` around first + (i + 1/2) length / count, weighted by a triangle
-    that ends max(1, length / count) to either side; what lies outside of the line does not count.
+    Pixel i is the mean of a line's `size` pixels around first + (i + 1/2) length / count, weighted by a triangle that
+    ends max(1, length / count) to either side; pixels outside the line do not count.
     """
     scale = length / count
     spread = max(scale, 1.0)
@@ -23,7 +23,7 @@ def taps(first: float, length: float, count: int, size: int) -> tuple[Array, Arr
     highs = np.minimum((centres + spread + 0.5).astype(np.int64), size)
     k = int((highs - lows).max())
     weights, total = np.zeros((count, k)), np.zeros(count)
-    for tap in range(k):  # one after the other, so that everybody's sums are the same
+    for tap in range(k):  # one after the other, so that all kernel sets compute the same sums
         distance = np.abs((tap + lows - centres + 0.5) * (1.0 / spread))
         weights[:, tap] = np.where(tap < highs - lows, np.maximum(1.0 - distance, 0.0), 0.0)
         total += weights[:, tap]
@@ -33,8 +33,8 @@ def taps(first: float, length: float, count: int, size: int) -> tuple[Array, Arr
 def resize(image: Array, part: Array, sides: Array, window: Array, out: Array) -> None:
     """Scales `window`, (top, left, height, width), of an image of `sides`, height and width, to uint8 out (3, s, s).
 
-    Of the image there is the `part`, as windows have it, whole pixels: uint8 (h, w, 3), at least what `reach` says.
-    Columns first, then rows, rounded after each. It is Pillow's BILINEAR with a box, whose bits it gives where that
+    `image` holds the `part` of it, given as windows are, in whole pixels: uint8 (h, w, 3), at least the part that
+    `reach` returns. Columns first, then rows, rounded after each: Pillow's BILINEAR with a box, to the bit where Pillow
     takes columns first as well.
     """
     size, (top, left, height, width) = out.shape[1], map(float, window)
@@ -56,7 +56,7 @@ def _line(pixels: Array, lows: Array, weights: Array) -> Array:
 
 
 def reach(windows: Array, sides: Array, size: int) -> Array:
-    """The parts (n, 4) int64, as windows (n, 4) have them, of images of sides (n, 2) that hold all that these read."""
+    """The parts (n, 4) int64 of images of sides (n, 2) that windows (n, 4) read, in the windows' form."""
     spread = np.maximum(windows[:, 2:] / size, 1.0)
     low = np.maximum(np.floor(windows[:, :2] - spread), 0).astype(np.int64)
     high = np.minimum(np.ceil(windows[:, :2] + windows[:, 2:] + spread) + 1, sides).astype(np.int64)
