@@ -1,9 +1,9 @@
-"""The CPU at speed: oneDNN's primitives, and what numba compiles for the rest.
+"""The CPU at speed: oneDNN's primitives, and kernels compiled by numba for the rest.
 
 Elementwise functions, sums, products and concatenation are numba's single passes, not oneDNN's eltwise, binary, sum and
-concat: of these it does only what follows a convolution (scale, shift, sum, relu), on the result before that goes to
-memory. Nor its matmul: a dense layer of few rows is an inner product, and other products are our own. Large ones are as
-fast as its (255 GFLOP/s a core where it has 250), those of 64 x 64 x 32 run at 242 where it has 147.
+concat. oneDNN fuses only the operations behind a convolution (scale, shift, sum, relu) into it. Its matmul is not used:
+a dense layer of few rows is an inner product, and other products are our own. Large ones are as fast as oneDNN's (255
+GFLOP/s a core against 250); products of 64 x 64 x 32 run at 242 against 147.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, ExpandAdd, Expa
 def operators(library: Library, winograd: bool = True) -> KernelTable:
     """oneDNN's kernels where it has them, else numba's, else NumPy's.
 
-    A plan with none of NumPy's is one call without Python; one of NumPy's is a run of its own in between."""
+    A plan without NumPy's kernels is one call without Python; each of NumPy's is a separate run in between."""
     convolution, normalised = Convolution(library, winograd), ConvolutionNormalised(library)
     norm, pooling = BatchNormalisation(library), Pooling(library)
     return {
@@ -73,7 +73,7 @@ def _kernel(kernels: Any) -> Kernel:
 
 
 def _layer(kernels: Any) -> Kernel:
-    """One whose reference code would be worth a word: of small operators it is as fast as any."""
+    """A layer's kernel, which reports oneDNN's reference code; for small operators that code is fast enough."""
     return replace(_kernel(kernels), slow=kernels.slow)
 
 
@@ -85,7 +85,7 @@ def conv_relu(chain: tuple[Operator, ...]) -> Operator | None:
 
 
 def conv_norm_add_relu(chain: tuple[Operator, ...]) -> Operator | None:
-    """Convolutions in groups are left to themselves: their weights are reordered on the way."""
+    """Convolutions in groups are not fused: their weights are reordered on the way."""
     match chain:
         case (Conv2d(groups=1) as conv, BatchNorm() as norm):
             return ConvNormAddRelu(conv, norm, added=False, relu=False)

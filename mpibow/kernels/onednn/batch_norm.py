@@ -25,8 +25,8 @@ GLOBAL, SCALE, SHIFT, RELU = 1, 2, 4, 8  # dnnl_normalization_flags_t
 
 @native
 def _follow(arguments: int, _: int, count: int, __: int) -> int:
-    """(mean, variance, running mean, running variance, channels, momentum, momentum * n / (n - 1)): the running ones
-    move by their share; variances are biased, the running one is not."""
+    """(mean, variance, running mean, running variance, channels, momentum, momentum * n / (n - 1)): the running
+    statistics move by their share. `variance` is biased, the running variance unbiased."""
     a = words(arguments, count)
     n = a[4]
     mean, variance, running_mean, running_variance = floats(a[0], n), floats(a[1], n), floats(a[2], n), floats(a[3], n)
@@ -41,7 +41,7 @@ def _follow(arguments: int, _: int, count: int, __: int) -> int:
 class BatchNormalisation:
     """BatchNorm and NormAddRelu. A relu without a sum is the primitive's own; the sum is one more pass.
 
-    In training, of images in whole blocks of 16 channels, it is not oneDNN that normalises, unless a norm is frozen.
+    Images in whole blocks of 16 channels are normalised by our own kernel in training, unless the norm is frozen.
     """
 
     def __init__(self, library: Library) -> None:
@@ -50,7 +50,7 @@ class BatchNormalisation:
 
     @staticmethod
     def _of_rank(op: BatchNorm | NormAddRelu, shapes: Shapes) -> bool:
-        """Whether learners meet, as NumPy's kernel has it, in training; a relu is not fused with that."""
+        """Whether learners of a rank share statistics in training, by NumPy's kernel; no relu is fused with that."""
         return shapes.training and parts(op)[0].sync == "rank"
 
     def _blocks(self, op: BatchNorm | NormAddRelu, shapes: Shapes) -> bool:

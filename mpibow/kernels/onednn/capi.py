@@ -31,7 +31,7 @@ DIFF_SCALE, DIFF_SHIFT, THEN = 255, 256, 32768
 IMPLEMENTATION, STRIDES, EXEC_ARG_MD, NDIMS, PADDED_DIMS = 8, 14, 255, 256, 260
 FORMAT_KIND, INNER_COUNT, INNER_SIZES, INNER_AXES = 262, 263, 264, 265
 
-# What it needs of the system, which slim images lack
+# System libraries that oneDNN needs, which slim images lack
 INSTALL = {
     "libgomp.so.1": "apt-get install libgomp1, or dnf install libgomp",
     "libstdc++.so.6": "apt-get install libstdc++6, or dnf install libstdc++",

@@ -23,8 +23,8 @@ from mpibow.ops.fused import ConvNormAddRelu, ConvRelu
 
 class Convolution:
     """Weights of a convolution in groups have one axis more in oneDNN, (g, o / g, c / g, h, w): they stay canonical in
-    the replica, and are reordered into scratch memory here. Where Winograd's is faster it is not oneDNN that convolves,
-    nor where it has only its reference code, a hundred times slower, for a gradient of a depthwise convolution.
+    the replica, and are reordered into scratch memory here. Our own kernels convolve where Winograd's is faster, and
+    where oneDNN has only reference code, a hundred times slower, for a gradient of a depthwise convolution.
     """
 
     def __init__(self, library: Library, fewer_products: bool) -> None:
@@ -51,7 +51,7 @@ class Convolution:
         return trio
 
     def _slow(self, op: ConvRelu | Conv2d, shapes: Shapes, trio: Trio) -> tuple[str, ...]:
-        """What nothing but the library's reference code computes."""
+        """The halves that only the library's reference code computes."""
         data, weights = (None if self._lanes(op, shapes, trio, p) else p for p in (trio.data, trio.weights))
         return slow(trio.forward, data, weights)
 
@@ -171,7 +171,7 @@ class Convolution:
         return [*runs, trio.data.command(arrays)]
 
     def _regroup(self, call: Call, tag: str, *, inward: bool) -> Command:
-        """Weights in groups to the layout that a primitive wants, or a gradient back."""
+        """Weights in groups to the layout that a primitive requires, or a gradient back."""
         shape = _grouped(_plain(call.op), call.shapes)
         plain = canonical(shape)
         if inward:
@@ -214,7 +214,7 @@ class ConvolutionNormalised:
 
         tag = made("any").layout(dnn.DST).tag
         found = fused("any", tag)
-        # With all that behind it the library may like another layout of y: what is added comes in y's, so it is told.
+        # With these operations fused the library may choose another layout of y. The summand needs it too.
         chosen = found.layout(dnn.DST).tag
         return found if chosen == tag or not op.added else fused(chosen, chosen)
 
@@ -276,6 +276,6 @@ def _plain(op: ConvRelu | Conv2d) -> Conv2d:
 
 
 def _grouped(op: Conv2d, shapes: Shapes) -> Shape:
-    """The weight's shape as oneDNN sees it."""
+    """The weight's shape in oneDNN."""
     g, c = op.groups, shapes.x[0][1]
     return (op.channels, c, *op.kernel) if g == 1 else (g, op.channels // g, c // g, *op.kernel)

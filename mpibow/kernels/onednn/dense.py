@@ -1,4 +1,4 @@
-"""The dense layer: of few rows by oneDNN's inner product, its weights' gradient as factors, of many by own products."""
+"""The dense layer: few rows by oneDNN's inner product, its weights' gradient as factors, many rows by own products."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from mpibow.kernels.onednn.primitives import Trio, slow
 from mpibow.ops import Dense
 
 TILES = f"AB16b{LANES}a"  # the layout of weights whose gradients may be kept as factors
-SPARED = 4  # times the factors' size must a gradient have, else there is little to win
+SPARED = 4  # a gradient must have so many times the factors' size, else there is little to gain
 MANY = 64  # rows from which on own products are as fast, and no weights are reordered for them
 
 
 def _rank(op: Dense, shapes: Shapes) -> int:
-    """The rank that the weights' gradient would have as factors: the batch, in whole fours; 0 where not worth it."""
+    """The rank of the weights' gradient as factors: the batch, in whole fours; 0 where factors do not pay off."""
     batch, inputs = shapes.x[0]
     rank = -(-batch // 4) * 4
     fits = shapes.training and op.units % LANES == 0 and inputs % 16 == 0

@@ -1,8 +1,8 @@
 """Gradients of depthwise convolutions, where oneDNN has only its reference code: windows of 4x4 and more, or dilated.
 
 Images lie in blocks of `lanes` channels: x (n, C, h, w, lanes), dy (n, C, h', w', lanes). For one row of outputs and
-one column of taps, the taps that lie in the image follow each other, and so do the outputs that see it. The inner loop,
-over outputs, has neither edges nor padding to look at. It keeps the sums of up to TAPS taps in registers.
+one column of taps, the taps inside the image are consecutive, and so are the outputs that read it. The inner loop,
+over outputs, has neither edges nor padding to check. It keeps the sums of up to TAPS taps in registers.
 """
 
 from __future__ import annotations
@@ -107,15 +107,15 @@ def _add_lines(typing: Any, lanes: Any, taps: Any, dy: Any, total: Any, count: A
 
 @numba.njit(inline="always")
 def _inside(start: int, step: int, extent: int, count: int) -> tuple[int, int]:
-    """The range of those k < count for which start + k step is in an image of this extent."""
+    """The range of k < count for which start + k step is in an image of this extent."""
     return max(0, -(start // step)), min(count, -((start - extent) // step))
 
 
 @native
 def differentiate(arguments: int, _: int, count: int, __: int) -> int:
     """(back, x, dy, weight, bias, lines, lanes, n, c, h, w, h', w', then rows and columns of kernel, stride, padding
-    and dilation): the gradients of weight (c, taps) and bias (c,); bias may be 0, for none. Back, x is the gradient of
-    the inputs, made of dy and the weight. lines (taps + 1, lanes) is scratch."""
+    and dilation): the gradients of weight (c, taps) and bias (c,); bias may be 0, for none. If `back`, x is the
+    gradient of the inputs, computed from dy and the weight. lines (taps + 1, lanes) is scratch."""
     a = words(arguments, count)
     back, x, dy, bias, lines, lanes, images, channels = a[0], a[1], a[2], a[4], a[5], a[6], a[7], a[8]
     h, w, high, wide, rows, columns = a[9], a[10], a[11], a[12], a[13], a[14]
@@ -159,7 +159,7 @@ def differentiate(arguments: int, _: int, count: int, __: int) -> int:
 
 
 def lanes_of(op: Conv2d, shapes: Shapes, x: str, y: str) -> int:
-    """The channels of a block, where these are the layouts of its image and outputs; 0 where this is not for it."""
+    """The channels of a block, if x and y are the layouts of its image and outputs; 0 if this kernel does not fit."""
     found = _layout.fullmatch(x)
     lanes = int(found[1]) if found and x == y else 0
     return lanes if op.groups == op.channels == shapes.x[0][1] and lanes in LANES else 0
@@ -170,7 +170,7 @@ def scratch(op: Conv2d, lanes: int) -> Spec:
 
 
 def command_of(call: Call, op: Conv2d, lanes: int, dy: Array, *, back: bool) -> Command:
-    """What computes the gradient of the inputs (`back`), or those of the weights and bias."""
+    """The command that computes the gradient of the inputs (`back`), or the gradients of the weights and bias."""
     (n, c, h, w), (high, wide) = call.shapes.x[0], call.shapes.y[2:]
     x = call.dx[0] if back else call.x[0]
     assert x is not None

@@ -1,4 +1,4 @@
-"""Finds attention whose heads are cut out of (n, t, heads d) and joined again: one operator, and no array apart."""
+"""Finds attention whose heads are cut out of (n, t, heads d) and joined again: one operator, without copies."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class _Finder:
                 self._users.setdefault(name, []).append(node)
 
     def alone(self, name: str) -> bool:
-        """Whether one node reads it, once, and nobody else sees it."""
+        """Whether exactly one node reads it, once, and it is no output."""
         return len(self._users.get(name, ())) == 1 and name not in self._shown
 
     def cut(self, name: str) -> tuple[str, list[Node]] | None:
-        """What heads were cut out of, and the nodes that did it."""
+        """The tensor that heads were cut out of, and the nodes that did it."""
         permute = self._made.get(name)
         if permute is None or permute.op != Permute(HEADS) or not self.alone(name):
             return None
@@ -39,7 +39,7 @@ class _Finder:
         return source, [view, permute]
 
     def joined(self, attention: Node) -> list[Node]:
-        """The nodes that join its heads again, none where none do."""
+        """The nodes that join its heads again, or none."""
         if not self.alone(attention.name):
             return []
         (permute,) = self._users[attention.name]
@@ -50,7 +50,7 @@ class _Finder:
         return [permute, view] if view.op == View((n, t, heads * e)) else []
 
     def split(self, sources: list[str]) -> Node | None:
-        """The node whose three parts of one size they are, and nobody else's."""
+        """The node that splits into exactly these three parts, of one size, read by no other node."""
         node = self._made.get(sources[0])
         if node is None or list(node.made) != sources or not all(map(self.alone, sources)):
             return None
@@ -58,7 +58,7 @@ class _Finder:
         return node if isinstance(op, Split) and op.axis == len(x) - 1 and len(set(op.sizes)) == 1 else None
 
     def found(self, attention: Node) -> tuple[Node, list[Node]] | None:
-        """The node that stands for an attention and for what cuts and joins its heads, and those nodes but the last."""
+        """The node that replaces an attention and the nodes that cut and join its heads; these nodes but the last."""
         if not isinstance(attention.op, Attention):
             return None
         cuts, joined = [self.cut(name) for name in attention.inputs[:3]], self.joined(attention)

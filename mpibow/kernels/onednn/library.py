@@ -1,4 +1,4 @@
-"""oneDNN 3 through its C interface: the library with its engine and stream, and what makes its objects."""
+"""oneDNN 3 through its C interface: the library with its engine and stream, and constructors of its objects."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Library:
         c.dnnl_primitive_desc_query_md.restype = c_void_p
         isa = int(c.dnnl_get_effective_cpu_isa())
         self.isa = ISAS.get(isa, f"ISA {isa:#x}")
-        self.wide = self.isa.startswith(("AVX-512", "AMX"))  # it has vectors of 16 floats
+        self.wide = self.isa.startswith(("AVX-512", "AMX"))  # vectors of 16 floats
         self.engine = self.make("engine", c.dnnl_engine_create, c.dnnl_engine_destroy, c_int(1), c_size_t(0))
         self.stream = self.make("stream", c.dnnl_stream_create, c.dnnl_stream_destroy, self.engine, c_uint(1))
         self.execute = ctypes.cast(c.dnnl_primitive_execute, c_void_p).value or 0
@@ -129,15 +129,15 @@ class Library:
         return result
 
     def _tag(self, descriptor: Descriptor) -> str:
-        """Its layout as a tag of the library; '' where no tag describes it."""
+        """A descriptor's layout as a tag of the library; '' where no tag describes it."""
         tag, ones = self._spelt(descriptor)
         if not ones or tag in (known := _tags(self, self._query(descriptor, NDIMS, c_int).value)):
             return tag
-        fixed = _without(tag, ones)  # as what the library knows with these axes elsewhere: (1, 1, 1, h, w) as hwigo
+        fixed = _without(tag, ones)  # as the library's tag with these axes elsewhere: (1, 1, 1, h, w) as hwigo
         return next((other for other in known if _without(other, ones) == fixed), tag)
 
     def _spelt(self, descriptor: Descriptor) -> tuple[str, str]:
-        """Its layout as a tag, '' where no tag says it, and the letters of axes of one element (or one block)."""
+        """Its layout as a tag, '' where no tag describes it, and the letters of axes of one element (or one block)."""
         if self._query(descriptor, FORMAT_KIND, c_int).value != 2:
             return "", ""
         rank = self._query(descriptor, NDIMS, c_int).value
@@ -197,7 +197,7 @@ class Library:
             self._limit(before)
 
     def reorder(self, shape: Shape, source: str, target: str) -> Primitive:
-        """What copies a tensor (shape) from one layout to another."""
+        """The primitive that copies a tensor (shape) from one layout to another."""
         return self.primitive(
             "reorder", self.descriptor(shape, source), self.engine, self.descriptor(shape, target), self.engine
         )
@@ -205,7 +205,7 @@ class Library:
 
 @cache
 def _tags(library: Library, rank: int) -> dict[str, int]:
-    """The numbers of the library's tags for tensors of `rank` axes, found by asking what each of them means."""
+    """The numbers of the library's tags for tensors of `rank` axes, found by a query of each number."""
     c, found = library.c, dict[str, int]()
     for number in range(2, 1000):
         value = c_void_p()

@@ -17,7 +17,7 @@ Pool = MaxPool2d | AvgPool2d
 
 
 class Pooling:
-    """numba computes what oneDNN cannot: zeros that count in windows that hang over the padding."""
+    """numba computes the case that oneDNN lacks: zeros that count in windows that extend beyond the padding."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
@@ -85,7 +85,7 @@ class Pooling:
 
 
 def _hangs(op: Pool, shapes: Shapes) -> bool:
-    """Whether the mean is over zeros of the padding, but not over what hangs over it."""
+    """Whether the mean counts zeros of the padding, and windows extend beyond it."""
     if not isinstance(op, AvgPool2d) or not op.count_padding:
         return False
     after = behind(shapes, op.kernel, op.stride, op.padding)

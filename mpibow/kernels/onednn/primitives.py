@@ -39,7 +39,7 @@ class Descriptor(Handle):
 
 
 class Primitive(Handle):
-    """A primitive descriptor: what would run, and in which layouts."""
+    """A primitive descriptor: an implementation and its layouts."""
 
     library: Library
 
@@ -66,7 +66,7 @@ class Primitive(Handle):
         return self.layout(SCRATCHPAD).bytes
 
     def command(self, arrays: Mapping[int, Array]) -> Command:
-        """Its run on the arrays by execution argument; each must lie as `layout` says."""
+        """Its run on the arrays by execution argument; each must have the layout that `layout` returns."""
         library = self.library
         primitive = library.make("primitive", library.c.dnnl_primitive_create, library.c.dnnl_primitive_destroy, self)
         kept: list[Any] = [primitive, arrays]
@@ -88,14 +88,14 @@ class Primitive(Handle):
 
 
 def slow(forward: Primitive, data: Primitive | None = None, weights: Primitive | None = None) -> tuple[str, ...]:
-    """Those of an operator's halves that are the library's reference code."""
+    """The halves of an operator that are the library's reference code."""
     parts = {"output": forward, "gradient of its input": data, "gradient of its weights": weights}
     return tuple(name for name, part in parts.items() if part is not None and part.slow)
 
 
 @dataclass(frozen=True)
 class Trio:
-    """The primitives of an operator with weights; those of its backward half only where they are needed."""
+    """The primitives of an operator with weights; its backward half has primitives only where they are needed."""
 
     forward: Primitive
     data: Primitive | None

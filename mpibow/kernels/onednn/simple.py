@@ -43,7 +43,7 @@ class Reordering:
 
 
 class LocalResponse:
-    """In the layout that is given. numba computes what oneDNN does not, or by its reference code only."""
+    """In the given layout. numba computes the cases that oneDNN lacks or has reference code only for."""
 
     def __init__(self, library: Library) -> None:
         self.library = library
@@ -53,8 +53,8 @@ class LocalResponse:
         return Formats((tag,), tag)
 
     def _elsewhere(self, op: LocalResponseNorm, shapes: Shapes, tag: str) -> bool:
-        """Even windows lie elsewhere in oneDNN; of one channel its backward half reads where there is nothing (3.2
-        crashes); for some layouts it has its reference code only."""
+        """Even windows lie elsewhere in oneDNN; its backward half of one channel reads out of bounds (3.2 crashes);
+        for some layouts it has reference code only."""
         return op.size % 2 == 0 or op.size == 1 or any(each and each.slow for each in self._pair(op, shapes, tag))
 
     def _pair(self, op: LocalResponseNorm, shapes: Shapes, tag: str) -> tuple[Primitive, Primitive | None]:

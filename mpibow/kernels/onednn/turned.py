@@ -1,4 +1,4 @@
-"""Finds products of matrices whose rows and columns were exchanged: strides do that, without a copy."""
+"""Finds products of transposed matrices: strides express the transpose, without a copy."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def turned_together(graph: Graph) -> Graph:
         if not isinstance(node.op, Matmul):
             continue
         a, b = node.inputs
-        many = len(graph.tensors[a].shape) > len(graph.tensors[b].shape)  # whose rows are one matrix, as they lie
+        many = len(graph.tensors[a].shape) > len(graph.tensors[b].shape)  # its rows are one matrix in memory
         turned = (a in turns and not many, b in turns)
         if any(turned):
             inputs = tuple(turns[name] if each else name for name, each in zip(node.inputs, turned, strict=True))

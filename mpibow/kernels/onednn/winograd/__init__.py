@@ -8,10 +8,10 @@ and columns are those of the tiles of 4x4 or 6x6 inputs that they come from:
     V (row, C / 16, group, tile, column, 16)  B^T d B of the inputs
     D (row, K / 16, group, tile, column, 16)  A dy A^T of the gradients
 
-y = A^T (U V) A, summed over C, is made group by group, so that V stays in the first caches. The gradient of the inputs
-is the same of dy where padding keeps the size. Without padding that would take more tiles: there it is the adjoint,
-B (U D) B^T summed over K, of tiles that overlap. The weights' gradient is G^T (V D) G, summed over tiles: some groups
-at a time, so that the sums are seldom read and written.
+y = A^T (U V) A, summed over C, is computed group by group, so that V stays in the first caches. The gradient of the
+inputs is the same formula of dy where padding keeps the size. Without padding that would take more tiles: there it is
+the adjoint, B (U D) B^T summed over K, of tiles that overlap. The weights' gradient is G^T (V D) G, summed over tiles:
+some groups at a time, so that the sums are seldom read and written.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ FORMATS = Formats(("aBcd16b",), "aBcd16b", {"weight": "ABcd16b16a"})
 
 
 def fits(op: Conv2d, shapes: Shapes) -> bool:
-    """Whether this is faster than oneDNN's convolution, as measured: enough tiles must share the weights' transform, of
-    5x5 the more the more channels there are, and of 3x3 beyond 256 channels, where both sides must be as wide. oneDNN
-    leaves padding out, which is most of what 5x5 sees of low images.
+    """Whether this is faster than oneDNN's convolution, as measured: enough tiles must share the weights' transform.
+    5x5 needs more tiles the more channels there are. 3x3 needs more beyond 256 channels, at least 256 on both sides.
+    oneDNN leaves padding out, which is most of the input of 5x5 on low images.
     """
     (n, c), (k, high, wide) = shapes.x[0][:2], shapes.y[1:]
     plain = (op.stride, op.dilation, op.groups) == ((1, 1), (1, 1), 1)

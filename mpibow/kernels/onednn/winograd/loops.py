@@ -50,8 +50,8 @@ def _place(group: int, down: int, across: int) -> tuple[int, int, int]:
 
 @numba.njit(inline="always")
 def _fetch_after(form: int, group: int, down: int, across: int, blocks: int, at: int, high: int, wide: int) -> None:
-    """Asks for the lines of the outputs 8 rows further on, of as many groups: rows of tiles are too short for the
-    processor to prefetch."""
+    """Prefetches the lines of the outputs 8 rows further on, of as many groups: rows of tiles are too short for the
+    processor's prefetcher."""
     tall = _form(form)[0]
     n, i, j = _place(group + WIDE // tall, down, across)
     for block in range(blocks):
@@ -62,8 +62,8 @@ def _fetch_after(form: int, group: int, down: int, across: int, blocks: int, at:
 def convolve(arguments: int, _: int, count: int, __: int) -> int:
     """(x, w, bias, y, relu, u, v, m, back, n, C, K, h, w, form, padding): y of x; bias may be 0, for none.
 
-    Back, C and K are the other way round in w, and its taps as well: with as much padding as keeps h and w, that makes
-    the gradient of the inputs of that of the outputs.
+    If `back`, C and K are exchanged in w, and its taps reversed: with padding that keeps h and w, that computes the
+    gradient of the inputs from the gradient of the outputs.
     """
     a = words(arguments, count)
     x, w, bias, y, relu, u, v, m, back = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]

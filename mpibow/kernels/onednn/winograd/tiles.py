@@ -1,4 +1,4 @@
-"""What Winograd's loops are made of, in LLVM's own terms.
+"""The parts of Winograd's loops, in LLVM's instructions.
 
 Every function takes the form (see TRANSFORMS) first, and has code for each. A group is of four
 tiles of outputs, 8 outputs wide: side by side where a tile has 2x2, two above two where it has 4x4.
@@ -163,7 +163,7 @@ def back_products(typing: Any, form: Any, d: Any, u: Any, m: Any, step: Any, blo
 @intrinsic
 def add_tiles(typing: Any, form: Any, m: Any, dx: Any, pitch: Any, i: Any, j: Any) -> Any:
     """B m, m[row][column] of the group in row i and column j, to the gradients of its inputs, the upper left one at dx:
-    added to what groups above and to the left have left there. Bytes from row to row in dx: pitch."""
+    added to the sums of groups above and to the left. Bytes from row to row in dx: pitch."""
 
     def generate(b: Any, f: Transforms, m: Any, dx: Any, pitch: Any, i: Any, j: Any) -> None:
         rows, wide, shared = _rows(b, dx, pitch, f.size), f.size + WIDE - f.outputs, f.size - f.outputs
@@ -229,7 +229,7 @@ def gradient_tiles(typing: Any, form: Any, dy: Any, d: Any, pitch: Any, step: An
 
 @intrinsic
 def fetch(typing: Any, form: Any, first: Any, pitch: Any) -> Any:
-    """Asks for the lines of a group's outputs at `first`, which may lie past the end; bytes from row to row: pitch."""
+    """Prefetches the lines of a group's outputs at `first`, possibly past the end; bytes from row to row: pitch."""
 
     def generate(b: Any, f: Transforms, first: Any, pitch: Any) -> None:
         for row in _rows(b, first, pitch, f.tall):

@@ -47,7 +47,7 @@ class Transforms:
 
     @property
     def size(self) -> int:
-        """Of a tile of inputs."""
+        """Inputs of a tile on a side."""
         return len(self.spread)
 
 
@@ -63,7 +63,7 @@ def at_points(taps: int, *points: Fraction) -> Transforms:
     for point in points:
         others = [other for other in points if other != point]
         value = reduce(lambda product, other: product * (point - other), others, one)
-        sign = one if value > 0 or point else -one  # that of point 0 costs nothing there
+        sign = one if value > 0 or point else -one  # the sign of point 0 costs nothing there
         into.append((*(sign * factor for factor in _product(others)), zero))
         spread.append(tuple(sign * point**power / value for power in range(taps)))
     into.append(_product(points))
@@ -81,8 +81,8 @@ def _product(roots: Any) -> tuple[Fraction, ...]:
     return tuple(Fraction(factor) for factor in factors)
 
 
-# By form: its outputs and taps, on a side, as two digits. Points in pairs +-a share their work. With these five, errors
-# are a quarter of those with 0, +-1, +-2.
+# By form: its outputs and taps, on a side, as two digits. Points in pairs +-a share their work. These five points have
+# a quarter of the errors of 0, +-1, +-2.
 _SIX = Fraction(0), Fraction(3, 4), Fraction(-3, 4), Fraction(3, 2), Fraction(-3, 2)
 TRANSFORMS = {
     23: at_points(3, Fraction(0), Fraction(1), Fraction(-1)),
@@ -92,8 +92,8 @@ TRANSFORMS = {
 
 
 def multiply(b: Any, matrix: Matrix, lines: list[Any]) -> list[Any]:
-    """The code of matrix @ lines. Rows that differ by signs only, and columns, are those of points +-a: what they
-    share is computed once."""
+    """The code of matrix @ lines. Rows that differ by signs only, and columns, belong to points +-a: their common
+    terms are computed once."""
     matrix, lines = _folded(b, matrix, lines)
     products: list[Any] = []
     while len(products) < len(matrix):
