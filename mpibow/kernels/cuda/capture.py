@@ -17,7 +17,7 @@ def no_range(name: str) -> AbstractContextManager[object]:
 
 
 class Executor:
-    """Bound runs on one stream. What changes from iteration to iteration lies in device memory that they read: inputs,
+    """Bound runs on one stream. Values that change between iterations lie in device memory that they read: inputs,
     counters, weights, rates. So nothing is ever captured again, and a launch waits for nothing.
 
     With `timed` the events that it gives carry times. Without `graphs` the same runs are enqueued one by one: the same
@@ -33,7 +33,7 @@ class Executor:
 
     def prepare(self) -> None:
         """Runs everything once and captures it. Before the first iteration, on inputs of any kind: libraries load
-        kernels and take memory on their first call, which no capture allows. What it writes is written again, except
+        kernels and take memory on their first call, which no capture allows. Its results are overwritten, except
         statistics: put those back. Raises DeviceError where it cannot be captured."""
         self._enqueue()
         self.stream.synchronise()

@@ -18,8 +18,8 @@ from mpibow.device import libraries
 from mpibow.errors import DeviceError, install
 from mpibow.kernels.cuda.kernels import KERNELS
 
-ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # what is compiled for in CI: A100, H100 and H200, B200
-# Without fused multiply-adds every operation rounds as NumPy's does: the same bits, and memory is what bounds them all.
+ARCHITECTURES = ("sm_80", "sm_90", "sm_100")  # the GPUs that CI compiles for: A100, H100 and H200, B200
+# Without fused multiply-adds every operation rounds as NumPy's does: the same bits, and memory bounds them all.
 OPTIONS = ("--std=c++17", "--fmad=false", "--ptxas-options=-v")
 SOURCES = Path(__file__).parent / "source"
 FORMULA = "formula.cuh"  # the local step; the file of that name is SGD's with momentum
@@ -29,7 +29,7 @@ HEADERS = {"pointwise.cu": ELEMENT, "choices.cu": ELEMENT}  # by source, where n
 
 @dataclass(frozen=True)
 class Usage:
-    """What ptxas says of a kernel: registers of a thread, bytes of shared memory, bytes that did not fit registers."""
+    """ptxas's figures of a kernel: registers of a thread, bytes of shared memory, bytes that did not fit registers."""
 
     registers: int
     shared: int
@@ -38,7 +38,7 @@ class Usage:
 
 @dataclass(frozen=True)
 class Module:
-    """A compiled source: its machine code, what each kernel is called in it, and what it takes, by kernel."""
+    """A compiled source: its machine code, and by kernel the name in it and the resources it takes."""
 
     code: bytes
     names: Mapping[str, str]
@@ -102,7 +102,7 @@ class Nvrtc:
 
 
 def usage_of(log: str) -> dict[str, Usage]:
-    """What ptxas printed, by lowered name."""
+    """ptxas's output, by lowered name."""
     found = {}
     for part in log.split("Compiling entry function '")[1:]:
         registers = re.search(r"Used (\d+) registers", part)

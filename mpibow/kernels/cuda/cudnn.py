@@ -13,14 +13,14 @@ from mpibow.kernels.cuda.specs import Spec
 
 
 class OnStream(Protocol):
-    """What of a stream a run needs: the CUDA stream's address."""
+    """The part of a stream that a run needs: the CUDA stream's address."""
 
     @property
     def pointer(self) -> int: ...
 
 
 Enqueue = Callable[[OnStream], None]  # enqueues on the stream; allocates nothing, waits for nothing
-Address = Callable[[Any, str], int]  # where an array lies on the device, as one of that dtype
+Address = Callable[[Any, str], int]  # an array's address on the device, as one of that dtype
 
 
 class Handles:
@@ -55,7 +55,7 @@ class Handles:
 
 
 def pointer_of(array: Any, dtype: str) -> int:
-    """Where a CuPy array lies. It must hold that dtype: of 16-bit floats that NumPy lacks, any of their size."""
+    """A CuPy array's address. It must hold that dtype; for 16-bit floats that NumPy lacks, any type of their size."""
     held = array.dtype.name
     assert held == dtype or (array.dtype.itemsize == 2 and dtype in ("bfloat16", "float16")) or held == "uint8", (
         f"an array of {held} where {dtype} is wanted"
@@ -64,8 +64,8 @@ def pointer_of(array: Any, dtype: str) -> int:
 
 
 class Cudnn:
-    """Binds specs to arrays. `address` says where an array lies: a rank that computes in 16 bits has a copy of its
-    float32 weights, and knows where.
+    """Binds specs to arrays. `address` returns an array's address: for a rank that computes in 16 bits,
+    that of the copy of its float32 weights.
     """
 
     def __init__(self, planner: Planner, handles: Handles, address: Address = pointer_of) -> None:
@@ -76,7 +76,7 @@ class Cudnn:
         return max((self.planner.plan(spec).workspace for spec in specs if spec is not None), default=0)
 
     def bind(self, spec: Spec, arrays: Mapping[str, Any], workspace: Any = None) -> Enqueue:
-        """The run of `spec` on arrays by operand; `workspace` (bytes,) as large as `workspace` said."""
+        """The run of `spec` on arrays by operand; `workspace` (bytes,) has the size that `workspace` returned."""
         executable, handles = self.planner.plan(spec), self.handles
         missing = {operand.name for operand in spec.operands} ^ set(arrays)
         assert not missing, f"{spec.kind} is bound without, or with more than, its operands: {sorted(missing)}"

@@ -1,6 +1,6 @@
 """Launches of dropout: 4 bits are kept for backward of every four elements.
 
-Of several replicas side by side, a sample of each is a sample here, with counters (4,) and kept bits of its own.
+With several replicas side by side, a sample of each is a sample here, with counters (4,) and kept bits of its own.
 """
 
 from __future__ import annotations

@@ -19,13 +19,13 @@ def as_given(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
 
 
 def _launch(kernel: str, *arguments: Any, of: tuple[str, ...] = ()) -> Launch:
-    """Of a kernel that is made for the first argument's type and takes all arguments and their length."""
+    """The launch of a kernel made for the first argument's type; it takes all arguments and their length."""
     x = arguments[0]
     return Launch(instance(kernel, *of, kind(x)), turns(x.size, lanes(x.dtype)), (*arguments, np.int64(x.size)))
 
 
 def _functor(op: Any, dtype: Any) -> tuple[str, np.float32]:
-    """What an operator is called there, and its setting; the ceiling as y of `dtype` has it, for y to be equal to."""
+    """An operator's name there, and its setting; the ceiling as y of `dtype` has it, for y to be equal to."""
     match op:
         case Relu() | Sigmoid() | Tanh():
             return type(op).__name__, np.float32(0)

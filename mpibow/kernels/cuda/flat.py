@@ -1,9 +1,9 @@
 """Launches of the passes over flat arrays; `mpibow.kernels.numpy.flat` defines them.
 
 Arrays are as there, on the device, all float32 but for sums of squares, which are float64: `squares` (chunks,), `sums`
-(chunks, 2), `norms` (k,). `step` is a record STEP in device memory: what changes from one iteration to the next is
-written there, and captured graphs follow. So are the `scalars` (k, groups, n) of a local step, float32. All arrays are
-aligned to 16 bytes, and so are all rows.
+(chunks, 2), `norms` (k,). `step` is a record STEP in device memory: values that change from one iteration to the
+next are written there, and captured graphs read them. The `scalars` (k, groups, n) of a local step, float32, lie there
+too. All arrays are aligned to 16 bytes, and so are all rows.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 from mpibow.kernels.cuda.kernels import Constant, Launch, instance, lanes, turns
 from mpibow.kernels.passes import Local, chunks_of
 
-TAIL = 4  # elements behind the steps that ranks add up: mpibow.sync.outbox says the same
-CHUNK = 2048  # elements of a block: flat.cu says the same
+TAIL = 4  # elements behind the steps that ranks add up: as in mpibow.sync.outbox
+CHUNK = 2048  # elements of a block: as in flat.cu
 STEP = np.dtype(
     [(name, "f4") for name in ("rate", "alpha", "gain", "scale", "pull", "centre_momentum", "attention", "even")]
     + [("begin", "i4")],
@@ -178,7 +178,7 @@ def report_batch(loss: Any, hits: Any, norm: Any, report: Any, count: int, strid
 
 
 def enter_reports(reports: Any, step: Any, unsent: Any, tail: Any) -> Launch:
-    """unsent (3,) float64 += step's attention, and what reports (k, 3) say; into tail (3,) float32 where given."""
+    """unsent (3,) float64 += step's attention and the sums of finite reports (k, 3); to tail (3,) float32, if given."""
     return Launch("enter_reports", (1, 1, 1), (reports, step, unsent, tail, np.int32(len(reports))), (1, 1, 1))
 
 

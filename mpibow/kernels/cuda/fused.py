@@ -1,4 +1,4 @@
-"""Fused learners: all replicas of a rank in one plan, and where their rows' elements lie in its arrays."""
+"""Fused learners: all replicas of a rank in one plan, and the places of their rows' elements in its arrays."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _response(op: LocalResponseNorm, k: int) -> Any:
     return WideLocalResponseNorm(op.size, op.alpha, op.beta, op.k, replicas=k)
 
 
-# What k replicas side by side are computed by. Not there: what images go through, and what has no channels.
+# The operators that compute k replicas side by side. Not in it: operators on input images, or without channels.
 WIDENED: Mapping[type, Callable[[Any, int], Any]] = {
     **dict.fromkeys((*ROWS, Add, BatchNorm, Flatten, Maximum, Multiply), _same),
     **dict.fromkeys((ClippedRelu, Gelu, LeakyRelu, Relu, Sigmoid, Tanh), _same),
@@ -109,7 +109,7 @@ def fused_plan(graph: Graph, kernels: Kernels, dtype: str, k: int, names: Collec
 
 
 def without_form(graph: Graph) -> str:
-    """What of a learner's graph can't be fused, in words; '' where all can."""
+    """The part of a learner's graph that cannot be fused, in words; '' where all can."""
     try:
         widen(graph, 2, WIDENED, ROWS, View, Beside)
     except ShapeError as error:
@@ -125,7 +125,7 @@ def fused_bytes(plan: Plan) -> int:
 
 
 def blocks_of(own: Layout, wide: Layout, k: int) -> Array:
-    """Where the elements of a row in the layout `own` lie in that of k replicas: (own.size / 16,) of BLOCK."""
+    """The places of a row's elements (layout `own`) in the layout of k replicas: (own.size / 16,) of BLOCK."""
     found = np.zeros(own.size // ALIGNMENT, BLOCK)
     there = {span.name: span for span in wide.spans}
     for span in own.spans:

@@ -27,7 +27,7 @@ class DeviceGain:
         self.gain = 1.0
 
     def load(self, k: int, fixed: float | None, gain: float, averages: tuple[float, float, float, int]) -> None:
-        """As mpibow.sync.gain.GainMeter says."""
+        """As in mpibow.sync.gain.GainMeter."""
         record, common = np.zeros(1, flat.GAIN), np.zeros(2, np.float32)
         record["n1"], record["n2"], record["weight"], record["count"] = averages
         used = gain if fixed is None else fixed
@@ -50,16 +50,16 @@ class DeviceGain:
 
     @property
     def common(self) -> Any:
-        """What stands for (gain - 1) / k in a pass: it is not known here."""
+        """The stand-in for (gain - 1) / k in a pass: its value is only on the device."""
         return self._common
 
     @property
     def whole(self) -> Any:
-        """What stands for 1 / k + (gain - 1) / k."""
+        """The stand-in for 1 / k + (gain - 1) / k."""
         return self._common[1:]
 
     def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any = None) -> None:
-        """As mpibow.sync.gain.GainMeter says; what the ranks added up is squared here."""
+        """As in mpibow.sync.gain.GainMeter; the ranks' sum is squared here."""
         self._owed = k, rate, None, sums[0]  # passes that are to come still read the gain of before
 
     def follow_alone(self, k: int, rate: float, own: Any) -> None:
@@ -76,7 +76,7 @@ class DeviceGain:
         return [*squares, flat.follow_gain(self._sums, step, self._state, self._common, k, total[-flat.TAIL :])]
 
     def see(self) -> None:
-        """Enqueues what follows the gain, and that it becomes known to the host."""
+        """Enqueues the work that follows the gain, and its copy to the host."""
         machine, owed, self._owed = self._passes.machine, self._owed, None
         if owed is not None:
             k, rate, own, total = owed
@@ -85,5 +85,5 @@ class DeviceGain:
         machine.driver.copy(self._seen, self._state, machine.stream)
 
     def seen(self) -> None:
-        """What was enqueued is over."""
+        """Called when the enqueued work is over."""
         self.gain = float(self._seen["gain"][0])

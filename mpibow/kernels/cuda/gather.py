@@ -9,7 +9,7 @@ import numpy as np
 from mpibow.kernels.cuda.kernels import Launch, instance, turns
 
 PACK = 16  # bytes that a thread copies at once where rows are whole packs
-WORD = 4  # bytes of what goes along with a row, as a label does
+WORD = 4  # bytes that go along with a row, such as a label
 
 
 def gather(table: Any, words: Any, counters: Any, rows: Any, word: Any) -> Launch:

@@ -48,7 +48,7 @@ def load_cudnn() -> Any:
 
 
 def refusals() -> tuple[type[Exception], ...]:
-    """What the frontend raises where cuDNN refuses something: its own error is none of Python's but Exception."""
+    """The errors that the frontend raises where cuDNN refuses something; its own is a subclass of Exception alone."""
     return load_cudnn().cudnnGraphNotSupportedError, RuntimeError, ValueError
 
 
@@ -93,7 +93,7 @@ class _Tensors:
         value.set_dim(list(o.shape)).set_stride(list(o.strides))
 
     def between(self, value: Any, dtype: str) -> Any:
-        """A value that never reaches memory, rounded as if it did: cuDNN's patterns ask for it."""
+        """A value that never reaches memory, rounded as if it did: cuDNN's patterns require it."""
         return value.set_data_type(self.type(dtype))
 
 

@@ -1,4 +1,4 @@
-"""Launches of what makes a network's input of stored images, and of mixup.
+"""Launches of mixup and of the kernels that turn stored images into a network's input.
 
 Stored images are canonical. Shares of mixup and the targets that it mixes are float32 in every precision.
 """

@@ -12,20 +12,20 @@ import numpy as np
 from mpibow.errors import ShapeError
 from mpibow.graph.graph import Array
 
-THREADS = 256  # of a block: each.cuh says the same
+THREADS = 256  # of a block: as in each.cuh
 WARP = 32
 BLOCKS = 8192  # of a grid whose threads take several turns: enough to fill any device
 TYPES = {"float32": "float", "float16": "half", "bfloat16": "bfloat16"}  # of activations: dtype and C++ type
 INTEGERS = {"int32": "int", "int64": "long long"}  # of labels and indices
-CONDITIONS = {"bool": "unsigned char", "uint8": "unsigned char", **INTEGERS}  # of what is compared with 0, or counted
-# What stands for any type of so many bytes; of 8, labels and indices alone are.
+CONDITIONS = {"bool": "unsigned char", "uint8": "unsigned char", **INTEGERS}  # of arrays compared with 0, or counted
+# A stand-in for any type of so many bytes; only labels and indices have 8.
 UNITS = {1: "unsigned char", 2: "unsigned short", 4: "unsigned", 8: "unsigned long long"}
 
 Grid = tuple[int, int, int]
 
 _CONDITION = tuple(dict.fromkeys(CONDITIONS.values()))
 _FLOAT, _INTEGER, _UNIT = tuple(TYPES.values()), tuple(INTEGERS.values()), tuple(UNITS.values())[:3]
-# Images as they are stored, or as something made them before, and what is made of them.
+# Images as they are stored, or as an earlier kernel made them, and the kernels' outputs.
 _PIXELS = [(pixel, kind) for kind in _FLOAT for pixel in dict.fromkeys(("unsigned char", "float", kind))]
 _PACKED = tuple((kind, str(v)) for kind, wide in zip(_FLOAT, (4, 8, 8), strict=True) for v in (1, wide))
 _FUNCTOR = ("Relu", "LeakyRelu", "ClippedRelu", "Sigmoid", "Tanh", "Gelu", "TanhGelu", "Scale")
@@ -123,7 +123,7 @@ _FAMILIES: Mapping[str, Mapping[str, Values]] = {  # source -> kernel -> what it
 
 
 def instance(kernel: str, *values: str) -> str:
-    """The C++ name of a kernel: what NVRTC is asked for."""
+    """The C++ name of a kernel, for NVRTC."""
     return f"{kernel}<{', '.join(values)}>" if values else kernel
 
 
@@ -137,7 +137,7 @@ KERNELS: Mapping[str, str] = {  # kernel -> its source
 
 @dataclass(frozen=True, eq=False)
 class Constant:
-    """An array of the host that whoever launches copies to the device once, before the first launch."""
+    """An array of the host. The launcher copies it to the device once, before the first launch."""
 
     array: Array
 
@@ -184,7 +184,7 @@ def kind(array: Array) -> str:
 
 
 def integer(array: Array) -> str:
-    """The C++ type of an array of labels or indices. Raises ShapeError for what no kernel is made for."""
+    """The C++ type of an array of labels or indices. Raises ShapeError for a type that no kernel has."""
     if array.dtype.name not in INTEGERS:
         raise ShapeError(
             f"labels and indices are {' or '.join(INTEGERS)} on a GPU, got {array.dtype.name}: convert them, or set "

@@ -20,7 +20,7 @@ Compile = Callable[[str, str, Path | None, int, str], Any]  # source, architectu
 
 
 class Bind(Protocol):
-    """What makes a run of launches."""
+    """The function that makes a run of launches."""
 
     def __call__(self, launches: Sequence[Launch]) -> Enqueue: ...
 
@@ -68,7 +68,7 @@ class _Call:
 
     def __init__(self, driver: Driver, function: Any, launch: Launch, constant: Callable[[Array], Any]) -> None:
         self._driver, self._function, self._grid, self._block = driver, function, launch.grid, launch.block
-        self._held: list[Any] = [launch]  # what the parameters point to stays
+        self._held: list[Any] = [launch]  # keeps the parameters' targets alive
         values = []
         for argument in launch.arguments:
             argument = constant(argument.array) if isinstance(argument, Constant) else argument

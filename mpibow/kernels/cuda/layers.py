@@ -41,7 +41,7 @@ class DeviceKernel:
 
 @dataclass(frozen=True)
 class _Layer:
-    """What all of them share: the specs of a node, and their scratch."""
+    """The common part of all layers: the specs of a node, and their scratch."""
 
     cudnn: Cudnn
     precision: Precision
@@ -88,7 +88,7 @@ class Weighted(_Layer):
         return Buffers(forward=forward, backward=backward)
 
     def _narrow(self, weights: CudnnSpec) -> Cast | None:
-        """What makes a 16-bit gradient of weights float32, where there is one."""
+        """The run that turns a 16-bit gradient of weights into float32, where there is one."""
         made = weights.operands[-1]
         if made.dtype == "float32":
             return None
@@ -130,7 +130,7 @@ class Weighted(_Layer):
 
 
 class Norm(_Layer):
-    """BatchNorm and NormAddRelu; what relu lets through is a mask that forward saves."""
+    """BatchNorm and NormAddRelu; forward saves the elements that relu passes as a mask."""
 
     def formats(self, op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
         last = LAST[len(shapes.y)]

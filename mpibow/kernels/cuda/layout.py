@@ -1,4 +1,4 @@
-"""Launches of what only moves elements: reorders, concatenation, channels padded with zeros."""
+"""Launches that only move elements: reorders, concatenation, channels padded with zeros."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mpibow.graph.graph import Array, Shape
 from mpibow.graph.kernel import Call, Formats, Shapes
 from mpibow.kernels.cuda.kernels import UNITS, Launch, instance, turns
 
-TILE, ROWS = 32, 8  # layout.cu says the same
+TILE, ROWS = 32, 8  # as in layout.cu
 PACK = 16  # bytes
 
 
@@ -25,7 +25,7 @@ def reorder_formats(op: Reorder, shapes: Shapes, given: tuple[str, ...]) -> Form
 def transposed(source: str, target: str, shape: Shape) -> tuple[int, int, int]:
     """(batch, rows, columns): the reorder of a tensor (shape) as a transpose of the last two.
 
-    Raises ShapeError where it is none, which no kernel here asks for.
+    Raises ShapeError for any other reorder; no kernel here requires one.
     """
     (old, _), (new, _) = parse(source), parse(target)
     same = next((i for i, (a, b) in enumerate(zip(old, new, strict=True)) if a != b), len(old))
@@ -92,7 +92,7 @@ def _places(call: Call) -> list[tuple[int, int, int]]:
 
 
 def _apart(call: Call, runs: int, length: int) -> tuple[int, int]:
-    """Of several replicas, whose channels stand beside one another, every one has runs of its own."""
+    """Replicas have their channels beside one another; each has runs of its own."""
     k = getattr(call.op, "replicas", 1)
     return k * runs, length // k
 

@@ -29,11 +29,11 @@ from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, NormAddRelu
 from mpibow.ops.wide import WideDense
 
 FROZEN = "device cuda has no gradients of a frozen batch norm: set device=onednn, or device=numpy"
-VECTOR = 16  # bytes: cuDNN norms channels in vectors of that, and has no engine for what does not fill them
+VECTOR = 16  # bytes: cuDNN norms channels in vectors of that, and has no engine for channels that do not fill them
 
 
 def training_fusion(chain: tuple[Operator, ...]) -> Operator | None:
-    """What cuDNN computes in one graph while training: backward needs what lies between convolution and norm."""
+    """The operator of a chain in one training graph of cuDNN; backward needs values between convolution and norm."""
     match chain:
         case (Conv2d() as conv, Relu()):
             return ConvRelu(conv)
@@ -57,7 +57,7 @@ def evaluation_fusion(chain: tuple[Operator, ...]) -> Operator | None:
 
 
 def rewrite(graph: Graph, training: bool) -> Graph:
-    """`graph` with chains of nodes replaced by those that one graph of cuDNN computes."""
+    """`graph` with each chain of nodes that one graph of cuDNN computes replaced by one node."""
     return fuse(graph, (training_fusion,) if training else (evaluation_fusion, training_fusion), longest=4)
 
 
@@ -141,7 +141,7 @@ def dense(
 
 
 def wide_dense(op: WideDense, shapes: Shapes, precision: Precision) -> dict[str, Spec]:
-    """As `dense`, of as many replicas as the operator says."""
+    """As `dense`, for the operator's number of replicas."""
     (n, features), k = shapes.x[0], op.replicas
     return dense(op, replace(shapes, x=((n, features // k),), y=(n, shapes.y[1] // k)), precision, k)
 
@@ -154,7 +154,7 @@ def turned(strides: Shape) -> Shape:
 def wide(shape: Shape, replicas: int) -> Shape:
     """The shape of an image of several replicas: their channels stand beside one another, replica by replica.
 
-    So convolutions go in as many times the groups, and norms and sums, which are a channel's, stay what they are.
+    So a convolution has as many times the groups; norms and sums, one per channel, stay as they are.
     """
     return (shape[0], replicas * shape[1], *shape[2:])
 
@@ -170,7 +170,7 @@ def as_image(shape: Shape) -> Shape:
 
 
 def specs_of_node(op: Operator, shapes: Shapes, precision: Precision, replicas: int = 1) -> Mapping[str, Spec]:
-    """The graphs that a node needs, by what they are for; none for what cuDNN has no part in.
+    """The graphs that a node needs, by purpose; none for an operator that cuDNN does not compute.
 
     With several replicas (fused learners) one graph computes all of theirs.
     """

@@ -1,4 +1,4 @@
-"""A rank's GPU with all that computes on it: opened once, before the first plan."""
+"""A rank's GPU and its libraries and kernels: opened once, before the first plan."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from mpibow.kernels.cuda.shadows import Shadows
 from mpibow.kernels.cuda.timing import DeviceTimer
 from mpibow.kernels.passes import chunks_of
 
-# Of a config's precision, where cuDNN's is called otherwise.
+# By a config's precision, where cuDNN has another name for it.
 NAMES: Mapping[str, str] = {"auto": "tf32", "float32": "fp32"}
 TRIES = 12  # plans of cuDNN that are timed, of those that it ranks first and need not compile
 
@@ -70,7 +70,7 @@ class Gpu:
         self, plan: Plan, weights: Any, gradients: Any = None, statistics: Any = None,
         inputs: Mapping[str, Any] | None = None,
     ) -> tuple[BoundPlan, list[Enqueue]]:  # fmt: skip
-        """As `plan.bind`, and what a pass begins with: weights in 16 bits, and the loss's gradient times the scale."""
+        """As `plan.bind`, with the start of a pass: weights in 16 bits, and the loss's gradient times the scale."""
         launches = list[Launch]()
         if self.narrow:  # before layers ask where it is
             copy: Any = self.shadows.whole(weights)
@@ -89,9 +89,9 @@ class Gpu:
         self, number: int, bound: BoundPlan, gradient: Any, clip_value: float | None, clip_norm: float | None,
         learners: int = 1,
     ) -> list[Enqueue]:  # fmt: skip
-        """What a learner's pass ends with: the scale taken back, the gradient's limits, and its report.
+        """The end of a learner's pass: the scale is removed, the gradient limited and the pass reported.
 
-        Where the plan is of several `learners`, its losses and hits are every so many of the plan's.
+        With several `learners` in the plan, its losses and hits are every `learners`-th of the plan's.
         """
         launches = list[Launch]()
         if self.scale.record is not None:
@@ -109,7 +109,7 @@ class Gpu:
         self, plan: Plan, own: Plan, replicas: Any, k: int, limits: tuple[float | None, float | None],
         inputs: Mapping[str, Any],
     ) -> Any:  # fmt: skip
-        """The plan of k learners bound to arrays of its own, and what is run in front of it and behind it."""
+        """The plan of k learners bound to arrays of its own, and the runs in front of it and behind it."""
         zeros = self.machine.zeros
         weights: Any = zeros(plan.layout.size, "float32", "weights of fused learners")
         gradients: Any = zeros(plan.layout.size, "float32", "gradients of fused learners")
@@ -173,7 +173,7 @@ def open_gpu(
 
 
 def plan_folder(folder: Path, gpu: DeviceProperties, search: Search) -> Folder:
-    """Where plans are kept for a kind of GPU, both parts of cuDNN and a way of choosing; the kind is named first."""
+    """The folder of plans for a kind of GPU, both parts of cuDNN and a way of choosing; the kind is named first."""
     cudnn = load_cudnn()
     name = f"{gpu.name} {gpu.capability[0]}.{gpu.capability[1]}"
     versions = cudnn.backend_version_string(), f"frontend {cudnn.__version__}"
@@ -186,7 +186,7 @@ def widened(array: Array) -> Array:
 
 
 def _name_bfloat16() -> None:
-    """NumPy knows bfloat16 once ml_dtypes is imported."""
+    """NumPy supports bfloat16 once ml_dtypes is imported."""
     try:
         importlib.import_module("ml_dtypes")
     except ImportError:

@@ -1,4 +1,4 @@
-"""What a cuDNN graph reads and writes: operands by name, their layouts, and the arithmetic of a graph."""
+"""The inputs and outputs of a cuDNN graph: operands by name, their layouts, and the arithmetic of a graph."""
 
 from __future__ import annotations
 

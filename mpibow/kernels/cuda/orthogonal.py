@@ -1,6 +1,6 @@
 """Launches that make the common step orthogonal, of all matrices at once; mpibow.sync.orthogonal defines it.
 
-The same few launches, however many matrices: tables in device memory tell a block whose part it works on.
+The same few launches, however many matrices: tables in device memory assign each block its part.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from mpibow.kernels.cuda.kernels import Constant, Launch, lanes, turns
 if TYPE_CHECKING:
     from mpibow.kernels.cuda.passes import DeviceFlat
 
-TILE = 64  # elements of a block's side: orthogonal.cu says the same
+TILE = 64  # elements of a block's side: as in orthogonal.cu
 PIECE = 1024  # columns of a piece of a Gram matrix: likewise
 Coefficients = tuple[float, float, float]
 SQUARES = 6  # arrays of squares that the polynomials take turns with
-# What orthogonal.cu says of them. Tiles are a matrix's own, those of its square, and those of its Gram matrix's pieces.
+# As defined in orthogonal.cu. Tiles are a matrix's own, those of its square, and those of its Gram matrix's pieces.
 MATRIX = np.dtype(
     [(name, "i8") for name in ("place", "own", "square", "piece")]
     + [(name, "i4") for name in ("rows", "columns", "turned", "pieces", "tile", "tiles", "cell", "cells")],
@@ -80,22 +80,22 @@ class Tables:
 
     @cached_property
     def tiles(self) -> Array:
-        """Of the matrices, (all their tiles,) of PART."""
+        """The tiles of the matrices, (all their tiles,) of PART."""
         return self._parts("columns")
 
     @cached_property
     def cells(self) -> Array:
-        """Of their squares (rows, rows)."""
+        """The tiles of their squares (rows, rows)."""
         return self._parts("rows")
 
     @cached_property
     def pieces(self) -> Array:
-        """Of the pieces of their Gram matrices."""
+        """The tiles of the pieces of their Gram matrices."""
         return self._parts("rows", "pieces")
 
     @cached_property
     def owners(self) -> Array:
-        """Whose the elements are, ALIGNMENT at a time: the matrix's number, or -1. Padding behind one is as it is."""
+        """The matrix that elements belong to, ALIGNMENT at a time: its number, or -1. Padding belongs to it."""
         found = np.full(-(-self.size // ALIGNMENT), -1, np.int32)
         for number, span in enumerate(self.spans):
             found[span.offset // ALIGNMENT : -(-(span.offset + span.size) // ALIGNMENT)] = number
@@ -143,7 +143,7 @@ def _matrices(
     tables: Tables, scratch: dict[str, Any], total: Any, step: Any, coefficients: Coefficients,
     iterations: int,
 ) -> list[Launch]:  # fmt: skip
-    """scratch's y <- whole X of all matrices, X = V / |V|, and its lengths <- what of it is their common step."""
+    """scratch's y <- whole X of all matrices, X = V / |V|, its lengths <- the factors that make y the common step."""
     assert iterations > 1
     x, y, pieces, sums, fourths, norms, lengths = (
         scratch[name] for name in ("x", "y", "pieces", "sums", "fourths", "norms", "lengths")
@@ -172,7 +172,7 @@ def _matrices(
     for turn in range(iterations - 1):
         if turn == 0:
             found.append(products(factor, square, product))
-        else:  # both of what the factor multiplies at once
+        else:  # both operands of the factor at once
             made = spares[turn % 2]
             found.append(products(factor, square, product, whole, made))
             whole = made

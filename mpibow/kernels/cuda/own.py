@@ -1,4 +1,4 @@
-"""Operators that mpibow's own kernels compute: one explicit table. What cuDNN computes is not in it."""
+"""Operators that mpibow's own kernels compute: one explicit table. cuDNN's operators are not in it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Launches = Callable[[Call], Sequence[Launch]]
 
 @dataclass(frozen=True)
 class Own:
-    """As mpibow.graph.kernel.Kernel, but its halves say what to launch instead of doing it."""
+    """As mpibow.graph.kernel.Kernel, but its halves return launches instead of computing."""
 
     forward: Launches
     backward: Launches | None = None
@@ -50,7 +50,7 @@ class Own:
 
 
 def _same(forward: Launches, backward: Launches | None = None, buffers: Any = None) -> Own:
-    """Of an operator that takes any layout."""
+    """The kernel of an operator that takes any layout."""
     return Own(forward, backward, buffers or (lambda op, shapes: Buffers()), as_given)
 
 
@@ -63,7 +63,7 @@ _SOFTMAX = _same(loss.softmax_forward, loss.softmax_backward)
 
 
 def _pointwise(op: Any) -> Own:
-    """An operator of one element. Integers are not reordered, so what may be of them is canonical."""
+    """An operator of one element. Integers are not reordered, so arrays that may hold them are canonical."""
     back = None if op.differentiable is None else pointwise.backward
     if op in (ops.Cast, ops.Compare, ops.Where):
         return Own(pointwise.forward, back)

@@ -43,7 +43,7 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Part:
-    """What a step launches. `kind` is as benchmarks and `mpibow.bench profile` name it."""
+    """A step's launches. `kind` is the name in benchmarks and `mpibow.bench profile`."""
 
     kind: str
     kernels: Sequence[Kernel]
@@ -79,7 +79,7 @@ def of_launch(launch: Launch) -> Kernel:
 
 @dataclass
 class _Point:
-    """A point in a stream's work that has always come."""
+    """A point in a stream's work that is always reached."""
 
     done: bool = True
 
@@ -89,7 +89,7 @@ class _Point:
 
 @dataclass
 class Stream:
-    """What was enqueued since `take`."""
+    """The work enqueued since `take`."""
 
     pointer: int = 0
     done: bool = True
@@ -173,7 +173,7 @@ def paper_gpu(precision: str) -> Gpu:
 
 
 def listed(plan: Plan, gpu: Gpu) -> list[Part]:
-    """What one learner's iteration launches: its pass, its report, and an update that no other rank waits for.
+    """The launches of one learner's iteration: its pass, its report, and an update that no other rank waits for.
 
     `gpu` is a `paper_gpu`, and the plan's kernels are of it.
     """

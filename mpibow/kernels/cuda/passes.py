@@ -1,7 +1,7 @@
 """The passes over flat arrays on a GPU: as mpibow.kernels.numpy.flat, enqueued on the averaging stream of a rank.
 
-What changes from one iteration to the next goes to device memory in front of the launch that reads it; what is only
-known there, the gain, never comes to the host for it.
+Values that change from one iteration to the next go to device memory in front of the launch that reads them. The gain
+exists only there, and never comes to the host for it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ SLOT = 64  # bytes of a record's place, so that records are aligned; behind it a
 NUMBERS = ("rate", "alpha", "gain", "scale", "pull", "centre_momentum", "attention", "even", "begin")
 FIELDS = cast(Mapping[str, tuple[Any, int]], flat.STEP.fields)
 SCALARS = 64  # of a learner's local step, for which there is room from the start
-REPORT = 3  # numbers that a learner says of its batch: loss, hits, |gradient|^2
+REPORT = 3  # numbers that a learner reports of its batch: loss, hits, |gradient|^2
 
 
 class DeviceFlat:
-    """One rank's. `norms` and `reports` (capacity,) are what learners' own graphs leave beside their gradients."""
+    """One rank's. `norms` and `reports` (capacity,) are written by learners' own graphs, beside their gradients."""
 
     chunk = flat.CHUNK
 
@@ -97,7 +97,7 @@ class DeviceFlat:
         return Tables(tuple(spans), size).scratch_bytes
 
     def learners(self, gradients: Any) -> None:
-        """The block (capacity, size) that learners' gradients lie in: so it is known whose a row is."""
+        """The block (capacity, size) that learners' gradients lie in: it identifies the learner of a row."""
         self._gradients = gradients
         self._bound.clear()
         self._make_room(SLOT + 4 * SCALARS * len(gradients))
@@ -112,8 +112,8 @@ class DeviceFlat:
     ) -> None:  # fmt: skip
         """Enqueues the launches that `make` makes of a record STEP; for the same name and arrays they are made once.
 
-        The record is written in front of them: a number that the device alone knows is given as the array it lies in.
-        `writes`: what they write are weights, which learners wait for.
+        The record is written in front of them: a number that only the device has is given as the array that holds it.
+        `writes`: they write weights, which learners wait for.
         """
         self._run(name, arrays, lambda place: make(_step_of(place)), None, writes, numbers)
 
@@ -174,7 +174,7 @@ class DeviceFlat:
             copy(there[begin : begin + 4], value[:1], stream)
 
     def _place(self) -> int:
-        """Where the next record goes: what was sent from the half of the ring that begins there has gone by then."""
+        """The next record's place. Earlier records in the half of the ring that begins there are copied by then."""
         number, half = self._next, STEPS // 2
         self._next = (number + 1) % STEPS
         if number % half == 0:
@@ -271,7 +271,7 @@ class DeviceFlat:
         )  # fmt: skip
 
     def _own(self, gradients: Any) -> Any:
-        """The norms of learners' gradients (k, size); None of what is no learner's."""
+        """The norms of learners' gradients (k, size); None for other arrays."""
         first, rest = divmod(gradients.ptr - self._gradients.ptr, self._gradients.strides[0])
         inside = 0 <= first < len(self._gradients) and rest == 0
         return self.norms[first : first + len(gradients)] if inside else None
@@ -291,7 +291,7 @@ def _step_of(place: Any) -> Any:
 def bound_norms(
     gradient: Any, norm: Any, clip_value: float | None, clip_norm: float | None, parts: Any
 ) -> Sequence[Launch]:
-    """What follows a learner's backward: limits its gradient (size,), norm (1,) <- |gradient|^2 before `clip_norm`."""
+    """The end of a learner's backward: limits its gradient (size,), norm (1,) <- |gradient|^2 before `clip_norm`."""
     launches = [] if clip_value is None else [flat.clamp(gradient, clip_value)]
     launches += flat.squared_norms(gradient.reshape(1, -1), parts, norm)
     return launches if clip_norm is None else [*launches, flat.shorten(gradient, norm, clip_norm)]

@@ -1,4 +1,4 @@
-"""From a graph to what runs: cuDNN's heuristics rank engines, the deterministic ones are built, the fastest is kept."""
+"""From a graph to a plan: cuDNN's heuristics rank engines, the deterministic ones are built, the fastest is kept."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Search:
     """How plans are chosen: of those that heuristics rank first so many are timed, and the fastest is taken.
 
     `tries` are of engines that cuDNN brings as machine code: such a plan is built in no time. `compiled` are of engines
-    that it compiles for each plan, for a second or more. What is timed may come out otherwise another time: then bits
+    that it compiles for each plan, for a second or more. Timing may choose another plan another time: then bits
     repeat only where the plans are kept.
     """
 
@@ -146,7 +146,7 @@ class Planner:
 
 
 def candidates(spec: Spec, target: Target, search: Search) -> Iterator[Executable]:
-    """As many plans of `spec` as `search` wants, in cuDNN's order; each is built when it is asked for.
+    """As many plans of `spec` as `search` requires, in cuDNN's order; each is built when it is asked for.
 
     Raises DeviceError where there is none, with the spec and cuDNN's own words.
     """

@@ -26,7 +26,7 @@ def backward(call: Call) -> list[Launch]:
 
 
 def header(op: Any) -> str:
-    """What element.cuh is for an operator."""
+    """The text of element.cuh for an operator."""
     made = FORMULAS[type(op)](op)
     return _text(made.half(False), None if made.gradient is None else made.half(True))
 
@@ -51,7 +51,7 @@ def _launch(call: Call, backward: bool) -> Launch:
 
 
 def _kernel(call: Call, reads: list[str], writes: str, backward: bool) -> str:
-    """What it is called. Raises ShapeError where no kernel is made for the types."""
+    """The kernel's name. Raises ShapeError where no kernel is made for the types."""
     first, others = reads[0], {*reads[1:]}
     if first in TYPES and {*reads, writes} == {first}:
         return instance("gradient" if backward else "value", TYPES[first])

@@ -30,7 +30,7 @@ def windows(op: Any, x: Shape, y: Shape) -> Any:
 
 
 def _launch(kernel: str, call: Call, shape: Shape, *arrays: Any, of: tuple[str, ...] = ()) -> list[Launch]:
-    """A thread takes as many channels of an array (shape) at once as their number is a multiple of."""
+    """The number of channels of an array (shape) that a thread takes at once; it divides their number."""
     x, channels = call.shapes.x[0], call.shapes.x[0][1]
     v = lanes(arrays[0].dtype)
     v = v if channels % v == 0 else 1

@@ -11,13 +11,13 @@ from mpibow.kernels.cuda.compile import Usage
 from mpibow.kernels.cuda.kernels import KERNELS, WARP, Launch
 from mpibow.kernels.cuda.paper import Kernel, Part
 
-BOUNDS = ("products", "memory", "launch")  # what may bind a kernel
+BOUNDS = ("products", "memory", "launch")  # the bounds of a kernel
 
 
 @dataclass(frozen=True)
 class Rates:
     """`flops` by precision, dense; `bandwidth` in bytes/s; `launch` the seconds that the smallest kernel takes in a
-    CUDA graph, from the end of the kernel before it. Below them what one multiprocessor has."""
+    CUDA graph, from the end of the kernel before it. Below them the limits of one multiprocessor."""
 
     name: str
     flops: Mapping[str, float]
@@ -68,7 +68,7 @@ def least(kernel: Kernel, precision: str, rates: Rates = H200) -> Least:
 
 
 def grouped(parts: Sequence[Part], precision: str, rates: Rates = H200) -> dict[str, dict[str, Any]]:
-    """By kind: steps, kernels, operations, bytes, seconds, and how many of these seconds each bound is behind."""
+    """By kind: steps, kernels, operations, bytes, seconds, and how many of these seconds each bound accounts for."""
     found: dict[str, dict[str, Any]] = {}
     for part in parts:
         row = found.setdefault(
@@ -94,8 +94,8 @@ def grouped(parts: Sequence[Part], precision: str, rates: Rates = H200) -> dict[
 
 
 def images_per_second(parts: Sequence[Part], precision: str, batch: int, k: int, rates: Rates = H200) -> float:
-    """Of k learners on streams: no learner is faster than its own kernels one after the other, and all kernels
-    together keep the device as busy as k times one's."""
+    """The least time of k learners on streams. No learner is faster than its own kernels one after the other.
+    All kernels together keep the device as busy as k times one's."""
     times = [least(kernel, precision, rates) for part in parts for kernel in part.kernels]
     alone = sum(time.seconds for time in times)
     return k * batch / max(alone, k * sum(time.working for time in times))
@@ -103,7 +103,7 @@ def images_per_second(parts: Sequence[Part], precision: str, batch: int, k: int,
 
 @dataclass(frozen=True)
 class Fill:
-    """How one of mpibow's own kernels fills the device: what ptxas says of it, `resident` blocks of a multiprocessor,
+    """How one of mpibow's own kernels fills the device: ptxas's figures, `resident` blocks of a multiprocessor,
     its `occupancy` (threads resident of those that may be), and `waves`, the grid's blocks over all that are resident.
     """
 
@@ -134,7 +134,7 @@ def resident(usage: Usage, threads: int, rates: Rates = H200) -> int:
 def fills(
     parts: Sequence[Part], usage: Callable[[str], Mapping[str, Usage]], rates: Rates = H200
 ) -> list[Fill]:  # fmt: skip
-    """Of every own kernel, at its largest grid; `usage` gives that of all kernels of a source."""
+    """The figures of every own kernel, at its largest grid; `usage` gives that of all kernels of a source."""
     launches: dict[str, list[Launch]] = {}
     for part in parts:
         for kernel in part.kernels:

@@ -30,7 +30,7 @@ class LossScale:
         return np.array([found["scale"], found["good"]], np.float64)
 
     def load(self, state: Array) -> None:
-        """As `state` gave it."""
+        """Restores what `state` returned."""
         if self.record is not None:
             record = np.zeros(1, LOSS_SCALE)
             record["scale"], record["inverse"], record["good"] = state[0], 1 / state[0], state[1]

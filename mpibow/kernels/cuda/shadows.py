@@ -1,4 +1,4 @@
-"""16-bit copies of float32 weights: where cuDNN finds in its own precision what a replica keeps in float32."""
+"""16-bit copies of float32 weights: they serve cuDNN, and a replica keeps the originals."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NARROW = ("bfloat16", "float16")
 
 
 class Shadows:
-    """Flat arrays and their copies, element for element. Of what has none, an array is itself."""
+    """Flat arrays and their copies, element for element. An array without a copy stands for itself."""
 
     def __init__(self) -> None:
         self._pairs: list[tuple[DeviceArray, DeviceArray]] = []
@@ -24,7 +24,7 @@ class Shadows:
         return next((copy for own, copy in self._pairs if (own.ptr, own.size) == (flat.ptr, flat.size)), None)
 
     def of(self, array: Any, dtype: str) -> Any:
-        """What holds `array` as `dtype`: itself, or the part of a copy that stands for it."""
+        """`array` as `dtype`: itself, or the matching part of a copy."""
         if dtype in NARROW and array.dtype.name == "float32":
             for flat, copy in self._pairs:
                 first = (array.data.ptr - flat.ptr) // flat.itemsize

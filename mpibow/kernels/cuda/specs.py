@@ -91,7 +91,7 @@ class ConvWeights:
 class ReluBackward:
     """dz = dy where y > 0, else 0 (`relu`; without it dz is dy itself), and the sum of dz a channel where `sums`.
 
-    What a convolution with relu or bias does before its own backward half; one pass over dy.
+    A convolution with relu or bias runs it before its own backward half; one pass over dy.
     """
 
     shape: Shape
@@ -180,7 +180,7 @@ class NormInference:
 class Product:
     """c (batch, m, n) = a (batch, m, k) @ b (batch, k, n), + bias (batch, 1, n) where it has strides, relu.
 
-    Strides say how a, b and c lie, in elements; so a transposed matrix costs nothing, and the leading axis may be
+    Strides of a, b and c are in elements; so a transposed matrix costs nothing, and the leading axis may be
     replicas whose rows are interleaved (fused learners). `out` is c's dtype.
     """
 
@@ -243,5 +243,5 @@ def scalars(spec: Spec) -> tuple[Scalar, ...]:
 
 
 def has_products(spec: Spec) -> bool:
-    """Whether tensor cores have anything to do: what is only element by element cannot be rounded to TF32."""
+    """Whether tensor cores have anything to do: elementwise operations cannot be rounded to TF32."""
     return isinstance(spec, ConvForward | ConvData | ConvWeights | Product)

@@ -30,7 +30,7 @@ from mpibow.ops import (
 )
 from mpibow.ops.wide import WideDense
 
-# What is float32 in every precision: losses, hits, targets and what they are mixed of. cuDNN's layers never are; own
+# Float32 in every precision: losses, hits, targets and the arrays they are mixed of. cuDNN's layers never are; own
 # kernels make of stored images, of any type, what goes into these.
 WIDTHS = Widths(
     wide=(Accuracy, MatrixFactorisation, MixShares, OneHot, SoftCrossEntropy, SoftmaxCrossEntropy),
@@ -55,7 +55,7 @@ def _kernel(layer: DeviceKernel) -> Kernel:
 
 
 def zeros_of(machine: Machine) -> Any:
-    """What gives plans their memory."""
+    """The allocator of plans' memory."""
 
     def zeros(shape: int | tuple[int, ...], dtype: Any) -> Any:
         return machine.zeros(shape, dtype, "arenas and inputs of learners")
