@@ -14,7 +14,7 @@ from mpibow.formulas.formula import OPERATORS, Dialect, Formula
 
 CUDA = Dialect(
     number="float({})",
-    name="{}_",  # whatever C++ has for keywords, or functions
+    name="{}_",  # no keyword or function of C++
     templates=OPERATORS
     | {"and": "({} && {})", "or": "({} || {})", "not": "(!{})", "where": "({} ? {} : {})"}
     | {"sqrt": "sqrtf({})", "exp": "expf({})", "tanh": "tanhf({})", "erf": "erff({})", "abs": "fabsf({})"}
@@ -29,7 +29,7 @@ PARTS = {
 
 
 def element(value: Formula, gradient: Formula | None) -> str:
-    """The text of an operator's header: struct Value and struct Gradient, as pointwise.cuh says."""
+    """The text of an operator's header: struct Value and struct Gradient, as in pointwise.cuh."""
     halves = [("Value", value), ("Gradient", gradient or value)]
     called = frozenset().union(*(formula.called for _, formula in halves))
     lines = ["#pragma once", "", *_parts(called)]

@@ -79,7 +79,7 @@ def _called(tree: Expression) -> frozenset[str]:
     return frozenset({tree.function}).union(*map(_called, tree.arguments)) if isinstance(tree, Apply) else frozenset()
 
 
-# What every machine's language writes alike.
+# The parts that every machine's language writes alike.
 OPERATORS = {
     "+": "({} + {})", "-": "({} - {})", "*": "({} * {})", "/": "({} / {})", "negative": "(-{})",
     "<": "({} < {})", "<=": "({} <= {})", ">": "({} > {})", ">=": "({} >= {})", "==": "({} == {})", "!=": "({} != {})",

@@ -65,7 +65,7 @@ def maximum(a: Any, b: Any) -> Any:
 
 
 def where(condition: Any, a: Any, b: Any) -> Any:
-    """`a` where the condition holds, else `b`, whatever the other one is. Of NaN only != holds."""
+    """`a` where the condition holds, else `b`, whatever the other one is. With NaN only != holds."""
     return (a if condition else b) if np.ndim(condition) == 0 else np.where(condition, a, b)
 
 

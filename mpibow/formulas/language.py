@@ -1,4 +1,4 @@
-"""Reads a formula out of a Python function: which statements and expressions it may have, and what the others are for.
+"""Reads a formula out of a Python function: its permitted statements and expressions, and replacements for the others.
 
     from mpibow.formulas.functions import where
 
@@ -35,7 +35,7 @@ OPERATORS: dict[type[ast.AST], str] = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
     ast.And: "and", ast.Or: "or", ast.Not: "not",
 }  # fmt: skip
-# What to write in the place of what a formula may not have.
+# Replacements for constructs that a formula may not have.
 REMEDIES: dict[type[ast.AST], str] = {
     ast.IfExp: "write where(condition, a, b)",
     ast.If: "write where(condition, a, b) in an assignment",
@@ -175,13 +175,13 @@ class _Reader:
         self._refuse(node, "is not a condition", "write a comparison, as x != 0")
 
     def _formula_of(self, node: ast.expr) -> FunctionType | None:
-        """The function of the module that a call is of, where it is none of formulas' own."""
+        """The module's function that is called, where it is none of formulas' own."""
         name = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
         found = None if name in functions.COUNTS or name in self._known else self._globals.get(name)
         return found if isinstance(found, FunctionType) else None
 
     def _results(self, node: ast.expr, function: FunctionType) -> tuple[Expression, ...]:
-        """What a call of another formula gives; its assignments are made in front."""
+        """The results of a call of another formula; its assignments are made in front."""
         assert isinstance(node, ast.Call)
         if function in self._chain:
             self._refuse(node, "calls itself", "a formula is of one element, with no loop")

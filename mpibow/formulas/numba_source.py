@@ -30,7 +30,7 @@ import numba as _numba
 # error_model: a division by 0 is inf or NaN, as NumPy's; the test that Python wants would keep loops scalar.
 _inlined = _numba.njit(nogil=True, forceinline=True, error_model="numpy")
 """
-# What is no expression of Python's without evaluating an argument twice.
+# Functions that a Python expression could not compute without evaluating an argument twice.
 PARTS = {
     "sign": """
 @_inlined

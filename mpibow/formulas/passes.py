@@ -26,7 +26,7 @@ class Place(NamedTuple):
     number: int
 
 
-Operand = Place | float | int  # a number of Python's own takes the dtype of what it meets
+Operand = Place | float | int  # a number of Python's own takes the dtype of the other operand
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Program:
 
 
 def program(formula: Formula, results: Sequence[int]) -> Program:
-    """The passes of those of the formula's results. No array that they write may be one that they read."""
+    """The passes of the named results of a formula. They may write no array that they read."""
     return _Planner(formula).plan(results)
 
 
@@ -77,7 +77,7 @@ def _call(function: np.ufunc | None, operands: list[Any], target: Array) -> Call
 
 
 def plain(value: float) -> float | int:
-    """A whole one as an integer: integers that are compared with it are not converted."""
+    """A whole number as an integer: integers that are compared with it are not converted."""
     return int(value) if float(value).is_integer() else float(value)
 
 
@@ -104,7 +104,7 @@ class _Planner:
         return Program(tuple(self._passes), self._made["part"], self._made["mask"])
 
     def _value(self, tree: Expression, target: Place | None = None) -> Operand:
-        """Where the tree's value is: in `target` where that is given and something is computed."""
+        """The place of the tree's value: `target`, if it is given and something is computed."""
         if isinstance(tree, Number):
             return plain(tree.value)
         if isinstance(tree, Name):
@@ -112,7 +112,7 @@ class _Planner:
         operands = tuple(map(self._value, tree.arguments))
         if tree.function == "where":
             return self._choice(operands, target)
-        self._release(*operands)  # a pass may write what it reads
+        self._release(*operands)  # a pass may write its own inputs
         compares = tree.function in ("<", "<=", ">", ">=", "==", "!=", "and", "or", "not")
         place = target or self._take("mask" if compares else "part")
         self._passes.append(Pass(UFUNCS[tree.function], operands, place))

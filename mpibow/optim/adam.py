@@ -53,7 +53,7 @@ def amsgrad(
 
 @dataclass(frozen=True)
 class OfMoments(Update):
-    """What Adam and AdamW have alike."""
+    """The common part of Adam and AdamW."""
 
     lr: Annotated[float, Above(0), "learning rate; not scaled with the number of learners"] = 1e-3
     betas: Annotated[tuple[Beta, Beta], "decay rates of the averages of gradients and of their squares"] = (
@@ -85,8 +85,8 @@ class OfMoments(Update):
         return self._scalars(rate, betas, left)
 
     def _scalars(self, rate: float, betas: tuple[float, float], left: tuple[float, float]) -> tuple[float, ...]:
-        """The rate without the bias of the first average; weight decay; each beta and 1 - beta; what takes the bias
-        from the root of the second average; eps. `left` is how much of each average is still the 0 it began as."""
+        """The rate without the bias of the first average; weight decay; each beta and 1 - beta; the factor that removes
+        the bias from the root of the second average; eps. `left` is each average's remaining share of its initial 0."""
         (beta1, beta2), (first, second) = betas, left
         unbiased, root = rate / (1 - first), 1 / math.sqrt(1 - second)
         return unbiased, self.decay(rate), beta1, 1 - beta1, beta2, 1 - beta2, root, self.eps

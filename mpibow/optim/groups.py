@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     OwnUpdate: TypeAlias = Update
 else:
-    OwnUpdate = None  # table.py puts the optimisers here, which know of groups themselves
+    OwnUpdate = None  # table.py puts the optimisers here; their modules import this one
 
 NAMED = 6  # weights that an error lists
 
@@ -66,12 +66,12 @@ def length_of(group: WeightGroup) -> float:
 
 
 def frozen_of(groups: Sequence[WeightGroup], names: Sequence[str], epoch: float = 0.0) -> list[str]:
-    """Those of the weights' names that are frozen at `epoch`."""
+    """The names of the weights that are frozen at `epoch`."""
     return [name for name in names if frozen_for(groups, name) > epoch]
 
 
 def parts_of(groups: Sequence[WeightGroup], names: Sequence[str]) -> dict[str, int]:
-    """The part of a replica that each weight is of: of one optimiser, and later where it is frozen for longer."""
+    """The number of each weight's part of a replica. A part has one optimiser; parts frozen for longer come later."""
     keys = [_key(groups, name) for name in names]
     order = sorted({(0.0, 0), *keys})
     return {name: order.index(key) for name, key in zip(names, keys, strict=True)}

@@ -73,7 +73,7 @@ class Muon(Update):
         return self.fallback.counts
 
     def scalars(self, rate: float, count: int) -> tuple[float, ...]:
-        """Those of a weight that takes the fallback."""
+        """The scalars of a weight that takes the fallback."""
         return *self._own(rate), *self.fallback.scalars(self.fallback.lr * rate / self.lr, count)
 
     def scalars_at(self, rate: float, count: int, samples: int, seen: int) -> tuple[float, ...]:
@@ -108,7 +108,7 @@ class OnMatrices(Muon):
 
     @property
     def penalty(self) -> float:
-        """A direction is of the gradient with l1 already."""
+        """0: a direction is computed from the gradient with l1 already."""
         return 0.0
 
     def _own(self, rate: float) -> tuple[float, float, float]:

@@ -1,4 +1,4 @@
-"""Formulas that those of several optimisers call."""
+"""Formulas that several optimisers' formulas call."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ def better(rises: bool, value: float, than: float) -> bool:
 class Plateau:
     """The rate times `factor` after more than `patience` values of the metric in a row that are no improvement
     (ReduceLROnPlateau). `accuracy` and `loss` are those of each evaluation on validation data, `training_loss` is each
-    epoch's mean. Its rate depends on how the run goes: `Reduced` has it."""
+    epoch's mean. Its rate depends on the run and is kept in `Reduced`."""
 
     name: Literal["plateau"] = field(default="plateau", kw_only=True)
     metric: Annotated[
@@ -49,8 +49,8 @@ class Plateau:
 
 @dataclass(frozen=True)
 class Reduced:
-    """Where a plateau schedule stands: the best value of `metric` and how many since were no improvement; how many more
-    do not count; what the rate has come to, and the iteration at which it dropped last."""
+    """The state of a plateau schedule: the best value of `metric`, how many since were no improvement, how many more
+    do not count, the rate, and the iteration of its last drop."""
 
     metric: str = ""
     best: float | None = None
@@ -61,7 +61,7 @@ class Reduced:
 
     @classmethod
     def of(cls, entries: Mapping[str, Any]) -> Reduced:
-        """As asdict, or JSON, gave it."""
+        """The state from asdict's result, or from JSON's."""
         return cls(**entries)
 
 

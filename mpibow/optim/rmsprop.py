@@ -65,7 +65,7 @@ FORMULAS = {
 
 @dataclass(frozen=True)
 class RmsProp(Update):
-    """s <- alpha s + (1 - alpha) g^2;  u = -lr g / (sqrt(s) + eps), or -lr times the momentum of what stands there.
+    """s <- alpha s + (1 - alpha) g^2;  u = -lr g / (sqrt(s) + eps), or -lr times the momentum of g / (sqrt(s) + eps).
 
     Centred, the square of the average gradient is taken from s first.
     """

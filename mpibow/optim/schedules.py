@@ -1,4 +1,4 @@
-"""Learning-rate schedules: what the rate is multiplied by, as a pure function of the epoch.
+"""Learning-rate schedules: the factor of the rate, as a pure function of the epoch.
 
 Epochs are fractions: after half of the samples of the third epoch, `epoch` is 2.5. Step, multistep and plateau drop the
 rate at a moment, where SMA may restart (`drops`); the others never do. A rate of 1 is `update.lr`. Where PyTorch has a
@@ -236,7 +236,7 @@ def over(schedule: Schedule, epochs: float | None) -> Schedule:
 
 
 def ended_early(schedule: Schedule, rate: float, epochs: float | None) -> str:
-    """What to say of a schedule that ends before a run of `epochs` at `rate` does, '' of others."""
+    """The warning for a schedule that ends before a run of `epochs` at `rate` does, '' for others."""
     if not isinstance(schedule, Ending) or schedule.epochs == "auto" or epochs is None or schedule.epochs >= epochs:
         return ""
     last = f"from epoch {schedule.epochs:g} to {epochs:g} the rate is {schedule.along(1.0) * rate:g}"
@@ -263,5 +263,5 @@ class Warmup:
 
 
 def multiplier(schedule: Schedule, warmup: Warmup, epoch: float, iteration: int = 0) -> float:
-    """What the learning rate is multiplied by at `epoch`: the schedule's rate times the warm-up's."""
+    """The factor of the learning rate at `epoch`: the schedule's rate times the warm-up's."""
     return warmup.rate(epoch, iteration) * schedule.rate(epoch)

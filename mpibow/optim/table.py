@@ -30,5 +30,5 @@ UPDATES: Mapping[str, type[Update]] = {
 if TYPE_CHECKING:
     AnyUpdate: TypeAlias = Update
 else:
-    AnyUpdate = reduce(or_, UPDATES.values())  # what a config's hint takes
+    AnyUpdate = reduce(or_, UPDATES.values())  # the types of a config's hint
     groups.OwnUpdate = reduce(or_, (kind for kind in UPDATES.values() if kind is not Muon))

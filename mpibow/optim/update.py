@@ -1,4 +1,4 @@
-"""The settings that all optimisers have, and what each declares: its formula, and the scalars of an iteration."""
+"""The settings of all optimisers, and each one's declarations: its formula, and the scalars of an iteration."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Update:
 
     @property
     def step(self) -> Formula:
-        """What is computed of every weight: the formula, of a gradient with l1 where any weights have it."""
+        """The formula of every weight, of a gradient with l1 where any weights have it."""
         return with_l1(self.formula) if self.penalised else self.formula
 
     @property
@@ -85,7 +85,7 @@ class Update:
         return self.formula.arrays[2:]
 
     def at(self, samples: int) -> Self:
-        """The same where an update takes so many samples: half-lives as what an update keeps."""
+        """The same optimiser for updates of so many samples: half-lives become the share that an update keeps."""
         return self
 
     @property
@@ -103,7 +103,7 @@ class Update:
 
 
 def kept(beta: float, half_life: float | None, samples: int) -> float:
-    """What an update of so many samples keeps of an average: half after `half_life` samples, or `beta` without one.
+    """The share of an average that an update of so many samples keeps: half after `half_life` samples, else `beta`.
 
     0.5 ** (samples / half_life) holds when batches grow (Marek et al., 2025, arXiv:2507.07101, section 3).
     """
