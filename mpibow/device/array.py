@@ -1,4 +1,4 @@
-"""An array in a GPU's memory: where it lies and what it holds. It can be cut and handed on; it computes nothing."""
+"""An array in a GPU's memory: its address, shape and type. It can be cut and handed on; it computes nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Shape = tuple[int, ...]
 
 
 class DeviceArray:
-    """As much of a NumPy array as plans and launches need. Whatever reads or writes it must be enqueued on a stream:
+    """The part of NumPy's array that plans and launches need. All reads and writes must be enqueued on a stream:
 
     so there is no arithmetic here that could run on another one by mistake.
     """

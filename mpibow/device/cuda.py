@@ -1,4 +1,4 @@
-"""Which GPU a rank takes: by its local rank, one each, with words for all that can be wrong."""
+"""Which GPU a rank takes: by its local rank, one each, with a message for every error."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mpibow.device.driver import DeviceProperties, Driver, Refused
 from mpibow.device.near import near_cores, share_of_cores
 from mpibow.errors import DeviceError, install
 
-OLDEST = (7, 5)  # compute capability: what CUDA 13 and cuDNN 9 still serve
+OLDEST = (7, 5)  # the lowest compute capability of CUDA 13 and cuDNN 9
 CPU = "or compute without one: device=onednn"
 
 
 class Node(Protocol):
-    """What of a communicator finding a device needs."""
+    """The part of a communicator that finding a device needs."""
 
     @property
     def rank(self) -> int: ...
@@ -120,7 +120,7 @@ def _open(
 def index_of(local_rank: int, local_size: int, count: int, share_gpu: bool) -> int:
     """The number of the GPU for a local rank where `count` are visible to it.
 
-    One visible and several ranks: each was given its own (or all the same one: UUIDs will tell). Raises DeviceError
+    One visible and several ranks: each was given its own (or all the same: UUIDs will show it). Raises DeviceError
     where there are several, but not one for each, unless they may share.
     """
     if count == 1:

@@ -1,4 +1,4 @@
-"""CUDA through CuPy: what mpibow.device.driver asks for. Nothing here has run on a GPU yet."""
+"""CUDA through CuPy: the interface of mpibow.device.driver. Nothing here has run on a GPU yet."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _refusals(cupy: Any) -> Iterator[None]:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Without Python's garbage collection on any thread: what it gives back to CUDA on this one ends a capture."""
+    """Without Python's garbage collection on any thread: memory that it frees on this one ends a capture."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -70,7 +70,7 @@ def come(cupy: Any, status: int) -> bool:
 
 
 def _failed(error: Exception) -> Refused:
-    """What is asked of a stream is refused where work on the device has gone wrong, whatever is asked."""
+    """The error of any call on a stream once work on the device has failed."""
     return Refused(f"the GPU has failed: {error}")
 
 
@@ -188,7 +188,7 @@ class CupyDriver:
     def use(self, index: int) -> None:
         with _refusals(self._cupy):
             self._cupy.cuda.runtime.setDevice(index)
-            self._cupy.cuda.runtime.free(0)  # opens the context now, so that what is wrong shows here
+            self._cupy.cuda.runtime.free(0)  # opens the context now, so that errors show here
 
     def memory(self) -> tuple[int, int]:
         with _refusals(self._cupy):
@@ -257,7 +257,7 @@ def uuid_in_words(number: bytes) -> str:
 
 @contextmanager
 def nvtx_range(name: str) -> Iterator[None]:
-    """What the host does inside is `name` in a profiler's timeline."""
+    """The host's work inside is `name` in a profiler's timeline."""
     nvtx = load_cupy().cuda.nvtx
     nvtx.RangePush(name)
     try:

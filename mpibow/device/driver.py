@@ -1,4 +1,4 @@
-"""The seam to CUDA: few methods, so that all that is decided about devices is tested without one."""
+"""The seam to CUDA: few methods, so that all decisions about devices are tested without one."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Stream(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether all that was enqueued has run; asks, does not wait."""
+        """Whether all that was enqueued has run; does not wait."""
         ...
 
     def record(self, *, timed: bool = False) -> Event:
@@ -85,7 +85,7 @@ class Stream(Protocol):
     def synchronise(self) -> None: ...
 
     def capture(self, enqueue: Callable[[], None]) -> CudaGraph:
-        """What `enqueue` enqueues, as a graph; nothing of it runs. Ends the capture as well where it fails.
+        """The work that `enqueue` enqueues, as a graph; nothing of it runs. Ends the capture as well where it fails.
 
         Python's garbage collection rests meanwhile: memory that it gave back would end the capture.
         """
@@ -93,7 +93,7 @@ class Stream(Protocol):
 
 
 class Driver(Protocol):
-    """CUDA as one rank sees it. Methods raise Refused where CUDA refuses, and OutOfMemory."""
+    """CUDA for one rank. Methods raise Refused where CUDA refuses, and OutOfMemory."""
 
     def version(self) -> int:
         """The newest CUDA that the driver serves, 13000 for 13.0; 0 without a driver."""
@@ -141,5 +141,5 @@ class Driver(Protocol):
     def launch(
         self, function: Any, grid: tuple[int, int, int], block: tuple[int, int, int], parameters: int, stream: Stream
     ) -> None:
-        """Enqueues a kernel; at the address `parameters` lie those of its parameters, in order."""
+        """Enqueues a kernel; the address `parameters` holds the addresses of its parameters, in order."""
         ...

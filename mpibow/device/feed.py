@@ -15,14 +15,14 @@ from mpibow.device.driver import Driver, Event, Stream
 from mpibow.device.memory import DeviceMemory, aligned
 
 Specs = Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]  # name: shape and dtype
-URGENT = -1  # priority of the feeding stream: what it does is short, and learners may wait for it
+URGENT = -1  # priority of the feeding stream: its work is short, and learners may wait for it
 AT_ONCE = 4  # slots of one block of memory
 REMEDY = "set prefetch lower, or a smaller batch_size"
 
 
 @dataclass(frozen=True)
 class Packing:
-    """Where the arrays of a slot begin in its block, in bytes; the first `sent` bytes are what the host sends."""
+    """The offsets of a slot's arrays in its block, in bytes; the host sends the first `sent` bytes."""
 
     specs: Specs
     begins: Mapping[str, int]
@@ -52,9 +52,9 @@ def pack(specs: Specs, sent: Collection[str]) -> Packing:
 
 
 class DeviceSlot:
-    """One batch on the device: `arrays` by name, views of `block` (bytes,); `host`: what is sent, page-locked.
+    """One batch on the device: `arrays` by name, views of `block` (bytes,); `host`: the arrays sent, page-locked.
 
-    Who does what, and in which order, is said at Feeder.
+    Feeder lists its steps in order, each with its thread.
     """
 
     def __init__(self, feeder: Feeder, packing: Packing, block: Any, locked: Any) -> None:
@@ -68,12 +68,12 @@ class DeviceSlot:
     # On the reading thread
 
     def renew(self) -> None:
-        """Returns when the page-locked arrays may be written: the copy of what was in them is over."""
+        """Returns when the page-locked arrays may be written: the copy of their last contents is over."""
         if self.ready is not None:
             self.ready.synchronise()
 
     def open(self) -> None:
-        """What is enqueued on the feeding stream from now on may write to the device's arrays. Any number of times."""
+        """Work enqueued on the feeding stream from now on may write to the device's arrays. Any number of times."""
         if self._released is not None:
             self._feeder.stream.wait(self._released)
             self._released = None
@@ -91,15 +91,15 @@ class DeviceSlot:
     # On the learner's thread
 
     def await_on(self, stream: Stream, share: float = 1.0) -> None:
-        """What is enqueued on `stream` from now on may read the device's arrays. The host does not wait.
+        """Work enqueued on `stream` from now on may read the device's arrays. The host does not wait.
 
-        `share` is that of the learner among those of the rank: of their waiting times the mean is measured.
+        `share` is the learner's weight in the mean of the rank's waiting times.
         """
         assert self.ready is not None, "a slot that was never filled"
         self._feeder.waits(stream, self.ready, share)
 
     def release(self, stream: Stream) -> None:
-        """What is enqueued on `stream` so far is all that reads the slot. The host does not wait."""
+        """All reads of the slot are enqueued on `stream`. The host does not wait."""
         self._released = stream.record()
 
 
@@ -107,7 +107,7 @@ class Feeder:
     """The slots of one rank on GPU number `index`, and the stream on which they are filled.
 
     Every batch takes these steps. R is the reading thread, which runs ahead; L a learner's, which never waits on the
-    host: what must come first on the device is said by events.
+    host: events put the work on the device in order.
 
         R  renew      the host waits until the slot's last copy is over, so that its page-locked arrays may be written
         R             the reader writes them
@@ -122,7 +122,7 @@ class Feeder:
     A learner that reads the slot only to copy it gives it back early, and the ring turns while it computes. How far L
     runs ahead of the device is bounded by the ring: R does not hand out a slot before it was renewed.
 
-    With `timed`, events carry times, and `waited` is what learners' streams waited for their slots.
+    With `timed`, events carry times, and `waited` is the time that learners' streams waited for their slots.
     """
 
     def __init__(self, driver: Driver, index: int, memory: DeviceMemory, *, timed: bool = False) -> None:
@@ -166,7 +166,7 @@ class Feeder:
         stream.wait(ready)
 
     def starved(self) -> bool:
-        """Whether no learner's stream has anything left to do. Asks, does not wait."""
+        """Whether no learner's stream has anything left to do. Does not wait."""
         return all(stream.done for stream in list(self._learners.values()))
 
     def waited(self) -> float:

@@ -1,4 +1,4 @@
-"""CUDA's libraries from installed packages: loaded by path, so that who opens them by name afterwards finds them."""
+"""CUDA's libraries from installed packages: loaded by path, so that later loads by name find them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 # The queues that streams put their work into. By CUDA's default streams share eight, and wait for one another there.
 CONNECTIONS = ("CUDA_DEVICE_MAX_CONNECTIONS", "32")
-CUDART = "CUDNN_FRONTEND_CUDART_LIB_NAME"  # what cuDNN's frontend opens when it reads a plan
+CUDART = "CUDNN_FRONTEND_CUDART_LIB_NAME"  # the library that cuDNN's frontend opens when it reads a plan
 
 
 def find(name: str, major: int | None = None) -> str | None:
@@ -57,13 +57,13 @@ def _of_the_system(name: str) -> str | None:
 
 
 def before_cuda(environment: MutableMapping[str, str] = os.environ) -> None:
-    """What CUDA reads when it opens; the user's own setting stays."""
+    """Sets the variable that CUDA reads when it opens; the user's own setting stays."""
     environment.setdefault(*CONNECTIONS)
 
 
 def open_libraries(major: int | None = None, environment: MutableMapping[str, str] = os.environ) -> None:
-    """What cuDNN opens by name, of the CUDA that it is for; nothing happens where they are missing: who needs them
-    says so."""
+    """Loads the libraries that cuDNN opens by name, of the CUDA that it is for. Missing ones are skipped: their users
+    raise the error."""
     load("nvrtc", major)
     if path := load("cudart", major):
         environment.setdefault(CUDART, path)

@@ -18,9 +18,9 @@ REMEDY = "use fewer learners, or a smaller batch_size"
 
 
 class Machine:
-    """Everything that averages runs on `stream`, in the order of the calls; learners have streams of their own.
+    """All averaging runs on `stream`, in the order of the calls; learners have streams of their own.
 
-    Of what learners must see, the last event is `ready`: their streams wait for it before they read weights.
+    `ready` is the last event before learners may read weights: their streams wait for it.
     """
 
     def __init__(self, driver: Driver, found: Found, *, timed: bool = False) -> None:
@@ -36,7 +36,7 @@ class Machine:
         self.driver.use(self.found.gpu.index)
 
     def zeros(self, shape: int | tuple[int, ...], dtype: Any, what: str = "averaging") -> DeviceArray:
-        """Zeros that stay for the run; `what` they are for is what a full memory's message says."""
+        """Zeros that stay for the run; `what`, their purpose, is in the message of a full memory."""
         shape = (shape,) if isinstance(shape, int) else shape
         self._numbers += 1
         size = math.prod(shape) * np.dtype(dtype).itemsize
@@ -48,7 +48,7 @@ class Machine:
         return found
 
     def mark(self) -> None:
-        """What is enqueued on the averaging stream so far is what learners read from now on."""
+        """Learners wait for the work enqueued on the averaging stream so far before they read weights."""
         self.ready = self.stream.record()
 
     def put(self, target: DeviceArray, source: Any) -> None:
@@ -71,7 +71,7 @@ class Machine:
         self.mark()
 
     def host(self, array: DeviceArray) -> npt.NDArray[Any]:
-        """A copy on the host of what lies there once all that averages has run. Waits."""
+        """A copy of the array on the host, once all averaging has run. Waits."""
         if array.size == 0:
             return np.zeros(array.shape, array.dtype)
         if not array.c_contiguous:

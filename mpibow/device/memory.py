@@ -1,4 +1,4 @@
-"""A rank's memory on its GPU: few large blocks by name, and what to say when one does not fit."""
+"""A rank's memory on its GPU: few large blocks by name, and the error when one does not fit."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from mpibow.device.driver import DeviceProperties, Driver, OutOfMemory
 from mpibow.errors import DeviceError
 
 UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-ALIGNMENT = 256  # bytes: what cuDNN's fastest kernels ask of an array
+ALIGNMENT = 256  # bytes, as cuDNN's fastest kernels require
 
 
 class DeviceFull(DeviceError, MemoryError):
-    """What does not fit, as a tuner that tries one learner more may ask for."""
+    """The error of memory that does not fit, as when a tuner tries one learner more."""
 
 
 class DeviceMemory:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def parse_cores(text: str) -> list[int]:
-    """The kernel's list of cores: "0-3,8,10-11" is 0, 1, 2, 3, 8, 10, 11; [] for what is none."""
+    """The kernel's list of cores: "0-3,8,10-11" is 0, 1, 2, 3, 8, 10, 11; [] for any other text."""
     cores: list[int] = []
     for part in text.strip().split(","):
         first, _, last = part.partition("-")
@@ -18,7 +18,7 @@ def parse_cores(text: str) -> list[int]:
 
 
 def near_cores(bus: str, root: Path = Path("/sys")) -> list[int]:
-    """The cores of the NUMA node that the GPU at the PCI address `bus` hangs on; [] where the system does not say.
+    """The cores of the NUMA node that the GPU at the PCI address `bus` hangs on; [] where the system reports none.
 
     CUDA gives addresses as 0000:3b:00.0, NVML as 00000000:3B:00.0.
     """
@@ -30,10 +30,10 @@ def near_cores(bus: str, root: Path = Path("/sys")) -> list[int]:
 
 
 def share_of_cores(allowed: Sequence[int], near: Sequence[Sequence[int]], local_rank: int) -> list[int]:
-    """What rank `local_rank` of a node takes of the cores that it may use, `near` being every local rank's.
+    """The cores that rank `local_rank` of a node takes of those it may use; `near` has every local rank's.
 
     Ranks whose GPUs are near the same cores divide them evenly, in runs. Where nothing near is allowed, or there are
-    fewer cores than ranks, all that is allowed: then nothing is gained by being bound.
+    fewer cores than ranks, it takes all allowed cores: then binding gains nothing.
     """
     mine = [core for core in allowed if core in set(near[local_rank])]
     beside = [rank for rank, cores in enumerate(near) if list(cores) == list(near[local_rank])]
