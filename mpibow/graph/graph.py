@@ -26,7 +26,7 @@ FLOAT = "float"  # a tensor of the plan's own precision; any other dtype is give
 
 @dataclass(frozen=True)
 class Weight:
-    """An array that a node owns: its shape and initial value, whether weight decay applies, and whether it is trained."""
+    """An array that a node owns: its shape and initial value, whether it decays and whether it is trained."""
 
     shape: Shape
     initial: Initialiser
