@@ -37,7 +37,7 @@ _ELSEWHERE = {
 
 
 class _Package(ModuleType):
-    """A module whose docstring lists all operators; it is made when help(mpibow) asks for it."""
+    """A module whose docstring lists all operators. The docstring is made when help(mpibow) reads it."""
 
     @property
     def __doc__(self) -> str:  # type: ignore[override]
@@ -48,17 +48,17 @@ sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:
-    """What is used is imported when it is: `python -m mpibow.doctor` must run where a package is missing."""
+    """Imports a name at its first use: `python -m mpibow.doctor` must run where a package is missing."""
     if name in _ELSEWHERE:
         return getattr(import_module(_ELSEWHERE[name]), name)
     if name == "__all__":
         return sorted({*_ELSEWHERE, *import_module("mpibow.ops").NAMES})
-    a_module = name.startswith("_") or find_spec(f"{__name__}.{name}") is not None  # that is yet to be imported
+    a_module = name.startswith("_") or find_spec(f"{__name__}.{name}") is not None  # one not imported yet
     if a_module or name not in import_module("mpibow.ops").NAMES:
         raise AttributeError(f"module 'mpibow' has no attribute '{name}'")
     return getattr(import_module("mpibow.ops"), name)
 
 
 def __dir__() -> list[str]:
-    """Also what is not imported yet, so that an editor or a prompt offers it."""
+    """Includes names that are not imported yet, so that an editor or a prompt offers them."""
     return sorted({*globals(), *__getattr__("__all__")})

@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int | None:
 
 
 def version() -> str:
-    """Of the installed package."""
+    """The version of the installed package."""
     try:
         return metadata.version("mpibow")
     except metadata.PackageNotFoundError:
@@ -56,7 +56,7 @@ def _usage(stream: TextIO, code: int) -> int:
 
 
 def command() -> NoReturn:
-    """What the installed script `mpibow` calls."""
+    """The entry point of the installed script `mpibow`."""
     as_command(main)
 
 

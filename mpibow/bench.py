@@ -85,8 +85,8 @@ def bench_train(job: Job, comm: Communicator, seconds: float) -> dict[str, Any]:
 
 
 def is_over(session: Session, comm: Communicator, end: float, iterations: int) -> bool:
-    """Whether the time is up after so many iterations. Rank 0 decides for all, after every tenth: to ask, a rank waits
-    for the all-reduce under way, which on a GPU ends with the iteration. One rank alone asks nobody."""
+    """Whether the time is up after so many iterations. Rank 0 decides for all, after every tenth iteration:
+    its broadcast waits for the all-reduce under way, which on a GPU ends with the iteration. One rank decides alone."""
     if comm.size == 1:
         return iterations > 0 and time.perf_counter() >= end
     if iterations == 0 or iterations % AGREE:
@@ -108,7 +108,7 @@ def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any
         **found,
         "ratio_in_turn": iteration / in_turn if in_turn else None,
         "ratio_alone": iteration / alone if alone else None,
-        "beyond": {  # the convolutions alone; these sum up to the iteration's rest
+        "beyond": {  # the convolutions alone; their times sum up to the iteration's rest
             "convolutions in turn, whose data are not all in the caches": in_turn - alone,
             "all other operators": found["plan"] - in_turn,
             "update, averaging, data, loop": iteration - found["plan"],
@@ -118,7 +118,7 @@ def bench_profile(job: Job, comm: Communicator, seconds: float) -> dict[str, Any
 
 
 def bench_memory(job: Job) -> dict[str, Any]:
-    """Bytes of a learner's training plan, and what they are to be compared with."""
+    """Bytes of a learner's training plan, beside the sizes to compare them with."""
     plan = job.training_plan()
     values = {block.name: block.size for block in plan.blocks if block.name in plan.program.values}
     steps = [step for step in plan.program.steps if not isinstance(step.node.op, Reorder)]
@@ -179,7 +179,7 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
         paper = getattr(arguments, "paper", False)
         job, told = (job, "") if paper else on_device(job, comm)
         if arguments.command == "memory":
-            if told and comm.rank == 0:  # the others train, which says it
+            if told and comm.rank == 0:  # the other commands train, and training logs it
                 say(told)
             found, text = bench_memory(job), memory_text
         elif paper:

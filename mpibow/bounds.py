@@ -1,6 +1,6 @@
 """The bounds that a setting's annotation carries, as in `lr: Annotated[float, Above(0)]`.
 
-A bound says whether it `holds` for a value; its str() ends the sentence "must be a number ...".
+`holds` of a bound checks a value; its str() ends the sentence "must be a number ...".
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NewType
 
-AnyFloat = NewType("AnyFloat", float)  # also an infinite one, or NaN; a setting that is a float is finite
+AnyFloat = NewType("AnyFloat", float)  # may be infinite or NaN; a setting of type float is finite
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class AtMost:
 
 @dataclass(frozen=True)
 class Matches:
-    """The whole text matches the pattern; `rule` says so in words."""
+    """The whole text matches the pattern; `rule` is the pattern in words."""
 
     pattern: str
     rule: str
@@ -74,7 +74,7 @@ class Matches:
 
 @dataclass(frozen=True)
 class NotEmpty:
-    """A text or a list with something in it."""
+    """A text or a list that is not empty."""
 
     def holds(self, value: Sequence[object]) -> bool:
         return len(value) > 0
@@ -85,7 +85,7 @@ class NotEmpty:
 
 @dataclass(frozen=True)
 class Rising:
-    """A list whose numbers grow from each to the next."""
+    """A list of strictly increasing numbers."""
 
     def holds(self, value: Sequence[float]) -> bool:
         return all(before < after for before, after in pairwise(value))

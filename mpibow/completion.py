@@ -53,7 +53,7 @@ def script(shell: str) -> str:
 
 
 def whole() -> argparse.ArgumentParser:
-    """One parser of all commands, with those of records, bench and convert below theirs."""
+    """One parser of all commands; records, bench and convert have their sub-commands below them."""
     top = argparse.ArgumentParser(prog="mpibow")
     top.add_argument("--version", action="store_true", help="print the version")
     commands = top.add_subparsers(dest="command")

@@ -1,4 +1,4 @@
-"""python -m mpibow.doctor: lists what is installed and what each rank sees, and finds what would fail in training."""
+"""python -m mpibow.doctor: lists the installation and each rank's machine, and finds problems before training."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPTIONAL = ("cupy-cuda13x", "cupy-cuda12x", "cupy", "nvidia-dali-cuda130", "nvid
 
 
 def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -> Facts:
-    """This rank's facts; every rank calls it. `remedy` is why the ranks that a launcher started cannot meet."""
+    """This rank's facts; every rank calls it. `remedy` is why the ranks of a launcher cannot connect."""
     launcher = find_launcher(os.environ)
     library, threads, shared = "", "multiple", False
     if isinstance(comm, Mpi):
@@ -79,7 +79,7 @@ def collect(comm: Single | Mpi, options: argparse.Namespace, remedy: str = "") -
 
 
 def table(everyone: Sequence[Facts]) -> str:
-    """What is equal once, and what differs with the ranks that see it."""
+    """Facts that are equal on all ranks once; facts that differ with their ranks."""
     rows = [describe(facts) for facts in everyone]
     equal: list[str] = []
     differing: list[str] = []
@@ -139,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except CommunicationError as error:
         launcher = find_launcher(os.environ)
         if launcher and launcher.rank:
-            time.sleep(5)  # the first to end is the end of all: let rank 0 speak
+            time.sleep(5)  # the first rank to exit ends all: let rank 0 print
             sys.exit(1)
         sys.exit(report([collect(Single(), options, remedy=str(error))]))
     guarded(comm, lambda: examine(comm, options))
@@ -163,7 +163,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[Config | None, int | None, str]:
-    """The settings, this rank's learners to begin with, and what is refused of them or of the data that they name."""
+    """The settings, this rank's initial number of learners, and the error in the settings or their data, if any."""
     overrides = list(options.overrides)
     if options.learners is not None:
         overrides.append(f"learners={options.learners}")
@@ -188,7 +188,7 @@ def _configured(comm: Communicator, options: argparse.Namespace) -> tuple[Config
 
 
 def kernels_told(config: Config | None, tried: str | None) -> dict[str, str]:
-    """What would compute on the host by the settings, and what is wrong with that; `tried` is a library to look at."""
+    """The kernels that the settings choose on the host, and their problem, if any; `tried` is a library to check."""
     device, precision, library = "auto", "float32", tried
     if config is not None and tried is None:
         device = "auto" if config.device == "cuda" else config.device
@@ -211,7 +211,7 @@ def _gpus() -> dict[str, str]:
 
 
 def required_packages() -> dict[str, str]:
-    """What mpibow's own metadata asks for: names and least versions; nothing where it runs from its source alone."""
+    """Names and least versions from mpibow's own metadata; empty where mpibow runs from its source alone."""
     try:
         lines = metadata.requires("mpibow") or []
     except metadata.PackageNotFoundError:
@@ -243,7 +243,7 @@ def _blas() -> str:
 
 
 def free_bytes(folder: Path) -> int | None:
-    """Free bytes where `folder` is or would be made; None where it cannot be written."""
+    """Free bytes on the disk of `folder`, which may not exist yet; None where it cannot be written."""
     at = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     return shutil.disk_usage(at).free if at.is_dir() and os.access(at, os.W_OK | os.X_OK) else None
 

@@ -29,9 +29,9 @@ EXIT_STALLED = 8
 
 
 def install(extra: str) -> str:
-    """What to type for an extra of mpibow: a path brings it where mpibow runs from its folder, as no index has it."""
+    """The command that installs an extra of mpibow: by path where mpibow runs from its folder, as no index has it."""
     folder = Path(__file__).resolve().parents[1]
-    if not (folder / "pyproject.toml").exists():  # a copy that pip installed, and finds again by its name
+    if not (folder / "pyproject.toml").exists():  # a copy that pip installed, and finds by its name
         return f"pip install 'mpibow[{extra}]'"
     return f"pip install -e '{'.' if folder.samefile('.') else folder}[{extra}]'"
 
@@ -43,7 +43,7 @@ class MpibowError(Exception):
 
 
 class CallbackError(MpibowError):
-    """A callback of the program raised, or returned what it must not; the message names it."""
+    """A callback of the program raised, or returned a wrong value; the message names it."""
 
 
 class ConfigError(MpibowError):
@@ -100,12 +100,12 @@ class DivergedError(MpibowError):
 
 
 class DeviceError(MpibowError):
-    """A device, or a library that computes on it, cannot be used; the message says what to install or to change."""
+    """A device, or a library that computes on it, cannot be used; the message names what to install or to change."""
 
     code = 7
 
 
 class OutputError(MpibowError):
-    """A file that a run writes is refused by the system, or gone; the message names it, and says what to do."""
+    """A file that a run writes is refused by the system, or gone; the message names it, and the remedy."""
 
     code = 9

@@ -46,7 +46,7 @@ from mpibow.system.streams import as_command
 
 THREADS = 8  # of one rank, at the most
 DEVICES = ("cuda", "onednn", "numpy")
-CONFUSION, CONFUSION_OPTION = "confusion", "--confusion"  # the metric, and what it is called beside the run's own
+CONFUSION, CONFUSION_OPTION = "confusion", "--confusion"  # the metric, and its name beside the run's own
 
 
 def evaluate(
@@ -66,10 +66,10 @@ def evaluate(
 
     `data` is a folder of records, or one of OWN: the run's own data of that name (./test is a folder). A model of
     ratings has the loss, the mean squared error, and no accuracy. Every rank calls it and takes its share. Labels among
-    the `top_k` likeliest classes are counted too, the run's own evaluate.top_k unless given. `predictions` is a CSV
+    the `top_k` likeliest classes are counted too; the default is the run's evaluate.top_k. `predictions` is a CSV
     file: sample, label, predicted, probability. `device` is the run's own unless given, but for a GPU's run the host:
-    on cuda it is computed in the run's precision. `average` is to evaluate the average of the centre in its place.
-    The metrics that the run's settings name are in the result, with `confusion` the matrix too.
+    on cuda it is computed in the run's precision. `average` evaluates the average of the centre instead.
+    The result has the metrics of the run's settings, with `confusion` the matrix too.
     """
     threadpool_limits(1)
     stored = _open(path)
@@ -111,13 +111,13 @@ def evaluate(
 
 
 def on_host(config: Config) -> Config:
-    """What a run on a GPU is evaluated with unless told otherwise: the host's kernels, in float32."""
+    """The default settings that evaluate a run of a GPU: the host's kernels, in float32."""
     precision = "float32" if config.precision in ON_GPUS else config.precision
     return replace(config, device="auto" if config.device == "cuda" else config.device, precision=precision)
 
 
 def _opened(job: Job, device: Device | None, comm: Communicator, find: FindGpu) -> tuple[Job, str]:
-    """On `device`, None being the run's own, on the host; and what is to be said of it. Collective."""
+    """The job on `device`, where None is the run's own on the host, and a note to print. Collective."""
     asked = replace(job.config, device=device or job.config.device)
     if device == "cuda":
         return on_device(replace(job, config=asked), comm, find)
@@ -128,7 +128,7 @@ def _opened(job: Job, device: Device | None, comm: Communicator, find: FindGpu) 
 def _open(path: Path) -> Stored:
     """The checkpoint itself, the newest of a run directory, or a saved file.
 
-    A damaged one is an error: no other is meant.
+    A damaged file is an error; no other file replaces it.
     """
     if not path.exists():
         raise CheckpointError(
@@ -143,13 +143,13 @@ def _open(path: Path) -> Stored:
 
 
 def _names(path: Path, classes: int) -> list[str]:
-    """Of the classes; their numbers where they have no names, or the net has more classes than these."""
+    """The names of the classes; numbers where they have no names, or the net has more classes than names."""
     names = _open(path).input.get("class_names") or ()
     return list(names) if len(names) == classes else list(map(str, range(classes)))
 
 
 def _table(rows: list[tuple[Array, Array, Array]], number: Callable[[int], int]) -> str:
-    """CSV of all predictions in the order of the samples, which are named by their `number` in the whole data set."""
+    """CSV of all predictions in the order of the samples. `number` gives a sample's number in the whole data set."""
     samples, labels = (np.concatenate([row[i] for row in rows]) for i in (0, 1))
     logits = np.concatenate([row[2] for row in rows]).astype(np.float64)
     likely = np.exp(logits - logits.max(axis=1, keepdims=True))

@@ -23,14 +23,14 @@ from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 
 SCALED = "input"  # the key of the scaling of inputs in a safetensors file's metadata
-BYTES = 255.0  # what ToTensor divides by
+BYTES = 255.0  # ToTensor divides by it
 
 
 @dataclass(frozen=True)
 class Exported:
-    """Arrays under the names of whoever reads them, and what is to be known of the net's inputs.
+    """Arrays under the names that their reader uses, and the scaling of the net's inputs.
 
-    `mean` is the mean image where one is subtracted, which lies in a file of its own.
+    `mean` is the mean image where one is subtracted; it is written to a file of its own.
     """
 
     arrays: Mapping[str, Array]
@@ -98,7 +98,7 @@ def scaling_of(stored: Stored) -> tuple[dict[str, Any], Array | None]:
 def write(exported: Exported, output: Path, kind: str) -> list[Path]:
     """Writes `output`, a safetensors file or torch's by `kind`, and beside it a JSON file about the net's inputs.
 
-    Returns all files. Raises ConfigError where one is there already, RecordError where it cannot be written.
+    Returns all files. Raises ConfigError where one exists already, RecordError where it cannot be written.
     """
     about, mean = output.with_name(f"{output.name}.json"), output.with_name(f"{output.name}.mean.npy")
     files = [output, about, *([mean] if exported.mean is not None else [])]
@@ -113,7 +113,7 @@ def write(exported: Exported, output: Path, kind: str) -> list[Path]:
     with file_aside(output) as file:
         if kind == "torch":
             write_state_dict(file, exported.arrays)
-        else:  # "pt" is what Hugging Face's libraries ask for
+        else:  # Hugging Face's libraries require "pt"
             arrays = {name: np.ascontiguousarray(array) for name, array in exported.arrays.items()}
             file.write(save(arrays, {"format": "pt", SCALED: json.dumps(entries)}))
     with file_aside(about) as file:

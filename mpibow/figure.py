@@ -12,7 +12,7 @@ from mpibow.run import directory
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's, which the colour-blind tell apart, without yellow; a run keeps its colour in every panel.
+# Okabe and Ito's colours for the colour-blind, without yellow; a run keeps its colour in every panel.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 LOOK: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -29,13 +29,13 @@ LOOK: dict[str, Any] = {
     "legend.frameon": False,
     "lines.linewidth": 1.5,
     "svg.hashsalt": "mpibow",  # the same names in every file
-    "text.parse_math": False,  # labels are what they are, dollars too
+    "text.parse_math": False,  # labels are plain text, dollars too
 }
 NO_DATE = {".png": {"Software": None}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}  # the same bytes
 
 
 def matplotlib() -> tuple[Any, Any, Any]:
-    """Its styles, figures and ticks; nothing else of mpibow needs it. Raises MpibowError where it is not installed."""
+    """matplotlib's styles, figures and ticks; only figures need it. Raises MpibowError where it is not installed."""
     try:
         from matplotlib import style, ticker
         from matplotlib.figure import Figure
@@ -45,7 +45,7 @@ def matplotlib() -> tuple[Any, Any, Any]:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes the figure whole or not at all, as the name's suffix says; the same figure gives the same bytes."""
+    """Writes the figure whole or not at all, in the format of the suffix; the same figure gives the same bytes."""
     content = BytesIO()
     style, _, _ = matplotlib()
     with style.context(["default", LOOK]):

@@ -1,4 +1,4 @@
-"""A trained net: what `fit` gives back, and what `load` makes of a run, a checkpoint or a saved file, anywhere."""
+"""A trained net: the return value of `fit`, and of `load` for a run, a checkpoint or a saved file, anywhere."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from mpibow.run.state import from_named
 from mpibow.session.stored import Stored, read_stored, write_stored
 from mpibow.session.summary import Summary
 
-COMPUTES = ("device", "precision", "onednn")  # settings that a net computes with
+COMPUTES = ("device", "precision", "onednn")  # settings of the computation
 
 
 @dataclass(frozen=True, repr=False)
@@ -35,22 +35,22 @@ class Fitted:
     After `fit` every rank has one. `rank` is this process's rank, so that a script prints once: `if fitted.rank == 0`.
     """
 
-    ended: Summary | None  # what its run came to, None where it has not ended
+    ended: Summary | None  # the summary of its run, None where it has not ended
     weights: dict[str, Array]
     rank: int
     make: Build  # batch size -> the graph that evaluates
-    config: Config  # of the host, whatever the run computed on
+    config: Config  # of the host, whatever device the run used
     folder: Path | None = None  # the run directory, where it is known
     average: dict[str, Array] | None = None  # as `weights`, of the average of the centre; None without `ema`
-    input: Mapping[str, Any] = field(default_factory=dict)  # what it was trained on (job/normalise.py)
-    source: TorchNet | None = None  # of `from_torch`, where `fit` was given it
+    input: Mapping[str, Any] = field(default_factory=dict)  # the form of the training data (job/normalise.py)
+    source: TorchNet | None = None  # of `from_torch`, where `fit` received one
 
     def __repr__(self) -> str:
         return f"Fitted(summary={self.ended!r}, rank={self.rank})"
 
     @property
     def summary(self) -> Summary:
-        """What the run came to. Raises ConfigError where it has not ended."""
+        """The summary of the run. Raises ConfigError where it has not ended."""
         if self.ended is None:
             raise ConfigError("summary: the run has not ended, so that there is none; history has its events so far")
         return self.ended
@@ -69,10 +69,10 @@ class Fitted:
         return tuple(map(str, names))
 
     def predict(self, images: Array | Mapping[str, Array], batch_size: int = 100, *, average: bool = False) -> Any:
-        """What the net gives for samples (n, ...) in the form that it was trained on; the host computes it.
+        """The net's outputs for samples (n, ...) in the form of its training data; the host computes them.
 
-        A classifier gives logits (n, classes); a net of several inputs takes them by name, one of several outputs gives
-        them by name. `average` has the average of the centre predict.
+        A classifier returns logits (n, classes). A net of several inputs takes them by name; one of several outputs
+        returns them by name. `average` predicts with the average of the centre.
         """
         weights = self.average if average else self.weights
         if weights is None:
@@ -81,11 +81,11 @@ class Fitted:
         return found if len(found) > 1 else next(iter(found.values()))
 
     def to_torch(self, module: Any = None, *, scope: str = "", average: bool = False, strict: bool = True) -> Any:
-        """The torch.nn.Module that `mpibow.from_torch` read, with what was trained: a copy, or `module`, filled.
+        """The torch.nn.Module that `mpibow.from_torch` read, with the trained weights: a copy, or `module`, filled.
 
-        The names of weights and running statistics are those of the module's state_dict; with `scope`, of those behind
-        it, as "body.". `average` gives the average of the centre. Raises ConfigError where a name or a shape differs;
-        not `strict`, weights of the module that the net lacks keep their values.
+        Weights and running statistics have the names of the module's state_dict. With `scope`, such as "body.", they
+        are the net's weights whose names begin with it. `average` gives the average of the centre. Raises ConfigError
+        where a name or a shape differs; if not `strict`, weights of the module that the net lacks keep their values.
         """
         weights = self.average if average else self.weights
         if weights is None:
@@ -117,14 +117,14 @@ class Fitted:
 def load(path: str | os.PathLike[str], *, operators: Sequence[OwnOperator] = ()) -> Fitted:
     """The trained net of a run directory (its newest whole checkpoint), a checkpoint, or a file of `Fitted.save`.
 
-    It needs no data, no mpirun and no GPU, and executes nothing that it reads. `operators` are those that the net's
-    program made by `mpibow.operator`. Raises CheckpointError where there is no such net, or not a whole one.
+    It needs no data, no mpirun and no GPU, and executes nothing that it reads. `operators` are the net's own, made
+    by `mpibow.operator`. Raises CheckpointError where there is no such net, or not a whole one.
     """
     return of_stored(read_stored(path), operators)
 
 
 def of_stored(stored: Stored, operators: Sequence[OwnOperator] = ()) -> Fitted:
-    """The trained net of what is stored. Raises CheckpointError where there is none, or its parts do not fit."""
+    """The trained net in a stored file. Raises CheckpointError where there is none, or its parts do not fit."""
     if stored.graph is None and stored.path.is_file():
         raise CheckpointError(
             f"{stored.path}: was not written by Fitted.save; give its weights to fit(weights=...) instead"
@@ -169,7 +169,7 @@ def _fitted(stored: Stored, make: Build) -> Fitted:
 
 
 def _summary(entries: Mapping[str, Any]) -> Summary:
-    """Of any version: what it has not heard of is left out, what is missing is None."""
+    """The summary of a run of any version: unknown entries are left out, missing ones are None."""
     known: dict[str, Any] = {each.name: entries.get(each.name) for each in fields(Summary)}
     known["learners"] = tuple(known["learners"] or ())
     return Summary(**known)

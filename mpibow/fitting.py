@@ -173,12 +173,12 @@ def fit(
             finally:
                 comm.close()
         else:
-            sys.excepthook = partial(_end_all, comm)  # what the script does after this must not leave others waiting
+            sys.excepthook = partial(_end_all, comm)  # an error later in the script must end the other ranks too
             try:
                 work()
             except BaseException as error:
                 guarded(comm, partial(_again, error))
-            comm.close()  # what the script does now takes as long as it takes
+            comm.close()  # no time limit on the rest of the script
     return done[0]
 
 
@@ -202,7 +202,7 @@ def job_of(
     hands: Hands | None = None,
     metrics: Sequence[Wanted] = (),
 ) -> Job:
-    """What `fit` trains, of the same arguments. Raises ConfigError where they do not go together."""
+    """The job that `fit` trains with the same arguments. Raises ConfigError where they do not go together."""
     if isinstance(loss, Loss):
         loss = function_of(loss) if of_outputs(train, loss) else None
     augmentation = build(Augmentation, augment or {}, path="data.augment")
@@ -246,7 +246,7 @@ def frozen_too(config: Config, names: Sequence[str]) -> Config:
 
 
 def job_of_settings(net: Net | LossNet | OutputNet, train: Source, given: Mapping[str, Any]) -> Job:
-    """What `fit` trains of these arguments; those of other data, of weights and of the run's course do not matter."""
+    """The job that `fit` trains with these arguments on `train` alone; those of the run's course are ignored."""
     settings = {key: value for key, value in given.items() if key not in OF_COURSE}
     losses, named = losses_of(settings.pop("loss", None))
     parts = {key: settings.pop(key) for key in OF_JOB if key in settings}
@@ -257,10 +257,10 @@ def job_of_settings(net: Net | LossNet | OutputNet, train: Source, given: Mappin
 
 
 def _end_all(comm: Single | Mpi, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """As sys.excepthook: says what happened and ends all ranks."""
+    """A sys.excepthook: prints the error and ends all ranks."""
     try:
         guarded(comm, partial(_again, error.with_traceback(trace)))
-    except SystemExit as end:  # an exception of a hook would be printed, not obeyed
+    except SystemExit as end:  # raised in a hook, it would be printed and the exit code lost
         os._exit(int(end.code or 1))
 
 

@@ -91,23 +91,23 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def continued(predictor: Predictor, prompt: Array, count: int, draw: Draw, size: int) -> Iterator[int]:
-    """`count` tokens after the `prompt` (n,), each drawn from logits of the last tokens that the net has room for.
+    """`count` tokens after the `prompt` (n,), each drawn from the logits of the last tokens that fit into the net.
 
-    `size` is the number of tokens that there are. Raises ConfigError where the net is none that predicts tokens.
+    `size` is the size of the vocabulary. Raises ConfigError where the net does not predict tokens.
     """
     context, output = _form(predictor)
     seen = list(map(int, prompt))
     for _ in range(count):
         last = seen[-context:]
         window = np.zeros((1, context), np.int32)
-        window[0, : len(last)] = last  # a position sees none behind it
+        window[0, : len(last)] = last  # a position depends on none behind it
         logits = predictor(window)[output][0, len(last) - 1, :size]
         seen.append(draw(logits.astype(np.float64)))
         yield seen[-1]
 
 
 def _size(predictor: Predictor, tokens: Tokens, prompt: Array) -> int:
-    """How many tokens there are: of bytes those of ASCII, where the net has no others. Raises ConfigError."""
+    """The size of the vocabulary; for bytes, that of ASCII where the net has no others. Raises ConfigError."""
     given = predictor.outputs[_form(predictor)[1]][1]
     size = min(tokens.size, given) if tokens.kind == BYTES and given == ASCII else tokens.size
     if size > given:
@@ -130,7 +130,7 @@ def pick(logits: Array, *, temperature: float, top_k: int | None, generator: np.
 
 
 def _form(predictor: Predictor) -> tuple[int, str]:
-    """The number of tokens that the net sees, and its output of logits (n, tokens, vocabulary). Raises ConfigError."""
+    """The length of the net's context, and its output of logits (n, tokens, vocabulary). Raises ConfigError."""
     inputs = [predictor.graph.tensors[name] for name in predictor.inputs]
     if len(inputs) == 1 and inputs[0].dtype == "int32" and len(inputs[0].shape) == 2:
         context = inputs[0].shape[1]
@@ -146,7 +146,7 @@ def _form(predictor: Predictor) -> tuple[int, str]:
 
 
 def _tokens(fitted: Fitted, net: Path, given: str | None) -> Tokens:
-    """The tokenizer that is given, or the run's. Raises ConfigError, RecordError."""
+    """The given tokenizer, or the run's. Raises ConfigError, RecordError."""
     if given == BYTES:
         return bytes_of()
     if given is not None:

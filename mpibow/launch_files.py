@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def find(name: str) -> str:
-    """The launch file that `name` means, as a path below launch/. Raises ConfigError."""
+    """The launch file of that name, as a path below launch/. Raises ConfigError."""
     if found := launch_file(name):
         return found
     nearest = close(name, [*launch_files(), *map(stem, launch_files())])

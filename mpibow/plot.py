@@ -74,7 +74,7 @@ def draw(
         columns = min(len(cells), 2)
         rows, told = -(-len(cells) // columns), set[str]()
         figure: Figure = figure_of(figsize=(5.2 * columns + 0.6, 2.5 * rows + 0.9), layout="constrained")
-        grid = figure.add_gridspec(rows, columns)  # one for all: cells of several are laid over each other
+        grid = figure.add_gridspec(rows, columns)  # one grid for all: several would overlap
         for i, (panel, x, found) in enumerate(cells):
             row, column = divmod(i, columns)
             alone = i + 1 == len(cells) and column == 0
@@ -109,7 +109,7 @@ def _draw_cell(axes: Axes, ticks: Any, panel: str, x: str, found: list[list[Curv
             style = {**style, "color": _colour(i), "label": curve.name}
             if len(curve.x) == 1:  # no line yet
                 style["marker"] = "o"
-            if panel in ("waits", "hidden"):  # where 0 and 1 are what is to be seen
+            if panel in ("waits", "hidden"):  # shares: the axis shows 0 to 1
                 style["clip_on"] = False
             over = [value / scale for value in curve.x]
             if curve.raw is not None:
@@ -141,7 +141,7 @@ def _draw_cell(axes: Axes, ticks: Any, panel: str, x: str, found: list[list[Curv
 
 
 def _decades(found: list[list[Curve]]) -> bool:
-    """Whether the values are better told apart by their logarithms."""
+    """Whether the values are easier to compare on a logarithmic axis."""
     values = [y for run in found for curve in run for y in curve.raw or curve.y]
     return 0 < 10 * min(values) < max(values)
 
@@ -162,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def plot(arguments: argparse.Namespace) -> Path:
-    """Where the figure is that the arguments ask for. Raises ConfigError, RecordError or MpibowError."""
+    """Draws the figure of the arguments and returns its path. Raises ConfigError, RecordError or MpibowError."""
     paths = [run_of(path) for path in arguments.runs]
     labels = arguments.labels.split(",") if arguments.labels else _labels(paths)
     panels = arguments.panels.split(",")
@@ -184,7 +184,7 @@ def plot(arguments: argparse.Namespace) -> Path:
 
 
 def run_of(path: Path) -> Path:
-    """The run directory, of a checkpoint that of its run."""
+    """The run directory; for a checkpoint, the one of its run."""
     return path.resolve().parent.parent if (path / "checkpoint.json").is_file() else path
 
 

@@ -1,4 +1,4 @@
-"""What a trained net gives for files: images, arrays, tables, records.
+"""Prints the outputs of a trained net for files: images, arrays, tables, records.
 
 python -m mpibow.predict runs/NAME photos/ other.jpg           a line for every image
 python -m mpibow.predict runs/NAME table.csv --csv > out.csv   as CSV
@@ -34,7 +34,7 @@ from mpibow.run import directory
 from mpibow.system.command import prog
 from mpibow.system.streams import as_command
 
-WIDE = 16  # numbers of a sample's output that a line has room for
+WIDE = 16  # most numbers of a sample's output that fit on a line
 FEW = 20  # files without a progress bar
 ENDINGS = (".csv", ".npz")
 
@@ -118,7 +118,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _wanted(fitted: Fitted, predictor: Predictor, crop: bool) -> Wanted:
-    """What the net takes, and how images became samples in training. Raises CheckpointError."""
+    """The net's inputs, and how images became samples in training. Raises CheckpointError."""
     tensors = [predictor.graph.tensors[name] for name in predictor.inputs]
     inputs = {each.name: (each.shape[1:], "float32" if each.dtype == FLOAT else each.dtype) for each in tensors}
     settings = fitted.input.get("image")
@@ -132,7 +132,7 @@ def _wanted(fitted: Fitted, predictor: Predictor, crop: bool) -> Wanted:
 
 
 def _samples(paths: Sequence[Path], wanted: Wanted, failures: list[str]) -> Iterator[Sample]:
-    """All samples of the files in order; what is wrong with a file is said and kept in `failures`."""
+    """All samples of the files in order; a file's error is printed and kept in `failures`."""
 
     def failed(error: RecordError) -> None:
         failures.append(str(error))
@@ -177,7 +177,7 @@ def _heads(outputs: Mapping[str, tuple[int, ...]], names: Sequence[str], top: in
 
 
 def _cells(values: Mapping[str, Array], names: Sequence[str], top: int) -> list[str]:
-    """The likeliest classes with their probabilities; of other nets the outputs' numbers."""
+    """The likeliest classes with their probabilities; for other nets the numbers of the outputs."""
     if not names:
         return [f"{number:.7g}" for array in values.values() for number in np.ravel(array).tolist()]
     logits = values["logits"][: len(names)].astype(np.float64)

@@ -1,4 +1,4 @@
-"""Short trials of what `fit` would train: `mpibow.find_lr` and `mpibow.check`."""
+"""Short trials before `fit`: `mpibow.find_lr` and `mpibow.check`."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def find_lr(
 ) -> RateTest:  # fmt: skip
     """Trains `net` for some iterations at rates from `lowest` to `highest`, and suggests one. Nothing is kept.
 
-    One learner trains from the initial weights, with the optimiser and batch size of `settings`, which are those of
-    `mpibow.fit`; learners, schedule and limits do not matter. Printed, the result is a table; `suggestion` is a number,
+    One learner trains from the initial weights, with the optimiser and batch size of `settings` (as in `mpibow.fit`);
+    learners, schedule and limits are ignored. The result prints as a table; its `suggestion` is a number, and
     `plot(FILE)` draws the losses (Smith, arXiv:1506.01186).
     """
     from mpibow.train import train as run  # late, as in fit

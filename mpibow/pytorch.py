@@ -24,12 +24,12 @@ CLOSE = 1e-3  # of the largest number of an output: float32's rounding errors st
 def from_torch(module: Any, example_inputs: Sequence[Any]) -> TorchNet:
     """A torch.nn.Module as a net for `mpibow.fit`: its operators, and its weights and running statistics to start from.
 
-    `example_inputs` are tensors (n, ...) as its forward takes them, n any batch size. The module is read in training
-    mode by torch.export and stays as it is; parts of it that are in evaluation mode while it is in training mode keep
-    to it, as frozen batch norms. `Fitted.to_torch` gives the module back with what was trained.
+    `example_inputs` are tensors (n, ...) as its forward takes them, n any batch size. torch.export reads the module in
+    training mode and leaves it as it was. A part in evaluation mode within a module in training mode, such as a frozen
+    batch norm, stays in evaluation mode. `Fitted.to_torch` returns the module with the trained weights.
 
-    Raises ConfigError naming operators that mpibow lacks, each with its place in the module's source, and where the net
-    gives other outputs for the examples than the module in evaluation mode: its forward asks for `self.training`.
+    Raises ConfigError naming operators that mpibow lacks, each with its place in the module's source. Also raises it
+    where the outputs for the examples differ from the module's in evaluation mode: its forward uses `self.training`.
     """
     torch = _torch()
     if not isinstance(module, torch.nn.Module):
@@ -46,7 +46,7 @@ def from_torch(module: Any, example_inputs: Sequence[Any]) -> TorchNet:
 def into_torch(module: Any, weights: Mapping[str, Array], *, scope: str = "", strict: bool = True) -> Any:
     """`module` itself with these weights and statistics, which have the names of its state_dict behind `scope`.
 
-    Raises ConfigError where names or shapes differ; not `strict`, names that `weights` lack keep what they have.
+    Raises ConfigError where names or shapes differ; if not `strict`, names that `weights` lack keep their values.
     """
     torch = _torch()
     if not isinstance(module, torch.nn.Module):
@@ -74,7 +74,7 @@ def into_torch(module: Any, weights: Mapping[str, Array], *, scope: str = "", st
 
 
 def copied(module: Any) -> Any:
-    """A module that is apart from this one."""
+    """An independent copy of the module."""
     return copy.deepcopy(module)
 
 
@@ -87,7 +87,7 @@ def _torch() -> Any:
 
 
 def _examples(torch: Any, given: Sequence[Any]) -> tuple[Any, ...]:
-    """The tensors, each of at least two samples: torch.export takes a batch of one for a fixed size."""
+    """The tensors, each of at least two samples: torch.export makes a batch of one a fixed size."""
     if isinstance(given, torch.Tensor) or not isinstance(given, tuple | list):
         raise ConfigError(f"from_torch: example_inputs must be a tuple of tensors, got {type(given).__name__}")
     if others := [type(each).__name__ for each in given if not isinstance(each, torch.Tensor)]:
@@ -101,7 +101,7 @@ def _examples(torch: Any, given: Sequence[Any]) -> tuple[Any, ...]:
 
 @contextmanager
 def _mode(module: Any, *, training: bool) -> Iterator[None]:
-    """The module in training or evaluation mode; the mode that each part was in is put back."""
+    """The module in training or evaluation mode; each part's own mode is restored."""
     modes = {part: part.training for part in module.modules()}
     if module.training != training or not training:
         module.train(training)
@@ -127,7 +127,7 @@ def _exported(torch: Any, module: Any, examples: tuple[Any, ...]) -> Any:
 
 
 def _compare(torch: Any, net: TorchNet, examples: Sequence[Any]) -> None:
-    """Raises ConfigError where the net evaluates the examples to something else than the module does."""
+    """Raises ConfigError where the net's outputs for the examples differ from the module's."""
     kind = net.program.kind
     remedy = "mpibow reads forward as in training; export a module without branches on self.training"
     with _mode(net.module, training=False), torch.no_grad():

@@ -26,12 +26,12 @@ from mpibow.system.streams import as_command
 
 SHOWN = 20  # damages listed for one data set; a broken disk can have millions
 SHEET = 64  # images on a sheet
-WORTH, WORTH_DECODED = 512 << 20, 16 << 20  # bytes to check for which starting a process pays
+WORTH, WORTH_DECODED = 512 << 20, 16 << 20  # bytes to check that make a process worth starting
 
 
 @dataclass(frozen=True)
 class Command:
-    """A sub-command: `options` adds its own to its parser, `run` gives the exit code."""
+    """A sub-command: `options` adds its own to its parser, `run` returns the exit code."""
 
     help: str
     description: str
@@ -40,7 +40,7 @@ class Command:
 
 
 def inspect(options: argparse.Namespace) -> int:
-    """Prints what each data set holds, and draws a sheet of the one that --sheet is for."""
+    """Prints the contents of each data set, and draws a sheet of images for --sheet."""
 
     def look(path: Path) -> None:
         data = open_records(path)
@@ -83,7 +83,7 @@ def check(path: Path, each: verify.Each, decoded: bool) -> None:
 
 
 def draw(data: RecordSet, file: Path, samples: int, wanted: str | None, seed: int) -> int:
-    """Writes a sheet of that many images, of one class if `wanted`, as the PNG `file`; how many there were."""
+    """Writes a sheet of that many images, of one class if `wanted`, as the PNG `file`; returns their number."""
     chosen = np.arange(data.count)
     if wanted is not None:
         label = _class(data, wanted)
@@ -170,7 +170,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _all(paths: Sequence[Path], look: Callable[[Path], None]) -> int:
-    """Looks at each; an error at one is printed, and the others are looked at all the same."""
+    """Calls `look` for each path; an error at one is printed, and the others are still checked."""
     code = 0
     for path in paths:
         try:
@@ -197,7 +197,7 @@ def _class(data: RecordSet, wanted: str) -> int:
 
 
 def useful(path: Path, decoded: bool) -> int:
-    """Workers that are worth starting."""
+    """The number of workers worth starting."""
     files = path.glob("*.mpr") if path.is_dir() else [path]
     size = sum(file.stat().st_size for file in files if file.exists())
     return min(cores(), 1 + size // (WORTH_DECODED if decoded else WORTH))

@@ -16,7 +16,7 @@ WIDTH = 100
 
 
 def package() -> str:
-    """mpibow's docstring: what it offers beside operators, and every operator under the title of its module."""
+    """mpibow's docstring: its names beside operators, and every operator under the title of its module."""
     module = sys.modules["mpibow"]
     beside = [name for name in module.__all__ if name not in ops.NAMES]
     return "\n".join(

@@ -1,4 +1,4 @@
-"""A trace: what every thread of a rank was busy with, and when. Recording does no I/O and takes no lock."""
+"""A trace: the spans of work of every thread of a rank. Recording does no I/O and takes no lock."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ NOTHING = nullcontext()
 
 
 class Trace(Protocol):
-    """Told of everything that takes time, on whichever thread it happens."""
+    """Receives everything that takes time, on any thread."""
 
     def span(self, row: str, name: str) -> AbstractContextManager[None]:
-        """What is inside is `name` on `row`: of rows with the same name every thread has its own."""
+        """Records its body as `name` on `row`; every thread has its own row of that name."""
         ...
 
     def begin(self, iteration: int, call: Call) -> str:
-        """An iteration begins, on all ranks the same one; what the user should be told, or ''."""
+        """An iteration begins, the same one on all ranks; returns a message for the user, or ''."""
         ...
 
     def end(self, call: Call) -> str:
-        """The last iteration is over, on all ranks; what the user should be told, or ''."""
+        """The last iteration is over, on all ranks; returns a message for the user, or ''."""
         ...
 
 
 class Silent:
-    """For runs that nobody traces."""
+    """Records nothing, for runs without a trace."""
 
     def span(self, row: str, name: str) -> AbstractContextManager[None]:
         return NOTHING
@@ -48,7 +48,7 @@ SILENT = Silent()
 
 
 class Recorder:
-    """Spans that begin while it is `on`, in a list a thread, so that recording takes no lock."""
+    """Spans that begin while it is `on`, in one list per thread, so that recording takes no lock."""
 
     def __init__(self) -> None:
         self.on = False
@@ -60,11 +60,11 @@ class Recorder:
         return _Open(self._list(), row, name) if self.on else NOTHING
 
     def add(self, row: str, name: str, begin: int, end: int) -> None:
-        """A span that is over."""
+        """Adds a span that is over."""
         self._list().append((row, name, begin, end))
 
     def threads(self) -> list[list[Span]]:
-        """What is recorded so far, by thread, each in the order in which its spans ended."""
+        """The spans recorded so far, by thread, each in the order in which its spans ended."""
         with self._lock:
             return [list(spans) for spans in self._lists]
 

@@ -53,7 +53,7 @@ def train(
 
 
 def iterate(session: Session, signals: Signals) -> str:
-    """One iteration: every learner of every rank processes one batch. The reason to stop at once, if any."""
+    """One iteration: every learner of every rank processes one batch. Returns the reason to stop at once, if any."""
     local = session.prepare()  # this iteration's rate; averaging starts again where learners come or go or it drops
     with session.trace.span("waiting", "data"):
         slots = session.pipeline.next()  # one small batch for each learner of this rank
@@ -124,7 +124,7 @@ def _run(arguments: argparse.Namespace, comm: Communicator, note: str) -> int:
     counts = first_timeline(config, comm.size).counts(0)
     trace = open_trace(arguments.timeline, arguments.timeline_iterations)
 
-    def look() -> Scaling | None:  # one rank converts and reads for data.normalise; what it can't open no rank can
+    def look() -> Scaling | None:  # one rank converts and reads for data.normalise; its error is every rank's
         if arguments.timeline is not None:
             check_path(arguments.timeline)
         return open_job(config).scaling
