@@ -1,1 +1,1 @@
-"""Programs of PyTorch's operators (ATen) as nets: what each operator is here. PyTorch itself is not imported."""
+"""Programs of PyTorch's operators (ATen) as nets: the counterpart of each operator. PyTorch itself is not imported."""

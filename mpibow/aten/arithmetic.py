@@ -21,7 +21,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _operand(site: Site, value: Any) -> Tensor | float:
-    """A number, also where it stands in a tensor without axes, or a tensor."""
+    """A tensor, or a number; a constant tensor without axes is a number."""
     if _is_number(value):
         return float(value)
     if not shape_of(value) and (found := number(value)) is not None:
@@ -76,7 +76,7 @@ def reciprocal(site: Site, self: Any) -> Any:
 
 
 def unary(function: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
-    """An operator of one tensor that is the same here."""
+    """An ATen operator of one tensor that equals a function of mpibow."""
     return lambda site, self: function(site.floats(self))
 
 
@@ -112,13 +112,13 @@ def mish(site: Site, self: Any) -> Any:
 
 
 def detach(site: Site, self: Any) -> Any:
-    """The same numbers, without a gradient: as a cast has none."""
+    """The same numbers without a gradient, by a cast, which has none."""
     return site.graph.add(ops.Cast(FLOAT), site.floats(self))
 
 
 def elu(site: Site, self: Any, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Any:
     x = site.floats(self)
-    below = ops.exp(-ops.maximum(-x, ops.full(x.shape, 0.0)) * float(input_scale))  # of x > 0 it would be infinite
+    below = ops.exp(-ops.maximum(-x, ops.full(x.shape, 0.0)) * float(input_scale))  # exp(x) could overflow
     return ops.where(ops.gt(x, 0.0), x, (below - 1.0) * float(alpha)) * float(scale)
 
 
@@ -140,7 +140,7 @@ def clamp(site: Site, self: Any, min: float | None = None, max: float | None = N
         found = number(bound)
         if found is None:
             site.refuse("bounds must be numbers")
-        # The first of equals has the gradient: x itself.
+        # Of equal elements the first, x itself, receives the gradient.
         x = ops.maximum(x * sign if sign < 0 else x, ops.full(x.shape, sign * found)) * sign
     return x
 
@@ -183,7 +183,7 @@ def logical_or(site: Site, self: Any, other: Any) -> Any:
 
 
 def _every(x: Tensor, dim: Axes) -> list[int]:
-    """The axes of a sum: all of them where none are given, as PyTorch has it."""
+    """The axes of a sum: all where none are given, as in PyTorch."""
     given = [dim] if isinstance(dim, int) else list(dim or range(len(x.shape)))
     return given
 
@@ -200,7 +200,7 @@ def amin(site: Site, self: Any, dim: Axes = None, keepdim: bool = False) -> Any:
 
 
 def largest(site: Site, self: Any, other: Any = None, dim: Axes = None, keepdim: bool = False) -> Any:
-    """max in its three forms; with an axis it gives places too, which nothing may read."""
+    """max in its three forms; with an axis it also returns indices, which nothing may read."""
     if other is not None:
         return maximum(site, self, other)
     x = site.floats(self)
@@ -261,7 +261,7 @@ def bernoulli(site: Site, self: Any, p: float, generator: Any = None) -> Any:
 
 
 def cast(site: Site, self: Any, dtype: Any = None, **_: Any) -> Any:
-    """Of another type: `dtype` is a NumPy name, None or another tensor's."""
+    """Casts to another type: `dtype` is a NumPy name, None, or a tensor of that type."""
     wanted = site.call.dtype or FLOAT
     if dtype_of(self) == wanted:
         return self

@@ -17,7 +17,7 @@ SHARED = "its weights are read at {} places or computed; mpibow's layer owns its
 
 
 def _owned(site: Site, *held: Any) -> None:
-    """Raises where an operator can't own these parameters."""
+    """Raises ConfigError where an operator can't own these parameters."""
     if not site.owns(*held):
         uses = max((each.uses for each in held if isinstance(each, Held)), default=0)
         site.refuse(SHARED.format(uses if uses > 1 else "no"))
@@ -27,7 +27,7 @@ def convolution(
     site: Site, input: Any, weight: Any, bias: Any = None, stride: Any = 1, padding: Any = 0, dilation: Any = 1,
     groups: int = 1,
 ) -> Any:  # fmt: skip
-    """Of two dimensions, and of one: an image of one row."""
+    """A convolution in two dimensions, or in one: an image of one row."""
     _owned(site, weight, bias)
     x, axes = site.floats(input), len(weight.shape) - 2
     site.need(axes in (1, 2), f"a convolution of {axes} dimensions; there are those of 1 and 2")
@@ -64,7 +64,7 @@ def convolution_transposed(
 
 
 def linear(site: Site, input: Any, weight: Any, bias: Any = None) -> Any:
-    """A dense layer; a product where the weight is used elsewhere too, or computed."""
+    """A dense layer; a matrix product where the weight is shared or computed."""
     x = site.floats(input)
     if site.owns(weight, bias) and len(x.shape) > 1:
         op = ops.Dense(weight.shape[0], bias is not None, ZERO)
@@ -161,7 +161,7 @@ def embedding(
 
 
 def dropout(site: Site, input: Any, p: float, train: bool) -> Any:
-    """Where the batch is not the first axis it is moved there and back."""
+    """Dropout; a batch axis that is not the first is moved there and back."""
     x = site.floats(input)
     if not train or p == 0:
         return x
@@ -178,7 +178,7 @@ def dropout(site: Site, input: Any, p: float, train: bool) -> Any:
 
 
 def feature_dropout(site: Site, input: Any, p: float, train: bool) -> Any:
-    """Whole channels dropped."""
+    """Dropout of whole channels."""
     x = site.floats(input)
     if not train or p == 0:
         return x
@@ -202,7 +202,7 @@ def attention(
 
 
 def _repeated(x: Tensor, heads: int) -> Tensor:
-    """Each head as often as it takes for `heads` of them, side by side."""
+    """Repeats each head, its copies side by side, until there are `heads` of them."""
     *front, few, t, d = x.shape
     each = ops.expand(ops.reshape(x, (*front, few, 1, t, d)), (*front, few, heads // few, t, d))
     return ops.reshape(each, (*front, heads, t, d))
@@ -231,7 +231,7 @@ def _recurrent(
     site: Site, kind: Any, input: Any, states: list[Any], params: Sequence[Any], biases: bool, layers: int,
     rate: float, both_ways: bool, batch_first: bool,
 ) -> Any:  # fmt: skip
-    """All layers and directions, each an operator with its four weights; their last states one above the other."""
+    """All layers and directions, each an operator with its four weights; their last states are stacked."""
     site.need(biases, "a recurrent layer without biases (bias=False)")
     site.need(len(params) == 4 * layers * (1 + both_ways), "a recurrent layer with projections (proj_size)")
     _owned(site, *params)

@@ -24,7 +24,7 @@ PAGE = "docs/pytorch.md has the list"
 class TorchNet:
     """A module of PyTorch as a net of mpibow, with the module's weights to start from. Made by `mpibow.from_torch`.
 
-    It takes tensors (n, ...) as the module's forward does, and gives what that gives.
+    It takes tensors (n, ...) as the module's forward does, and returns the same outputs.
     """
 
     program: Program
@@ -40,7 +40,7 @@ class TorchNet:
 
     @property
     def weight_count(self) -> int:
-        """How many numbers are trained."""
+        """The number of trained numbers."""
         return sum(array.size for array in self.program.parameters.values())
 
     @property
@@ -51,7 +51,7 @@ class TorchNet:
 
     @cached_property
     def _statistics(self) -> set[str]:
-        """The names of buffers that norms keep."""
+        """The names of the buffers of norms."""
         keys = ("running_mean", "running_var")
         found = [c.arguments.get(key) for c in self.program.calls if c.operator == "batch_norm" for key in keys]
         return {each.name for each in found if isinstance(each, Ref)}

@@ -11,21 +11,21 @@ from mpibow.graph.graph import Array
 
 @dataclass(frozen=True)
 class Ref:
-    """What an input, a parameter, a buffer or an earlier call of this name gives."""
+    """The value of the input, parameter, buffer or earlier call of this name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class Batch:
-    """An extent: so many times the batch size."""
+    """An extent that is a multiple of the batch size."""
 
     times: int
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where in the module's source a call stands: the part's path and class, FILE:LINE and that line."""
+    """The place of a call in the module's source: the part's path and class, FILE:LINE and that line."""
 
     part: str
     kind: str
@@ -39,10 +39,10 @@ class Place:
 
 @dataclass(frozen=True)
 class Call:
-    """An operator applied: its name as `conv2d`, arguments by ATen's names, and the NumPy type that it gives.
+    """An operator applied: its name as `conv2d`, arguments by ATen's names, and the NumPy type of its result.
 
     An argument is a number, a text, None, a Ref, a Batch, an array, or a list of these. `shape` has Batch extents;
-    None where a call gives several values.
+    None where a call returns several values.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Input:
 
 @dataclass(frozen=True)
 class Program:
-    """The whole: `kind` is the module's class. `outputs` have names where the module gives several.
+    """The whole program: `kind` is the module's class. `outputs` have names where there are several.
 
     `frozen` are the parameters that are not trained, as their requires_grad is false.
     """
@@ -79,7 +79,7 @@ class Program:
 
 
 def refs(value: Any) -> Iterator[str]:
-    """The names that an argument refers to, as often as it does."""
+    """The names in an argument, one for each reference."""
     if isinstance(value, Ref):
         yield value.name
     elif isinstance(value, Mapping):

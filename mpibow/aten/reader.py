@@ -1,4 +1,4 @@
-"""Reads what torch.export gives as a program: of PyTorch it has what it is handed."""
+"""Reads the result of torch.export as a program; imports nothing of PyTorch, which is passed in."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from mpibow.aten.table import OPERATORS
 from mpibow.errors import ConfigError
 from mpibow.graph.graph import FLOAT, Array
 
-# Of arguments: where a tensor lies says nothing of what it is.
+# Arguments that do not change the values of a tensor, such as its place in memory.
 WHEREABOUTS = ("layout", "device", "pin_memory", "memory_format", "non_blocking", "copy", "generator", "requires_grad")
-CHECKS = ("_assert", "sym_constrain", "_local_scalar", "sym_size")  # how names of calls begin that compute nothing
+CHECKS = ("_assert", "sym_constrain", "_local_scalar", "sym_size")  # prefixes of calls that compute nothing
 
 
 class Reader:
-    """Reads an exported graph in order: what depends on no input is computed, all else becomes a call."""
+    """Reads an exported graph in order: a node that depends on no input is computed, any other becomes a call."""
 
     def __init__(self, torch: Any, module: Any, exported: Any) -> None:
         self.torch, self.exported, self.kind = torch, exported, type(module).__name__
         self.parameters, self.buffers = dict[str, Any](), dict[str, Any]()
-        self.values = dict[Any, Any]()  # by node: a Ref, a tensor that is constant, a number or a list of these
-        self.named = dict[str, Any]()  # buffers that are read as they are
+        self.values = dict[Any, Any]()  # by node: a Ref, a constant tensor, a number or a list of these
+        self.named = dict[str, Any]()  # buffers that calls read unchanged
         self.calls = list[Call]()
         self.inputs = list[Input]()
 
@@ -99,7 +99,7 @@ class Reader:
         return _dtype(value), tuple(self._extent(n) for n in value.shape)
 
     def _arguments(self, node: Any) -> dict[str, Any]:
-        """By ATen's names, but for where tensors lie."""
+        """A node's arguments by ATen's names, without WHEREABOUTS."""
         if hasattr(node.target, "_schema"):
             names = [argument.name for argument in node.target._schema.arguments]
         else:
@@ -130,7 +130,7 @@ class Reader:
         return _dtype_name(value) if isinstance(value, torch.dtype) else value
 
     def _extent(self, value: Any) -> int | Batch:
-        """A size as a number, or as so many times the batch size."""
+        """A size as a number, or as a multiple of the batch size."""
         if isinstance(value, int):
             return value
         expression = value.node.expr
@@ -145,7 +145,7 @@ class Reader:
         return Batch(three - two)
 
     def _parts(self, node: Any) -> Any:
-        """An operator that is not here as a graph of those that are; None where there is none."""
+        """An operator without a counterpart as a graph of operators that have one; None where there is none."""
         torch = self.torch
         if not hasattr(node.target, "_schema"):
             return None
@@ -191,7 +191,7 @@ class Reader:
         return found
 
     def _changed(self, node: Any, place: Place) -> None:
-        """After an operator that writes into its input, whoever reads the input reads what it gave."""
+        """Makes later readers of an input that an operator writes into read the operator's result."""
         target, torch = node.args[0], self.torch
         first = target.meta["val"]
         for other in list(self.values):
@@ -229,7 +229,7 @@ class Reader:
 
 @contextmanager
 def _silent() -> Iterator[None]:
-    """Without what PyTorch writes of operators that it can't take apart."""
+    """Silences PyTorch's log of operators that it can't decompose."""
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -284,7 +284,7 @@ def _mapped(function: Any, value: Any) -> Any:
 
 
 def _place_of(node: Any, kind: str) -> Place:
-    """The part of the module that a node is of, and the line of the module's source."""
+    """The part of the module that a node belongs to, and its line in the module's source."""
     stack = [*(node.meta.get("nn_module_stack") or {}).values()]
     part, made = stack[-1] if stack else ("", kind)
     lines = (node.meta.get("stack_trace") or "").splitlines()

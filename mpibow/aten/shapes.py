@@ -52,7 +52,7 @@ def swapaxes(site: Site, self: Any, axis0: int, axis1: int) -> Any:
 
 
 def turned(site: Site, self: Any) -> Any:
-    """The last two axes exchanged; a vector as it is."""
+    """The last two axes exchanged; a vector unchanged."""
     x = site.tensor(self)
     return x if len(x.shape) < 2 else ops.transpose(x)
 
@@ -164,7 +164,7 @@ def roll(site: Site, self: Any, shifts: Any, dims: Any = ()) -> Any:
 
 
 def rows(site: Site, table: Tensor, index: Any) -> Tensor:
-    """table (k, ...)[index (...)], whose rows may be named twice."""
+    """table (k, ...)[index (...)], whose rows may occur twice."""
     width, wanted = prod(table.shape[1:]), shape_of(index)
     flat = ops.reshape(table, (table.shape[0], width))
     if isinstance(index, np.ndarray):

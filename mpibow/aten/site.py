@@ -1,4 +1,4 @@
-"""What an operator of a program finds where it is applied: its arguments as tensors, its weights, its place."""
+"""The site of an operator in a program: its arguments as tensors, its weights, its place in the source."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from mpibow.graph.graph import FLOAT, Array, Graph, Operator, Shape, Tensor
 from mpibow.graph.scope import prefix
 from mpibow.ops.initialisers import Given
 
-WHOLE = "int32"  # what integers of a net are here
+WHOLE = "int32"  # the type of all integers of a net
 
 
 @dataclass(frozen=True, eq=False)
 class Held:
-    """An array that the module holds under this name, and how many calls read it: a parameter where `trained`."""
+    """An array that the module holds under this name, and the number of its readers; a parameter where `trained`."""
 
     name: str
     array: Array
@@ -34,7 +34,7 @@ class Held:
 
 @dataclass(frozen=True)
 class Filled:
-    """A tensor of one number that is made only where it is needed; None: any number."""
+    """A tensor of one repeated number, made only where it is needed; None: any number."""
 
     shape: Shape
     value: float | None
@@ -46,7 +46,7 @@ Value = Tensor | Held | Filled | Array
 
 @dataclass
 class Site:
-    """A call of a program as it is added to `graph`; `made` are the parameters that are tensors by now."""
+    """A call of a program as it is added to `graph`; `made` are the parameters that are tensors already."""
 
     graph: Graph
     call: Call
@@ -82,7 +82,7 @@ class Site:
         return ops.cast(self.tensor(value))
 
     def owns(self, *values: Any) -> bool:
-        """Whether these, None left out, are parameters that nothing else reads, so that an operator may own them."""
+        """Whether an operator may own these (None is skipped): parameters that nothing else reads."""
         return all(value is None or (isinstance(value, Held) and value.trained and value.uses == 1) for value in values)
 
     def layer(self, op: Operator, *x: Tensor, **held: Held | None) -> tuple[Tensor, ...]:
@@ -99,7 +99,7 @@ class Site:
         return self.graph.add_all(op, *x, name=owner, names=names, initial=initial)
 
     def extents(self, shape: Sequence[Any]) -> Shape:
-        """A shape whose extents may be those of the batch."""
+        """A shape whose extents may be multiples of the batch size."""
         return tuple(extent.times * self.batch if isinstance(extent, Batch) else int(extent) for extent in shape)
 
 
@@ -116,7 +116,7 @@ def dtype_of(value: Any) -> str:
 
 
 def number(value: Any) -> float | None:
-    """The number that an argument is everywhere, None where it is a tensor of others."""
+    """The number in every element of an argument; None where elements differ or depend on data."""
     if isinstance(value, bool | int | float):
         return float(value)
     if isinstance(value, Filled):

@@ -171,6 +171,6 @@ SHAPES: Mapping[str, Function] = {
     "zeros_like": filled(0.0),
 }
 
-PYTHON: Mapping[str, Function] = {"getitem": shapes.item}  # of calls that give several values
+PYTHON: Mapping[str, Function] = {"getitem": shapes.item}  # for calls that return several values
 
 OPERATORS: Mapping[str, Function] = {**LAYERS, **WINDOWS, **ACTIVATIONS, **ARITHMETIC, **SHAPES, **PYTHON}

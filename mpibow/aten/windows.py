@@ -13,7 +13,7 @@ Pair = tuple[int, int]
 
 
 def both(value: Any, axes: int, one: int = 1) -> Pair:
-    """(rows, columns) of a number or a list; `one` for the row of what has one axis."""
+    """(rows, columns) of a number or a list; `one` is the row's where there is one axis."""
     given = [value] if isinstance(value, int) else [int(each) for each in value]
     if axes == 1:
         return one, given[0]
@@ -21,7 +21,7 @@ def both(value: Any, axes: int, one: int = 1) -> Pair:
 
 
 def _images(site: Site, x: Tensor, axes: int, pool: Callable[[Tensor], Tensor]) -> Tensor:
-    """`pool` of images (n, c, h, w), of which sequences (n, c, l) are one row."""
+    """`pool` of images (n, c, h, w); a sequence (n, c, l) is an image of one row."""
     site.need(len(x.shape) == axes + 2, f"input {x.shape} has no batch axis")
     if axes == 2:
         return pool(x)
@@ -45,7 +45,7 @@ def max_pool(axes: int) -> Callable[..., Any]:
 
 
 def max_pool_indices(axes: int) -> Callable[..., Any]:
-    """The form that gives indices too, which nothing may read."""
+    """The form that also returns indices, which nothing may read."""
     return lambda site, **settings: [max_pool(axes)(site, **settings), None]
 
 
@@ -98,7 +98,7 @@ def adaptive_max_pool(axes: int) -> Callable[..., Any]:
 
 
 def padded(site: Site, x: Tensor, sides: Sequence[int], value: float, mode: str = "constant") -> Tensor:
-    """x with so many elements more in front and behind, of the last axis first, as torch.nn.functional.pad has it."""
+    """x padded by `sides` elements in front and behind, the last axis first, as in torch.nn.functional.pad."""
     for n in range(len(sides) // 2):
         before, behind = sides[2 * n], sides[2 * n + 1]
         axis = len(x.shape) - 1 - n
@@ -112,7 +112,7 @@ def padded(site: Site, x: Tensor, sides: Sequence[int], value: float, mode: str 
 
 
 def _side(site: Site, x: Tensor, axis: int, count: int, value: float, mode: str, front: bool) -> Tensor | None:
-    """What stands in front of x along `axis`, or behind it; None for nothing."""
+    """The padding in front of x along `axis`, or behind it; None for no padding."""
     if count <= 0:
         return None
     extent = x.shape[axis]
@@ -138,7 +138,7 @@ def pad(site: Site, self: Any, pad: Sequence[int], mode: str = "constant", value
 
 
 def interpolate(mode: Any, axes: int = 2) -> Callable[..., Any]:
-    """Larger by a whole number, rows and columns apart."""
+    """Enlarges by whole numbers, separate for rows and columns."""
 
     def resize(
         site: Site, input: Any = None, self: Any = None, output_size: Any = None, align_corners: bool = False,
