@@ -1,4 +1,4 @@
-"""One YAML file and its overrides to frozen dataclasses."""
+"""Turns one YAML file and its overrides into frozen dataclasses."""
 
 from mpibow.config.schema import Config, describe, dump, limits_of, load, load_mapping
 

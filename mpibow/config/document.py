@@ -24,7 +24,7 @@ SCALARS = (
 
 
 class Loader(yaml.SafeLoader):
-    """PyYAML's safe loader, but for scalars as above, and a key that is given twice is an error."""
+    """PyYAML's safe loader with the scalars above; a repeated key is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         seen = set()
@@ -36,7 +36,7 @@ class Loader(yaml.SafeLoader):
 
 
 class Dumper(yaml.SafeDumper):
-    """PyYAML's safe dumper; it puts texts in quotes that either YAML 1.1 or 1.2 would read as something else."""
+    """PyYAML's safe dumper; it quotes texts that YAML 1.1 or 1.2 would read as another type."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
@@ -67,7 +67,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def _shipped(path: Path) -> str:
-    """What to type if mpibow has a launch file of the name of `path`, which cannot be read."""
+    """The command to type if `path`, which cannot be read, has the name of a launch file of mpibow."""
     found = launch_file(path.name)
     return f"; mpibow launch --copy {stem(found)} writes launch/{found}" if found and not path.exists() else ""
 

@@ -1,4 +1,4 @@
-"""A learning rate that a file has for one optimiser, and that an override hands on to another."""
+"""Warns of a learning rate that a file gives for one optimiser, where an override selects another."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from mpibow.optim.table import UPDATES
 
 
 def rate_handed_on(mapping: Mapping[str, Any], overrides: Sequence[str], config: Config, origin: str) -> str:
-    """What to tell of it, '' where the rate is the optimiser's own; `config` is what the two make, `mapping` is of
-    `origin`."""
+    """The warning, or '' where the rate is the optimiser's own. `mapping` is read from `origin`; `config` is the result
+    of mapping and overrides."""
     given, after = plain(mapping).get("update"), config.update.name
     if not isinstance(given, dict) or "lr" not in given or after not in UPDATES:
         return ""

@@ -11,7 +11,7 @@ from mpibow.config.words import show, unwrap, words
 
 
 def listing(kind: type[Any]) -> str:
-    """Lines of path, default, what the value must be and what it is for; the first two in columns."""
+    """Lines of path, default, rule and purpose of each setting; the first two in columns."""
     lines = list(rows(kind))
     path, default = (max(len(row[column]) for row in lines) for column in (0, 1))
     return "\n".join(f"{row[0]:<{path}}  {row[1]:<{default}}  {row[2]}" for row in lines)
@@ -28,7 +28,7 @@ def _rows(kind: type[Any], path: str, owner: str = "") -> Iterator[tuple[str, st
         if not records:
             yield where, _default(setting.default), owner + _text(setting, words(setting.hint))
         elif len(records) == 1:
-            if setting.default is None and (path or unwrap(setting.hint)[2]):  # not only what a program gives
+            if setting.default is None and (path or unwrap(setting.hint)[2]):  # a file can give it, too
                 yield where, "null", owner + _text(setting, words(setting.hint))
             yield from _rows(records[0], where, owner)
         else:
@@ -40,7 +40,7 @@ def _rows(kind: type[Any], path: str, owner: str = "") -> Iterator[tuple[str, st
 
 
 def _of_some(records: Sequence[type[Any]], path: str, owner: str) -> Iterator[tuple[str, str, str]]:
-    """What the records have beside their names, each line once, with the names of those that have it if not all do."""
+    """Lines of the records' settings, each once, without `name`; a line that not all records have lists its records."""
     owners = dict[tuple[str, str, str], list[type[Any]]]()
     for record in records:
         for row in _rows(record, path):
@@ -51,7 +51,7 @@ def _of_some(records: Sequence[type[Any]], path: str, owner: str) -> Iterator[tu
 
 
 def _only(having: Sequence[type[Any]], records: Sequence[type[Any]]) -> str:
-    """Which of the records have a setting, in few names; '' where all do."""
+    """The names of the records that have a setting, in few words; '' where all do."""
     others = [record for record in records if record not in having]
     if not others:
         return ""

@@ -14,10 +14,10 @@ Path = tuple[str, ...]
 
 
 def override(kind: type[Any], mapping: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """`mapping` with the overrides set in it, later ones last; `kind` is the dataclass that it is to become.
+    """`mapping` with the overrides set in it, later ones last; `kind` is the dataclass of the result.
 
-    An override replaces what stood at its path. One that switches a `name` (`rule.name=ssgd`) drops the keys that only
-    the old one has, unless they are overrides themselves. Raises ConfigError naming the override.
+    An override replaces the value at its path. One that switches a `name` (`rule.name=ssgd`) drops the keys that only
+    the old name has, unless they are overrides themselves. Raises ConfigError naming the override.
     """
     pairs = [_pair(text) for text in overrides]
     result: dict[str, Any] = plain(mapping)
@@ -28,7 +28,7 @@ def override(kind: type[Any], mapping: Mapping[str, Any], overrides: Sequence[st
 
 
 def keys_of(overrides: Sequence[str]) -> list[Path]:
-    """Which paths they set."""
+    """The paths that the overrides set."""
     return [_pair(text)[0] for text in overrides]
 
 
@@ -53,7 +53,7 @@ def _set(mapping: dict[str, Any], path: Path, value: Any) -> None:
 
 
 def _drop(kind: type[Any], old: Any, new: Any, path: Path, given: set[Path]) -> None:
-    """Deletes from `new` what only the dataclass that `old` named has, wherever the name was switched."""
+    """Deletes from `new`, wherever a name was switched, the keys that only the dataclass named in `old` has."""
     for setting in settings_of(kind):
         records, where = records_of(setting.hint), (*path, setting.name)
         after = new.get(setting.name)

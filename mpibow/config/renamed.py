@@ -1,4 +1,4 @@
-"""Settings that have another name than in older versions, and what to write instead."""
+"""Settings with another name in older versions, and their replacements."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def renamed(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refused(settings: dict[str, Any]) -> list[str]:
-    """Takes settings of older versions out, and gives one line for each: what to write instead."""
+    """Removes settings of older versions, and returns a line for each: its replacement."""
     problems = []
     for (part, key), (new, name) in NAMES.items():
         old = settings.get(part)

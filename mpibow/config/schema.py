@@ -1,4 +1,4 @@
-"""The settings of a run, as one YAML file and its overrides give them."""
+"""The settings of a run, from one YAML file and its overrides."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Replay = Annotated[str, Matches(r"replay\(.+\)", "such as replay(runs/NAME)")]
 
 @dataclass(frozen=True)
 class Model:
-    """A model by name; keys that are no setting here are the model function's own."""
+    """A model by name; other keys are options of the model function."""
 
     name: Annotated[Text, "the model's name, or a function of your own: mynet.py:net"]
     classes: Annotated[Annotated[int, AtLeast(2)] | None, "number of classes; null is the data's"] = None
@@ -60,7 +60,7 @@ class Model:
 
 @dataclass(frozen=True)
 class MetricSettings:
-    """A metric by name; keys that are no setting here are its options."""
+    """A metric by name; other keys are its options."""
 
     name: Annotated[Text, "the metric's name"]
     output: Annotated[Text | None, "output that it is of, where the net gives several by name"] = None
@@ -94,7 +94,7 @@ class Data:
 
     @property
     def most_damaged(self) -> int:
-        """Damaged samples that a rank may meet."""
+        """The most damaged samples that a rank may skip."""
         return self.corrupt_limit if self.on_corrupt == "skip" else 0
 
 
@@ -190,17 +190,17 @@ class Config:
     out: Annotated[Text, "directory for run directories"] = "runs"
 
     def __post_init__(self) -> None:
-        over(self.update.schedule, self.stop.epochs)  # which refuses what does not go together
+        over(self.update.schedule, self.stop.epochs)  # raises ConfigError for settings that contradict each other
         self.averaging  # noqa: B018  likewise
 
     @cached_property
     def text(self) -> str:
-        """As `dump` gives it: to write YAML takes longer than to train a small net for ten iterations."""
+        """The text of `dump`, kept: writing YAML takes longer than ten training iterations of a small net."""
         return document.write(plain(self))
 
     @property
     def schedule(self) -> Schedule:
-        """That of the rate, over the epochs of the run."""
+        """The schedule of the rate, over the epochs of the run."""
         return over(self.update.schedule, self.stop.epochs)
 
     @property
@@ -212,12 +212,12 @@ class Config:
 
     @cached_property
     def averaging(self) -> RuleSettings:
-        """The rule as it goes with the optimiser."""
+        """The rule, completed for the optimiser."""
         return self.rule.going_with(self.update)
 
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, model_given: bool = False, data_given: bool = False) -> Config:
-        """The config that nested settings say; dataclasses such as Sgd() may stand for mappings.
+        """The config of nested settings; dataclasses such as Sgd() may replace mappings.
 
         A model or data that the program gives as objects must not be in the mapping; otherwise they are required.
         Raises ConfigError with one line for each problem.
@@ -250,7 +250,7 @@ class Config:
 
 
 def load(path: Path | str | None, overrides: Sequence[str] = ()) -> Config:
-    """The config in a YAML file, or of the overrides alone. Raises ConfigError."""
+    """The config of a YAML file, or of the overrides alone. Raises ConfigError."""
     return load_mapping({} if path is None else document.read(Path(path)), overrides)
 
 
@@ -263,7 +263,7 @@ def load_mapping(
 ) -> Config:
     """The config of nested settings with `key.path=value` overrides laid over them. Raises ConfigError.
 
-    `update` and `rule` may be a program's own, as objects: the config has them as they are.
+    `update` and `rule` may be a program's own objects, which the config keeps unchanged.
     """
     known = (*UPDATES.values(), *(settings for settings, _ in RULES.values()))
     own: dict[str, Any] = {
@@ -277,14 +277,14 @@ def load_mapping(
 
 
 def limits_of(find: Callable[[], Config]) -> Limits:
-    """The limits of the config that `find` gives, to begin with; all ranks raise its error later, together."""
+    """The initial limits, from the config that `find` returns; all ranks raise its error later, together."""
     with suppress(ConfigError):
         return find().limits
     return Limits()
 
 
 def describe() -> str:
-    """Every setting on a line: path, default, what it must be, what it is for."""
+    """Every setting on a line: path, default, rule, purpose."""
     return listing(Config)
 
 

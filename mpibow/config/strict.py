@@ -1,4 +1,4 @@
-"""Nested mappings to frozen dataclasses by their type hints, strictly: what does not fit is refused, all at once.
+"""Nested mappings to frozen dataclasses by their type hints, strictly: one error lists every problem.
 
 A union is resolved by the value: a mapping goes to the dataclass of that `name`, a list to the list, and anything else
 to the first scalar that takes it. A dataclass's own rules are its `__post_init__`, which raises ConfigError starting
@@ -26,7 +26,7 @@ MISFIT = object()
 
 
 def once(function: Callable[[Callable[..., Any]], T]) -> Callable[[Callable[..., Any]], T]:
-    """What follows from a dataclass or function alone, found once: that is most of what a config costs."""
+    """Caches a result that depends on a dataclass or function alone: most of the time that a config takes."""
     return cast(Callable[[Callable[..., Any]], T], cache(function))
 
 
@@ -42,7 +42,7 @@ class Rest:
 
 
 class Setting(NamedTuple):
-    """A key that a mapping may have. `default` is MISSING where it must."""
+    """A key that a mapping may have. `default` is MISSING where the key is required."""
 
     name: str
     hint: Any
@@ -59,7 +59,7 @@ def build(kind: type[T], mapping: Mapping[str, Any], *, path: str = "", problems
 
 
 def check_options(path: str, function: Callable[..., Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """`options` as keyword arguments of `function`, by its annotations; lists become tuples where it wants tuples.
+    """`options` as keyword arguments of `function`, by its annotations; lists become tuples where it takes tuples.
 
     Options are its keyword-only parameters and those with a default. Raises ConfigError with one line for each problem.
     """
@@ -74,7 +74,7 @@ def check_options(path: str, function: Callable[..., Any], options: Mapping[str,
 
 
 def check_settings(path: str, settings: Sequence[Setting], options: Mapping[str, Any], owner: str) -> dict[str, Any]:
-    """`options` as these settings want them, without those that keep their defaults; `owner` is as " of lenet".
+    """`options` as values of these settings, without omitted ones; `owner` is a text such as " of lenet".
 
     Raises ConfigError with one line for each problem.
     """
@@ -86,7 +86,7 @@ def check_settings(path: str, settings: Sequence[Setting], options: Mapping[str,
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, mappings and sequences as YAML has them: dicts and lists. The inverse of `build`."""
+    """Dataclasses, mappings and sequences as dicts and lists, as in YAML. The inverse of `build`."""
     if is_dataclass(value) and not isinstance(value, type):
         rest = rest_of(type(value))
         own = {setting.name: plain(getattr(value, setting.name)) for setting in settings_of(type(value))}
@@ -114,7 +114,7 @@ def rest_of(kind: Any) -> str | None:
 
 @once
 def tags_of(kind: Any) -> tuple[str, ...]:
-    """The texts that a dataclass's `name` can be, where those are given."""
+    """The allowed texts of a dataclass's `name`; () where any is allowed."""
     hint = unwrap(hints_of(kind).get("name"))[0]
     return tuple(map(str, get_args(hint))) if get_origin(hint) is Literal else ()
 
@@ -142,7 +142,7 @@ def join(path: str, key: object) -> str:
 
 
 def _value(setting: Setting, value: Any, path: str, found: list[str]) -> Any:
-    """The value as the setting's hint wants it; None, with its problems added to `found`, where it does not fit."""
+    """The value as a type of the setting's hint; None where it does not fit, with its problems added to `found`."""
     core = unwrap(setting.hint)[0]
     records = records_of(core)
     if isinstance(value, Mapping) and records:

@@ -1,4 +1,4 @@
-"""Type hints taken apart, and said in words: `Annotated[float, Above(0)]` is "a number above 0"."""
+"""Type hints taken apart, and put in words: `Annotated[float, Above(0)]` is "a number above 0"."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def is_sequence(hint: Any) -> bool:
 
 
 def words(hint: Any) -> str:
-    """What a value must be, as the end of "must be ..."."""
+    """The rule of a value, as the end of "must be ..."."""
     core, bounds, _ = unwrap(hint)
     if get_origin(core) is Literal and len(get_args(core)) > 1:
         return f"one of {', '.join(map(_plain, get_args(core)))}"
