@@ -1,4 +1,4 @@
-"""What a learner's iteration takes on a GPU by arithmetic: its kernels, what binds them, and images/s at best."""
+"""Forecasts a learner's iteration on a GPU by arithmetic: its kernels, their bounds, and images/s at best."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ ASSUMED = (
 
 
 def on_paper(job: Job) -> tuple[Job, list[Part]]:
-    """The job with the kernels of a GPU on paper, and what one of its learners launches."""
+    """The job with the kernels of a GPU on paper, and the launches of one learner."""
     gpu = paper_gpu(job.config.precision)
     job = replace(job, opened=gpu_set(gpu))
     return job, listed(job.training_plan(), gpu)
 
 
 def forecast(job: Job) -> dict[str, Any]:
-    """By kind of step, and in all. Opens no GPU. Raises ConfigError for another device's job."""
+    """The forecast by kind of step, and in total. Opens no GPU. Raises ConfigError for another device's job."""
     if job.config.device != "cuda":
         raise ConfigError(f"--paper: is for --device cuda, got {job.config.device}")
     job, parts = on_paper(job)
@@ -72,7 +72,7 @@ def _compiled(source: str) -> Any:
 
 
 def bound_of(row: Mapping[str, Any]) -> str:
-    """What binds most of a part's time, and how much of it where that is not all."""
+    """The bound of most of a part's time, with its share where that is not all."""
     name = max(row["bound"], key=lambda each: row["bound"][each])
     share = row["bound"][name] / row["seconds"] if row["seconds"] else 1.0
     return str(name) if share > 0.995 else f"{name} {share:.0%}"

@@ -1,4 +1,4 @@
-"""What a rank sees of its machine, and what follows from it for training: pure functions, facts -> findings."""
+"""A rank's facts about its machine, and the findings for training: pure functions, facts -> findings."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Literal
 from mpibow.comm.binding import binding_limit, binding_warning
 
 MEGABYTE, GIGABYTE = 10**6, 10**9
-SEGMENT = 20 * MEGABYTE  # what MPI may take of /dev/shm for each rank
+SEGMENT = 20 * MEGABYTE  # bytes of /dev/shm that MPI may take for each rank
 PYTHON = (3, 11)
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What one rank sees; sizes are bytes. The defaults are a machine where all is well."""
+    """The facts of one rank; sizes are bytes. The defaults describe a machine without problems."""
 
     rank: int = 0
     size: int = 1
@@ -25,14 +25,14 @@ class Facts:
     launcher: str = ""  # a Launcher's name
     mpi_library: str = "Open MPI v5.0"  # "" where none can be loaded
     threads: str = "multiple"  # MPI's thread level
-    shared: bool = False  # whether all ranks are of one node, and see memory of each other's
+    shared: bool = False  # whether all ranks are on one node and share memory
     remedy: str = ""  # why ranks cannot start, and what to do
     python: tuple[int, ...] = (3, 11, 0)
-    packages: Mapping[str, str] = field(default_factory=dict)  # what is installed, and its version
-    required: Mapping[str, str] = field(default_factory=dict)  # what mpibow needs, and its least version; "" is any
+    packages: Mapping[str, str] = field(default_factory=dict)  # installed packages and their versions
+    required: Mapping[str, str] = field(default_factory=dict)  # needed packages and least versions; "" is any
     blas: str = "none"
-    kernels: str = "oneDNN 3"  # what computes
-    gpus: Mapping[str, str] = field(default_factory=dict)  # what is seen of GPUs, and what is wrong with them
+    kernels: str = "oneDNN 3"  # the library that computes
+    gpus: Mapping[str, str] = field(default_factory=dict)  # GPUs and their libraries, and their problems
     slow: str = ""  # why that is slow, and what to do
     library: str = ""  # why the library that was asked for can't be used
     allowed: int = 1  # cores of this process
@@ -51,7 +51,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Finding:
-    """`error`: training would fail; `warning`: it would be slow or may fail. The text says what to type."""
+    """`error`: training would fail; `warning`: it would be slow or may fail. The text has the remedy to type."""
 
     level: Literal["ok", "warning", "error"]
     about: str
@@ -93,7 +93,7 @@ def check_packages(facts: Facts) -> Finding:
     said, wanted = [], []
     for name, least in facts.required.items():
         if name == "mpi4py" and facts.size == 1:
-            continue  # `ranks` tells: one process does without
+            continue  # one process does not need it; `ranks` prints this
         if name not in facts.packages:
             said.append(f"{name} is not installed")
         elif _numbers(facts.packages[name]) < _numbers(least):
@@ -158,7 +158,7 @@ def check_config(facts: Facts) -> Finding:
     return Finding("ok", "config", f"{facts.config} can be trained" if facts.config else "none given")
 
 
-# Each looks at one rank.
+# Each checks one rank.
 CHECKS: tuple[Callable[[Facts], Finding], ...] = (
     check_ranks,
     check_threads,
@@ -175,7 +175,7 @@ CHECKS: tuple[Callable[[Facts], Finding], ...] = (
 
 
 def check_alike(everyone: Sequence[Facts]) -> Finding:
-    """Ranks with other versions compute other bits, or do not understand each other."""
+    """Ranks with other versions compute other bits, or cannot communicate."""
     names = sorted({name for facts in everyone for name in facts.packages})
     differing = [name for name in names if len({facts.packages.get(name) for facts in everyone}) > 1]
     differing += ["python"] * (len({facts.python for facts in everyone}) > 1)
@@ -186,7 +186,7 @@ def check_alike(everyone: Sequence[Facts]) -> Finding:
 
 
 def check_all(everyone: Sequence[Facts]) -> list[Finding]:
-    """Every finding about the ranks' facts, each once, with the ranks that it is about where not all."""
+    """Every finding about the ranks' facts, each once, with its ranks unless it concerns all."""
     found: dict[Finding, list[int]] = {}
     for check in CHECKS:
         for facts in everyone:

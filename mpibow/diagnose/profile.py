@@ -1,4 +1,4 @@
-"""Where a learner's pass goes on the host: each step of its plan timed in turn, and its convolutions alone."""
+"""Profiles a learner's pass on the host: each step of its plan timed in turn, and its convolutions alone."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from mpibow.graph.plan import compile_plan
 from mpibow.graph.steps import Step, kind_of
 from mpibow.job import Job
 
-REPEATS = 4  # of a step by itself between two looks at the clock: few, as a pause in one of them spoils all
+REPEATS = 4  # of a step by itself between two readings of the clock: few, as a pause in one of them spoils all
 
 
 def profile(job: Job, seconds: float) -> dict[str, Any]:
     """Seconds of a learner's forward and backward pass: all steps in turn, by kind; its convolutions alone, too.
 
-    `seconds` are for each of the two. In turn a step finds in the caches what the steps before it left there; alone it
-    finds its own data, as far as they fit. A convolution is oneDNN's or Winograd's step, without reorders of weights.
+    `seconds` are for each of the two. In turn, a step finds the data of earlier steps in the caches; alone, it finds
+    its own, as far as they fit. A convolution is oneDNN's or Winograd's step, without reorders of weights.
     """
     apart = replace(job.kernels, join=one_by_one)
     graph = job.build(job.config.batch_size, True)
@@ -69,8 +69,8 @@ def timed_alone(
 ) -> Mapping[int, float]:
     """Seconds of each of those runs of a plan repeated by itself, by its number: medians as in `timed_in_turn`.
 
-    It is repeated where its turn is, after running once: what it reads is then what it should be, not what lies in the
-    arena at another time, and to write the same again harms nobody. `join` saves the calls between the repeats.
+    A run is repeated in its turn, after running once: its inputs are then in the arena, which holds other data at other
+    times, and writing the same outputs again is harmless. `join` saves the calls between the repeats.
     """
     repeated = {i: join([runs[i]] * REPEATS) for i in which}
 
@@ -101,6 +101,6 @@ def _operations(step: Step, shapes: Shapes) -> float:
     kind, weight = step.node.op.kind, step.node.weights.get("weight")
     if weight is None or step.kind == "reorder" or not kind.startswith(("conv", "dense", "wide_dense")):
         return 0.0
-    each = shapes.x[0] if kind == "conv_transpose" else shapes.y  # whose every element meets as many weights
+    each = shapes.x[0] if kind == "conv_transpose" else shapes.y  # each of whose elements meets as many weights
     once = 2.0 * math.prod(each) * math.prod(weight.shape[1:])
     return once * (1 + len(step.wanted)) if step.kind == "backward" else once
