@@ -1,7 +1,7 @@
-"""Runs of every combination of settings, one after the other, and the table and the plot of what came of them.
+"""Runs of every combination of settings, one after the other, and the table and the plot of their results.
 
-python -m mpibow.sweep BASE.yaml update.lr=0.01,0.02 seed=1:3 --output DIR       six runs; again: what is missing
-python -m mpibow.sweep --output DIR --table update.lr --plot sweep.svg           of what is there; runs nothing
+python -m mpibow.sweep BASE.yaml update.lr=0.01,0.02 seed=1:3 --output DIR       six runs; again: the missing ones
+python -m mpibow.sweep --output DIR --table update.lr --plot sweep.svg           of the finished runs; runs nothing
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ signal) finished cells are kept, and the interrupted run has saved its state; ot
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the command; the exit code: 0 only where every cell asked for has ended."""
+    """Runs the command; the exit code: 0 only where every requested cell has ended."""
     arguments = _arguments(argv)
     try:
         return sweep(arguments)
@@ -100,7 +100,7 @@ def configured(arguments: argparse.Namespace, kept: Kept) -> dict[str, tuple[Cel
 
 
 def _check(config: Config, ranks: int) -> None:
-    """What a run would refuse before it opens its data."""
+    """Raises the errors that a run raises before it opens its data."""
     assert config.model is not None
     if of_arrays(config.model):
         named_objective(config)

@@ -45,7 +45,7 @@ class Cell:
 
     @property
     def overrides(self) -> list[str]:
-        """As `mpibow.train` takes them."""
+        """The cell's settings as overrides of `mpibow.train`."""
         return [f"{key}={choice.text}" for key, choice in self.chosen]
 
     @property
@@ -54,7 +54,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Of its run directory and its file; the order in which keys are typed does not matter."""
+        """The name of its run directory and its file; it does not depend on the order of the typed keys."""
         pairs = sorted((key, str(choice)) for key, choice in self.chosen)
         whole = "__".join(f"{key}_{value}" for key, value in pairs) or "base"
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", whole)
@@ -84,7 +84,7 @@ def axis(word: str) -> Axis:
 
 
 def cells(words: Sequence[str]) -> list[Cell]:
-    """Every combination of the axes that `words` give, the last changing fastest, but all of a seed before the next.
+    """Every combination of the axes that `words` give, the last changing fastest; the seed changes slowest.
 
     Raises ConfigError.
     """

@@ -1,8 +1,8 @@
-"""What a sweep keeps: a folder with a file for every cell that has ended, and the run directories of all.
+"""The folder of a sweep: a file for every cell that has ended, and the run directories of all.
 
 DIR/sweep.json          the ranks of every run
-DIR/cells/NAME.json     what came of a run, written whole when it ends
-DIR/runs/NAME/          its run directory; that of a run which was cut off holds what it is resumed from
+DIR/cells/NAME.json     the result of a run, written whole when it ends
+DIR/runs/NAME/          its run directory; an interrupted run is resumed from it
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from mpibow.run import directory
 from mpibow.system.files import read_file
 
 FORMAT = 1
-# Settings that change no number of a run's outcome.
+# Settings that change no number in a run's result.
 FREE = ("name", "out", "checkpoint", "metrics", "log", "limits")
 
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a cell: the settings that were typed, all of them, and the run's summary; None if it diverged."""
+    """The result of a cell: the typed settings, all settings, and the run's summary; None if the run diverged."""
 
     settings: Mapping[str, Any]
     config: Mapping[str, Any]
@@ -42,7 +42,7 @@ class Result:
     format: int = FORMAT
 
     def value(self, key: str) -> Any:
-        """What `key.path` was, as it was typed, or else as the resolved settings have it; None where they do not."""
+        """The value of `key.path`: as it was typed, or else in the resolved settings; None where they lack it."""
         if key in self.settings:
             return self.settings[key]
         found: Any = self.config
@@ -86,7 +86,7 @@ class Kept:
         own.replace(path)
 
     def results(self) -> dict[str, Result]:
-        """All that are there, by name. Raises RecordError naming a damaged file."""
+        """All results so far, by name. Raises RecordError naming a damaged file."""
         return {path.stem: _result(path) for path in sorted((self.folder / "cells").glob("*.json"))}
 
     def check(self, name: str, config: Config) -> None:
@@ -102,14 +102,14 @@ class Kept:
             raise ConfigError(f"{path}: has another {', '.join(other)} than now; use another --output, or {remedy}")
 
     def prepare(self, name: str, config: Config) -> Path:
-        """The settings of a run in its directory, to be trained from there."""
+        """Writes the settings of a run into its directory, and returns the file."""
         path = self.run(name) / "config.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         directory.write(path, dump(config))
         return path
 
     def finished(self, name: str) -> Mapping[str, Any] | None:
-        """The summary of a run that reached its end; None where there is none, or a signal ended it."""
+        """The summary of a run that reached its end; None where there is no summary, or a signal ended the run."""
         path = self.run(name) / "summary.json"
         found = _json(path) if path.exists() else None
         return None if found is None or str(found.get("stopped", "")).startswith("SIG") else found
@@ -119,7 +119,7 @@ class Kept:
 
     @contextmanager
     def locked(self, name: str) -> Iterator[int | None]:
-        """A file descriptor that locks the run for whoever holds it; None where another process has it."""
+        """A file descriptor that locks the run for its holders; None where another process holds the lock."""
         self.run(name).mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.run(name), os.O_RDONLY)
         try:
@@ -137,7 +137,7 @@ def _lock(descriptor: int) -> bool:
 
 
 def different(then: Mapping[str, Any], config: Config) -> list[str]:
-    """The settings, but those of FREE, that were others; a setting that `then` lacks had its default."""
+    """The settings outside FREE that differ; a setting that `then` lacks had its default."""
     then = renamed(then)
     try:
         was = plain(build(Config, then))

@@ -1,4 +1,4 @@
-"""Running the cells of a sweep, one process or one mpirun after the other; a signal ends it with all that is done."""
+"""Runs the cells of a sweep, one process or one mpirun after the other; a signal ends it and keeps finished runs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from mpibow.sweep.grid import Cell
 from mpibow.sweep.kept import Kept, Result
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SAVE = signal.SIGUSR1  # has a run save and end; mpirun passes it on, where it kills its ranks at SIGINT
+SAVE = signal.SIGUSR1  # makes a run save and end; mpirun forwards it, but kills its ranks at SIGINT
 
 
 class Child:
-    """A run in a session of its own, so that a terminal's Ctrl-C reaches the sweep alone, which has the run save."""
+    """A run in a session of its own, so that a terminal's Ctrl-C reaches the sweep alone, which makes the run save."""
 
     def __init__(self) -> None:
         self.received: signal.Signals | None = None
@@ -63,13 +63,13 @@ class Child:
 
     @property
     def code(self) -> int:
-        """The sweep's, where a signal came."""
+        """The sweep's exit code after a signal."""
         return EXIT_INTERRUPTED if self.received == signal.SIGINT else EXIT_REQUEUE
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of the cells that were missing: how many ended, which failed, how many another process runs."""
+    """The outcome of the missing cells: how many ended, which failed, how many another process runs."""
 
     ended: int
     failed: tuple[str, ...]
@@ -78,10 +78,10 @@ class Outcome:
 
 
 def run_cells(cells: Mapping[str, tuple[Cell, Config]], kept: Kept, launch: Sequence[str]) -> Outcome:
-    """Runs those cells, by name, that `kept` lacks; `launch` is what stands in front of Python.
+    """Runs the cells, by name, that `kept` lacks; `launch` is the launcher's command in front of Python.
 
-    A run that fails leaves no file and the others go on; one that diverges is a result. A signal has the run under way
-    save its state, and ends the sweep.
+    A run that fails leaves no file and the others go on; one that diverges is a result. A signal makes the run
+    under way save its state, and ends the sweep.
     """
     ended, failed, elsewhere = 0, list[str](), 0
     with Child() as child:
@@ -109,14 +109,14 @@ def run_cells(cells: Mapping[str, tuple[Cell, Config]], kept: Kept, launch: Sequ
 
 
 def _run(cell: Cell, config: Config, kept: Kept, launch: Sequence[str], child: Child, lock: int) -> int:
-    """The run's exit code; its result is kept where it has one."""
+    """Runs a cell and returns its exit code; its result is kept where it has one."""
     name, code, summary = config.name, 0, kept.finished(config.name)
     if summary is None:
         command = command_of(kept.prepare(name, config), launch)
         say(f"$ {shlex.join(command)}")
         code = child(command, lock)
         summary = kept.finished(name) if code == 0 else None
-        if code == 0 and summary is None:  # saved at a signal that it got in another way
+        if code == 0 and summary is None:  # saved at a signal that did not come from the sweep
             return EXIT_REQUEUE
     if code in (0, DivergedError.code):
         kept.save(name, Result(cell.settings, plain(config), summary))
@@ -125,12 +125,12 @@ def _run(cell: Cell, config: Config, kept: Kept, launch: Sequence[str], child: C
 
 
 def command_of(settings: Path, launch: Sequence[str]) -> list[str]:
-    """What trains a cell, or goes on with it."""
+    """The command that trains a cell, or resumes it."""
     return [*launch, sys.executable, "-m", "mpibow.train", str(settings), "--resume", "auto"]
 
 
 def launch_of(ranks: int, launcher: str | None) -> list[str]:
-    """What starts so many ranks: `launcher`, with {ranks} for their number, or the mpirun beside Python or on the PATH.
+    """The command that starts `ranks` ranks: `launcher`, with {ranks} replaced, or the mpirun beside Python or on PATH.
 
     Raises ConfigError.
     """

@@ -1,4 +1,4 @@
-"""The table of a sweep: a row for each combination of some keys, means and intervals over what else differs."""
+"""The table of a sweep: a row for each combination of some keys, means and intervals over all other differences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEVEL = 0.95  # of the intervals
 
 @dataclass(frozen=True)
 class Measure:
-    """An entry of summary.json as a column: the title, the key, what it is multiplied by, and its decimals."""
+    """An entry of summary.json as a column: the title, the key, its factor, and its decimals."""
 
     title: str
     key: str
@@ -37,7 +37,7 @@ EFFORT = (Measure("epochs to target", "epochs_to_target"), Measure("seconds", "s
 
 @dataclass(frozen=True)
 class Mean:
-    """Of `count` numbers, of `of` runs: their mean, and half of its interval at LEVEL; None for one number."""
+    """The mean of `count` numbers from `of` runs, and half of its interval at LEVEL; None for one number."""
 
     mean: float
     half: float | None
@@ -57,7 +57,7 @@ class Row:
     results: tuple[Result, ...]
 
     def mean(self, measure: Measure) -> Mean | None:
-        """None where no run has such a number."""
+        """The mean over the runs; None where no run has such a number."""
         found = [
             measure.scale * number
             for result in self.results
@@ -77,7 +77,7 @@ def mean_of(numbers: Sequence[float], of: int) -> Mean:
 
 
 def students(freedom: int, level: float) -> float:
-    """The t with P(|T| <= t) = level of Student's distribution with so many degrees of freedom, by bisection."""
+    """The t with P(|T| <= t) = level, for T of Student's distribution with these degrees of freedom, by bisection."""
     low, high = 0.0, 1.0
     while inside(high, freedom) < level:
         high *= 2
@@ -108,7 +108,7 @@ def differing(results: Iterable[Result]) -> list[str]:
 
 
 def rows(results: Sequence[Result], keys: Sequence[str]) -> list[Row]:
-    """In rising order where the values are numbers, else as they come."""
+    """The rows of the table: in rising order where the values are numbers, else in order of appearance."""
     groups: dict[tuple[str, ...], list[Result]] = {}
     for result in results:
         groups.setdefault(tuple(word(result.value(key)) for key in keys), []).append(result)
@@ -126,7 +126,7 @@ def rows(results: Sequence[Result], keys: Sequence[str]) -> list[Row]:
 
 
 def measures(found: Sequence[Row]) -> list[Measure]:
-    """Those that any run has a number for; losses where there are no accuracies."""
+    """The measures for which any run has a number; losses where there are no accuracies."""
     shown = [measure for measure in ACCURACIES if any(row.mean(measure) for row in found)]
     return [m for m in (*(shown or LOSSES), *EFFORT) if any(row.mean(m) for row in found)]
 
@@ -140,7 +140,7 @@ def chosen_keys(results: Sequence[Result], asked: Sequence[str]) -> list[str]:
 
 
 def table(results: Mapping[str, Result], asked: Sequence[str] = ()) -> str:
-    """Markdown, and a line on what it shows. Raises ConfigError where there is nothing, or no such key."""
+    """The table in Markdown, and a line about it. Raises ConfigError where there is no result, or no such key."""
     if not results:
         raise ConfigError("--table: no cell has ended yet")
     every = list(results.values())
@@ -157,7 +157,7 @@ def table(results: Mapping[str, Result], asked: Sequence[str] = ()) -> str:
 
 
 def best_of(found: Sequence[Row]) -> Row | None:
-    """The row with the highest mean accuracy on validation data; None without these, and where two have it."""
+    """The row with the highest mean accuracy on validation data; None without such data or for a tie."""
     means = [(average.mean, row) for row in found if (average := row.mean(ACCURACIES[0])) is not None]
     best = [row for accuracy, row in means if accuracy == max(other for other, _ in means)]
     return best[0] if len(best) == 1 < len(means) else None
