@@ -34,7 +34,7 @@ COMMANDS = {
 
 
 def prog(name: str, alone: str | None = None) -> str:
-    """What a usage line of the command `name` begins with; `alone` where it was started by itself."""
+    """The start of a usage line of the command `name`; `alone` where it was started by itself."""
     started = Path(sys.argv[0])
     if started.name == "mpibow":
         return f"mpibow {name}"

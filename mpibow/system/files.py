@@ -1,4 +1,4 @@
-"""Files to be read: regular ones only. Who reads a FIFO or a device may wait for ever, or never come to an end."""
+"""Reads regular files only: a FIFO or a device may block for ever, or never end."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def launch_files() -> list[str]:
 
 
 def launch_file(name: str) -> str | None:
-    """The launch file that `name` means: a path below launch/, with or without its ending; None if there is none."""
+    """The launch file of that name: a path below launch/, with or without its ending; None if there is none."""
     asked = name.removeprefix("launch/")
     return next((path for path in launch_files() if asked in (path, stem(path))), None)
 

@@ -1,4 +1,4 @@
-"""Output that its reader may stop reading, as `| head` does: the rest goes nowhere, and the program to its end."""
+"""Output that its reader may stop reading, as `| head` does: the rest is dropped, and the program runs on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NoReturn, TextIO
 
 
 class _Unread(io.FileIO):
-    """Takes what nobody reads any more as if it were written."""
+    """Drops output that nobody reads any more, as if it were written."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -21,7 +21,7 @@ class _Unread(io.FileIO):
 
 @contextmanager
 def until_nobody_reads() -> Iterator[None]:
-    """Within it the process's standard output and error never break; what stands in for them is left alone."""
+    """Within it, writing to the process's standard output and error never fails; replaced streams are left alone."""
     before = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = (_unbroken(*pair) for pair in zip(before, (sys.__stdout__, sys.__stderr__), strict=True))
     try:
@@ -33,12 +33,12 @@ def until_nobody_reads() -> Iterator[None]:
 
 
 def interactive() -> bool:
-    """Whether a person types on after this: in a notebook, at a prompt, or with python -i."""
+    """Whether a person can type next: in a notebook, at a prompt, or with python -i."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
 def is_live(stream: TextIO) -> bool:
-    """Whether a line on it can be written again: on a terminal, and below a notebook's cell."""
+    """Whether a line on it can be overwritten: on a terminal, and below a notebook's cell."""
     return stream.isatty() or type(stream).__module__ == "ipykernel.iostream"
 
 
