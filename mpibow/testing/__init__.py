@@ -1,4 +1,4 @@
-"""Checks for what a script brings: `check_update` of an optimiser, `check_rule` of a rule, `check_operator`.
+"""Checks for a script's own parts: `check_update` of an optimiser, `check_rule` of a rule, `check_operator`.
 
 from mpibow.testing import check_operator, check_rule, check_update
 
@@ -27,7 +27,7 @@ _FOUND = {"check_operator": "operator", "check_rule": "rule", "check_update": "u
 
 
 def __getattr__(name: str) -> Any:
-    """Each check imports what it needs when it is used."""
+    """Imports a check at its first use, with its dependencies."""
     if name not in _FOUND:
         raise AttributeError(f"module 'mpibow.testing' has no attribute '{name}'")
     return getattr(import_module(f"{__name__}.{_FOUND[name]}"), name)

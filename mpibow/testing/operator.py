@@ -19,7 +19,7 @@ from mpibow.ops import concat, multiply, parameter
 from mpibow.ops.reshape import View
 
 STEP = 1e-6  # of the difference quotient, in float64
-GROWTH = 4096  # bytes that a run may leave behind, as Python's own objects do
+GROWTH = 4096  # bytes that a run may leave behind, such as Python's own objects
 
 
 def check_operator(
@@ -33,8 +33,8 @@ def check_operator(
 
     An input is a shape, for standard normal numbers, or an array of integers or floats. NumPy computes everything.
     The check runs the operator twice: it must write all outputs, read nothing unwritten, give the same bits, and
-    use no more memory the second time. float32 may be off by `float32` of the largest value. The gradient by
-    floating inputs and weights must equal the difference quotient in a random direction, within `tolerance`.
+    use no more memory the second time. float32 may be off by `float32` of the largest value. The gradient with
+    respect to floating inputs and weights must equal the difference quotient in a random direction, within `tolerance`.
     """
     bound, flat, gradients = _bound(function, inputs, seed, "float64")
     outputs = _run(bound)
@@ -57,7 +57,7 @@ def check_operator(
 def _bound(
     function: Callable[..., Tensor | Sequence[Tensor]], inputs: Sequence[Shape | Array], seed: int, dtype: str
 ) -> tuple[BoundPlan, Array, Array]:
-    """A training plan of the sum of all outputs, each number times one at random; its weights and gradients."""
+    """A training plan of the sum of all outputs, each number times a random one; its weights and gradients."""
     generator, graph = np.random.default_rng(seed), Graph()
     fixed, tensors = dict[str, Array](), list[Tensor]()
     for i, given in enumerate(inputs):
@@ -86,7 +86,7 @@ def _bound(
 
 
 def _poisoned(shape: int | tuple[int, ...], dtype: str) -> Array:
-    """Room whose floats are NaN until something is written there."""
+    """An array whose floats are NaN until they are written."""
     made = zeros(shape, dtype)
     made.view(np.uint8).fill(0xFF)
     return made

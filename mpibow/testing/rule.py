@@ -1,4 +1,4 @@
-"""The check of a rule: the same numbers on any ranks, the same bits by any threads, and all of its state saved."""
+"""The check of a rule: the same numbers on any ranks, the same bits with any number of threads, all state saved."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from mpibow.sync.rules import make_rule
 from mpibow.sync.settings import RuleSettings
 
 LEARNERS = 4
-PLACES = ((4,), (2, 2), (1, 3), (1, 1, 1, 1))  # of so many learners over ranks
-NEAR = 1e-10  # numbers that differ in the order of sums alone
+PLACES = ((4,), (2, 2), (1, 3), (1, 1, 1, 1))  # learners of each rank
+NEAR = 1e-10  # tolerance for another order of sums
 
 
 def check_rule(settings: RuleSettings, iterations: int = 30) -> None:
@@ -53,7 +53,7 @@ def check_rule(settings: RuleSettings, iterations: int = 30) -> None:
 
 
 class _Ranks:
-    """Ranks with a rule and replicas each; sums of what they send are made here."""
+    """Ranks with a rule and replicas each; it sums their messages."""
 
     def __init__(self, settings: RuleSettings, counts: Sequence[int], threads: int = 1, keep: bool = False) -> None:
         self.name, self.threads, self.flat = settings.name, threads, NUMPY.flat
@@ -73,7 +73,7 @@ class _Ranks:
             rule.begin(sum(counts))
 
     def iterate(self, t: int) -> None:
-        """One iteration; learner j's gradient is its own wherever it lives."""
+        """One iteration; learner j's gradient does not depend on its rank."""
         learner, chunks = 0, chunks_of(48, self.flat.chunk)
         locals_ = [step.at(0.05, 1) for step in self.steps]
         for rule, rows, local in zip(self.rules, self.rows, locals_, strict=True):
@@ -102,7 +102,7 @@ class _Ranks:
                 each(share_of(chunks, thread, self.threads))
 
     def settle(self) -> None:
-        """Makes the centres that are to be read."""
+        """Completes the centres before they are read."""
         for rule in self.rules:
             rule.settle()
         if not self.rules[0].follows:

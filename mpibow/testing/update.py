@@ -29,7 +29,7 @@ CURVES = {
     "power",
     "tanh",
     "erf",
-}  # each machine's own, within 4 ulp; what a formula makes of them may be less exact
+}  # each machine's own, within 4 ulp; a formula of them may be less exact
 LOOSE = {"float32": 1e-4, "float64": 1e-12}
 
 Machine = Callable[[Array, Array, list[Array], Sequence[float]], Array]  # (w, g, states, scalars) -> u
@@ -81,7 +81,7 @@ def _declared(update: Update) -> Formula:
 
 
 def _trained(update: Update, steps: int) -> list[Array]:
-    """Weights and states, float64, after as many steps; the last weight has no gradient."""
+    """Weights and states, float64, after these steps; the last weight has no gradient."""
     w = np.random.default_rng(1).standard_normal(SIZE)
     states = [np.zeros(SIZE) for _ in update.states]
     steep = np.append(np.logspace(-2, 0, SIZE - 1), 0)
@@ -122,7 +122,7 @@ def _beside_numpy(update: Update, name: str, machine: Machine, dtype: str) -> No
 
 
 def _same_bits(one: Array, other: Array) -> bool:
-    """NaN is NaN, whatever its payload is."""
+    """Whether all bits are equal; NaN equals NaN with any payload."""
     known, bits = ~np.isnan(other), f"i{other.itemsize}"
     return bool(
         np.array_equal(~np.isnan(one), known) and np.array_equal(one[known].view(bits), other[known].view(bits))
@@ -188,7 +188,7 @@ def _cuda_on_host(formula: Formula, folder: Path) -> Mapping[str, tuple[Machine,
 
 
 def _compiled_for_devices(update: Update, formula: Formula) -> None:
-    """By NVRTC, where there is one. Raises DeviceError with the compiler's words."""
+    """Compiles by NVRTC, where there is one. Raises DeviceError with the compiler's message."""
     found = libraries.load("nvrtc")
     text = "__global__ void step(float* x) { x[0] = stepped(x[0], x[1], x + 2, x + 2 + STATES); }\n"
     for architecture in ARCHITECTURES if found else ():
