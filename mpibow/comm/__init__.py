@@ -1,4 +1,4 @@
-"""How ranks talk: one seam, and its members for one process, several threads, and MPI."""
+"""Communication between ranks: one interface, and its implementations for one process, several threads, and MPI."""
 
 from mpibow.comm.binding import allowed_cores, binding_warning
 from mpibow.comm.communicator import Communicator, Single, checksum

@@ -1,4 +1,4 @@
-"""Which cores a process may use, and what to type when its launcher left it too few."""
+"""The cores that a process may use, and the remedy if its launcher left it too few."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def machine_cores() -> int:
 
 
 def binding_warning(allowed: int, machine: int, learners: int, ranks: int, launcher: str = "") -> str | None:
-    """A warning where `learners` of one rank lack cores, with what to type; None where all is well.
+    """A warning if `learners` of one rank lack cores, with the remedy; None if they have enough.
 
     `allowed` are the rank's cores, `machine` the node's, `ranks` those on this node, `launcher` a Launcher's name.
     """
@@ -42,10 +42,10 @@ def binding_warning(allowed: int, machine: int, learners: int, ranks: int, launc
 
 
 def binding_limit(allowed: int, machine: int, learners: int, ranks: int, launcher: str = "") -> str | None:
-    """What keeps a rank from more than `learners`, with what to type, where it is its binding; None where it is not.
+    """A message with the remedy if its binding keeps a rank from more than `learners`; None if it does not.
 
-    As `binding_warning`, but a rank is asked that has been given as many learners as pay off: its cores are all in use,
-    and the node has others that are no rank's share.
+    As `binding_warning`, but for a rank that has as many learners as pay off: its cores are all in use, and the node
+    has other cores that are no rank's share.
     """
     share = max(1, machine // ranks)
     if learners < allowed or allowed >= share:
@@ -57,13 +57,13 @@ def binding_limit(allowed: int, machine: int, learners: int, ranks: int, launche
 
 
 def core_warnings(comm: Communicator, counts: Counts) -> list[str]:
-    """What every rank has to say about its cores and learners, once each."""
+    """The warnings of all ranks about their cores and learners, without repeats."""
     own = binding_warning(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, _launcher())
     return list(dict.fromkeys(f"warning: {text}" for text in comm.share(own) if text))
 
 
 def core_limits(comm: Communicator, counts: Counts) -> list[str]:
-    """The first rank that its binding keeps from more than the learners which were settled on, and how many do so."""
+    """The first rank whose binding keeps it from more than the learners settled on, and the number of such ranks."""
     own = binding_limit(allowed_cores(), machine_cores(), counts[comm.rank], comm.local_size, _launcher())
     bound = [(rank, text) for rank, text in enumerate(comm.share(own)) if text]
     more = f" ({len(bound)} ranks are)" if len(bound) > 1 else ""
@@ -76,7 +76,7 @@ def _launcher() -> str:
 
 
 def _remedy(launcher: str, ranks: int, cores: int) -> str:
-    """What to type for `cores` cores a rank."""
+    """The remedy that gives a rank `cores` cores."""
     if launcher.startswith("Open MPI"):
         return f"mpirun --bind-to none, or --map-by ppr:{ranks}:node:pe={cores}"
     if launcher.startswith("mpiexec of MPICH"):

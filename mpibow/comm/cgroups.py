@@ -1,4 +1,4 @@
-"""Control groups: what a container or a batch system grants this process of its node."""
+"""Control groups: the share of its node that a container or a batch system grants this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT, GROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
-# By version: the limit, what is used of it, and what of that are pages of files, by their names in memory.stat.
+# By version: the limit, its use, and the part of that use that is pages of files, by their names in memory.stat.
 MEMORY = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file")),
     2: ("memory.max", "memory.current", ("active_file", "inactive_file")),
@@ -27,7 +27,7 @@ def cpu_quota(root: Path = ROOT, groups: Path = GROUPS) -> float | None:
 def memory_left(root: Path = ROOT, groups: Path = GROUPS) -> int | None:
     """Bytes that the control group and those above it still grant, at least 0; None: no limit.
 
-    Pages of files that were read count as free, as in the node's MemAvailable: they go where memory is short.
+    Pages of files that were read count as free, as in the node's MemAvailable: they are dropped if memory is short.
     """
     left = []
     for version, at in _folders("memory", root, groups):

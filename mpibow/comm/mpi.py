@@ -19,7 +19,7 @@ from mpibow.comm.pulse import Pulse
 from mpibow.comm.shared import SharedRows, open_shared
 from mpibow.errors import CommunicationError
 
-DIRECT = 2  # ranks whose arrays each rank reads whole: more are added up by shares, and read once
+DIRECT = 2  # up to so many ranks, each reads all arrays whole; more are added up by shares, and read once
 LARGEST = 2**30  # elements in one MPI call: Open MPI fails above 2^31
 SPIN = 20e-6  # seconds: less than a sleep costs
 SPIN_ALONE = 2e-3  # on the main thread, which computes itself: its core has nothing else to do, or is yielded
@@ -29,7 +29,7 @@ ABORTED = 10.0  # seconds that a rank waits to be aborted by one that has failed
 
 
 class PeerFailed(CommunicationError):
-    """Another rank has failed, has said why, and did not manage to end this one."""
+    """Another rank has failed, has printed why, and did not manage to end this one."""
 
 
 class Mpi(InPlace):
@@ -37,7 +37,7 @@ class Mpi(InPlace):
 
     A call first meets the others in a small non-blocking all-reduce that is polled between short sleeps, and only then
     blocks in MPI: MPI itself would spin on a core that a learner wants. The main thread sleeps less: it is a learner's,
-    and the core its own. The meeting also carries what each rank calls, so that ranks which call different things raise
+    and the core its own. The meeting also carries each rank's call, so that ranks which make different calls raise
     CommunicationError instead of hanging. So does a rank whose launcher was killed: MPI itself does not notice that.
     """
 
@@ -62,7 +62,7 @@ class Mpi(InPlace):
         self._launcher = os.getppid()
         self._meeting: Meeting = ByMessages(self._comm, mpi.MAX)
         board = self._open_shared(2, "int64")
-        self.shared_memory = board is not None  # whether all ranks see what `zeros` gives
+        self.shared_memory = board is not None  # whether `zeros` returns memory that all ranks share
         if board is not None and ordered():
             self._meeting = ByBoard(board, self.rank)
         self.pulse.waiting = ""
@@ -124,7 +124,7 @@ class Mpi(InPlace):
         return objects
 
     def leave(self, code: int = 0, text: str = "") -> list[str] | None:
-        """The last call: how every rank ends, by rank; None where not all of them end now.
+        """The last call: how every rank ends, by rank; None if not all of them end now.
 
         With code 0 it waits for the others, else for a second only.
         """
@@ -157,7 +157,7 @@ class Mpi(InPlace):
         if not self._free.acquire(blocking=False):
             raise CommunicationError(f"{what}: another call is under way on a second thread, or one was cut short")
         self.pulse.waiting = what
-        # No `finally`: after a call that was cut short the ranks are out of step, and nothing more may be said.
+        # No `finally`: after a call that was cut short the ranks are out of step, and nothing more may be sent.
         try:
             said = self._meet(what)
             if said is None:
@@ -175,12 +175,12 @@ class Mpi(InPlace):
     def _refuse(self, said: list[str]) -> None:
         ends = {rank: call for rank, call in enumerate(said) if _ends(call)}
         if any(call != _end(0, "") for call in ends.values()):
-            time.sleep(ABORTED)  # it says why and ends us: do not speak over it
+            time.sleep(ABORTED)  # it prints why and ends us: print nothing over it
             raise PeerFailed(f"rank {next(iter(ends))} has failed while the others went on")
         raise CommunicationError(differ(said))
 
     def _meet(self, what: str, seconds: float | None = None) -> list[str] | None:
-        """Sleeps until every rank is here: what each of them calls; None after `seconds`, or without a launcher."""
+        """Sleeps until every rank is here; returns their calls, None after `seconds`, or without a launcher."""
         meeting = self._meeting
         meeting.come(zlib.crc32(what.encode()))
         start = time.monotonic()
@@ -200,7 +200,7 @@ class Mpi(InPlace):
 
 
 def load() -> Any:
-    """The module mpi4py.MPI, not yet initialised. Raises CommunicationError with what to install."""
+    """The module mpi4py.MPI, not yet initialised. Raises CommunicationError naming the package to install."""
     try:
         import mpi4py
 
@@ -226,7 +226,7 @@ def initialise(mpi: Any) -> None:
 
 
 def short(version: str) -> str:
-    """The first words of what a library says about itself, which may be pages."""
+    """The first words of a library's version text, which may be pages long."""
     return " ".join(version.strip("\0 \n").split("\n")[0].split(",")[0].split())
 
 

@@ -17,27 +17,27 @@ SHORTEST_SLEEP, LONGEST_SLEEP = 20e-6, 1e-3  # seconds
 
 
 class Ring(Protocol):
-    """What NCCL does for one communicator. Calls enqueue on the CUDA stream at the address `stream`."""
+    """NCCL's calls on one communicator. They enqueue on the CUDA stream at the address `stream`."""
 
     def allreduce(self, address: int, count: int, dtype: str, stream: int) -> None: ...
     def broadcast(self, address: int, count: int, dtype: str, root: int, stream: int) -> None: ...
 
     def problem(self) -> str:
-        """What has gone wrong meanwhile on any rank; '' for nothing. Asks, does not wait."""
+        """The error meanwhile on any rank; '' if there is none. Does not wait."""
         ...
 
     def abort(self) -> None:
-        """Gives up all that is under way."""
+        """Aborts all calls under way."""
         ...
 
     def close(self) -> None: ...
 
 
 class Nccl(InPlace):
-    """A communicator for device arrays; those of the host, and all objects, go by `host`.
+    """A communicator for device arrays; host arrays and all objects go by `host`.
 
     One NCCL communicator and one stream, so that all ranks issue the same calls in the same order. With a stream given,
-    a call is enqueued there and returns at once: `wait` for what it must have done. Without, it is over on return.
+    a call is enqueued there and returns at once: `wait` for its end. Without, it is over on return.
     """
 
     def __init__(self, host: Communicator, ring: Ring, stream: Stream, seconds: float = LATE) -> None:
@@ -81,9 +81,9 @@ class Nccl(InPlace):
         self._issue(what, lambda: ring.broadcast(_address(array), array.size, name, root, on.pointer), on, stream)
 
     def exchange(self, array: Any, ready: Event) -> Event:
-        """Sums `array` on the communicator's own stream once `ready` has come; the event that it is done.
+        """Sums `array` on the communicator's own stream once `ready` has come; returns the event of its end.
 
-        What overlaps with computing: neither side waits for the other but by these two events.
+        It overlaps with computing: neither side waits for the other but by these two events.
         """
         self.stream.wait(ready)
         self.allreduce(array, self.stream)
@@ -92,7 +92,7 @@ class Nccl(InPlace):
     def wait(self, event: Event, what: str = "all-reduce") -> None:
         """Sleeps until `event` has come. Raises CommunicationError where NCCL or the GPU reports an error, or nothing
         for too long; then all that is under way is aborted, so that no rank is left in a kernel that never ends."""
-        waited = 0.0  # what a job that is suspended whole does not
+        waited = 0.0  # does not grow while the whole job is suspended
         self.pulse.waiting = what
         while not self._come(event, what):
             if problem := self._ring.problem():
@@ -139,8 +139,8 @@ class Nccl(InPlace):
             self.wait(on.record(), what)
 
     def _agree(self, what: str) -> None:
-        """NCCL hangs, or adds up the wrong memory, where ranks differ in what they call: they compare it the first time
-        that they make a call, and never again."""
+        """Compares the ranks' calls, each call only the first time that it is made: NCCL hangs, or adds up the wrong
+        memory, if they differ."""
         if what not in self._agreed:
             calls = self._host.share(what)
             if any(call != what for call in calls):
@@ -203,7 +203,7 @@ class CupyRing:
 
 
 def load_nccl() -> Any:
-    """CuPy's module nccl. Raises CommunicationError with what to install."""
+    """CuPy's module nccl. Raises CommunicationError naming the package to install."""
     try:
         from cupy.cuda import nccl
     except (ImportError, OSError) as error:
@@ -216,8 +216,8 @@ def load_nccl() -> Any:
 def open_nccl(host: Communicator, stream: Stream, nccl: Any = None) -> Nccl:
     """Collective. Rank 0's identity of the communicator goes to all by `host`.
 
-    Every rank must have a GPU of its own in use. Raises CommunicationError on all ranks where one has no NCCL, or
-    another version of it.
+    Every rank must use a GPU of its own. Raises CommunicationError on all ranks if one has no NCCL, or another version
+    of it.
     """
     problem, version, identity = "", 0, None
     try:

@@ -11,14 +11,14 @@ from mpibow.comm.mpi import load
 
 SIZES = (64, 1 << 22)  # bytes: sent at once, and after a handshake
 SECONDS = 60.0
-# What launchers tell their processes: with it the probe would take itself for a rank of this job.
+# Variables that launchers set: with them the probe would take itself for a rank of this job.
 LAUNCHERS = ("OMPI_", "PMIX_", "PMI_", "PRTE_", "MV2_", "MPI_", "SLURM_", "HYDRA_", "MPIR_", "FLUX_", "PALS_")
 SETTINGS = ("OMPI_MCA_", "OMPI_ALLOW_RUN_AS_ROOT", "MV2_USE_CUDA")  # how MPI is set up: kept, but for
 OF_A_JOB = ("OMPI_MCA_ess", "OMPI_MCA_orte_", "OMPI_MCA_pmix", "OMPI_MCA_plm", "OMPI_MCA_initial_wdir")
 
 
 def takes_device_arrays(command: Sequence[str] | None = None, environment: Mapping[str, str] = os.environ) -> str:
-    """'' where MPI takes device arrays, else why not, in words. Never raises, and never crashes this process."""
+    """'' if MPI takes device arrays, else the reason. Never raises, and never crashes this process."""
     command = command or [sys.executable, "-m", "mpibow.comm.probe"]
     try:
         done = subprocess.run(
@@ -47,7 +47,7 @@ def without_launcher(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def main() -> int:
-    """Sends device arrays to itself, and looks at what arrived. Not run on a GPU yet."""
+    """Sends device arrays to itself, and checks the received ones. Not run on a GPU yet."""
     from mpibow.device.cupy_driver import CupyDriver, load_cupy
 
     cupy, mpi = load_cupy(), load()

@@ -1,4 +1,4 @@
-"""The pulse of a rank: what it is at, and how often it has made progress. The watchdog looks at it once a second."""
+"""The pulse of a rank: its phase, and a count of its progress. The watchdog reads it once a second."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mpibow.comm.settings import Limits
 
 
 class Pulse:
-    """Written by whoever works, without a lock: only changes of it count. Where no watchdog looks, it does nothing."""
+    """Written by working threads without a lock, as only its changes count. Without a watchdog it does nothing."""
 
     def __init__(self, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
-        self.phase = "start"  # of LEAST, or "" where nothing is watched
+        self.phase = "start"  # of LEAST, or "" if nothing is watched
         self.beats = 0
         self.waiting = ""  # for the other ranks, in this call
         self.folder: Path | None = None  # the run's
@@ -23,7 +23,7 @@ class Pulse:
         self.stop: Callable[[], None] = lambda: None  # ends the watchdog, if any
 
     def beat(self, phase: str = "") -> None:
-        """Something is done; `phase` is what is done next, if that changes."""
+        """Counts a step of progress; `phase` is the next phase, if it changes."""
         self.beats += 1
         if phase and phase != self.phase:
             self.phase = phase
@@ -31,7 +31,7 @@ class Pulse:
 
     @contextmanager
     def during(self, phase: str) -> Iterator[None]:
-        """What is inside is `phase`."""
+        """The phase inside is `phase`."""
         before = self.phase
         self.beat(phase)
         try:

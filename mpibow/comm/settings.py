@@ -1,4 +1,4 @@
-"""The settings of how long a run without progress may last before its watchdog ends it."""
+"""The settings of a watchdog: how long a run may make no progress before it is ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mpibow.bounds import Above
 Limit = Literal["auto"] | Annotated[float, Above(0)] | None
 
 LEAST = {"start": 1800.0, "iteration": 300.0, "evaluation": 600.0, "checkpoint": 1800.0}  # seconds, of auto
-TIMES = 100  # the mean time from step to step of what is measured so far, of auto
+TIMES = 100  # the mean time from step to step measured so far, of auto
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Limits:
     ] = "auto"
 
     def seconds(self, phase: str, mean: float) -> float:
-        """The limit of `phase`, whose steps have taken `mean` seconds so far; infinite where nothing limits it."""
+        """The limit of `phase`, whose steps have taken `mean` seconds so far; infinite if it has none."""
         limit: float | str | None = getattr(self, phase, None)
         if limit == "auto":
             return max(LEAST[phase], TIMES * mean)

@@ -1,4 +1,4 @@
-"""Memory that all ranks of a node see: what each writes the others add up where it lies, without a message."""
+"""Memory that all ranks of a node share: they add up each other's rows in place, without a message."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCK = 16384  # elements that are summed while they are in a core's cache
 class SharedRows:
     """A row for every rank, each of which writes its own. Arrays over a row keep the memory alive, nothing else does.
 
-    Whoever reads a row must have met its writer since it was written (Mpi does): meeting orders the memory as well.
+    The reader of a row must have met its writer since it was written (Mpi does): meeting orders the memory as well.
     """
 
     def __init__(self, mapping: mmap.mmap, rank: int, ranks: int, size: int, dtype: str) -> None:
@@ -54,7 +54,7 @@ class SharedRows:
 
 
 def open_shared(comm: Communicator, size: int, dtype: str) -> SharedRows | None:
-    """Zeros for every rank. Collective; None on all ranks where one has no such memory, or not enough of it."""
+    """Zeros for every rank. Collective; None on all ranks if one has no such memory, or not enough of it."""
     page = mmap.PAGESIZE
     row = max(-(-size * np.dtype(dtype).itemsize // page) * page, page)
     handle, name, mapping = -1, "", None

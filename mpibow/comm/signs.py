@@ -18,7 +18,7 @@ JOBS = (("PMIX_NAMESPACE",), ("SLURM_JOB_ID", "SLURM_STEP_ID"))  # a job's name,
 
 @dataclass(frozen=True)
 class Sign:
-    """What a rank shows of itself: its process, its watchdog's ticks, and its pulse."""
+    """A rank's row: its process, its watchdog's ticks, and its pulse."""
 
     pid: int
     ticks: int
@@ -28,7 +28,7 @@ class Sign:
 
 
 class Signs:
-    """A file for the ranks of `job` on this node; whoever comes first makes it, so it serves before MPI does."""
+    """A file for the ranks of `job` on this node; the first to come makes it, so it works before MPI has started."""
 
     def __init__(self, job: str, rank: int, folder: Path | None = None) -> None:
         folder = folder or (MEMORY if MEMORY.is_dir() else Path(tempfile.gettempdir()))
@@ -66,7 +66,7 @@ def job_of(environment: Mapping[str, str]) -> str:
 
 
 def state(pid: int) -> str:
-    """The letter of a process's state, as T for stopped; '' where it has ended."""
+    """The letter of a process's state, as T for stopped; '' if it has ended."""
     with suppress(OSError):
         letter = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return "" if letter in "ZX" else letter
@@ -88,7 +88,7 @@ def _rows(whole: bytes) -> dict[int, Sign]:
 
 
 def _sweep(folder: Path) -> None:
-    """Removes what this user's jobs have left there that were killed while they started."""
+    """Removes the files of this user's jobs that were killed while they started."""
     for path in folder.glob(f"{PREFIX}{os.getuid()}-*"):
         with suppress(OSError):
             rows = _rows(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Device arrays by MPI: handed over as they are where the library takes them, else through page-locked memory."""
+"""Device arrays by MPI: handed over as they are if the library takes them, else through page-locked memory."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Direct(Staged):
 
     def _through(self, array: Any, stream: Stream | None, call: Callable[[Array], None]) -> None:
         if not isinstance(array, np.ndarray):
-            (stream or self.stream).synchronise()  # MPI knows nothing of streams
+            (stream or self.stream).synchronise()  # MPI does not follow streams
         call(flat(array))
 
 

@@ -15,11 +15,11 @@ from mpibow.comm.pulse import Pulse
 from mpibow.errors import CommunicationError
 
 T = TypeVar("T")
-LIMIT = 240.0  # seconds that a rank waits for the others, of which one may compile kernels on a busy machine
+LIMIT = 240.0  # seconds that a rank waits for the others: one of them may compile kernels on a busy machine
 
 
 class _Table:
-    """What the ranks share: a place for each one's item, and the barrier around it."""
+    """The ranks' shared table: a place for each one's item, and the barrier around it."""
 
     def __init__(self, size: int, seconds: float) -> None:
         self.items: list[Any] = [None] * size
@@ -98,7 +98,7 @@ def threads(size: int, seconds: float = LIMIT) -> list[Communicator]:
 
 
 def on_threads(size: int, body: Callable[[Communicator], T], seconds: float = LIMIT) -> list[T]:
-    """body(communicator) on `size` threads: what each returns, by rank; raises what the first rank to fail raised."""
+    """The return values of body(communicator) on `size` threads, by rank; raises the error of the first to fail."""
     failures: list[BaseException] = []
 
     def run(communicator: Communicator) -> T:

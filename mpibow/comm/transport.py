@@ -1,4 +1,4 @@
-"""Which way device arrays take between ranks: NCCL, an MPI library that takes them, or page-locked memory."""
+"""The transport of device arrays between ranks: NCCL, an MPI library that takes them, or page-locked memory."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def open_transport(
     nccl: Callable[[Communicator, Stream], Nccl] = open_nccl,
     probe: Callable[[], str] = takes_device_arrays,
 ) -> tuple[Nccl | Staged, str]:
-    """The communicator of device arrays, and a note for the user. Collective; all ranks take the same way.
+    """The communicator of device arrays, and a note for the user. Collective; all ranks use the same transport.
 
-    `shared`: this rank's GPU is another's as well, which NCCL does not serve. auto is NCCL where it can be, else MPI
-    with device arrays where the probe has shown that it takes them on every node, else staged. Raises
-    CommunicationError where a way that is asked for by name cannot be gone.
+    `shared`: this rank's GPU is another's as well, which NCCL does not support. auto is NCCL if possible, else MPI with
+    device arrays if the probe has shown that it takes them on every node, else staged. Raises CommunicationError if a
+    transport that is requested by name is not available.
     """
     if any(host.share(shared)) and transport in ("auto", "nccl"):
         if transport == "nccl":

@@ -1,4 +1,4 @@
-"""The watchdog: a thread of a rank that ends it when its node has made no progress for too long, and names who hangs.
+"""The watchdog: a thread of a rank that ends it if its node makes no progress for too long, and names the hung ranks.
 
 A blocking call of MPI has no time limit, and neither has a disk. It counts its own ticks: a job that was suspended
 whole, as batch systems and laptops do, has not stood still.
@@ -20,7 +20,7 @@ from mpibow.comm.signs import Sign, Signs, state
 from mpibow.errors import EXIT_STALLED, CommunicationError
 
 TICK = 1.0  # seconds
-GRACE = 5  # ticks in which a rank's own words, or the launcher, may come first
+GRACE = 5  # ticks in which a rank's own message, or the launcher, may come first
 DEBUGGERS = ("bdb.py", "pdb.py", "pydevd.py")
 DOING = {
     "start": "starting or ending",
@@ -40,7 +40,7 @@ class Quiet:
         self._steps: dict[str, tuple[int, int]] = {}  # ticks and beats, by phase
 
     def tick(self, signs: Mapping[int, Sign], own: int) -> int:
-        """A tick more; since when no rank has made progress, in ticks."""
+        """Counts a tick; returns the ticks since the last progress of any rank."""
         for rank, sign in signs.items():
             last = self._last.get(rank)
             if last is None or (last.phase, last.beats) != (sign.phase, sign.beats):
@@ -56,19 +56,19 @@ class Quiet:
         return min(self.since.values(), default=0)
 
     def mean(self, phase: str) -> float:
-        """Ticks from step to step of `phase`, 0 where none is over."""
+        """The mean ticks from step to step of `phase`, 0 if none is over."""
         ticks, beats = self._steps.get(phase, (0, 0))
         return ticks / max(beats, 1)
 
 
 class Watchdog:
-    """Watches a pulse and those of the node's other ranks from when it is made until `pulse.stop()`."""
+    """Watches a pulse and those of the node's other ranks, from its construction until `pulse.stop()`."""
 
     def __init__(
         self, pulse: Pulse, rank: int = 0, size: int = 1, signs: Signs | None = None,
         say: Callable[[str], None] = print, end: Callable[[int], None] = os._exit,
     ) -> None:  # fmt: skip
-        """`size` is the job's ranks, 0 where the launcher does not say; without `signs` no other rank is seen."""
+        """`size` is the number of the job's ranks, 0 if unknown; without `signs` no other rank is watched."""
         self._pulse, self._rank, self._size, self._signs, self._say, self._end = pulse, rank, size, signs, say, end
         self._ticks, self._quiet, self._warned = 0, Quiet(), False
         self._lost: dict[int, int] = {}  # ticks since a process was found to have ended, by rank
@@ -100,7 +100,7 @@ class Watchdog:
             self._warned = False
         elif debugged():
             self._pulse.beat()
-        elif quiet >= limit + GRACE * (not self._speaks()):  # who speaks for the node must not be cut short
+        elif quiet >= limit + GRACE * (not self._speaks()):  # the rank that prints for the node must not be cut short
             self._finish(EXIT_STALLED, self._told(quiet, phase) if self._speaks() else "")
         elif not self._warned and self._speaks() and quiet < limit:
             self._warned = True
@@ -117,12 +117,12 @@ class Watchdog:
             return own
 
     def _speaks(self) -> bool:
-        """Whether this rank is the first of its node's that can: one voice is enough."""
+        """Whether this rank prints for its node: the first one that can."""
         alive = [rank for rank, sign in self._seen.items() if sign.phase and self._quiet.silent[rank] < GRACE]
         return self._rank == min(alive, default=self._rank)
 
     def _ranks_lost(self) -> bool:
-        """Ends this rank where another one's process has ended without a word and the launcher lets the others be."""
+        """Ends this rank if another one's process has ended silently and the launcher leaves the others running."""
         gone = [rank for rank, sign in self._seen.items() if sign.phase and not state(sign.pid)]
         self._lost = {rank: self._lost.get(rank, 0) + 1 for rank in gone}
         if not gone or max(self._lost.values()) <= GRACE:
@@ -141,7 +141,7 @@ class Watchdog:
         ])  # fmt: skip
 
     def _standing(self) -> list[str]:
-        """A line for each rank of this node, and one for those that are not seen."""
+        """A line for each rank of this node, and one for the ranks out of sight."""
         lines = []
         for rank, sign in sorted(self._seen.items()):
             if sign.phase:
@@ -163,7 +163,7 @@ class Watchdog:
         return lines
 
     def _finish(self, code: int, text: str) -> None:
-        """Says it, dumps the stacks, and ends the process, though standard error or a disk may hang too."""
+        """Prints `text`, dumps the stacks, and ends the process, though standard error or a disk may hang too."""
 
         def speak() -> None:
             folder = self._pulse.folder
@@ -183,7 +183,7 @@ class Watchdog:
 
 
 def dump_stacks(path: Path | None) -> None:
-    """Writes where all threads of this process stand to `path`, or to standard error."""
+    """Writes the stacks of all threads of this process to `path`, or to standard error."""
     with suppress(OSError, ValueError, AttributeError):
         if path is None:
             faulthandler.dump_traceback(sys.__stderr__ or 2)
@@ -193,7 +193,7 @@ def dump_stacks(path: Path | None) -> None:
 
 
 def debugged() -> bool:
-    """Whether a thread of this process stands in a debugger, so that a person looks at it."""
+    """Whether a thread of this process stands in a debugger, so that a person is at work on it."""
     frames: list[FrameType | None] = list(sys._current_frames().values())
     while frames:
         if (frame := frames.pop()) is not None:
