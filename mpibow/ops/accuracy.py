@@ -68,7 +68,7 @@ def _among_the_best(call: Call) -> Run:
     starts, label2 = np.arange(len(label)) * len(classes), label.reshape(-1, 1)
     flat, picked1, first, last = logits.reshape(-1), picked[:, 0], level[:, 0], len(classes) - 1
 
-    def run() -> None:  # a label's rank is how many logits are ahead of its own: larger, or as large and earlier
+    def run() -> None:  # a label's rank is the number of logits ahead of its own: larger, or as large and earlier
         np.add(starts, label, out=rank)
         flat.take(rank, out=picked1, mode="clip")
         np.equal(logits, picked, out=level)

@@ -64,7 +64,7 @@ class LeakyRelu(Elementwise):
     kind: ClassVar[str] = "leaky_relu"
 
     def infer(self, *shapes: Shape) -> Shape:
-        if not 0.0 <= self.slope < inf:  # below 0 the output's sign would not tell the input's
+        if not 0.0 <= self.slope < inf:  # below 0 the output's sign would not be the input's
             raise ShapeError(f"slope must be at least 0, got {self.slope}")
         return shapes[0]
 

@@ -1,6 +1,6 @@
 """Arithmetic of tensors and numbers, with broadcasting: `+ - * / **`, expand, divide and power.
 
-Shapes that differ are broadcast as NumPy's and PyTorch's: the smaller tensor is expanded, then the operator of equal
+Shapes that differ are broadcast as in NumPy and PyTorch: the smaller tensor is expanded, then the operator of equal
 shapes takes both. Integers become floats.
 """
 
@@ -104,7 +104,7 @@ def expand(x: Tensor, shape: Shape, *, name: str | None = None) -> Tensor:
 
 
 def broadcast(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """All of them in the shape that they have in common. Raises ShapeError where there is none."""
+    """The tensors, broadcast to their common shape. Raises ShapeError where there is none."""
     try:
         shape = np.broadcast_shapes(*(tensor.shape for tensor in tensors))
     except ValueError:

@@ -19,8 +19,8 @@ __all__ = ["Attention", "scaled_dot_product_attention"]
 class Attention(Op):
     """y = softmax(scale q k^T + mask) v: q (..., t, d), k (..., s, d), v (..., s, e) -> (..., t, e).
 
-    `causal` lets row i see columns up to i only. A mask, the fourth input, is broadcast to (..., t, s): floats are
-    added, integers are seen where they are not 0. A row that sees nothing is NaN; the mask has no gradient.
+    `causal` limits row i to columns up to i. A mask, the fourth input, is broadcast to (..., t, s): floats are
+    added, integers hide columns where they are 0. A row with all columns hidden is NaN; the mask has no gradient.
     """
 
     scale: float
@@ -81,7 +81,7 @@ def buffers(op: Attention, shapes: Shapes) -> Buffers:
 
 
 def _later(t: int, s: int) -> Array:
-    """(t, s): which columns a row does not see."""
+    """(t, s): the columns that are hidden from a row."""
     return np.triu(np.ones((t, s), bool), 1)
 
 

@@ -22,10 +22,10 @@ __all__ = ["Augment", "CentreCrop", "Cutout", "augment", "centre_crop", "cutout"
 class Augment(Op):
     """y[n] = a window of `crop` (height, width) in x[n] with `pad` zeros around it, flipped left to right or not.
 
-    x is (batch, channels, height, width) of any dtype, which is y's as well; there is no gradient. The numbers are
-    those of one Philox block w a sample, counter (0, sample low, sample high, epoch), key (seed, the node's stream):
-    of the `places` (height + 2 pad - crop height + 1) for the window's top the one is w[0] places >> 32, likewise w[1]
-    for its left, and it is flipped where w[2] >> 31 is 1.
+    x is (batch, channels, height, width) of any dtype, which is y's as well; there is no gradient. The numbers
+    come from one Philox block w a sample, counter (0, sample low, sample high, epoch), key (seed, the node's stream):
+    the window's top is w[0] places >> 32, of the `places` (height + 2 pad - crop height + 1); its left likewise by
+    w[1]; it is flipped where w[2] >> 31 is 1.
     """
 
     pad: int

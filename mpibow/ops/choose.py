@@ -124,7 +124,7 @@ def gather(x: Tensor, axis: int, index: Tensor, *, name: str | None = None) -> T
     return x.graph.add(Gather(axis + len(x.shape) * (axis < 0)), x, index, name=name)
 
 
-# The formulas, and the reference kernels of what is not of one element.
+# The formulas, and the reference kernels of operators that are not of one element.
 
 
 def less(x0: Any, x1: Any) -> Any:
@@ -199,7 +199,7 @@ def gather_buffers(op: Gather, shapes: Shapes) -> Buffers:
 
 
 def starts_of(axis: int, x: Shape, index: Shape) -> tuple[Array, int]:
-    """Where in flat x the line of each element begins, and how far apart its elements are."""
+    """The place in flat x at which the line of each element begins, and the distance between its elements."""
     strides = [int(np.prod(x[i + 1 :])) for i in range(len(x))]
     places = np.indices(index)
     starts = sum(stride * places[i] for i, stride in enumerate(strides) if i != axis)

@@ -75,13 +75,13 @@ def buffers(op: Jitter, shapes: Shapes) -> Buffers:
 
 
 def factor(spread: float, word: float) -> float:
-    """Of [max(0, 1 - spread), 1 + spread] what a word of 32 bits says."""
+    """The number in [max(0, 1 - spread), 1 + spread] that a word of 32 bits stands for."""
     least = max(0.0, 1.0 - spread)
     return least + (1.0 + spread - least) * (word * 2.0**-32)
 
 
 def grey_weights(channels: int) -> tuple[float, ...]:
-    """What each channel adds to an image's grey."""
+    """The weight of each channel in an image's grey."""
     return LUMA if channels == len(LUMA) else (1.0 / channels,) * channels
 
 
@@ -97,7 +97,7 @@ def forward(call: Call) -> Run:
             np.minimum(image, number(op.limit), out=image)
 
     def contrast(image: Array, f: float) -> None:
-        """Of uint8 the sums are exact, up to a million pixels: float32 products of integers below 256."""
+        """Sums of uint8 are exact up to a million pixels: float32 products of integers below 256."""
         sums, mean = scratch["sums"], 0.0
         np.add.reduce(image.reshape(len(image), -1), axis=1, dtype=np.float64, out=sums)
         for weight, total in zip(weights, sums, strict=True):

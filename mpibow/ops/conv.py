@@ -24,7 +24,7 @@ class Conv2d(Op):
     """y[n, o, i, j] = bias[o] + sum over c, a, b of
     weight[o, c, a, b] * padded x[n, c, i stride + a dilation, j stride + b dilation].
 
-    With g groups, output channels o of the q-th g-th see the q-th g-th of the input channels only: c counts in there.
+    With g groups, output channels o of the q-th g-th read the q-th g-th of the input channels only: c counts in there.
     """
 
     channels: int
@@ -132,7 +132,7 @@ def buffers(op: Conv2d, shapes: Shapes) -> Buffers:
 
 
 def _windows(op: Conv2d, image: Array, rows: int, columns: int) -> Array:
-    """image (c, h, w, n) seen as (c, kh, kw, rows, columns, n): every window, overlapping where the kernel does."""
+    """image (c, h, w, n) as a view (c, kh, kw, rows, columns, n): every window, overlapping where the kernel does."""
     c, _, _, n = image.shape
     sc, sh, sw, sn = image.strides
     shape = (c, *op.kernel, rows, columns, n)

@@ -124,14 +124,14 @@ def buffers(op: ConvTranspose2d, shapes: Shapes) -> Buffers:
 
 
 def _windows(op: ConvTranspose2d, whole: Array, h: int, w: int) -> Array:
-    """whole (o, height, width, n) as (o, kh, kw, h, w, n): what every element of x reaches."""
+    """whole (o, height, width, n) as (o, kh, kw, h, w, n): the window of each element of x."""
     so, sh, sw, sn = whole.strides
     shape, (down, across) = (whole.shape[0], *op.kernel, h, w, whole.shape[3]), op.dilation
     return as_strided(whole, shape, (so, sh * down, sw * across, sh * op.stride[0], sw * op.stride[1], sn))
 
 
 def _inside(op: ConvTranspose2d, whole: Array, y: Array) -> Array:
-    """The part of whole that y (n, o, rows, columns) is, in its order."""
+    """The part of whole that becomes y (n, o, rows, columns), in y's order."""
     (top, left), (rows, columns) = op.padding, y.shape[2:]
     return whole[:, top : top + rows, left : left + columns].transpose(3, 0, 1, 2)
 

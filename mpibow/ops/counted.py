@@ -1,7 +1,7 @@
 """Losses with separate sums and counts: means over some elements, such as labels that are not ignored.
 
 A training plan differentiates the mean over a batch: the batch's sum over its count. A sample by itself has its own
-mean, which evaluation weighs by its count. Beside the loss a graph shows the counts, for whoever joins batches.
+mean, which evaluation weighs by its count. Beside the loss a graph has the counts, for code that joins batches.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ __all__ = ["CountedMean", "LabelCount", "counted_mean", "label_count"]
 
 @dataclass(frozen=True)
 class CountedMean(Op):
-    """Of sums x0 (n,) and counts x1 (n,): in training y = x0 n / sum(x1), whose mean is the batch's sum over its count.
+    """In training y = x0 n / sum(x1), for sums x0 (n,) and counts x1 (n,): its mean is the batch's sum over its count.
 
-    In evaluation y = x0 / x1, of each sample. 0, without gradient, where nothing counts. None flows to the counts.
+    In evaluation y = x0 / x1, of each sample. 0, without gradient, where nothing counts. The counts get no gradient.
     """
 
     kind: ClassVar[str] = "counted_mean"
@@ -67,7 +67,7 @@ def label_count(label: Tensor, ignore: int, weight: tuple[float, ...] | None = N
 def weigh(loss: Tensor, weight: Tensor) -> Tensor:
     """Losses (n,) whose mean is sum(weight * loss) / sum(weight), weights (n,) at least 0.
 
-    Of a counted mean, or a number times it, that is sum(weight * sums) / sum(weight * counts).
+    For a counted mean, or a number times it, that is sum(weight * sums) / sum(weight * counts).
     """
     node, scale = _counted(loss)
     if node is None:

@@ -42,7 +42,7 @@ def dropout(x: Tensor, rate: float = 0.5, *, name: str | None = None) -> Tensor:
 
 
 def counter_of(x: Tensor) -> Tensor:
-    """The input that random numbers of x's samples are a function of."""
+    """The input that determines the random numbers of x's samples."""
     return x.graph.input(COUNTER, (x.shape[0], 4), "uint32")
 
 

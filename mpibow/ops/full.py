@@ -29,7 +29,7 @@ class Full(Op):
 
 
 def full(shape: int | tuple[int, ...], value: float, *, name: str | None = None) -> Tensor:
-    """A tensor (shape) of the net that is being built, `value` everywhere; it is not trained."""
+    """A tensor (shape) of the net that is being built, `value` everywhere. It is not trained."""
     return current().add(Full((shape,) if isinstance(shape, int) else tuple(shape), AnyFloat(value)), name=name)
 
 

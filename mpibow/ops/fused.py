@@ -124,7 +124,7 @@ class ExpandMultiply(Op):
 
 @dataclass(frozen=True)
 class TurnedMatmul(Op):
-    """y = a b, with the last two axes of those factors exchanged that are `turned`."""
+    """y = a b, with the last two axes of each `turned` factor exchanged."""
 
     turned: tuple[bool, bool]
     kind: ClassVar[str] = "turned+matmul"
@@ -132,7 +132,7 @@ class TurnedMatmul(Op):
     differentiable: ClassVar[tuple[int, ...] | None] = (0, 1)
 
     def straight(self, *shapes: Shape) -> tuple[Shape, Shape]:
-        """The shapes that the product is of."""
+        """The shapes of the product's factors."""
         a, b = ((*x[:-2], x[-1], x[-2]) if turned else x for x, turned in zip(shapes, self.turned, strict=True))
         return a, b
 
@@ -145,7 +145,7 @@ class HeadsAttention(Op):
     """Attention of heads side by side: q (n, t, heads d), k (n, s, heads d), v (n, s, heads e) -> (n, t, heads e).
 
     Where they are `packed` the one input (n, t, 3 heads d) has q, k and v side by side. A mask, the input behind these,
-    is that of (n, heads, t, s).
+    is for (n, heads, t, s).
     """
 
     attention: Attention

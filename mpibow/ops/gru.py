@@ -67,7 +67,7 @@ def gru(
     return y, h
 
 
-# The reference kernels. Gates are (n, t, 3 units): what x has a say in is one product for all steps.
+# The reference kernels. Gates are (n, t, 3 units): the products with x are one for all steps.
 
 
 def buffers(op: Gru, shapes: Shapes) -> Buffers:

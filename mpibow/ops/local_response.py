@@ -48,7 +48,7 @@ def local_response_norm(
 ) -> Tensor:
     """x (n, c, ...) -> the same shape, each value divided by a power of its neighbour channels' mean square.
 
-    Defaults are PyTorch's; AlexNet as published is alpha=5e-4, k=2 (LocalResponseNorm says why 5e-4).
+    Defaults are PyTorch's; AlexNet as published is alpha=5e-4, k=2 (LocalResponseNorm explains 5e-4).
     """
     return x.graph.add(LocalResponseNorm(size, alpha, beta, k), x, name=name)
 
@@ -97,7 +97,7 @@ def backward(call: Call) -> Run:
     op, x, dy, dx, base = call.op, call.x[0], call.dy, call.dx[0], call.saved["base"]
     part, power = call.scratch["part"], call.scratch["power"]
     assert dx is not None
-    shifts = _shifts(part, dx, (op.size - 1) // 2, op.size // 2)  # whose neighbour c is: the other way round
+    shifts = _shifts(part, dx, (op.size - 1) // 2, op.size // 2)  # reversed: the channels with neighbour c
     number = dy.dtype.type
 
     def run() -> None:  # dy base^-beta - 2 alpha beta / size x sum(dy x base^(-beta - 1))

@@ -1,7 +1,7 @@
 """Softmax cross-entropy and accuracy, one number a sample: a mean over any subset stays exact.
 
 A training plan differentiates the mean over the *batch*, in which every sample keeps the same weight whatever batch and
-learner it falls to: those that are ignored too. PyTorch's mean is over the others: that is mpibow.cross_entropy.
+learner it falls to, ignored samples too. PyTorch's mean is over samples that count: see mpibow.cross_entropy.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Losses by PyTorch's names: one number a sample, the mean of its elements, so that a batch's mean is PyTorch's.
 
-A mean over any subset of samples stays exact, whatever batch and learner they fall to; that of cross_entropy, over the
-labels that it does not ignore, by its counts (mpibow.ops.counted).
+A mean over any subset of samples stays exact, whatever batch and learner they fall to. The mean of cross_entropy is
+over labels that it does not ignore, and is exact by its counts (mpibow.ops.counted).
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class BinaryCrossEntropy(Op):
 class ClassTarget(Op):
     """label (n,) -> y[n, c] = (1 - e) weight[label] where c is the label, + e / classes weight[c]; 0 where `ignore`.
 
-    What softmax_cross_entropy with class weights compares with, as PyTorch has it; e is `smoothing`.
+    The target of softmax_cross_entropy with class weights, as in PyTorch; e is `smoothing`.
     """
 
     weight: tuple[float, ...]
@@ -93,7 +93,7 @@ def _alike(loss: str, x: Tensor, target: Tensor) -> tuple[Tensor, ...]:
 
 
 def _by_sample(x: Tensor, name: str | None) -> Tensor:
-    """(n, ...) -> (n,): the mean of the rest."""
+    """(n, ...) -> (n,): the mean of each sample."""
     return mean(x, name=name) if len(x.shape) > 1 else x
 
 
@@ -110,7 +110,7 @@ def l1_loss(x: Tensor, target: Tensor, *, name: str | None = None) -> Tensor:
 
 
 def huber_loss(x: Tensor, target: Tensor, delta: float = 1.0, *, name: str | None = None) -> Tensor:
-    """x and target (n, ...) -> (n,): squares of differences up to `delta`, halved, beyond it their size times delta."""
+    """x, target (n, ...) -> (n,): mean of d^2 / 2 if |d| <= `delta`, else delta (|d| - delta / 2), d = x - target."""
     x, target = _alike("huber_loss", x, target)
     return _by_sample(x.graph.add(Huber(delta), x - target), name)
 
@@ -134,7 +134,7 @@ def cross_entropy(
     """Logits x (n, classes, ...), classes along `axis`, labels (n, ...) -> losses (n,), whose mean is PyTorch's.
 
     The mean is over labels that are not `ignore_index`, or over their classes' weights where `weight` has one for each
-    class: see counted_mean. Labels are integers; or probabilities of x's shape, all of which count, without weights.
+    class: see counted_mean. Labels are integers, or probabilities of x's shape: then all count, and `weight` is None.
     """
     rank, at = len(x.shape), axis + len(x.shape) * (axis < 0)
     rest = tuple(extent for i, extent in enumerate(x.shape) if i != at)

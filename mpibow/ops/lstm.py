@@ -67,7 +67,7 @@ def lstm(
     return y, (h, c)
 
 
-# The reference kernels. Gates are (n, t, 4 units), what follows from them at once for all steps is one product.
+# The reference kernels. Gates are (n, t, 4 units): products that need no order of steps run once for all steps.
 
 
 def buffers(op: Lstm, shapes: Shapes) -> Buffers:

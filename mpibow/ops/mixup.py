@@ -24,7 +24,7 @@ __all__ = ["Mix", "MixShares", "OneHot", "mix", "mix_shares", "one_hot"]
 
 @dataclass(frozen=True)
 class MixShares(Op):
-    """y[n] = what sample n keeps of itself: max(b, 1 - b), b drawn of Beta(alpha, alpha).
+    """y[n] = the share of sample n in its mixture: max(b, 1 - b), b drawn from Beta(alpha, alpha).
 
     The input is the counter (batch, 4). y[n] is entry w[0] >> 20 of the 4,096 of `ops.beta.larger_shares(alpha)`,
     w the sample's Philox block, counter (0, sample low, sample high, epoch), key (seed, the node's stream).

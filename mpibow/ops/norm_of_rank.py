@@ -12,7 +12,7 @@ from mpibow.graph.kernel import Buffers, Call, Run, Spec
 
 
 def buffers(shape: Shape) -> Buffers:
-    """Of training on (n, c, ...)."""
+    """The buffers of training on (n, c, ...)."""
     channel: Spec = ((shape[1],), FLOAT)
     pair: Spec = ((2, shape[1]), FLOAT)
     return Buffers(
@@ -50,7 +50,7 @@ def forward(call: Call) -> Run:
             np.add(mean, moments[0], out=mean)
         np.multiply(mean, number(1 / len(learners)), out=mean)
         variance.fill(0)
-        for moments in learners:  # squares around its own mean, and what that one is off
+        for moments in learners:  # squares around its own mean, and that mean's distance from the common one
             np.subtract(moments[0], mean, out=part)
             np.multiply(part, part, out=part)
             np.multiply(part, number(count), out=part)

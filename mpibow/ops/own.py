@@ -45,7 +45,7 @@ class Own(Op):
 
 @dataclass(frozen=True)
 class OwnOperator:
-    """What `operator` gives: a function from tensors to a tensor, or to a tuple of them."""
+    """The return value of `operator`: a function from tensors to a tensor, or to a tuple of them."""
 
     name: str
     forward: Callable[..., Any]

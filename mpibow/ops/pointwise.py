@@ -1,8 +1,8 @@
 """Operators of one element: formulas of the output and of the gradients, which every machine's kernels are made of.
 
 A module of such operators names their formulas in its FORMULAS. A formula's parameters are elements of arrays by name:
-`x`, or `x0`, `x1` ... of several inputs; in gradients also the output `y` and its gradient `dy`. What stands behind the
-`*` is read off the operator: `slope` is op.slope. Gradients are of the inputs that have one, in their order.
+`x`, or `x0`, `x1` ... of several inputs; in gradients also the output `y` and its gradient `dy`. Parameters behind the
+`*` are read off the operator: `slope` is op.slope. Gradients are of the inputs that have one, in their order.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHUNK = 4096  # elements: parts stay in a cache
 
 @dataclass(frozen=True)
 class Pointwise:
-    """The functions that an operator's output and its gradients are; None without gradients."""
+    """The functions of an operator's output and of its gradients; None without gradients."""
 
     value: Callable[..., Any]
     gradient: Callable[..., Any] | None = None
@@ -37,13 +37,13 @@ class Pointwise:
         return formula(function)
 
 
-Formulas = Callable[[Any], Pointwise]  # of an operator: which ones may depend on its settings
+Formulas = Callable[[Any], Pointwise]  # by operator: they may depend on its settings
 FormulaTable = Mapping[type, Formulas]
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A formula with a call's arrays, in its own order: what it reads, its scalars, which results go where."""
+    """A formula with a call's arrays, in its own order: its inputs, its scalars, and the targets of its results."""
 
     formula: Formula
     arrays: tuple[Array, ...]

@@ -43,7 +43,7 @@ class MaxPool2d(Op):
 class AvgPool2d(Op):
     """y[n, c, i, j] = the mean of a window of x.
 
-    The padding (zeros) is counted unless `count_padding` is False; what hangs over it with `ceil` never is.
+    The padding (zeros) is counted unless `count_padding` is False; elements beyond it with `ceil` never are.
     """
 
     kernel: Pair
@@ -92,7 +92,7 @@ Part = tuple[slice, slice]
 
 
 def _reach(offset: int, stride: int, extent: int, count: int) -> tuple[slice, slice]:
-    """Of `count` windows, those whose element at offset + stride i lies in [0, extent), and where it lies."""
+    """The windows, of `count`, whose element at offset + stride i lies in [0, extent), and that element's places."""
     first = max(0, -(offset // stride))
     last = min(count - 1, (extent - 1 - offset) // stride)
     if last < first:
@@ -102,7 +102,7 @@ def _reach(offset: int, stride: int, extent: int, count: int) -> tuple[slice, sl
 
 def _elements(op: MaxPool2d | AvgPool2d, image: Array, y: Shape) -> list[tuple[int, Part, Array]]:
     """For every element of the window, row by row: its number, the part of y (n, c, rows, columns) whose windows
-    have it inside the image, and it there, a view of image (n, c, h, w). Those that are always outside are left out.
+    have it inside the image, and its values, a view of image (n, c, h, w). Elements always outside are left out.
     """
     found = []
     (_, kw), (sh, sw), (ph, pw) = op.kernel, op.stride, op.padding

@@ -62,7 +62,7 @@ def _multiplied(graph: Graph) -> set[str]:
 
 
 def _operations(node: Node, y: Shape, *x: Shape) -> float:
-    """Of its forward products."""
+    """Operations of a node's forward products."""
     wide = _wide(node).values()
     match node.op:
         case Matmul():

@@ -16,7 +16,7 @@ __all__ = ["Rotary", "rotary"]
 
 @dataclass(frozen=True)
 class Rotary(Op):
-    """Of x (..., t, d) the pair (x[i], x[i + d/2]) at position p is turned by p base^(-2i/d), positions from 0."""
+    """Rotates the pair (x[i], x[i + d/2]) of x (..., t, d) at position p by p base^(-2i/d), positions from 0."""
 
     base: float
     kind: ClassVar[str] = "rotary"
@@ -42,14 +42,14 @@ def buffers(op: Rotary, shapes: Shapes) -> Buffers:
 
 
 def angles(op: Rotary, x: Shape) -> Array:
-    """(positions, half the features): how far each pair of x (..., positions, features) is turned."""
+    """(positions, half the features): the angle of each pair of x (..., positions, features)."""
     half = x[-1] // 2
     found: Array = np.outer(np.arange(x[-2]), op.base ** (-np.arange(half) / half))
     return found
 
 
 def _turn(op: Rotary, x: Array, y: Array, part: Array, sign: float) -> Run:
-    """y <- x turned one way or the other."""
+    """y <- x rotated one way or the other."""
     half, turns = x.shape[-1] // 2, angles(op, x.shape)
     cos, sin = np.cos(turns).astype(x.dtype), (sign * np.sin(turns)).astype(x.dtype)
     (x0, x1), (y0, y1) = ((array[..., :half], array[..., half:]) for array in (x, y))

@@ -68,7 +68,7 @@ def pad_forward(call: Call) -> Run:
     x, y = call.x[0], call.y
     here, zeros = y[:, : x.shape[1]], y[:, x.shape[1] :]
 
-    def run() -> None:  # zeros every time: y's memory is others' between runs
+    def run() -> None:  # zeros every time: others use y's memory between runs
         np.copyto(here, x)
         zeros.fill(0)
 

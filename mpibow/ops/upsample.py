@@ -44,7 +44,7 @@ def upsample(x: Tensor, scale: int | Pair = 2, *, mode: Mode = "nearest", name: 
 
 
 def neighbours(extent: int, scale: int, mode: Mode) -> tuple[Array, Array, Array]:
-    """Of each of the larger image's lines the two that it lies between, and the second's share, all (extent scale,)."""
+    """The two lines between which each line of the larger image lies, and the second's share, all (extent scale,)."""
     i = np.arange(extent * scale)
     place = np.maximum((i + 0.5) / scale - 0.5, 0.0) if mode == "bilinear" else i // scale
     low = place.astype(np.int64)
@@ -52,7 +52,7 @@ def neighbours(extent: int, scale: int, mode: Mode) -> tuple[Array, Array, Array
 
 
 def weights(extent: int, scale: int, mode: Mode) -> Array:
-    """(extent scale, extent): how much of each pixel is in each of the larger image's."""
+    """(extent scale, extent): the weight of each pixel in each pixel of the larger image."""
     made, i = np.zeros((extent * scale, extent)), np.arange(extent * scale)
     low, high, share = neighbours(extent, scale, mode)
     made[i, low] += 1 - share

@@ -55,7 +55,7 @@ class WideConcat(Concat):
 
 @dataclass(frozen=True)
 class WideDropout(Dropout):
-    """x (n, k c, ...) and counters (n, 4 k): of replica r's channels by its own counters, as it would by itself."""
+    """x (n, k c, ...) and counters (n, 4 k): replica r's channels by its own counters, as without other replicas."""
 
     replicas: int = 1
     kind: ClassVar[str] = "wide_dropout"
@@ -102,7 +102,7 @@ class WideSoftmax(Softmax):
 
 @dataclass(frozen=True)
 class Beside(Concat):
-    """As Concat, of numbers of any kind."""
+    """As Concat, for numbers of any type."""
 
     kind: ClassVar[str] = "beside"
 
