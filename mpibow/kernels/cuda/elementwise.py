@@ -25,7 +25,7 @@ def _launch(kernel: str, *arguments: Any, of: tuple[str, ...] = ()) -> Launch:
 
 
 def _functor(op: Any, dtype: Any) -> tuple[str, np.float32]:
-    """An operator's name there, and its setting; the ceiling as y of `dtype` has it, for y to be equal to."""
+    """An operator's name there, and its setting. A ceiling is rounded to `dtype`, so that y can equal it."""
     match op:
         case Relu() | Sigmoid() | Tanh():
             return type(op).__name__, np.float32(0)

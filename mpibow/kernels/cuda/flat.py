@@ -68,7 +68,7 @@ class DeviceStep:
 
 
 def spans_of(local: Local) -> Constant:
-    """A pack of elements is in one span; elements are counted from where the step's begin."""
+    """A pack of elements is in one span; elements are counted from the step's first."""
     made = np.zeros(len(local.ends), SPAN)
     made["end"], made["group"] = local.ends - local.start, local.groups
     assert not (made["end"] % lanes("float32")).any(), made["end"]

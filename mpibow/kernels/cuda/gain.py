@@ -60,7 +60,7 @@ class DeviceGain:
 
     def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any = None) -> None:
         """As in mpibow.sync.gain.GainMeter; the ranks' sum is squared here."""
-        self._owed = k, rate, None, sums[0]  # passes that are to come still read the gain of before
+        self._owed = k, rate, None, sums[0]  # later passes still read the old gain
 
     def follow_alone(self, k: int, rate: float, own: Any) -> None:
         self._owed = k, rate, own, None

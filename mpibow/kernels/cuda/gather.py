@@ -15,7 +15,7 @@ WORD = 4  # bytes that go along with a row, such as a label
 def gather(table: Any, words: Any, counters: Any, rows: Any, word: Any) -> Launch:
     """rows (n, bytes) uint8 and word (n,) <- rows of table (count, bytes) uint8 and of words (count,), of 4 bytes each.
 
-    They are those of the samples that counters (n, 4) uint32 are of, as a slot has them. Arrays begin at a multiple of
+    The rows are those of the samples in counters (n, 4) uint32, as in a slot. Arrays begin at a multiple of
     PACK bytes. `words` and `word` may be None.
     """
     (count, size), n = table.shape, len(rows)

@@ -57,7 +57,7 @@ def as_given(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
 
 
 def _runs(axis: int, tag: str, shape: Shape) -> tuple[int, int]:
-    """How many runs of memory a tensor (shape) is in one that is longer along `axis`, and how long they are."""
+    """The number and length of a tensor's (shape) runs of memory in one that is longer along `axis`."""
     extents, place = physical(tag, shape), parse(tag)[0].index(axis)
     return prod(extents[:place]), prod(extents[place:])
 

@@ -75,7 +75,7 @@ def layer_backward(call: Call) -> list[Launch]:
 
 
 def parts_of(rows: int) -> int:
-    """Into how many parts the rows of a sum of columns are cut: a function of their number only, so bits repeat."""
+    """The number of parts that a sum of columns cuts its rows into: a function of their number only, so bits repeat."""
     return min(-(-rows // PARTS), PARTS)
 
 

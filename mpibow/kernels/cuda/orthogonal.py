@@ -103,7 +103,7 @@ class Tables:
 
     @property
     def scratch(self) -> dict[str, tuple[tuple[int, ...], str]]:
-        """Shapes and types of what `launches` works in."""
+        """Shapes and types of the scratch of `launches`."""
         rows, pieces = (self.matrices[name].astype(np.int64) for name in ("rows", "pieces"))
         elements = sum(-(-span.size // ALIGNMENT) * ALIGNMENT for span in self.spans)
         return {
