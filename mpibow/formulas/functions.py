@@ -55,12 +55,12 @@ def abs(x: Any) -> Any:
 
 
 def minimum(a: Any, b: Any) -> Any:
-    """The lesser; NaN where either is; of 0 and -0 the second."""
+    """The lesser; NaN where either is; for 0 and -0 the second."""
     return where((a < b) | (a != a), a, b)
 
 
 def maximum(a: Any, b: Any) -> Any:
-    """The greater; NaN where either is; of 0 and -0 the second."""
+    """The greater; NaN where either is; for 0 and -0 the second."""
     return where((a > b) | (a != a), a, b)
 
 
@@ -69,7 +69,7 @@ def where(condition: Any, a: Any, b: Any) -> Any:
     return (a if condition else b) if np.ndim(condition) == 0 else np.where(condition, a, b)
 
 
-# How many arguments each takes.
+# The number of arguments of each.
 COUNTS = {
     "sqrt": 1, "exp": 1, "log": 1, "log1p": 1, "tanh": 1, "erf": 1, "sign": 1, "abs": 1,
     "minimum": 2, "maximum": 2, "power": 2, "where": 3,

@@ -79,7 +79,7 @@ class OfMoments(Update):
         return self._scalars(rate, self.betas, (beta1**count, beta2**count))
 
     def scalars_at(self, rate: float, count: int, samples: int, seen: int) -> tuple[float, ...]:
-        """The bias of an average with a half-life is of the samples: updates may have taken other numbers of them."""
+        """With a half-life, an average's bias depends on samples seen: the samples of an update may have changed."""
         betas = kept_of_both(self.betas, self.half_life, samples)
         left = kept_of_both((betas[0] ** count, betas[1] ** count), self.half_life, seen)
         return self._scalars(rate, betas, left)

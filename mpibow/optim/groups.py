@@ -50,12 +50,12 @@ class WeightGroup:
 
 
 def group_of(groups: Sequence[WeightGroup], name: str) -> WeightGroup | None:
-    """The first that the weight's name matches."""
+    """The first group whose pattern the weight's name matches."""
     return next((group for group in groups if fnmatchcase(name, group.match)), None)
 
 
 def frozen_for(groups: Sequence[WeightGroup], name: str) -> float:
-    """For how many epochs from the start a weight is frozen."""
+    """The epochs from the start for which a weight is frozen."""
     own = group_of(groups, name)
     return 0.0 if own is None else length_of(own)
 
@@ -83,7 +83,7 @@ def trained_parts(groups: Sequence[WeightGroup], names: Sequence[str], epoch: fl
 
 
 def _key(groups: Sequence[WeightGroup], name: str) -> tuple[float, int]:
-    """For how many epochs a weight is frozen, and the number of its optimiser, 0 without one of its own."""
+    """The epochs for which a weight is frozen, and the number of its optimiser, 0 without one of its own."""
     own = group_of(groups, name)
     if own is None or own.update is None:
         return frozen_for(groups, name), 0

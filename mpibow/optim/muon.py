@@ -92,7 +92,7 @@ class Muon(Update):
         return self.fallback.l1
 
     def scale_of(self, rows: int, columns: int) -> tuple[bool, float]:
-        """Whether a matrix's direction has a length of its own, whatever the gradient's is; how many times it goes."""
+        """Whether the length of a matrix's direction is independent of the gradient's, and the direction's factor."""
         if self.scale == "length":
             return False, 1.0
         return True, max(1.0, rows / columns) ** 0.5 if self.scale == "spectral" else 0.2 * max(rows, columns) ** 0.5

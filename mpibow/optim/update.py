@@ -46,13 +46,13 @@ class Update:
 
     @property
     def bare(self) -> bool:
-        """Whether it has none of the settings that are of all optimisers of a run together."""
+        """Whether all settings that a run's optimisers share have their defaults."""
         together = self.schedule, self.warmup, self.clip_value, self.clip_norm, self.groups, self.decay_biases
         return together == (Constant(), Warmup(), None, None, (), False)
 
     @property
     def optimisers(self) -> list[Update]:
-        """It and those of groups."""
+        """This optimiser and those of groups."""
         return [self, *(group.update for group in self.groups if group.update is not None)]
 
     def optimiser_of(self, name: str) -> Update:
