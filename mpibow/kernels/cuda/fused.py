@@ -76,7 +76,7 @@ def _response(op: LocalResponseNorm, k: int) -> Any:
     return WideLocalResponseNorm(op.size, op.alpha, op.beta, op.k, replicas=k)
 
 
-# The operators that compute k replicas side by side. Not in it: operators on input images, or without channels.
+# The operators that compute k replicas side by side. Not in it: operators that prepare images, or without channels.
 WIDENED: Mapping[type, Callable[[Any, int], Any]] = {
     **dict.fromkeys((*ROWS, Add, BatchNorm, Flatten, Maximum, Multiply), _same),
     **dict.fromkeys((ClippedRelu, Gelu, LeakyRelu, Relu, Sigmoid, Tanh), _same),

@@ -186,7 +186,7 @@ def widened(array: Array) -> Array:
 
 
 def _name_bfloat16() -> None:
-    """NumPy supports bfloat16 once ml_dtypes is imported."""
+    """Imports ml_dtypes, which adds bfloat16 to NumPy."""
     try:
         importlib.import_module("ml_dtypes")
     except ImportError:

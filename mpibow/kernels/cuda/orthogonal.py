@@ -172,7 +172,7 @@ def _matrices(
     for turn in range(iterations - 1):
         if turn == 0:
             found.append(products(factor, square, product))
-        else:  # both operands of the factor at once
+        else:  # both products with the factor at once
             made = spares[turn % 2]
             found.append(products(factor, square, product, whole, made))
             whole = made

@@ -30,7 +30,7 @@ def windows(op: Any, x: Shape, y: Shape) -> Any:
 
 
 def _launch(kernel: str, call: Call, shape: Shape, *arrays: Any, of: tuple[str, ...] = ()) -> list[Launch]:
-    """The number of channels of an array (shape) that a thread takes at once; it divides their number."""
+    """A thread takes several channels of an array (shape) at once if their number is a multiple, else one."""
     x, channels = call.shapes.x[0], call.shapes.x[0][1]
     v = lanes(arrays[0].dtype)
     v = v if channels % v == 0 else 1

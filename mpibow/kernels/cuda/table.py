@@ -31,7 +31,7 @@ from mpibow.ops import (
 from mpibow.ops.wide import WideDense
 
 # Float32 in every precision: losses, hits, targets and the arrays they are mixed of. cuDNN's layers never are; own
-# kernels make of stored images, of any type, what goes into these.
+# kernels make their inputs from stored images of any type.
 WIDTHS = Widths(
     wide=(Accuracy, MatrixFactorisation, MixShares, OneHot, SoftCrossEntropy, SoftmaxCrossEntropy),
     narrow=(BatchNorm, Conv2d, Dense, WideDense, Jitter, Normalise),
