@@ -1,1 +1,1 @@
-"""What numba compiles: loops that a library's calls would walk through memory for more than once, free of the GIL."""
+"""Loops compiled by numba, free of the GIL: one pass through memory where a library's calls would make several."""

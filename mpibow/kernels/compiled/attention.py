@@ -1,7 +1,7 @@
 """Scaled dot-product attention, some rows of the scores at a time: the matrix (t, s) of a head is never in memory.
 
-Scores of few columns are kept from forward to backward. Others backward makes again, by the largest of each row and
-what the row was multiplied by.
+Scores of few columns are kept from forward to backward. Backward computes the others again, from the largest score and
+the factor of each row.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from mpibow.kernels.compiled.products import product, room, room_spec
 from mpibow.ops import Attention
 
 _f = np.float32
-FEW, ROWS = 32, 128  # of scores at a time: few where causal and short, so that fewer of them are made in vain
+FEW, ROWS = 32, 128  # of scores at a time: few where causal and short, so that fewer are computed in vain
 KEPT = 512  # columns up to which scores are kept: backward takes a sixth less there, at 1,024 a fourteenth
-KINDS = {4: 2, 8: 3, 1: 4}  # of masks of integers by their bytes; 1 is of floats, 0 none
+KINDS = {4: 2, 8: 3, 1: 4}  # kinds of integer masks, by their bytes; 1 is a mask of floats, 0 none
 LOW, TURN = np.int32(-(2**31)), np.int32(0x7FFFFFFF)
 
 native = native_with(panels, products)
@@ -33,7 +33,7 @@ native = native_with(panels, products)
 
 @inlined
 def _masked(x: Any, kind: int, mask: int, step: int, columns: int) -> None:
-    """x (columns,) of a row with its mask, whose elements are `step` elements apart: 1, or 0 for one of all."""
+    """Masks a row's x (columns,). The mask's elements are `step` apart: 1, or 0 for one element for all columns."""
     if kind == 1:
         added = floats(mask, columns)
         for j in range(columns):
@@ -58,7 +58,7 @@ def _scaled(x: Any, scale: Any, columns: int, size: int) -> None:
 
 @inlined
 def _largest(address: int, size: int) -> Any:
-    """As integers, which vectors compare in any order: below 0 the larger float is the smaller integer."""
+    """The largest float, compared as integers, in any order of vectors: below 0 larger floats are smaller integers."""
     x, best = integers(address, size), LOW
     for j in range(size):
         best = max(best, np.int32(x[j] ^ ((x[j] >> np.int32(31)) & TURN)))
@@ -67,7 +67,7 @@ def _largest(address: int, size: int) -> Any:
 
 @inlined
 def _softened(x: Any, largest: Any, size: int) -> Any:
-    """x <- exp(x - largest); its sum."""
+    """x <- exp(x - largest); returns its sum."""
     total = _f(0)
     for j in range(size):
         x[j] = exp(x[j] - largest)
@@ -83,7 +83,7 @@ def _times(x: Any, factor: Any, size: int) -> None:
 
 @inlined
 def _slopes(p: Any, d: Any, scale: Any, columns: int, size: int) -> None:
-    """d <- scale p (d - the sum of p d): through a softmax."""
+    """d <- scale p (d - the sum of p d): the gradient through a softmax."""
     along = _f(0)
     for j in range(columns):
         along += p[j] * d[j]
@@ -97,7 +97,7 @@ def _scores(
     top: int, causal: int, scale: Any, kind: int, mask: int, mask_row: int, mask_step: int, level: int, again: int,
 ) -> None:  # fmt: skip
     """p (rows, columns) of the rows from `top` on, 0 up to the next multiple of 16. `level` has every row's largest
-    score and what it is multiplied by, read where they are made `again`."""
+    score and factor; they are read if the scores are computed `again`."""
     product(q, k, p, rows, columns, depth, q_row, 4, 4, k_row, p_row, 0, 0, place)
     size = (columns + 15) // 16 * 16
     for i in range(rows):
@@ -152,7 +152,7 @@ def _clear(address: int, rows: int, columns: int, row: int) -> None:
 @native
 def attend_back(arguments: int, _: int, count: int, __: int) -> int:
     """(dy, q, k, v, mask, dq, dk, dv, kept, level, scores, slopes, room, places, heads, t, s, d, e, rows of q, k, v and
-    y, kind, row and step of the mask, causal, scale, rows at a time): a gradient lies as what it is of; dq, dk and dv
+    y, kind, row and step of the mask, causal, scale, rows at a time): a gradient has its array's layout; dq, dk and dv
     may be 0."""
     a = words(arguments, count)
     dy, q, k, v, mask, dq, dk, dv, kept, level = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9]
@@ -196,7 +196,7 @@ def attend_back(arguments: int, _: int, count: int, __: int) -> int:
 
 
 def _heads(shapes: Shapes) -> tuple[int, int, int, int, int]:
-    """Their number, t, s, d and e."""
+    """The number of heads, t, s, d and e."""
     (*front, t, d), (*_, s, _), (*_, e), *_ = shapes.x
     return prod(front), t, s, d, e
 
@@ -242,7 +242,7 @@ def _kind(mask: Array) -> int:
 
 @dataclass(frozen=True)
 class Lies:
-    """Of q, k, v and y the bytes to each head (heads, 4), and from row to row."""
+    """The bytes to each head (heads, 4), and from row to row, of q, k, v and y."""
 
     places: Array
     rows: list[int]

@@ -1,4 +1,4 @@
-"""Augmentation of places: windows copied out of stored images a row at a time, squares cut out, where Philox says."""
+"""Spatial augmentation: windows cropped from stored images a row at a time, squares cut out, at places from Philox."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _u = np.uint64
 
 @inlined
 def _put(row: Any, target: Any, flip: Any) -> None:
-    """target = row, or that from right to left."""
+    """target = row, or the row from right to left."""
     n = _u(len(row))  # unsigned: the test for an index below 0 would keep the second loop scalar
     if flip:
         for j in range(n):
@@ -46,7 +46,7 @@ def _between(row: Any, target: Any, start: Any, flip: Any) -> None:
 
 @inlined
 def _window(x: Any, y: Any, sizes: Any, top: Any, left: Any, flip: Any) -> None:
-    """The image at x, its window at (top, left) and zeros around it, to y: every number is written once."""
+    """y = the window at (top, left) of the image at x, with zeros around the image: every number is written once."""
     channels, height, width, rows, columns, octet = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4], sizes[5]
     first, last = max(-left, 0), min(columns, width - left)  # the columns of the window that lie in the image
     start, length = columns - last if flip else first, last - first
@@ -62,7 +62,7 @@ def _window(x: Any, y: Any, sizes: Any, top: Any, left: Any, flip: Any) -> None:
 
 @native
 def windows(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, n, counters, pad, flips, node, sizes ...): a window at random of every image.
+    """(x, y, n, counters, pad, flips, node, sizes ...): a random window of every image.
 
     Sizes are channels, height and width of an image, rows and columns of a window, whether x is uint8.
     """
@@ -113,11 +113,11 @@ def cut(arguments: int, _: int, count: int, __: int) -> int:
     return 0
 
 
-buffers = reference_buffers  # what NumPy's wants for pixels that are neither uint8 nor float32: 56 bytes a sample
+buffers = reference_buffers  # for NumPy's kernel, with pixels that are neither uint8 nor float32: 56 bytes a sample
 
 
 def _sizes(call: Call) -> tuple[int, ...] | None:
-    """None for pixels that are neither."""
+    """The sizes, or None for pixels that are neither uint8 nor float32."""
     x, y = call.x[0], call.y
     if x.dtype not in (np.uint8, np.float32):
         return None

@@ -1,6 +1,6 @@
 """Batch normalisation for training of images in blocks of 16 channels, in two passes forward and two backward.
 
-Their time is memory's: mean and variance come of one pass over a block, relu and sum are part of the next.
+They are memory-bound: one pass over a block computes mean and variance, the next includes relu and sum.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mpibow.ops.fused import NormAddRelu
 
 PLAIN, RELU, ADDED = 0, 1, 2  # ADDED: a sum, and a relu of that
 CHUNK = 128  # lines whose sums are float32: they stay in L1, and their error is that of 32 terms
-FIRST = 16  # lines that say about what the first chunk's deviations are
+FIRST = 16  # lines that give a first estimate of the first chunk's mean
 WAYS = 4  # registers a sum: an addition need not wait for the one before
 WIDE = ir.VectorType(F64, 16)
 MEAN, INVERSE, SCALE, SHIFT = range(0, 4 * LINE, LINE)  # saved of a block: y = scale x + shift, scale = weight inverse
@@ -64,11 +64,11 @@ def _for_kind(b: Any, kind: Any, generate: Callable[[int], None]) -> None:
 
 @intrinsic
 def _moments(typing: Any, x: Any, count: Any, seen: Any, state: Any) -> Any:
-    """Adds `count` lines to the mean and the sum of squared deviations from it that `state` has of `seen` lines.
+    """Adds `count` lines to `state`: the mean of `seen` lines, and the sum of squared deviations from it.
 
     Chan, Golub & LeVeque's pairwise update, but with deviations from the old mean, so that x is read once. It makes
-    squares larger by count d^2, d being how far the means are apart, and what is added to the sum is no less than
-    count d^2 seen / (seen + count): from the second chunk on, rounding is at most doubled.
+    squares larger by count d^2, d being the distance of the means. The sum grows by count d^2 seen / (seen + count) at
+    least: from the second chunk on, rounding is at most doubled.
     """
 
     def generate(b: Any, x: Any, count: Any, seen: Any, state: Any) -> None:
@@ -93,7 +93,7 @@ def _moments(typing: Any, x: Any, count: Any, seen: Any, state: Any) -> Any:
 
 
 def _normalised(b: Any, x: Any, lines: tuple[Any, Any]) -> Any:
-    """The same bits wherever it is computed: backward finds the relu's sign again."""
+    """The normalised x, with the same bits wherever it is computed: backward finds the relu's sign again."""
     return multiply_add(b, x, *lines)
 
 
@@ -128,7 +128,7 @@ def _let_through(b: Any, kind: int, dy: Any, x: Any, y: Any, scale_shift: tuple[
 
 @intrinsic
 def _products(typing: Any, kind: Any, x: Any, dy: Any, y: Any, dz: Any, count: Any, saved: Any, state: Any) -> Any:
-    """Adds to `state` the sums of dz and of dz (x - mean); writes dz where it is not known from x."""
+    """Adds to `state` the sums of dz and of dz (x - mean); writes dz where it does not follow from x."""
 
     def generate(b: Any, kind: Any, x: Any, dy: Any, y: Any, dz: Any, count: Any, saved: Any, state: Any) -> None:
         mean, scale_shift = load(b, saved, MEAN), (load(b, saved, SCALE), load(b, saved, SHIFT))
@@ -156,7 +156,7 @@ def _products(typing: Any, kind: Any, x: Any, dy: Any, y: Any, dz: Any, count: A
 
 @intrinsic
 def _differentiate(typing: Any, kind: Any, x: Any, dy: Any, dx: Any, count: Any, saved: Any, lines: Any) -> Any:
-    """dx = slope (x - mean) + scale dz + constant; of ADDED, dy is dz already."""
+    """dx = slope (x - mean) + scale dz + constant; with ADDED, dy is dz already."""
 
     def generate(b: Any, kind: Any, x: Any, dy: Any, dx: Any, count: Any, saved: Any, lines: Any) -> None:
         mean, scale, shift = (load(b, saved, place) for place in (MEAN, SCALE, SHIFT))
@@ -179,7 +179,7 @@ def _differentiate(typing: Any, kind: Any, x: Any, dy: Any, dx: Any, count: Any,
 @native_stepwise
 def train(arguments: int, _: int, count: int, __: int) -> int:
     """(kind, x, x1, y, weight, bias, running mean, running variance, saved, state, n, C / 16, pixels, epsilon,
-    momentum): x1 is read where there is a sum; the running variance is the unbiased one."""
+    momentum): x1 is read where there is a sum; the running variance is unbiased."""
     a = words(arguments, count)
     kind, x, x1, y, images, blocks, area, c = a[0], a[1], a[2], a[3], a[10], a[11], a[12], 16 * a[11]
     epsilon, take, values = number(a[13]), number(a[14]), images * area
@@ -284,7 +284,7 @@ def forward(call: Call) -> Run:
 
 
 def backward(call: Call) -> Run:
-    """What was added has the gradient dz."""
+    """dz is also the gradient of the summand."""
     dz = call.dx[1] if len(call.dx) > 1 and call.dx[1] is not None else call.scratch.get("dz", 0)
     return command(
         train_back, _kind(call.op), call.x[0], call.dy, call.y, dz, 0 if call.dx[0] is None else call.dx[0],

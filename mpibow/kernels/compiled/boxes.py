@@ -1,7 +1,7 @@
 """Boxes of elements copied from one place to another: permuted, cut out, put in, repeated.
 
-A box is its extents and, for either side, how far apart neighbours along each axis are: 0 apart is the same element
-again. Two of its axes are an inner block, the others are walked by their number.
+A box is its extents and, for either side, the distance of neighbours along each axis: a distance of 0 repeats an
+element. Two of its axes are an inner block, the others are outer loops, any number of them.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def joined(extents: Sequence[int], *distances: Sequence[int]) -> list[tuple[int,
 
 
 def distances(shape: Shape) -> list[int]:
-    """How far apart neighbours are along each axis of an array that lies row by row."""
+    """The distance of neighbours along each axis of an array that lies row by row."""
     return [prod(shape[i + 1 :]) for i in range(len(shape))]
 
 
@@ -159,7 +159,7 @@ def permute_backward(call: Call) -> Run:
 
 
 def _cut(ranges: Sequence[tuple[int, int, int]], shape: Shape) -> tuple[int, list[int]]:
-    """Where the part of an array (shape) begins that `ranges` cut out, and its distances."""
+    """The first element of the part that `ranges` cut out of an array (shape), and its distances."""
     steps = distances(shape)
     first = sum(start * step for (start, _, _), step in zip(ranges, steps, strict=True))
     return first, [step * each[2] for step, each in zip(steps, ranges, strict=True)]
@@ -182,7 +182,7 @@ def slice_backward(call: Call) -> Run:
 
 
 def _parts(call: Call, whole: Array) -> list[Array]:
-    """Where each part of a split begins in `whole`."""
+    """The views of `whole` that begin at each part of a split."""
     step = prod(whole.shape[call.op.axis + 1 :])
     return [whole.reshape(-1)[start * step :] for start in np.cumsum([0, *call.op.sizes[:-1]]).tolist()]
 

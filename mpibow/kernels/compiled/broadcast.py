@@ -1,7 +1,7 @@
-"""Sums and products of a tensor and a smaller one broadcast to it, which is never made: in the tensor's layout.
+"""Sums and products of a tensor and a smaller one broadcast to it without a copy, in the tensor's layout.
 
-The tensor is walked as it lies, its axes joined where the smaller one walks on or stands still on both; the last two
-are an inner block.
+The tensor is read in memory order. Two axes are joined where the smaller tensor advances on both or on neither; the
+last two are an inner block.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def spread(arguments: int, _: int, count: int, __: int) -> int:
 
 @native
 def summed(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, x or 0, ds, n, blocks, and what `spread` takes behind them): ds (n,) = the sums of dy, or of dy x."""
+    """(dy, x or 0, ds, n, blocks, and the further arguments of `spread`): ds (n,) = the sums of dy, or of dy x."""
     a = words(arguments, count)
     rows, columns, row_step, whole = a[5], a[6], a[7], floats(a[2], a[3])
     for i in range(a[3]):
@@ -92,7 +92,7 @@ def summed(arguments: int, _: int, count: int, __: int) -> int:
 
 
 def walked(tag: str, x: Shape, small: Shape) -> list[int] | None:
-    """What `spread` takes from the blocks on, x lying in the layout `tag`; None where it cannot walk there."""
+    """The arguments of `spread` from the blocks on, for x in the layout `tag`; None for a layout that does not fit."""
     outer, blocks = parse(tag)
     sizes = dict(blocks)
     whole = (1,) * (len(x) - len(small)) + small
@@ -128,7 +128,7 @@ def forward(call: Call) -> Run:
 
 
 def _backward(gradient: Callable[[Call], Command], call: Call, x: Any) -> Run:
-    """By s, the sums of dy, or of dy x; by x, `gradient`."""
+    """The gradient by s, the sums of dy, or of dy x; and by x, `gradient`."""
     (ds, dx), dy = call.dx, call.dy
     runs = [] if ds is None else [command(summed, dy, x, ds, ds.size, *_walk(call))]
     return together([*runs, *([] if dx is None else [gradient(call)])])

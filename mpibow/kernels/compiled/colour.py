@@ -21,7 +21,7 @@ _factor = stepwise(colour.factor)
 
 @inlined
 def _clipped(value: Any, least: Any, most: Any) -> Any:
-    """NaN stays."""
+    """`value` between the bounds; NaN stays."""
     value = least if value < least else value
     return most if value > most else value
 
@@ -43,7 +43,7 @@ def _shift(grey: Any, size: Any, f: Any) -> Any:
 
 @inlined
 def _total_grey(x: Any, weights: Any, size: Any, f: Any, least: Any, most: Any) -> Any:
-    """Of the image after its brightness. Of uint8 the sums are exact, in whatever order."""
+    """The total grey of the image after its brightness. The sums of uint8 are exact, in any order."""
     grey = 0.0
     for c in range(len(weights)):
         plane, total = x[c * size : (c + 1) * size], 0.0
@@ -96,7 +96,7 @@ def jittered(arguments: int, _: int, count: int, __: int) -> int:
     return 0
 
 
-buffers = colour.buffers  # what NumPy's wants for pixels that are neither uint8 nor float32
+buffers = colour.buffers  # for NumPy's kernel, with pixels that are neither uint8 nor float32
 
 
 def forward(call: Call) -> Run:

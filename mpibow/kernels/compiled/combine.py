@@ -1,6 +1,6 @@
-"""Sums, products and maxima of several flat float32 arrays, in whatever common layout.
+"""Sums, products and maxima of several flat float32 arrays, in any common layout.
 
-Any number of inputs is one pass through memory: a block of them all at a time, so that y's stays in L1 in between.
+Any number of inputs is one pass through memory: a block of all inputs at a time, so that the block of y stays in L1.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def product(arguments: int, _: int, count: int, __: int) -> int:
 
 @native
 def product_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, n, inputs, x0, x1, ..., dx0, dx1, ...): dx0 = dy x1 x2 ..., and so on; 0 for a dx that is not wanted."""
+    """(dy, n, inputs, x0, x1, ..., dx0, dx1, ...): dx0 = dy x1 x2 ..., and so on; 0 for a dx that is not needed."""
     a = words(arguments, count)
     inputs = a[2]
     for start in range(0, a[1], BLOCK):
@@ -90,7 +90,7 @@ def product_back(arguments: int, _: int, count: int, __: int) -> int:
 
 @native
 def largest(arguments: int, _: int, count: int, __: int) -> int:
-    """(y, winner, n, inputs, x0, x1, ...): y = the largest, NaN above all, and the number of the first that is it."""
+    """(y, winner, n, inputs, x0, x1, ...): y = the largest, NaN above all; winner = the first input that has it."""
     a = words(arguments, count)
     for start in range(0, a[2], BLOCK):
         n = min(BLOCK, a[2] - start)

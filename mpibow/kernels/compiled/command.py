@@ -59,7 +59,7 @@ _integers, _octets = _pointer_to(types.int32), _pointer_to(types.uint8)
 
 @intrinsic
 def number(typing: Any, word: Any) -> Any:
-    """The float64 whose bits `word` has."""
+    """The float64 with the bits of `word`."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.bitcast(values[0], ir.DoubleType())
@@ -69,7 +69,7 @@ def number(typing: Any, word: Any) -> Any:
 
 @numba.njit(inline="always")
 def words(address: int, count: int) -> Array:
-    """int64 (count,) at `address`: how a compiled function begins, with its first and third argument."""
+    """int64 (count,) at `address`: a compiled function calls it first, with its first and third argument."""
     return numba.carray(_words(address), (count,))
 
 
@@ -99,7 +99,7 @@ def octets(address: int, count: int) -> Array:
 
 @numba.njit(nogil=True, cache=True)
 def _execute(table: Array) -> int:
-    """Calls the rows (function, a, b, c, d) in order; the number of the first that fails, -1 if none does."""
+    """Calls the rows (function, a, b, c, d) in order; returns the number of the first that fails, or -1."""
     for i in range(len(table)):
         row = table[i]
         if _call(row[0], row[1], row[2], row[3], row[4]) != 0:
@@ -111,13 +111,13 @@ class Native:
     """A function of SIGNATURE that numba compiles on first use, and keeps on disk."""
 
     def __init__(self, function: Callable[[int, int, int, int], int], *others: ModuleType, fast: bool = True) -> None:
-        # What numba keeps it finds by name and by the function's own file, and it has the code of others in it.
+        # numba's cache goes by name and the function's own file, but compiled code includes functions of other files.
         function.__qualname__ += f"_{helpers(*others):08x}"
         self._function, self._fast = function, fast
 
     @cached_property
     def address(self) -> int:
-        # error_model: a division by 0 is inf or NaN, as NumPy's; the test that Python wants would keep loops scalar.
+        # error_model: a division by 0 is inf or NaN, as NumPy's; Python's test would keep loops scalar.
         fast = FAST if self._fast else False
         compiled = numba.cfunc(SIGNATURE, nopython=True, cache=True, fastmath=fast, error_model="numpy")(self._function)
         self._kept = compiled
@@ -126,7 +126,7 @@ class Native:
 
 @cache
 def helpers(*others: ModuleType) -> int:
-    """A checksum of the files whose functions are compiled into others: those beside this one, and `others`."""
+    """A checksum of the files whose functions are compiled into others: files beside this one, and `others`."""
     folder = Path(__file__).parent
     files = [folder / name for name in ("command.py", "factors.py", "numeric.py", "steps.py", "vectors.py")]
     files += [Path(str(module.__file__)) for module in others]
@@ -139,12 +139,12 @@ def native(function: Callable[[int, int, int, int], int]) -> Native:
 
 
 def native_stepwise(function: Callable[[int, int, int, int], int]) -> Native:
-    """`native` whose sums are taken as they are written. Elsewhere numba lets those of intrinsics be reordered, too."""
+    """`native`, with sums in the order of the source. Elsewhere numba may reorder even the sums of intrinsics."""
     return Native(function, fast=False)
 
 
 def native_with(*others: ModuleType) -> Callable[[Callable[[int, int, int, int], int]], Native]:
-    """`native` for functions that have the code of modules in them that are not beside this one."""
+    """`native` for functions that include code of modules in other folders than this one's."""
     return lambda function: Native(function, *others)
 
 
@@ -158,7 +158,7 @@ def _ignore(arguments: int, _: int, count: int, __: int) -> int:
 
 @cache
 def call_address(address: int, argument: int) -> tuple[int, int, int, int, int]:
-    """A row that calls the C function at `address` with one integer; what it returns is not looked at."""
+    """A row that calls the C function at `address` with one integer; the return value is ignored."""
     block = np.array([address, argument], np.int64)
     _KEPT.append(block)
     return (_ignore.address, block.ctypes.data, 0, 2, 0)
@@ -168,7 +168,7 @@ _KEPT: list[Array] = []  # the argument blocks of rows that live as long as the 
 
 
 class Command:
-    """A run: rows (function, a, b, c, d), and whatever they point to."""
+    """A run: rows (function, a, b, c, d), and the objects that they point to."""
 
     def __init__(self, rows: Sequence[Sequence[int]] | Array, *kept: Any) -> None:
         self.table = np.array(rows, np.int64).reshape(-1, 5)
@@ -200,7 +200,7 @@ def together(commands: Sequence[Command]) -> Command:
 
 
 def join(runs: Sequence[Run]) -> list[Run]:
-    """The same runs, neighbours that are commands in one."""
+    """The same runs, with neighbouring commands joined into one."""
     joined: list[Run] = []
     for run in runs:
         last = joined[-1] if joined else None

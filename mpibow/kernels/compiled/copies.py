@@ -37,14 +37,14 @@ def zero_runs(arguments: int, _: int, count: int, __: int) -> int:
 
 
 def _formats(axis: int, shapes: Shapes, given: tuple[str, ...], whole: Sequence[Shape]) -> Formats:
-    """The first input's layout, unless it would cut one of `whole`, the tensors with others after them, in a block."""
+    """The first input's layout, unless a tensor of `whole`, with others behind it, would end inside a block."""
     block = prod(size for at, size in parse(given[0])[1] if at == axis)
     tag = canonical(shapes.y) if any(shape[axis] % block for shape in whole) else given[0]
     return Formats((tag,) * len(given), tag)
 
 
 def _runs(axis: int, tag: str, shape: Shape) -> tuple[int, int]:
-    """How many runs of memory a tensor (shape) adds to one that is longer along `axis`, and how long they are."""
+    """The number and length of the runs of memory that a tensor (shape) adds to one that is longer along `axis`."""
     extents, place = physical(tag, shape), parse(tag)[0].index(axis)
     return prod(extents[:place]), prod(extents[place:])
 

@@ -1,4 +1,4 @@
-"""Means over what counts, and how many labels do."""
+"""Means over elements that count, and the number of labels that count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _f = np.float32
 
 @native
 def batch_mean(arguments: int, _: int, count: int, __: int) -> int:
-    """(sums, counts, y, factor, n): y = sums n / sum(counts), 0 where that is 0."""
+    """(sums, counts, y, factor, n): y = sums n / sum(counts), 0 if sum(counts) is 0."""
     a = words(arguments, count)
     n = a[4]
     sums, counts, y, factor = floats(a[0], n), floats(a[1], n), floats(a[2], n), floats(a[3], 1)
@@ -40,7 +40,7 @@ def batch_mean_back(arguments: int, _: int, count: int, __: int) -> int:
 
 @native
 def each_mean(arguments: int, _: int, count: int, __: int) -> int:
-    """(sums, counts, y, n): y = sums / counts, sums where that is 0."""
+    """(sums, counts, y, n): y = sums / counts, sums where counts is 0."""
     a = words(arguments, count)
     sums, counts, y = floats(a[0], a[3]), floats(a[1], a[3]), floats(a[2], a[3])
     for i in range(a[3]):

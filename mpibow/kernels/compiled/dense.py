@@ -1,4 +1,4 @@
-"""Dense layers of many rows, such as those of all positions of a sequence: three products."""
+"""Dense layers of many rows, such as all positions of a sequence: three products."""
 
 from __future__ import annotations
 

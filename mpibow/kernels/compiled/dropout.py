@@ -1,4 +1,4 @@
-"""Dropout: a mask of bytes from Philox, kept for backward; the bits are those of every other kernel set."""
+"""Dropout: a mask of bytes from Philox, kept for backward; all kernel sets give the same bits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Activations on flat float32 arrays, in whatever layout; NaN is passed on."""
+"""Activations on flat float32 arrays, in any layout; NaN stays."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def add_relu(arguments: int, _: int, count: int, __: int) -> int:
     n = a[3]
     x0, x1, y = floats(a[0], n), floats(a[1], n), floats(a[2], n)
     zero = _f(0)
-    if a[0] == a[2]:  # arrays that overlap would be taken one number at a time
+    if a[0] == a[2]:  # overlapping arrays would make the loop scalar
         for i in range(n):
             total = y[i] + x1[i]
             y[i] = zero if total <= zero else total
@@ -153,7 +153,7 @@ def _forward(function: Native, call: Call, *numbers: float | int) -> Run:
 
 
 def _backward(function: Native, call: Call, *numbers: float | int) -> Run:
-    """Of functions whose backward reads y."""
+    """The backward run of functions whose gradient reads y."""
     (dx,) = call.dx
     assert dx is not None
     return command(function, call.dy, call.y, dx, dx.size, *numbers)

@@ -1,7 +1,7 @@
 """Gradients of dense layers' weights as the two factors that they are products of: written small, multiplied when read.
 
 A batch of b gives dy^T x, of rank b. For b far below the layer's width the factors stay in a core's cache, where the
-gradient itself would go to memory and come back three times. mpibow.graph.layout says where they lie.
+gradient itself would go to memory and come back three times. mpibow.graph.layout defines their places.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from mpibow.kernels.compiled.command import floats, native, words
 def write_factors(arguments: int, _: int, count: int, __: int) -> int:
     """(x (batch, inputs), dy (batch, units), factors, bias or 0, batch, inputs, units, rank): also the bias' gradient.
 
-    What the rank has beyond the batch is 0.
+    The factors are 0 from the batch to the rank.
     """
     a = words(arguments, count)
     batch, inputs, units, rank = a[4], a[5], a[6], a[7]
@@ -72,7 +72,7 @@ _begin, _go_on = _four(True), _four(False)
 
 @numba.njit(nogil=True, forceinline=True)
 def tile(row: Array, factor: Array, a: int, out: Array) -> None:
-    """Elements a to a + TILE of a gradient, from `row`, which holds it as the `factor` (start, stop, rank, inputs)."""
+    """out <- elements a to a + TILE of a gradient, kept in `row` as the `factor` (start, stop, rank, inputs)."""
     start, rank, inputs = factor[0], factor[2], factor[3]
     run, units = (a - start) // LANES, (factor[1] - start) // inputs
     address = row.ctypes.data + 4 * start

@@ -1,7 +1,7 @@
 """The passes of `mpibow.kernels.numpy.flat`, arguments and formulas alike, as one loop each, free of the GIL.
 
-Memory is what bounds them: every element is read and written once. Results are NumPy's to the bit, as no operation is
-fused or reordered, but for sums of squares, which are float64 throughout. The loops of a local step stand in loops.py.
+They are memory-bound: every element is read and written once. Results are NumPy's to the bit, as no operation is fused
+or reordered. Only sums of squares differ: they are float64 throughout. The loops of a local step are in loops.py.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from mpibow.kernels.passes import WHOLE, Local, Matrix, States
 
 
 def _rows(rows: Array) -> Array:
-    """Rows (k, size) as far as the next ones begin: side by side, the loops are compiled for; they see `size` of it."""
+    """Rows (k, size) widened to contiguous ones, as the compiled loops require; these use `size` elements of each."""
     if rows.flags.c_contiguous:
         return rows
     return as_strided(rows, (len(rows), rows.strides[0] // rows.itemsize))
@@ -54,7 +54,7 @@ def sma_update(
     chunks: range,
     factors: Array = WHOLE,
 ) -> None:
-    common = common if extra else centre  # whose pages are there: a masked load from one that is not faults each time
+    common = common if extra else centre  # its pages are mapped: a masked load from an unmapped page faults each time
     for part, own, limit in local.parts(states, weights.shape[1]):
         loops(part.formula).sma_update(
             _rows(weights), own, _rows(gradients), total, squares, centre, common, factors, part.start, limit,
@@ -215,7 +215,7 @@ def squared_norm(array: Array) -> float:
 
 
 def prepare(formula: Formula) -> None:
-    """Compiles the passes for float32 and a step's `formula`, or loads them from disk: seconds of no iteration."""
+    """Compiles the passes for float32 and a step's `formula`, or loads them from disk, before the first iteration."""
     rows, flat, squares = np.zeros((1, 1), np.float32), np.zeros(1, np.float32), np.zeros(1)
     states = (rows,) * (len(formula.arrays) - 2)
     scalars, one, chunks = np.zeros((1, 1, len(formula.scalars))), np.ones(1, np.int64), range(1)

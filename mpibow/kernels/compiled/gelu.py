@@ -1,4 +1,4 @@
-"""Gelu on flat float32 arrays, in whatever layout."""
+"""Gelu on flat float32 arrays, in any layout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DENSITY = _f((2 * math.pi) ** -0.5)
 
 @native
 def value(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, y, n, by tanh): y = x P(x), or x sigmoid(2 s (x + c x^3)), which is the form by tanh."""
+    """(x, y, n, by tanh): y = x P(x), or x sigmoid(2 s (x + c x^3)), the form by tanh."""
     a = words(arguments, count)
     n = a[2]
     x, y = floats(a[0], n), floats(a[1], n)

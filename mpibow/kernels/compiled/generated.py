@@ -1,4 +1,4 @@
-"""Modules that are written to files, as the loops of loops.py around one formula. Numba's cache wants a file."""
+"""Modules written to files, such as the loops of loops.py around one formula: numba's cache requires a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mpibow.kernels.cache import cache_folder
 
 LOOPS = Path(__file__).with_name("loops.py")
 FUTURE = "from __future__ import annotations\n"
-_MADE: dict[int, tuple[Formula, Any]] = {}  # by a formula's identity: to hash one takes longer than many a pass
+_MADE: dict[int, tuple[Formula, Any]] = {}  # by a formula's identity: hashing a formula takes longer than many passes
 
 
 def loops(formula: Formula) -> Any:
@@ -28,7 +28,7 @@ def loops(formula: Formula) -> Any:
 
 
 def text(formula: Formula) -> str:
-    """What its module is made of: the formula, what depends on how many states and scalars it has, and the loops."""
+    """The module's text: the formula, the functions for its numbers of states and scalars, and the loops."""
     states, scalars = range(len(formula.arrays) - 2), range(len(formula.scalars))
     parts = "".join(f"states[{n}][i, a:b], " for n in states)
     numbers = "".join(f"number(scalars[i, group, {n}]), " for n in scalars)
@@ -47,7 +47,7 @@ def text(formula: Formula) -> str:
 
 
 def imported(kind: str, name: str, content: str) -> Any:
-    """The module that `content` is, called after its `kind` and `name`."""
+    """The module with the text `content`, named after its `kind` and `name`."""
     title = f"{kind}_{name}_{hashlib.sha256(content.encode()).hexdigest()[:16]}"
     path = _written(f"{kind}s", f"{title}.py", content)
     spec = importlib.util.spec_from_file_location(f"mpibow_{title}", path)
@@ -60,7 +60,7 @@ def imported(kind: str, name: str, content: str) -> Any:
 
 
 def _written(folder_name: str, name: str, content: str) -> Path:
-    """The file, in the user's cache, else in a folder of this process's own. One that is there is not touched: numba
+    """The file, in the user's cache, else in a folder of this process's own. An existing file is not touched: numba
     goes by its date."""
     for folder in (cache_folder() / folder_name, Path(tempfile.gettempdir()) / f"mpibow-{os.getpid()}"):
         path = folder / name

@@ -1,4 +1,4 @@
-"""Group normalisation, a group of a sample's channels at a time: they lie one after the other."""
+"""Group normalisation, one group of a sample's channels at a time: a group is contiguous."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gated recurrent units: as the LSTM's, the inputs of all steps at once, then step by step a product and a pass."""
+"""Gated recurrent units, like the LSTM: the inputs of all steps at once, then a product and a pass for each step."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ native = native_with(lstm, panels, products)
 
 @native
 def mix(arguments: int, _: int, count: int, __: int) -> int:
-    """(gates, inner, y, last, w_hh, b_hh, laid out, part, n, t, units, first): gates (n, t, 3 units) come with what the
-    inputs have to say; inner (n, t, units) is what the last output has to say to the new one, part (n, 3 units)
+    """(gates, inner, y, last, w_hh, b_hh, laid out, part, n, t, units, first): gates (n, t, 3 units) contain the
+    inputs' part at first; inner (n, t, units) receives the last output's part in the new one. part (n, 3 units) is
     scratch. The first output is 0 where it is no array."""
     a = words(arguments, count)
     gates, inner, y, last, weight, bias, laid, part = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
@@ -63,8 +63,8 @@ def _mix(gate: int, inner: int, y: int, before: int, units: int) -> None:
 @native
 def mix_back(arguments: int, _: int, count: int, __: int) -> int:
     """(gates, inner, y, dy, dlast, w_hh, dgates, dinner, past, dh, laid out, n, t, units, first): gradients of the
-    gates, as the inputs and as the last output reach them; and past (n, t, units), y of the step before. dh (n, units)
-    becomes that of the first output, where that is an array."""
+    gates, for the inputs and for the last output; and past (n, t, units), y of the step before. dh (n, units) becomes
+    the gradient of the first output, if that is an array."""
     a = words(arguments, count)
     gates, inner, y, dy, dlast, weight, dgates, dinner = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
     past, dh, laid, n, t, units, first = a[8], a[9], a[10], a[11], a[12], a[13], a[14]
@@ -84,7 +84,7 @@ def mix_back(arguments: int, _: int, count: int, __: int) -> int:
 
 @inlined
 def _mix_back(gate: int, dgate: int, dinner: int, inner: int, past: int, dy: int, dh: int, units: int) -> None:
-    """The gradients of r, z and m, the same but for what r lets through, and of the last output by z."""
+    """The gradients of r, z and m; dinner, the same but for a factor r of m's; the last output's gradient through z."""
     one = 4 * units
     r, z, m = floats(gate, units), floats(gate + one, units), floats(gate + 2 * one, units)
     dr, dz, dm = floats(dgate, units), floats(dgate + one, units), floats(dgate + 2 * one, units)

@@ -1,4 +1,4 @@
-"""Attention of heads that lie side by side in every position: how far rows are from each other cuts them apart."""
+"""Attention of heads that lie side by side in every position: the distance of rows separates them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def buffers(op: HeadsAttention, shapes: Shapes) -> Buffers:
 
 
 def _three(op: HeadsAttention, arrays: tuple[Array | None, ...]) -> list[Array | int]:
-    """Where q, k and v begin, or their gradients: 0 for one that is not wanted."""
+    """The arrays q, k and v, or their gradients: 0 for a gradient that is not needed."""
     if not op.packed:
         return [0 if array is None else array for array in arrays[:3]]
     (whole,) = arrays[:1]
@@ -34,7 +34,7 @@ def _three(op: HeadsAttention, arrays: tuple[Array | None, ...]) -> list[Array |
 
 
 def _lies(op: HeadsAttention, x: tuple[tuple[int, ...], ...]) -> Lies:
-    """How the heads lie: bytes from position to position, and to each head's first number, of q, k, v and y."""
+    """The layout of the heads: bytes from position to position, and to each head's first number, of q, k, v and y."""
     (n, heads, t, d), (_, _, s, _), (*_, e), *_ = op.apart(*x)
     widths = [3 * heads * d] * 3 if op.packed else [heads * d, heads * d, heads * e]
     sample, head = np.divmod(np.arange(n * heads), heads)

@@ -43,7 +43,7 @@ def normalise(arguments: int, _: int, count: int, __: int) -> int:
 @native
 def normalise_back(arguments: int, _: int, count: int, __: int) -> int:
     """(x, dy, dx, base, part, images, channels, places, before, after, share, beta): dx = dy base^-beta
-    - 2 share beta x times the sum of part = x dy base^(-beta - 1) over the channels that see this one."""
+    - 2 share beta x times the sum of part = x dy base^(-beta - 1) over the channels whose window has this one."""
     a = words(arguments, count)
     channels, places, before, after = a[6], a[7], a[8], a[9]
     power, slope = _f(-number(a[11])), _f(-2.0 * number(a[10]) * number(a[11]))

@@ -1,8 +1,8 @@
 """The loops around a step's formula. generated.py puts the formula's text in front of this one's.
 
-It defines `step`, `parts`, `numbers` and `level`, as below. `scalars` (k, groups, n) are every row's own; span number p
-of the rows ends in front of element ends[p] and is of group groups[p]. The step is that of elements [origin, limit), of
-which the states are.
+That text defines `step`, `parts`, `numbers` and `level`, as below. `scalars` (k, groups, n) are every row's own. Span
+number p of the rows ends in front of element ends[p] and is of group groups[p]. The step and its states are for
+elements [origin, limit).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         """Row i's scalars as a tuple of numbers of the type of `like`."""
 
     def level(states: States, i: int, a: int, b: int) -> None:
-        """Elements a to b of row i of every state become those of the first row."""
+        """Elements a to b of row i of every state <- the first row's."""
 
 
 @inlined
@@ -49,7 +49,7 @@ def _sma_row(
     w: Array, s: States, g: Array, total: Array, centre: Array, common: Array, c: Any, alpha: Any, gain: Any,
     begin: bool,
 ) -> float:  # fmt: skip
-    """A part of one row; its |u|^2."""
+    """Updates a part of one row; returns its |u|^2."""
     square = 0.0
     for j in range(len(w)):
         u = step(w[j], g[j], s, j, c)
@@ -97,7 +97,7 @@ def sma_update(
 def _two(
     w0: Array, w1: Array, s0: States, s1: States, g0: Array, g1: Array, c0: Any, c1: Any, alpha: Any, gain: Any
 ) -> tuple[float, float]:
-    """A part of two rows that are all there are, whole, in registers; their sum |u|^2 and |U|^2."""
+    """A whole update of a part of two rows, where there are only two, in registers; their sum |u|^2 and |U|^2."""
     squares, square, half = 0.0, 0.0, w0.dtype.type(0.5)
     for j in range(len(w0)):
         x, y = w0[j], w1[j]
@@ -120,7 +120,7 @@ def _pair(
     w0: Array, w1: Array, s0: States, s1: States, g0: Array, g1: Array, total: Array, mean: Array, c0: Any, c1: Any,
     alpha: Any,
 ) -> float:  # fmt: skip
-    """A part of two rows of more, but for the common step; their sum |u|^2. Of two, `total` and `mean` move once."""
+    """A part of two rows of several, without the common step; their sum |u|^2. `total` and `mean` move once."""
     squares = 0.0
     for j in range(len(w0)):
         x, y, centre = w0[j], w1[j], mean[j]
@@ -196,7 +196,7 @@ def sma_alone(
             for j in range(b - a):
                 square = plus_square(square, part[j])
             if gain:
-                for i in range(k):  # which lie in a cache still
+                for i in range(k):  # the rows are still in a cache
                     scaled_into(weights[i, a:b], part, further)
             a = b
         if start == c * chunk:

@@ -1,7 +1,7 @@
 """Cross-entropies and accuracy, a sample (a row of logits) at a time.
 
 Forward saves the slope, softmax(x) - target, in both forms of the loss; backward only scales its rows. A label that is
-no class gives NaN, as do logits that are NaN or infinite at the top: nothing is hidden.
+no class gives NaN, as do logits that are NaN or whose largest is infinite: errors stay visible.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def cross_entropy(arguments: int, _: int, count: int, __: int) -> int:
             slope[j] = slope[j] * share - spread
         slope[label] -= rest
         y[i] = _log(total) - rest * (x[label] - best)
-        if smoothing:  # else 0 times minus infinity where a logit is that
+        if smoothing:  # else 0 times minus infinity, for a logit of minus infinity
             y[i] -= spread * drop
     return 0
 
@@ -107,7 +107,7 @@ def among_the_best(arguments: int, _: int, count: int, __: int) -> int:
             continue
         x = floats(a[0] + 4 * i * classes, classes)
         mine, ahead = x[label], np.int32(0)
-        for j in range(label):  # as large and earlier is ahead too; so is NaN
+        for j in range(label):  # an earlier logit of the same value is ahead too; so is NaN
             ahead += np.int32(0) if x[j] < mine else np.int32(1)
         for j in range(label + 1, classes):
             ahead += np.int32(0) if x[j] <= mine else np.int32(1)

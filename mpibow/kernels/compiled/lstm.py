@@ -36,8 +36,8 @@ def bent(address: int, bias: int, units: int) -> None:
 @native
 def remember(arguments: int, _: int, count: int, __: int) -> int:
     """(gates, cells, tanhs, y, last h, last c, w_hh, b_hh, laid out, n, t, units, first h, first c): gates (n, t,
-    4 units) come with what the inputs have to say, and become what they let through; cells, their tanhs and y are
-    (n, t, units). The first ones are 0 where they are no arrays."""
+    4 units) contain the inputs' part at first, then the activated gates; cells, their tanhs and y are (n, t, units).
+    first h and first c are 0 where they are no arrays."""
     a = words(arguments, count)
     gates, cells, tanhs, y, last, cell, weight, bias, laid = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8]
     n, t, units, first, first_cell = a[9], a[10], a[11], a[12], a[13]
@@ -66,7 +66,7 @@ def remember(arguments: int, _: int, count: int, __: int) -> int:
 
 @inlined
 def before(last: int, first: int, offset: int, step: int) -> int:
-    """Where a sample's state of the step before is; 0 for nowhere."""
+    """The address of a sample's state of the step before; 0 for none."""
     if step:
         return last
     return first + offset if first else 0
@@ -106,8 +106,8 @@ def copy_all(arguments: int, _: int, count: int, __: int) -> int:
 @native
 def remember_back(arguments: int, _: int, count: int, __: int) -> int:
     """(gates, cells, tanhs, y, dy, dlast, dcell, w_hh, dgates, past, dh, dc, laid out, n, t, units, first h, first c):
-    the gradients of the gates, and past (n, t, units), y of the step before; dh and dc (n, units) become those of the
-    first h and c, where these are arrays."""
+    the gradients of the gates, and past (n, t, units), y of the step before; dh and dc (n, units) become the gradients
+    of the first h and c, where these are arrays."""
     a = words(arguments, count)
     gates, cells, tanhs, y, dy, dlast, dcell, weight = a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7]
     dgates, past, dh, dc, laid, n, t, units = a[8], a[9], a[10], a[11], a[12], a[13], a[14], a[15]
@@ -130,7 +130,7 @@ def remember_back(arguments: int, _: int, count: int, __: int) -> int:
 
 @inlined
 def outset(past: int, before: int, units: int) -> None:
-    """past <- before, or 0 where that is nowhere."""
+    """past <- before, or 0 where there is none."""
     floats(past, units)[:] = 0
     if before:
         copied(before, past, units)
@@ -138,7 +138,7 @@ def outset(past: int, before: int, units: int) -> None:
 
 @inlined
 def _let_out_back(gate: int, dgate: int, bent_cell: int, dy: int, dh: int, dc: int, units: int) -> None:
-    """The gradients of o and c from those of y: of the step itself, and of what follows from it."""
+    """The gradients of o and c from the gradients of y: the step's own, and those from later steps."""
     o, do, tanhs, dc_ = floats(gate, units), floats(dgate, units), floats(bent_cell, units), floats(dc, units)
     here, behind = floats(dy, units), floats(dh, units)
     for j in range(units):
@@ -151,7 +151,7 @@ def _let_out_back(gate: int, dgate: int, bent_cell: int, dy: int, dh: int, dc: i
 
 @inlined
 def _remember_back(gate: int, dgate: int, dc: int, before: int, units: int) -> None:
-    """The gradients of i, f and g from that of c, and c's of the step before."""
+    """The gradients of i, f, g and the c of the step before, from the gradient of c."""
     one = 4 * units
     i, f, g, d = floats(gate, units), floats(gate + one, units), floats(gate + 2 * one, units), floats(dc, units)
     di, df, dg = floats(dgate, units), floats(dgate + one, units), floats(dgate + 2 * one, units)
@@ -180,7 +180,7 @@ def buffers(op: Lstm, shapes: Shapes) -> Buffers:
 
 
 def recurrent_buffers(gates: int, shapes: Shapes, units: int) -> tuple[dict[str, Spec], dict[str, Spec]]:
-    """Forward's and backward's scratch of a layer with so many gates."""
+    """The scratch of forward and backward for a layer with so many gates."""
     (n, t, features), wide = shapes.x[0], gates * units
     m = n * t
     back = [room(wide, each, m, transposed=True) for each in (features, units)]
@@ -198,13 +198,13 @@ def recurrent_buffers(gates: int, shapes: Shapes, units: int) -> tuple[dict[str,
 
 
 def of_inputs(call: Call, gates: Array) -> Command:
-    """What the inputs of all steps have to say."""
+    """The inputs' part in the gates of all steps."""
     return multiplied(rows(call.x[0]), call.w["weight_ih"].T, rows(gates), call.scratch["room"], call.w["bias_ih"])
 
 
 def of_weights(call: Call, dgates: Array, dinner: Array) -> list[Command]:
-    """The gradients of all weights and of the inputs, from those of the gates: as the inputs and as the last output
-    reach them."""
+    """The gradients of all weights and of the inputs, from the gradients of the gates: for the inputs and for the last
+    output."""
     x, dx, dw, place = rows(call.x[0]), call.dx[0], call.dw, call.scratch["room"]
     outer, inner, past = rows(dgates), rows(dinner), rows(call.scratch["past"])
     runs = [
@@ -219,7 +219,7 @@ def of_weights(call: Call, dgates: Array, dinner: Array) -> list[Command]:
 
 
 def of_states(call: Call, *gradients: Array) -> list[Command]:
-    """The gradients of the initial states, where they are wanted."""
+    """The gradients of the initial states, where they are needed."""
     pairs = [(source, target) for source, target in zip(gradients, call.dx[1:], strict=False) if target is not None]
     return [command(copy_all, source, target, target.size) for source, target in pairs]
 

@@ -1,4 +1,4 @@
-"""Products of tensors' matrices: what `multiply` is called with."""
+"""Products of tensors' matrices: the arguments of `multiply`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from mpibow.ops.fused import TurnedMatmul
 
 
 def multiplied(left: Array, right: Array, out: Array, place: Array, more: Array | None = None) -> Command:
-    """out (..., m, n) <- left (..., m, k) right (..., k, n) + more, a row (n,) or out; `place` has the room.
+    """out (..., m, n) <- left (..., m, k) right (..., k, n) + more, a row (n,) or out; `place` is scratch.
 
-    Axes in front are one, or evenly spaced; of each factor's last two one is contiguous.
+    Axes in front are one, or evenly spaced; one of each factor's last two axes is contiguous.
     """
     (m, k), n = left.shape[-2:], right.shape[-1]
     matrices = out.shape[0] if out.ndim > 2 else 1
@@ -62,12 +62,12 @@ def buffers(op: Matmul | TurnedMatmul, shapes: Shapes) -> Buffers:
 
 
 def _shaped(b: Shape, *arrays: Array) -> list[Array]:
-    """One matrix each where the right factor is one, whose rows are then those of all on the left."""
+    """Arrays as (count, m, k); or each as one matrix, with the rows of all its matrices, if the right factor is one."""
     return [rows(array) if len(b) == 2 else matrices(array) for array in arrays]
 
 
 def _factors(call: Call) -> tuple[Array, Array]:
-    """As they are multiplied."""
+    """The two factors, transposed where the operator requires it."""
     left, right = _shaped(call.shapes.x[1], *call.x)
     first, second = _turns(call.op)
     return turned(left) if first else left, turned(right) if second else right

@@ -1,4 +1,4 @@
-"""The mean over an image: of lanes, as many channels as lie side by side in memory."""
+"""The mean over an image, in lanes: the channels that lie side by side in memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WIDTH = 128  # elements at least: shorter inner loops leave the vector registers
 
 
 def _lanes(tag: str, channels: int) -> int:
-    """1 of abcd, the block of aBcd16b, all of acdb; 0 of a layout that is not like these."""
+    """1 for abcd, the block for aBcd16b, all channels for acdb; 0 for a layout of another kind."""
     match parse(tag):
         case ((0, 1, 2, 3), ()):
             return 1
@@ -86,7 +86,7 @@ def mean_back(arguments: int, _: int, count: int, __: int) -> int:
 
 
 def _extents(shapes: Shapes) -> tuple[int, int, int, int]:
-    """Groups, positions, lanes, and how many elements are summed side by side."""
+    """Groups, positions, lanes, and the number of elements that are summed side by side."""
     n, channels, rows, columns = shapes.x[0]
     lanes = _lanes(shapes.formats.x[0], channels)
     return n * channels // lanes, rows * columns, lanes, -(-WIDTH // lanes) * lanes

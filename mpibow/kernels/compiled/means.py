@@ -1,4 +1,4 @@
-"""Means over rectangles of an image: adaptive pooling, and windows of which only a part counts."""
+"""Means over rectangles of an image: adaptive pooling, and windows that count only in part."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def means_back(arguments: int, _: int, count: int, __: int) -> int:
 
 
 def _along(op: Pool, axis: int, extent: int, count: int) -> tuple[Array, Array]:
-    """Where `count` windows begin and end inside the image, int64 (2, count); how many elements each counts."""
+    """The bounds of `count` windows inside the image, int64 (2, count), and the number of elements that each counts."""
     i = np.arange(count)
     if isinstance(op, AdaptiveAvgPool2d):
         cut = np.array([i * extent // count, -(-(i + 1) * extent // count)])
@@ -64,7 +64,7 @@ def _along(op: Pool, axis: int, extent: int, count: int) -> tuple[Array, Array]:
 
 
 def _bound(call: Call, image: Array, pooled: Array) -> tuple[Array | int, ...]:
-    """What both functions take behind their first two."""
+    """The arguments of both functions behind the first two."""
     (n, c, h, w), (high, wide) = image.shape, pooled.shape[2:]
     (rows, tall), (columns, broad) = _along(call.op, 0, h, high), _along(call.op, 1, w, wide)
     return rows, columns, (1.0 / np.outer(tall, broad)).astype(_f), n * c, h, w, high, wide

@@ -1,4 +1,4 @@
-"""Mixup: shares that Philox draws, and what they mix; rounded as NumPy does."""
+"""Mixup: shares drawn by Philox, and the mixed samples; rounded as NumPy does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _f, _u = np.float32, np.uint64
 
 @native
 def drawn_shares(arguments: int, _: int, count: int, __: int) -> int:
-    """(counters, table, y, n, node, entries, shift): the table's entry that a sample's first word says."""
+    """(counters, table, y, n, node, entries, shift): the table's entry at the index in a sample's first word."""
     a = words(arguments, count)
     table, y = floats(a[1], a[5]), floats(a[2], a[3])
     for i in range(a[3]):

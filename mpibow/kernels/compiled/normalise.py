@@ -1,4 +1,4 @@
-"""Stored pixels to what a network likes, in one pass."""
+"""Stored pixels normalised for a network, in one pass."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _f = np.float32
 
 @native
 def centred(arguments: int, _: int, count: int, __: int) -> int:
-    """As `normalised`, with a mean for each of a sample's values: (channels, positions)."""
+    """Like `normalised`, with a mean for each of a sample's values: (channels, positions)."""
     a = words(arguments, count)
     channels, size = a[3], a[4]
     means, scales = floats(a[6], channels * size), floats(a[7], channels)

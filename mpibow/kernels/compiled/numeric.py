@@ -1,4 +1,4 @@
-"""What compiled loops share: float32 functions without branches or calls, so that loops over them run in vector
+"""Shared by compiled loops: float32 functions without branches or calls, so that loops over them run in vector
 registers (libm's do not), indices of either width, and Philox."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mpibow.kernels.compiled.command import FAST, integers, words
 F = TypeVar("F", bound=Callable[..., Any])
 # Divisions by zero as NumPy has them: Python's check is a branch, so a loop with a division in it stays scalar.
 inlined: Callable[[F], F] = njit(nogil=True, forceinline=True, fastmath=FAST, error_model="numpy")
-# For what must be NumPy's bits: every product and sum rounded, none joined or reordered as the caller's would be.
+# For results that must be NumPy's to the bit: every product and sum is rounded; none is fused or reordered.
 stepwise: Callable[[F], F] = njit(nogil=True, forceinline=True, fastmath=False, error_model="numpy")
 _f, _u = np.float32, np.uint64
 LOW, SHIFT = _u(0xFFFFFFFF), _u(32)
@@ -38,7 +38,7 @@ E0, E1, E2, E3, E4, E5, E6, E7, E8, E9, E10 = _E
 
 @intrinsic
 def as_float(typing: Any, bits: Any) -> Any:
-    """The float32 whose bits an int32 has."""
+    """The float32 with the bits of an int32."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.bitcast(values[0], ir.FloatType())
@@ -48,7 +48,7 @@ def as_float(typing: Any, bits: Any) -> Any:
 
 @intrinsic
 def as_bits(typing: Any, x: Any) -> Any:
-    """The int32 that has the bits of a float32."""
+    """The int32 with the bits of a float32."""
 
     def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         return builder.bitcast(values[0], ir.IntType(32))
@@ -75,7 +75,7 @@ def largest(bits: Any) -> Any:
 def exp(x: Any) -> Any:
     """e^x to 1e-7 and |x| 6e-8, relative: 2^n e^r, |r| <= log(2) / 2, polynomial by Moshier (Cephes, expf).
 
-    Denormal results are 0, those above 2.3e38 infinite; NaN stays.
+    Denormal results become 0, results above 2.3e38 infinite; NaN stays.
     """
     z = x if x > _f(-87.3) else _f(-87.3)  # NaN as well: its conversion to an integer would be undefined
     z = z if z < _f(88.7) else _f(88.7)
@@ -119,7 +119,7 @@ def log(x: Any) -> Any:
 
 @stepwise
 def log1p(x: Any) -> Any:
-    """log(1 + x), corrected by what rounding took of 1 + x."""
+    """log(1 + x), corrected by the rounding error of 1 + x."""
     whole = _f(1) + x
     lost = ((whole - _f(1)) - x) / whole
     return log(whole) - (lost if abs(lost) < _f(1) else _f(0))  # not where whole is 0 or infinite
@@ -159,7 +159,7 @@ def tanh(x: Any) -> Any:
 
 @inlined
 def normal(x: Any, bell: Any) -> Any:
-    """The normal distribution's function P(x), given bell = exp(-x^2 / 2)."""
+    """The normal distribution function P(x), given bell = exp(-x^2 / 2)."""
     t = _f(2) / (abs(x) * _f(0.5**0.5 / 3) + _f(1))  # 6 / (3 + z), z = |x| / sqrt(2)
     u = t - _f(1)
     p = E10 * u + E9
@@ -202,6 +202,6 @@ def index_at(address: Any, wide: Any, i: Any) -> Any:
 
 
 def wide(array: Array) -> int:
-    """Whether an array of integers is int64 rather than int32: those are what index_at reads."""
+    """Whether an array of integers is int64 rather than int32; index_at reads both."""
     assert array.dtype in (np.int32, np.int64), array.dtype
     return int(array.dtype == np.int64)

@@ -1,8 +1,8 @@
 """The orthogonal step of a matrix in one call, free of the GIL: `mpibow.kernels.numpy.orthogonal` defines it.
 
 A matrix lies in panels of 16 rows here, column after column: a line of 16 rows' elements each, 0 beyond the last row
-and column. Products take lines of one factor and single elements of the other, and neither in another order: L R^T as
-they are, and L X where L is symmetric. All squares are symmetric, so half of their panels are computed.
+and column. Products take lines of one factor and single elements of the other, both in their order: L R^T, and L X
+where L is symmetric. All squares are symmetric, so half of their panels are computed.
 
 Every element of a product is one sum, in order and rounded once a term, whatever the registers' width.
 """
@@ -41,10 +41,10 @@ from mpibow.kernels.numpy.orthogonal import COEFFICIENTS, ITERATIONS
 from mpibow.kernels.passes import Matrix
 
 ROWS = 16  # of a panel: floats of a line
-# Sums of 16 rows that registers hold, enough of them to hide how long an addition takes: AVX-512 has 32 registers of
-# 16 floats, else there are 16 of 8.
+# Sums of 16 rows in registers, enough of them to hide the latency of an addition: AVX-512 has 32 registers of 16
+# floats, other processors have 16 of 8.
 SIDE = 8 if binding.get_host_cpu_features().get("avx512f") else 4
-NUMBERS = tuple(np.float32(each) for each in COEFFICIENTS)  # an argument: numba's cache sees no other file's constants
+NUMBERS = tuple(np.float32(each) for each in COEFFICIENTS)  # an argument: numba's cache ignores other files' constants
 
 
 def _product(b: Any, lines: Any, others: Any, out: Any, blocks: Any, step: Any, along: int, across: int) -> None:
@@ -98,7 +98,7 @@ def turn(typing: Any, source: Any, target: Any) -> Any:
 
 @intrinsic
 def mirror(typing: Any, block: Any) -> Any:
-    """What is above the diagonal of (16, 16) becomes what is below."""
+    """Copies the elements below the diagonal of (16, 16) to above it."""
 
     def generate(b: Any, block: Any) -> None:
         lines, kind = [load(b, block, i * LINE) for i in range(ROWS)], ir.VectorType(ir.IntType(1), ROWS)
@@ -111,7 +111,7 @@ def mirror(typing: Any, block: Any) -> Any:
 
 @intrinsic
 def copy(typing: Any, source: Any, target: Any) -> Any:
-    """A line."""
+    """target <- source, a line."""
     return emit(2, lambda b, source, target: store(b, load(b, source), target))
 
 
@@ -119,7 +119,7 @@ def copy(typing: Any, source: Any, target: Any) -> Any:
 def _symmetric(left: int, right: int, out: int, panels: int, blocks: int) -> None:
     """out, symmetric, <- L R^T; both have so many panels, and blocks of 16 columns.
 
-    Symmetric to the bit: else products that count on it go their own ways, and weak directions lose a digit.
+    Symmetric to the bit: otherwise products that rely on it diverge, and weak directions lose a digit.
     """
     panel, side = blocks * ROWS * LINE, panels * ROWS * LINE
     for p in range(panels):
@@ -148,7 +148,7 @@ def _polynomial(square: int, power: int, factor: int, panels: int, numbers: tupl
 
 @inlined
 def _diagonal(i: int, side: int) -> int:
-    """Where element (i, i) lies."""
+    """The place of element (i, i)."""
     return (i // ROWS * side + i) * ROWS + i % ROWS
 
 
@@ -192,7 +192,7 @@ def _write(y: int, width: int, rows: Array, columns: Array, step: Array) -> None
 
 @inlined
 def _largest(address: int, size: int) -> float:
-    """The largest |element|: as integers, which vectors compare in any order, and among which NaN is the largest."""
+    """The largest |element|, compared as integers: vectors compare these in any order, and NaN is the largest."""
     x, bits = integers(address, size), np.int32(0)
     for i in range(size):
         bits = max(bits, x[i] & np.int32(0x7FFFFFFF))
@@ -201,7 +201,7 @@ def _largest(address: int, size: int) -> float:
 
 @inlined
 def _scale(address: int, size: int, factor: float) -> None:
-    """In float64: of tiny elements the factor, of huge ones its inverse is beyond float32."""
+    """Multiplies in float64: the factor for tiny elements, and its inverse for huge ones, are beyond float32."""
     x = floats(address, size)
     for i in range(size):
         x[i] = np.float32(factor * x[i])
@@ -225,7 +225,7 @@ def _orthogonal(
     step: Array, total: Array, rows: Array, columns: Array, room: Array, gain: float, even: float, fixed: bool,
     numbers: tuple[Any, ...], iterations: int,
 ) -> None:  # fmt: skip
-    """step <- the step of the matrix that lies there in `total`; its room is 2 matrices and 4 squares, in panels."""
+    """step <- the step of the matrix in the same place of `total`; `room` is 2 matrices and 4 squares, in panels."""
     a, panels, blocks = len(rows), -(-len(rows) // ROWS), -(-len(columns) // ROWS)
     side, width = ROWS * panels, ROWS * blocks
     size, area = side * width, side * side
@@ -266,7 +266,7 @@ def _orthogonal(
 
 
 def orthogonal(matrices: Sequence[Matrix], dtype: Any, iterations: int = ITERATIONS) -> Callable[..., None]:
-    """As NumPy's; of float64, which no training computes in here, it is NumPy's."""
+    """Like NumPy's; for float64, which no training with these kernels uses, it is NumPy's."""
     if dtype != np.float32:
         return reference.orthogonal(matrices, dtype, iterations)
     sides = [tuple(-(-len(each) // ROWS) * ROWS for each in (matrix.rows, matrix.columns)) for matrix in matrices]

@@ -1,4 +1,4 @@
-"""What products of matrices are made of, in LLVM's own terms: a tile of the result stays in registers.
+"""The inner loops of products of matrices, in LLVM's instructions: a tile of the result stays in registers.
 
 A panel holds up to WIDE vectors of columns of the right factor, row after row: (k, vectors, 16). The left
 factor is read by single elements, wherever they lie. Addresses and distances are in bytes.
@@ -32,10 +32,10 @@ from mpibow.kernels.compiled.vectors import (
     store_some,
 )
 
-# AVX-512 has 32 registers of 16 floats: sums of a tile take 24, enough of them to hide how long an addition takes.
+# AVX-512 has 32 registers of 16 floats: sums of a tile take 24, enough to hide the latency of an addition.
 MANY = bool(binding.get_host_cpu_features().get("avx512f"))
 TALL, WIDE = (8, 3) if MANY else (4, 1)  # rows of a tile, and vectors of its columns
-AHEAD = 8  # rows, or lines of a row, that are asked for before they are packed
+AHEAD = 8  # rows, or lines of a row, that are prefetched before they are packed
 HEIGHTS = tuple(rows for rows in (8, 4, 2, 1) if rows <= TALL)
 
 
@@ -58,7 +58,7 @@ def multiply_tile(
     more: Any, more_row: Any, rest: Any,
 ) -> Any:  # fmt: skip
     """out (rows, vectors) = left (rows, k) panel + more. In the last vector `rest` columns count; `more` may be 0, for
-    none. From row to row of left it is `row`, from element to element `step`."""
+    none. `row` is the distance of left's rows, `step` the distance of its elements."""
 
     def generate(b: Any, tall: int, wide: int, *values: Any) -> None:
         left, panel, out, k, row, step, out_row, more, more_row, rest = values

@@ -1,6 +1,6 @@
 """Operators of one element: a loop around each formula, written as Python text that numba compiles.
 
-Every element is computed as NumPy does, step by step, but for exp, log, log1p and tanh, which are those of numeric.py.
+Every element is computed as NumPy does, step by step. Only exp, log, log1p and tanh differ: they are numeric.py's.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from mpibow.kernels.compiled.command import doubles as _doubles, floats as _floa
 from mpibow.kernels.compiled.command import integers as _integers, octets as _octets, words as _words
 from mpibow.kernels.compiled.numeric import exp as _exp, log as _log, log1p as _log1p, tanh as _tanh
 """
-NOT_FLOATS = (Cast, Compare, Where)  # have arrays of integers, which are not reordered
+NOT_FLOATS = (Cast, Compare, Where)  # operators with integer arrays, which are not reordered
 _MADE: dict[tuple[int, Any], tuple[Formula, Native]] = {}  # by a formula's identity, and the types
 
 
 def text(formula: Formula, reads: Sequence[str], wanted: Sequence[int], writes: Sequence[str]) -> str:
-    """The module of a loop over arrays of the dtypes `reads`, for the results `wanted`, into those of `writes`.
+    """The text of a loop over arrays of dtypes `reads`, for the results `wanted`, into arrays of dtypes `writes`.
 
     Its function `loop` takes (n, arrays read, arrays written, scalars).
     """
@@ -51,7 +51,7 @@ def text(formula: Formula, reads: Sequence[str], wanted: Sequence[int], writes: 
         f"    {place} = {VIEWS[dtype]}(_a[{i}], _n)"
         for i, (place, dtype) in enumerate(zip(places, (*reads, *writes), strict=True), 1)
     ]
-    integral = any(dtype != "float32" for dtype in reads)  # what integers are compared with is not rounded
+    integral = any(dtype != "float32" for dtype in reads)  # numbers that are compared with integers are not rounded
     scalar = "_number(_a[{}])" if integral else "_float(_number(_a[{}]))"
     loads = [
         f"        {name} = {'_x{}[_i]' if dtype in ('float32', 'float64') else '_double(_x{}[_i])'}".format(i)
@@ -115,7 +115,7 @@ def kernel(op: type) -> Kernel:
 
 
 def _formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-    """The first input's layout, if there is no padding or it stays 0."""
+    """The first input's layout, if there is no padding or the padding stays 0."""
     if prod(physical(given[0], shapes.y)) == prod(shapes.y) or keeps_zero(op):
         return Formats((given[0],) * len(given), given[0])
     return canonical_formats(op, shapes, given)
@@ -123,7 +123,7 @@ def _formats(op: Any, shapes: Shapes, given: tuple[str, ...]) -> Formats:
 
 @cache
 def keeps_zero(op: Any) -> bool:
-    """Whether of zeros the output and the gradients are 0."""
+    """Whether the output and the gradients of zeros are 0."""
     found = FORMULAS[type(op)](op)
     for used in (found.half(False), *([] if found.gradient is None else [found.half(True)])):
         zeros = [np.zeros(1, np.float32)] * len(used.arrays)

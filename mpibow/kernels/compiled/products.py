@@ -15,25 +15,25 @@ from mpibow.kernels.compiled.command import floats, native, native_with, words
 from mpibow.kernels.compiled.panels import TALL, WIDE, multiply_tile, pack, pack_turned
 from mpibow.kernels.compiled.vectors import LINE
 
-DEEP = 256  # rows of a panel: 48 KB, and what is added up before a tile is written
-ROWS = 256  # of the left factor that are laid out again at a time, where it is transposed: 256 KB, a part of L2
+DEEP = 256  # rows of a panel: 48 KB, and the terms that are added up before a tile is written
+ROWS = 256  # of a transposed left factor that are repacked at a time: 256 KB, a part of L2
 
 
 def room(m: int, n: int, k: int, *, transposed: bool = False) -> int:
-    """The floats that `product` needs beside its matrices; `transposed` says whether the left factor is."""
+    """The floats of scratch that `product` needs; `transposed` refers to the left factor."""
     deep, lines = min(k, DEEP), -(-n // 16)
     lefts = -(-min(m, ROWS) // 16) * 16 * deep if transposed else 0
     return (deep + 16) * min(lines, WIDE) * 16 + lefts
 
 
 def room_spec(*sizes: int) -> Spec:
-    """Room for the largest."""
+    """Room for the largest of the sizes."""
     return ((max(sizes),), FLOAT)
 
 
 @numba.njit(inline="always")
 def _even(columns: int) -> tuple[int, int]:
-    """Vectors of so many columns, and the panels that they make: as even as can be."""
+    """The vectors of so many columns, and their number of panels, which are as even as possible."""
     lines = (columns + 15) // 16
     return lines, (lines + WIDE - 1) // WIDE
 
@@ -55,7 +55,7 @@ def _pass(
     left: int, panel: int, out: int, m: int, k: int, vectors: int, rest: int, row: int, step: int, group: int,
     out_row: int, more: int, more_row: int,
 ) -> None:  # fmt: skip
-    """out (m, vectors) = left (m, k) panel + more; from 16 rows of left to the next it is `group`."""
+    """out (m, vectors) = left (m, k) panel + more; `group` is the distance from 16 rows of left to the next 16."""
     i = 0
     while i < m:
         tall = TALL
@@ -76,8 +76,8 @@ def product(
 ) -> None:  # fmt: skip
     """out (m, n) = left (m, k) right (k, n) + more, which may be out, a row (more_row = 0), or 0 for none.
 
-    Either the rows or the columns of a factor are contiguous: of `row` and `step`, from element to element along the
-    row, one is 4. `place` is the room's address.
+    Either the rows or the columns of a factor are contiguous: `row` or `step`, the distance of elements along the row,
+    is 4. `place` is the room's address.
     """
     lines, parts = _even(n)
     lefts = place + (min(k, DEEP) + 16) * ((lines + parts - 1) // parts) * LINE
@@ -123,7 +123,7 @@ def lay_out(right: int, place: int, n: int, k: int, row: int, step: int) -> None
 def by_laid_out(
     left: int, laid: int, out: int, m: int, n: int, k: int, left_row: int, out_row: int, more: int, more_row: int
 ) -> None:
-    """As `product`, of a left factor with contiguous rows and a right one that is laid out."""
+    """Like `product`, for a left factor with contiguous rows and a right one from `lay_out`."""
     lines, parts = _even(n)
     at = 0
     for part in range(parts):
@@ -159,7 +159,7 @@ def multiply(arguments: int, _: int, count: int, __: int) -> int:
 
 @native
 def column_sums(arguments: int, _: int, count: int, __: int) -> int:
-    """(x, sums, rows, columns): sums (columns,) of x (rows, columns)."""
+    """(x, sums, rows, columns): sums (columns,) = the column sums of x (rows, columns)."""
     a = words(arguments, count)
     columns = a[3]
     sums = floats(a[1], columns)

@@ -1,6 +1,6 @@
-"""Sums, means and maxima over axes, and what is their gradient: a broadcast's is a sum, a sum's a broadcast.
+"""Sums, means and maxima over axes, and their gradients: a broadcast's gradient is a sum, a sum's is a broadcast.
 
-The input is walked as it lies, its axes joined where both or neither are reduced; the last two are an inner block.
+The input is read in memory order. Axes are joined where both or neither are reduced; the last two are an inner block.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _f = np.float32
 
 @inlined
 def start_of(a: Any, first: Any, axes: Any, block: Any) -> Any:
-    """Where the outputs of a block begin: axes (extent, distance) from word `first` on."""
+    """The first output of a block; axes (extent, distance) begin at word `first`."""
     at = 0
     for axis in range(axes - 1, -1, -1):
         extent = a[first + 2 * axis]
@@ -34,7 +34,7 @@ def start_of(a: Any, first: Any, axes: Any, block: Any) -> Any:
 def total(arguments: int, _: int, count: int, __: int) -> int:
     """(x, y, n, scale, blocks, rows, columns, row distance, column distance, outer axes, extent and distance of each).
 
-    y (n,) = scale times the sum of x's blocks (rows, columns); of a distance of 0 the axis is summed.
+    y (n,) = scale times the sum of x's blocks (rows, columns); an axis with a distance of 0 is summed.
     """
     a = words(arguments, count)
     n, rows, columns, row_step = a[2], a[5], a[6], a[7]
@@ -70,7 +70,7 @@ def total(arguments: int, _: int, count: int, __: int) -> int:
 
 @native
 def peaks(arguments: int, _: int, count: int, __: int) -> int:
-    """As `total`, of the largest instead of the sum, without a scale: NaN is above all."""
+    """Like `total`, but the largest instead of the sum, without a scale: NaN is above all."""
     a = words(arguments, count)
     n, rows, columns, row_step = a[2], a[5], a[6], a[7]
     whole = floats(a[1], n)
@@ -96,7 +96,7 @@ def peaks(arguments: int, _: int, count: int, __: int) -> int:
 
 @native
 def peaks_back(arguments: int, _: int, count: int, __: int) -> int:
-    """As `total` with (x, y, n, dy, dx, shares (n,), blocks, ...): dx = dy where x = y, shared by equals, else 0."""
+    """Like `total` with (x, y, n, dy, dx, shares (n,), blocks, ...): dx = dy where x = y, shared by equals, else 0."""
     a = words(arguments, count)
     n, rows, columns, row_step = a[2], a[7], a[8], a[9]
     dy, shares = floats(a[3], n), floats(a[5], n)
@@ -145,7 +145,7 @@ def scaled(arguments: int, _: int, count: int, __: int) -> int:
 
 
 def walked(x: tuple[int, ...], y: tuple[int, ...]) -> list[int]:
-    """What `total` takes from the blocks on, of arrays x and y whose axes have y's extent, or 1 in y."""
+    """The arguments of `total` from the blocks on, for shapes x and y; an axis has x's extent in y, or 1."""
     here = [0 if extent == 1 else step for extent, step in zip(y, distances(y), strict=True)]
     axes = [axis[::2] for axis in joined(x, distances(x), here)]  # extent, distance in y
     axes = [(1, 0)] * (2 - len(axes)) + axes

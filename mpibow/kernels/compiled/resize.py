@@ -20,7 +20,7 @@ _HALF = np.int32(1 << (BITS - 1))
 # Without fast mathematics: a weight's bits must not depend on which instructions a processor has.
 @numba.njit(nogil=True, error_model="numpy")
 def taps(first: float, length: float, count: int, size: int) -> Any:
-    """The reference's taps, but near the end of the line they begin earlier, with weights 0: none reads beyond it."""
+    """The reference's taps; near the end of the line they begin earlier, with weights 0, so that none reads past it."""
     scale = length / count
     spread = max(scale, 1.0)
     lows, highs, most = np.empty(count, np.int64), np.empty(count, np.int64), 0
@@ -59,7 +59,7 @@ def _columns(row: Any, lows: Any, weights: Any, line: Any) -> None:
 
 @inlined
 def _rows(ring: Any, low: Any, weights: Any, sums: Any, out: Any, stride: Any) -> None:
-    """One row of each plane of out, of the lines from `low` on."""
+    """One row of each plane of out, as sums of the lines from `low` on."""
     size = len(sums) // 3
     for x in range(len(sums)):
         sums[x] = _HALF
@@ -75,7 +75,7 @@ def _rows(ring: Any, low: Any, weights: Any, sums: Any, out: Any, stride: Any) -
 
 @native
 def resized(arguments: int, _: int, count: int, __: int) -> int:
-    """(n, size, images, parts, sides, windows, outs), as `resize` has them."""
+    """(n, size, images, parts, sides, windows, outs), as in `resize`."""
     a = words(arguments, count)
     n, size = a[0], a[1]
     images, parts, sides = words(a[2], n), words(a[3], 4 * n), words(a[4], 2 * n)
@@ -89,7 +89,7 @@ def resized(arguments: int, _: int, count: int, __: int) -> int:
         for x in range(size):
             columns[x] = 3 * (columns[x] - left)
         for y in range(size):
-            while next_row < rows[y] + len(ring):  # ring: the last lines, as many as a row is made of
+            while next_row < rows[y] + len(ring):  # ring: the last lines, as many as a row depends on
                 row = octets(images[i] + 3 * width * (next_row - top), 3 * width)
                 _columns(row, columns, across, ring[next_row % len(ring)])
                 next_row += 1
@@ -100,8 +100,8 @@ def resized(arguments: int, _: int, count: int, __: int) -> int:
 def resize(size: int, images: Array, parts: Array, sides: Array, windows: Array, outs: Array) -> Command:
     """Scales windows (n, 4) float64 of n images of sides (n, 2) int64 to (3, size, size) uint8 at addresses outs (n,).
 
-    Of image i there is, at the address images[i], parts[i] = (top, left, height, width), int64, rows of red, green and
-    blue bytes: at least what `reach` says.
+    At the address images[i] is the part parts[i] = (top, left, height, width), int64, of image i, in rows of red, green
+    and blue bytes: at least the part that `reach` returns.
     """
     return command(resized, len(images), size, images, parts, sides, windows, outs)
 

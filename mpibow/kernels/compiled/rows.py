@@ -1,4 +1,4 @@
-"""What is taken by number, and its gradient scattered back: rows of a table, elements along an axis."""
+"""Rows of a table and elements along an axis, taken by number, and their gradients scattered back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Softmax and its logarithm along any axis: rows that lie in memory, else a strip of columns at a time."""
+"""Softmax and its logarithm along any axis: contiguous rows, else a strip of columns at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STRIP = 256  # columns: their largest and their sums stay in L1
 
 @stepwise
 def _left(x: Any, best: Any, drop: Any) -> Any:
-    """In this order: of large x, best + drop would be rounded to best."""
+    """x - best - drop, in this order: for large x, best + drop would be rounded to best."""
     return (x - best) - drop
 
 

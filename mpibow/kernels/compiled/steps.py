@@ -1,4 +1,4 @@
-"""What the compiled passes over flat arrays are made of: how they are compiled, and cut into blocks."""
+"""Parts of the compiled passes over flat arrays: their compilation, and their division into blocks."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from mpibow.kernels.compiled.command import helpers
 from mpibow.kernels.compiled.factors import tile
 
 F = TypeVar("F", bound=Callable[..., Any])
-_njit = cast(Any, numba.njit)  # some versions have types, which differ
+_njit = cast(Any, numba.njit)  # some versions of numba have types, which differ
 
 
 def compiled(function: F) -> F:
-    function.__qualname__ += f"_{helpers():08x}"  # numba's cache does not see that other files' code is in it
+    function.__qualname__ += f"_{helpers():08x}"  # numba's cache ignores changes of other files' code
     return cast(F, _njit(nogil=True, cache=True)(function))
 
 
 inlined: Callable[[F], F] = _njit(nogil=True, forceinline=True)
-# A sum in vector lanes; which ones, the code says, so its bits are always the same. NaN and inf stay what they are.
+# A sum in vector lanes that the compiled code fixes, so its bits are always the same. NaN and inf stay.
 summed: Callable[[F], F] = _njit(nogil=True, forceinline=True, fastmath={"reassoc", "contract"})
 
-chunk = 16384  # elements: threads get even shares, and what a chunk's rows have in common stays in L2
-BLOCK = TILE  # elements: what two rows have in common stays in L1; of more rows at once the prefetcher loses track
-PAGES = 4096  # elements: of four rows or more a row is walked so far before the next; what they share stays in L2
+chunk = 16384  # elements: threads get even shares, and the arrays shared by a chunk's rows stay in L2
+BLOCK = TILE  # elements: the arrays shared by two rows stay in L1; the prefetcher fails with more rows at once
+PAGES = 4096  # elements: with four rows or more, so many of one row before the next; their shared arrays stay in L2
 
 
 @summed
 def plus_square(total: float, x: Any) -> float:
-    wide = np.float64(x)  # in which no square of a float32 overflows or is denormal
+    wide = np.float64(x)  # no square of a float32 overflows or is denormal in float64
     return total + wide * wide
 
 

@@ -1,4 +1,4 @@
-"""Says that numba compiles, which takes half a minute and happens once on a machine."""
+"""Reports that numba compiles, which takes half a minute and happens once on a machine."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 from numba.core import event
 
-PASS = "numba:run_pass"  # of numba's compiler; what it finds on disk goes through none
+PASS = "numba:run_pass"  # an event of numba's compiler; functions loaded from disk go through no pass
 LAST = "native_lowering"  # the pass that makes a function's code
 TITLE = "compiling kernels for this machine, once"
 
@@ -32,12 +32,12 @@ class Compiling(event.Listener):  # type: ignore[misc]
             self._write(f"\r{TITLE}: {self.functions} functions" if self._out.isatty() else "")
 
     def end(self) -> None:
-        """The live line goes."""
+        """Clears the live line."""
         self._write("\r\x1b[K" if self._began and self._out.isatty() else "")
 
     @property
     def note(self) -> str:
-        """What was compiled, '' where all was on disk."""
+        """A line on the compiled functions, '' if all were on disk."""
         if not self._began:
             return ""
         seconds = time.perf_counter() - self._began
@@ -51,7 +51,7 @@ class Compiling(event.Listener):  # type: ignore[misc]
 
 @contextmanager
 def compiling(out: TextIO | None = None) -> Iterator[Compiling]:
-    """Watches what is compiled meanwhile."""
+    """Reports the functions that are compiled in this context."""
     watch = Compiling(out or sys.stderr)
     with event.install_listener(PASS, watch):
         try:

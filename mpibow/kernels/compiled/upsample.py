@@ -36,7 +36,7 @@ def enlarge(arguments: int, _: int, count: int, __: int) -> int:
 
 @native
 def enlarge_back(arguments: int, _: int, count: int, __: int) -> int:
-    """(dy, dx, and what `enlarge` takes behind x and y)."""
+    """(dy, dx, and the arguments of `enlarge` behind x and y)."""
     a = words(arguments, count)
     h, w, high, wide = a[4], a[5], a[6], a[7]
     above, below, down = words(a[8], high), words(a[9], high), floats(a[10], high)

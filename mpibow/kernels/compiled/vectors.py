@@ -1,4 +1,4 @@
-"""Vectors of 16 floats in LLVM's own terms: compiled loops do not keep sums in registers. Addresses are of bytes."""
+"""Vectors of 16 floats in LLVM's instructions: compiled loops do not keep sums in registers. Addresses are of bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def load(builder: Any, address: Any, offset: int = 0, kind: Any = VECTOR) -> Any
 
 
 def load_where(builder: Any, condition: Any, address: Any, offset: int) -> Any:
-    """0 where the condition does not hold; nothing is read there."""
+    """The vector at an address, or 0 where the condition does not hold; nothing is read there."""
     return load_some(builder, splat(builder, condition), address, offset)
 
 
@@ -35,21 +35,21 @@ def first_lanes(builder: Any, count: Any) -> Any:
 
 
 def load_some(builder: Any, mask: Any, address: Any, offset: int) -> Any:
-    """0 in lanes that the mask leaves out; nothing is read there."""
+    """The vector at an address, with 0 in lanes that the mask leaves out; nothing is read there."""
     kind = ir.FunctionType(VECTOR, [VECTOR.as_pointer(), I32, MASK, VECTOR])
     masked = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v16f32.p0v16f32")
     return builder.call(masked, [at(builder, address, offset), I32(4), mask, ZERO])
 
 
 def store_some(builder: Any, mask: Any, value: Any, address: Any, offset: int) -> None:
-    """Lanes that the mask leaves out stay as they are."""
+    """Writes the lanes of the mask; the others stay as they are."""
     kind = ir.FunctionType(ir.VoidType(), [VECTOR, VECTOR.as_pointer(), I32, MASK])
     masked = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.store.v16f32.p0v16f32")
     builder.call(masked, [value, at(builder, address, offset), I32(4), mask])
 
 
 def ask(builder: Any, address: Any, offset: int = 0, *, write: bool = False) -> None:
-    """Asks for a line, to read it or to write it, which may lie past the end."""
+    """Prefetches a line, to read it or to write it; it may lie past the end."""
     kind = ir.FunctionType(ir.VoidType(), [BYTE.as_pointer(), I32, I32, I32])
     prefetch = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
     builder.call(prefetch, [at(builder, address, offset, BYTE), I32(int(write)), I32(3), I32(1)])  # all caches; data
@@ -72,7 +72,7 @@ def multiply_add(builder: Any, x: Any, y: Any, z: Any) -> Any:
 
 
 def columns_of(builder: Any, lines: list[Any]) -> list[Any]:
-    """16 vectors' columns: four times the halves of lines i and i + 8 are interleaved, as an index's bits go round."""
+    """The columns of 16 vectors: lines i and i + 8 are interleaved four times, which rotates the bits of an index."""
     first, second = (
         ir.Constant(ir.VectorType(I32, 16), [half * 8 + i // 2 + i % 2 * 16 for i in range(16)]) for half in (0, 1)
     )
