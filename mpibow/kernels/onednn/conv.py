@@ -155,7 +155,7 @@ class Convolution:
         return runs
 
     def of_inputs(self, call: Call, dy: Array) -> list[Command]:
-        """The gradient of the input, where it is wanted."""
+        """The gradient of the input, where it is needed."""
         trio, dx, runs = self._trio(call.op, call.shapes), call.dx[0], list[Command]()
         if dx is None or trio.data is None:
             return runs

@@ -40,7 +40,7 @@ from mpibow.ops.window import Pair
 
 
 class Unimplemented(ShapeError):
-    """The library has no implementation of what was asked for."""
+    """The library has no implementation of the requested primitive."""
 
 
 class _Version(ctypes.Structure):
@@ -50,7 +50,7 @@ class _Version(ctypes.Structure):
 
 
 class Library:
-    """One libdnnl with its engine and stream. Raises DeviceError naming what is wrong with it."""
+    """One libdnnl with its engine and stream. Raises DeviceError with the reason if it cannot be used."""
 
     def __init__(self, path: str) -> None:
         self.path = path
