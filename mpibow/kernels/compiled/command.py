@@ -25,7 +25,7 @@ from mpibow.graph.graph import Array
 from mpibow.graph.kernel import Run
 
 SIGNATURE = types.int32(types.int64, types.int64, types.int64, types.int64)
-# Sums may be reordered, so that they run in vector registers; NaN and infinities stay what they are.
+# Sums may be reordered, so that they run in vector registers; NaN and infinities are kept.
 FAST = {"reassoc", "contract", "arcp", "nsz"}
 
 

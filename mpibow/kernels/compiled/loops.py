@@ -135,7 +135,7 @@ def _pair(
 
 @inlined
 def _last(w: Array, s: States, g: Array, total: Array, mean: Array, c: Any, alpha: Any) -> float:
-    """As `_pair`, of one row."""
+    """Like `_pair`, for one row."""
     square = 0.0
     for j in range(len(w)):
         u = step(w[j], g[j], s, j, c)

@@ -24,7 +24,7 @@ def load(builder: Any, address: Any, offset: int = 0, kind: Any = VECTOR) -> Any
 
 
 def load_where(builder: Any, condition: Any, address: Any, offset: int) -> Any:
-    """The vector at an address, or 0 where the condition does not hold; nothing is read there."""
+    """The vector at an address if the condition holds, else 0, without a read."""
     return load_some(builder, splat(builder, condition), address, offset)
 
 
@@ -35,7 +35,7 @@ def first_lanes(builder: Any, count: Any) -> Any:
 
 
 def load_some(builder: Any, mask: Any, address: Any, offset: int) -> Any:
-    """The vector at an address, with 0 in lanes that the mask leaves out; nothing is read there."""
+    """The vector at an address, with 0 in lanes that the mask leaves out, which are not read."""
     kind = ir.FunctionType(VECTOR, [VECTOR.as_pointer(), I32, MASK, VECTOR])
     masked = cgutils.get_or_insert_function(builder.module, kind, "llvm.masked.load.v16f32.p0v16f32")
     return builder.call(masked, [at(builder, address, offset), I32(4), mask, ZERO])
