@@ -1,4 +1,4 @@
-"""Announcer: what the tuner decides comes true: every rank binds its learners, then all announce the same change."""
+"""The announcer carries out the tuner's decisions: every rank binds its learners, then all announce the change."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Announcer:
         self._seconds = 0.0
 
     def follow(self, tuning: Tuning, tuned: Decision, iteration: int) -> Decision:
-        """Announces `tuned`, or what `tuning` says instead where a rank can't have its learners: what it came to.
+        """Announces `tuned`, or the decision of `tuning` instead where a rank can't have its learners. Returns it.
 
         All ranks call it alike; `iteration` is the one under way.
         """
@@ -41,19 +41,19 @@ class Announcer:
         wanted = tuned.counts, tuned.execution or coordinator.execution
         if wanted != (coordinator.announced, coordinator.execution):
             coordinator.announce(iteration, *wanted)
-            self._seconds += time.perf_counter() - begin  # to look and to stay as they are is no part of a change
+            self._seconds += time.perf_counter() - begin  # a check that changes nothing does not count
         return tuned
 
     def seconds(self) -> float:
-        """What learners that come now were bound for; once."""
+        """The seconds that the binding of coming learners took; later calls return 0."""
         seconds, self._seconds = self._seconds, 0.0
         return seconds
 
     def _lack(self, tuned: Decision) -> tuple[int, str] | None:
         """The first rank that can't have its learners, and why; None where every rank has bound its own.
 
-        Ranks also compare what they decided, so it is asked of decisions that change nothing, too. Raises
-        CommunicationError where it is not the same.
+        Ranks also compare their decisions, so it is called for decisions that change nothing, too. Raises
+        CommunicationError where decisions differ.
         """
         own = self._bind(tuned.counts[self._rank], tuned.execution or self._coordinator.execution)
         found = self._talk((f"{as_sum(tuned.counts)} {tuned.execution}".strip(), own))

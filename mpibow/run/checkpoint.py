@@ -1,10 +1,10 @@
 """Checkpoints: all that the next iteration reads, as safetensors and JSON with checksums, under its name or not at all.
 
 iteration-00001234/
-    centre.safetensors     the centre by weight names in canonical shapes: what is evaluated and exported
+    centre.safetensors     the centre by weight names in canonical shapes, evaluated and exported
     common.safetensors     the rest of what all ranks share: W, z_prev, the pending common step
     average.safetensors    where `ema` is set: the average of the centre, in the same form
-    input.safetensors      where data.normalise is pixel: the mean image, as an evaluation wants it
+    input.safetensors      where data.normalise is pixel: the mean image, for evaluations
     rank-0.safetensors     that rank's replicas: weights and momenta (learners, size), its unsent steps
     checkpoint.json        everything else, and the size and CRC32C of each file; written last
 
@@ -12,9 +12,9 @@ checkpoint.json is a JSON object: {"format": 2, "crc32c": "89abcdef", "files": {
 order. Its crc32c is that of all its bytes with the eight digits taken as 0. Format 1, in which a line with the checksum
 stands in front, is read as well.
 
-An entry may be added at any time without another format: a reader ignores an entry that it has not heard of, and a
+An entry may be added at any time without another format: a reader ignores unknown entries, and a
 checkpoint without one reads as the entry's default (header.py). An entry without which a run would go on wrongly is
-also named in the list "needs": a version that has not heard of it refuses the checkpoint.
+also named in the list "needs": a version without it refuses the checkpoint.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Call = Callable[[Callable[[Communicator], Any]], Any]
 class Snapshot:
     """A run between two iterations: `header` is JSON, `own` this rank's arrays, the others are the same on all.
 
-    `inputs` are of the training data, where there is anything that the header is too small for.
+    `inputs` are arrays of the training data that are too large for the header.
     """
 
     header: Mapping[str, Any]
@@ -94,7 +94,7 @@ def _save(folder: Path, snapshot: Snapshot, call: Call, rank: int, pulse: Pulse)
 
 
 def _together(call: Call, work: Callable[[], Any], aside: Path) -> list[Any]:
-    """What `work` gave on every rank; where it failed on one, all raise and rank 0 clears up."""
+    """The results of `work` on every rank; where it failed on one, all raise and rank 0 clears up."""
     error = result = None
     try:
         result = work()
@@ -120,7 +120,7 @@ def _prepare(aside: Path) -> None:
 
 
 def _write(path: Path, arrays: Mapping[str, Array], pulse: Pulse) -> list[int]:
-    """Size and CRC32C of the file, as they are on disk."""
+    """Writes the file; returns its size and CRC32C as read from disk."""
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, path)
     pulse.beat()
     with path.open("rb+") as file:
@@ -164,7 +164,7 @@ def _sync(folder: Path) -> None:
 
 
 def finite(entry: Any) -> Any:
-    """Without the numbers in mappings that are not finite, which JSON does not have: their defaults stand for them."""
+    """`entry` without the mappings' numbers that are not finite, which JSON lacks; readers use their defaults."""
     if isinstance(entry, Mapping):
         return {
             key: finite(value) for key, value in entry.items() if not isinstance(value, float) or math.isfinite(value)
@@ -200,7 +200,7 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def _unsealed(data: bytes) -> dict[str, Any]:
-    """What checkpoint.json holds. Raises ValueError and such where its checksum is not that of its bytes."""
+    """The content of checkpoint.json. Raises ValueError and such where its checksum is not that of its bytes."""
     if seal := SEAL.match(data):
         stored, sealed = int(seal[1], 16), data[: seal.start(1)] + b"00000000" + data[seal.end(1) :]
     else:  # format 1

@@ -31,7 +31,7 @@ def find(path: Path) -> Iterator[Path]:
 
 
 def _recover(folder: Path) -> None:
-    """Gives a checkpoint its name back that a kill caught while another took its place."""
+    """Restores the name of a checkpoint if the process was killed while replacing it."""
     for old in folder.glob(".iteration-*.old"):
         name = folder / old.name[1:].removesuffix(".old")
         with suppress(OSError):
@@ -76,5 +76,5 @@ def prune(folder: Path, keep: int, latest: Path) -> None:
     for old in found:
         if old not in kept and old.resolve() not in linked:
             shutil.rmtree(old, ignore_errors=True)
-    for aside in folder.glob(".iteration-*"):  # what a kill left
+    for aside in folder.glob(".iteration-*"):  # left by a killed process
         shutil.rmtree(aside, ignore_errors=True)

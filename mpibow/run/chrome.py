@@ -20,7 +20,7 @@ from mpibow.errors import ConfigError
 from mpibow.run import directory
 from mpibow.trace import SILENT, Call, Recorder, Span, Trace
 
-# From top to bottom; `learner` stands for "learner 0", "learner 1", ..., `device` for what a GPU did of each
+# From top to bottom; `learner` stands for "learner 0", "learner 1", ..., `device` for a GPU's part of each
 ROWS = (
     "iterations",
     "learner",
@@ -103,7 +103,7 @@ def _meta(what: str, pid: int, tid: int, **arguments: Any) -> dict[str, Any]:
 
 
 def ahead(clocks: Sequence[tuple[str, Sequence[int]]]) -> list[int]:
-    """By how much each rank's clock is ahead of rank 0's, from every rank's node and its times of leaving barriers.
+    """The lead of each rank's clock over rank 0's, from every rank's node and its times of leaving barriers.
 
     The processes of a node share a clock; between nodes it is the median, as good as ranks leave a barrier together.
     """
@@ -182,7 +182,7 @@ def as_text(trace: Mapping[str, Any]) -> str:
 
 
 def open_trace(path: Path | None, iterations: str | None) -> Trace:
-    """What --timeline FILE and --timeline-iterations FROM:TO ask for. Raises ConfigError."""
+    """The trace of --timeline FILE and --timeline-iterations FROM:TO. Raises ConfigError."""
     if path is None:
         if iterations is not None:
             raise ConfigError(
@@ -206,7 +206,7 @@ def check_path(path: Path) -> None:
 
 
 def _node() -> str:
-    """What the processes of one running kernel have in common."""
+    """An identifier that all processes of one running kernel share."""
     with suppress(OSError):
         return Path("/proc/sys/kernel/random/boot_id").read_text()
     return platform.node()

@@ -44,10 +44,10 @@ def other(execution: str) -> str:
 
 
 def compare(trial: Trial, tuner: Tuner) -> Decision:
-    """What to run next; `settled` once that is the faster one.
+    """The execution to run next; `settled` once it is the faster one.
 
-    They take turns. Fused learners, which need memory beside that of streams, are taken where two standard errors say
-    that an iteration is shorter with them.
+    They take turns. Fused learners, which need memory beside that of streams, are chosen where an iteration is
+    shorter with them by more than two standard errors.
     """
     if not trial.windows:
         return Decision(trial.counts, False, f"trying {trial.first}", tuner.looking, trial.first)

@@ -1,9 +1,9 @@
-"""The coordinator: what all ranks decide alike, how many learners where and when to stop.
+"""The coordinator: the common decisions of all ranks, the learners of each and when to stop.
 
-No rank is stopped to be asked: one that wants to talk says so in the next all-reduce (`attention`), every rank reads
-the same sum at the same iteration, and only then do all of them share what they want. For that they do wait, for what
-is under way and for who comes last; once or twice in a window of the tuner, and counted as waiting (`sync_wait`). From
-the same requests every rank comes to the decision of rank 0; learners that differ are an error (announcer.py).
+No rank stops to exchange requests in every iteration. A rank with a request sets `attention` in the next all-reduce.
+Every rank reads the same sum at the same iteration, and only then do all share their requests. They wait for exchanges
+under way and for the slowest rank, once or twice in a window of the tuner, counted as waiting (`sync_wait`). The same
+requests lead every rank to the same decision; learners that differ are an error (announcer.py).
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from mpibow.tune import Counts, Reading
 
 @dataclass(frozen=True)
 class Request:
-    """What one rank wants: to stop for a signal or a limit (its name), a checkpoint, W set to the true mean, tuning.
+    """One rank's requests: to stop for a signal or a limit (its name), a checkpoint, W set to the true mean, tuning.
 
-    `reading` is what its meter says, whoever asked.
+    `reading` is its meter's, whichever rank asked.
     """
 
     stop: str = ""
@@ -31,13 +31,13 @@ class Request:
 
     @property
     def attention(self) -> float:
-        """1 where there is anything to talk about."""
+        """1 if there is any request, else 0."""
         return float(bool(self.stop) or self.save or self.resync or self.tune)
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What requests come to. `stop` is the reason of the first rank that has one, and `rank` that rank."""
+    """The outcome of all requests. `stop` is the reason of the first rank that has one, and `rank` that rank."""
 
     stop: str = ""
     rank: int = 0
@@ -45,12 +45,12 @@ class Outcome:
     resync: bool = False
 
     def __str__(self) -> str:
-        """The reason to stop, and which rank a signal came to."""
+        """The reason to stop, with the rank that received a signal."""
         return f"{self.stop} on rank {self.rank}" if self.stop.startswith("SIG") else self.stop
 
 
 def settle_requests(requests: Sequence[Request]) -> Outcome:
-    """The same on every rank, from every rank's request by rank."""
+    """The outcome of every rank's request, by rank; the same on all ranks."""
     rank = next((rank for rank, request in enumerate(requests) if request.stop), 0)
     save, resync = any(r.save for r in requests), any(r.resync for r in requests)
     return Outcome(requests[rank].stop, rank, save, resync)
@@ -74,7 +74,7 @@ class Coordinator:
 
     def kept(self, iteration: int) -> Timeline:
         """The part of the timeline that a checkpoint before `iteration` needs; recorded changes are read again."""
-        timeline = self.timeline().since(iteration - 1)  # averaging may start again by where that one lay
+        timeline = self.timeline().since(iteration - 1)  # averaging may restart by that one's position
         return timeline.until(iteration) if self._recorded else timeline
 
     @property
@@ -84,11 +84,11 @@ class Coordinator:
 
     @property
     def execution(self) -> str:
-        """How learners run after the last change."""
+        """The execution of learners after the last change."""
         return self.timeline().changes[-1].execution
 
     def announce(self, iteration: int, counts: Counts, execution: str | None = None) -> int:
-        """Ranks have `counts` learners from the iteration that is returned; `iteration` is the one under way.
+        """Returns the iteration from which ranks have `counts` learners; `iteration` is the one under way.
 
         Every rank must call it at the same iteration with the same counts.
         """

@@ -1,4 +1,4 @@
-"""When learners computed on a GPU, in the timeline of the host: by events, one iteration late, without waiting."""
+"""The times of learners' passes on a GPU, on the host's clock: by events, one iteration late, without waiting."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def write_summary(path: Path, summary: Mapping[str, Any]) -> None:
 
 
 def on_rank_0(call: Callable[[Callable[[Any], Any]], Any], rank: int, work: Callable[[], Any]) -> Any:
-    """What `work` gave on rank 0, on every rank; where it raised there, all raise the same error."""
+    """The result of `work` on rank 0, returned on every rank; where it raised there, all raise the same error."""
     outcome: Any = None
     if rank == 0:
         try:

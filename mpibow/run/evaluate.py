@@ -26,7 +26,7 @@ Bind = Callable[[Plan, Array, Array], Compute]  # a plan, to a centre's weights 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Means over `count` samples, of the loss over what counts of them, and the seconds that it took.
+    """Means over `count` samples (the loss's over the parts that count in it), and the seconds taken.
 
     There is no accuracy where the data have no classes. `metrics` are by name, as JSON has them.
     """
@@ -93,7 +93,7 @@ class Evaluator:
         return Evaluation(means["loss"], means.get("accuracy"), int(count), seconds, means.get("top_k"), metrics)
 
     def _metrics(self, found: Sequence[Sequence[Any]], comm: Callable[[Callable[[Communicator], Any]], Any]) -> Any:
-        """The values by name of what this rank's threads and the other ranks have found, added up in their order."""
+        """The metrics by name, from the sums of this rank's threads and the other ranks, added up in their order."""
         if not self._measures:
             return {}
         own = [total(parts) for parts in zip(*found, strict=True)]
@@ -104,7 +104,7 @@ class Evaluator:
     def _part(
         self, data: Samples, worker: int, number: int, numbers: int, each: Each | None, pulse: Pulse
     ) -> tuple[list[float], list[Any]]:
-        """The number of samples, what of them counts in the loss's mean, the sums over them; and those of metrics."""
+        """The number of samples, their count in the loss's mean, and the sums over them; and the sums of metrics."""
         plan, slot = self._plans[worker], self._slots[worker]
         totals, measured = [0.0] * (2 + len(self._summed)), list[Any]([None] * len(self._measures))
         for start in range(number * self._batch, data.count, numbers * self._batch):

@@ -1,4 +1,4 @@
-"""metrics.jsonl: what happened in a run, one event a line, in the order in which it happened."""
+"""metrics.jsonl: the events of a run in order, one a line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mpibow.run.directory import ELSEWHERE
 
 
 class Events(Protocol):
-    """Where events go; `mark` is how many bytes they take so far, to which a resumed run cuts them back."""
+    """Receives events; `mark` is their number of bytes so far, and a resumed run cuts them back to it."""
 
     def add(self, event: str, **fields: Any) -> None: ...
     def mark(self) -> int: ...
@@ -36,11 +36,11 @@ class Silent:
 
 
 class EventFile:
-    """Appends to `path`; what lies behind `keep` bytes was written by a run that went on after its last checkpoint.
+    """Appends to `path`; bytes behind the first `keep` are cut off: a run wrote them after its last checkpoint.
 
-    A file that lost its end may stop within a line, which goes: nobody could read it or the next one. A full disk ends
-    no run (`Lines`, whose warnings go to `warn`). Raises OutputError where the file cannot be opened, and where it is
-    gone later: a run without its directory would come to nothing.
+    An incomplete last line is removed, as it would spoil the next one, too. A full disk ends no run (`Lines`, whose
+    warnings go to `warn`). Raises OutputError where the file cannot be opened, or is gone later: the results of a run
+    without its directory would be lost.
     """
 
     def __init__(self, path: Path, keep: int = 0, warn: Callable[[str], None] = print) -> None:
@@ -52,7 +52,7 @@ class EventFile:
             lines = self._file.read(min(keep, size)).rfind(b"\n") + 1
             if lines < size:
                 self._file.truncate(lines)
-            self._file.seek(lines)  # else `mark` would tell where the end was
+            self._file.seek(lines)  # else `mark` would return the old end
         except OSError as error:
             raise cannot_write(path, error) from error
         self._lines = Lines(path, lambda: nullcontext(self._file), warn)
@@ -62,7 +62,7 @@ class EventFile:
         self._lines.add(json.dumps({"event": event, "time": round(time.time(), 3), **fields}))
 
     def mark(self) -> int:
-        """Lines that wait for the disk included."""
+        """Bytes so far, with the lines that wait for the disk."""
         self._check()
         return self._file.tell() + self._lines.waiting
 
@@ -76,7 +76,7 @@ class EventFile:
             gone = not os.path.samestat(self._path.stat(), os.fstat(self._file.fileno()))
         except (FileNotFoundError, NotADirectoryError):
             gone = True
-        except OSError:  # a file system that does not answer: writing shows what is wrong
+        except OSError:  # a file system that does not answer: writing shows the error
             gone = False
         if gone:
             raise OutputError(
@@ -134,5 +134,5 @@ class Lines:
 
 
 def cannot_write(path: Path, error: OSError) -> OutputError:
-    """What to say of a file of the run directory that the system refuses."""
+    """The error for a file of the run directory that cannot be written."""
     return OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}; {ELSEWHERE}")

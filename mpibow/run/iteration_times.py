@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 
 class IterationTimes:
-    """`waited` says for how many seconds this rank's learners have stood still for other ranks so far."""
+    """`waited` returns the seconds that this rank's learners have waited for other ranks so far."""
 
     def __init__(self, waited: Callable[[], float]) -> None:
         self._waited = waited
-        self._last: tuple[float, float] | None = None  # the clock and what was waited when the lap began
+        self._last: tuple[float, float] | None = None  # the clock and the seconds waited at the beginning of the lap
         self._aside = 0.0
 
     def lap(self) -> tuple[float, float] | None:
@@ -26,7 +26,7 @@ class IterationTimes:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """What is done here is not of every iteration, and is left out; so is what is waited for here."""
+        """Leaves out work that is not part of every iteration, and the waiting in it."""
         begin, waited = time.perf_counter(), self._waited()
         yield
         self._aside += time.perf_counter() - begin

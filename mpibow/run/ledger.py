@@ -1,4 +1,4 @@
-"""The ledger: what a run has come to so far. It goes into checkpoints and ends up in summary.json."""
+"""The ledger: a run's results so far. It goes into checkpoints and ends up in summary.json."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Ledger:
     average_test_loss: float | None = None
     average_validation_metrics: Mapping[str, Any] = field(default_factory=dict)
     average_test_metrics: Mapping[str, Any] = field(default_factory=dict)
-    goal: str = "accuracy"  # what is to reach the target
+    goal: str = "accuracy"  # the metric that is to reach the target
     target: float | None = None
     epochs_to_target: float | None = None
     seconds_to_target: float | None = None
@@ -64,7 +64,7 @@ class Ledger:
     damaged: list[str] = field(default_factory=list)  # samples that others replaced, by data set and number
 
     def heard(self, loss: float, hits: float, samples: int) -> None:
-        """Enters what an all-reduce has carried of so many samples."""
+        """Enters the sums that an all-reduce has carried, over so many samples."""
         self.loss += loss
         self.hits += hits
         self.samples += samples
@@ -72,9 +72,9 @@ class Ledger:
         self.epoch_samples += samples
 
     def evaluated(self, data: str, found: Evaluation, iteration: int, position: int, epoch: float) -> bool:
-        """Enters an evaluation on the `data` that choose, "validation" or "test"; whether it is the best so far.
+        """Enters an evaluation on the `data` that choose, "validation" or "test". True if it is the best so far.
 
-        That goes by checkpoint.metric; without one by accuracy, by the loss where there is none.
+        The best is by checkpoint.metric, else by accuracy, or by the loss where there is none.
         """
         self._enter(data, found)
         self.evaluated_at = position
@@ -109,16 +109,16 @@ class Ledger:
 
     @property
     def chosen_loss(self) -> float | None:
-        """Likewise the last loss."""
+        """The last loss on the data that choose."""
         return self.test_loss if self.chooser == "test" else self.validation_loss
 
     @property
     def chosen_metrics(self) -> Mapping[str, Any]:
-        """Likewise the last metrics."""
+        """The last metrics on the data that choose."""
         return self.test_metrics if self.chooser == "test" else self.validation_metrics
 
     def met(self, epoch: float) -> None:
-        """The target is reached."""
+        """Enters that the target is reached."""
         if self.target is not None and self.epochs_to_target is None:
             self.epochs_to_target, self.seconds_to_target = epoch, self.seconds
 
@@ -166,7 +166,7 @@ class Ledger:
         cls, state: Mapping[str, Any], target: float | None, chooser: str = "test", goal: str = "accuracy", *,
         by: str | None = None, rises: bool = True,
     ) -> Ledger:  # fmt: skip
-        """The ledger that `state` gave, {} for a new one; another target than it had is still to be reached.
+        """The ledger that `state` gave, {} for a new one; a changed target is still to be reached.
 
         Where other data choose now, or another metric `by`, there is no best yet.
         """

@@ -1,4 +1,4 @@
-"""The memory of a rank: what one more learner takes of it, how much is free, and for how many learners that is."""
+"""The memory of a rank: the bytes of one more learner, the free bytes, and the learners that fit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TAKEN = 0.8  # of the memory that is free
 def learner_bytes(training: Plan, evaluation: Plan | None = None, slots: int = 0, states: float = 0) -> int:
     """Memory that one more learner takes: its replica, its thread's part of training and of evaluations, its slots.
 
-    `slots` is what reading ahead holds for it, `states` how many arrays the local step keeps.
+    `slots` are the bytes that reading ahead holds for it, `states` the number of arrays that the local step keeps.
     """
     return (
         training.arena_bytes + replica_bytes(training, states) + (evaluation.arena_bytes if evaluation else 0) + slots
@@ -26,7 +26,7 @@ def learner_bytes(training: Plan, evaluation: Plan | None = None, slots: int = 0
 
 
 def replica_bytes(training: Plan, states: float = 0) -> int:
-    """Weights, gradients and so many states, and weights once more in 16 bits where that is what is computed in."""
+    """Bytes of weights, gradients and so many states, and of a 16-bit copy of weights where 16 bits are computed in."""
     narrow = 2 * training.layout.size if training.dtype != training.weight_dtype else 0
     return round((2 + states) * training.layout.size) * np.dtype(training.weight_dtype).itemsize + narrow
 
@@ -51,7 +51,7 @@ def room_for(free: int, learner: int, most: int, lockable: int = 0, locked: int 
     """Learners that there is memory for, at least 1, at most `most`: each takes `learner` of the `free` bytes where it
     computes, and, of a GPU, `locked` of the host's `lockable` ones.
 
-    A fifth stays free: what a process takes beside its learners is not known before.
+    A fifth stays free for the unknown rest of the process.
     """
     fitting = min(TAKEN * free / learner, TAKEN * lockable / locked if locked else most)
     return min(max(1, int(fitting)), most)

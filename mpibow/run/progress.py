@@ -1,4 +1,4 @@
-"""One live line for who watches, plain lines for a log."""
+"""The progress of a run: one live line on a terminal, plain lines in a log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mpibow.run.events import Lines, cannot_write
 from mpibow.system.streams import is_live
 
 PLAIN_EVERY = 10.0  # seconds between lines where the output is no terminal
-FOREVER = 1e9  # seconds; a run that is to take longer has no end that is worth telling
+FOREVER = 1e9  # seconds; the end of a longer run is not shown
 
 
 class Progress(Protocol):
@@ -23,7 +23,7 @@ class Progress(Protocol):
         ...
 
     def show(self, samples: int, text: str, speed: float, end: float | None) -> None:
-        """Where the run is: samples consumed, the rest as text, samples/s, samples at its end if that can be told."""
+        """Shows progress: samples consumed, the rest as text, samples/s, and the samples at its end if known."""
         ...
 
     def close(self) -> None: ...
@@ -79,7 +79,7 @@ class Line:
             if self._bar is None:
                 self._bar = tqdm(initial=self._position, dynamic_ncols=True)
             self._bar.bar_format = "{desc}" if end is None else "{percentage:3.0f}%|{bar:12}| {desc} eta {remaining}"
-            self._bar.total = None if end is None else max(end, samples)  # beyond its total tqdm knows none
+            self._bar.total = None if end is None else max(end, samples)  # beyond its total, tqdm has no remaining time
             self._bar.set_description_str(text, refresh=False)
             self._bar.update(samples - self._position)
             self._position = samples

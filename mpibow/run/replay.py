@@ -1,4 +1,4 @@
-"""What a run's metrics say of its learners, and how they ran, so that another run can have the same."""
+"""Replays: a run's learners and their execution, read from its metrics, for another run to have the same."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def recorded(run: Path, ranks: int, batch: int) -> Timeline:
     """The timeline of the run in folder `run`, for batches of `batch`.
 
     Raises ConfigError where there is none, and where the run was resumed with other learners or ranks, or another rule:
-    it began to average anew there, which no timeline says.
+    it began to average anew there, which a timeline does not record.
     """
     path = run / "metrics.jsonl"
     try:
@@ -46,12 +46,12 @@ def recorded(run: Path, ranks: int, batch: int) -> Timeline:
 
 
 def differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The settings by which a run's numbers will be others than those of the run that it replays."""
+    """The settings that make a run's numbers differ from those of the run that it replays."""
     return [name for name in OF_NUMBERS if then.get(name) != now.get(name)]
 
 
 def resumed_with(run: Path) -> list[str]:
-    """The settings of OF_NUMBERS that were changed where `run` was resumed, as far as its metrics say."""
+    """The settings of OF_NUMBERS that were changed where `run` was resumed, according to its metrics."""
     found: set[str] = set()
     for line in read_file(run / "metrics.jsonl").split(b"\n")[:-1]:
         event = json.loads(line)
@@ -61,8 +61,8 @@ def resumed_with(run: Path) -> list[str]:
 
 @dataclass(frozen=True)
 class _Event:
-    """Learners from an iteration on, as line `where` says. `resumed`: as the run was started again; `anew`: in which
-    it began to average anew."""
+    """Learners from an iteration on, in line `where`. `resumed`: the run was resumed there; `anew`: and averaging
+    began anew."""
 
     where: str
     iteration: int
@@ -73,7 +73,7 @@ class _Event:
 
 
 def _follow(changes: list[Change], batch: int, event: _Event) -> None:
-    """Adds what the event says. A run may have very many: none is looked at again but the last."""
+    """Adds the event's change. A run may have very many, so only the last one is read again."""
     last = changes[-1]
     if event.resumed and (event.anew or event.counts != last.counts):
         now, then = as_sum(event.counts), as_sum(last.counts)
@@ -91,7 +91,7 @@ def _follow(changes: list[Change], batch: int, event: _Event) -> None:
 
 
 def _read(line: bytes, where: str) -> _Event | None:
-    """None where the line says nothing of learners."""
+    """The line's event, None if it has no learners."""
     try:
         event = json.loads(line)
         if event["event"] not in ("start", "learners", "execution"):

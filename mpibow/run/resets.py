@@ -1,4 +1,4 @@
-"""What is not finite: the learner is reset, and told of, or the run ends, as it does where no reset can help."""
+"""Losses and gradients that are not finite: the learner is reset with a note, or the run ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOPELESS = 20  # iterations in a row in which every learner of a rank is reset
 
 
 class Resets:
-    """Those of one rank. `due`: one has moved the mean of the replicas, and the ranks are to agree on it again.
+    """The resets of one rank. `due`: one has moved the mean of the replicas, so the ranks must agree on it again.
 
     Messages name the `iteration`, the rank's learners from number `first` on, and the last checkpoint, `saved`.
     """
@@ -26,22 +26,22 @@ class Resets:
         self, rank: int, on_nan: str, rate: float, synchroniser: Synchroniser, rule: Rule, flat: FlatKernels,
         due: bool, scale_is_large: Callable[[], bool], stood: Callable[[int], None] = lambda i: None,
     ) -> None:  # fmt: skip
-        """`scale_is_large`: whether the loss's scale may be to blame for what is not finite, and is halved then.
+        """`scale_is_large`: whether the loss's scale may be the cause, and is halved then.
 
-        `stood` is told of a learner that has made no step for that.
+        `stood` is called with a learner that has made no step for that reason.
         """
         self._stood = stood
         self._rank, self._stops, self._rate, self.due = rank, on_nan == "stop", rate, due
         self._synchroniser, self._rule, self._flat, self._rescaled = synchroniser, rule, flat, scale_is_large
         self._barren, self._untold = 0, list[str]()
-        self.losses = list[float]()  # of the rank's learners in the last iteration that is known, summed over a batch
+        self.losses = list[float]()  # of the rank's learners in the last known iteration, summed over a batch
 
     def check(
         self, found: Sequence[Result | None], rate: float, iteration: int, first: int, saved: Path | None
     ) -> list[Result]:
         """The finite results. A learner whose loss or gradient is not is reset, or ends the run (`on_nan`).
 
-        A GPU's are those of the iteration before: what was not finite has made no step. No exchange may be under way.
+        On a GPU they are from the iteration before; a learner not finite made no step. No exchange may be under way.
         """
         late = [Result(loss, hits, finite, 0.0) for loss, hits, finite in self._synchroniser.book.late()]
         results, now = late or [each for each in found if each is not None], iteration - bool(late)
@@ -71,7 +71,7 @@ class Resets:
         return [] if late else finite  # late ones were entered where they were made
 
     def end(self, iteration: int, first: int, saved: Path | None) -> None:
-        """The run ends: a GPU's last results have come only now, and who continues the run resets its learners."""
+        """Checks at the run's end: a GPU's last results have come only now; a resumed run resets their learners."""
         if self._stops:
             self.check([], self._rate, iteration, first, saved)
         elif not self._rescaled():
@@ -82,14 +82,14 @@ class Resets:
         self.check_centre(iteration, saved)
 
     def check_centre(self, iteration: int, saved: Path | None) -> None:
-        """A centre that is not finite heals no learner, and is not worth a checkpoint."""
+        """Raises DivergedError if the centre is not finite: it is of no use to reset a learner, or for a checkpoint."""
         if not np.isfinite(self._flat.host(self._rule.centre)).all():
             raise DivergedError(
                 f"iteration {iteration}: the centre is not finite; lower update.lr (now {self._rate:g}); {_kept(saved)}"
             )
 
     def tell(self) -> list[str]:
-        """Those that the other ranks have not received yet; once."""
+        """The messages that the other ranks have not received yet; each is returned once."""
         untold, self._untold = self._untold, []
         return untold
 

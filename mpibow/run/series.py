@@ -1,4 +1,4 @@
-"""From a run's events to curves: what is drawn, as pure functions of metrics.jsonl. It may be of a run under way."""
+"""Curves of a run, finished or under way, as pure functions of its metrics.jsonl."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mpibow.errors import ConfigError, RecordError
 from mpibow.system.files import read_file
 
 Event = Mapping[str, Any]
-# What is a number or null; `position` always is one, and a list of them is `learners`.
+# Entries that are numbers or null; `position` is never null, `learners` is a list of numbers.
 NUMBERS = (
     "epoch", "elapsed", "images_per_second", "accuracy", "top_k_accuracy", "loss", "data_wait", "sync_wait",
     "sync_hidden",
@@ -36,7 +36,7 @@ class RunLog:
 
 @dataclass(frozen=True)
 class Curve:
-    """`y` over `x`; `raw` is y before it was smoothed, where it was."""
+    """`y` over `x`; `raw` is y before smoothing, None without."""
 
     name: str
     x: list[float]
@@ -77,7 +77,7 @@ def parse(content: bytes, name: Path) -> list[Event]:
 
 
 def _summary(summary: Path) -> Mapping[str, Any]:
-    """What a finished run came to; {} of one under way, or of a summary that an older run left."""
+    """The summary of a finished run; {} for a run under way, or a summary that an older run left."""
     try:
         found = json.loads(read_file(summary))
     except (OSError, ValueError):
@@ -86,7 +86,7 @@ def _summary(summary: Path) -> Mapping[str, Any]:
 
 
 def kept(events: Iterable[Event]) -> list[Event]:
-    """Without what a resumed run did again: a start at a position takes back all that lay behind it."""
+    """The events without those that a resumed run repeated: a start at a position removes all behind it."""
     found: list[Event] = []
     for event in events:
         if event["event"] == "start":
@@ -98,7 +98,7 @@ def kept(events: Iterable[Event]) -> list[Event]:
 def clock(events: Iterable[Event], summary: Mapping[str, Any]) -> list[tuple[float, float]]:
     """(samples, seconds of training) wherever they are known, from (0, 0) on; [] where they never are.
 
-    Runs before `elapsed` tell it by images_per_second, which is samples / seconds.
+    Older runs have no `elapsed`, but images_per_second, which is samples / seconds.
     """
     known: list[tuple[float, float]] = []
     for event in events:
@@ -117,7 +117,7 @@ def clock(events: Iterable[Event], summary: Mapping[str, Any]) -> list[tuple[flo
 
 
 def seconds_at(known: Sequence[tuple[float, float]], position: float) -> float | None:
-    """Seconds of training when `position` samples were consumed, on the straight line between what is known."""
+    """Seconds of training when `position` samples were consumed, interpolated linearly between known times."""
     after = bisect_left(known, position, key=lambda point: point[0])
     if after == len(known):
         return None
@@ -126,7 +126,7 @@ def seconds_at(known: Sequence[tuple[float, float]], position: float) -> float |
 
 
 def x_of(run: RunLog, axis: str) -> Callable[[Event], float | None]:
-    """Where an event lies on the axis: samples, epochs, or seconds of training; None where that is not known."""
+    """A function from an event to its samples, epochs or seconds of training; None where they are not known."""
     if axis == "samples":
         return lambda event: float(event["position"])
     if axis == "seconds":
@@ -231,7 +231,7 @@ def waits(run: RunLog, axis: str, smooth: int | None) -> list[Curve]:
 
 Panel = Callable[[RunLog, str, int | None], list[Curve]]
 
-# What can be drawn, in the order in which it is
+# The panels, in the order in which they are drawn
 PANELS: Mapping[str, Panel] = {
     "accuracy": accuracy,
     "loss": loss,
@@ -240,13 +240,13 @@ PANELS: Mapping[str, Panel] = {
     "waits": waits,
     "hidden": hidden,
 }
-ASIDE: Mapping[str, Panel] = {"learners": all_learners}  # what replaces it where runs are side by side
+ASIDE: Mapping[str, Panel] = {"learners": all_learners}  # its replacement where runs are side by side
 
 
 def curves(run: RunLog, panel: str, axis: str, smooth: int | None = None, *, aside: bool = False) -> list[Curve]:
     """The curves of a panel that have any points; `aside`: there are other runs in it.
 
-    `smooth` entries of training are averaged, a fiftieth of those that there are where it is None.
+    `smooth` entries of training are averaged; None is a fiftieth of all.
     """
     function = ASIDE.get(panel, PANELS[panel]) if aside else PANELS[panel]
     return [curve for curve in function(run, axis, smooth) if curve.x]
@@ -264,14 +264,14 @@ def _curve(name: str, points: Points, smooth: int | None = 1) -> Curve:
 
 
 def _points(run: RunLog, axis: str, events: Iterable[Event], key: str) -> Points:
-    """What is finite: a training loss is null before the first all-reduce."""
+    """The finite points: a training loss is null before the first all-reduce."""
     x = x_of(run, axis)
     found = [(x(event), event.get(key)) for event in events]
     return [(at, y) for at, y in found if at is not None and y is not None and math.isfinite(y)]
 
 
 def _ranks(members: list[int], ranks: int) -> str:
-    """Which of the run's ranks: 'each of 4 ranks', 'rank 3', 'ranks 0 to 2, 5'."""
+    """Some of the run's ranks in words: 'each of 4 ranks', 'rank 3', 'ranks 0 to 2, 5'."""
     if len(members) == ranks:
         return "the rank" if ranks == 1 else f"each of {ranks} ranks"
     runs: list[list[int]] = []

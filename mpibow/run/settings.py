@@ -1,4 +1,4 @@
-"""When a run's state is saved, and what is kept: the settings of `checkpoint`."""
+"""The settings of `checkpoint`: when a run's state is saved, and which checkpoints are kept."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Checkpoint:
         return Every(float(amount), cast(Unit, unit.removesuffix("s")))
 
     def due(self, iteration: int, best: bool, passed: Callable[[float], bool]) -> bool:
-        """Whether one is, of a centre that may be the `best` so far; `passed`: whether so many epochs have."""
+        """Whether a checkpoint is due. `best`: the centre is the best so far; `passed`: so many epochs have passed."""
         if (every := self.interval) is None:
             return False
         if every.unit == "iteration" and iteration % int(every.amount) == 0:
@@ -52,6 +52,6 @@ class Checkpoint:
         return (best and self.best) or (every.unit == "epoch" and passed(every.amount))
 
     def overdue(self, seconds: float) -> bool:
-        """Whether one is by the time since the last, as rank 0's clock tells."""
+        """Whether a checkpoint is due by the time since the last one, by rank 0's clock."""
         every = self.interval
         return every is not None and every.unit == "minute" and seconds > 60 * every.amount

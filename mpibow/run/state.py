@@ -38,7 +38,7 @@ class Scale(Protocol):
 
 @dataclass(frozen=True)
 class State:
-    """What a checkpoint is of: one rank's replicas, which lie as `plan` has them, what averages them, and the scale."""
+    """The content of a checkpoint: one rank's replicas in the layout of `plan`, their averaging, and the scale."""
 
     rank: int
     plan: Plan
@@ -52,9 +52,9 @@ class State:
         self, header: Mapping[str, Any], timeline: Timeline, iteration: int, statistics: Array,
         inputs: Mapping[str, Array], average: Array | None,
     ) -> Snapshot:  # fmt: skip
-        """The run before `iteration`, with `header`'s entries beside what is needed here; nothing may be under way.
+        """The run before `iteration`, with the entries of `header` besides its own; nothing may be under way.
 
-        `statistics` (statistics.size,) are the centre's, `inputs` what an evaluation needs of the training data,
+        `statistics` (statistics.size,) are the centre's, `inputs` the training data's arrays for an evaluation,
         `average` (layout.size,) the centre's, which has the centre's statistics.
         """
         plan, replicas, rule, host, scale = self.plan, self.replicas, self.rule, self.flat.host, self.scale.state()
@@ -154,7 +154,7 @@ class State:
         return own, common
 
     def statistics(self, call: Call, k: int) -> Array:
-        """The centre's: the mean over all k learners, those of frozen batch norms as all have them. Collective."""
+        """The centre's statistics: the mean over all k learners, or a frozen batch norm's as they are. Collective."""
         rows = self.flat.host(self.replicas.statistics)
         for i in self.book.spoilt():  # before an update sets them back
             rows[i] = self.replicas.first_statistics
@@ -168,13 +168,13 @@ class State:
         return mean
 
     def _repacked(self, arrays: Mapping[str, Array], source: Layout, target: Layout) -> dict[str, Array]:
-        """Arrays of weights' elements in the layout `target`, others as they are."""
+        """Moves arrays of weights' elements to the layout `target`; others stay as they are."""
         rules = (name for name, each in self.rule.arrays.items() if each.form != "numbers")
         flat = {"weights", *self.replicas.names, *rules}
         return {name: repack(array, source, target) if name in flat else array for name, array in arrays.items()}
 
     def _forms(self, ranks: str, size: int, dtype: np.dtype[Any]) -> tuple[dict[str, Form], dict[str, Form]]:
-        """What the rule, which has just begun, declares of a file: arrays that it has now, and others that it may."""
+        """The arrays that the rule, which has just begun, declares for a file: those it has now, and optional ones."""
         sent, double = Form((size + TAIL,), dtype), Form((None,), np.dtype(np.float64))
         whole, state = Form((size,), dtype), self.rule.state()
         forms = {"weights": whole, "steps": whole, "sent": sent, "numbers": double}
@@ -214,14 +214,14 @@ def from_named(stored: Mapping[str, Array], plan: Plan, path: str) -> tuple[Arra
 
 
 class Form(NamedTuple):
-    """What an array must be; None is any length but 0."""
+    """The shape and dtype that an array must have; None is any length but 0."""
 
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
 
 
 def _read(path: Path, name: str, needed: Mapping[str, Form], optional: Mapping[str, Form]) -> dict[str, Array]:
-    """The arrays of these forms in one file of a checkpoint; others that are in it are a newer version's."""
+    """The arrays of these forms in one file of a checkpoint; the others in it are a newer version's."""
     stored = read_arrays(path, name)
     found = dict[str, Array]()
     for key, (shape, dtype) in {**needed, **optional}.items():

@@ -1,7 +1,7 @@
-"""What metrics decide while a run trains: when it ends (`stop.metric`), and where a plateau schedule drops the rate.
+"""Decisions by metrics while a run trains: its end (`stop.metric`), and the rate drops of a plateau schedule.
 
-Accuracy, loss and `metrics` are those of an evaluation on the data that choose, training_loss is an epoch's mean. All
-of it goes by values that every rank has alike; the state is the ledger's, so that checkpoints have it.
+Accuracy, loss and `metrics` are from an evaluation on the data that choose; training_loss is an epoch's mean. Every
+rank has the same values. The state is part of the ledger, so checkpoints have it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from mpibow.run.stop import Stop
 
 
 class Steering:
-    """Every rank has one, alike. `rises`: the metrics that there are, and whether they are to rise."""
+    """Every rank has one, alike. `rises` maps the run's metrics to True if a higher value is better."""
 
     def __init__(self, stop: Stop, schedule: Schedule, ledger: Ledger, rises: Mapping[str, bool] = OWN) -> None:
         self._stop, self._ledger, self._rises = stop, ledger, rises
         self._plateau = schedule if isinstance(schedule, Plateau) else None
         metrics = (stop.metric, None if self._plateau is None else self._plateau.metric)
-        self.by_epoch = "training_loss" in metrics  # whether every epoch's training loss is asked for
+        self.by_epoch = "training_loss" in metrics  # whether a decision needs every epoch's training loss
 
     @property
     def rate(self) -> float:
-        """What a plateau schedule multiplies the rate by."""
+        """The factor of a plateau schedule on the rate."""
         return 1.0 if self._plateau is None else self._ledger.reduced.rate
 
     def drops(self, iteration: int) -> bool:
@@ -40,7 +40,7 @@ class Steering:
         return self._stop.reached(iteration, position, count, accurate=accurate, watched=self._ledger.watched)
 
     def evaluated(self, iteration: int, epoch: float) -> str:
-        """After an evaluation on the data that choose, before `iteration`: what to say of the rate, '' for nothing."""
+        """Enters an evaluation on the data that choose, before `iteration`. Returns a line about the rate, or ''."""
         ledger = self._ledger
         values = {**ledger.chosen_metrics, "loss": ledger.chosen_loss}
         if ledger.chosen_accuracy is not None:
@@ -49,7 +49,7 @@ class Steering:
         return "".join(self._take(name, value, iteration, epoch) for name, value in found.items())
 
     def epoch_ended(self, iteration: int, epoch: float) -> str:
-        """At the end of an epoch whose losses all are in the ledger; as `evaluated`."""
+        """Enters the end of an epoch whose losses all are in the ledger; returns as `evaluated`."""
         ledger = self._ledger
         loss, samples = ledger.epoch_loss, ledger.epoch_samples
         ledger.epoch_loss, ledger.epoch_samples = 0.0, 0

@@ -1,4 +1,4 @@
-"""When a run ends: the settings of `stop`, and how a metric is followed to its threshold, or until it stands still."""
+"""The end of a run: the settings of `stop`, and a metric's way to its threshold or its standstill."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Count = Annotated[int, AtLeast(1)]
 
 @dataclass(frozen=True)
 class Watched:
-    """What stop.metric has been: its last values, as many as a median is of (null: not finite), the best median and how
-    many since were no improvement."""
+    """The history of stop.metric: the last values, as many as its median needs (null: not finite), the best median, and
+    the number of values since without improvement."""
 
     metric: str = ""
     recent: tuple[float | None, ...] = ()
@@ -28,7 +28,7 @@ class Watched:
 
     @classmethod
     def of(cls, entries: Mapping[str, Any]) -> Watched:
-        """As asdict, or JSON, gave it."""
+        """The inverse of asdict, also after JSON."""
         return cls(**{**entries, "recent": tuple(entries["recent"])})
 
 
@@ -78,19 +78,19 @@ class Stop:
 
     @property
     def threshold(self) -> float | None:
-        """What the metric is to reach, from below or from above."""
+        """The value that the metric must reach, from below or from above."""
         return self.above if self.above is not None else self.below
 
     @property
     def target(self) -> tuple[str, float | None]:
-        """What is to be reached, in words, and its value; None for none. Epochs to it are counted."""
+        """The target in words, and its value; None for none. The run reports the epochs to it."""
         if self.accuracy is not None or self.threshold is None:
             return "accuracy", self.accuracy
         of = f"median of {self.median}: " if self.median > 1 else ""
         return f"{of}{self.metric} {'above' if self.above is not None else 'below'}", self.threshold
 
     def follow(self, state: Watched, value: float, *, rises: bool = False) -> Watched:
-        """The state after another value of the metric, which is to fall, or `rises` where it improves."""
+        """The state after another value of the metric; `rises`: a higher value is better, else a lower one."""
         if state.metric != self.metric:
             state = Watched(metric=self.metric or "")
         recent = (*state.recent, value if math.isfinite(value) else None)[-self.median :]
@@ -137,14 +137,14 @@ class Stop:
         return f"stop.patience {self.patience}" if stuck else ""
 
     def overdue(self, seconds: float) -> str:
-        """The limit of time if so many `seconds` of training pass it, as rank 0's clock tells; '' if not."""
+        """The limit of time if so many `seconds` of training by rank 0's clock pass it; '' if not."""
         return "" if self.minutes is None or seconds <= 60 * self.minutes else f"stop.minutes {self.minutes:g}"
 
     def foreseen(
         self, iteration: int, position: int, count: int, *, samples: int, speed: float, seconds: float
     ) -> float | None:
-        """The position at which the run will end as things are: `samples` an iteration, `speed` of them a second, after
-        `seconds` of training. None where only a metric ends it."""
+        """The expected position of the end, for `samples` an iteration, `speed` of them a second, after `seconds` of
+        training. None where only a metric ends it."""
         ends = [
             None if self.epochs is None else self.epochs * count,
             None if self.iterations is None else position + (self.iterations - iteration) * samples,

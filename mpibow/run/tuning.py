@@ -1,4 +1,4 @@
-"""One rank's side of the auto-tuner: its meter, the history that all ranks hold alike, and what follows from it."""
+"""One rank's side of the auto-tuner: its meter, the history that all ranks share, and the decisions from it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from mpibow.tune import Cap, Counts, Decision, History, Meter, Reading, Tuner, W
 
 
 class Tuning(Protocol):
-    """How many learners there are to be. All ranks call `conclude` and `without` alike, with the same arguments."""
+    """Decides on the number of learners. All ranks call `conclude` and `without` alike, with the same arguments."""
 
     @property
     def asks(self) -> bool:
-        """Whether this rank is sure of its times, so that it is worth asking the others for theirs."""
+        """Whether this rank's times are certain enough to ask the other ranks for theirs."""
         ...
 
     @property
     def decision(self) -> Decision | None:
-        """What was decided last; None where learners are given."""
+        """The last decision; None where learners are given."""
         ...
 
     @property
@@ -30,37 +30,37 @@ class Tuning(Protocol):
 
     @property
     def comparing(self) -> bool:
-        """Whether they do so now."""
+        """Whether two executions take turns now."""
         ...
 
     def measured(self, own: float, whole: float, counts: Counts) -> None:
-        """Enters an iteration's seconds, this rank's own work and all of it, which `counts` learners took."""
+        """Enters the seconds of an iteration with `counts` learners: of this rank's own work, and of the whole."""
         ...
 
     def reading(self) -> Reading | None: ...
 
     def conclude(self, readings: Sequence[Reading | None]) -> Decision | None:
-        """What follows from all ranks' readings; None while the window goes on."""
+        """The decision from all ranks' readings; None while the window goes on."""
         ...
 
     def without(self, rank: int, k: int) -> Decision:
-        """What follows where `rank` has no memory for k learners."""
+        """The decision where `rank` has no memory for k learners."""
         ...
 
     def stay(self, counts: Counts, why: str) -> Decision:
-        """What follows where no other learners than `counts`, those that there are, can be had now."""
+        """The decision to stay with the present learners, `counts`, where no others are possible now."""
         ...
 
     def refused(self, why: str) -> Decision:
-        """What follows where the execution that was decided on can't be had."""
+        """The decision where the execution that was decided on is not possible."""
         ...
 
     def basis(self) -> dict[str, Any]:
-        """What the last decision follows from, for metrics.jsonl.
+        """The basis of the last decision, for metrics.jsonl.
 
-        Of the last window `measured`, its learners by rank, with the seconds of each rank's `own` work and of the
-        `whole` iteration, and their standard errors; how often it began to look, at first and where speeds had changed;
-        learners that ranks have memory for.
+        `measured` are the last window's learners by rank, with the seconds of each rank's `own` work and of the `whole`
+        iteration, and their standard errors. The others are the number of searches, the first and one for each change
+        of speed, and the learners that ranks have memory for.
         """
         ...
 
@@ -70,7 +70,7 @@ class Tuning(Protocol):
 
 
 class Given:
-    """Learners as the settings say, or a recorded timeline."""
+    """Learners that the settings or a recorded timeline give."""
 
     asks, decision, compares, comparing = False, None, False, False
 
@@ -100,7 +100,7 @@ class Given:
 
 
 class Measured:
-    """Learners as measured times say: `decide` after every window."""
+    """Learners by measured times: `decide` after every window."""
 
     compares = comparing = False
 
@@ -129,11 +129,11 @@ class Measured:
         return self._decide()
 
     def stay(self, counts: Counts, why: str) -> Decision:
-        """Until it looks again: another time there may be memory."""
+        """Stays until the next search, when there may be memory."""
         return self._follow(Decision(counts, True, f"staying with {as_sum(counts)}: {why}", self._tuner.watching))
 
     def anew(self, windows: Sequence[Window]) -> None:
-        """What it has settled on takes other times from now on: those of `windows`."""
+        """Replaces the times of the settled learners by those of `windows`."""
         self._history = self._history.anew(windows)
         self._decide()
 
@@ -156,17 +156,17 @@ class Measured:
 
 
 class Compared:
-    """Learners as `inner` says, or as given where there is none; when they are settled their two executions take turns
-    until it is known which is faster. Once in a run: learners that come and go later do so in that one.
+    """The learners of `inner`, or given ones without it; once they are settled, two executions take turns until the
+    faster one is found. This happens once in a run: later changes of learners keep that execution.
     """
 
     compares = True
 
     def __init__(self, inner: Measured | None, given: Counts, batch: int, execution: str, tuner: Tuner) -> None:
-        """They run in `execution` now."""
+        """`execution` is the present one."""
         self._inner, self._batch, self._execution, self._tuner = inner, batch, execution, tuner
         self._trial: Trial | None = None
-        self._tried: list[Window] = []  # the last one, where the last decision follows from it
+        self._tried: list[Window] = []  # the last one, where it is the basis of the last decision
         self._known = self._asks = False
         if inner is None or inner.decision.settled:
             self._begin(given if inner is None else inner.decision.counts)
@@ -241,7 +241,7 @@ class Compared:
         return decision
 
     def _begin(self, counts: Counts) -> None:
-        """Of one learner a rank all executions are one."""
+        """Begins a trial, unless all ranks have one learner: all executions are then the same."""
         if max(counts) > 1:
             self._trial = Trial(counts, self._batch, self._execution)
             self._follow(self._trial)
@@ -255,9 +255,9 @@ def open_tuning(
     known: Mapping[str, Any], given: Counts, batch: int, execution: str, tuner: Tuner, *,
     rooms: Sequence[int] | None, caps: Sequence[Cap], compares: bool,
 ) -> Tuning:  # fmt: skip
-    """What goes on from `known`, the state that a checkpoint has, {} for none. Learners are `given`, and run in
-    `execution` now, or they are looked for where there is memory, as `rooms` by rank say, and `caps` allow. `compares`:
-    a GPU's executions take turns, once in a run.
+    """Tuning that continues from `known`, a checkpoint's state, {} for none. Learners are `given` and run in
+    `execution`, or the tuner searches for them within `caps` and `rooms`, the learners by rank that memory allows.
+    `compares`: a GPU's executions take turns, once in a run.
     """
     state, inner = dict(known), None
     compared = state.pop("compared", False)
@@ -270,7 +270,7 @@ def open_tuning(
 
 
 def _told(windows: Sequence[Window]) -> dict[str, Any]:
-    """The last of them as `basis` has it, nothing where there is none."""
+    """The entries of `basis` for the last window, {} without one."""
     return {} if not windows else {
         "measured": windows[-1].counts,
         "own": [estimate.seconds for estimate in windows[-1].own],

@@ -1,1 +1,1 @@
-"""Where a run's numbers go beside metrics.jsonl, as `log.to` says: one module for each program that shows them."""
+"""Loggers send a run's numbers to the programs in `log.to`, beside metrics.jsonl: one module for each program."""

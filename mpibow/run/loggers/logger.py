@@ -1,4 +1,4 @@
-"""What a logger is, the numbers that it gets of an event, and how it hears of the events of a run."""
+"""Loggers, and the numbers of a run's events that they receive."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def numbers_of(event: str, entries: Mapping[str, Any]) -> dict[str, float]:
 
 
 class Told:
-    """Events that go to `events`, and their numbers to loggers. One that fails is left out from there on, with a note:
-    a run does not end because a program that shows it does."""
+    """Events that go to `events`, and their numbers to loggers. A logger that fails is left out from there on, with a
+    note, and the run goes on."""
 
     def __init__(self, events: Events, loggers: Mapping[str, Logger], note: Callable[[str], None]) -> None:
         self._events, self._loggers, self._note = events, dict(loggers), note

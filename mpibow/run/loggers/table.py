@@ -42,7 +42,7 @@ def check_loggers(names: Sequence[str]) -> None:
 def open_loggers(
     names: Sequence[str], folder: Path, settings: Mapping[str, Any], begin: int, note: Callable[[str], None]
 ) -> dict[str, Logger]:
-    """Those of `names`, without one that can't be opened, which a note says; `begin` is where a run is continued."""
+    """The loggers of `names`, except, with a note, one that can't be opened; a resumed run continues at `begin`."""
     found = dict[str, Logger]()
     for name in dict.fromkeys(names):
         if name not in LOGGERS:
