@@ -17,7 +17,7 @@ from mpibow.session.start import Start
 
 
 class NoAverage:
-    """Where the config asks for none."""
+    """No average: the config asks for none."""
 
     weights: Array | None = None
 
@@ -59,12 +59,12 @@ class Average:
         self._now = Averaged(position, share)
 
     def entry(self) -> dict[str, float]:
-        """What a checkpoint's header says of it."""
+        """Its entry in a checkpoint's header."""
         return asdict(self._now)
 
 
 def average_of(settings: Ema | None, start: Start, plan: Plan) -> Average | NoAverage:
-    """The average that the config asks for, as the checkpoint has it that is continued."""
+    """The average that the config asks for, continued from the checkpoint if there is one."""
     if settings is None:
         return NoAverage()
     header, path = start.source.header, start.source.checkpoint

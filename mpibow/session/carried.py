@@ -1,4 +1,4 @@
-"""Which of a local step's states a checkpoint has for the run that continues it."""
+"""The states of a local step that a run takes over from the checkpoint that it continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kept_states(text: str, config: Config) -> tuple[str, ...]:
     except ConfigError:  # another optimiser's settings, or a newer version's
         return ()
     if _parts(before) != _parts(config.update) and any(each.counts for each in config.update.optimisers):
-        return ()  # updates are counted of parts, which are others now
+        return ()  # updates are counted by parts, and these have changed
     kept = {name for each in before.optimisers for name in each.states}
     return tuple(name for name in _states(config.update) if name in kept)
 
@@ -35,7 +35,7 @@ def _states(update: Update) -> list[str]:
 
 
 def fresh_states(text: str, config: Config) -> str:
-    """What the log says of states that the checkpoint does not have, '' where it has all."""
+    """The log's line on states that the checkpoint lacks, '' where it has all."""
     kept = kept_states(text, config)
     fresh = [name for name in _states(config.update) if name not in kept]
     return f"update: the checkpoint has no {', '.join(fresh)} of {config.update.name}: they begin at 0" if fresh else ""

@@ -1,4 +1,4 @@
-"""What `train --check` prints of a job: settings, data, the plan step by step, and the memory that every rank takes."""
+"""The output of `train --check`: settings, data, the plan step by step, and the memory that every rank takes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
     """Settings, data, the plan step by step, and the memory that a rank will take.
 
     `counts` are the learners to begin with, `free` the bytes that are each rank's share of its node's or GPU's memory,
-    `choice` is how data are read.
+    `choice` is the way of reading data.
     """
     plan, ahead = job.training_plan(), device_of(job, 1).memory.held(loading_of(job, choice, 1))
     sets, taken = {"train": job.train, **job.evaluated}, taken_by(job, plan)
@@ -61,7 +61,7 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
 
 
 def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: int) -> str:
-    """What `rank` takes of the bytes that are `free` there."""
+    """The memory that `rank` takes of its `free` bytes."""
     config, memory, k = job.config, device_of(job, 1).memory, counts[rank]
     parts = kept_of(config.update, plan.layout, job.trained(math.inf))
     states, arrays = list(dict.fromkeys(name for part in parts for name in part.states)), arrays_of(parts, plan.layout)

@@ -1,4 +1,4 @@
-"""What a rank's learners compute on: the host's cores or a GPU. All in which a session's parts differ is behind it."""
+"""The device of a rank's learners, the host's cores or a GPU: all differences between them are behind it."""
 
 from __future__ import annotations
 
@@ -35,39 +35,39 @@ class Memory(Protocol):
 
     @property
     def place(self) -> str:
-        """Which one that is, behind "that are free"."""
+        """Its name in messages, after "that are free"."""
         ...
 
     def free(self, comm: Communicator) -> int:
-        """This rank's share of what is free. Collective."""
+        """This rank's share of the free memory. Collective."""
         ...
 
     def facts(self, comm: Communicator) -> Facts:
-        """What the choice of a pipeline depends on. Collective."""
+        """The facts that the choice of a pipeline depends on. Collective."""
         ...
 
     def fits(self, comm: Communicator, learner: int, held: Held) -> int:
-        """Learners of `learner` bytes that there is memory for, beside what is `held`. Collective."""
+        """The number of learners of `learner` bytes that fit beside `held`. Collective."""
         ...
 
     def room(self, call: Call) -> int:
-        """What new learners may take, while exchanges may be under way. Collective."""
+        """The bytes that new learners may take, while exchanges may be under way. Collective."""
         ...
 
     def peak(self) -> int | None:
-        """The most that was held so far; None where that is not known."""
+        """The most bytes held so far; None where that is not known."""
         ...
 
     def capacity(self, given: int, room: int) -> int:
-        """Replicas to keep rows for, where `given` are wanted and there is `room` for so many."""
+        """The number of replicas to keep rows for, where `given` are asked for and `room` fit."""
         ...
 
     def averaging(self, layout: Layout) -> int:
-        """What averaging takes, whatever the number of learners."""
+        """The bytes that averaging takes, whatever the number of learners."""
         ...
 
     def held(self, loading: Loading) -> Held:
-        """What reading ahead takes."""
+        """The bytes that reading ahead takes."""
         ...
 
 
@@ -76,27 +76,27 @@ class Executions(Protocol):
 
     @property
     def compared(self) -> bool:
-        """Whether they are to be measured against each other."""
+        """Whether the executions are to be measured against each other."""
         ...
 
     def first(self, recorded: str) -> str:
-        """The one to begin with, where this one was `recorded`."""
+        """The execution to begin with, if a run had `recorded`."""
         ...
 
     def notes(self, execution: str, *, compared: bool) -> list[str]:
-        """What the log says of it; `compared` with another one."""
+        """Lines for the log about `execution`; `compared` with another one."""
         ...
 
 
 class Device(Protocol):
-    """One rank's; all ranks call it alike."""
+    """One rank's device; all ranks call it alike."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def enqueues(self) -> bool:
-        """Whether threads only enqueue what learners do: then one is enough for all."""
+        """Whether threads only enqueue the learners' work: then one thread is enough for all."""
         ...
 
     @property
@@ -110,17 +110,17 @@ class Device(Protocol):
 
     @property
     def evaluation(self) -> Bind:
-        """What binds plans of evaluation."""
+        """The binder of evaluation plans."""
         ...
 
     def transport(self, comm: Communicator, stack: ExitStack) -> tuple[Communicator, str]:
-        """What averages, `stack` ends it; and a note for the user. Collective."""
+        """The communicator that averages, closed by `stack`; and a note for the user. Collective."""
         ...
 
     def binder(self, replicas: Replicas, packing: Packing, ranks: int) -> Binder: ...
 
     def zeros(self, comm: Communicator) -> Zeros | None:
-        """What makes the arrays that a rule sends; None leaves it to the passes. Collective."""
+        """The allocator of the arrays that a rule sends; None leaves it to the passes. Collective."""
         ...
 
     def book(self, rule: Rule, learners: Learners, comm: Communicator) -> Book: ...
@@ -130,19 +130,19 @@ class Device(Protocol):
     def open(self, loading: Loading) -> tuple[Reader, Feed]: ...
 
     def warnings(self, comm: Communicator, counts: Counts, room: int) -> list[str]:
-        """Where learners are more than a rank's cores, or the `room` for them. Collective."""
+        """Warnings of more learners than a rank has cores or `room` for. Collective."""
         ...
 
     def limits(self, call: Call, counts: Counts) -> list[str]:
-        """What keeps a rank from more learners than the `counts` that were settled on. Collective."""
+        """Notes on the limits that keep a rank from more learners than the settled `counts`. Collective."""
         ...
 
     def close(self) -> None:
-        """Waits for what averages: its memory may go after it."""
+        """Waits for averaging to end; its memory may be freed afterwards."""
         ...
 
 
 def device_of(job: Job, ranks: int) -> Device:
-    """That of a `job` which is opened, on a node with so many ranks."""
+    """The device of an opened `job`, on a node with so many ranks."""
     gpu = job.kernels.gpu
     return Host(job.config, ranks) if gpu is None else OnGpu(job, gpu)

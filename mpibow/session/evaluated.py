@@ -1,4 +1,4 @@
-"""What a stored net is evaluated on: data as it was trained on, and the graphs that give losses and hits."""
+"""The evaluation of a stored net: data like those of its training, and the graphs of losses and hits."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ def _own(config: Config, path: Path, name: str, read: Callable[[str], T]) -> T:
 
 
 def of_arrays(stored: Stored) -> bool:
-    """Whether it was trained on arrays by name, rather than on images with labels."""
+    """Whether the net was trained on arrays by name, rather than on images with labels."""
     return "inputs" in stored.input
 
 
 def samples_and_graphs(stored: Stored, config: Config, data: str, top_k: int | None = None) -> tuple[Samples, Build]:
-    """`data`, the run's own of that name or a folder, and the graphs that give losses and, for classes, hits.
+    """`data`, the run's own of that name or a folder, and the graphs of losses and, for classes, hits.
 
     Raises ConfigError where the net was trained on other data, RecordError where they cannot be read.
     """
@@ -64,12 +64,12 @@ def samples_and_graphs(stored: Stored, config: Config, data: str, top_k: int | N
 
 
 def _named(stored: Stored, config: Config, data: str) -> tuple[NamedSamples, Build]:
-    """The data of arrays by name, and the graphs that give their losses. Raises ConfigError, RecordError."""
+    """The data as arrays by name, and the graphs of their losses. Raises ConfigError, RecordError."""
     expected = stored.input["inputs"]
     names = list(expected) if isinstance(expected, Mapping) else []
     image = None if config.data is None else config.data.image
     context = next(iter(expected.values()))[0] if names else []
-    text = Stream(context[0]) if len(context) == 1 else None  # where they are of text
+    text = Stream(context[0]) if len(context) == 1 else None  # text has one axis
     records = _own(config, stored.path, data, lambda path: _arrays(path, image, text, names))
     found = input_entries(records, None)["inputs"]
     if found != expected:
@@ -93,7 +93,7 @@ def _arrays(path: str, image: Image | None, text: Stream | None, names: Sequence
 
 
 def _classified(stored: Stored, config: Config, data: str, top_k: int | None) -> tuple[Samples, Build]:
-    """The records `data`, if they are as those that were trained on, and the graphs that classify them."""
+    """The records `data`, if they are like the training data, and the graphs that classify them."""
     path = stored.path
     expected = checked(Seen, stored.input, path, "input")
     records = _samples(_own(config, path, data, open_records), data, path, expected)
@@ -130,7 +130,7 @@ def graphs_of(stored: Stored) -> Build | None:
 
 
 def _with_top_k(build: Build, top_k: int | None, batch: int, training: bool = False) -> Graph:
-    """The graph with the output top_k for this k, and for none without."""
+    """The graph with the output top_k for this k; None removes it."""
     graph = build(batch)
     graph.outputs.pop("top_k", None)
     if top_k is not None:
@@ -149,7 +149,7 @@ def _samples(records: RecordSet, data: str, folder: Path, expected: Seen) -> Dat
 
 
 def _mean_image(stored: Stored, expected: Seen) -> Mapping[str, Array]:
-    """As Scaling stores it. Raises CheckpointError where it is not one of these images."""
+    """The mean image as Scaling stores it. Raises CheckpointError where it does not fit these images."""
     arrays, size = stored.arrays, math.prod(expected.shape)
     if "mean" not in arrays or arrays["mean"].shape != (size,) or arrays["mean"].dtype != np.float64:
         raise CheckpointError(f"{stored.path / 'input.safetensors'}: mean: must be {size} numbers of float64")

@@ -17,7 +17,7 @@ FIRST = "first_statistics"  # the array's name in a checkpoint
 
 
 def taken_by(job: Job, plan: Plan) -> Taken | None:
-    """What the job's net takes of the weights that are given to it; None where none are.
+    """The arrays that the job's net takes from the weights given to it; None where none are given.
 
     Raises CheckpointError where they cannot be read, ConfigError where they do not fit.
     """
@@ -30,7 +30,7 @@ def taken_by(job: Job, plan: Plan) -> Taken | None:
 
 
 def read_first(path: Path, files: Container[str], size: int) -> Array | None:
-    """The statistics (size,) that replicas of checkpoint `path` started from, where these were not random weights'."""
+    """The statistics (size,) that replicas of checkpoint `path` started from; None for random weights'."""
     found = read_arrays(path, "input").get(FIRST) if "input.safetensors" in files else None
     if found is not None and (found.shape != (size,) or found.dtype.kind != "f"):
         got = f"{found.dtype} {list(found.shape)}"

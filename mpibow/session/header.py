@@ -1,4 +1,4 @@
-"""A checkpoint's header: every entry of checkpoint.json that a run reads, checked before anything is made of it.
+"""A checkpoint's header: every entry of checkpoint.json that a run reads, checked before its use.
 
 Another entry is another field, with a default for the checkpoints that lack it (run/checkpoint.py has the rules).
 """
@@ -28,7 +28,7 @@ Count = Annotated[int, AtLeast(1)]
 
 @dataclass(frozen=True)
 class Averaged:
-    """How far the average of the centre is: samples consumed, and the share of it that centres have filled."""
+    """The progress of the centre's average: samples consumed, and the share of it that centres have filled."""
 
     position: Natural
     share: Annotated[float, AtLeast(0), AtMost(1)]
@@ -36,12 +36,12 @@ class Averaged:
 
 @dataclass(frozen=True)
 class Header:
-    """A run before `iteration`; what it had in common with whoever may continue it, and what its parts had reached.
+    """A run before `iteration`: the settings that a continued run must share, and the states of its parts.
 
-    `counts` are learners by rank, `started` those that the run began with, `due` what the ranks were about to do: talk,
-    agree after a reset, evaluate. `rule` are the rule's numbers, `tuning` is the tuner's history, `input` what a net
-    sees of the data, `graph` the net that evaluates (job/document.py), None where it can't be saved. `others` are
-    entries of newer versions.
+    `counts` are learners by rank, `started` those that the run began with, `due` whether the ranks were about to talk,
+    to agree after a reset, to evaluate. `rule` are the rule's numbers, `tuning` is the tuner's history, `input` the
+    facts about the net's data, `graph` the net that evaluates (job/document.py), None where it can't be saved.
+    `others` are entries of newer versions.
     """
 
     files: Mapping[str, Any]  # verified already
@@ -99,7 +99,7 @@ class Header:
 
 
 def _check_order(header: Header, n: int) -> None:
-    """Raises ConfigError where change `n` is not behind those before it, or begins at another sample than they end."""
+    """Raises ConfigError where change `n` is not after the one before, or does not begin where that one ends."""
     change, before = header.timeline[n], Timeline(header.batch_size, header.timeline[:n])
     if n == 0 and not 0 <= change.iteration <= header.iteration:
         raise ConfigError(f"timeline[0].iteration: must be within 0 and {header.iteration}, got {change.iteration}")
@@ -113,7 +113,7 @@ def _check_order(header: Header, n: int) -> None:
 
 
 def _check_tuning(state: Mapping[str, Any], ranks: int) -> None:
-    """Raises ConfigError where it is no tuner's state, or one of other ranks."""
+    """Raises ConfigError where it is no tuner's state, or for another number of ranks."""
     history = {key: value for key, value in state.items() if key != "compared"}
     if not isinstance(state.get("compared", False), bool):
         raise ConfigError(f"tuning.compared: must be true or false, got {show(state['compared'])}")
@@ -125,7 +125,7 @@ def _check_tuning(state: Mapping[str, Any], ranks: int) -> None:
 
 @dataclass(frozen=True)
 class Seen:
-    """The images that a net was trained on, and how it sees them (job/normalise.py); `image` where they are encoded.
+    """The images that a net was trained on, and their scaling (job/normalise.py); `image` where they are encoded.
 
     `class_names` is empty where classes have none.
     """
@@ -148,7 +148,7 @@ class Seen:
 
 
 def checked(kind: type[T], entries: Mapping[str, Any], path: Path, name: str = "") -> T:
-    """`entries`, of that `name` in the header of checkpoint `path`, as a dataclass. Raises CheckpointError."""
+    """`entries`, called `name` in the header of checkpoint `path`, as a dataclass. Raises CheckpointError."""
     try:
         return build(kind, entries, path=name)
     except ConfigError as error:
@@ -157,7 +157,7 @@ def checked(kind: type[T], entries: Mapping[str, Any], path: Path, name: str = "
 
 
 def header_of(path: Path, entries: Mapping[str, Any]) -> Header:
-    """What `read_header` found in checkpoint `path`. Raises CheckpointError naming entry, rule and value."""
+    """The entries of `read_header` for checkpoint `path`, checked. Raises CheckpointError naming entry, rule, value."""
     return checked(Header, {key: value for key, value in entries.items() if key not in ("format", "crc32c")}, path)
 
 
@@ -186,7 +186,7 @@ def check_fits(path: Path, header: Header, expected: Mapping[str, Any]) -> None:
 def timeline_of(header: Header, started: list[Any], first: Timeline) -> Timeline:
     """The timeline to go on with: the checkpoint's own where the run was `started` alike, else `first` from here on.
 
-    A replay's checkpoint has no changes to come: `first` has them.
+    A replay's checkpoint has no future changes; `first` has them.
     """
     if list(header.started) == started and header.batch_size == first.batch:
         return Timeline(first.batch, header.timeline).followed(first)

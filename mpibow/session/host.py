@@ -33,7 +33,7 @@ AVERAGING = 5  # flat arrays
 
 
 class HostMemory:
-    """A node's, which `ranks` share."""
+    """A node's memory, which `ranks` share."""
 
     place = "for a rank"
 
@@ -41,7 +41,7 @@ class HostMemory:
         self._config, self.ranks = config, ranks
 
     def bytes(self) -> int:
-        """A rank's share of what is free."""
+        """A rank's share of the free memory."""
         return free_memory(self.ranks)
 
     def free(self, comm: Communicator) -> int:
@@ -83,7 +83,7 @@ class OneWay:
 
 
 class NoScale:
-    """What is computed in 32 bits needs none, also of a run that a GPU began."""
+    """No scale: 32 bits need none, also in a run that began on a GPU."""
 
     def state(self) -> None:
         return None
@@ -124,13 +124,13 @@ class Host:
         return loading.open(None, None)
 
     def warnings(self, comm: Communicator, counts: Counts, room: int) -> list[str]:
-        """Of given learners; `auto` looks for itself."""
+        """Warnings for given learners; `auto` finds its own number."""
         if self._config.learners == "auto":
             return core_warnings(comm, (1,) * comm.size)
         return [*core_warnings(comm, counts), *memory_warnings(comm, counts, room)]
 
     def limits(self, call: Callable[..., Any], counts: Counts) -> list[str]:
-        """Not twice in turn for the same learners."""
+        """The limits; [] if these learners had theirs last time."""
         if counts == self._settled:
             return []
         self._settled = counts
@@ -138,4 +138,4 @@ class Host:
         return found
 
     def close(self) -> None:
-        """Its threads have ended with the scheduler."""
+        """Nothing to do: its threads have ended with the scheduler."""

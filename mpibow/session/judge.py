@@ -22,7 +22,7 @@ from mpibow.trace import Trace
 
 
 def sets_told(job: Job) -> list[str]:
-    """What the log says of the data sets, as "train: 54,000 samples, validation: 6,000 split off, test: 10,000"."""
+    """The log's line on the data sets, as "train: 54,000 samples, validation: 6,000 split off, test: 10,000"."""
     sets = [f"train: {job.train.count:,} samples"]
     for name, data in job.evaluated.items():
         sets.append(f"{name}: {data.count:,}" + " split off" * (name == "validation" and job.held_out is not None))
@@ -33,7 +33,7 @@ def sets_told(job: Job) -> list[str]:
 
 
 class Judge:
-    """Every rank has one and calls it alike. It only reads. `plan` is one of evaluation."""
+    """Every rank has one and calls it alike. It only reads. `plan` is an evaluation plan."""
 
     def __init__(
         self, job: Job, plan: Plan, loading: Loading, scheduler: Scheduler, synchroniser: Synchroniser,
@@ -48,7 +48,7 @@ class Judge:
         self._evaluator = Evaluator(plan, ignored(job.config.loss), bind, job.measures)
 
     def evaluate(self, where: Where, centre: Array, statistics: Array, average: Array | None) -> bool:
-        """Evaluates on the data that choose; whether it is the best centre so far. Its `average` chooses nothing."""
+        """Evaluates on the data that choose; True if the centre is the best so far. Its `average` chooses nothing."""
         found = self._look(where, self._chooser, centre, statistics)
         best = self._reporter.evaluated(where, self._chooser, found)
         if average is not None:
@@ -56,7 +56,7 @@ class Judge:
         return best
 
     def test(self, where: Where, centre: Array, statistics: Array, average: Array | None) -> None:
-        """Evaluates the last centre on test data that have chosen nothing, its average, and the best checkpoint's."""
+        """Evaluates the last centre, its average and the best checkpoint's on test data that have chosen nothing."""
         if self._job.test is None or self._chooser == "test":
             return
         self._reporter.tested(where, self._look(where, "test", centre, statistics))
@@ -81,7 +81,7 @@ class Judge:
         return found
 
     def _read(self, path: Path) -> tuple[Array, Array] | None:
-        """The centre of a checkpoint, and its statistics; None on all ranks where one can't read it."""
+        """The centre of a checkpoint, and its statistics; None on all ranks if any rank can't read it."""
         stored, problem = None, ""
         try:
             stored = read_centre(path, self._plan)

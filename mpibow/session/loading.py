@@ -1,4 +1,4 @@
-"""How a rank reads its data: the same choice on all ranks, from what each of them has."""
+"""The way in which ranks read their data: one choice for all, from the facts of each."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from mpibow.session.device import Device
 
 
 def choose_loading(job: Job, device: Device, comm: Communicator) -> Loading:
-    """Collective."""
+    """The loading of this rank, by a choice that all ranks share. Collective."""
     wanted = "auto" if job.config.data is None else job.config.data.pipeline
     facts = comm.share(device.memory.facts(comm))
     return loading_of(job, choose(wanted, job.train, facts), comm.local_size)
 
 
 def loading_of(job: Job, choice: Choice, ranks: int) -> Loading:
-    """How one of a node's `ranks` reads the data of `job`, by `choice`."""
+    """The loading of one of a node's `ranks` for the data of `job`, by `choice`."""
     config, data = job.config, job.config.data or Data("given")
     return Loading(
         job.train, job.evaluated, choice, config.batch_size, prefetch(config.prefetch, job.train, config.batch_size),

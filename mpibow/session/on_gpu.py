@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class GpuMemory:
-    """A GPU's, which several ranks may share."""
+    """A GPU's memory, which several ranks may share."""
 
     def __init__(self, config: Config, gpu: Gpu) -> None:
         self._config, self._gpu, self.free = config, gpu, gpu.free
@@ -51,7 +51,7 @@ class GpuMemory:
         return room_for(self.free(comm) - held.data, learner, MOST, self.lockable(comm), held.locked)
 
     def lockable(self, comm: Communicator) -> int:
-        """What of the host's may be page-locked."""
+        """The bytes of the host's memory that may be page-locked."""
         return free_memory(comm.local_size)
 
     def room(self, call: Callable[..., Any]) -> int:
@@ -65,7 +65,7 @@ class GpuMemory:
         return max(min(room, self._config.tuner.most), given) if auto else given
 
     def averaging(self, layout: Layout) -> int:
-        more = self._config.rule.spreads  # on the host what nobody touches takes no memory
+        more = self._config.rule.spreads  # on the host, untouched arrays take no memory
         spread = self._gpu.flat.common_step_bytes(matrices_of(layout), layout.size) if more else 0
         return AVERAGING * 4 * layout.size + spread
 
@@ -107,7 +107,7 @@ class OnGpu:
     enqueues = True
 
     def __init__(self, job: Job, gpu: Gpu, carrier: Callable[..., Any] = open_transport) -> None:
-        """`carrier` makes what averages device arrays."""
+        """`carrier` makes the communicator that averages device arrays."""
         self._carrier = carrier
         self.memory, self.executions, self.scale = GpuMemory(job.config, gpu), Ways(job), gpu.scale
         self.name, self.evaluation, self.close = gpu.machine.found.gpu.name, gpu.evaluation, gpu.machine.close

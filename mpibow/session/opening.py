@@ -1,4 +1,4 @@
-"""Opening a run: the parts that one rank's session is made of, as a new run has them or as the checkpoint left them."""
+"""Opening a run: the parts of one rank's session, new or as the checkpoint left them."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ from mpibow.tune import as_sum
 
 @dataclass(frozen=True)
 class Parts:
-    """Every rank has its own, alike. The run's state is that of `start`; nothing is read yet, and nobody was told."""
+    """Every rank has its own, alike. The run's state is that of `start`; no data are read and no lines printed yet."""
 
     job: Job  # on this rank's device
     device: Device
     plan: Plan
     loading: Loading
     start: Start
-    lasting: Mapping[str, Any]  # what every checkpoint has alike
+    lasting: Mapping[str, Any]  # the entries that all checkpoints share
     coordinator: Coordinator
     tuning: Tuning
     replicas: Replicas
@@ -73,7 +73,7 @@ class Parts:
     resets: Resets
     reporter: Reporter
     judge: Judge | None
-    notes: list[str]  # what the user is told of all that
+    notes: list[str]  # lines for the user about all that
 
 
 OpenParts = Callable[[Job, Communicator, str | None, str, Trace, ExitStack], Parts]
@@ -83,8 +83,8 @@ def open_parts(
     job: Job, comm: Communicator, resume: str | None, note: str, trace: Trace, stack: ExitStack,
     find: Callable[[Job, int], Device] = device_of,
 ) -> Parts:  # fmt: skip
-    """All ranks call it alike. `stack` closes what holds threads, memory or files; `find` makes the device."""
-    # What is trained, the same on all ranks; how it is read, and averaged
+    """All ranks call it alike. `stack` closes all holders of threads, memory or files; `find` makes the device."""
+    # The job, the same on all ranks; its reading and its averaging
     first = first_timeline(job.config, comm.size)
     job, notes = agreed(job, comm)
     config, flat, device = job.config, job.kernels.flat, find(job, comm.local_size)
@@ -93,12 +93,12 @@ def open_parts(
     plan = job.training_plan()
     loading = choose_loading(job, device, comm)
     carrier, way = device.transport(comm, stack)
-    # The state that it begins with
+    # The state at the start
     start = start_of(find_source(job, plan, device, comm, resume), job, plan, first)
     start = replace(start, timeline=start.timeline.executed(device.executions.first))
     counts, execution = start.learners
     coordinator = Coordinator(start.timeline, loading.ahead, recorded=config.replayed is not None)
-    # Learners: how many there is room for, who decides how many there are, and those that there are now
+    # Learners: the room for them, the tuner of their number, and the present ones
     evaluation = job.evaluation_plan() if job.evaluated else None
     kept = kept_of(config.update, plan.layout, job.trained(math.inf))
     held = device.memory.held(loading)
@@ -123,7 +123,7 @@ def open_parts(
     learners = Learners(plan, replicas, binder, config.assignment, learner)
     scheduler = Scheduler(trace, apart=not device.enqueues)
     stack.callback(scheduler.close)
-    # What averages them
+    # Their averaging
     settings = in_force(config, start.timeline, job.train.count, start.iteration)
     if job.stages and settings.behind is not None:
         raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
@@ -146,7 +146,7 @@ def open_parts(
     rule.begin(sum(counts), start.exact)
     state = State(comm.rank, plan, replicas, rule, flat, synchroniser.book, device.scale)
     _take_up(start, state, config)
-    # Who looks at them, and tells of it
+    # Evaluation and reports
     comm.pulse.folder = start.source.folder
     reporter = _open_reporter(start, comm.rank, job, plan, device)
     stack.callback(reporter.close)
@@ -169,7 +169,7 @@ def open_parts(
 
 
 def open_pipeline(parts: Parts, rank: int, trace: Trace, stack: ExitStack) -> Pipeline:
-    """Begins to read ahead, once the user has been told how."""
+    """Begins to read ahead, after a note on the way of reading."""
     job, device, loading, begin = parts.job, parts.device, parts.loading, time.perf_counter()
     reader, feed = device.open(loading)
     if loading.choice.kind == "resident":
@@ -196,7 +196,7 @@ def _open_tuning(job: Job, device: Device, start: Start, comm: Communicator, roo
 
 
 def _take_up(start: Start, state: State, config: Config) -> None:
-    """Replicas and averaging go on where the checkpoint was made, if it is continued bit for bit."""
+    """Restores replicas and averaging from the checkpoint, if it is continued bit for bit."""
     header, path = start.kept, start.source.checkpoint
     for i in range(state.replicas.count):
         state.replicas.freeze(i, start.centre[state.replicas.size :])
@@ -219,14 +219,14 @@ def _open_reporter(start: Start, rank: int, job: Job, plan: Plan, device: Device
 
 
 def chooser_of(job: Job) -> str:
-    """The data that choose, as a checkpoint names them: is the best so far still that, where a run is continued?"""
+    """The data that choose, as a checkpoint names them: where they have changed, there is no best so far."""
     if job.chooser == "validation" and job.config.data is not None:
         return f"validation {job.config.data.validation}"
     return job.chooser or "test"
 
 
 def _told(start: Start, job: Job, ledger: Ledger) -> list[str]:
-    """What is run, with how many learners, in which folder; and what is other than before."""
+    """The log's first lines: the run, its learners, its folder; and changes since the checkpoint."""
     config, source, (counts, _) = job.config, start.source, start.learners
     how = {"auto": "auto, now "}.get(config.learners, "replayed, now ") if isinstance(config.learners, str) else ""
     about = (

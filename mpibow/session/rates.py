@@ -1,4 +1,4 @@
-"""What the settings say of an iteration: its learning rate, its rule, and whether averaging starts again before it."""
+"""The settings of an iteration: its learning rate, its rule, and whether averaging starts again before it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def rate_of(config: Config, where: Where, steering: Steering) -> float:
 
 
 def restarts(config: Config, timeline: Timeline, count: int, where: Where, steering: Steering) -> bool:
-    """Whether the rule wants averaging to start again before the iteration at `where`; epochs have `count`."""
+    """Whether the rule restarts averaging before the iteration at `where`; epochs have `count` samples."""
     if where.iteration <= timeline.changes[0].iteration:
         return False
     before = timeline.position(where.iteration - 1) / count
@@ -26,7 +26,7 @@ def restarts(config: Config, timeline: Timeline, count: int, where: Where, steer
 
 
 def in_force(config: Config, timeline: Timeline, count: int, iteration: int) -> RuleSettings:
-    """The rule of the iteration before `iteration`, whose state a checkpoint there has; of the first, its own."""
+    """The rule of the iteration before, whose state a checkpoint at `iteration` has; the first iteration's own."""
     return config.averaging.at(timeline.position(max(iteration - 1, timeline.changes[0].iteration)) / count)
 
 

@@ -1,4 +1,4 @@
-"""The reporter: what a run tells its user, on rank 0; on the others it only keeps the ledger."""
+"""The reporter: a run's output to its user, on rank 0; on other ranks it only keeps the ledger."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Reporter:
         self._damaged = set(ledger.damaged)  # asked for after every iteration
 
     def start(self, where: Where, title: str, notes: list[str], begun: Mapping[str, Any]) -> None:
-        """`begun` is the entry's part of a run that is continued."""
+        """Enters the start; `begun` are the further entries of a continued run."""
         told = {"elapsed": self.ledger.seconds, **where.running(), **begun, "versions": versions()}
         self._events.add("start", **where.fields(), title=title, **told)
         for note in notes:
@@ -82,7 +82,7 @@ class Reporter:
         return self.ledger.seconds
 
     def pause(self) -> None:
-        """What passed since the last `clock` was not training."""
+        """Leaves out the time since the last `clock`, which was not training."""
         self._mark = time.perf_counter()
 
     @property
@@ -103,10 +103,9 @@ class Reporter:
         `distance` and `distance_max` the mean and the largest |w - W| / |W| of rank 0's replicas w from the mean W of
         all, null on a GPU and where W comes with an all-reduce under way: then `agree` entries have them.
 
-        Of the whole run so far are `elapsed`, seconds of training without evaluations, and images_per_second, samples
-        by these; data_wait, sync_wait and sync_busy are fractions of those since this process started, as `waits` has
-        them in seconds. On a GPU
-        device_memory is the most that this rank has held there, in bytes.
+        `elapsed`, seconds of training without evaluations, and images_per_second, samples by these seconds, are of the
+        whole run so far. data_wait, sync_wait and sync_busy are fractions of the training since this process started;
+        `waits` has them in seconds. On a GPU device_memory is the most that this rank has held there, in bytes.
         """
         ledger, seconds = self.ledger, max(self.clock(), 1e-9)
         n = ledger.samples  # those whose losses an all-reduce has carried: none before the first
@@ -125,22 +124,22 @@ class Reporter:
         ledger.samples = 0
 
     def changed(self, where: Where, seconds: float) -> None:
-        """Learners have come or gone, which took `seconds` in all, binding included."""
+        """Enters a change of learners, which took `seconds` in all, binding included."""
         self._events.add("learners", **where.fields(), **where.running(), seconds=seconds)
         self.note(f"iteration {where.iteration}: {where}")
 
     def executed(self, where: Where, seconds: float) -> None:
-        """The same learners run in another way, which took `seconds` in all, binding included."""
+        """Enters a change of execution, which took `seconds` in all, binding included."""
         self._events.add("execution", **where.fields(), **where.running(), seconds=seconds)
         self.note(f"iteration {where.iteration}: {where} {where.execution}")
 
     def no_memory(self, where: Where, rank: int, count: int, why: str) -> None:
-        """`rank` can't have the `count` learners that the tuner decided on."""
+        """Notes that `rank` has no memory for the `count` learners that the tuner decided on."""
         self._events.add("no_memory", **where.fields(), rank=rank, wanted=count, reason=why)
         self.note(f"tuner: rank {rank} has no memory for {count} learners{f': {why}' if why else ''}")
 
     def tuned(self, where: Where, decision: Decision, basis: Mapping[str, Any]) -> None:
-        """What the tuner decided, and why; the log has it where it says something new. `basis`: Tuning's."""
+        """Enters the tuner's decision and its reason; the log has it where it is new. `basis`: Tuning's."""
         wanted: dict[str, Any] = {"wanted": decision.counts, "settled": decision.settled, "reason": decision.reason}
         wanted |= {"execution": decision.execution} if decision.execution else {}
         self._events.add("tuner", **where.fields(), **wanted, **basis)
@@ -151,13 +150,13 @@ class Reporter:
         self._reason, ledger.settled = decision.reason, decision.settled
 
     def evaluated(self, where: Where, data: str, found: Evaluation) -> bool:
-        """The centre was evaluated on the `data` that choose; whether it is the best so far."""
+        """Enters an evaluation of the centre on the `data` that choose; True if it is the best so far."""
         best = self.ledger.evaluated(data, found, where.iteration, where.position, where.epoch)
         self._evaluated(where, data, found, best=best)
         return best
 
     def averaged(self, where: Where, data: str, found: Evaluation) -> None:
-        """The average of the centre was evaluated."""
+        """Enters an evaluation of the centre's average."""
         self.ledger.averaged(data, found)
         entry = {"data": data, "accuracy": found.accuracy, "loss": found.loss, "seconds": found.seconds}
         self._events.add("average", **where.fields(), **entry, **_metrics(found))
@@ -166,7 +165,7 @@ class Reporter:
         self.note(f"epoch {where.epoch:.2f}: {shown}, the average of the centre")
 
     def tested(self, where: Where, found: Evaluation, checkpoint: Path | None = None) -> None:
-        """The last centre, or that of the best `checkpoint`, was evaluated on test data that chose nothing."""
+        """Enters an evaluation of the last centre, or the best `checkpoint`'s, on test data that chose nothing."""
         self.ledger.tested(found, best=checkpoint is not None)
         of = "the last centre" if checkpoint is None else f"the best checkpoint, {checkpoint.name}"
         self._evaluated(
@@ -176,7 +175,7 @@ class Reporter:
     def _evaluated(self, where: Where, data: str, found: Evaluation, of: str = "", **more: Any) -> None:
         """An evaluation's entry: `seconds` is how long it took, `elapsed` the seconds of training before it.
 
-        `data` is validation or test; `checkpoint` is there where that was evaluated, and not the centre.
+        `data` is validation or test; `checkpoint` is given if it was evaluated instead of the centre.
         """
         times = {"seconds": found.seconds, "elapsed": self.ledger.seconds}
         entry = {"data": data, "accuracy": found.accuracy, "loss": found.loss, **times, **more}
@@ -191,7 +190,7 @@ class Reporter:
         self._events.add("checkpoint", **where.fields(), path=str(path), seconds=seconds)
 
     def agreed(self, where: Where, found: Agreement) -> None:
-        """The ranks have compared their means; `distance` and `distance_max` are of the replicas of all ranks."""
+        """Enters the ranks' comparison of means; `distance` and `distance_max` are over the replicas of all ranks."""
         self.ledger.drift = found.drift
         self.ledger.mismatches += found.mismatches
         told = {"drift": found.drift, "mismatches": found.mismatches, **_distance(found.distances)}
@@ -203,7 +202,7 @@ class Reporter:
     def tell(
         self, call: Callable[..., Any], damaged: Callable[[], Mapping[str, str]], resets: Sequence[str] | None = None
     ) -> None:
-        """By all ranks: what `resets` of their learners say, where given, and what is `damaged` of the data."""
+        """Prints the messages of all ranks: their `resets`, if given, and their `damaged` samples. Collective."""
         for texts in [] if resets is None else call(lambda comm: comm.share(resets)):
             self.ledger.resets += len(texts)
             for text in texts:
@@ -212,14 +211,14 @@ class Reporter:
             self.damaged(found)
 
     def damaged(self, found: Mapping[str, str]) -> None:
-        """What is wrong with samples, by data set and number; each is told once in a run."""
+        """Prints the errors of samples, by data set and number, each once in a run."""
         for sample in [sample for sample in found if sample not in self._damaged]:
             self._damaged.add(sample)
             self.ledger.damaged.append(sample)
             self.note(f"warning: {found[sample]}: the next intact sample takes its place")
 
     def show(self, where: Where, gain: float) -> None:
-        """The progress line, not more often than it can be read."""
+        """Updates the progress line, at most every SHOW_EVERY seconds."""
         now = time.perf_counter()
         if now - self._shown < SHOW_EVERY:
             return
@@ -250,7 +249,7 @@ class Reporter:
     def summary(
         self, where: Where, stopped: str, waits: Waits, *, gain: float, checkpoint: Path | None, settled: bool | None
     ) -> Summary:
-        """What the run has come to: its settings', and as the ledger and the clocks say."""
+        """The summary of the run, from its settings, the ledger and the clocks."""
         job, config, ledger = self._job, self._job.config, self.ledger
         taken = (
             "validation_accuracy", "validation_top_k_accuracy", "validation_loss", "accuracy", "top_k_accuracy",
@@ -280,12 +279,12 @@ class Reporter:
 
 
 def _metrics(found: Evaluation) -> dict[str, Any]:
-    """As entries have them, where the run has any."""
+    """The metrics as entries have them, if the run has any."""
     return {"metrics": found.metrics} if found.metrics else {}
 
 
 def _distance(distances: Sequence[float]) -> dict[str, float | None]:
-    """As entries have them: the mean and the largest."""
+    """The distances as entries have them: the mean and the largest."""
     mean, largest = summed_up(distances) or (None, None)
     return {"distance": mean, "distance_max": largest}
 
@@ -294,8 +293,8 @@ def hidden(waits: Waits, before: Waits | None = None) -> float | None:
     """The fraction of the all-reduces since `before` that was hidden behind compute, 0 to 1; None where none ended.
 
     An all-reduce takes from this rank's call to its end, so waiting for ranks that come later is part of it, and is
-    hidden as long as this rank's learners compute meanwhile: 1 says that they never stood still for it, not that the
-    network was fast. Where ranks are unequal the slowest has the shortest all-reduces.
+    hidden as long as this rank's learners compute meanwhile. 1 means that they never stood still for it, not that the
+    network was fast. If ranks differ in speed, the slowest has the shortest all-reduces.
     """
     wait, busy = (waits[name] - (before[name] if before else 0.0) for name in ("sync_wait", "sync_busy"))
     return min(max(1.0 - wait / busy, 0.0), 1.0) if busy > 0 else None

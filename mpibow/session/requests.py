@@ -1,4 +1,4 @@
-"""Requests: what a rank wants of all between iterations, told in an all-reduce and settled together."""
+"""Requests of a rank to all ranks between iterations, announced in an all-reduce and settled together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from mpibow.tune import Decision
 
 
 class Requests:
-    """Every rank has one and calls it alike. `asked`: a rank wants something, as all read in the same all-reduce."""
+    """Every rank has one and calls it alike. `asked`: some rank has a request, as all read in the same all-reduce."""
 
     def __init__(self, parts: Parts, rank: int, saver: Saver) -> None:
         self._stop, self._rank, self._saver, self._reporter = parts.job.config.stop, rank, saver, parts.reporter
@@ -19,14 +19,14 @@ class Requests:
         self.asked = parts.start.due[0]
 
     def now(self, signal: str) -> Request:
-        """What this rank wants now, and what rank 0's clock says."""
+        """This rank's requests now, on rank 0 with those of its clock."""
         stop = signal or self._reporter.stop
         if self._rank == 0:
             stop = stop or self._stop.overdue(self._reporter.clock())
         return Request(stop, self._saver.overdue(), self._resets.due, self._tuning.asks)
 
     def settle(self, signal: str) -> tuple[Outcome, Decision | None]:
-        """What all ranks do, and what the tuner decides, if anything, by what every rank wants."""
+        """The outcome of all ranks' requests, and the tuner's decision, if any."""
         requests = self._talk(replace(self.now(signal), reading=self._tuning.reading()))
         outcome, self.asked = settle_requests(requests), False
         if outcome.save:

@@ -26,7 +26,7 @@ class Saver:
         self._agreed = time.perf_counter()
 
     def _net(self) -> tuple[Document | None, dict[str, Array]]:
-        """The net as JSON, and what JSON is too small for of the data and of the weights that it started from."""
+        """The net as JSON, and its arrays that are too long for JSON: the net's, the data's, the first statistics."""
         scaling = self._parts.job.scaling
         inputs = {} if scaling is None else scaling.arrays()
         if (first := self._parts.start.first) is not None:
@@ -39,11 +39,11 @@ class Saver:
         return document, inputs | arrays
 
     def overdue(self) -> bool:
-        """Whether the clock, which is rank 0's, asks for a checkpoint."""
+        """Whether a checkpoint is due by rank 0's clock; False on other ranks."""
         return self._rank == 0 and self._settings.overdue(time.perf_counter() - self._agreed)
 
     def agreed(self) -> None:
-        """All ranks are to save: the clock starts again."""
+        """Restarts the clock, as all ranks are about to save."""
         self._agreed = time.perf_counter()
 
     def has(self, iteration: int) -> bool:
@@ -52,7 +52,7 @@ class Saver:
     def save(
         self, where: Where, header: Mapping[str, Any], statistics: Array, best: bool, average: Array | None
     ) -> None:
-        """Writes a checkpoint, and forgets those that are not to be kept. Nothing may be under way."""
+        """Writes a checkpoint, and removes those that are not to be kept. Nothing may be under way."""
         begin = time.perf_counter()
         parts, folder = self._parts, self._parts.reporter.folder / "checkpoints"
         found = parts.state.snapshot(

@@ -1,4 +1,4 @@
-"""A session: what happens in and between the iterations of a run, by the parts that opening.py makes."""
+"""A session: the work in and between the iterations of a run, on the parts that opening.py makes."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class Session:
             )  # fmt: skip
             self.reporter.start(self.where, self.job.title, parts.notes, parts.start.told)
             if (decided := self.tuning.decision) and decided.counts != self.coordinator.announced:
-                self._tune(decided)  # the memory, or tuner.most, is another one
+                self._tune(decided)  # memory or tuner.most may have changed
             self.pipeline = open_pipeline(parts, comm.rank, trace, stack)
             self.reporter.pause()
             if self._owed and self.evaluate() and self.config.checkpoint.interval and self.config.checkpoint.best:
@@ -97,7 +97,7 @@ class Session:
         return self.stepping.at(rate_of(self.config, self.where, self.steering), samples)
 
     def _change(self) -> None:
-        """What the timeline says of this iteration, and the rate."""
+        """Makes the changes that begin here: weights trained, rule, learners, execution, restarts of averaging."""
         timeline, begin = self.coordinator.timeline(), time.perf_counter()
         change = timeline.change(self.iteration)
         if self.stages.reached(epoch := self.where.epoch):
@@ -108,7 +108,7 @@ class Session:
             self.reporter.note(switch_rule(self.rule, self.replicas, self.synchroniser, self.config, self.where))
         if change.counts != self.counts:
             self.read_centre()  # with which new learners begin
-            self.check([], self.config.update.lr)  # what came late is of learners that may go now
+            self.check([], self.config.update.lr)  # late results belong to learners that may go now
             self.change_learners(change.counts, change.execution)
             self.ledger.changes += 1
             self.reporter.changed(self.where, time.perf_counter() - begin + self.announcer.seconds())
@@ -120,7 +120,7 @@ class Session:
             self.reporter.executed(self.where, time.perf_counter() - begin + self.announcer.seconds())
 
     def tasks(self, slots: list[Slot]) -> list[Task]:
-        """What the learners' threads are to do: one slot each."""
+        """The tasks of the learners' threads: one slot each."""
         self._times.begin(self.learners.working)
         self.replicas.weighed = self.rule.alike
         return self.learners.tasks(slots)
@@ -135,7 +135,7 @@ class Session:
         self._heed(self.synchroniser.settle())
 
     def read_centre(self) -> None:
-        """As `settle`, by all ranks: also the centre that does not follow its replicas is up to date."""
+        """As `settle`, by all ranks: a centre that does not follow its replicas is up to date, too."""
         self.settle()
         if not self.rule.follows:
             self.synchroniser.agree(sum(self.counts))
@@ -152,7 +152,7 @@ class Session:
         return self.resets.check(found, rate, self.iteration, sum(self.counts[: self.rank]), self._saver.last)
 
     def tally(self, results: list[Result], signal: str) -> Tally:
-        """What this rank tells the others beside its steps."""
+        """The sums that this rank sends to the others beside its steps."""
         loss, hits = sum(result.loss for result in results), sum(result.hits for result in results)
         return Tally(self.requests.now(signal).attention, loss, hits)
 
@@ -195,7 +195,7 @@ class Session:
         return stop
 
     def evaluate(self, last: bool = False) -> bool:
-        """Evaluates the centre on the data that choose; whether it is the best so far. The `last` decides no more."""
+        """Evaluates the centre on the data that choose; True if it is the best so far. The `last` steers nothing."""
         assert self.judge is not None
         self._owed = False
         self.read_centre()
@@ -207,7 +207,7 @@ class Session:
         return best
 
     def save(self, best: bool = False) -> None:
-        """Writes a checkpoint on all ranks, and forgets those that are not to be kept."""
+        """Writes a checkpoint on all ranks, and removes those that are not to be kept."""
         self.read_centre()
         self.resets.check_centre(self.iteration, self._saver.last)
         self.reporter.clock()
@@ -226,7 +226,7 @@ class Session:
             self._saver.save(self.where, header, self.statistics(), best, self.average.weights)
 
     def finish(self, stop: str) -> Trained:
-        """The end of a run that reached a limit, or was told to stop: what it came to, on rank 0 also on disk."""
+        """Ends a run at a limit or a request to stop. Returns its result, and on rank 0 writes the summary to disk."""
         self.read_centre()
         self.resets.end(self.iteration, sum(self.counts[: self.rank]), self._saver.last)
         self.reporter.clock()
@@ -251,7 +251,7 @@ class Session:
         return Trained(summary, named(self.plan, centre, statistics), average)
 
     def _talk(self, signal: str) -> tuple[str, bool]:
-        """All ranks say what they want and do the same; (reason to stop, whether to save)."""
+        """Settles the requests of all ranks. Returns the reason to stop, and whether to save."""
         outcome, tuned = self.requests.settle(signal)
         if outcome.resync:
             self._tell(self.resets.tell())
@@ -264,7 +264,7 @@ class Session:
         return outcome.stop, outcome.save
 
     def _tune(self, decided: Decision) -> None:
-        """Has the learners that were decided on come, once every rank has bound its own."""
+        """Announces the learners that were decided on, once every rank has bound its own."""
         tuned = self.announcer.follow(self.tuning, decided, self.iteration)
         self.reporter.tuned(self.where, tuned, self.tuning.basis())
         for text in self.device.limits(self.synchroniser.call, tuned.counts) if tuned.settled else []:
@@ -287,7 +287,7 @@ class Session:
         return Where(self.iteration, self.position, epoch, self.counts, self.learners.execution)
 
     def change_learners(self, counts: Counts, execution: str) -> None:
-        """Replicas, learners and rule for `counts` learners by rank; new ones begin with the centre's statistics."""
+        """Changes replicas, learners and rule to `counts` by rank; new learners begin with the centre's statistics."""
         statistics = self.statistics()
         self.counts = counts
         self.learners.change(counts[self.rank], execution, statistics)

@@ -1,4 +1,4 @@
-"""Frozen weights that are trained from some epoch on: when, what changes then, and what the user is told of it."""
+"""Frozen weights that are trained from some epoch on: the epochs, the changes then, and the lines of the log."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAMED = 6  # weights that a line lists
 
 
 class Stages:
-    """All ranks have one, and reach a stage at the same iteration. `state` is what a checkpoint is of now."""
+    """All ranks have one, and reach a stage at the same iteration. `state` is the present content of a checkpoint."""
 
     def __init__(self, job: Job, state: State, learners: Learners) -> None:
         self.state, self._job, self._learners = state, job, learners
@@ -25,7 +25,7 @@ class Stages:
 
     @property
     def centre(self) -> Array:
-        """(layout.size,), frozen weights too."""
+        """The centre (layout.size,), with frozen weights."""
         return self.state.replicas.whole(self.state.rule.centre)
 
     def reached(self, epoch: float) -> bool:
@@ -33,7 +33,7 @@ class Stages:
         return bool(self._left) and self._left[0][0] <= epoch
 
     def begin(self, epoch: float, k: int) -> str:
-        """They are, by the k learners of all ranks: a line for the log. Averaging goes on. Nothing may be under way."""
+        """Trains them on all k learners; returns a line for the log. Averaging goes on. Nothing may be under way."""
         before, state = self.state.replicas.size, self.state
         while self.reached(epoch):
             _, size = self._left.pop(0)
@@ -46,7 +46,7 @@ class Stages:
 
 
 def frozen_told(job: Job, epoch: float) -> list[str]:
-    """A line of the weights that are frozen at `epoch` for every time that they are frozen for."""
+    """Lines of the weights that are frozen at `epoch`, one for each length of time."""
     found = dict[float, list[Span]]()
     for span in job.layout.spans:
         length = frozen_for(job.config.update.groups, span.name)

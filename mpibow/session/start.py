@@ -1,4 +1,4 @@
-"""Where a run begins: a new run directory, or a checkpoint; with which state, and what all ranks agree on first."""
+"""The start of a run: a new run directory or a checkpoint, its state, and the agreement of all ranks."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from mpibow.tune import Counts, as_sum
 
 @dataclass(frozen=True)
 class Source:
-    """The run's folder, the checkpoint that it continues (its path and header) if any, and what is to be said."""
+    """The run's folder, the checkpoint that it continues (its path and header) if any, and lines for the log."""
 
     folder: Path
     checkpoint: Path | None = None
     header: Header | None = None
     notes: tuple[str, ...] = ()
-    other: tuple[str, ...] = ()  # settings that its numbers depend on, and that were others before
+    other: tuple[str, ...] = ()  # changed settings that its numbers depend on
     weights: Mapping[str, Array] = field(default_factory=dict)  # trained ones that a new run starts from, by name
 
 
@@ -50,7 +50,7 @@ class Source:
 class Start:
     """The state that a process begins with: a new run's, or that of the checkpoint of `source`.
 
-    `changed` says what is other than there, so that averaging starts again from its `centre`.
+    `changed` are the differences from the checkpoint that make averaging start again from its `centre`.
     """
 
     source: Source
@@ -59,7 +59,7 @@ class Start:
     centre: Array  # (layout.size,)
     statistics: Array  # (statistics.size,), the centre's
     changed: tuple[str, ...] = ()
-    first: Array | None = None  # (statistics.size,) that a replica which is reset takes; None: random weights'
+    first: Array | None = None  # (statistics.size,) of a replica that is reset; None: random weights'
 
     @property
     def exact(self) -> bool:
@@ -68,22 +68,22 @@ class Start:
 
     @property
     def kept(self) -> Header | None:
-        """The checkpoint's header, for what it says of averaging and of the tuner; None where these begin anew."""
+        """The checkpoint's header, if averaging and the tuner continue from it; None where they begin anew."""
         return self.source.header if self.exact else None
 
     @property
     def told(self) -> dict[str, Any]:
-        """What a start's entry says of a run that is continued: averaging begins anew, other settings."""
+        """The part of a start's entry for a continued run: `anew` if averaging begins anew, `other` settings."""
         return ({"anew": True} if self.changed else {}) | ({"other": self.source.other} if self.source.other else {})
 
     @property
     def restarts(self) -> str:
-        """What the log says where averaging starts again, '' where it goes on."""
+        """The log's line where averaging starts again, '' where it goes on."""
         return f"{', '.join(self.changed)}: averaging restarts from the centre" if self.changed else ""
 
     @property
     def learners(self) -> tuple[Counts, str]:
-        """Learners by rank to begin with, and how a GPU's run: those of the checkpoint, else as the timeline says."""
+        """Learners by rank to begin with, and their execution on a GPU: the checkpoint's, else the timeline's."""
         if self.kept is None:
             now = self.timeline.change(self.iteration)
             return now.counts, now.execution
@@ -92,12 +92,12 @@ class Start:
 
     @property
     def due(self) -> tuple[bool, bool, bool]:
-        """What the ranks were about to do when the checkpoint was made: talk, agree after a reset, evaluate."""
+        """Whether the ranks were about to talk, to agree after a reset, to evaluate, when the checkpoint was made."""
         return (False, False, False) if self.source.header is None else self.source.header.due
 
 
 def agreed(job: Job, comm: Communicator) -> tuple[Job, list[str]]:
-    """The job on this rank's device, its weights laid out as on all ranks; and what is to be said. Collective.
+    """The job on this rank's device, its weights laid out as on all ranks; and lines for the log. Collective.
 
     Raises CommunicationError where a rank has another config or model.
     """
@@ -128,7 +128,7 @@ def find_source(job: Job, plan: Plan, device: Device, comm: Communicator, resume
 
 
 def _find(job: Job, plan: Plan, device: Device, resume: str | None, weights: dict[str, Array]) -> Source:
-    """`weights` takes those that a new run starts from."""
+    """As find_source, on rank 0. Enters the weights that a new run starts from in `weights`."""
     config, notes = job.config, list[str]()
     out = Path(config.out)
     start = directory.latest(out, config.name) if resume == "auto" else Path(resume) if resume else None
@@ -136,7 +136,7 @@ def _find(job: Job, plan: Plan, device: Device, resume: str | None, weights: dic
         path, header = open_checkpoint(start, notes.append)
         notes.append(f"continuing {path} at iteration {header.iteration}")
         folder, then = path.parent.parent, renamed(document.parse(header.config, str(path)))
-        other = tuple(name for name in differing(then, plain(config)) if name != "rule")  # of which more is said
+        other = tuple(name for name in differing(then, plain(config)) if name != "rule")  # which has a note of its own
         if other:
             notes.append(f"settings that differ from before: {', '.join(other)}")
         if job.given is not None:
@@ -163,7 +163,7 @@ def keep_settings(folder: Path, job: Job, remedy: str = "") -> None:
 
 
 def first_timeline(config: Config, ranks: int) -> Timeline:
-    """What a new run's settings say of its learners. `auto` begins with one a rank.
+    """The timeline of a new run's learners, by its settings. `auto` begins with one a rank.
 
     Raises ConfigError where they do not fit the ranks, the rule, or a run to replay.
     """
@@ -184,7 +184,7 @@ def first_timeline(config: Config, ranks: int) -> Timeline:
 
 
 def _replayed(run: Path, job: Job, device: Device) -> list[str]:
-    """Why this will not be the bits of `run`, as far as settings say."""
+    """A note with the settings that keep this run from the bits of `run`; [] for none."""
     path, why = run / "config.yaml", list[str]()
     now = plain(job.config)
     other = "config.yaml, which is missing"
@@ -202,7 +202,7 @@ def _replayed(run: Path, job: Job, device: Device) -> list[str]:
 
 
 def check_alike(comm: Communicator, text: str) -> None:
-    """All ranks train the same model with the same settings, else their flat arrays must not be added up."""
+    """Raises CommunicationError unless all ranks have one model and one config, as their flat arrays are added up."""
     sums = comm.share(hashlib.sha256(text.encode()).hexdigest())
     odd = next((rank for rank, found in enumerate(sums) if found != sums[0]), None)
     if odd is not None:
@@ -212,7 +212,7 @@ def check_alike(comm: Communicator, text: str) -> None:
 
 
 def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
-    """What `source` comes to, for the weights of `plan`, and learners that a new run would begin with as `first` says.
+    """The start from `source`, for the weights of `plan`; `first` has the learners that a new run would begin with.
 
     Raises CheckpointError where the checkpoint is another model's.
     """
@@ -232,13 +232,13 @@ def start_of(source: Source, job: Job, plan: Plan, first: Timeline) -> Start:
 
 
 def begun(layout: Layout, weights: Mapping[str, Array], plan: Plan, config: Config) -> Array:
-    """The flat array (layout.size,) that every replica starts from: trained weights where there are, random others."""
+    """The flat array (layout.size,) that every replica starts from: trained weights if given, the others random."""
     new = initial_weights(layout, config.seed, plan.weight_dtype)
     return layout.packed({**layout.unpacked(new), **weights}, plan.weight_dtype) if weights else new
 
 
 def lasting(job: Job, plan: Plan, first: Timeline) -> dict[str, Any]:
-    """What every checkpoint of a run says alike, for whoever continues or evaluates it."""
+    """The entries that all checkpoints of a run share, to continue or evaluate it."""
     return {
         **identity(job, plan),
         "started": started(job.config, first),
@@ -249,14 +249,14 @@ def lasting(job: Job, plan: Plan, first: Timeline) -> dict[str, Any]:
 
 
 def started(config: Config, first: Timeline) -> list[Any]:
-    """With which learners a run begins that begins with `first`: a resumed run goes on where this is the same."""
+    """The learners that a run with timeline `first` begins with: a resumed run goes on where they are the same."""
     counts = list(first.changes[0].counts)
     return [config.learners, len(counts)] if isinstance(config.learners, str) else counts
 
 
 def anew(header: Header, config: Config, first: Timeline) -> list[str]:
-    """Why averaging begins anew from a checkpoint: its run's learners or rule were others; [] where it goes on."""
-    defaults = plain(type(config.averaging)())  # which an older checkpoint's rule had, where it does not say
+    """The reasons to begin averaging anew from a checkpoint, other learners or another rule; [] where it goes on."""
+    defaults = plain(type(config.averaging)())  # the values of settings that an older checkpoint's rule lacks
     learners = list(header.started) != started(config, first)
     rule = comparable(header.rule_settings, defaults, sum(header.counts))
     return [f"learners were {as_sum(header.counts)}"] * learners + ["the rule was different"] * (
@@ -265,10 +265,10 @@ def anew(header: Header, config: Config, first: Timeline) -> list[str]:
 
 
 def identity(job: Job, plan: Plan) -> dict[str, Any]:
-    """What a checkpoint must have in common with the run that continues it."""
+    """The entries that a checkpoint must have in common with the run that continues it."""
     return {
         "seed": job.config.seed,
-        "precision": plan.weight_dtype,  # any device goes on in its own, of weights that are these
+        "precision": plan.weight_dtype,  # of the weights: any device continues in its own
         "layout": plan.layout.canonical().digest(),
         "validation_fraction": job.held_out,
         "train_samples": job.train.count,

@@ -29,7 +29,7 @@ PARTS = ("weights/", "average/", "graph/")
 
 @dataclass(frozen=True)
 class Saved:
-    """What a saved file's metadata has beside the arrays: the net as JSON, settings as YAML, the run's summary."""
+    """The metadata of a saved file, beside its arrays: the net as JSON, settings as YAML, the run's summary."""
 
     format: int
     graph: Mapping[str, Any]
@@ -43,8 +43,7 @@ class Stored:
     """Weights and statistics by name, and what is stored beside them.
 
     `graph` is the net as JSON (job/document.py), `arrays` the numbers that it names, `config` the settings as YAML,
-    `input` what it was trained on (job/normalise.py); None and empty where there are none: a bare file has weights
-    alone.
+    `input` the facts about its training data (job/normalise.py). They are None or empty in a bare file of weights.
     """
 
     path: Path  # the checkpoint or the file
@@ -59,7 +58,7 @@ class Stored:
 
 
 def read_stored(path: str | os.PathLike[str]) -> Stored:
-    """What a run directory's newest whole checkpoint, a checkpoint, or a safetensors file holds; nothing is executed.
+    """Reads a run directory's newest whole checkpoint, a checkpoint, or a safetensors file; nothing is executed.
 
     Raises CheckpointError where it is not there, damaged or something else.
     """
@@ -98,7 +97,7 @@ def _of_run(path: Path) -> Stored:
 
 
 def of_checkpoint(folder: Path, header: Header) -> Stored:
-    """What a checkpoint holds whose `header` was verified. Raises CheckpointError."""
+    """The content of a checkpoint whose `header` was verified. Raises CheckpointError."""
     inputs, average = (
         checkpoint.read_arrays(folder, name) if f"{name}.safetensors" in header.files else None
         for name in ("input", "average")
@@ -146,7 +145,7 @@ def _of_file(path: Path) -> Stored:
 
 
 def _remedy(path: Path) -> str:
-    """What to type for PyTorch's own files, which are pickles: none is read, as a pickle is a program."""
+    """The remedy for PyTorch's own files: they are pickles, that is programs, and are not read."""
     if path.suffix not in (".pt", ".pth", ".bin", ".ckpt"):
         return ""
     return (

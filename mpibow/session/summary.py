@@ -1,4 +1,4 @@
-"""What a run came to: summary.json, and the lines that `train` ends with."""
+"""The summary of a run: summary.json, and the last lines that `train` prints."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PACKAGES = ("mpibow", "numpy", "mpi4py", "safetensors")
 
 @dataclass(frozen=True)
 class Summary:
-    """Accuracies are fractions of the samples (null without these), all of the last centre but where `best` says other;
-    seconds are of training alone."""
+    """Accuracies are fractions of the samples, null without these, and of the last centre unless named `best`; seconds
+    are of training alone."""
 
     run: str
     stopped: str  # the limit or signal that ended it
@@ -49,7 +49,7 @@ class Summary:
     seconds: float
     evaluation_seconds: float
     target: float | None
-    goal: str  # what is to reach the target
+    goal: str  # the metric that is to reach the target
     epochs_to_target: float | None
     seconds_to_target: float | None
     images_per_second: float
@@ -58,7 +58,7 @@ class Summary:
     execution: str | None  # how a GPU's learners ran at the end: streams or fused; null on a host
     changes: int  # how often learners came or went
     settled: bool | None  # whether the tuner had settled on these learners; null where they are given
-    reason: str | None  # why, as the tuner said when it decided so; null where it decided nothing
+    reason: str | None  # the tuner's reason for its decision; null where it decided nothing
     batch_size: int
     rule: dict[str, Any]
     device: str
@@ -134,8 +134,8 @@ class Summary:
 
 @dataclass(frozen=True)
 class Trained:
-    """What training gives back: its summary, and the centre's weights and statistics by name in canonical shapes; those
-    of its average, where there is one."""
+    """The result of training: its summary, the centre's weights and statistics by name in canonical shapes, and those
+    of its average, if there is one."""
 
     summary: Summary
     weights: dict[str, Array]
@@ -150,7 +150,7 @@ def shown_metrics(metrics: Mapping[str, Any] | None) -> str:
 
 @cache
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that the numbers depend on."""
+    """The versions of Python and of the packages that the numbers depend on."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

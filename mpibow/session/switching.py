@@ -1,4 +1,4 @@
-"""Another rule takes over within a run, on all ranks alike."""
+"""Switching to another rule within a run, on all ranks alike."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from mpibow.sync.synchroniser import Synchroniser
 
 
 def switch_rule(rule: Rule, replicas: Replicas, synchroniser: Synchroniser, config: Config, where: Where) -> str:
-    """The rule behind `rule` takes over from its settled centre: a line for the log.
+    """Switches to the rule behind `rule`, from its settled centre. Returns a line for the log.
 
-    Where it moves all replicas by one step, the optimiser keeps what all of them kept in the mean.
+    Where it moves all replicas by one step, the optimiser keeps the mean of their states.
     """
     both = cast(Switch, rule)
     if both.second.alike:

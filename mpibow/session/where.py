@@ -1,4 +1,4 @@
-"""How far a run is, and with how many learners."""
+"""A run's progress, and its learners."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mpibow.tune import Counts, as_sum
 
 @dataclass(frozen=True)
 class Where:
-    """How far a run is: iterations done, samples consumed, epochs as a fraction; learners by rank, how a GPU's run."""
+    """A run's progress: iterations done, samples consumed, epochs as a fraction; learners by rank, their execution."""
 
     iteration: int
     position: int
@@ -22,7 +22,7 @@ class Where:
         return {"iteration": self.iteration, "position": self.position, "epoch": round(self.epoch, 6)}
 
     def running(self) -> dict[str, Any]:
-        """Learners, and their execution if it can be another."""
+        """Learners, and their execution if there is a choice."""
         return {"learners": self.learners, **({"execution": self.execution} if self.execution else {})}
 
     def __str__(self) -> str:
