@@ -4,10 +4,10 @@ An iteration is as long as its slowest rank: with k_r learners of batch b on ran
 
     images/s = b (k_1 + ... + k_n) / (max_r t_r(k_r) + rest)
 
-t_r(k) is what rank r needs for an iteration of its own k learners, waiting for other ranks left out; `rest` is what
-hides behind no rank's work, the exposed part of the all-reduce. A `Meter` measures on every rank; what all of them saw
-is a `Window`; a `History` holds the windows since the tuner began to look; `decide(history)` says what to run next.
-Learners are proposed by the formula, from the curves t_r, but settled on only where they were measured together:
+t_r(k) is the time of rank r for an iteration of its own k learners, without waiting for other ranks; `rest` is the
+exposed part of the all-reduce, which hides behind no rank's work. A `Meter` measures on every rank; a `Window` holds
+all ranks' readings, a `History` the windows since the tuner began to look; `decide(history)` returns what to run next.
+The formula proposes learners from the curves t_r; they are settled on only after they were measured together:
 
     history = History.begin(ranks, batch, room)
     decision = decide(history, tuner)                         all ranks go to decision.counts at one iteration
@@ -18,7 +18,7 @@ Learners are proposed by the formula, from the curves t_r, but settled on only w
     history = history.out_of_memory(rank, k)                  instead, where k learners did not fit
     decision = decide(history, tuner)                         and so on, also when it is settled
 
-Settled, it looks again where speeds have changed, and ever more rarely where none has: `History.add`.
+Once settled, it looks again if speeds have changed, and ever more rarely if none has: `History.add`.
 
 To be read in this order: decide.py, look.py (the formula), history.py (when to look again), meter.py.
 """

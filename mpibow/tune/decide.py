@@ -1,4 +1,4 @@
-"""decide(history): which learners to run next. A pure function; the model is in the package's docstring."""
+"""decide(history): the learners to run next. A pure function; the model is in the package's docstring."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def decide(history: History, tuner: Tuner) -> Decision:
     """The learners to run next, by rank, until the next window closes. Deterministic; never below one learner a rank.
 
     First every rank goes on beyond its share of the best so far, all ranks at once, until `patience` + 1 more (and,
-    where speeds have changed, fewer) learners did not help. Then what the curves promise is tried, and what is too
-    close to tell is measured again. At last the fewest learners whose measured speed is within `threshold` of the best.
-    They stay until the history has forgotten how they came about; then it goes on from them, beyond and below.
+    where speeds have changed, fewer) learners did not help. Then it tries the counts that the curves predict as best,
+    and measures close ones again. It settles on the fewest learners whose measured speed is within `threshold` of the
+    best. They stay until the history has dropped their windows; then it goes on from them, beyond and below.
     """
     caps = (Cap(tuner.most, f"tuner.most is {tuner.most}"), *history.caps)
     limits = _limits(history.room, caps)
@@ -27,7 +27,7 @@ def decide(history: History, tuner: Tuner) -> Decision:
     if last and last.settled and fits(last.counts, limits):
         return Decision(last.counts, True, f"{_told(history, {})}; staying", tuner.watching)
     look = Look.of(history.windows, limits, tuner)
-    if not all(look.curves):  # nothing measured yet, or only what does not fit any more
+    if not all(look.curves):  # nothing measured yet, or only counts that do not fit any more
         counts = tuple(min(last.counts[rank] if last else 1, limit) for rank, limit in enumerate(limits))
         return Decision(counts, False, f"starting with learners {as_sum(counts)}", tuner.looking)
 
@@ -39,19 +39,19 @@ def decide(history: History, tuner: Tuner) -> Decision:
 
 
 def _wider(look: Look) -> Counts | None:
-    """For every rank the next number that it has not had yet; None where all have gone far enough.
+    """For every rank the next number that it has not had yet; None if all have gone far enough.
 
-    Far enough is `patience` + 1 beyond its share of the best so far. Of the best the share is taken by half the
-    threshold, so that small gains add up.
+    Far enough is `patience` + 1 beyond its share of the best so far. The best is found by half the threshold, so that
+    small gains add up.
     """
     share, reach = look.fewest(look.tuner.threshold / 2), look.tuner.patience + 1
     longest = slowest(look.curves, share).seconds
-    nearly = longest / (1 + look.tuner.drift)  # who is nearly as slow may be the one whom all wait for next time
+    nearly = longest / (1 + look.tuner.drift)  # a rank that is nearly as slow may be the slowest next time
     changed: dict[int, int] = {}
     for rank, (curve, k, limit) in enumerate(zip(look.curves, share, look.limits, strict=True)):
         low, high = min(curve), max(curve)
         all_wait_for_it = curve[k].seconds >= nearly
-        if all_wait_for_it and low > max(1, k - reach):  # fewer help nobody where others are waited for
+        if all_wait_for_it and low > max(1, k - reach):  # fewer do not help while all wait for another rank
             changed[rank] = low - 1
         elif high < min(limit, k + reach):
             changed[rank] = high + 1
@@ -59,12 +59,12 @@ def _wider(look: Look) -> Counts | None:
 
 
 def _promised(look: Look) -> Counts | None:
-    """What would be chosen for what the curves promise of it: it has to be measured first."""
+    """The counts that would be chosen by the curves' prediction alone: they must be measured first."""
     return None if look.chosen in look.measured else look.chosen
 
 
 def _doubtful(look: Look) -> Counts | None:
-    """Counts to be measured again before `chosen` is settled on; None where all is clear, or has had its time."""
+    """Counts to be measured again before `chosen` is settled on; None if all is clear, or the time is up."""
     return (_rival(look) or _close(look)) if look.may_recheck else None
 
 
@@ -106,13 +106,13 @@ def _limits(room: Sequence[int | None], caps: Sequence[Cap]) -> Counts:
 
 
 def _reached(counts: Counts, room: Sequence[int | None], caps: Sequence[Cap]) -> list[str]:
-    """Which of the limits keep a rank from more, in words."""
+    """The limits that keep a rank from more learners, in words."""
     full = [f"rank {rank} has memory for {k}" for rank, k in enumerate(counts) if k == room[rank]]
     return full + [cap.why for cap in caps if cap.most == max(counts)]
 
 
 def _settled(history: History, look: Look) -> str:
-    """On which learners; and, where `_told` does not say it, how fast they are beside the best of the others."""
+    """The log's text of the settled learners, and of their speed beside the best of the others if `_told` lacks it."""
     own, rates = as_sum(look.chosen), {as_sum(k): history.batch * speed.rate for k, speed in look.measured.items()}
     last = as_sum(history.windows[-1].counts)
     others = [name for name in rates if name != last]

@@ -1,4 +1,4 @@
-"""The history: what was measured since the tuner began to look, and whether that still holds."""
+"""The history: the measurements since the tuner began to look, and whether they still hold."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Counts = tuple[int, ...]  # learners by rank
 ANCHORS = 3  # windows that later ones are compared with: the first, so that a slow drift adds up
 PERSIST = 2  # windows in a row that must have changed before the tuner looks again, one more after every look
 LONGEST = 10  # and never more
-DOUBLINGS = 4  # of the windows after which it looks again though nothing has changed
+DOUBLINGS = 4  # of the number of windows after which it looks again though nothing has changed
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What to run until the next window closes. `reason` is one line for the log.
+    """The learners to run until the next window closes. `reason` is one line for the log.
 
     `execution` is for others, who decide how learners run; '' is as they do.
     """
@@ -34,7 +34,7 @@ class Decision:
 
 @dataclass(frozen=True)
 class Window:
-    """What all ranks measured with `counts` learners; `own` by rank. `settled`: after the choice was made."""
+    """All ranks' measurements with `counts` learners; `own` by rank. `settled`: after the choice was made."""
 
     counts: Counts
     own: tuple[Estimate, ...]
@@ -43,7 +43,7 @@ class Window:
 
     @classmethod
     def of(cls, decision: Decision, readings: Sequence[Reading]) -> Window:
-        """From all ranks' readings, by rank, taken at the same iteration. Its whole is the slowest rank's: all wait."""
+        """A window of all ranks' readings at one iteration, by rank. Its whole is the slowest rank's: all wait."""
         whole = max((reading.whole for reading in readings), key=lambda estimate: estimate.seconds)
         return cls(decision.counts, tuple(reading.own for reading in readings), whole, decision.settled)
 
@@ -63,7 +63,7 @@ class Cap:
 
 @dataclass(frozen=True)
 class History:
-    """The windows of this look, the latest last; `room`: learners that fit a rank's memory, None where any number does.
+    """The windows of this look, the latest last; `room`: learners that fit a rank's memory, None if any number does.
 
     `looks` counts how often it began to look, at first and where speeds had changed; `calm` the settled windows since;
     `vain` how often in a row it looked only because these were many. `why` is of the last time. `batch` is images of a
@@ -84,10 +84,10 @@ class History:
         return cls((None,) * ranks if room is None else tuple(room), batch)
 
     def add(self, window: Window, tuner: Tuner) -> History:
-        """With one more window. Where speeds have changed for good all that was measured before is forgotten.
+        """Adds a window. If speeds have changed for good, all earlier measurements are dropped.
 
-        So it is where nothing has changed for long: a core that others have left shows in no time of learners that do
-        without it. That is `pause` windows, and twice as many after every such look that ended where it began.
+        They are also dropped if nothing has changed for `pause` windows, as a core that others have left shows in no
+        time of learners that do without it. That number doubles after every such look that ended where it began.
         """
         windows = (*self.windows, window)
         persist = min(PERSIST + self.looks - 1, LONGEST)
@@ -96,19 +96,19 @@ class History:
         if not window.settled:
             return replace(self, windows=windows, calm=0)
         calm = self.calm + 1
-        vain = self.vain if window.counts == windows[0].counts else 0  # what the look began with
+        vain = self.vain if window.counts == windows[0].counts else 0  # the counts that the look began with
         if calm >= max(tuner.pause, PERSIST) << min(vain, DOUBLINGS):
             why = f"no change for {calm * tuner.watch:g} s or more"
             return self._again(windows, why, looks=self.looks, vain=vain + 1)
         return replace(self, windows=_trimmed(windows), calm=calm, vain=vain)
 
     def _again(self, windows: Sequence[Window], why: str, *, looks: int, vain: int) -> History:
-        """Looks from here on; with the last PERSIST windows alone, as few after every look."""
+        """Begins a new look; keeps the last PERSIST windows alone, as few after every look."""
         fresh = tuple(replace(window, settled=False) for window in windows[-PERSIST:])
         return replace(self, windows=fresh, why=why, looks=looks, calm=0, vain=vain)
 
     def anew(self, windows: Sequence[Window]) -> History:
-        """Settled on what `windows` were measured with; nothing else is known: another execution has other times."""
+        """Settles on the counts of `windows`, and drops all others: another execution has other times."""
         return replace(self, windows=tuple(replace(window, settled=True) for window in windows), calm=0, vain=0)
 
     def out_of_memory(self, rank: int, k: int) -> History:
@@ -134,10 +134,10 @@ def _window(plain: Mapping[str, Any]) -> Window:
 
 
 def _news(windows: Sequence[Window], persist: int, drift: float) -> str:
-    """What has changed for good, '' if nothing has: it shows in the last `persist` windows, all of the same counts.
+    """The lasting change, '' if there is none: it shows in the last `persist` windows, all of the same counts.
 
-    They are compared with windows of these counts that lie before them all, and of those with the first ANCHORS: the
-    latest would follow a slow drift.
+    They are compared with the first ANCHORS of the earlier windows of these counts: later ones would follow a slow
+    drift.
     """
     counts, recent = windows[-1].counts, windows[-persist:]
     anchors = [w for w in windows[:-persist] if w.counts == counts][:ANCHORS]
@@ -147,7 +147,7 @@ def _news(windows: Sequence[Window], persist: int, drift: float) -> str:
 
 
 def _changed(before: Sequence[Window], after: Sequence[Window], drift: float) -> str:
-    """What takes another time in all windows of `after` than in those of `before`, '' if nothing does."""
+    """The part whose time differs between all windows of `after` and those of `before`, '' if there is none."""
     names = [f"rank {rank}" for rank in range(len(before[0].own))] + ["the whole iteration"]
     for i, name in enumerate(names):
         then, now = ([(*window.own, window.whole)[i] for window in windows] for windows in (before, after))
@@ -160,7 +160,7 @@ def _changed(before: Sequence[Window], after: Sequence[Window], drift: float) ->
 
 
 def _trimmed(windows: tuple[Window, ...]) -> tuple[Window, ...]:
-    """Without one that later windows are not compared with any more: the run may last for weeks."""
+    """Drops a window that later ones are not compared with any more: the run may last for weeks."""
     watched = [i for i, w in enumerate(windows) if w.settled]
     if len(watched) <= ANCHORS + LONGEST:
         return windows

@@ -1,4 +1,4 @@
-"""A look: what its windows say of all learners that ranks may have, as one curve a rank and one speed for all ranks."""
+"""A look: estimates from its windows for all learners that ranks may have: a curve a rank, a speed for all ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Curve = Mapping[int, Estimate]  # learners of a rank -> seconds of an iteration 
 
 @dataclass(frozen=True)
 class Speed:
-    """Learners' batches a second of all ranks, and its relative standard error."""
+    """Learners' batches a second of all ranks, and the relative standard error."""
 
     rate: float
     relative: float
@@ -26,9 +26,9 @@ class Speed:
 
 @dataclass(frozen=True)
 class Look:
-    """What is known of learners within `limits`, the most of each rank.
+    """The estimates for learners within `limits`, the most of each rank.
 
-    `tried` has the counts of every window in order, `curves` is by rank, `measured` of what ran together.
+    `tried` has the counts of every window in order, `curves` is by rank, `measured` has counts that ran together.
     """
 
     tried: tuple[Counts, ...]
@@ -51,9 +51,9 @@ class Look:
 
     @cached_property
     def speeds(self) -> Mapping[Counts, Speed]:
-        """What was measured, and what the curves promise as long as there is time to see whether it is true."""
+        """The measured speeds, and those that the curves predict as long as there is time to measure them."""
         promises = _promises(self.curves, self.tuner.precision) if self.may_recheck or not self.measured else {}
-        return {**promises, **self.measured}  # where both are known, what was measured
+        return {**promises, **self.measured}  # measured ones take precedence
 
     @cached_property
     def best(self) -> Counts:
@@ -61,7 +61,7 @@ class Look:
 
     @cached_property
     def chosen(self) -> Counts:
-        """What it would settle on now."""
+        """The counts that it would settle on now."""
         return self.fewest(self.tuner.threshold)
 
     def fewest(self, threshold: float) -> Counts:
@@ -76,7 +76,7 @@ def fits(counts: Counts, limits: Counts) -> bool:
 
 
 def slowest(curves: Sequence[Curve], counts: Counts) -> Estimate:
-    """An iteration of `counts`: as long as that of the rank that all wait for."""
+    """The time of an iteration of `counts`: that of the slowest rank."""
     return max((curve[k] for curve, k in zip(curves, counts, strict=True)), key=lambda e: e.seconds)
 
 
@@ -99,14 +99,14 @@ def _speed(counts: Counts, whole: Estimate) -> Speed:
 
 
 def _alike(estimates: Sequence[Estimate], tuner: Tuner) -> Estimate:
-    """The mean of those that agree with the newest: where they do not, speeds have changed since."""
+    """The mean of the estimates that agree with the newest: the others are from before a change of speeds."""
     new = estimates[-1]
     margin = tuner.drift * new.seconds
     return mean([e for e in estimates if abs(e.seconds - new.seconds) <= max(margin, 3 * hypot(e.error, new.error))])
 
 
 def _promises(curves: Sequence[Curve], precision: float) -> dict[Counts, Speed]:
-    """The best counts for every length of an iteration: each rank has as many learners as it gets done in time."""
+    """The best counts for every length of an iteration: each rank has the most learners that finish in time."""
     speeds = {}
     for time in _levels([e.seconds for curve in curves for e in curve.values()], precision):
         counts = tuple(max((k for k, e in curve.items() if e.seconds <= time), default=0) for curve in curves)
@@ -128,7 +128,7 @@ def _levels(times: Sequence[float], margin: float) -> list[float]:
 
 
 def _rechecks(tried: Sequence[Counts]) -> int:
-    """How many windows tried no number of learners that was new to a rank."""
+    """The number of windows that tried no number of learners that was new to a rank."""
     seen = set[tuple[int, int]]()
     count = 0
     for counts in tried:

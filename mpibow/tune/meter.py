@@ -1,4 +1,4 @@
-"""The meter: one rank's times of iterations, until it is sure how long an iteration takes."""
+"""The meter: one rank's times of iterations, until the time of an iteration is known well enough."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Estimate:
 
 
 def mean(estimates: Sequence[Estimate]) -> Estimate:
-    """Of independent estimates of the same time."""
+    """The mean of independent estimates of the same time."""
     n = len(estimates)
     return Estimate(sum(e.seconds / n for e in estimates), math.hypot(*(e.error / n for e in estimates)))
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What one rank's meter has come to in `elapsed` seconds. `own`: its work in an iteration; `whole`: all of it."""
+    """A rank's estimates after `elapsed` seconds. `own`: its work in an iteration; `whole`: all of the iteration."""
 
     own: Estimate
     whole: Estimate
@@ -50,7 +50,7 @@ class Reading:
 
 
 def enough(readings: Sequence[Reading | None], span: Span) -> bool:
-    """Whether a window may close: every rank is sure, or the time is up. The same on every rank."""
+    """Whether a window may close: every rank's times are precise enough, or the time is up. The same on every rank."""
     known = [reading for reading in readings if reading is not None]
     if len(known) < len(readings):
         return False
@@ -58,7 +58,7 @@ def enough(readings: Sequence[Reading | None], span: Span) -> bool:
 
 
 class Meter:
-    """Fed once an iteration, from the first with the window's learners on; looks at its times ever more rarely."""
+    """Receives each iteration's times from the window's first one on, and evaluates them ever more rarely."""
 
     def __init__(self, span: Span) -> None:
         self._span, self._skipped, self._check, self._elapsed = span, 0, LEAST, 0.0
@@ -66,10 +66,10 @@ class Meter:
         self._whole: list[float] = []
 
     def add(self, own: float, whole: float) -> bool:
-        """Enters an iteration, in seconds; whether to ask all ranks for their readings now.
+        """Enters an iteration's times in seconds; returns whether to collect all ranks' readings now.
 
         `own`: this rank's data, batches and update, waiting for other ranks left out. `whole`: from the iteration's
-        begin to the next one's; leave out those with an evaluation or a checkpoint. What is not above 0 is ignored.
+        begin to the next one's; leave out those with an evaluation or a checkpoint. Times not above 0 are ignored.
         """
         if self._skipped < WARM_UP:
             self._skipped += 1
@@ -85,7 +85,7 @@ class Meter:
         return reading is not None and enough([reading], self._span)
 
     def reading(self) -> Reading | None:
-        """What is known so far; None while that is next to nothing."""
+        """The estimates so far; None while there are too few times."""
         if len(self._own) < LEAST:
             return None
         return Reading(estimate(self._own), estimate(self._whole), self._elapsed)
@@ -94,10 +94,10 @@ class Meter:
 def estimate(times: Sequence[float]) -> Estimate:
     """The mean of `times` (at least LEAST, in their order) without stray ones, and its standard error.
 
-    Not the median: where learners share cores a part of the iterations is slow, and it is the mean that makes images/s.
-    Stray is what lies beyond Tukey's outer fence, Q3 + 3 (Q3 - Q1) (Exploratory Data Analysis, 1977, ch. 2), but never
-    more than one in STRAY: what happens more often belongs to the iteration. Neighbouring times are alike, so the error
-    is at least that of the means of a few blocks in a row (batch means: Schmeiser, Operations Research 30(3), 1982).
+    Not the median: if learners share cores, some iterations are slow, and images/s depend on the mean. A stray time
+    lies beyond Tukey's outer fence, Q3 + 3 (Q3 - Q1) (Exploratory Data Analysis, 1977, ch. 2). At most one in STRAY is
+    left out: more frequent ones belong to the iteration. Neighbouring times are alike, so the error is at least that of
+    the means of a few blocks in a row (batch means: Schmeiser, Operations Research 30(3), 1982).
     """
     array, n = np.array(times), len(times)
     ordered = np.sort(array)

@@ -21,7 +21,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Tuner:
-    """How `learners: auto` finds the number of learners."""
+    """The settings of the search for the number of learners under `learners: auto`."""
 
     threshold: Annotated[
         float, Above(0), Below(1), "least gain in images/s that one more learner must bring, as a fraction"
@@ -43,7 +43,7 @@ class Tuner:
 
     @property
     def precision(self) -> float:
-        """Enough to see that a learner is worth having or not; where it is not, windows are repeated."""
+        """The precision that shows whether a learner is worth having; if it is not reached, windows are repeated."""
         return self.threshold / 2
 
     @property

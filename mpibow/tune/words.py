@@ -11,7 +11,7 @@ def as_sum(counts: Sequence[int]) -> str:
 
 
 def told(learners: str, rate: float, others: Mapping[str, float]) -> str:
-    """That `learners` had `rate` images/s, beside the best of `others`, images/s by learners."""
+    """The text that `learners` had `rate` images/s, beside the best of `others`, images/s by learners."""
     text = f"{learners}: {rate:,.0f} images/s"
     if not others:
         return text
