@@ -1,4 +1,4 @@
-"""Muon's directions: what its matrices' gradients become before the step."""
+"""Muon's directions: its matrices' gradients are replaced by them before the step."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Matrices:
 
 
 def matrices_of(update: Muon, layout: Layout, products: Products) -> Matrices:
-    """Hidden layers, as Jordan has it: neither the first weight, which sees the data, nor the last, which gives the
-    logits, nor embeddings; nor matrices above `largest_share`."""
+    """The hidden layers, as in Jordan's Muon: neither the first weight, which reads the data, nor the last, which gives
+    the logits, nor embeddings; nor matrices above `largest_share`."""
     spans = {span.name: span for span in layout.spans}
     costs = {name: cost_of(spans[name], update.ns_steps) for name in products.wide}
     most, others = update.largest_share * products.operations, dict[str, str]()
@@ -53,7 +53,7 @@ def matrices_of(update: Muon, layout: Layout, products: Products) -> Matrices:
 
 
 def described(matrices: Matrices, update: Update) -> str:
-    """Which weights take Muon's step, at what cost, and which others do not; '' of another optimiser."""
+    """A text of the weights that take Muon's step, its cost, and the other weights; '' for another optimiser."""
     if not isinstance(update, Muon):
         return ""
     costs, passes = [cost_of(span, update.ns_steps) for span in matrices.spans], matrices.passes
@@ -74,7 +74,8 @@ def _gflop(operations: float) -> str:
 class Directions:
     """g <- g + l1 sign(w), v <- momentum v + g and, in the place of g, the scaled direction, of every row's matrices.
 
-    Threads share them, each taking the next until there are none, the costliest first; no bits depend on who takes one.
+    Threads share the matrices, the costliest first; each takes the next until there are none. The bits do not depend on
+    which thread takes a matrix.
     """
 
     def __init__(
@@ -92,9 +93,9 @@ class Directions:
         self._makers = deque[Callable[..., None]]()  # to be used again: the last one is in a cache
 
     def works(self, weights: Array, momenta: Array, gradients: Array, update: Muon) -> Callable[[range], None]:
-        """What threads call with any chunks, once for each of `weights`, `momenta` and `gradients` (k, size).
+        """A function that threads call with any chunks, once for each of `weights`, `momenta`, `gradients` (k, size).
 
-        There may be more rows of weights, and those in front are meant.
+        If there are more rows of weights, the first k are used.
         """
         left = deque((row, number) for number in range(len(self._parts)) for row in range(len(gradients)))
         momentum, nesterov = gradients.dtype.type(update.momentum), update.nesterov

@@ -26,7 +26,7 @@ from mpibow.optim.update import Update
 
 @dataclass(frozen=True)
 class Result:
-    """What one batch gave: its summed loss, its hits, whether loss and gradient are finite, seconds of computing."""
+    """The result of one batch: summed loss, hits, whether loss and gradient are finite, seconds of computing."""
 
     loss: float
     hits: float
@@ -38,7 +38,7 @@ def clip(gradient: Array, value: float | None, norm: float | None, factors: Sequ
     """Limits gradient (size,) in place, each element to +-value, then its length to norm; |gradient|^2 before `norm`.
 
     As PyTorch's clip_grad_value_ and clip_grad_norm_ (Pascanu et al., arXiv:1211.5063), for one learner's batch. NaN
-    stays NaN, to be seen. `factors` (Layout.factors) are parts that are kept as such, and have no elements to limit.
+    stays NaN, to be detected. `factors` (Layout.factors) are parts kept as factors: they have no elements to limit.
     """
     kept = [halves(gradient, factor) for factor in factors]
     rest = _between(gradient, factors)
@@ -53,7 +53,7 @@ def clip(gradient: Array, value: float | None, norm: float | None, factors: Sequ
 
 
 def _between(gradient: Array, factors: Sequence[Sequence[int]]) -> list[Array]:
-    """The parts of it that are no factors."""
+    """The parts of `gradient` that are not factors."""
     parts, begin = list[Array](), 0
     for start, stop, _, _ in factors:
         parts.append(gradient[begin:start])
@@ -62,7 +62,7 @@ def _between(gradient: Array, factors: Sequence[Sequence[int]]) -> list[Array]:
 
 
 def scale(gradient: Array, number: float, factors: Sequence[Sequence[int]]) -> None:
-    """gradient (size,) <- number times it; one of two factors is."""
+    """gradient (size,) <- number * gradient; only one of two factors is multiplied."""
     for part in (*_between(gradient, factors), *(halves(gradient, factor)[0] for factor in factors)):
         np.multiply(part, part.dtype.type(number), out=part)
 
@@ -81,8 +81,8 @@ class Learner:
         self, plan: BoundPlan, gradient: Array, clip_value: float | None = None, clip_norm: float | None = None,
         meeting: Meeting | None = None, note_share: Callable[[float], float] = lambda share: 1.0,
     ) -> None:  # fmt: skip
-        """`meeting` is where its plan's peers are; `note_share` takes what share of its batch counts, and gives what
-        its gradient is to be multiplied by."""
+        """`meeting` has its plan's peers; `note_share` takes the share of its batch that counts, and returns the
+        factor of its gradient."""
         self.plan, self.gradient, self._meeting, self._note_share = plan, gradient, meeting, note_share
         factors = [each for each in plan.plan.layout.factors.tolist() if each[0] < gradient.size]
         self._limits = clip_value, clip_norm, factors
@@ -139,7 +139,7 @@ class HostBinder:
         self._meeting.expect(count)
 
     def lack(self, room: Callable[[], int], apart: int, fused: int | None) -> str:
-        """It is asked first: a host grants more memory than it has."""
+        """Checks the room before binding: a host grants more memory than it has."""
         if apart == 0 or apart <= (free := room()):
             return ""
         return f"new learners need {in_words(apart)}; only {in_words(free)} may be used"

@@ -17,7 +17,7 @@ from mpibow.learn.replica import Replicas
 
 
 class Binder(Protocol):
-    """Makes learners where they compute, and knows what memory they take there."""
+    """Makes learners on the device that they compute on, and checks their memory there."""
 
     def one(self, plan: Plan, i: int) -> AnyLearner:
         """Learner i of `plan`. Raises MemoryError."""
@@ -32,10 +32,10 @@ class Binder(Protocol):
         ...
 
     def lack(self, room: Callable[[], int], apart: int, fused: int | None) -> str:
-        """What memory is missing of `room`, '' where none is.
+        """A message which memory `room` lacks, '' if none.
 
-        New learners on their own take `apart` bytes. `fused` new ones are to be tried in one: 0 where these are bound
-        already, None where nothing is tried.
+        New learners on their own take `apart` bytes. `fused` is the number of new ones to be tried in one: 0 if these
+        are bound already, None if nothing is tried.
         """
         ...
 
@@ -51,21 +51,21 @@ class Learners:
 
     @property
     def working(self) -> Sequence[Any]:
-        """Those that compute; fused ones are one."""
+        """The learners that compute; fused ones are one."""
         count = self.replicas.count
         return [self._fused[count]] if self.execution == FUSED else self._apart[:count]
 
     def tasks(self, slots: Sequence[Slot]) -> list[Task]:
-        """What threads are to do: one slot each."""
+        """The threads' tasks: one slot each."""
         self._binder.expect(len(slots))
         if self.execution == FUSED:
             return [partial(self._fused[len(slots)].compute, *slots)]
         return self._assign(self._apart, slots)
 
     def change(self, count: int, execution: str, statistics: Array | None = None) -> None:
-        """`count` learners that run so. New replicas have `statistics`. Raises MemoryError.
+        """Changes to `count` learners run by `execution`. New replicas have `statistics`. Raises MemoryError.
 
-        What is under way on a GPU goes on: events order the rest.
+        Work under way on a GPU goes on: events order the rest.
         """
         self.bind(count, execution)
         self.execution = execution
@@ -89,9 +89,9 @@ class Learners:
             self._fused[count] = self._binder.fused(self.plan, count)
 
     def bind_within(self, room: Callable[[], int], count: int, execution: str) -> str | None:
-        """As `bind`, in the bytes that `room` says may be taken: why they can't be had, None where they are bound.
+        """As `bind`, within the bytes that `room` returns: the reason why that fails, None if they are bound.
 
-        All ranks call it alike: on a GPU they are asked together for room.
+        All ranks call it alike: on a GPU `room` is called by all together.
         """
         tried = execution != self.execution
         apart = max(count - len(self._apart), 0) * self.size
@@ -109,10 +109,10 @@ class Learners:
         return None
 
     def events(self) -> list[Event]:
-        """When the last gradients are there, on a GPU."""
+        """The events of the last gradients, on a GPU."""
         return [learner.done for learner in self.working if learner.done is not None]
 
     def wait(self) -> None:
-        """Until none is under way any more."""
+        """Waits until no learner is under way."""
         for learner in (*self._apart, *self._fused.values()):
             learner.wait()

@@ -21,7 +21,7 @@ from mpibow.optim.update import Update
 
 @dataclass(frozen=True)
 class Group:
-    """Weights that are updated alike: the optimiser as it is for them, and how many times the rate."""
+    """Weights that are updated alike: their optimiser, and the factor of their learning rate."""
 
     update: Update
     lr_scale: float = 1.0
@@ -29,7 +29,7 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class Groups:
-    """The groups, and where they lie: span number p ends in front of element ends[p] and is of groups[p]."""
+    """The groups and their places: span number p ends before element ends[p] and belongs to groups[p]."""
 
     groups: Sequence[Group]
     ends: Array
@@ -37,7 +37,7 @@ class Groups:
 
 
 def groups_of(update: Update, layout: Layout, start: int, stop: int, matrices: Sequence[Span] = ()) -> Groups:
-    """Those of the weights in [start, stop), a part of the layout.
+    """The groups of the weights in [start, stop), a part of the layout.
 
     A weight's group is by its name, by whether it decays, and by whether it is one of Muon's matrices.
     """
@@ -72,7 +72,7 @@ def _group_of(update: Update, span: Span) -> Group:
 
 
 def kept_of(update: Update, layout: Layout, lasting: int) -> list[Kept]:
-    """What the local step keeps of each part of the layout: nothing behind element `lasting`, as that stays frozen."""
+    """The local step's states of each part of the layout: none from element `lasting` on, as these stay frozen."""
     found = list[Kept]()
     for (start, stop), own in zip(layout.parts, _optimisers(update, layout), strict=True):
         found.append(Kept(start, stop, own.states, own.counts) if start < lasting else Kept(start, stop))
@@ -80,12 +80,12 @@ def kept_of(update: Update, layout: Layout, lasting: int) -> list[Kept]:
 
 
 def arrays_of(parts: Sequence[Kept], layout: Layout) -> float:
-    """How many arrays of all weights that is."""
+    """The size of these states, in arrays of all weights."""
     return sum((part.stop - part.start) * len(part.states) for part in parts) / max(layout.size, 1)
 
 
 def _optimisers(update: Update, layout: Layout) -> list[Update]:
-    """That of each part of the layout."""
+    """The optimiser of each part of the layout."""
     return [
         update.optimiser_of(next(s.name for s in layout.spans if start <= s.offset < stop))
         for start, stop in layout.parts
@@ -105,8 +105,8 @@ class Stepping:
             for own, part in zip(self._updates, layout.parts, strict=True)
         ]
         self._steps = [own.step for own in self._updates]
-        self.samples = 0  # of the update that is made
-        self._directions = list[Directions]()  # of each part
+        self.samples = 0  # of the current update
+        self._directions = list[Directions]()  # one for each part
         if isinstance(update, Muon):
             l1 = {span.name: _group_of(update, span).update.l1 for span in layout.spans}
             dtype = replicas.weights.dtype
@@ -115,8 +115,8 @@ class Stepping:
                 self._directions.append(Directions(own, update, flat, dtype, l1, start))
 
     def at(self, rate: float, samples: int) -> Local:
-        """The next one, at this learning rate and of so many samples. A replica's scalars are those of when they are
-        first read."""
+        """The next local step, at this learning rate and of so many samples. A replica's scalars are computed when they
+        are first read."""
         self.samples = samples
         first, *beside = (self._local(p, rate) for p in self._replicas.active)
         return replace(first, directs=self._directs(), beside=tuple(beside))

@@ -1,4 +1,4 @@
-"""Where the learners of a rank meet in the middle of a pass, each on its own thread, to see one another's arrays."""
+"""The meeting of a rank's learners in the middle of a pass, each on its own thread, to read one another's arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mpibow.graph.graph import Array
 
 
 class Meeting:
-    """Learners of one rank that run their passes at the same time; `expect` says before each pass how many they are."""
+    """Learners of one rank that run their passes at the same time; `expect` sets their number before each pass."""
 
     def __init__(self) -> None:
         self._barrier = Barrier(1)
@@ -19,7 +19,7 @@ class Meeting:
         self._error: BaseException | None = None
 
     def expect(self, count: int) -> None:
-        """The next pass is that of learners 0 to count - 1."""
+        """Learners 0 to count - 1 run the next pass."""
         if count != self._barrier.parties or self._barrier.broken:
             self._barrier, self._present, self._error = Barrier(count), {}, None
 
@@ -32,7 +32,7 @@ class Meeting:
         self._shown.setdefault(key, {})[i] = array
 
     def arrays(self, key: str) -> Sequence[Array]:
-        """Those of all learners of this pass, once all are there. Raises the error of one that has stopped."""
+        """The arrays of all learners of this pass, once all are there. Raises the error of one that has stopped."""
         try:
             self._barrier.wait()
         except BrokenBarrierError:
@@ -43,7 +43,7 @@ class Meeting:
 
 
 class Seat:
-    """Learner i's place at a meeting: its peers, as its plan sees them."""
+    """Learner i's place at a meeting: the peers of its plan."""
 
     def __init__(self, meeting: Meeting, i: int) -> None:
         self._meeting, self._i = meeting, i

@@ -26,13 +26,13 @@ class Inputs:
         self._begins, self._whole = dict(packing.begins), False
 
     def bound(self, plan: Mapping[str, Any], mark: str = "") -> None:
-        """To the inputs `plan`, whose names end with `mark`: they may be others, of another type."""
+        """Binds to the inputs `plan`, whose names end with `mark`: they may be others, of another type."""
         pairs = [(plan[name + mark], own) for name, own in self.arrays.items() if name + mark in plan]
         self._whole = all(mine.ptr == own.ptr for mine, own in pairs)
         self._targets = {name: plan[name + mark] for name in self.arrays if name + mark in plan}
 
     def fill(self, machine: Any, slot: Slot, stream: Stream) -> None:
-        """Enqueues that the slot is copied in."""
+        """Enqueues the copy of the slot."""
         if self._whole and slot.device.packing.begins == self._begins:
             machine.driver.copy(self.block, slot.device.block, stream)
         else:
@@ -43,8 +43,8 @@ class Inputs:
 class DeviceLearner:
     """A learner, or all of a rank that are fused: a stream, and the `runs` of a plan that is bound on `gpu`.
 
-    Each has its own of `inputs` and `statistics`, rows (size,). Loss, hits and |gradient|^2 stay there
-    (Gpu.flat.reports); who averages reads them, `done` is when.
+    Each has its own `inputs`, and `statistics`, rows (size,). Loss, hits and |gradient|^2 stay on the GPU
+    (Gpu.flat.reports); averaging reads them after the event `done`.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class DeviceLearner:
         self._inputs, self._machine = inputs, gpu.machine
         self.stream = self._machine.driver.stream()
         self.done: Event | None = None
-        self.timed, self._dated = False, dated  # whether passes are, and when they are done
+        self.timed, self._dated = False, dated  # whether passes are timed, and whether `done` carries a time
         self.passes: tuple[tuple[Event, Event] | None, ...] = (None, None)  # begins and ends of the last two, if timed
         self._executor = gpu.executor(name, runs, self.stream)
         kept = [self._machine.host(row) for row in statistics]
@@ -78,14 +78,14 @@ class DeviceLearner:
         self.passes = self.passes[1], None if begin is None else (begin, self.done)
 
     def wait(self) -> None:
-        """Until nothing that it has enqueued is under way any more."""
+        """Waits until all its enqueued work is done."""
         self.stream.synchronise()
 
 
 class GpuBinder:
     """Learners on a `gpu`, whose inputs are packed as their slots are; `fused_plan(k)` is that of k learners in one.
 
-    `dated`: they note when their gradients are done.
+    `dated`: they record when their gradients are done.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class GpuBinder:
         """No kernel of a GPU's waits for another learner."""
 
     def lack(self, room: Callable[[], int], apart: int, fused: int | None) -> str:
-        """It is asked for fused learners only, by all ranks: it refuses others itself."""
+        """Checks fused learners only, with all ranks: binding refuses others itself."""
         if fused is None:
             return ""
         free = room()
@@ -131,5 +131,5 @@ class GpuBinder:
         return f"fused learners need {in_words(need)}; only {in_words(free)} may be used on {where}"
 
     def _inputs(self) -> Inputs:
-        """A learner's own, packed as its slots are."""
+        """A learner's own inputs, packed as its slots are."""
         return Inputs(self._packing, self._gpu.machine.zeros(self._packing.size, "uint8", "inputs of learners"))

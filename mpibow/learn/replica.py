@@ -15,9 +15,9 @@ from mpibow.kernels.passes import WHOLE, States
 
 @dataclass(frozen=True)
 class Kept:
-    """What the local step keeps of elements [start, stop) of a replica: `states`, by name.
+    """The local step's `states` of elements [start, stop) of a replica, by name.
 
-    `counts` says whether it depends on how many updates these have had.
+    `counts`: the step depends on the number of updates that these have had.
     """
 
     start: int
@@ -29,11 +29,11 @@ class Kept:
 class Replicas:
     """Weights, states and gradients (capacity, size) of a rank's learners; the first `count` rows are in use.
 
-    States, the number of `updates` that they have had, and the samples that those took (`seen`) are of parts: a formula
-    may correct for states that began as 0. Elements [0, size) are trained; those behind them are frozen, the same in
-    every row, and no pass sees them.
+    Each part has its own states, number of `updates`, and samples of these updates (`seen`): a formula may correct for
+    states that began as 0. Elements [0, size) are trained; those behind them are frozen, the same in every row, and no
+    pass reads them.
 
-    Statistics (capacity, its own size) are what operators keep beside weights, as batch norm's running means.
+    Statistics (capacity, its own size) are arrays that operators keep beside weights, as batch norm's running means.
     Rows are taken from zeroed pages that the system gives out on first touch: a learner that never runs costs nothing,
     and a row's address never changes, so plans stay bound when learners come and go.
     """
@@ -43,10 +43,10 @@ class Replicas:
         flat: Any = arrays, states: Sequence[str] = (), counts: bool = False, counted: bool = False,
         parts: Sequence[Kept] = (), trained: int | None = None,
     ) -> None:  # fmt: skip
-        """`statistics` (its size,) is what every replica's start from; `factors` which gradients are kept as such;
-        `flat` are the passes over them; `states` names what the local step keeps of all weights, and `counts` says
-        whether it depends on `updates`, where `parts` do not say so of each; `counted` whether batches may count
-        differently in a mean. The first `trained` elements are trained.
+        """Every replica's statistics start from `statistics` (its size,). `factors` are the gradients kept as factors;
+        `flat` has the passes over them. `states` names the local step's states of all weights, and `counts` is whether
+        it depends on `updates`, unless `parts` declare them for each. `counted`: batches may count differently in a
+        mean. The first `trained` elements are trained.
         """
         self.capacity, self.count, self._flat = capacity, 0, flat
         self._first = np.zeros(0, dtype) if statistics is None else statistics
@@ -83,7 +83,7 @@ class Replicas:
 
     @property
     def trained(self) -> tuple[Array, States, Array]:
-        """Weights, states and gradients: what a pass over flat arrays takes."""
+        """Weights, states and gradients, the arguments of a pass over flat arrays."""
         return self.weights, tuple(self._kept()), self.gradients
 
     def _kept(self) -> Iterator[Array]:
@@ -121,12 +121,12 @@ class Replicas:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of what the local step keeps of any weights."""
+        """The names of the local step's states of any weights."""
         return tuple(dict.fromkeys(name for part in self.parts for name in part.states))
 
     @property
     def states(self) -> dict[str, Array]:
-        """What the local step keeps of the first part, by name."""
+        """The local step's states of the first part, by name."""
         return {name: state[: self.count] for name, state in self._states[0].items()}
 
     def state(self, name: str) -> Array:
@@ -142,7 +142,7 @@ class Replicas:
         return found
 
     def put_state(self, name: str, rows: Array | int) -> None:
-        """What `state` gave, or 0."""
+        """Restores the return value of `state`, or 0."""
         for p in self.active:
             part = self.parts[p]
             if name in part.states:
@@ -155,7 +155,7 @@ class Replicas:
         return self._shares[: self.count] if self.weighed and self._shares is not None else None
 
     def note_share(self, i: int, share: float) -> float:
-        """Learner i's of `shares`; what its gradient is to be multiplied by."""
+        """Sets learner i's element of `shares`; returns the factor of its gradient."""
         if self._shares is not None:
             self._shares[i] = share
         return share if self.weighed else 1.0
@@ -233,7 +233,7 @@ class Replicas:
 
     @property
     def all_gradients(self) -> Array:
-        """Of all that there is room for."""
+        """The gradients of all rows, in use or not."""
         return self._gradients
 
     def all_rows(self, count: int) -> tuple[Array, Array, Array]:

@@ -1,4 +1,4 @@
-"""The scheduler: a rank's learner threads, and what they are given to do."""
+"""The scheduler: a rank's learner threads, and their tasks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Scheduler:
     def run(self, tasks: Sequence[Task], name: str = "batch") -> list[Any]:
         """Runs task i on thread i, all at once; their results in order. Raises the first one's error, if any.
 
-        `name` is what a trace calls them.
+        `name` is their name in a trace.
         """
         self._name = name
         if not self._apart:
@@ -61,7 +61,7 @@ class Scheduler:
         return results
 
     def workers(self, tasks: int) -> int:
-        """Threads that the work of so many tasks is cut over: of what is only enqueued one thread does all."""
+        """The number of threads that share the work of so many tasks: one if tasks only enqueue."""
         return tasks if self._apart else 1
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class Scheduler:
         thread = threading.Thread(target=self._serve, args=(i, inbox), name=f"learner {i}", daemon=True)
         try:
             thread.start()
-        except RuntimeError as error:  # of the system's limits, on memory as well
+        except RuntimeError as error:  # the system's limits on threads or memory
             raise DeviceError(f"learner {i}: {error}; use fewer learners, or raise ulimit -v and -u") from error
         self._inboxes.append(inbox)
         self._threads.append(thread)
@@ -88,7 +88,7 @@ class Scheduler:
         row = f"learner {i}"
         while (task := inbox.get()) is not None:
             try:
-                with self._trace.span(row, self._name):  # that of all tasks under way
+                with self._trace.span(row, self._name):  # the name of all tasks under way
                     result = task()
                 self._outbox.put((i, result, None))
             except BaseException as error:
