@@ -117,7 +117,7 @@ def loaded(document: Document, arrays: Mapping[str, Array], operators: Sequence[
                 graph.output(name, _tensor(graph, source, f"graph.outputs.{name}"))
         return graph
 
-    make(1)  # what is wrong is found here
+    make(1)  # raises what is wrong
     return make
 
 

@@ -105,7 +105,7 @@ class Taken:
         return f"weights from {self.source}: {'; '.join(parts)}"
 
     def entries(self) -> dict[str, Any]:
-        """As the run directory keeps it."""
+        """The content of the run directory's weights.json."""
         lists = {"loaded": tuple(self.arrays), "excluded": self.excluded, "missing": self.missing,
                  "unexpected": self.unexpected, "skipped": self.skipped}  # fmt: skip
         return {"source": self.source, **{key: list(names) for key, names in lists.items()}}

@@ -1,4 +1,4 @@
-"""The content of a folder of records as arrays by name: images and labels, ratings, text, tables, masks."""
+"""Folders of records as arrays by name: images and labels, ratings, text, tables, images and masks."""
 
 from __future__ import annotations
 

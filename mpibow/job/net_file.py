@@ -122,7 +122,7 @@ def _module(path: Path, whole: Path, content: bytes) -> ModuleType:
     """The file as a module that finds its neighbours; run once, as it is now. Raises ConfigError."""
     module = ModuleType(f"net_file_{path.stem}")
     module.__file__ = str(whole)
-    sys.modules[module.__name__] = module  # where dataclasses look
+    sys.modules[module.__name__] = module  # dataclasses look there
     if str(whole.parent) not in sys.path:
         sys.path.append(str(whole.parent))
     try:
