@@ -179,7 +179,7 @@ def read_only(value: Any) -> Any:
 
 
 def _numbers(name: str, found: Mapping[str, Any]) -> dict[str, float | None]:
-    """As JSON has them: null where one is not finite."""
+    """The numbers as JSON has them: null for one that is not finite."""
     numbers = dict[str, float | None]()
     for key, value in found.items():
         try:

@@ -39,7 +39,7 @@ BARRIERS = 5  # to compare the clocks of nodes
 
 @dataclass(frozen=True)
 class Part:
-    """What one rank recorded: spans by thread. Its clock is `ahead` nanoseconds of rank 0's."""
+    """The record of one rank: spans by thread. Its clock is `ahead` nanoseconds of rank 0's."""
 
     rank: int
     host: str

@@ -168,7 +168,7 @@ class Ledger:
     ) -> Ledger:  # fmt: skip
         """The ledger that `state` gave, {} for a new one; a changed target is still to be reached.
 
-        Where other data choose now, or another metric `by`, there is no best yet.
+        If other data choose now, or another metric `by`, there is no best yet.
         """
         kinds: dict[str, Callable[[Any], Any]] = {"watched": Watched.of, "reduced": Reduced.of}
         ledger = cls(**{key: kinds[key](value) if key in kinds else value for key, value in state.items()})
