@@ -39,7 +39,7 @@ class Judge:
         self, job: Job, plan: Plan, loading: Loading, scheduler: Scheduler, synchroniser: Synchroniser,
         reporter: Reporter, trace: Trace, rank: int, bind: Bind,
     ) -> None:  # fmt: skip
-        """As many of this rank's threads evaluate as it has learners; `bind` is the Evaluator's."""
+        """This rank evaluates on as many threads as it has learners; `bind` is the Evaluator's."""
         assert job.chooser is not None
         self._rank = rank
         self._job, self._loading, self._scheduler = job, loading, scheduler

@@ -121,7 +121,7 @@ class OnGpu:
         found, note = self._carrier(
             comm, machine.driver, machine.stream, transport=self._config.transport, shared=machine.found.shared
         )
-        stack.push(lambda kind, *_: found.part(failed=kind is not None))  # where that fails, no peer is waited for
+        stack.push(lambda kind, *_: found.part(failed=kind is not None))  # after a failure it waits for no peer
         return found, note
 
     def binder(self, replicas: Replicas, packing: Packing, ranks: int) -> GpuBinder:
@@ -137,7 +137,7 @@ class OnGpu:
         return None
 
     def book(self, rule: Rule, learners: Learners, comm: Communicator) -> DeviceBook:
-        wait = getattr(comm, "wait", None)  # where ranks may be late
+        wait = getattr(comm, "wait", None)  # ranks may be late
         return DeviceBook(self._gpu, rule, lambda: learners.replicas.count, learners.events, wait)
 
     def times(self, trace: Trace) -> DeviceTimes:

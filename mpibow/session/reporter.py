@@ -108,7 +108,7 @@ class Reporter:
         `waits` has them in seconds. On a GPU device_memory is the most that this rank has held there, in bytes.
         """
         ledger, seconds = self.ledger, max(self.clock(), 1e-9)
-        n = ledger.samples  # those whose losses an all-reduce has carried: none before the first
+        n = ledger.samples  # samples whose losses an all-reduce has carried: 0 before the first
         loss, accuracy = (ledger.loss / n, ledger.hits / n) if n else (None, None)
         accuracy = accuracy if self._classes else None
         entry = {"loss": loss, "accuracy": accuracy, "rate": rate, "gain": gain}

@@ -128,7 +128,7 @@ def find_source(job: Job, plan: Plan, device: Device, comm: Communicator, resume
 
 
 def _find(job: Job, plan: Plan, device: Device, resume: str | None, weights: dict[str, Array]) -> Source:
-    """As find_source, on rank 0. Enters the weights that a new run starts from in `weights`."""
+    """Finds the source on rank 0. Enters the weights that a new run starts from in `weights`."""
     config, notes = job.config, list[str]()
     out = Path(config.out)
     start = directory.latest(out, config.name) if resume == "auto" else Path(resume) if resume else None
