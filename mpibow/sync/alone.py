@@ -1,4 +1,4 @@
-"""Learners that are all this rank's: one pass is their whole update, and W, their mean, is made when it is read."""
+"""Learners of a single rank: one pass is their whole update, and W, their mean, is computed when it is read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Alone:
 
     @property
     def mean(self) -> Array:
-        """W, which is to be read after `settle` alone."""
+        """W, to be read only after `settle`."""
         assert not self._stale, "settle() comes first"
         return self._mean
 

@@ -11,9 +11,9 @@ Gain = Literal["measured", "learners"] | float
 
 @dataclass(frozen=True)
 class Averaging:
-    """How k replicas are kept together: alpha, centre momentum mu, period, what is sent, and the outer step.
+    """The way k replicas are kept together: alpha, centre momentum mu, period, the data sent, and the outer step.
 
-    `gain` is that of the outer steps mean and orthogonal; `lr` and `outer_momentum` are those of momentum and nesterov.
+    `gain` belongs to the outer steps mean and orthogonal, `lr` and `outer_momentum` to momentum and nesterov.
     """
 
     k: int
@@ -34,11 +34,11 @@ class Averaging:
 
     @property
     def correction(self) -> float:
-        """alpha, or 0 where nothing pulls."""
+        """alpha, or 0 if nothing pulls."""
         return self.alpha if self.k > 1 and self.replicas != "reset" else 0.0
 
     def used(self, measured: float) -> float:
-        """G: the measured one, or the one that is set, held within [1, k]."""
+        """G: the measured or the set gain, clipped to [1, k]."""
         if self.gain == "measured":
             return measured
         return float(self.k) if self.gain == "learners" else min(max(float(self.gain), 1.0), float(self.k))

@@ -1,4 +1,4 @@
-"""How far replicas lie from their mean: read now and then, to be looked at; no step depends on it."""
+"""The replicas' distances from their mean: measured now and then, for the log; no step depends on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from mpibow.graph.graph import Array
 
-PIECE = 65536  # elements that are looked at at once, of all rows while they are in the cache
+PIECE = 65536  # elements that are read at once, of all rows while they are in the cache
 
 
 def distances(rows: Array, mean: Array | None = None) -> list[float]:
@@ -27,5 +27,5 @@ def distances(rows: Array, mean: Array | None = None) -> list[float]:
 
 
 def summed_up(found: Sequence[float]) -> tuple[float, float] | None:
-    """The mean and the largest of the distances; None where there are none, or one is not finite."""
+    """The mean and the largest of the distances; None if there are none, or one is not finite."""
     return (math.fsum(found) / len(found), max(found)) if found and all(map(math.isfinite, found)) else None

@@ -1,4 +1,4 @@
-"""How long a GPU's exchanges took, and its learners stood still for them: by events, without waiting for any."""
+"""The times of a GPU's exchanges, and of its learners' standing still for them: by events, without waiting for any."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ class _Ended:
 
 
 class Exchanges:
-    """Those of a rank on `stream`, which averages. All events that are given here must carry times.
+    """The exchanges of a rank on `stream`, which averages. All events passed in must carry times.
 
-    An exchange lasts from its call until all that follows from it is done, other ranks' lateness included. Where
-    learners compute meanwhile they stand still from their last gradient on; where not, for all of it.
+    An exchange lasts from its call until all that follows from it is done, other ranks' lateness included. If learners
+    compute meanwhile, they stand still from their last gradient on; if not, for all of it.
     """
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._begin: Event | None = None
         self._last: tuple[Event, Event] | None = None
-        self._known: deque[_Ended] = deque()  # of these the gradients may still be under way
+        self._known: deque[_Ended] = deque()  # their gradients may still be under way
         self._waited = self._busy = 0.0
 
     def begin(self) -> None:
-        """Enqueues when the exchange begins."""
+        """Enqueues the event of the exchange's begin."""
         self._begin = self._stream.record(timed=True)
 
     def end(self) -> Event:
-        """Enqueues that it is over."""
+        """Enqueues the event of its end."""
         event = self._stream.record(timed=self._begin is not None)
         if self._begin is not None:
             self._last, self._begin = (self._begin, event), None
@@ -48,7 +48,7 @@ class Exchanges:
             self._last = None
 
     def seconds(self) -> tuple[float, float]:
-        """What learners stood still for, and what exchanges took, of all whose gradients are there by now."""
+        """The seconds that learners stood still, and that exchanges took, of exchanges whose gradients are done."""
         while self._known and all(event.done for event in (self._known[0].end, *self._known[0].gradients)):
             ended, between = self._known.popleft(), self._stream.milliseconds
             took = between(ended.begin, ended.end)

@@ -14,7 +14,7 @@ from mpibow.sync.settings import RuleSettings
 
 MEASURED = "sgd"  # the optimiser that the gain was derived for, and measured with
 
-# What a name stands for: fields of Averaging; alpha is `share` over the learners; `then` is the rule behind a switch.
+# Fields of Averaging by a rule's name; alpha is `share` over the learners; `then` is the rule after a switch.
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "sma": {"gain": "measured"},
     "crossbow": {"replicas": "lagging", "mu": 0.9},  # Koliousis et al., arXiv:1901.02244, algorithm 1
@@ -98,7 +98,7 @@ class Then(Choice):
 
 @dataclass(frozen=True)
 class Family(Choice, RuleSettings):
-    """Synchronous averaging: mpibow.sync.oracle has the formulas, docs/averaging.md tells what to use when."""
+    """Synchronous averaging: mpibow.sync.oracle has the formulas, docs/averaging.md helps to choose a rule."""
 
     name: Annotated[Name, "rule; every other setting of it may be changed"] = field(default="sma", kw_only=True)
     restart: Annotated[
@@ -169,7 +169,7 @@ class Family(Choice, RuleSettings):
         return Family(name=name, resync=self.resync, reset_momentum=self.reset_momentum, **own)
 
     def of(self, k: int) -> Averaging:
-        """With k learners. Raises ConfigError where a fixed alpha would not let their averaging settle."""
+        """The point for k learners. Raises ConfigError if a fixed alpha would not let their averaging settle."""
         share = PRESETS[self.name].get("share", 1.0)
         alpha = share / k if self.alpha == "auto" else self.alpha
         limit = alpha_limit(k, self.point.mu, self.point.replicas == "lagging")
@@ -185,7 +185,7 @@ class Family(Choice, RuleSettings):
             self.behind.check(k)
 
     def going_with(self, update: Any) -> Self:
-        """A gain that is auto is 1 with an optimiser that none was measured with: replicas move by their mean step."""
+        """Sets a gain of auto to 1 for an optimiser that it was not measured with: replicas move by their mean step."""
         if self.name == "muloco" and update.name != "muon":
             raise ConfigError(
                 f"rule.name: muloco is diloco with Muon in every learner, got update.name {update.name}; "
@@ -225,7 +225,7 @@ def _measurable(point: Averaging) -> bool:
 
 
 def _fault(settings: Family, point: Averaging) -> str:
-    """What does not go together, '' where all does."""
+    """A message about settings that do not go together, '' if all do."""
     outer, replicas, moving = settings.outer, point.replicas, point.outer in ("momentum", "nesterov")
     gradients, lagging = point.sends == "gradients", replicas == "lagging"
     faults = {

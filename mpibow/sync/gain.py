@@ -29,10 +29,10 @@ class Averages:
 
 
 def follow(averages: Averages, k: int, mean_square: float, square_of_mean: float, rate: float) -> Averages:
-    """The averages after one more iteration, from mean |u_i|^2 and |mean u|^2 with u = -rate v; rate 0 tells nothing.
+    """The averages after one more iteration, from mean |u_i|^2 and |mean u|^2 with u = -rate v; unchanged at rate 0.
 
     Each iteration weighs min(k / 1000, 1): about a thousand batches count, however many learners they are spread over.
-    One learner tells nothing of noise.
+    One learner gives no measure of noise.
     """
     if k == 1:
         return averages
@@ -50,7 +50,7 @@ def follow(averages: Averages, k: int, mean_square: float, square_of_mean: float
 
 
 def carried(averages: Averages, before: int, after: int) -> Averages:
-    """Those of `before` learners as `after` would have made them of the same noise and signal.
+    """The averages of `before` learners, converted to those of `after` with the same noise and signal.
 
     n1 = noise + signal stays, n1 - n2 = (1 - 1 / k) noise follows k. One learner keeps those of two.
     """
@@ -86,23 +86,23 @@ class GainMeter(Protocol):
 
     @property
     def gain(self) -> float:
-        """As it is known on the host."""
+        """The last gain that is on the host."""
         ...
 
     @property
     def common(self) -> Any:
-        """What the common step is of the sum of the steps: (gain - 1) / k, as passes take it (`extra`)."""
+        """The factor of the sum of the steps in the common step: (gain - 1) / k, as passes take it (`extra`)."""
         ...
 
     @property
     def whole(self) -> Any:
-        """What the mean moves by with it: 1 / k + (gain - 1) / k."""
+        """The factor of that sum in the mean's move: 1 / k + (gain - 1) / k."""
         ...
 
     def follow(self, k: int, rate: float, sums: Any, size: int, squares: Any = None) -> None:
         """After an iteration: `sums` (n, size or more) of the ranks' steps, sum |u|^2 at `size`.
 
-        `squares` (chunks,) are |sum u|^2 of every chunk, where a pass has made them already.
+        `squares` (chunks,) are |sum u|^2 of every chunk, if a pass has computed them already.
         """
         ...
 
@@ -174,7 +174,7 @@ class HostMeter:
 
 @dataclass(frozen=True)
 class GainNumbers:
-    """What a rule with a gain has in a checkpoint beside arrays.
+    """The numbers of a rule with a gain in a checkpoint, beside arrays.
 
     `apart`: a learner was reset; `rate`: the learning rate at the last exchange.
     """
@@ -189,7 +189,7 @@ class GainNumbers:
 class Gain:
     """The gain that a rule is set to, measured or a number that is held within [1, k], of k learners.
 
-    What was measured is carried over to another k.
+    The measured averages are converted to another k.
     """
 
     def __init__(self, averaging: Averaging, flat: FlatKernels) -> None:

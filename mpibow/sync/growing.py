@@ -13,7 +13,7 @@ from mpibow.sync.rule import Rule, RuleState, Stored
 
 
 class Growing:
-    """Whoever has this has the rule of now. `make` makes that of a centre (size,), which it takes over."""
+    """Holds the current rule. `make` makes the rule of a centre (size,), which it takes over."""
 
     def __init__(self, make: Callable[[Array], Rule], rule: Rule) -> None:
         self._make, self._now = make, rule
@@ -52,7 +52,7 @@ def wider(array: Array, stored: Stored, centre: Array) -> Array:
 
 
 def narrower(array: Array, stored: Stored, size: int) -> Array:
-    """What `wider` made one of whole weights, of the first `size`."""
+    """The inverse of `wider`: the array of the first `size` weights."""
     if stored.form in ("weights", "steps"):
         return array[:size]
     return np.concatenate([array[:size], array[-TAIL:]]) if stored.form == "sent" else array

@@ -1,4 +1,4 @@
-"""Learners that are not kept together, to measure by what averaging costs, and what it is good for."""
+"""Learners that are not kept together, to measure the cost and the benefit of averaging."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class IndependentNumbers:
 class IndependentLearners:
     """The local steps and nothing else: the centre is the replicas' mean whenever `set_mean` makes it.
 
-    What crosses ranks, every `period` iterations, is the synchroniser's own few numbers: no rank waits for another in
+    Every `period` iterations ranks exchange only the synchroniser's own few numbers: no rank waits for another in
     between.
     """
 
@@ -43,7 +43,7 @@ class IndependentLearners:
         self, settings: Independent, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
         layout: Layout | None = None,
     ) -> None:  # fmt: skip
-        """What it sends is small: `zeros` are not needed."""
+        """It sends little: `zeros` are not needed."""
         self._settings, self._flat, self._rows, self.centre = settings, flat, rows, initial
         self._tail = flat.zeros(TAIL, initial.dtype)
         self._had, self._turn = 0, 0

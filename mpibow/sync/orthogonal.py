@@ -41,7 +41,7 @@ def rest_of(layout: Layout) -> list[slice]:
 
 
 def shrinks_of(local: Local, spans: Sequence[Span]) -> list[float]:
-    """Which share of its weights decoupled weight decay takes off each matrix in this step; 0 without such decay."""
+    """The share of each matrix's weights that decoupled weight decay takes off in this step; 0 without such decay."""
     found = []
     for span in spans:
         part = next(each for each in (local, *local.beside) if span.offset < int(each.ends[-1]))
@@ -80,7 +80,7 @@ class Common(Protocol):
 
 
 def common_step(layout: Layout, flat: FlatKernels, dtype: Any) -> Common:
-    """What makes it where the kernels' arrays are: the host's threads, or what the kernels have for it."""
+    """The common step on the device of the kernels' arrays: by the host's threads, or by the kernels' own."""
     if flat.common_step is None:
         return CommonStep(layout, flat, dtype)
     made: Common = flat.common_step(matrices_of(layout), layout.size, COEFFICIENTS, ITERATIONS)
@@ -94,7 +94,7 @@ class CommonStep:
         self._flat, self._rest = flat, rest_of(layout)
         self._spans = [slice(span.offset, span.offset + span.size) for span in matrices_of(layout)]
         self._matrices, self._dtype = [place_of(span) for span in matrices_of(layout)], dtype
-        # What threads made matrices with, to be used again: the last one is in a cache.
+        # The makers of matrices, to be used again by threads: the last one is in a cache.
         self._makers = deque[Callable[..., None]]()
         self._step, self._total = (flat.zeros(layout.size, dtype) for _ in range(2))
 
@@ -138,7 +138,7 @@ class CommonStep:
         return make, add
 
     def _decay(self, number: int, mean: Array, shrinks: Sequence[float]) -> Array | None:
-        """What decay has taken off this matrix in U."""
+        """The amount that decay has taken off this matrix in U."""
         if not shrinks or shrinks[number] == 0.0:
             return None
         decay: Array = mean[self._spans[number]] * mean.dtype.type(shrinks[number])

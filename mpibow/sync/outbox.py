@@ -1,4 +1,4 @@
-"""What a rank sends: sums of its learners' steps or gradients, in arrays that other ranks may read where they lie."""
+"""A rank's data to send: sums of its learners' steps or gradients, in arrays that other ranks may read in place."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Outbox:
 
     @property
     def tail(self) -> Array:
-        """All that is sent where no sums need be."""
+        """The part that is sent if no sums are."""
         return self.whole[self.size :]
 
     def close(self) -> Array:
@@ -44,7 +44,7 @@ class Outbox:
         return self.whole
 
     def turn(self) -> None:
-        """What was sent is not written before the next one is."""
+        """Swaps the arrays: the one that was sent is not written until the other has been."""
         self.whole, self.sent = self.sent, self.whole
 
     def unsent(self) -> dict[str, Array]:
@@ -53,7 +53,7 @@ class Outbox:
         return {"pending": self.whole, "squares": self.squares}
 
     def load(self, unsent: Mapping[str, Array]) -> None:
-        """What `unsent` gave."""
+        """Restores the return value of `unsent`."""
         squares, here = unsent["squares"], self.squares.size
         if squares.size != here:  # of kernels with other chunks; what counts is their sum
             squares = np.pad([squares.sum()], (0, here - 1))

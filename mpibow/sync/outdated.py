@@ -1,4 +1,4 @@
-"""Settings of rules as they were written before the family of rules, and what to write instead."""
+"""Settings of rules as they were written before the family of rules, and their replacements."""
 
 from __future__ import annotations
 

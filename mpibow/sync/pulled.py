@@ -19,7 +19,7 @@ from mpibow.sync.outbox import TAIL, Outbox, Zeros
 from mpibow.sync.outer import OuterMomentum
 from mpibow.sync.rule import UNSENT, Add, OnChunks, Rows, RuleState, Stored, drift_of
 
-TALK = 50  # iterations after which ranks talk, where a period is longer
+TALK = 50  # iterations after which ranks talk, if a period is longer
 
 
 class Pulled:
@@ -54,7 +54,7 @@ class Pulled:
 
     @property
     def overlaps(self) -> bool:
-        """Replicas wait for the outer step, but where one pass makes it."""
+        """Replicas wait for the outer step, unless one pass makes it."""
         return self._alone_now or not self._sends
 
     @property
@@ -68,7 +68,7 @@ class Pulled:
 
     @property
     def _unsent(self) -> bool:
-        """Whether there are steps in front of this iteration that were not sent."""
+        """Whether there are unsent steps from before this iteration."""
         return not self._alone_now and not self.averaging.begins(self._turn)
 
     @property

@@ -1,4 +1,4 @@
-"""What a rule is: how a rank's flat arrays change around one sum, over the ranks, of one flat array.
+"""The interface of a rule: a rank's flat arrays change around one sum, over the ranks, of one flat array.
 
 An iteration, with u the local steps of all learners; `Rule` has each call's contract:
 
@@ -50,7 +50,7 @@ Add = Callable[[Array], None]
 
 
 class Rows(Protocol):
-    """A rank's replicas, rows of one block. Only the local step knows which states it keeps beside the weights."""
+    """A rank's replicas, rows of one block. Only the local step determines the states kept beside the weights."""
 
     @property
     def weights(self) -> Array:
@@ -59,28 +59,28 @@ class Rows(Protocol):
 
     @property
     def trained(self) -> tuple[Array, States, Array]:
-        """Weights, what the local step keeps, and gradients, each (count, size), as passes take them."""
+        """Weights, the local step's states, and gradients, each (count, size), as passes take them."""
         ...
 
     @property
     def factors(self) -> Array:
-        """Which gradients are factors (Layout.factors)."""
+        """The gradients that are kept as factors (Layout.factors)."""
         ...
 
     @property
     def shares(self) -> Array | None:
-        """(count,): how much of each row's batch counts in the mean of its loss; None where all of every batch does.
+        """(count,): the share of each row's batch that counts in the mean of its loss; None if all of every batch does.
 
         Under a rule whose replicas are `alike`, gradients come multiplied by them.
         """
         ...
 
     def forget(self) -> None:
-        """What the local step keeps is as at a start."""
+        """Resets the local step's states to those of a start."""
         ...
 
     def level(self) -> None:
-        """Every row keeps what the first one does."""
+        """Copies the first row's states to every row."""
         ...
 
     def reseed(self, i: int, centre: Array) -> None:
@@ -125,7 +125,7 @@ class RuleState:
 
 
 class Declared(Protocol):
-    """What a rule's class declares of its `state`; run.state, which saves and restores it, reads nothing else."""
+    """A rule's class declares its `state` by these; run.state, which saves and restores it, reads nothing else."""
 
     @property
     def numbers(self) -> type:
@@ -162,7 +162,7 @@ class Rule(Declared, Protocol):
 
     @property
     def meter(self) -> GainMeter | None:
-        """What keeps the gain, where there is one."""
+        """The meter of the gain, if there is one."""
         ...
 
     @property
@@ -191,7 +191,7 @@ class Rule(Declared, Protocol):
         ...
 
     def outgoing(self) -> Array | None:
-        """What this iteration sends: a whole array, with TAIL elements behind the sums, or the tail alone, or None.
+        """The data to send in this iteration: a whole array, with TAIL elements after the sums, or the tail, or None.
 
         Called once, after the last `update`. All ranks must decide alike, and send as many elements: by the settings,
         k, and a count of iterations, never by what this rank's learners did. The tail's first element is the rule's,
@@ -233,9 +233,9 @@ class Rule(Declared, Protocol):
         ...
 
     def reset(self, i: int) -> str:
-        """This rank's replica i is not finite and learns nothing from this iteration: what becomes of it.
+        """Resets this rank's replica i, which is not finite and learns nothing from this iteration; returns a message.
 
-        Called after `settle`, by this rank alone: the others learn of it later.
+        Called after `settle`, by this rank alone: the others are informed later.
         """
         ...
 
@@ -255,25 +255,25 @@ class Rule(Declared, Protocol):
         ...
 
     def load(self, centre: Array, state: RuleState) -> None:
-        """The centre and what `state` gave; `begin(..., keep=True)` comes first."""
+        """Restores the centre and the return value of `state`; `begin(..., keep=True)` comes first."""
         ...
 
 
 class Kind(Declared, Protocol):
-    """A rule's class: what it declares, and how it is made."""
+    """A rule's class: its declarations and its constructor."""
 
     def __call__(
         self, settings: Any, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None, layout: Layout | None
     ) -> Rule:
         """Keeps `rows` together, its centre at `initial` (size,), which it takes over.
 
-        `zeros` makes what it sends; `layout` says which elements are a matrix's.
+        `zeros` makes the arrays that it sends; `layout` shows which elements are a matrix's.
         """
         ...
 
 
 def gain_of(rule: Rule) -> float:
-    """How much longer than the mean step the centre's is, as last known; 1 where a rule has no gain."""
+    """The ratio of the centre's step to the mean step, as last measured; 1 if a rule has no gain."""
     return 1.0 if rule.meter is None else rule.meter.gain
 
 

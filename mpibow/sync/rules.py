@@ -35,7 +35,7 @@ else:
 
 
 def declared(settings: RuleSettings) -> Kind:
-    """The rule's class, which declares what it has in a checkpoint."""
+    """The rule's class, which declares its state in a checkpoint."""
     return settings.rule or RULES[settings.kind][1]
 
 

@@ -1,4 +1,4 @@
-"""What every rule's settings have, and what a run asks of them before the rule is made."""
+"""The base of every rule's settings, and a run's queries of them before the rule is made."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class RuleSettings:
 
     @property
     def bound(self) -> str:
-        """What bounds the learners of `check`, as the log names it."""
+        """The bound on the learners in `check`, as the log names it."""
         return f"rule {self.name}"
 
     @property
@@ -68,7 +68,7 @@ class RuleSettings:
 
 
 def most_learners(settings: RuleSettings, ranks: int) -> int:
-    """Learners that each of `ranks` ranks may have at most, MOST where the rule does not bound them."""
+    """The most learners that each of `ranks` ranks may have, MOST if the rule does not bound them."""
     for each in range(1, MOST):
         try:
             settings.check((each + 1) * ranks)
@@ -78,6 +78,6 @@ def most_learners(settings: RuleSettings, ranks: int) -> int:
 
 
 def caps(settings: RuleSettings, ranks: int) -> tuple[Cap, ...]:
-    """What the rule allows the tuner."""
+    """The rule's limits on the tuner."""
     most = most_learners(settings, ranks)
     return () if most == MOST else (Cap(most, f"{settings.bound} is stable with up to {most} learner(s) a rank"),)

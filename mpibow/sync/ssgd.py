@@ -60,7 +60,7 @@ class SynchronousSgd:
         return self._out.whole
 
     def _scale(self, sums: Any) -> float:
-        """What makes the sum of gradients their mean."""
+        """The factor that makes the sum of gradients their mean."""
         if self._rows.shares is None:
             return 1.0 / self._k
         total = float(sums[:, self._out.size].sum(dtype=np.float64))

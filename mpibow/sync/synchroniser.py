@@ -1,4 +1,4 @@
-"""The synchroniser: carries what a rule sends over the communicator, beside the learners' next gradients."""
+"""The synchroniser: sends a rule's data over the communicator, beside the learners' next gradients."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from mpibow.sync.tally import Tally as Tally
 from mpibow.trace import SILENT, Trace
 
 T = TypeVar("T")
-QUIET = np.errstate(over="ignore", invalid="ignore")  # what overflows, the learners' next losses tell
+QUIET = np.errstate(over="ignore", invalid="ignore")  # the learners' next losses show an overflow
 RunTasks = Callable[[list[Callable[[], Any]]], Any]  # the scheduler's: all tasks at once, on the learners' threads
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """What `agree` found: W's relative distance from the true mean, and how many arrays differed between ranks.
+    """The result of `agree`: W's relative distance from the true mean; the number of arrays unequal between ranks.
 
     The drift is that of a W which follows the sums of the steps; one that is made of the replicas has none. `distances`
     are those of all learners' replicas from the true mean.
@@ -59,7 +59,7 @@ class Synchroniser:
     compute; without, the caller's thread is that one.
 
     Overlapped or not, the same calls are made on the same data in the same order: the bits are the same. Where `book`
-    enqueues, all that follows an exchange is enqueued behind it, and the host learns of it when it ends.
+    enqueues, all that follows an exchange is enqueued behind it, and the host is notified when it ends.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Synchroniser:
         self._pending: Future[Tally | None] | None = None
         self._beside = False  # the exchange under way ends only when it is received
         self._applied: Sequence[OnChunks] = ()  # by the exchange under way
-        self._owed: Sequence[OnChunks] = ()  # what the centre waits for
+        self._owed: Sequence[OnChunks] = ()  # passes that the centre waits for
         # Seconds that exchanges took, other ranks' lateness included, and those of them that learners stood still for.
         # Both are entered where an exchange's end is waited for: 1 - waited / busy is what was hidden behind compute.
         # On a GPU `seconds` has them, and `waited` stays 0: the host that waits is not the learners.
@@ -111,7 +111,7 @@ class Synchroniser:
     def update(self, local: Local, workers: int) -> None:
         """The local steps and corrections of this rank, cut over `workers` threads.
 
-        What the last exchange owes the centre is done on the way, a piece at a time, while it is in the cache.
+        The last exchange's passes for the centre run on the way, a piece at a time, while it is in the cache.
         """
         owed, self._owed = self._owed, ()
         self.book.gather()
@@ -227,7 +227,7 @@ class Synchroniser:
         self._took += time.perf_counter() - begin
 
     def _close(self, issued: Future[None], flat: Array | None) -> Tally | None:
-        issued.result()  # what went wrong there
+        issued.result()  # raises its error
         with self._trace.span("communication", "wait"):
             return self.book.close(flat)
 
@@ -258,7 +258,7 @@ class Synchroniser:
         return Agreement(drift, mismatches, every)
 
     def level(self, k: int) -> None:
-        """What the local step keeps of every replica becomes the mean of all k; nothing may be under way."""
+        """Sets the local step's states of every replica to their mean over all k; nothing may be under way."""
         for state in self._rows.trained[1]:
             mean = self._flat.rows_sum(state)
             self._add(mean)
@@ -267,9 +267,9 @@ class Synchroniser:
 
     @QUIET
     def distances(self) -> list[float]:
-        """Of this rank's replicas from the mean of all, between `start` and `receive`.
+        """The distances of this rank's replicas from the mean of all, between `start` and `receive`.
 
-        [] where that would have to be waited for: on a GPU, and where an exchange is under way to other ranks.
+        [] if that would need a wait: on a GPU, and while an exchange with other ranks is under way.
         """
         if self.book.enqueues or (self._comm.size > 1 and self._rule.overlaps):
             return []

@@ -1,4 +1,4 @@
-"""What travels beside the steps: wishes to talk, losses and hits; on the host, or as a GPU's learners report them."""
+"""The numbers sent beside the steps: requests to talk, losses and hits; on the host, or from a GPU's reports."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mpibow.sync.rule import TAIL, Rule
 
 @dataclass(frozen=True)
 class Tally:
-    """This rank's wish to talk (0 or 1), summed losses and hits; then of all ranks."""
+    """This rank's request to talk (0 or 1), summed losses and hits; then those of all ranks."""
 
     attention: float = 0.0
     loss: float = 0.0
@@ -27,11 +27,11 @@ class Tally:
         return Tally(self.attention + other.attention, self.loss + other.loss, self.hits + other.hits)
 
 
-Late = tuple[float, float, bool]  # a learner's loss and hits, and whether all that it computed is finite
+Late = tuple[float, float, bool]  # a learner's loss and hits, and whether all its results are finite
 
 
 class Book(Protocol):
-    """Enters what the learners of a rank have to say, and reads what all ranks said.
+    """Enters the results of a rank's learners, and reads those of all ranks.
 
     With `enqueues` nothing here waits but `close`: what follows an exchange is enqueued behind it.
     """
@@ -41,7 +41,7 @@ class Book(Protocol):
 
     @property
     def stream(self) -> Stream | None:
-        """Where exchanges are enqueued."""
+        """The stream that exchanges are enqueued on."""
         ...
 
     def attach(self) -> None:
@@ -53,7 +53,7 @@ class Book(Protocol):
         ...
 
     def gather(self) -> None:
-        """Before an update: learners may say something new once it is over."""
+        """Called before an update: learners may report new results once it is over."""
         ...
 
     def begin(self) -> None:
@@ -61,7 +61,7 @@ class Book(Protocol):
         ...
 
     def seconds(self) -> tuple[float, float] | None:
-        """What learners stood still for exchanges, and what these took, as the device says; None on a host."""
+        """The seconds that learners stood still for exchanges, and that these took, on the device; None on a host."""
         ...
 
     def enter(self, tally: Tally, flat: Any) -> None:
@@ -73,11 +73,11 @@ class Book(Protocol):
         ...
 
     def close(self, flat: Any) -> Tally | None:
-        """What came of it: what all ranks say, where anything was sent."""
+        """The results of all ranks, if anything was sent."""
         ...
 
     def late(self) -> list[Late]:
-        """The results of the iteration before, where they come only now; once."""
+        """The results of the iteration before, if they come only now; once."""
         ...
 
     def spoilt(self) -> dict[int, float]:
@@ -85,7 +85,7 @@ class Book(Protocol):
         ...
 
     def state(self) -> Array:
-        """What was entered and not sent, (3,) float64, then of every late result its loss, hits and |gradient|^2."""
+        """The numbers entered and not sent, (3,) float64, then every late result's loss, hits and |gradient|^2."""
         ...
 
     def load(self, state: Array) -> None: ...
@@ -143,7 +143,7 @@ class HostBook:
 class DeviceBook:
     """Learners report in device memory; the host reads an iteration's reports when its exchange has ended.
 
-    `count` says how many learners there are, `done` the events of their last gradients, `wait` waits for an event where
+    `count` returns the number of learners, `done` the events of their last gradients; `wait` waits for an event if
     ranks may be late.
     """
 
