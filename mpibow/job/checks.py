@@ -91,7 +91,7 @@ def check_metrics(config: Config, evaluated: Collection[str], measures: Sequence
 
 
 def check_augmentation(settings: Augmentation, data: Dataset, config: Config) -> None:
-    """Raises ConfigError where data are no images, or too small for it, or can't be mixed."""
+    """Raises ConfigError where data are no images or too small, or mixup does not fit the batch, weights or loss."""
     if settings.mixup and config.batch_size == 1:
         raise ConfigError("data.augment.mixup: mixes samples of one batch, so batch_size must be at least 2, got 1")
     if settings.mixup and isinstance(data, Weighed):

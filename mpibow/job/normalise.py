@@ -22,7 +22,7 @@ HALF = 127.5  # of 255
 
 @dataclass(frozen=True)
 class Scaling:
-    """The net's input is (image - mean) / std: `std` has one value a channel, `mean` as well, or one a pixel value."""
+    """The net's input is (image - mean) / std: `std` has a value a channel, `mean` too, or one for each image value."""
 
     mean: tuple[float, ...]
     std: tuple[float, ...]
