@@ -82,8 +82,9 @@ def _rival(look: Look) -> Counts | None:
 
 
 def _close(look: Look) -> Counts | None:
-    """Where two standard errors leave open whether fewer learners than `chosen`, or these, are good enough: the one of
-    them, and of the best that they are held against, that is known least. Each has up to REPEATS windows.
+    """Counts to measure again, as two standard errors leave open whether `chosen`, or fewer learners, are good enough.
+
+    The least precise of these counts and of the best that they are compared with. Each has up to REPEATS windows.
     """
     speeds, best = look.speeds, look.speeds[look.best]
     needed = (1 - look.tuner.threshold) * best.rate
