@@ -42,7 +42,7 @@ def memory_left(root: Path = ROOT, groups: Path = GROUPS) -> int | None:
 def _folders(controller: str, root: Path, groups: Path) -> Iterator[tuple[int, Path]]:
     """The version and folder of each group that `controller` may limit: this process's and all above it.
 
-    A container sees its own group as the root.
+    Inside a container its own group is the root.
     """
     for line in _read(groups).splitlines():
         _, controllers, path = line.split(":", 2)

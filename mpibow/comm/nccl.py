@@ -90,8 +90,8 @@ class Nccl(InPlace):
         return self.stream.record()
 
     def wait(self, event: Event, what: str = "all-reduce") -> None:
-        """Sleeps until `event` has come. Raises CommunicationError where NCCL or the GPU reports an error, or nothing
-        for too long; then all that is under way is aborted, so that no rank is left in a kernel that never ends."""
+        """Sleeps until `event` has come. Raises CommunicationError if NCCL or the GPU reports an error, or nothing for
+        too long; then all calls under way are aborted, so that no rank is left in a kernel that never ends."""
         waited = 0.0  # does not grow while the whole job is suspended
         self.pulse.waiting = what
         while not self._come(event, what):
