@@ -145,7 +145,7 @@ class Family(Choice, RuleSettings):
 
     @cached_property
     def point(self) -> Averaging:
-        """As a point of the family, for one learner."""
+        """The point of the family for one learner."""
         preset, outer = PRESETS[self.name], self.outer
         own = {key: value for key, value in preset.items() if key not in ("share", "then")}
         given: dict[str, Any] = {
@@ -185,7 +185,7 @@ class Family(Choice, RuleSettings):
             self.behind.check(k)
 
     def going_with(self, update: Any) -> Self:
-        """Sets a gain of auto to 1 for an optimiser that it was not measured with: replicas move by their mean step."""
+        """A gain of auto becomes 1 for an optimiser without a measured gain: replicas move by their mean step."""
         if self.name == "muloco" and update.name != "muon":
             raise ConfigError(
                 f"rule.name: muloco is diloco with Muon in every learner, got update.name {update.name}; "

@@ -1,4 +1,4 @@
-"""How much larger the mean step may be, measured from the noise between learners (arXiv:2007.05105, section 3.2)."""
+"""The gain of the mean step, measured from the noise between learners (arXiv:2007.05105, section 3.2)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SILENT = 20  # iterations before the averages are trusted
 class Averages:
     """n1, n2: averages over time of mean |v_i|^2 and |mean v|^2, weighted sums not yet divided by `weight`.
 
-    Of as many learners as there are; one has those of two (`carried`).
+    They belong to the current number of learners; a single learner keeps those of two (`carried`).
     """
 
     n1: float = 0.0
@@ -119,11 +119,11 @@ class GainMeter(Protocol):
         ...
 
     def see(self) -> None:
-        """After the passes that still read the gain of before: what follows it, and brings it to the host, begins."""
+        """Called after the passes that read the previous gain: begins its update and its copy to the host."""
         ...
 
     def seen(self) -> None:
-        """That is over."""
+        """Called when that is over."""
         ...
 
 

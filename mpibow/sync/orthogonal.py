@@ -22,7 +22,7 @@ LARGEST = 256
 def matrices_of(layout: Layout) -> list[Span]:
     """The matrices that take part, the costliest first.
 
-    Those whose smaller side a is above LARGEST keep the step that they have: an element takes 4 a to 38 a
+    A matrix whose smaller side a is above LARGEST keeps the step that it has: an element takes 4 a to 38 a
     operations here, and in a dense layer 6 an image. LeNet's 1024 x 1024 would take 41 GFLOP, all else of an iteration
     of 128 images 4. With the bound matrices take, beside the gradients of 256 images, in GFLOP: LeNet 0.02 and 7,
     ResNet-20 0.12 and 62, VGG-16 of 32 x 32 images 3.5 and 480 (512 as the bound: 63), ResNet-50 19 and 6,300.
@@ -54,7 +54,7 @@ def shrinks_of(local: Local, spans: Sequence[Span]) -> list[float]:
 def spread(step: Array, layout: Layout, gain: float = 1.0, even: float = 1.0) -> Array:
     """The step (size,) `gain` times; but its matrices are orthogonal, as long as they are, and `even` times.
 
-    That is bounded by `gain` times their strongest direction, roughly; see mpibow.kernels.numpy.orthogonal.
+    The result is bounded by `gain` times their strongest direction, roughly; see mpibow.kernels.numpy.orthogonal.
     """
     made: Array = step * step.dtype.type(gain)
     spans = matrices_of(layout)
@@ -71,7 +71,7 @@ class Common(Protocol):
         self, weights: Array, mean: Array, sums: Any, squares: Array, *, extra: Any, even: float, scale: float,
         shrinks: Sequence[float] = (),
     ) -> Sequence[OnChunks]:  # fmt: skip
-        """What does w_i <- w_i + S(U), for every row i, and mean W <- W + scale U + S(U), one after the other.
+        """The passes w_i <- w_i + S(U), for every row i, and mean W <- W + scale U + S(U), one after the other.
 
         `shrinks`, of each matrix, is the share of W that weight decay has taken off in U: it is no part of the
         direction, and S takes `extra` times as much off. () is none; a GPU takes no other.

@@ -23,7 +23,7 @@ TALK = 50  # iterations after which ranks talk, if a period is longer
 
 
 class Pulled:
-    """As mpibow.sync.oracle has it: pulled, and reset.
+    """The rules pulled and reset of mpibow.sync.oracle.
 
     At period 1 and along the mean step, pulled learners that are all this rank's move together in one pass (`Alone`):
     W is their mean by construction. After one of them was reset W follows the sums, as it does in all other cases,
@@ -133,7 +133,7 @@ class Pulled:
         return (*passes, self._level) if rule.replicas == "reset" else passes
 
     def _shrinks(self, local: Local) -> list[float]:
-        """Of all learners since the last exchange, as if each iteration had this one's; [] where nothing decays."""
+        """All learners' decay since the last exchange, as if each iteration had this one's; [] if nothing decays."""
         found, rule = shrinks_of(local, self._matrices), self.averaging
         return [rule.k * (1.0 - (1.0 - each) ** rule.period) for each in found] if any(found) else []
 

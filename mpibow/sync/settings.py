@@ -52,7 +52,7 @@ class RuleSettings:
         """Raises ConfigError where the rule cannot keep k learners together."""
 
     def going_with(self, update: Any) -> Self:
-        """As they go with the optimiser `update`. Raises ConfigError where they do not."""
+        """The settings adapted to the optimiser `update`. Raises ConfigError if they do not go together."""
         return self
 
     def restarts(self, before: float, now: float, dropped: bool) -> bool:

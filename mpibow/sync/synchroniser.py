@@ -188,7 +188,7 @@ class Synchroniser:
 
     @QUIET
     def settle(self) -> Tally | None:
-        """As `receive`, and the centre is that of after the last update: to be read, or changed."""
+        """As `receive`; the centre then includes the last update, and may be read or changed."""
         tally = self.receive()
         for each in self._owed:
             each(self._chunks)
@@ -217,7 +217,7 @@ class Synchroniser:
         begin = time.perf_counter()
         if flat is not None:
             with self._trace.span("communication", "all-reduce"):
-                if self._comm.size > 1:  # a communicator of the host alone knows no device's arrays
+                if self._comm.size > 1:  # a communicator of the host alone takes no device's arrays
                     self.book.begin()
                     self._comm.allreduce(flat, self.book.stream)
         for each in self._rule.apply(local, None if flat is None else flat.reshape(1, -1)):

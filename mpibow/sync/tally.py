@@ -33,7 +33,7 @@ Late = tuple[float, float, bool]  # a learner's loss and hits, and whether all i
 class Book(Protocol):
     """Enters the results of a rank's learners, and reads those of all ranks.
 
-    With `enqueues` nothing here waits but `close`: what follows an exchange is enqueued behind it.
+    With `enqueues` only `close` waits: all that follows an exchange is enqueued behind it.
     """
 
     @property
@@ -49,7 +49,7 @@ class Book(Protocol):
         ...
 
     def join(self, beside: bool) -> None:
-        """What is enqueued from now on finds the learners' gradients; were they computed `beside` the last exchange?"""
+        """Work enqueued from now on waits for the learners' gradients, computed `beside` the last exchange or not."""
         ...
 
     def gather(self) -> None:
@@ -92,7 +92,7 @@ class Book(Protocol):
 
 
 class HostBook:
-    """Results are known at once."""
+    """The results of a host's learners, which are there at once."""
 
     enqueues = False
     stream = None
