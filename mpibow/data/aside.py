@@ -1,4 +1,4 @@
-"""Files and folders written aside, fsynced and renamed: under its own name there is all of it or nothing."""
+"""Files and folders written aside, fsynced and renamed, so that each appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from typing import BinaryIO
 
 from mpibow.errors import RecordError
 
-OURS = ("manifest.json", "tokenizer.json", "*.mpr")  # what overwriting may remove
+OURS = ("manifest.json", "tokenizer.json", "*.mpr")  # files that overwriting may remove
 
 
 @contextmanager
 def refused(path: Path) -> Iterator[None]:
-    """Turns what the system refuses (no space, no permission, ...) into a RecordError about `path`."""
+    """Turns an OSError (no space, no permission, ...) into a RecordError about `path`."""
     try:
         yield
     except OSError as error:
@@ -76,7 +76,7 @@ def _aside(path: Path) -> Path:
 
 
 def check_free(path: Path, overwrite: bool) -> None:
-    """Raises RecordError where `path` cannot become a data set's: it is there already, or holds other files."""
+    """Raises RecordError where a data set cannot be written to `path`: it exists already, or holds other files."""
     if path.exists() and not path.is_dir():
         raise RecordError(f"{path}: is a file, a data set is a folder; choose another name")
     if not path.exists() or not any(path.iterdir()):

@@ -1,4 +1,4 @@
-"""What a data set of records holds: as fields for a script, and in a few lines for a reader."""
+"""The contents of a data set of records: as fields for a script, and in a few lines for a reader."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from mpibow.errors import RecordError
 Array = npt.NDArray[Any]
 LISTED = 20  # classes that are listed one by one
 ENDS = 5  # of more classes, that many of the smallest and of the largest
-SAMPLED = 100  # encoded images whose sizes are looked at
+SAMPLED = 100  # encoded images whose sizes are read
 
 
 def contents(data: RecordSet) -> dict[str, Any]:
-    """All that JSON can say of it. `class_counts`: records by the number of their class, where there are any.
+    """The contents as fields for JSON. `class_counts`: records by the number of their class, where there are any.
 
     `sizes`: smallest, median and largest of `sampled` encoded images, None where images are raw.
     """
@@ -49,7 +49,7 @@ def contents(data: RecordSet) -> dict[str, Any]:
 
 
 def summary(data: RecordSet) -> str:
-    """The same in lines."""
+    """The same contents as lines of text."""
     known = contents(data)
     counts: dict[int, int] = known["class_counts"]
     least = min(counts.values()) if len(counts) == data.classes else 0
@@ -75,7 +75,7 @@ def summary(data: RecordSet) -> str:
 
 
 def _held(known: dict[str, Any]) -> str:
-    """What records hold that are no images, as their converter wrote it."""
+    """The contents of records that are no images, as their converter wrote them."""
     parts = [f"{key} {len(value) if isinstance(value, dict | list) else value}" for key, value in known.items()]
     return ", ".join([str(known["kind"]), *(part for part in parts if not part.startswith("kind "))])
 

@@ -1,4 +1,4 @@
-"""The reader that has NVIDIA DALI decode, on CPUs or a GPU; nothing else imports it. No random number is DALI's."""
+"""The reader that decodes with NVIDIA DALI, on CPUs or a GPU; no other module imports it. No random draw is DALI's."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mpibow.errors import DamagedRecord, DeviceError, MpibowError, install
 
 
 def available() -> str:
-    """What is missing for `Dali`, and how to install it; '' if nothing is."""
+    """The package that `Dali` lacks, and how to install it; '' if it lacks none."""
     for module, name in (("nvidia.dali", "NVIDIA DALI"), ("numba", "numba")):
         try:
             missing = find_spec(module) is None
@@ -32,12 +32,12 @@ def available() -> str:
 class Dali:
     """Fills slots with images of `data`, (3, size, size) uint8: their windows, decoded and scaled.
 
-    On CPUs (`feeder` None) samples are what Pillow decodes and `kernels.numpy.resize` scales, to the bit, however they
-    are cut into runs and whatever `threads`, the number of DALI's and of those that scale. With a feeder its GPU makes
-    them, in the slots there, by an arithmetic of its own (see OnDevice); labels still come from the host. Raw images
-    pass as they are and have no `windows`. A sample that can't be read or decoded is replaced by the one that `damaged`
-    gives, at the same place of the stream and with that place's counter; `damaged` may raise, and without it the damage
-    is raised. Raises DeviceError where DALI or the GPU is not there.
+    On CPUs (`feeder` None) samples equal those of Pillow and `kernels.numpy.resize` to the bit, whatever the runs and
+    `threads`, the number of DALI's threads and of those that scale. With a feeder its GPU makes samples in the slots
+    there, by an arithmetic of its own (see OnDevice); labels still come from the host. Raw images stay as they are and
+    have no `windows`. A sample that can't be read or decoded is replaced by the one that `damaged` returns, at the same
+    place of the stream and with that place's counter; `damaged` may raise, and without it the damage is raised. Raises
+    DeviceError where DALI or the GPU is missing.
     """
 
     def __init__(
@@ -101,11 +101,11 @@ class Dali:
 
     def close(self) -> None:
         self.decoder.close()
-        self._pipe = None  # before what it reads
+        self._pipe = None  # before the arrays that it reads
         self._runs.clear()
 
     def _take(self, run: DaliBatch, row: int, sample: int) -> None:
-        """What is stored of `sample`, or of the one that replaces it, to one row of the run."""
+        """Sets one row of the run to the stored `sample`, or to its replacement."""
         while True:
             try:
                 run.images[row], run.labels[row] = self._data.encoded(sample), self._data.label(sample)
@@ -123,7 +123,7 @@ class Dali:
         return self._damaged(error)
 
     def _mend(self, run: DaliBatch, error: RuntimeError) -> None:
-        """Replaces what DALI can't decode, which it is asked for sample by sample; sets run.error where that fails."""
+        """Replaces the samples that DALI can't decode, found one by one; sets run.error where that fails."""
         pipe, found = None, False
         try:
             for row in range(len(run.samples)):
@@ -144,7 +144,7 @@ class Dali:
             run.error = raised
 
     def _restart(self) -> None:
-        """What is under way begins again: after an error DALI gives up all of a pipeline."""
+        """Starts the runs under way again: an error ends the whole of a DALI pipeline."""
         self._pipe = self._built(self._most)
         for run in self._runs:
             if run.error is None:

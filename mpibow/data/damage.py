@@ -1,4 +1,4 @@
-"""What becomes of damaged samples: the first ends the run, or another is read in its place."""
+"""The treatment of damaged samples: the first ends the run, or another is read in its place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def undecodable(data: RecordSet, sample: int, reason: str) -> DamagedRecord:
 
 @contextmanager
 def decoding(data: RecordSet, sample: int) -> Iterator[None]:
-    """Raises DamagedRecord for whatever a decoder makes of bytes that are no image."""
+    """Raises DamagedRecord in place of any error of a decoder: its bytes are no image."""
     try:
         yield
     except (MpibowError, MemoryError):
@@ -39,9 +39,9 @@ def decoding(data: RecordSet, sample: int) -> Iterator[None]:
 class Damages:
     """The damaged samples of one data set, met by any number of threads; more than `limit` of them are an error.
 
-    A damaged sample is replaced by the next intact one by number, the first following the last: a function of the data
-    alone, so that every rank, epoch and resumed run reads the same. `number` gives the number that a sample is named
-    by, which is another where these are a part of a data set.
+    A damaged sample is replaced by the next intact one by number, the first following the last. The choice depends
+    on the data alone, so every rank, epoch and resumed run reads the same. `number` returns the number of a sample in
+    messages, which differs where these are a part of a data set.
     """
 
     def __init__(self, data: str, count: int, limit: int, number: Callable[[int], int] = int) -> None:
@@ -50,7 +50,7 @@ class Damages:
         self._found: dict[int, str] = {}
 
     def intact(self, sample: int, read: Callable[[int], T]) -> T:
-        """What `read` gives for `sample`, or for the one that takes its place. Raises what `replaced` raises."""
+        """The return value of `read` for `sample` or its replacement. Raises the errors of `replaced`."""
         while True:
             try:
                 return read(sample)
@@ -73,7 +73,7 @@ class Damages:
         )
 
     def found(self) -> dict[str, str]:
-        """What is wrong with every damaged sample that was met so far, by data set and number."""
+        """The damage of every damaged sample found so far, by data set and number."""
         with self._lock:
             return {f"{self._data} {self._number(sample)}": text for sample, text in self._found.items()}
 
@@ -95,7 +95,7 @@ class Intact:
         return self._data.std
 
     def read(self, samples: Array, images: Array, labels: Array, *more: Array) -> None:
-        """As the data set's own, of which `more` are further arrays (n, ...)."""
+        """As the data set's own `read`; `more` are its further arrays (n, ...)."""
         try:
             return self._data.read(samples, images, labels, *more)
         except DamagedRecord as error:

@@ -1,4 +1,4 @@
-"""What every source of samples offers, and the one that lives in memory."""
+"""The interface of every source of samples, and the source in memory."""
 
 from __future__ import annotations
 
@@ -64,10 +64,10 @@ class NamedSamples(Protocol):
 
 @runtime_checkable
 class Nameable(NamedSamples, Protocol):
-    """Those whose arrays may be called otherwise."""
+    """Samples whose arrays can be renamed."""
 
     def called(self, names: Sequence[str]) -> Any:
-        """The same with these names, one for each of `inputs` and in its order."""
+        """The same samples with these names, one for each of `inputs` and in its order."""
         ...
 
 
@@ -77,13 +77,13 @@ class Drawn(Protocol):
 
     @property
     def threads(self) -> int:
-        """How many threads may draw at once with profit; 0 is as many as decode images."""
+        """The most threads that it pays to draw with at once; 0: as many as decode images."""
         ...
 
     def draw(self, samples: Array, counters: Array, *arrays: Array) -> None:
         """Copies samples (n,) to train on into arrays (n, ...), in the order of `inputs_of`.
 
-        `counters` (n, 4) are the slot's: they say which epoch it is, and random numbers depend on them.
+        `counters` (n, 4) are the slot's: they contain the epoch, and random numbers depend on them.
         """
         ...
 
@@ -92,7 +92,7 @@ Samples = Dataset | NamedSamples
 
 
 def inputs_of(data: Samples) -> Inputs:
-    """What `data` fills of a graph's inputs."""
+    """The inputs of a graph that `data` fills."""
     if isinstance(data, NamedSamples):
         return data.inputs
     weight = {SAMPLE_WEIGHT: ((), np.dtype(np.float32))} if hasattr(data, SAMPLE_WEIGHT) else {}
@@ -100,7 +100,7 @@ def inputs_of(data: Samples) -> Inputs:
 
 
 def read_into(data: Samples, samples: Array, arrays: Mapping[str, Array]) -> None:
-    """Reads samples (n,) into the arrays of that many, by name."""
+    """Reads samples (n,) into the arrays (n, ...), by name."""
     data.read(samples, *(arrays[name] for name in inputs_of(data)))
 
 
@@ -115,7 +115,7 @@ def channels_last(shape: tuple[int, ...]) -> bool:
 class ArrayData:
     """A data set of NumPy arrays in memory: images (n, c, h, w) or (n, features), labels (n,) integers.
 
-    Labels lie in [0, classes), but for those that are `ignore`.
+    Labels lie in [0, classes) or equal `ignore`.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class ArrayData:
 class NamedArrays:
     """A data set of NumPy arrays by name, each (n, ...): integers become int32, but uint8 stays, floats float32.
 
-    `contents` is how they were made of what a user has, as a manifest says it.
+    `contents` is their conversion from a user's data, in the form of a manifest's.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ class NamedArrays:
 
 
 def stored(name: str, array: Array) -> Array:
-    """As samples are kept: uint8 as it is, other integers int32, floats float32. Raises RecordError for the rest."""
+    """The array as stored: uint8 as it is, other integers int32, floats float32. Raises RecordError for the rest."""
     if array.dtype == np.uint8:
         return np.asarray(array, order="C")
     if np.issubdtype(array.dtype, np.floating):

@@ -17,7 +17,7 @@ from mpibow.data.window import centre_windows, random_windows
 class Decoded:
     """The images of `records`, decoded and resized: a `Dataset` of samples (3, size, size) uint8.
 
-    What `read` gives is what is evaluated, the centre of every image. Training takes a window of a random share of the
+    `read` returns the centre of every image, to evaluate. Training takes a window of a random share of the
     image's area in `area` and of a random width / height in `aspect`; the centre as well where `area` is None.
     """
 
@@ -35,8 +35,8 @@ class Decoded:
     def read(self, samples: Array, images: Array, labels: Array, counters: Array | None = None) -> None:
         """Decodes samples (n,) int64 into images (n, 3, size, size) uint8 and labels (n,) int32.
 
-        To train on where there are counters (n, 4), of a slot, to evaluate otherwise. Raises DamagedRecord naming the
-        first that cannot be read or decoded; what the arrays hold then is undefined.
+        With a slot's counters (n, 4) samples are to train on, otherwise to evaluate. Raises DamagedRecord naming the
+        first that cannot be read or decoded; the arrays' contents are undefined then.
         """
         numbers = samples.tolist()
         stored, sizes = zip(*map(self._stored, numbers), strict=True)
@@ -52,7 +52,7 @@ class Decoded:
         return self.records.labels()
 
     def part(self, rows: Array) -> Decoded:
-        """Samples `rows` (n,) as a data set; mean and std stay those of all, whose images were looked at to convert."""
+        """Samples `rows` (n,) as a data set; mean and std stay those of all, measured at conversion."""
         return Decoded(self.records.part(rows), self.image, self.area, self.aspect)
 
     def number(self, sample: int) -> int:

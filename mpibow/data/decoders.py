@@ -1,4 +1,4 @@
-"""What DALI is to do with the images of a run: raw ones, encoded ones on CPUs, encoded ones on a GPU."""
+"""DALI's work on the images of a run: raw ones, encoded ones on CPUs, encoded ones on a GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Windows = Callable[[Array, Array], Array]  # of sides (n, 2) and counters (n, 4)
 
 @dataclass
 class DaliBatch:
-    """What fills the `slots` together: n samples, replaced where they are damaged."""
+    """The n samples that fill the `slots`, with replacements for damaged ones."""
 
     slots: list[Slot]
     samples: Array  # (n,) int64
@@ -57,15 +57,15 @@ class Decoder(Protocol):
     """One way of making images (n, ...) of a run's bytes."""
 
     def graph(self, fn: Any, types: Any) -> Any:
-        """DALI's operators, the last of them: `fn` and `types` are DALI's modules."""
+        """The last of DALI's operators; `fn` and `types` are DALI's modules."""
         ...
 
     def plan(self, run: DaliBatch) -> None:
-        """Sets the run's inputs, whose names are those of the graph's."""
+        """Sets the run's inputs, by the names of the graph's."""
         ...
 
     def deliver(self, run: DaliBatch, outputs: Any) -> None:
-        """Fills the slots' images with what DALI made."""
+        """Fills the slots' images with DALI's outputs."""
         ...
 
     def close(self) -> None: ...
@@ -130,13 +130,13 @@ class OnHost:
 class OnDevice:
     """DALI decodes and scales on the feeder's GPU, and its images are copied to the slots there: none passes the host.
 
-    Windows are those of the host, decoding and scaling are DALI's on a GPU: other bits than on CPUs, though all the
-    same however samples are cut into runs. Its graph was built and its copies tried without a GPU, it never ran on one.
+    Windows are those of the host, decoding and scaling are DALI's on a GPU. The bits differ from those on CPUs, but
+    do not depend on the runs. Its graph was built and its copies tried without a GPU; it never ran on one.
     """
 
     def __init__(self, windows: Windows, size: int, feeder: Feeder) -> None:
         self._windows, self._size, self._feeder = windows, size, feeder
-        self._held: deque[tuple[Event, Any]] = deque()  # what copies under way read
+        self._held: deque[tuple[Event, Any]] = deque()  # sources of copies under way
 
     def graph(self, fn: Any, types: Any) -> Any:
         corners = fn.external_source(name="corners", dtype=types.FLOAT, ndim=1, no_copy=True)
@@ -177,7 +177,7 @@ class OnDevice:
 
 
 def in_a_row(addresses: Sequence[int], size: int) -> list[tuple[int, int]]:
-    """Ranges of those that lie `size` bytes after the one before."""
+    """Ranges of addresses that each lie `size` bytes after the one before."""
     breaks = [i for i in range(1, len(addresses)) if addresses[i] != addresses[i - 1] + size]
     return list(pairwise([0, *breaks, len(addresses)]))
 
@@ -198,6 +198,6 @@ def _part(fn: Any, types: Any, device: str) -> Any:
 
 
 def _addresses(images: Array) -> Array:
-    """Where each of images (n, ...) lies, int64."""
+    """The address of each of the images (n, ...), int64."""
     assert images.flags.c_contiguous
     return images.ctypes.data + images.strides[0] * np.arange(len(images))

@@ -1,4 +1,4 @@
-"""A whole data set in a GPU's memory: of a batch only its counters go over, a kernel gathers the rest."""
+"""A whole data set in a GPU's memory: only the counters of a batch are sent, and a kernel gathers the rest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mpibow.kernels.cuda.kernels import Launch
 STAGE = 8 << 20  # bytes that are read, then copied while the next are read
 REMEDY = "set data.pipeline=host"
 
-Bind = Callable[[Sequence[Launch]], Fill]  # what enqueues launches on a stream
+Bind = Callable[[Sequence[Launch]], Fill]  # makes a function that enqueues launches on a stream
 Tables = Mapping[str, Any]  # by name: (count, bytes of a sample) uint8 on the device
 
 
@@ -58,7 +58,7 @@ class DeviceSet:
         feeder.stream.synchronise()
 
     def filling(self, slot: DeviceSlot) -> Fill:
-        """What fills the slot's arrays by its counters, which are sent."""
+        """A function that fills the slot's arrays by its counters, which are sent."""
         return self._bind(gathers(self.tables, slot.arrays))
 
 
@@ -71,7 +71,7 @@ def row_bytes(inputs: Inputs) -> dict[str, int]:
 
 
 def gathers(tables: Tables, arrays: Mapping[str, Any]) -> list[Launch]:
-    """What fills `arrays` (n, ...) from the tables, by the counters among them: a row and a word in each launch."""
+    """Launches that fill `arrays` (n, ...) from the tables, by the counters among them: a row and a word in each."""
     words = [name for name, table in tables.items() if table.shape[1] == WORD]
     rows = [name for name in tables if name not in words]
     launches = []

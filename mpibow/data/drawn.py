@@ -13,10 +13,10 @@ Fill = Callable[..., None]  # samples (n,), counters (n, 4), then the arrays (n,
 
 
 class Draw:
-    """Has `fill` fill the arrays `names` of slots, on `threads` threads."""
+    """Fills the arrays `names` of slots with `fill`, on `threads` threads."""
 
     samples, depth = 64, 2  # one run is made ready while the one before it is delivered
-    piece = 4  # samples that a thread takes at once: what NumPy and Python do for them is done by one thread at a time
+    piece = 4  # samples that a thread takes at once: NumPy's and Python's work for them runs on one thread at a time
 
     def __init__(self, fill: Fill, names: Sequence[str], threads: int) -> None:
         self._fill, self._names = fill, tuple(names)

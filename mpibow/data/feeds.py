@@ -1,4 +1,4 @@
-"""How a slot comes from its reader to its learner: it is there at once, or is fed to a GPU."""
+"""The path of a slot from its reader to its learner: in place on a host, or by a copy to a GPU."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mpibow.data.slots import Slot, arrays_for, specs_of
 from mpibow.device.driver import Stream
 from mpibow.device.feed import DeviceSlot, Feeder, pack
 
-Fill = Callable[[Stream], None]  # enqueues what fills the rest of a slot
+Fill = Callable[[Stream], None]  # enqueues the launches that fill the rest of a slot
 
 
 class Feed(Protocol):
-    """What a pipeline does with its slots; all but `starved` and `waited` is called on its thread."""
+    """A pipeline's treatment of its slots; all but `starved` and `waited` is called on its thread."""
 
     def attach(self) -> None:
         """The thread begins."""
@@ -37,7 +37,7 @@ class Feed(Protocol):
         ...
 
     def waited(self, seconds: float) -> float:
-        """What learners waited, where their threads waited `seconds`."""
+        """Seconds that learners waited when their threads waited `seconds`."""
         ...
 
     def close(self) -> None:
@@ -74,7 +74,7 @@ class AtOnce:
 
 
 class ToGpu:
-    """Readers fill page-locked arrays, of `sent`, which are copied to the device; `filling` binds what fills the rest.
+    """Readers fill page-locked arrays, of `sent`, which are copied to the device; `filling` fills the rest.
 
     Arrays that are neither sent nor filled are the reader's to fill, on the feeder's stream, once the slot is open.
     """

@@ -1,4 +1,4 @@
-"""How large an encoded image is, by its header alone: a window must be known before the image is decoded."""
+"""The size of an encoded image, from its header alone: a window is chosen before the image is decoded."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ PNG = b"\x89PNG\r\n\x1a\n"
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15; the others are tables and an extension
 _ALONE = frozenset({0x01, *range(0xD0, 0xD8)})  # TEM, RST0 to RST7: markers without a length
 _SCAN, _END = 0xDA, 0xD9
-LARGEST = 1 << 26  # pixels of an image, 200 MB once decoded; whatever says that it has more is no photograph
+LARGEST = 1 << 26  # pixels of an image, 200 MB once decoded; a header with more is no photograph's
 
 
 def size_of(image: Array | bytes) -> tuple[int, int]:
     """(height, width) of a JPEG (ITU-T T.81, B.2) or PNG (its specification, 11.2.2), bytes or (n,) uint8, as stored.
 
-    An orientation that a camera has noted is not applied. Raises ValueError where the bytes are neither, end early, or
-    say that there are more than LARGEST pixels.
+    The orientation in a camera's Exif data is not applied. Raises ValueError where the bytes are neither, end early, or
+    have a header of more than LARGEST pixels.
     """
     data = memoryview(image) if isinstance(image, bytes) else image.data
     if bytes(data[:2]) == b"\xff\xd8":

@@ -20,13 +20,13 @@ LOOKED_AT = 1000  # samples whose mean and spread stand for those of all
 
 @dataclass(frozen=True)
 class Hands:
-    """Who reads the data sets of a run: `workers`, or this process, one thread at a time as they need not be safe."""
+    """The reader of a run's data sets: `workers`, or this process, one thread at a time in case they are not safe."""
 
     workers: Workers | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def reader(self, items: Items, inputs: Inputs) -> Callable[[Array, Array | None, Sequence[Array]], None]:
-        """What copies samples (n,) of epochs (n,), None to evaluate, into arrays (n, ...)."""
+        """A function that copies samples (n,) of epochs (n,), None to evaluate, into arrays (n, ...)."""
         if self.workers is not None:
             workers, number = self.workers, self.workers.add(items, inputs)
             return lambda samples, epochs, arrays: workers.read(number, samples, epochs, arrays)
@@ -39,7 +39,7 @@ class Hands:
 
     @property
     def threads(self) -> int:
-        """That may wait for samples at once with profit."""
+        """The most threads that it pays to let wait for samples at once."""
         return 1 if self.workers is None else self.workers.count
 
     def close(self) -> None:
@@ -64,7 +64,7 @@ class NamedItems:
         self._read(samples, counters[:, 1], arrays)
 
     def strata(self) -> Array:
-        """As in `data.split`: classes are not looked at."""
+        """As in `data.split`: classes are not read."""
         return np.zeros(self.count, np.int32)
 
     def part(self, rows: Array) -> NamedItems:
@@ -72,7 +72,7 @@ class NamedItems:
 
 
 class LabelledItems:
-    """Images, or rows of numbers, with labels in [0, classes), but for those that are `ignore`: a `Dataset`, `Drawn`.
+    """Images, or rows of numbers, with labels in [0, classes) or equal to `ignore`: a `Dataset`, `Drawn`.
 
     Mean and std are those of LOOKED_AT samples, evenly spaced, as they are evaluated.
     """
@@ -135,7 +135,7 @@ class LabelledItems:
 
 
 def open_named(items: Items, hands: Hands, *, training: bool) -> NamedItems:
-    """As the first sample is, so must all be. Raises RecordError that names it where it is no sample."""
+    """Opens samples that must all be like the first. Raises RecordError that names the first where it is no sample."""
     return NamedItems(items, inputs_like(items.sample(0, 0 if training else None)), hands)
 
 

@@ -24,7 +24,7 @@ PAIR = "(input, target) or values by name"
 
 @runtime_checkable
 class Indexed(Protocol):
-    """What PyTorch calls a map-style data set: Hugging Face's are such, and lists of tuples."""
+    """A map-style data set in PyTorch's sense: one of Hugging Face's, or a list of tuples."""
 
     def __len__(self) -> int: ...
 
@@ -35,8 +35,8 @@ class Indexed(Protocol):
 class Items:
     """Samples of `source` as arrays by name: `parameters` are the names of inputs in a tuple, `target` the last one's.
 
-    `rows` (n,) are those of a part. To train, `transform(sample, rng)` comes before the conversion, to evaluate
-    `evaluated`; rng is a function of (seed, epoch, sample). It can be pickled where source and transforms can.
+    `rows` (n,) are those of a part. In training `transform(sample, rng)` comes before the conversion, in evaluation
+    `evaluated`; rng is a function of (seed, epoch, sample). Items can be pickled where source and transforms can.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Items:
         return sample if self.rows is None else int(self.rows[sample])
 
     def item(self, sample: int, epoch: int | None) -> Any:
-        """What the source gives for a sample, changed to train in `epoch`, or to evaluate. Raises RecordError."""
+        """The source's item for a sample, transformed to train in `epoch`, or to evaluate. Raises RecordError."""
         number, change = self.number(sample), self.evaluated if epoch is None else self.transform
         with self._naming(sample):
             item = self.source[number]
@@ -87,7 +87,7 @@ class Items:
 
     @contextmanager
     def _naming(self, sample: int) -> Iterator[None]:
-        """Whatever is raised is a RecordError that names the sample."""
+        """Turns any error raised inside into a RecordError that names the sample."""
         try:
             yield
         except MpibowError as error:
@@ -113,9 +113,9 @@ def fault(found: Mapping[str, Array], inputs: Inputs) -> str:
 
 
 def named(sample: Any, parameters: Sequence[str], target: str) -> dict[str, Any]:
-    """A sample's values by name: (input, target), (input, input, target), or a mapping, of which each part may be one.
+    """A sample's values by name: (input, target), (input, input, target), or a mapping; each part may be a mapping too.
 
-    Inputs without names are called as `parameters` in their order. Raises RecordError for anything else.
+    Inputs without names take those of `parameters`, in order. Raises RecordError for anything else.
     """
     if isinstance(sample, Mapping):
         return _renamed(dict(sample), parameters, target)
@@ -134,7 +134,7 @@ def named(sample: Any, parameters: Sequence[str], target: str) -> dict[str, Any]
 
 
 def _renamed(sample: dict[str, Any], parameters: Sequence[str], target: str) -> dict[str, Any]:
-    """Of a classifier's two values the one that is no label is the image, whatever it is called."""
+    """Renames a classifier's two values: the one that is no label is the image, whatever its name."""
     labels = [name for name in LABELS if name in sample]
     if target != LABEL or len(sample) != 2 or not labels:
         return sample
@@ -167,7 +167,7 @@ def generator(seed: int, epoch: int, number: int) -> np.random.Generator:
 
 
 def seed_globals(seed: int, epoch: int, number: int) -> None:
-    """Global generators that a transform of another library may draw from, in a process that is the reader's alone."""
+    """Seeds the global generators that other libraries' transforms may draw from, in a process of the reader's own."""
     word = int(generator(seed, epoch, number).integers(2**32, dtype=np.uint64))
     random.seed(word)
     np.random.seed(word)  # noqa: NPY002

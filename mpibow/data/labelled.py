@@ -27,7 +27,7 @@ class Labelled:
         self.pictures.read(samples, images, labels)
 
     def called(self, names: Sequence[str]) -> Labelled:
-        """The same with other names."""
+        """The same samples with other names."""
         image, label = names
         return type(self)(self.pictures, (image, label))
 
@@ -43,7 +43,7 @@ class Labelled:
 
 
 class LabelledPhotos(Labelled):
-    """The same of encoded images: `Drawn`, each time decoded anew."""
+    """The same for encoded images: `Drawn`, decoded anew each time."""
 
     threads = 0  # as many as decode
 
@@ -58,5 +58,5 @@ class LabelledPhotos(Labelled):
 
 
 def labelled(pictures: Dataset, names: tuple[str, str] = NAMES) -> Labelled:
-    """Those that are to be decoded are drawn."""
+    """`pictures` as `NamedSamples`, drawn where they are to be decoded."""
     return LabelledPhotos(pictures, names) if isinstance(pictures, Decoded) else Labelled(pictures, names)

@@ -1,4 +1,4 @@
-"""Loading: how a run's samples come to one rank, what that takes, and what is damaged in them."""
+"""Loading: the pipeline of a run's samples to one rank, its memory, and the damage found."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from mpibow.errors import install
 
 @dataclass(frozen=True)
 class Held:
-    """Bytes that reading ahead takes of a rank: for each learner where it computes, and page-locked on a GPU's host;
+    """A rank's memory for reading ahead, in bytes: for each learner where it computes, page-locked on a GPU's host,
     and on the GPU for a data set that lies there."""
 
     learner: int
@@ -31,10 +31,10 @@ class Held:
 
 @dataclass(frozen=True)
 class Loading:
-    """`train` comes by `choice` in slots of `batch` samples, `ahead` iterations before learners want it, with `threads`
+    """`train` comes by `choice` in slots of `batch` samples, `ahead` iterations before learners need it, with `threads`
     that decode. `evaluated` are read on the host, by name.
 
-    Of each at most `most_damaged` samples are replaced, one more ends the run.
+    At most `most_damaged` samples of each are replaced; one more ends the run.
     """
 
     train: Samples
@@ -54,17 +54,17 @@ class Loading:
         return Damages(data.name, data.count, self.most_damaged, number)
 
     def damaged(self) -> dict[str, str]:
-        """What is wrong with every damaged sample that was met so far, by data set and number."""
+        """The damage of every damaged sample found so far, by data set and number."""
         return {sample: why for damages in self._damages.values() for sample, why in damages.found().items()}
 
     def intact(self, name: str) -> Samples:
-        """What is evaluated, with damaged samples replaced; arrays in memory are never damaged."""
+        """The data to evaluate, with damaged samples replaced; arrays in memory are never damaged."""
         data = self.evaluated[name]
         return data if isinstance(data, NamedSamples) else Intact(data, self._damages[name])
 
     @property
     def packing(self) -> Packing:
-        """How a slot lies on a GPU, and what of it the host sends."""
+        """The layout of a slot on a GPU, and the part of it that the host sends."""
         specs = specs_of(self.train, self.batch)
         if not self.choice.on_device:
             return pack(specs, specs)
@@ -72,7 +72,7 @@ class Loading:
 
     @property
     def held(self) -> Held:
-        """The ring has a slot more for each learner than iterations `ahead`, whose inputs take as much as a slot."""
+        """A learner has one slot more in the ring than iterations `ahead`, and its inputs take as much as a slot."""
         return Held((self.ahead + 2) * sum(row_bytes(specs_of(self.train, self.batch)).values()))
 
     @property
@@ -84,14 +84,14 @@ class Loading:
 
     @property
     def described(self) -> str:
-        """What the log says of it, nothing where there was no choice."""
+        """The log's line about the pipeline, '' where there was no choice."""
         used = f" with {self.threads} thread{'s' * (self.threads > 1)}" * isinstance(self.train, Decoded)
         where = " on the GPU" * self.choice.on_device
         return f"pipeline: {self.choice.kind}{where}{used}: {self.choice.why}" if self.choice.why else ""
 
     @property
     def remedy(self) -> str:
-        """What makes samples come faster."""
+        """Advice on how to load samples faster."""
         kind = self.choice.kind
         if isinstance(self.train, Decoded):
             other = "" if kind == "dali" else f", or data.pipeline=dali ({install('dali')})"

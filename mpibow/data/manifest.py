@@ -1,4 +1,4 @@
-"""The manifest of a data set: one JSON file that says what its shards hold, with a checksum over its own fields."""
+"""The manifest of a data set: one JSON file that describes its shards, with a checksum over its own fields."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AGAIN = "convert the data again"
 
 @dataclass(frozen=True)
 class Shard:
-    """A record file as the manifest knows it; `checksum` is its header's, which covers all of it."""
+    """A record file as the manifest lists it; `checksum` is its header's, which covers all of it."""
 
     file: str
     size: int
@@ -45,7 +45,7 @@ class Manifest:
     shards: tuple[Shard, ...]
     source: str = ""
     sources: dict[str, str] = field(default_factory=dict)
-    contents: dict[str, Any] = field(default_factory=dict)  # what records hold that are no images: `kind`, and more
+    contents: dict[str, Any] = field(default_factory=dict)  # of records that are no images: `kind`, and more
 
     @property
     def kind(self) -> str:
@@ -133,7 +133,7 @@ def _manifest(fields: dict[str, Any]) -> Manifest:
 
 
 def _plain(name: str) -> bool:
-    """That of a file in the manifest's own folder, which the system takes."""
+    """Whether it can be the name of a file in the manifest's own folder."""
     try:
         return b"\0" not in os.fsencode(name) and Path(name).name == name
     except UnicodeEncodeError:

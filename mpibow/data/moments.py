@@ -73,8 +73,8 @@ def channel_moments(data: Dataset) -> tuple[tuple[float, ...], tuple[float, ...]
 def mean_image(data: Dataset, note: Callable[[str], None] = lambda text: None, patience: float = 5.0) -> Array:
     """The mean of every value over all images of `data`, float64 of their shape; each image is read once, in order.
 
-    Sums are whole numbers for uint8, float64 for float32, always in the same order: the same bits on every rank. What
-    takes more than `patience` seconds is noted, and again each time that twice as long has passed.
+    Sums are whole numbers for uint8, float64 for float32, always in the same order: the same bits on every rank. A note
+    is printed after `patience` seconds, and again each time that twice as long has passed.
     """
     rows = max(1, min(data.count, PART // (math.prod(data.shape) * data.dtype.itemsize)))
     images, labels = np.empty((rows, *data.shape), data.dtype), np.empty(rows, np.int32)

@@ -1,4 +1,4 @@
-"""The order of samples: a pure function of (count, seed, epoch), and of nothing that happens on the way."""
+"""The order of samples: a pure function of (count, seed, epoch) alone."""
 
 from __future__ import annotations
 

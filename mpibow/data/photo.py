@@ -29,19 +29,19 @@ warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 def open_photo(data: Array | bytes | Path, formats: tuple[str, ...] | None = ("JPEG", "PNG")) -> Photo:
     """The image in bytes (n,) or in a file, of which only the header is read so far. Closed, a file is closed too.
 
-    `formats` are Pillow's names, None for all it knows. Raises ValueError where the image is in none of them, and
-    whatever a damaged header leads Pillow into; so does decoding it.
+    `formats` are Pillow's names, None for all it knows. Raises ValueError where the image is in none of them, and any
+    error of Pillow's about a damaged header; decoding it does the same.
     """
     file = data if isinstance(data, Path) else BytesIO(data if isinstance(data, bytes) else data.data)
     try:
         return Image.open(file, formats=formats)
-    except UnidentifiedImageError:  # whose own words name an address in memory
+    except UnidentifiedImageError:  # its own message names an address in memory
         kind = f"{' or '.join(formats)} image" if formats else "image that Pillow reads"
         raise ValueError(f"it is no {kind}") from None
 
 
 def why(error: Exception) -> str:
-    """What is wrong with an image, within a message: a ValueError of ours, or whatever Pillow raises."""
+    """The fault of an image, for a message: that of a ValueError of ours, or of any error of Pillow's."""
     text = str(error)
     return (text if isinstance(error, ValueError) else text.lower()) or type(error).__name__
 
@@ -50,8 +50,8 @@ def take(data: Array, sides: Array, window: Array, out: Array) -> None:
     """Decodes bytes (n,) of an image of `sides`, height and width, and scales a window to uint8 out (3, size, size).
 
     `window` is (top, left, height, width) in pixels; out is red, green, blue. `kernels.numpy.resize` is the definition,
-    and what computes where numba is not installed: the same bits, slower. Raises ValueError where the bytes are no
-    image or one of other sides, and what Pillow raises where they are damaged.
+    and computes where numba is not installed: the same bits, slower. Raises ValueError where the bytes are no
+    image or one of other sides, and Pillow's error where they are damaged.
     """
     image = open_photo(data)
     if (image.height, image.width) != tuple(sides):
@@ -63,7 +63,7 @@ def take(data: Array, sides: Array, window: Array, out: Array) -> None:
 
 
 def alike(data: Array) -> Array:
-    """The bytes (n,), of which every decoder makes the same: a PNG of 16 bits a channel becomes one of its upper 8."""
+    """Bytes (n,) that all decoders decode alike: a PNG of 16 bits a channel becomes one of its upper 8."""
     if bytes(data[:8]) != PNG or bytes(data[24:25]) != b"\x10":
         return data
     file = BytesIO()
@@ -72,7 +72,7 @@ def alike(data: Array) -> Array:
 
 
 def rgb(image: Photo) -> Photo:
-    """As three times 8 bits: grey is repeated, transparency ignored, of 16 bits the upper 8 are kept."""
+    """The image in RGB of 8 bits: grey is repeated, transparency ignored, and the upper 8 of 16 bits are kept."""
     if image.mode.startswith("I"):
         return Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)).convert("RGB")
     image.load()  # PNG's transparency is known after that
@@ -84,7 +84,7 @@ def rgb(image: Photo) -> Photo:
 
 @cache
 def scale() -> Scale:
-    """What scales: compiled, so that no lock is held meanwhile, where numba is there."""
+    """The function that scales: compiled, so that it holds no lock, where numba is installed."""
     if find_spec("numba") is None:
         return reference
     from mpibow.kernels.compiled.resize import scale as compiled

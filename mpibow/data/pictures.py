@@ -26,7 +26,7 @@ def decode(data: Array, encoding: str, name: str) -> Image.Image:
         image = open_photo(data, (encoding.upper(),))
         image.load()
         return image
-    except Exception as error:  # Pillow raises whatever a damaged image leads it into
+    except Exception as error:  # Pillow raises errors of any type for damaged images
         raise RecordError(f"{name}: cannot be decoded: {why(error)}; convert the data again") from error
 
 

@@ -1,4 +1,4 @@
-"""The pipeline: a thread that has slots filled ahead of the learners, by whichever reader."""
+"""The pipeline: a thread that has any reader fill slots ahead of the learners."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mpibow.data.slots import Slot, fill_counter
 from mpibow.data.timeline import Timeline
 from mpibow.trace import SILENT, Trace
 
-GLANCE = 1e-3  # seconds from asking whether learners are starved to asking again
+GLANCE = 1e-3  # seconds between two checks of whether learners are starved
 
 
 class Reader(Protocol):
@@ -23,7 +23,7 @@ class Reader(Protocol):
 
     @property
     def samples(self) -> int:
-        """How many it likes to read in one run. A run is whole slots: as many as fit, but at least one."""
+        """The number of samples to read in one run. A run is whole slots: as many as fit, but at least one."""
         ...
 
     @property
@@ -32,15 +32,15 @@ class Reader(Protocol):
         ...
 
     def begin(self, slots: list[Slot]) -> None:
-        """Starts a run: `slots` have their samples, epochs and counters, and want the rest."""
+        """Starts a run: `slots` have their samples, epochs and counters, and need the rest."""
         ...
 
     def end(self) -> None:
-        """Returns when the oldest run is filled. Raises what reading it raised."""
+        """Returns when the oldest run is filled. Raises the error of reading it."""
         ...
 
     def close(self) -> None:
-        """Ends what is under way; nothing writes into a slot any more."""
+        """Ends the runs under way; nothing writes into a slot any more."""
         ...
 
 
@@ -65,7 +65,7 @@ class Direct:
 
 
 class Idle:
-    """Reads nothing: the device has what fills the slots."""
+    """Reads nothing: the device fills the slots from its own memory."""
 
     samples, depth = 1, 1
 
@@ -82,11 +82,11 @@ class Idle:
 class Pipeline:
     """Gives the slots of one rank, iteration after iteration; at most `prefetch` iterations are read ahead.
 
-    Slot j of an iteration is the j-th run of `batch` samples of the stream, learners numbered over all ranks. What is
-    read for iteration t is laid down by `timeline(t)`; a change must be announced more than `prefetch` iterations
-    before it begins, so nothing that was read is ever thrown away. `feed` takes slots to where learners read them.
+    Slot j of an iteration is the j-th run of `batch` samples of the stream, learners numbered over all ranks.
+    `timeline(t)` determines the slots of iteration t. A change must be announced more than `prefetch` iterations before
+    it begins, so nothing that was read is ever thrown away. `feed` takes slots to where learners read them.
 
-    The thread is woken when half of that may be read, not for every iteration: to wake it costs small nets dearly.
+    The thread is woken when half of these may be read, not for every iteration: waking it is expensive for small nets.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Pipeline:
         self._thread.start()
 
     def next(self) -> list[Slot]:
-        """The slots of the next iteration, one a learner of this rank. Raises what reading raised."""
+        """The slots of the next iteration, one a learner of this rank. Raises the error of reading them."""
         with self._state:
             if not self._ready:
                 self._await()
@@ -167,11 +167,11 @@ class Pipeline:
             self._reader.close()
 
     def _may_plan(self) -> bool:
-        """Whether half of what may be read ahead is not yet laid down."""
+        """Whether half of the iterations that may be read ahead are not yet planned."""
         return self._next + self._prefetch - self._planned >= max(self._prefetch // 2, 1)
 
     def _plan(self) -> bool:
-        """Lays down the slots of all iterations that may be read, once there is anything to do; False when closed."""
+        """Plans the slots of all iterations that may be read, once there is anything to do; False when closed."""
         with self._state:
             self._state.wait_for(lambda: self._closed or self._runs or self._may_plan() or self._worth_a_run())
             if self._closed:
@@ -186,7 +186,7 @@ class Pipeline:
         return True
 
     def _worth_a_run(self) -> bool:
-        """A whole run, or learners that have nothing else to wait for."""
+        """Whether there is a whole run, or learners have nothing else to wait for."""
         return self._wanted >= self._reader.samples or (self._wanted > 0 and not (self._runs or self._ready))
 
     def _begin(self) -> None:

@@ -15,15 +15,15 @@ LOT = 1 << 16  # records that are read at once
 
 
 def record_of(user: int, item: int, rating: float) -> tuple[Array, int]:
-    """The image of FORM and the label, which says nothing, of a rating. User and item count from 0, below MOST."""
+    """The image of FORM and the label, which is unused, of a rating. User and item count from 0, below MOST."""
     return np.array([user, item, rating], np.float32).reshape(FORM.shape), 0
 
 
 def ratings(records: RecordSet) -> NamedArrays:
     """All of `records` in memory, as arrays user and item, int32, and rating, float32, each (n,).
 
-    Raises RecordError where they are no ratings, and where one is damaged, whatever data.on_corrupt says: an epoch that
-    lacks it would be another.
+    Raises RecordError where they are no ratings, and where one is damaged, whatever data.on_corrupt is: an epoch
+    without it would differ.
     """
     if records.manifest.form != FORM:
         raise RecordError(

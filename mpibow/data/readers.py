@@ -26,13 +26,13 @@ from mpibow.errors import ConfigError
 
 AHEAD = 3 * 64  # samples that prefetch: auto makes ready of data read in runs: two runs under way, one being used
 RAW_AHEAD = 2  # iterations, of data that are only copied
-MOST_THREADS = 16  # of a rank: what Python does for each sample is done by one at a time
+MOST_THREADS = 16  # of a rank: Python's work for each sample runs on one at a time
 MIB = 1 << 20
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What one rank sees: what DALI lacks ('' if nothing), the node's free bytes and ranks.
+    """The resources of one rank: the package that DALI lacks ('' if none), the node's free bytes and ranks.
 
     `device` is None, or the bytes that are free on the rank's GPU, divided by the ranks that share it.
     """
@@ -45,7 +45,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Choice:
-    """A pipeline, and why it was taken, for the log; `on_device`: a GPU holds or decodes the images."""
+    """A pipeline, and the reason for it, for the log; `on_device`: a GPU holds or decodes the images."""
 
     kind: Kind
     why: str
@@ -57,7 +57,7 @@ def find_facts(ranks: int, device: int | None = None) -> Facts:
 
 
 def refuse(wanted: Wanted, data: Samples) -> None:
-    """Raises ConfigError where `data` can't go through the pipeline that is wanted, whatever a rank has."""
+    """Raises ConfigError where `data` can't go through the requested pipeline, whatever a rank's resources."""
     if wanted == "resident" and isinstance(data, Decoded):
         raise ConfigError(
             f"data.pipeline: resident needs raw images, {data.name} has encoded ones, and every epoch takes new "
@@ -107,7 +107,7 @@ def _fits(data: Samples, free: Sequence[int], what: str) -> tuple[bool, str]:
 
 
 def _lacking(facts: Sequence[Facts]) -> str:
-    """Why DALI can't be taken, '' if it can."""
+    """The reason why DALI can't be used, '' if it can."""
     without = [rank for rank, fact in enumerate(facts) if fact.dali]
     if not without:
         return ""
@@ -138,9 +138,9 @@ def threads_of(wanted: int | Auto, allowed: int, machine: int, ranks: int) -> in
 
 
 def open_reader(choice: Choice, data: Samples, damages: Damages, threads: int) -> Reader:
-    """The reader chosen, for slots of the host. What is to be resident is read now.
+    """The reader chosen, for slots of the host. Resident data are read now.
 
-    Raises RecordError where that is damaged.
+    Raises RecordError where they are damaged.
     """
     if isinstance(data, Drawn):
         return Draw(data.draw, tuple(inputs_of(data)), data.threads or threads)
@@ -153,10 +153,10 @@ def open_source(
     choice: Choice, data: Samples, damages: Damages, threads: int,
     feeder: Feeder | None = None, bind: Bind | None = None,
 ) -> tuple[Reader, Feed]:  # fmt: skip
-    """The reader chosen, and how its slots come to learners: to those of a GPU by its `feeder`.
+    """The reader chosen, and the feed of its slots to learners: to those of a GPU by its `feeder`.
 
-    `bind` makes of launches what enqueues them. What is to be resident is read now, as by `open_reader`; raises
-    DeviceError where the GPU has no memory for it.
+    `bind` turns launches into a function that enqueues them. Resident data are read now, as by `open_reader`. Raises
+    DeviceError where the GPU has no memory for them.
     """
     if feeder is None:
         return open_reader(choice, data, damages, threads), AtOnce(data)
@@ -189,7 +189,7 @@ ON_DEVICE: Mapping[tuple[str, Kind], Callable[[Any, Damages, int, Feeder, Bind],
 
 
 def _intact(data: Any, damages: Damages) -> Any:
-    """What is in memory is never damaged."""
+    """Data in memory are never damaged."""
     return data if isinstance(data, NamedSamples | Weighed) else Intact(data, damages)
 
 

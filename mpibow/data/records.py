@@ -58,7 +58,7 @@ AGAIN = "copy the file or convert the data again"
 
 @dataclass(frozen=True)
 class Form:
-    """What the images of a file are: raw ones of one dtype and shape (c, h, w), or encoded ones, whose shape is ()."""
+    """The kind of images in a file: raw ones of one dtype and shape (c, h, w), or encoded ones, whose shape is ()."""
 
     encoding: str
     dtype: str = "uint8"
@@ -116,7 +116,7 @@ class RecordFile:
     def check_size(self) -> None:
         """Raises RecordError where someone has cut the file short: reading a page that is gone kills the process.
 
-        Asked before every batch, this leaves only the time of one batch for a bus error without a name. A file that
+        Called before every batch, this leaves only the time of one batch for a bus error without a name. A file that
         was replaced or removed stays as it was opened.
         """
         try:
@@ -236,7 +236,7 @@ class RecordWriter:
         self._write(data)
 
     def _fits(self, image: Array | bytes) -> bool:
-        """Whether its form is the file's; as `Form.of` says, in a tenth of the time."""
+        """Whether its form is the file's: the answer of `Form.of`, in a tenth of the time."""
         if isinstance(image, np.ndarray):
             alike = image.dtype == self._dtype or image.dtype.name == self.form.dtype  # in any order of bytes
             return self.form.encoding == "raw" and image.shape == self.form.shape and alike

@@ -29,7 +29,7 @@ SHARD_SIZE = 128 << 20  # bytes: few files, and each still quick to copy
 class RecordSet:
     """An open data set of records, a `Dataset`; any number of threads may read it.
 
-    `shape` is () where the images are encoded: they may differ, and `encoded` gives their bytes. What is open stays
+    `shape` is () where the images are encoded: they may differ, and `encoded` returns their bytes. Open files stay
     readable when the data set is replaced. `rows` are the records of a part (`part`), None of the whole.
     """
 
@@ -70,8 +70,8 @@ class RecordSet:
     def read(self, samples: Array, images: Array, labels: Array) -> None:
         """Copies samples (n,) int64 into images (n, *shape) of `dtype` and labels (n,) int32; checks every checksum.
 
-        Raises DamagedRecord, naming file and record number, for the first sample that is damaged; what the arrays
-        hold then is undefined.
+        Raises DamagedRecord, naming file and record number, for the first sample that is damaged; the arrays'
+        contents are undefined then.
         """
         if self.manifest.form.encoding != "raw":
             kind = self.manifest.form.encoding
@@ -89,7 +89,7 @@ class RecordSet:
         return self._checked(sample)[0].reshape(-1).view(np.uint8)
 
     def record(self, sample: int) -> tuple[bytes, int]:
-        """A copy of what `encoded` gives, and the label."""
+        """A copy of the bytes that `encoded` returns, and the label."""
         image, label = self._checked(sample)
         return image.tobytes(), label
 
@@ -145,7 +145,7 @@ def open_records(directory: str | os.PathLike[str]) -> RecordSet:
 
 
 def open_shard(folder: Path, manifest: Manifest, shard: Shard) -> RecordFile:
-    """The shard, if it is the one that the manifest means."""
+    """The shard, if it is the one that the manifest lists."""
     file = RecordFile(folder / shard.file)
     for what, said, found in (
         ("size", shard.size, file.size),
@@ -182,7 +182,7 @@ def write_records(
     An image is an array (c, h, w), uint8 or float32, all of one shape; or bytes in `encoding`, and then `moments`
     must give mean and std per channel (of raw images they are computed). A shard ends with the record that takes it
     to `shard_size` bytes. `sources` maps the names of the files that the samples come from to their checksums.
-    `contents` is what records hold that are no images, `files` lie beside the manifest.
+    `contents` describes records that are no images, `files` lie beside the manifest.
     Raises RecordError where a sample does not fit, where `directory` exists and `overwrite` is false, and where it
     holds anything else than records.
     """
@@ -235,5 +235,5 @@ def _allow_open_files(count: int) -> None:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         wanted = soft + count if hard == resource.RLIM_INFINITY else min(soft + count, hard)
         if soft != resource.RLIM_INFINITY:
-            with suppress(OSError, ValueError):  # opening the files then says what is wrong
+            with suppress(OSError, ValueError):  # opening the files then raises the error
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,4 +1,4 @@
-"""The settings of how encoded images become samples."""
+"""The settings that turn encoded images and tokens into samples."""
 
 from __future__ import annotations
 

@@ -20,17 +20,17 @@ def _none() -> Array:
 class Slot:
     """One batch by the names of the graph's inputs; `release` gives it back to its ring.
 
-    image (b, ...) and label (b,), or what the data set has instead, and counter (b, 4) for random numbers.
+    image (b, ...) and label (b,), or the data set's other arrays, and counter (b, 4) for random numbers.
 
-    A learner on a device reads device.arrays, in three steps that only enqueue: `await_on` its stream, what reads them,
-    `release_after` its stream, which takes the place of `release`. One copy of device.block fills a plan's inputs that
-    are laid out as device.packing says. `arrays` are then what is sent there, the reader's.
+    A learner on a device reads device.arrays, in three steps that only enqueue: `await_on` its stream, its reads,
+    `release_after` its stream, which takes the place of `release`. One copy of device.block fills a plan's inputs in
+    the layout of device.packing. `arrays` are then the reader's, which are sent to the device.
     """
 
     arrays: dict[str, Array]
     release: Callable[[], None]
-    samples: Array = field(default_factory=_none)  # (b,) which samples these are
-    epochs: Array = field(default_factory=_none)  # (b,) and in which epoch each
+    samples: Array = field(default_factory=_none)  # (b,) their numbers
+    epochs: Array = field(default_factory=_none)  # (b,) and the epoch of each
     beside: int = 1  # slots of its iteration and rank
     on_device: DeviceSlot | None = None
 
@@ -40,11 +40,11 @@ class Slot:
         return self.on_device
 
     def await_on(self, stream: Stream) -> None:
-        """What is enqueued on `stream` from now on finds the slot filled."""
+        """Makes all work enqueued on `stream` from now on wait for the filled slot."""
         self.device.await_on(stream, 1 / self.beside)
 
     def release_after(self, stream: Stream) -> None:
-        """Gives the slot back: what is enqueued on `stream` so far is all that reads it."""
+        """Gives the slot back: only work enqueued on `stream` so far reads it."""
         self.device.release(stream)
         self.release()
 
@@ -70,7 +70,7 @@ def slot_arrays(batch: int, shape: tuple[int, ...], dtype: np.dtype[np.generic])
 
 
 def fill_counter(counter: Array, seed: int, epochs: Array | int, samples: Array) -> None:
-    """What a sample's random numbers depend on: (seed, epoch, sample low, sample high)."""
+    """Fills in the values that samples' random numbers depend on: (seed, epoch, sample low, sample high)."""
     counter[:, 0] = seed
     counter[:, 1] = epochs
     counter[:, 2] = samples & 0xFFFFFFFF

@@ -14,7 +14,7 @@ T = TypeVar("T", bound=Samples)
 
 @runtime_checkable
 class Divisible(Protocol):
-    """Samples that can be parted by number."""
+    """Samples that can be divided by number."""
 
     def strata(self) -> Array:
         """Each sample's class (count,), all the same where there are none."""
@@ -30,7 +30,7 @@ class Continuous(Protocol):
     """Samples that lie in a stream, and overlap."""
 
     def divided(self, fraction: float) -> Any:
-        """Samples of the stream's beginning, and of its end, of that share."""
+        """The samples of the stream's beginning, and of its end, which is that share."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""A table as records, and as arrays: numbers scaled, categories numbered, by what its manifest says of every column."""
+"""A table as records, and as arrays: numbers scaled, categories numbered, as its manifest describes every column."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Cells = Sequence[Any]
 
 @dataclass(frozen=True)
 class Number:
-    """A column of numbers: stored are (x - mean) / std."""
+    """A column of numbers, stored as (x - mean) / std."""
 
     name: str
     mean: float = 0.0
     std: float = 1.0
 
     def stored(self, cell: Any) -> float:
-        """Of a cell with a value. Raises RecordError where it is no number."""
+        """The stored number of a cell with a value. Raises RecordError where the cell is no number."""
         value = number_of(cell)
         if value is None or not math.isfinite(value):
             raise RecordError(f"{self.name}: must be a number, got {cell!r}")
@@ -39,13 +39,13 @@ class Number:
 
 @dataclass(frozen=True)
 class Category:
-    """A column of names: stored is the place among `values`."""
+    """A column of names, each stored as its place among `values`."""
 
     name: str
     values: tuple[str, ...]
 
     def stored(self, cell: Any) -> int:
-        """Of a cell with a value. Raises RecordError where it is none of `values`."""
+        """The stored number of a cell with a value. Raises RecordError where the cell is none of `values`."""
         try:
             return self.values.index(text_of(cell))
         except ValueError:
@@ -57,7 +57,7 @@ class Category:
 class Columns:
     """The columns of a table in the order in which they are stored. One of classes is in `label`, not among `targets`.
 
-    `missing` is what takes the place of a cell without a value, by column: a number before scaling, or a name.
+    `missing` replaces a cell without a value, by column: a number before scaling, or a name.
     """
 
     numbers: tuple[Number, ...]
@@ -71,7 +71,7 @@ class Columns:
         return (*self.numbers, *self.categories)
 
     def contents(self) -> dict[str, Any]:
-        """For the manifest, and what else must make the same of other rows."""
+        """The columns as fields for the manifest, and for code that converts other rows alike."""
         return {
             "kind": KIND,
             "numbers": [[each.name, each.mean, each.std] for each in self.numbers],
@@ -97,7 +97,7 @@ class Columns:
             raise RecordError(f"contents: does not describe a table: {error!r}; convert the data again") from error
 
     def row(self, cells: Mapping[str, Any], *, targets: bool = True) -> list[float]:
-        """What is stored of a row, its cells by column. Raises RecordError that names the column."""
+        """The stored values of a row, given as cells by column. Raises RecordError that names the column."""
         columns = (*self.inputs, *self.targets) if targets else self.inputs
         return [each.stored(self._cell(cells, each.name)) for each in columns]
 

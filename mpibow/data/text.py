@@ -1,4 +1,4 @@
-"""Stream as records, and as samples: a stream of tokens that an order cuts into windows."""
+"""A stream of tokens as records, and as samples, which are its windows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DTYPES: dict[str, np.dtype[Any]] = {"uint8": np.dtype("u1"), "uint16": np.dtype(
 
 
 def dtype_of(vocabulary: int) -> str:
-    """The smallest that holds all tokens."""
+    """The smallest dtype that holds all tokens."""
     return "uint8" if vocabulary <= 1 << 8 else "uint16" if vocabulary <= 1 << 16 else "int32"
 
 
@@ -38,7 +38,7 @@ def records_of(tokens: Array, vocabulary: int) -> Iterator[tuple[Array, int]]:
 
 
 def contents_of(tokens: Array, known: Tokens) -> dict[str, object]:
-    """For the manifest."""
+    """The contents field of the manifest."""
     return {
         "kind": KIND, "tokens": len(tokens), "dtype": dtype_of(known.size), "vocabulary": known.size,
         "tokenizer": known.kind, "tokenizer_checksum": f"0x{crc32c(known.content):08x}",
@@ -50,7 +50,7 @@ class Windows:
     """Windows of a stream as `NamedSamples`, `Drawn`: input (context,) int32, and target, each token's next one.
 
     Sample i to evaluate is the window i times context tokens from the start. To train on, the windows of an epoch are
-    all shifted by one random number of tokens, a function of (seed, epoch), where settings say so.
+    all shifted by one random number of tokens, a function of (seed, epoch), where `shifted` is set.
     """
 
     name: str

@@ -13,7 +13,7 @@ from mpibow.tune import Counts
 class Change:
     """From `iteration` on, which begins at sample `position`, ranks have `counts` learners.
 
-    `execution` is how a GPU's run; '' on a host, and where that is not said.
+    `execution` is how a GPU's learners run; '' on a host, and where unspecified.
     """
 
     iteration: int
@@ -28,7 +28,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Changes in order. The first holds at the earliest iteration that can still be asked for."""
+    """Changes in order. The first holds at the earliest iteration that can still be requested."""
 
     batch: int
     changes: tuple[Change, ...]
@@ -49,7 +49,7 @@ class Timeline:
     def announce(self, iteration: int, counts: Counts, execution: str | None = None) -> Timeline:
         """The timeline with `counts` from `iteration` on, which must lie behind all that was announced before.
 
-        Without `execution` that of before stays.
+        Without `execution` the previous one stays.
         """
         execution = self.changes[-1].execution if execution is None else execution
         change = following(self.batch, self.changes[-1], iteration, counts, execution)
@@ -60,16 +60,16 @@ class Timeline:
         return replace(self, changes=tuple(replace(change, execution=by(change.execution)) for change in self.changes))
 
     def change(self, iteration: int) -> Change:
-        """What holds at `iteration`."""
+        """The change that holds at `iteration`."""
         last = self.changes[-1]
-        if last.iteration <= iteration:  # nearly always, and this is asked for every slot
+        if last.iteration <= iteration:  # nearly always, and this runs for every slot
             return last
         place = self._place(iteration)
         assert place >= 0, f"iteration {iteration} lies before the timeline"
         return self.changes[place]
 
     def since(self, iteration: int) -> Timeline:
-        """The timeline without the changes that nobody needs who asks for `iteration` and later ones."""
+        """The timeline without the changes that `iteration` and later ones do not need."""
         return replace(self, changes=self.changes[max(self._place(iteration), 0) :])
 
     def until(self, iteration: int) -> Timeline:
@@ -84,7 +84,7 @@ class Timeline:
         return replace(self, changes=tuple(changes))
 
     def _place(self, iteration: int) -> int:
-        """Where in `changes` the one is that holds at `iteration`, -1 where that lies before all."""
+        """The index in `changes` of the one that holds at `iteration`, -1 where that lies before all."""
         return bisect_right(self.changes, iteration, key=lambda change: change.iteration) - 1
 
 

@@ -91,7 +91,7 @@ class Tokens:
             raise RecordError(f"{FILE}: needs the package tokenizers: {install('text')}") from None
         try:
             return package.Tokenizer.from_str(self.content.decode())
-        except Exception as error:  # whatever the package raises, plain Exception among it
+        except Exception as error:  # any error of the package, plain Exception among them
             raise RecordError(f"{FILE}: is not a tokenizer that the package tokenizers reads: {error}") from error
 
 
@@ -110,7 +110,7 @@ def _own(kind: str, **more: str) -> Tokens:
 
 
 def read_tokens(path: Path) -> Tokens:
-    """Of a tokenizer.json, or of the folder that has it. Raises RecordError naming the file."""
+    """The tokens of a tokenizer.json, or of the folder that has it. Raises RecordError naming the file."""
     file = path / FILE if path.is_dir() else path
     try:
         found = Tokens(read_file(file))

@@ -1,4 +1,4 @@
-"""Looks at every byte of a data set or record file, and says all that is wrong with it."""
+"""Checks every byte of a data set or record file, and reports all damage."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Piece:
     decoded: bool
 
 
-Task = Piece | str  # a str: a damage that is known already
+Task = Piece | str  # a str: a damage found already
 Result = tuple[list[str], int]  # damages, and the number of records that were checked
 
 
 class Each(Protocol):
-    """Calls a function with each task, here or elsewhere, and gives the results in the order of the tasks."""
+    """Calls a function with each task, here or elsewhere, and returns the results in the order of the tasks."""
 
     def __call__(self, function: Callable[[Task], Result], tasks: Iterable[Task], /) -> Iterator[Result]: ...
 
@@ -56,7 +56,7 @@ def damages(
 
 
 def size(path: Path) -> int:
-    """Records that `damages` would check, as far as that can be told without checking."""
+    """Records that `damages` would check, as far as they can be counted without checking."""
     try:
         return manifest.load(path).count if path.is_dir() else RecordFile(path).count
     except RecordError:

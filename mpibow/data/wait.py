@@ -1,13 +1,13 @@
-"""When learners wait for data too long, and what to do about it."""
+"""A warning when learners wait too long for data, with advice."""
 
 from __future__ import annotations
 
 MOST = 0.05  # of the time may be spent waiting
-SECONDS = 10.0  # of training before anything is said
+SECONDS = 10.0  # of training before the first warning
 
 
 class Watch:
-    """Says so once, and again where the share of the time has doubled since."""
+    """Warns once, and again where the share of the time has doubled since."""
 
     def __init__(self, remedy: str) -> None:
         self._remedy, self._said = remedy, MOST / 2
@@ -16,7 +16,7 @@ class Watch:
     def __call__(self, seconds: float, waited: float) -> str:
         """The warning, '' for none; `waited` of `seconds` of training, both since some start.
 
-        What was waited for before the first call is the first run's reading, which nothing can hide.
+        The wait before the first call is the first run's reading, which nothing can hide.
         """
         if self._begin is None:
             self._begin = seconds, waited

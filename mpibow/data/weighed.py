@@ -61,7 +61,7 @@ class WeighedArrays(Weighed):
 
 
 class _Drawn(Weighed):
-    """Those that are new in every epoch."""
+    """Weighed samples that are new in every epoch."""
 
     @property
     def threads(self) -> int:

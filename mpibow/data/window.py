@@ -1,4 +1,4 @@
-"""Which part of an image becomes a sample: a random window to train on, the centre to evaluate. Pure functions.
+"""The part of an image that becomes a sample: a random window to train on, the centre to evaluate. Pure functions.
 
 A window is (top, left, height, width) in pixels of the image, float64; a reader scales it to the sample's size.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from mpibow.data.dataset import Array
 from mpibow.ops.philox import philox, stream
 
-ATTEMPTS = 10  # as many as everybody makes
+ATTEMPTS = 10  # as many as torchvision makes
 _NODE = stream("data.window")
 
 

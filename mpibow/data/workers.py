@@ -1,7 +1,7 @@
 """Processes that read a user's data sets: started anew, not forked, as this one may hold threads and an MPI library.
 
 A worker gets a data set once, pickled, and then the numbers of samples to read; it writes their arrays into memory that
-it shares with this process and answers by a byte, or by what went wrong. The memory has no name: nothing of it is left
+it shares with this process and answers by a byte, or by the error. The memory has no name: nothing of it is left
 behind, however a process ends, and no file system is too small for it.
 """
 
@@ -46,7 +46,7 @@ def starting() -> bool:
 
 @dataclass
 class Task:
-    """What a worker was asked to read, and where its arrays go."""
+    """A worker's samples to read, and the destination of their arrays."""
 
     name: str
     samples: Array
@@ -61,7 +61,7 @@ class Worker:
     connection: Connection
     memory: mmap.mmap
     free: list[int]  # blocks
-    sets: set[int] = field(default_factory=set)  # that it has
+    sets: set[int] = field(default_factory=set)  # data sets that it has
     tasks: deque[Task] = field(default_factory=deque)  # in the order of their answers
 
 
@@ -188,7 +188,7 @@ class Workers:
             task.done.set_exception(error)
 
     def _ended(self, worker: Worker) -> None:
-        """All that waits is refused, where it was not to end."""
+        """Fails every task that waits: all workers' where this one was not to end."""
         with self._state:
             if self._closed or self._error is not None:
                 waiting = list(worker.tasks)
@@ -202,7 +202,7 @@ class Workers:
 
 
 class WorkerTrace(Exception):
-    """Where in a worker an error was raised."""
+    """The traceback of an error in a worker."""
 
     def __str__(self) -> str:
         return f"\n{self.args[0]}"
@@ -236,7 +236,7 @@ def views(memory: mmap.mmap, block: int, inputs: Sequence[tuple[tuple[int, ...],
 
 @contextmanager
 def _blocked() -> Iterator[None]:
-    """A process that is started here inherits that these signals are blocked: they are this one's to obey."""
+    """Blocks these signals, also for a process that is started here: only this one obeys them."""
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, ASKING)
     try:
         yield
@@ -245,7 +245,7 @@ def _blocked() -> Iterator[None]:
 
 
 def _serve(connection: Connection) -> None:
-    """A worker's life: it ends when it is told to, or when this program is gone."""
+    """A worker's main loop, which ends on request, or when this program is gone."""
     threadpool_limits(1)
     handle = recv_handle(connection)
     memory = mmap.mmap(handle, 0)
@@ -263,7 +263,7 @@ def _read(
     memory: mmap.mmap, pickled: dict[int, bytes], opened: dict[int, tuple[Items, Inputs]],
     number: int, block: int, samples: Array, epochs: Array | None,
 ) -> tuple[str, str] | None:  # fmt: skip
-    """None, or what went wrong and where."""
+    """None, or an error's message and traceback."""
     try:
         if number not in opened:
             opened[number] = _opened(pickled[number])
