@@ -1,1 +1,1 @@
-"""From the files that people have to data sets of records, and back: what datasets/*.py and `records export` use."""
+"""Conversion of common file formats to data sets of records, and back: for datasets/*.py and `records export`."""

@@ -15,7 +15,7 @@ STATISTICS = 10_000
 
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:
-    """A converter's, to which it adds its options; `description` is laid out already."""
+    """A converter's parser, without its own options; `description` is laid out already."""
     return argparse.ArgumentParser(
         prog=prog(f"convert {name}", f"python datasets/{name}.py"),
         description=description,
@@ -92,7 +92,7 @@ def add_split(parser: argparse.ArgumentParser) -> None:
 
 
 def refuse_split(share: float | None, test: object | None) -> None:
-    """Raises RecordError where some are to be set aside although there is a `test` part."""
+    """Raises RecordError where --test-fraction is given although there is a `test` part."""
     if share is not None and test is not None:
         raise RecordError(f"{test}: is the test part already; leave out --test-fraction")
 
@@ -125,7 +125,7 @@ def add_overwrite(parser: argparse.ArgumentParser) -> None:
 
 
 def prepare(output: Path, overwrite: bool) -> None:
-    """Refuses at the door what would be refused after hours, and names what killed conversions have left."""
+    """Raises at once the errors that would come after hours, and names the leftovers of killed conversions."""
     with refused(output):
         check_free(output, overwrite)
     for left in sorted(output.parent.glob(f".{output.name}.tmp-*")):

@@ -20,16 +20,16 @@ from mpibow.system.files import open_file
 
 Array = npt.NDArray[Any]
 HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-FAULTS = (  # what NumPy, its reading of a header as Python, and zipfile raise for damaged files
+FAULTS = (  # errors of NumPy, of its reading of a header as Python, and of zipfile for damaged files
     *(ValueError, EOFError, SyntaxError, tokenize.TokenError, OverflowError, RecursionError, MemoryError),
     *(TypeError, LookupError, AttributeError, zipfile.BadZipFile, zlib.error),
-    *(NotImplementedError, RuntimeError),  # packed by a method unknown here, or encrypted
+    *(NotImplementedError, RuntimeError),  # packed by an unknown method, or encrypted
 )
 
 
 @dataclass(frozen=True)
 class Stored:
-    """An array in a file, as its header says; `key` is its name in an .npz file, '' for an .npy file."""
+    """An array in a file, as its header describes it; `key` is its name in an .npz file, '' for an .npy file."""
 
     path: Path
     key: str
@@ -42,7 +42,7 @@ class Stored:
         return f"{self.path}: {self.key}" if self.key else str(self.path)
 
     def rows(self) -> Iterator[Array]:
-        """The array's rows, each of shape[1:], read as they are asked for."""
+        """The array's rows, each of shape[1:], read on demand."""
         if self.fortran:  # a row is strewn over all of the file
             with _reading(str(self)):
                 yield from np.memmap(self.path, self.dtype, "r", self.start, self.shape, "F")
@@ -57,7 +57,7 @@ class Stored:
             _end(file)
 
     def whole(self) -> Array:
-        """All of it, in memory."""
+        """The whole array, in memory."""
         with _opened(self.path, self.key) as file:
             _read(file, self.start, "its header")
             data = _read(file, self.dtype.itemsize * math.prod(self.shape), "its values")
@@ -68,7 +68,7 @@ class Stored:
 def stored(path: Path, key: str = "") -> Stored:
     """The array in an .npy file, or the one of this name in an .npz file.
 
-    Raises RecordError where it is not there, where the file is none of NumPy's, and where it holds Python objects.
+    Raises RecordError where it is missing, where the file is none of NumPy's, and where it holds Python objects.
     """
     if key and key not in keys(path):
         raise RecordError(f"{path}: has no array {key!r}, it has {', '.join(keys(path)) or 'none'}")

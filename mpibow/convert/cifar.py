@@ -1,4 +1,4 @@
-"""Reads CIFAR-10 and CIFAR-100, binary or pickled, from a folder, from packed files, or from the archive as it is."""
+"""Reads CIFAR-10 and CIFAR-100, binary or pickled, from a folder, from packed files, or from the archive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ AGAIN = "get the file again"
 
 @dataclass(frozen=True)
 class Batch:
-    """What one file holds: images (n, 3, 32, 32) uint8, labels (n,) int64. `md5` is that of the file, unpacked.
+    """The contents of one file: images (n, 3, 32, 32) uint8, labels (n,) int64. `md5` is that of the file, unpacked.
 
     It came out of the file `source` with the checksum `checksum`: itself, packed, or the archive.
     """
@@ -42,7 +42,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Cifar:
-    """A version that was read whole: its files by their published names, and what the classes are called."""
+    """A version that was read whole: its files by their published names, and the names of the classes."""
 
     version: Version
     batches: Mapping[str, Batch]
@@ -120,7 +120,7 @@ def _read_archive(path: Path, set_: str | None, coarse: bool, any_count: bool) -
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Those of CIFAR's files that the archive has, in its order; nothing is unpacked to the disk."""
+    """CIFAR's files in the archive, in its order; nothing is unpacked to the disk."""
     try:
         # not as a stream ("r|"), which for a damaged length skips bytes that are not there, for years
         with opened(path) as file, tarfile.open(fileobj=file, mode="r:") as archive:
@@ -173,7 +173,7 @@ def _choose(place: Path, there: Mapping[Version, Collection[str]], set_: str | N
 
 
 def wanted(set_: str | None) -> str:
-    """What to do where nothing is there."""
+    """The message's advice where no file is found."""
     archives = [version for version in VERSIONS if set_ in (None, version.set)]
     files = "".join(f"\n  {version.archive}  {version.size:,} bytes  MD5 {version.md5}" for version in archives)
     return f"--download, or place one of these files in the folder, or what it unpacks to:{files}"

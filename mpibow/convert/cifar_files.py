@@ -1,4 +1,4 @@
-"""What CIFAR's authors give away: archives, the files in them, their checksums, and the names of the classes."""
+"""The downloads of CIFAR's authors: archives, the files in them, their checksums, and the names of the classes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Labels:
-    """One of the labels that every image has: where it stands in a record or pickle, and its classes."""
+    """One of the labels that every image has: its place in a record or pickle, and its classes."""
 
     byte: int  # of the record
     key: str  # in the pickle

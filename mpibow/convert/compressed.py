@@ -1,4 +1,4 @@
-"""Source files, unpacked while they are read: gzip and xz, told by the ends of their names."""
+"""Source files, unpacked while they are read: gzip and xz, by the suffixes of their names."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ENDS = {".gz": "gzip", ".tgz": "gzip", ".xz": "xz", ".txz": "xz"}
 
 @contextmanager
 def opened(path: Path) -> Iterator[Source]:
-    """The file's bytes, unpacked. What is wrong with it, also where that shows inside the block, is a RecordError."""
+    """The file's bytes, unpacked. Raises RecordError where the file is damaged, also for errors inside the block."""
     form = ENDS.get(path.suffix)
     try:
         with open_file(path) as raw, _unpacked(form, raw) as file:

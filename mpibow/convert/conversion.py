@@ -1,4 +1,4 @@
-"""What all converters share: parts written aside and verified as one folder, work spread over processes, the exit code.
+"""The steps of all converters: parts written aside and verified as one folder, work spread over processes, exit code.
 
 A converter reads its source into one `Part` for train and one for test, and hands them to `write_parts`.
 """
@@ -43,8 +43,8 @@ class Part:
     """One data set to write: `count` samples (image, label), made while they are written.
 
     `moments` are mean and std per channel of encoded images, None for raw ones; `sources` maps the
-    names of source files to their checksums; it is read after the last sample, which may have filled it. `contents` is
-    what records hold that are no images, `files` lie beside them.
+    names of source files to their checksums; it is read after the last sample, which may have filled it. `contents`
+    describes records that are no images, `files` lie beside them.
     """
 
     count: int
@@ -69,7 +69,7 @@ def write_parts(
     """Writes output/NAME for every part, reads all of it back, and prints a line for each; all of it or nothing.
 
     Raises RecordError where a sample does not fit, where a part has more or fewer than `count` samples, where `output`
-    exists and `overwrite` is false, and where the disk gives back something else than was written.
+    exists and `overwrite` is false, and where the disk returns other bytes than were written.
     """
     with folder_aside(output, overwrite=overwrite) as folder:
         for name, part in parts.items():
@@ -135,7 +135,7 @@ def spreader(workers: int) -> Iterator[Callable[[Callable[[Item], Made], Iterabl
 
 
 class _Interrupts:
-    """Ctrl-C ends no worker, and waits while one is started, which would else read half of what it is to do."""
+    """Ctrl-C ends no worker, and waits while one is started, which would otherwise read half of its task."""
 
     def __init__(self) -> None:
         self._holding = self._came = False
@@ -147,7 +147,7 @@ class _Interrupts:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """A process that is started here inherits that it is blocked; so does what only this one may be told."""
+        """Blocks Ctrl-C here; a process that is started inside inherits this."""
         self._holding = True
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -161,7 +161,7 @@ class _Interrupts:
 
 @contextmanager
 def _interrupts() -> Iterator[_Interrupts]:
-    """In place of Python's own handler; where there is another, or on a thread, nothing is changed."""
+    """Replaces Python's own handler; where there is another, or on a thread, nothing is changed."""
     found = _Interrupts()
     main = threading.current_thread() is threading.main_thread()
     if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
@@ -175,7 +175,7 @@ def _interrupts() -> Iterator[_Interrupts]:
 
 
 def _end_with_parent() -> None:
-    """In a worker: if this program is killed, workers of the pool would wait for its next task for ever."""
+    """Ends a worker when this program is killed; workers of a pool would wait for its next task for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -200,12 +200,12 @@ def _ordered(
 
 
 def cores() -> int:
-    """Cores that this process may use: what `--workers` is unless given."""
+    """Cores that this process may use: the default of `--workers`."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def file_checksum(path: Path, algorithm: str = "md5") -> str:
-    """As it stands in a manifest: 'md5 f68b3c2d...'."""
+    """The checksum as in a manifest: 'md5 f68b3c2d...'."""
     try:
         with open_file(path) as file:
             digest = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
@@ -217,7 +217,7 @@ def file_checksum(path: Path, algorithm: str = "md5") -> str:
 def fetch(url: str, path: Path, size: int, md5: str, *, remedy: str) -> None:
     """Downloads `path`, unless it is there already, and compares its checksum; whole or not at all.
 
-    Raises RecordError, with `remedy` where there is no getting it.
+    Raises RecordError, with `remedy` where the download fails.
     """
     if path.exists():
         if (found := file_checksum(path)) != f"md5 {md5}":
@@ -243,7 +243,7 @@ def fetch(url: str, path: Path, size: int, md5: str, *, remedy: str) -> None:
 
 
 def exit_code(convert: Callable[[], None]) -> int:
-    """Runs it; an error of ours is printed, and its code returned."""
+    """Runs it and returns the exit code; prints an error of ours and returns its code."""
     try:
         convert()
     except MpibowError as error:

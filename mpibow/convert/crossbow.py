@@ -34,13 +34,13 @@ COUNT = struct.Struct("=i")
 HEAD = struct.Struct("=3i")  # length, label, boxes
 LEAST = 20  # bytes of a record with neither boxes nor image
 BOX = 16
-STARTS = (b"\xff\xd8\xff", b"\x89PNG")  # of an image: one of ImageNet's is a PNG, whatever its name says
+STARTS = (b"\xff\xd8\xff", b"\x89PNG")  # of an image: one of ImageNet's is a PNG, whatever its name
 AGAIN = "get the file again"
 
 
 @dataclass(frozen=True)
 class Indexed:
-    """A file all of whose lengths fit: where its images are, and their labels, each (n,) int64."""
+    """A file all of whose lengths fit: the places of its images, and their labels, each (n,) int64."""
 
     path: Path
     starts: Array
@@ -99,7 +99,7 @@ def chosen(files: Sequence[Indexed], numbers: Sequence[int]) -> Iterator[bytes]:
 
 
 def name(files: Sequence[Indexed], number: int) -> str:
-    """How to call the image of this number in a message."""
+    """The name of the image of this number in messages."""
     for indexed in files:
         if number < len(indexed.labels):
             break

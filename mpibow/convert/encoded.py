@@ -51,11 +51,11 @@ def moments_of(
 
 
 def histogram(data: bytes) -> Array | str:
-    """How often each value occurs, (3, 256) int64 for R, G, B; or, in words, why it cannot be decoded."""
+    """How often each value occurs, (3, 256) int64 for R, G, B; or, in words, the reason why it cannot be decoded."""
     try:
         with open_photo(data) as image:
             if image.mode not in BYTES_A_VALUE:
                 return f"cannot be used: it has more than 8 bits a channel (Pillow's mode {image.mode})"
             return np.array(image.convert("RGB").histogram(), np.int64).reshape(3, 256)
-    except Exception as error:  # Pillow raises whatever a damaged file leads it into
+    except Exception as error:  # Pillow raises errors of any type for damaged files
         return f"cannot be decoded: {why(error)}"

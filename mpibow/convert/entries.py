@@ -33,7 +33,7 @@ SUM = "sha256 {} over a line an image: name, size and CRC32C of its source, with
 
 
 class Entry(NamedTuple):
-    """An image's bytes [start, start + size) in `file`; `name` is where below the folder `root` it lies."""
+    """An image's bytes [start, start + size) in `file`; `name` is its path below the folder `root`."""
 
     root: str
     name: str
@@ -92,11 +92,11 @@ class Entries(Sequence[Entry]):
         return self._all([group.sizes for group in self.groups])
 
     def take(self, chosen: Array) -> Entries:
-        """Those at the positions `chosen` (m,), or where it is true (n,)."""
+        """The entries at the positions `chosen` (m,), or where it is true (n,)."""
         return Entries(self.groups, self.order[chosen])
 
     def labelled(self, labels: Array) -> Entries:
-        """The same with other labels, (n,) one an image."""
+        """The same entries with other labels, (n,) one an image."""
         everywhere = np.zeros(self._firsts[-1], np.int32)
         everywhere[self.order] = labels
         parts = np.split(everywhere, self._firsts[1:-1])
@@ -113,12 +113,12 @@ class Made(NamedTuple):
     image: bytes | Array
     label: int
     line: str
-    remark: str  # "" or, of an image that was changed, "name: what it was"
+    remark: str  # "" or, for a changed image, "name: its original kind"
 
 
 @dataclass(frozen=True)
 class Reader:
-    """Makes an entry's record: `take` gets what the source holds and its CRC32C, `make` the image and a remark."""
+    """Makes an entry's record: `take` gets the source's bytes and their CRC32C, `make` the image and a remark."""
 
     take: Callable[[Entry], tuple[Any, int]]
     make: Callable[[Any], tuple[bytes | Array, str]]
@@ -134,7 +134,7 @@ class Reader:
 
 
 def file_bytes(entry: Entry) -> tuple[bytes, int]:
-    """An entry's bytes and their CRC32C. Raises RecordError where they are not there any more."""
+    """An entry's bytes and their CRC32C. Raises RecordError where the file lacks them now."""
     try:
         with open_file(entry.file) as file:
             file.seek(entry.start)

@@ -21,7 +21,7 @@ from mpibow.errors import RecordError
 Array = npt.NDArray[Any]
 Buffer = bytes | memoryview
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5  # protobuf's wire types; 3 and 4, groups, are out of use
-KINDS = {1: "bytes", 2: "float", 3: "int64"}  # field of a Feature: what its list holds
+KINDS = {1: "bytes", 2: "float", 3: "int64"}  # field of a Feature: the type of its list
 DTYPES: dict[str, np.dtype[Any]] = {"float": np.dtype("<f4"), "int64": np.dtype("<i8")}
 
 
@@ -42,9 +42,9 @@ class _Damage(ValueError):
 
 
 def parse(data: Buffer, names: Collection[str] | None = None) -> dict[str, Feature]:
-    """The features of an Example, or those of them that are in `names`; bytes are views of `data`.
+    """The features of an Example, or the ones in `names`; bytes are views of `data`.
 
-    Raises RecordError without the file's name, which the caller knows.
+    Raises RecordError without the file's name, which the caller adds.
     """
     try:
         return {name: _feature(value) for name, value in _entries(memoryview(data)) if names is None or name in names}
@@ -71,7 +71,7 @@ def _entries(data: memoryview) -> Iterator[tuple[str, memoryview]]:
     for number, features in _messages(data):
         for other, entry in _messages(features) if number == 1 else ():
             if other == 1:
-                fields = dict(_messages(entry))  # of one that comes twice the last counts
+                fields = dict(_messages(entry))  # the last of duplicates counts
                 try:
                     yield str(fields.get(1, b""), "utf-8"), fields.get(2, memoryview(b""))
                 except UnicodeDecodeError as error:
@@ -82,7 +82,7 @@ def _feature(data: memoryview) -> Feature:
     kind, lists = "", list[memoryview]()
     for number, value in _messages(data):
         if number in KINDS:
-            lists = [*lists, value] if KINDS[number] == kind else [value]  # of several kinds the last counts
+            lists = [*lists, value] if KINDS[number] == kind else [value]  # the last of several kinds counts
             kind = KINDS[number]
     if kind == "bytes":
         return Feature(kind, [value for one in lists for number, value in _messages(one) if number == 1])
@@ -149,7 +149,7 @@ def _fields(data: memoryview) -> Iterator[tuple[int, int, int | memoryview]]:
 
 
 def _integer(data: memoryview, at: int) -> tuple[int, int]:
-    """A varint, and where the next field begins."""
+    """A varint, and the start of the next field."""
     value = 0
     for place in range(10):
         if at + place >= len(data):

@@ -1,4 +1,4 @@
-"""Images and labels in TFRecord files of tf.Examples: looked through without the images, then read one by one."""
+"""Images and labels in TFRecord files of tf.Examples: surveyed without the images, then read one by one."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Pixels:
 
 
 def survey(wanted: Wanted, piece: Piece) -> Survey:
-    """Where the piece's images lie, and their labels. Raises RecordError, naming the record, where one has none."""
+    """The places of the piece's images, and their labels. Raises RecordError, naming the record, where one has none."""
     starts: list[int] = []
     sizes: list[int] = []
     labels: list[int] = []
@@ -99,7 +99,7 @@ def survey(wanted: Wanted, piece: Piece) -> Survey:
             if name and names.setdefault(label, name) != name:
                 raise RecordError(f"label {label + wanted.first_label} is {name!r}, before it was {names[label]!r}")
         except RecordError as error:
-            tfrecord.read(piece.path, number, start, len(data))  # says it better where a checksum is wrong
+            tfrecord.read(piece.path, number, start, len(data))  # raises a better error where a checksum is wrong
             raise RecordError(f"{where}: {error}") from error
         kinds.setdefault(kind, where)
         starts.append(start)
@@ -144,7 +144,7 @@ def pieces(files: Iterable[Path], index: Path | None) -> list[Piece]:
 
 
 def missing(files: Iterable[Path]) -> list[str]:
-    """Of files named NAME-00000-of-00010 those that are not there."""
+    """The missing files of a set named NAME-00000-of-00010."""
     names = [match for file in files if (match := SHARD.fullmatch(file.name))]
     there = {(match[1], int(match[2]), int(match[3])) for match in names}
     sets = {(name, count) for name, _, count in there}

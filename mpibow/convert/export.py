@@ -32,7 +32,7 @@ def to_tfrecord(data: RecordSet, output: Path, *, shard_size: int = SHARD_SIZE, 
     """Writes output/NAME-00000-of-00004.tfrecord and so on, in the order of the samples; all of it or nothing.
 
     Features: image/encoded, its image/format (jpeg, png, raw), image/class/label (the first class's is `first_label`),
-    image/class/text where classes have names; of raw images also image/shape (channels, height, width) and image/dtype.
+    image/class/text where classes have names; raw images also have image/shape (channels, height, width), image/dtype.
     """
     form, names = data.manifest.form, data.manifest.class_names
     size = sum(shard.size for shard in data.manifest.shards)
@@ -88,7 +88,7 @@ def class_folders(names: tuple[str, ...], classes: int) -> list[str]:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Those of `python -m mpibow.records export`."""
+    """Adds the options of `python -m mpibow.records export`."""
     parser.add_argument("path", type=Path, metavar="DIR", help="a data set, such as data/mnist/train")
     parser.add_argument(
         "--to",
@@ -103,7 +103,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Writes what the options say, and prints what it was."""
+    """Exports as the options set, and prints a summary."""
     data = open_records(options.path)
     if options.to == "tfrecord":
         to_tfrecord(data, options.output, first_label=options.first_label)
@@ -113,7 +113,7 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _writer(data: RecordSet) -> tuple[Callable[[bytes], bytes], str]:
-    """What a file holds of a record's bytes, and its suffix."""
+    """A function from a record's bytes to a file's, and the file's suffix."""
     form = data.manifest.form
     if form.encoding != "raw":
         return bytes, SUFFIXES[form.encoding]

@@ -37,7 +37,7 @@ Sample = tuple[str, Mapping[str, Array]]  # its name, and its arrays by the name
 class Wanted:
     """The inputs of a net: shape and dtype of one sample's.
 
-    `image` is how encoded images became samples in training, None where images were raw: then others are scaled to the
+    `image` is the conversion of encoded images in training, None where images were raw: then others are scaled to the
     net's size, as the converters do, with `crop` without changing their shape.
     """
 
@@ -101,7 +101,7 @@ def _arrays(path: Path, wanted: Wanted) -> Iterator[Sample]:
             given = dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else {"": loaded}
     except (OSError, ValueError, EOFError, BadZipFile) as error:
         raise RecordError(f"{path}: cannot be read as NumPy's: {str(error).splitlines()[0]}") from None
-    if len(given) == len(wanted.inputs) == 1:  # whatever it is called
+    if len(given) == len(wanted.inputs) == 1:  # whatever its name
         given = {name: next(iter(given.values())) for name in wanted.inputs}
     if lacking := [name for name in wanted.inputs if name not in given]:
         there = "one array" if "" in given else ", ".join(given)
@@ -137,7 +137,7 @@ def _table(path: Path, wanted: Wanted) -> Iterator[Sample]:
 
 
 def _rows(path: Path, rows: Sequence[Sequence[str]], columns: Columns, wanted: Wanted) -> Iterator[Sample]:
-    """Rows of cells below a line of names, scaled and numbered as the table was that the net was trained on."""
+    """Rows of cells below a line of names, scaled and numbered like the table that the net was trained on."""
     heads = [name.strip() for name in rows[0]] if rows else []
     for number, row in enumerate(rows[1:], 2):
         try:
@@ -181,7 +181,7 @@ def _is_number(text: str) -> bool:
 
 
 def _image(path: Path, wanted: Wanted) -> dict[str, Array]:
-    """As evaluations see it. Raises RecordError where the net takes no such images."""
+    """The image as in evaluation. Raises RecordError where the net takes no such images."""
     ((name, (shape, dtype)), *others) = wanted.inputs.items()
     if others or dtype != "uint8" or len(shape) != 3 or shape[0] not in (1, 3):
         raise RecordError(f"{path}: the net takes {wanted}; give arrays as .npy or .npz, or rows as .csv")
@@ -197,12 +197,12 @@ def _image(path: Path, wanted: Wanted) -> dict[str, Array]:
         raise RecordError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
     except RecordError as error:
         raise RecordError(f"{path}: {error}") from None
-    except Exception as error:  # Pillow raises whatever a damaged image leads it into
+    except Exception as error:  # Pillow raises errors of any type for damaged images
         raise RecordError(f"{path}: cannot be decoded: {why(error)}") from None
 
 
 def _fitting(path: Path, array: Array, name: str, wanted: Wanted) -> Array:
-    """One sample's array. Raises RecordError where it is not as in training."""
+    """One sample's array. Raises RecordError where it differs from training."""
     shape, dtype = wanted.inputs[name]
     called = "" if len(wanted.inputs) == 1 else f"{name} "
     if array.shape != shape:

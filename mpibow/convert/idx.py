@@ -21,7 +21,7 @@ LARGEST_SIDE = 4096  # of an image; a larger one is a damaged header
 def images(path: Path) -> Iterator[Array]:
     """The images (h, w) uint8 of a 3-D IDX file, one at a time; unpacked where the name ends with .gz or .xz.
 
-    Raises RecordError where the file is damaged: at the start, or when the iteration comes to the place.
+    Raises RecordError where the file is damaged: at the start, or when the iteration reaches the place.
     """
     with opened(path) as file:
         count, *shape = _header(path, file, 3)
@@ -45,7 +45,7 @@ def labels(path: Path) -> Array:
 
 
 def count(path: Path, dimensions: int) -> int:
-    """The number of entries that the header says."""
+    """The number of entries in the header."""
     with opened(path) as file:
         return _header(path, file, dimensions)[0]
 

@@ -1,4 +1,4 @@
-"""Where ImageNet lies: TensorFlow's TFRecords, ILSVRC's tar files, or a tree of folders, found by looking."""
+"""Finds ImageNet in any of its forms: TensorFlow's TFRecords, ILSVRC's tar files, or a tree of folders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMS = """  train-00000-of-01024 ..., validation-00000-of-00128 ...   TensorFlo
 
 @dataclass(frozen=True)
 class Found:
-    """What a part lies in: form is tfrecords, tar (of tars), tars or folders (a class each), or
+    """The files of a part: form is tfrecords, tar (of tars), tars or folders (a class each), or
     flat (a tar) or images (a folder) without classes."""
 
     form: str
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
 
 def find(source: Path, part: str) -> Found | None:
-    """Where train or validation lies below `source`. Raises RecordError where it is there in several forms."""
+    """The files of train or validation below `source`. Raises RecordError where there are several forms."""
     folders = [source / name for name in FOLDERS[part] if (source / name).is_dir()]
     shard = re.compile(rf"({'|'.join(FOLDERS[part])})-\d{{5}}-of-\d{{5}}(\.tfrecords?)?")
     everything = {folder: _names(folder) for folder in [source, *folders]}
@@ -83,7 +83,7 @@ def places(found: Found) -> list[Place]:
 def listed(each: Each, found: Found, classes: Sequence[str]) -> Entries:
     """The images of a part in tar, tars or folders, sorted by class and name; a class is a synset's place in `classes`.
 
-    Raises RecordError where a synset is not in `classes`, and names empty images and such that are there twice.
+    Raises RecordError where a synset is not in `classes`, and names empty images and duplicates.
     """
     there = places(found)
     table = {synset: number for number, synset in enumerate(classes)}
@@ -101,7 +101,7 @@ def flat(
 ) -> tuple[Entries, list[str]]:
     """The images of a part without classes, ILSVRC2012_img_val.tar or val/*.JPEG, labelled from the file `labels`.
 
-    And the classes: those of the file where `classes` has none.
+    Also returns the classes: those of the file where `classes` has none.
     """
     (path,) = found.paths
     if labels is None:
@@ -120,7 +120,7 @@ def flat(
 
 
 def class_names(called: Mapping[int, str], names: Sequence[str], count: int, where: Path) -> list[str]:
-    """The synsets of classes, of TFRecords that have them as `called`; [] where neither they nor `names` do."""
+    """The synsets of classes, for TFRecords that have them as `called`; [] where neither they nor `names` do."""
     for label, name in sorted(called.items()):
         if names and (label >= len(names) or names[label] != name):
             other = names[label] if label < len(names) else "none"
@@ -197,12 +197,12 @@ def _names(folder: Path) -> list[str]:
 
 
 def wanted(source: Path) -> str:
-    """What to place there."""
+    """The message that lists the forms to place there."""
     return f"{source}: holds ImageNet in no known form; place one of these there, or pass another --source:\n{FORMS}"
 
 
 def synset_table(train: Found | None, validation: Found | None, complete: Sequence[str] | None) -> list[str]:
-    """The classes, sorted: those of the `complete` list or, without one, of the first part that has them by name."""
+    """The classes, sorted: those of the `complete` list or, without one, of the first part that has their names."""
     if complete is not None:
         return sorted(complete)
     for part in (train, validation):

@@ -15,9 +15,9 @@ Array = npt.NDArray[Any]
 
 
 def numbered(labels: Mapping[str, Array], *, classes: int | None = None) -> int:
-    """The number of classes, where labels already count from 0: every class has a record, or `classes` says how many.
+    """The number of classes, where labels already count from 0: every class has a record, or `classes` is their number.
 
-    `labels` maps what to call an array in a message to its integers (n,). Raises RecordError where they do not.
+    `labels` maps an array's name in messages to its integers (n,). Raises RecordError where they do not.
     """
     for name, values in labels.items():
         wrong = values < 0 if classes is None else (values < 0) | (values >= classes)
@@ -36,7 +36,7 @@ def numbered(labels: Mapping[str, Array], *, classes: int | None = None) -> int:
 
 
 def remapped(labels: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, ...]]:
-    """The labels as 0, 1, ... in the order of their values, int64; and what each was."""
+    """The labels as 0, 1, ... in the order of their values, int64; and the value of each."""
     values = {name: np.unique(array, return_inverse=True) for name, array in labels.items()}
     there = sorted(set().union(*(map(int, unique) for unique, _ in values.values())))
     number = {label: place for place, label in enumerate(there)}
@@ -50,8 +50,8 @@ def remapped(labels: Mapping[str, Array]) -> tuple[dict[str, Array], tuple[str, 
 def set_aside(names: Iterable[object], labels: Array, fraction: float, seed: int, source: object) -> Array:
     """Which images (n,) bool are test: of every class that share, to the nearest number but never all.
 
-    They are those whose names' hashes with the seed are lowest, so an image's place hangs on its name and the seed, not
-    on the order, and one that is added moves one other at most. Raises RecordError, naming `source`, where it is none.
+    They are the images whose names' hashes with the seed are lowest. An image's part depends on its name and the seed,
+    not on the order, and an added image moves one other at most. Raises RecordError, naming `source`, for none.
     """
     assert 0 < fraction < 1
     keys = np.array([_hash(f"{seed}/{name}") for name in names], np.uint64)
@@ -63,7 +63,7 @@ def set_aside(names: Iterable[object], labels: Array, fraction: float, seed: int
 
 
 def ranks(keys: Array, labels: Array) -> Array:
-    """(n,): how many images of the same label have a lower key."""
+    """The number (n,) of images of the same label that have a lower key."""
     order = np.lexsort((keys, labels))
     ordered = labels[order]
     rank = np.empty(len(labels), np.int64)

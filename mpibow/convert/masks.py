@@ -1,4 +1,4 @@
-"""Images with masks in two folders: which belong together, and both as one array."""
+"""Images with masks in two folders: their pairs, and each pair as one array."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOT = 16  # pairs that one task of a worker takes
 
 @dataclass(frozen=True)
 class Pair:
-    """An image and its mask; `name` is that below both folders, without its suffix."""
+    """An image and its mask; `name` is their path below both folders, without suffix."""
 
     name: str
     image: Path
@@ -36,7 +36,7 @@ class Pair:
 
 
 def pairs(source: Path, masks: Path) -> dict[str, list[Pair]]:
-    """By part: train, and test where both folders have one. Raises RecordError where an image or mask is alone."""
+    """The pairs by part: train, and test if both folders have one. Raises RecordError for an image or mask alone."""
     for folder in (source, masks):
         if not folder.is_dir():
             raise RecordError(f"{folder}: there is no such folder")
@@ -88,7 +88,7 @@ def split(found: Sequence[Pair], share: float, seed: int, source: Path) -> dict[
 def parts_of(
     found: Mapping[str, Sequence[Pair]], each: Each, size: tuple[int, int] | None, crop: bool
 ) -> tuple[dict[str, Part], int]:
-    """What is written of each part, and the number of classes; every mask is looked at first. Raises RecordError."""
+    """The parts to write, and the number of classes; every mask is checked first. Raises RecordError."""
     heads = [header(pair.image) for each_part in found.values() for pair in each_part]
     make = _Maker(1 if all(head.mode in GREY for head in heads) else 3, size, crop)
     if size is None and len({head.size for head in heads}) > 1:
@@ -148,7 +148,7 @@ def _samples(
 
 
 def _placed(mask: Image.Image, sides: Sequence[int], crop: bool) -> Image.Image:
-    """As the image is, but each pixel takes the nearest one's class."""
+    """The mask scaled like its image, but each pixel takes the nearest one's class."""
     height, width = sides
     if (mask.height, mask.width) == (height, width):
         return mask

@@ -1,7 +1,7 @@
 """Pickles read without executing anything: lists, dicts, texts, numbers and NumPy arrays of bytes, nothing else.
 
-Python's own unpickler calls whatever the file names, and even kept from that it can be made to take all memory by six
-bytes. This is a loop over the file's instructions that knows those few which such data need, as Python 2 and 3 write
+Python's own unpickler calls any function that the file names. Even without such calls, six bytes can make it use all
+memory. This is a loop over the file's instructions, which runs the few that such data need, as Python 2 and 3 write
 them (protocols 2 to 5), and refuses all others.
 """
 
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class Named:
-    """What a pickle asks for by its name, in our own word; Python's own is never looked up."""
+    """An object that a pickle imports by name, under our own name; Python's is never looked up."""
 
     name: str
 
@@ -79,9 +79,9 @@ KNOWN = {
 
 
 def read_pickle(data: bytes) -> object:
-    """What the pickle holds; Python 2's strings as text, byte by byte; an array as a `PickledArray`.
+    """The pickle's contents; Python 2's strings as text, byte by byte; an array as a `PickledArray`.
 
-    Raises RecordError where it is none, not whole, or asks for anything but data.
+    Raises RecordError where it is none, not whole, or contains anything but data.
     """
     stack, memo = _Stack([], []), dict[int, Any]()
     place: int | None = 0
@@ -150,7 +150,7 @@ def _step(name: str, argument: Any, stack: _Stack, memo: dict[int, Any]) -> None
             (state,) = stack.above(1)
             if isinstance(items[-1], PickledArray):
                 items[-1].state = state
-            elif not isinstance(items[-1], PickledType):  # whose state says nothing of a type of one byte
+            elif not isinstance(items[-1], PickledType):  # whose state is of no use for a type of one byte
                 raise ValueError("an array or its type is expected")
         case "PROTO" | "FRAME":
             pass

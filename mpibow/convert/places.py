@@ -1,4 +1,4 @@
-"""Which files a converter is given: those of a folder, of a pattern, or of train and test below one folder."""
+"""The source files of a converter: those of a folder, of a pattern, or of train and test below one folder."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mpibow.errors import RecordError
 
-PARTS = {"train": ("train",), "test": ("test", "val")}  # what names begin with
+PARTS = {"train": ("train",), "test": ("test", "val")}  # beginnings of names
 
 
 def files(place: str | Path) -> list[Path]:
@@ -28,7 +28,7 @@ def files(place: str | Path) -> list[Path]:
 def parts(source: Path) -> dict[str, list[Path]]:
     """Files to train and, where there are any, to test: below `source` by the beginnings of their or a folder's name.
 
-    `source` may also be one file to train. Raises RecordError where there is none, or where it is not clear which.
+    `source` may also be one file to train. Raises RecordError where there is none, or where the choice is ambiguous.
     """
     if source.is_file():
         return {"train": [source]}

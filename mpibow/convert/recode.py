@@ -1,4 +1,4 @@
-"""What becomes of an image file on its way into records: kept as it is, encoded again, or decoded to an array."""
+"""The conversion of an image file for records: kept as it is, encoded again, or decoded to an array."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Array = npt.NDArray[Any]
 KINDS = {b"\xff\xd8\xff": "jpeg", b"\x89PNG\r\n\x1a\n": "png"}
 GREY = frozenset(("1", "L", "LA"))  # Pillow's modes
 FORMATS = {"jpeg": ("JPEG", "MPO"), "png": ("PNG",)}  # Pillow's names; MPO: a camera's JPEG with another one behind it
-# What every decoder reads: of four channels, Pillow, libjpeg-turbo and nvJPEG each make something else.
+# All decoders agree on these; Pillow, libjpeg-turbo and nvJPEG each decode four channels differently.
 FINE = {"jpeg": ("L", "RGB"), "png": ("1", "L", "LA", "P", "RGB", "RGBA")}
 OPTIONS: dict[str, dict[str, Any]] = {"jpeg": {"quality": 95, "subsampling": 0}, "png": {}}  # subsampling 0: 4:4:4
 
 
 class Header(NamedTuple):
-    """What the first bytes of an image say: Pillow's names of format (JPEG, PNG, GIF, ...) and mode; height, width."""
+    """The header of an image: Pillow's names of format (JPEG, PNG, GIF, ...) and mode; height, width."""
 
     format: str
     mode: str
@@ -36,7 +36,7 @@ class Header(NamedTuple):
 
 @dataclass(frozen=True)
 class Keep:
-    """Leaves images of `kind` as they are, and encodes others so; all of them where a `size` is asked for.
+    """Leaves images of `kind` as they are, and encodes others as `kind`; all of them where a `size` is given.
 
     With `decode` every image is decoded, to find the damaged ones.
     """
@@ -47,7 +47,7 @@ class Keep:
     crop: bool = False
 
     def __call__(self, data: bytes) -> tuple[bytes, str]:
-        """The bytes to store, and what the image was if they are not its own. Raises RecordError without a name."""
+        """The bytes to store, and the image's kind if they are not its own. Raises RecordError without a name."""
         with _opened(data) as image:
             if self.size is None and image.format in FORMATS[self.kind] and image.mode in FINE[self.kind]:
                 if self.decode:
@@ -60,7 +60,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class Decode:
-    """Arrays (channels, height, width) uint8; `size` None is that of the image."""
+    """Arrays (channels, height, width) uint8; `size` None keeps that of the image."""
 
     channels: int  # 1 or 3
     size: tuple[int, int] | None = None
@@ -83,7 +83,7 @@ def header(path: Path) -> Header:
     try:
         with open_photo(path, formats=None) as image:
             return Header(image.format or "", image.mode, (image.height, image.width))
-    except Exception as error:  # Pillow raises whatever a damaged file leads it into
+    except Exception as error:  # Pillow raises errors of any type for damaged files
         raise RecordError(f"{path}: cannot be decoded: {why(error)}") from error
 
 
@@ -108,7 +108,7 @@ def _opened(data: bytes) -> Iterator[Image.Image]:
 
 
 def _plain(image: Image.Image, channels: int | None, size: tuple[int, int] | None, crop: bool) -> Image.Image:
-    """Grey or RGB, upright: the Exif data that say which side is up are not kept."""
+    """Grey or RGB, upright: the Exif data about its orientation are not kept."""
     upright = ImageOps.exif_transpose(image)
     grey = channels == 1 or (channels is None and image.mode in GREY)
     plain = upright.convert("L" if grey else "RGB")

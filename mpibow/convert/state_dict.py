@@ -56,7 +56,7 @@ def _text(text: str) -> bytes:
 
 
 def _integer(number: int) -> bytes:
-    """As BININT, or LONG1 beyond 31 bits."""
+    """An integer as BININT, or as LONG1 beyond 31 bits."""
     if number < 1 << 31:
         return b"J" + struct.pack("<i", number)
     return b"\x8a\x08" + struct.pack("<q", number)

@@ -1,4 +1,4 @@
-"""ImageNet's lists: of synsets (n01440764), whose sorted order numbers the classes, and of validation labels."""
+"""ImageNet's lists: synsets (n01440764), whose sorted order numbers the classes, and validation labels."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def synsets(path: Path) -> list[str]:
 def validation_labels(path: Path, images: Sequence[str], listed: Sequence[str] | None = None) -> list[str]:
     """The synset of every image, given their sorted names.
 
-    A line has one label, and lines follow the images' sorted names; or it has an image's name and its label, and more
-    that is not looked at (also with commas, as LOC_val_solution.csv). Labels are synsets, or numbers that count the
-    synsets `listed`, from 0 or 1.
+    A line has one label, and lines follow the images' sorted names; or it has an image's name, its label and more
+    columns, which are ignored (also with commas, as LOC_val_solution.csv). Labels are synsets, or numbers that count
+    the synsets `listed`, from 0 or 1.
     """
     rows = [re.split(r"[\s,]+", line) for line in _lines(path)]
     if rows and len(rows[0]) > 1 and not _is_label(rows[0][1]):
@@ -83,7 +83,7 @@ def _is_label(text: str) -> bool:
 
 
 def _lines(path: Path) -> list[str]:
-    """Those that are not blank."""
+    """The lines that are not blank."""
     try:
         text = read_file(path).decode()
     except OSError as error:

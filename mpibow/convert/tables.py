@@ -1,4 +1,4 @@
-"""Tables in CSV and Parquet files, by columns; and what kind of column each is."""
+"""Tables in CSV and Parquet files, by columns; and the kind of each column."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def _parquet(path: Path) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True)
 class Asked:
-    """What the user said of columns: targets, of which one of `classes` is named; those left out; those of names."""
+    """The user's options for columns: targets, of which one of `classes` is named; those left out; those of names."""
 
     targets: tuple[str, ...] = ()  # () is the last column
     classes: bool = False
@@ -80,7 +80,7 @@ class Asked:
 
 
 def columns_of(tables: Mapping[str, Table], asked: Asked, source: object) -> Columns:
-    """Means and deviations are of the training table, categories of all. Raises RecordError naming the column."""
+    """Columns: means and deviations of the training table, categories of all. Raises RecordError naming the column."""
     train = tables["train"]
     targets = asked.targets or (next(reversed([name for name in train if name not in asked.left_out]), ""),)
     for name in (*targets, *asked.left_out, *asked.names):
@@ -123,7 +123,7 @@ def kept_rows(table: Table, columns: Columns, *, drop: bool) -> list[int]:
 
 
 def _named(cells: Cells) -> bool:
-    """Whether a column is of names: a cell that has a value and is no number."""
+    """Whether a column is of names: some cell has a value that is no number."""
     return any(not is_missing(cell) and (isinstance(cell, bool) or number_of(cell) is None) for cell in cells)
 
 

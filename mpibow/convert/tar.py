@@ -1,6 +1,6 @@
-"""Plain tar files, also inside one another: names and places of their files, without unpacking them.
+"""Plain tar files, also inside one another: the names and places of their files, without unpacking.
 
-Python's tarfile ends silently at a damaged header, as if the archive ended there; this refuses it.
+Python's tarfile ends silently at a damaged header, as if the archive ended there; this module raises an error.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from mpibow.errors import RecordError
 from mpibow.system.files import open_file
 
-BLOCK = 512  # a header, and what contents are padded to
+BLOCK = 512  # bytes of a header; contents are padded to whole blocks
 USTAR = b"ustar\0"
 FILES = ("0", "\0", "7")  # types of header that contents follow: POSIX, older, contiguous
 LARGEST_TEXT = 1 << 20  # of a long name or of extended headers
@@ -44,7 +44,7 @@ def members(data: memoryview, where: str, start: int = 0, stop: int | None = Non
     empty block that closes a tar is missing, and where an entry is a link or a device.
     """
     at, stop = start, len(data) if stop is None else stop
-    extended: dict[str, str] = {}  # by the header before, about the next file
+    extended: dict[str, str] = {}  # from the header before, for the next file
     while True:
         if stop - at < BLOCK:
             raise RecordError(

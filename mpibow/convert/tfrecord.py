@@ -18,13 +18,13 @@ from mpibow.system.files import open_file, read_file
 
 LENGTH = struct.Struct("<QI")
 CHECKSUM = struct.Struct("<I")
-FRAME = LENGTH.size + CHECKSUM.size  # bytes that a record has beside its data
-PIECE = 64 << 20  # bytes of a file that one process looks through, where an index says where records start
+FRAME = LENGTH.size + CHECKSUM.size  # bytes of a record besides its data
+PIECE = 64 << 20  # bytes of a file that one process looks through, where an index lists the starts of records
 AGAIN = "get the file again"
 
 
 class Piece(NamedTuple):
-    """Records from number `first` on, which fill the bytes [start, stop) of a file."""
+    """Records from number `first` on, in the bytes [start, stop) of a file."""
 
     path: Path
     first: int
@@ -64,7 +64,7 @@ def pieces(path: Path, index: Path | None = None, size: int = PIECE) -> list[Pie
 
 
 def records(piece: Piece) -> Iterator[tuple[int, memoryview]]:
-    """Where each record's data start, and a view of them, not yet checked: `read` does that; lengths are."""
+    """The start of each record's data, and a view of them. Lengths are checked; `read` checks the data."""
     if piece.start == piece.stop:
         return
     view = memoryview(_map(piece.path))
@@ -88,7 +88,7 @@ def records(piece: Piece) -> Iterator[tuple[int, memoryview]]:
 
 
 def read(path: str | Path, number: int, start: int, size: int) -> bytes:
-    """The data of a record that lies where `records` has found it; both checksums are compared."""
+    """The data of a record at the place that `records` found; both checksums are compared."""
     where = f"{path}: record {number}"
     try:
         with open_file(path) as file:
@@ -131,7 +131,7 @@ def write_tfrecord(path: Path, *, shown: Path | None = None) -> Iterator[TFRecor
 
 
 def _map(path: Path) -> mmap.mmap:
-    """Not read: of ImageNet's 150 GB only lengths, labels and names are looked at before the images' turn comes."""
+    """The file mapped, not read: only lengths, labels and names of ImageNet's 150 GB are needed before the images."""
     try:
         with open_file(path) as file:
             return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -168,7 +168,7 @@ def _short(where: str, what: str, at: int, piece: Piece, size: int) -> RecordErr
 
 
 def _compressed(path: Path, view: memoryview, at: int) -> RecordError | None:
-    """Asked only where the first length is wrong: any two bytes may start a right one."""
+    """The error for a compressed file, only if the first length is wrong: any two bytes may start a right one."""
     first = bytes(view[:2]) if at == 0 else b""
     if first == b"\x1f\x8b":
         plain = path.name.removesuffix(".gz") if path.suffix == ".gz" else f"{path.name}.plain"

@@ -1,4 +1,4 @@
-"""A folder a class, images below it: which parts and classes there are, and what kind of images."""
+"""One folder for each class, with images below it: the parts, the classes, and the kind of images."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Listing:
-    """A part's images, and how many files were left out since their names are not those of images."""
+    """A part's images, and the number of files left out because their names are not those of images."""
 
     entries: Entries
     left_out: Counter[str]  # by suffix
@@ -79,7 +79,7 @@ def mapping(path: Path) -> dict[str, str]:
 def classes_of(found: Mapping[str, Sequence[str]], source: Path, chosen: Mapping[str, str] | None) -> dict[str, int]:
     """The class number of every folder: its place in sorted order or, where classes are `chosen`, that of its class.
 
-    Chosen classes are numbered as they come; `found` are the folders of every part.
+    Chosen classes are numbered in the given order; `found` are the folders of every part.
     """
     every = sorted({folder for part in found.values() for folder in part})
     if chosen is None:
@@ -146,9 +146,9 @@ def walk(folder: Path) -> Iterator[tuple[str, int]]:
 def maker(
     each: Each, listings: Mapping[str, Entries], encode: str | None, size: tuple[int, int] | None, crop: bool
 ) -> tuple[str, Keep | Decode]:
-    """The records' encoding and what makes it of a file, after a look at the headers of all images.
+    """The records' encoding and the function that encodes a file so, after reading the headers of all images.
 
-    `encode` is jpeg, png or raw, None for what all files are. Raises RecordError where that does not fit.
+    `encode` is jpeg, png or raw, None for the encoding that all files have. Raises RecordError where that does not fit.
     """
     formats: Counter[str] = Counter()
     sizes: dict[tuple[int, int], str] = {}
