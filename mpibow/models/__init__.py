@@ -1,4 +1,4 @@
-"""The models by name: functions that give logits, and such as give their own losses."""
+"""The models by name: functions that return logits, and functions that return their own losses."""
 
 from collections.abc import Callable, Mapping
 

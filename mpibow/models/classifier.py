@@ -1,4 +1,4 @@
-"""From a net to the graph that is trained: pixels in, one loss and one hit or miss a sample out."""
+"""Builds the training graph of a net: its input is pixels, its output one loss and one hit or miss a sample."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def classifier(
     In training there is also the input `weight` (batch,), the samples' weights in the mean of the losses.
 
     Their outputs are loss, accuracy and logits, to evaluate with also top_k: hit or miss among the k likeliest. The net
-    sees (image - mean) / std, or the stored values where none are given: std one a channel, mean as well, or one for
-    every value of an image. `augmentation` and `loss` are of training; but evaluated images are cropped as well.
+    gets (image - mean) / std, or the stored values where none are given: std one a channel, mean as well, or one for
+    every value of an image. `augmentation` and `loss` are for training; but evaluated images are cropped as well.
     """
     augmentation, loss = augmentation or Augmentation(), loss or CrossEntropyLoss()
     plain = CrossEntropyLoss() if isinstance(loss, CrossEntropyLoss) else loss
@@ -81,7 +81,7 @@ def classifier(
 
 
 def _loss(logits: Tensor, label: Tensor, share: Tensor | None, settings: Loss) -> Tensor:
-    """Of classes; of their places in rows of zeros where the loss compares numbers."""
+    """The loss of classes, or of their one-hot rows where the loss compares numbers."""
     if isinstance(settings, CrossEntropyLoss) and settings.weight is not None:
         return function_of(settings)(logits, label)
     if isinstance(settings, CrossEntropyLoss) and share is None:
@@ -97,10 +97,10 @@ def _loss(logits: Tensor, label: Tensor, share: Tensor | None, settings: Loss) -
 def _seen(
     image: Tensor, settings: Augmentation, scale: Callable[[Tensor], Tensor], training: bool, whole: bool
 ) -> Tensor:
-    """The image at its place, in other colours, scaled, with a square cut out: bytes until they are scaled.
+    """The image moved, in other colours, scaled, with a square cut out: bytes until they are scaled.
 
-    With `whole` its place comes after its colours and the scaling: a mean image is subtracted where its pixels lie, and
-    what is padded is the mean (He et al., arXiv:1512.03385, section 4.2).
+    With `whole` it is moved after its colours and the scaling: a mean image is subtracted where its pixels lie, and
+    the padding is the mean (He et al., arXiv:1512.03385, section 4.2).
     """
     if whole:
         seen = _placed(scale(_coloured(image, settings, training)), settings, training)

@@ -1,4 +1,4 @@
-"""A small convolutional net for small images: what the built-in run trains on the digits."""
+"""A small convolutional net for small images, which the built-in run trains on the digits."""
 
 from typing import Literal
 
@@ -11,8 +11,8 @@ Norm = Literal["none", "batch", "group"]
 def convnet(image: Tensor, classes: int, channels: int = 16, *, layers: int = 2, norm: Norm = "none") -> Tensor:
     """image (n, c, h, w) -> logits (n, classes): 3x3 convolutions, of twice as many channels each, and one dense layer.
 
-    All but the first are followed by a pooling of 2x2. norm: what stands between a convolution and its relu; `group`
-    has groups of 8 channels.
+    All but the first are followed by a pooling of 2x2. norm: the norm between a convolution and its relu; `group` has
+    groups of 8 channels.
     """
     x = image
     for number in range(layers):

@@ -1,4 +1,4 @@
-"""Losses by the names that a config file has."""
+"""Losses by their names in a config file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IGNORED = -100  # PyTorch's
 
 
 def function_of(settings: Loss) -> LossFunction:
-    """`loss(output, target)` of a net that gives outputs. Raises ConfigError where weights are to be counted."""
+    """`loss(output, target)` of a net that returns outputs. Raises ConfigError where weights are to be counted."""
     function = LOSSES[settings.name]
     if isinstance(settings, HuberLoss):
         return partial(function, delta=settings.delta)

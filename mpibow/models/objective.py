@@ -1,4 +1,4 @@
-"""From a net that computes its own loss, of any inputs by name, to the graph that is trained."""
+"""Builds the training graph of a net that computes its own loss, of any inputs by name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LossNet = Callable[..., Tensor]  # inputs by name, each (n, ...) -> losses (n,)
 def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]], *, weight: str | None = None) -> Build:
     """Graphs with these inputs (batch, *shape) and the output loss: floats are of the plan's precision.
 
-    Where samples do not count alike in the loss's mean, the output count (batch,) has what each one counts. In training
+    Where samples differ in weight in the loss's mean, the output count (batch,) has the weight of each. In training
     there is also the input `weight` (batch,), the samples' weights in that mean.
     """
 

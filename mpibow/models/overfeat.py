@@ -5,7 +5,7 @@ from mpibow.ops import conv2d, dense, dropout, flatten, max_pool2d, relu
 
 
 def overfeat(image: Tensor, classes: int, *, hidden: tuple[int, int] = (3072, 4096), drop: float = 0.5) -> Tensor:
-    """image (n, 3, 231, 231) -> logits (n, classes), 145,920,872 weights; the paper says 145 millions."""
+    """image (n, 3, 231, 231) -> logits (n, classes), 145,920,872 weights; 145 million in the paper."""
     x = max_pool2d(relu(conv2d(image, 96, 11, stride=4)), 2)
     x = max_pool2d(relu(conv2d(x, 256, 5)), 2)
     for channels in (512, 1024, 1024):

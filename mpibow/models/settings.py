@@ -71,13 +71,13 @@ class Augmentation:
 
     @property
     def of_images(self) -> bool:
-        """Whether anything of it needs height and width."""
+        """Whether any of the changes needs height and width."""
         return self.of_places or self.of_colours or self.cutout is not None
 
 
 @dataclass(frozen=True)
 class CrossEntropyLoss:
-    """Of logits and classes. Of data with classes the settings are those of training: evaluation has it plain."""
+    """Cross-entropy of logits and classes. For data with classes the settings are for training: evaluation is plain."""
 
     name: Literal["cross_entropy"] = field(default="cross_entropy", kw_only=True)
     label_smoothing: Annotated[

@@ -1,4 +1,4 @@
-"""From a net that gives outputs, and losses that compare them with targets, to a net that gives one loss a sample."""
+"""Turns a net that returns outputs, and losses that compare them with targets, into a net of one loss a sample."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PREDICTION, TARGET = "prediction", "target"
 
 
 def inputs_of_net(net: OutputNet, data: Collection[str]) -> list[str]:
-    """Which of the arrays `data`, by name, the net takes: those that its parameters name. Raises ConfigError."""
+    """The arrays of `data`, by name, that the net takes: those that its parameters name. Raises ConfigError."""
     parameters = inspect.signature(net).parameters.values()
     needed = [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_KEYWORD]
     if missing := [name for name in needed if name not in data]:
@@ -73,7 +73,7 @@ def supervised(
 
 
 def predictions(graph: Graph) -> dict[str, str]:
-    """The tensors that the net's outputs are, by the outputs' names."""
+    """The tensors of the net's outputs, by the outputs' names."""
     return {name: tensor for name, tensor in graph.outputs.items() if name not in OWN}
 
 

@@ -10,7 +10,7 @@ from mpibow.models.resnet import resnet18, resnet34, resnet50, resnet101, resnet
 from mpibow.models.vgg import A, D, vgg16, vgg_a
 
 STATISTICS = {"mean": "running_mean", "variance": "running_var"}  # ours and theirs
-COUNTED = "num_batches_tracked"  # of a batch norm; mpibow has no such number
+COUNTED = "num_batches_tracked"  # by a batch norm; mpibow has no such number
 NETS = {
     "resnet18": resnet18,
     "resnet34": resnet34,
@@ -37,7 +37,7 @@ class Names:
         return {theirs: ours for ours, theirs in self.theirs.items()}
 
     def shapes(self, classes: int) -> dict[str, Shape]:
-        """What torchvision's net has, for images of 3 channels and 224 x 224, by our names."""
+        """The shapes in torchvision's net for images of 3 channels and 224 x 224, by our names."""
         graph = Graph()
         NETS[self.net](graph.input("image", (1, 3, 224, 224)), classes)
         return shapes_of(graph)
@@ -53,7 +53,7 @@ def shapes_of(graph: Graph) -> dict[str, Shape]:
 
 
 def names_of(names: Collection[str]) -> Names | None:
-    """The net whose weights and statistics have these names; None where torchvision has none such."""
+    """The net whose weights and statistics have these names; None where torchvision has no such net."""
     wanted = set(names)
     return next((found for found in map(_names, NETS) if found.theirs.keys() == wanted), None)
 

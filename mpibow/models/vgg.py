@@ -36,7 +36,7 @@ def vgg16_cifar(image: Tensor, classes: int, *, drops: tuple[float, float, float
 
 
 def _norm(x: Tensor) -> Tensor:
-    return batch_norm(x, epsilon=1e-3, momentum=0.01)  # Crossbow's; it says 0.99, of what is kept
+    return batch_norm(x, epsilon=1e-3, momentum=0.01)  # Crossbow's; its 0.99 is the share that is kept
 
 
 def _vgg(image: Tensor, classes: int, stages: Sequence[Sequence[int]], hidden: int, drop: float) -> Tensor:
