@@ -1,1 +1,1 @@
-"""Metrics of an evaluation: sums of every batch, which add up over batches and ranks, and a number of their total."""
+"""Metrics of an evaluation: sums of every batch, which add up over batches and ranks, and a number from their total."""

@@ -16,7 +16,7 @@ IGNORED = -100  # PyTorch's
 
 @dataclass(frozen=True)
 class Classes:
-    """Where the classes are, null being axis 1 or, if only that fits, the last; and the label that is left out."""
+    """The axis of the classes, null being axis 1 or, if only that fits, the last; and the label that is left out."""
 
     axis: Annotated[int | None, "axis of the classes"] = None
     ignore_index: int = IGNORED
@@ -55,7 +55,7 @@ def alike(output: Array, target: Array) -> bool:
 
 @dataclass(frozen=True)
 class Accuracy(Classes):
-    """The fraction of labels that are the likeliest class; of several labels a sample, that lie on the right side."""
+    """The fraction of labels that are the likeliest class; for several labels a sample, that lie on the right side."""
 
     def sums(self, output: Array, target: Array) -> Sums:
         if alike(output, target):

@@ -1,4 +1,4 @@
-"""What a metric is: a pure function to sums that add up, and one from their total to what is reported."""
+"""The definition of a metric: a pure function to sums that add up, and one from their total to the reported number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mpibow.errors import CallbackError, MpibowError
 
 Array = npt.NDArray[Any]
 Sums = Mapping[str, Array]
-OWN = {"loss": False, "training_loss": False, "accuracy": True}  # what every run may go by: whether it is to rise
+OWN = {"loss": False, "training_loss": False, "accuracy": True}  # metrics of every run: whether higher is better
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Metric:
     """A metric of a program's own: fit(metrics=[mb.Metric("bias", sums, close, higher_is_better=False)]).
 
     `sums(output, target)` gets arrays (n, ...) of a batch, floats in float64, and returns a number, an array, or
-    several by name: they are added up over all batches and ranks. `close(sums)` makes a number of the total. Of several
-    outputs or targets it gets mappings, unless it was given for one output. Samples that are left out are not in them.
+    several by name: they are added up over all batches and ranks. `close(sums)` makes a number of the total. With
+    several outputs or targets `sums` gets mappings, unless given for one output. Samples left out are not in them.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Metric:
 
 
 class AnyMetric(Protocol):
-    """What a metric has; `higher_is_better` is None where nothing can be chosen by it."""
+    """The attributes of a metric; `higher_is_better` is None where nothing can be chosen by it."""
 
     @property
     def higher_is_better(self) -> bool | None: ...
@@ -43,9 +43,9 @@ class AnyMetric(Protocol):
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric under the name that reports have, of outputs and inputs of the graph that evaluates.
+    """A metric under its name in reports, of outputs and inputs of the graph that evaluates.
 
-    `output` and `target` are names of these, or mappings from what the metric calls them.
+    `output` and `target` are names of these, or mappings from the metric's own names.
     """
 
     name: str
@@ -59,12 +59,12 @@ class Measure:
         return found
 
     def sums(self, outputs: Mapping[str, Array], slot: Mapping[str, Array], rows: Array) -> Any:
-        """Of the batch's samples `rows` (n,): copies are handed on, as the next batch overwrites them."""
+        """The sums of the batch's samples `rows` (n,), from copies, as the next batch overwrites the arrays."""
         given = _of(outputs, self.output, rows), _of(slot, self.target, rows)
         return self._called(lambda: _arrays(self.metric.sums(*given)))
 
     def value(self, total: Any) -> Any:
-        """What is reported of the total, as JSON has it: null where it is not finite, or no sample counted."""
+        """The reported value of the total, as JSON has it: null where it is not finite, or no sample counted."""
         if total is None:
             return None
         found = np.asarray(self._called(lambda: self.metric.close(total)), np.float64)
@@ -80,7 +80,7 @@ class Measure:
 
 
 def total(parts: Iterable[Any]) -> Any:
-    """The sum of what batches or ranks have, in their order; None of those that have none."""
+    """The sum over batches or ranks, in their order; None where none of them has sums."""
     found: Any = None
     for part in parts:
         if found is None:
@@ -100,7 +100,7 @@ def _of(arrays: Mapping[str, Array], names: str | Mapping[str, str], rows: Array
 
 
 def _arrays(sums: Any) -> Any:
-    """As they are added up: integers and wide floats as they are, narrow ones as float64."""
+    """The sums in their dtype for adding up: integers and wide floats as they are, narrow ones as float64."""
     if isinstance(sums, Mapping):
         return {key: _arrays(value) for key, value in sums.items()}
     found = np.asarray(sums)

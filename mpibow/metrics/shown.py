@@ -1,4 +1,4 @@
-"""A confusion matrix as text: counts, and what they say of every class."""
+"""A confusion matrix as text: counts, and the precision, recall and F1 of every class."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PAIRS = 10  # the most frequent confusions that are shown in its place
 def confusion_table(counts: Sequence[Sequence[float]], names: Sequence[str]) -> str:
     """Counts (classes, classes), a row for each label, as text; then precision, recall and F1 of every class.
 
-    In place of a matrix that is too wide come the most frequent confusions.
+    The most frequent confusions take the place of a matrix that is too wide.
     """
     matrix = np.array(counts, np.int64)
     rows = [["label \\ predicted", *names], *([name, *map(str, row)] for name, row in zip(names, matrix, strict=True))]
