@@ -30,7 +30,7 @@ def convert(
 ) -> None:
     """Writes output/train, and output/test if there is one, from files, and verifies them; all of it or nothing.
 
-    `statistics` is how many images of each are decoded.
+    `statistics` is the number of images of each that are decoded.
     """
     arguments.prepare(output, overwrite)
     twice = {path.resolve() for path in paths["train"]} & {path.resolve() for path in paths.get("test", ())}

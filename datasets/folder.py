@@ -83,7 +83,7 @@ def convert_masks(
     source: Path, masks: Path, output: Path, *, test_fraction: float | None = None, seed: int = 1,
     size: tuple[int, int] | None = None, crop: bool = False, workers: int = 1, overwrite: bool = False,
 ) -> int:  # fmt: skip
-    """The same from images and masks; gives the number of classes."""
+    """The same from images and masks; returns the number of classes."""
     arguments.prepare(output, overwrite)
     found = pairs(source, masks)
     arguments.refuse_split(test_fraction, source / "test" if "test" in found else None)

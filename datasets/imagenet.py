@@ -43,7 +43,7 @@ def convert(
     workers: int = 1,
     overwrite: bool = False,
 ) -> None:
-    """Writes output/train and output/test, or what is there of them, and verifies them; all of it or nothing."""
+    """Writes output/train and output/test, or the part that is there, and verifies them; all of it or nothing."""
     arguments.prepare(output, overwrite)
     found = {part: place for part in COUNTS if (place := imagenet.find(source, part)) is not None}
     if not found:

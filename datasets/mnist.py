@@ -51,7 +51,7 @@ def convert(source: Path, output: Path, *, prefix: str = "", first_label: int = 
 
 
 def download(source: Path) -> None:
-    """Gets those of MNIST's four files that `source` has not, and compares their checksums."""
+    """Downloads MNIST's four files, except any that `source` has, and compares their checksums."""
     for name, (size, checksum) in MNIST.items():
         fetch(MIRROR + name, source / name, size, checksum, remedy=_wanted(source))
 

@@ -27,7 +27,7 @@ from mpibow.system.streams import as_command
 
 LAYOUTS = ("nhwc", "nchw", "nhw")
 AXES = {"nhwc": (2, 0, 1), "nchw": (0, 1, 2)}  # of an image, in the order channel, height, width
-CHANNELS = (1, 3, 4)  # what the number of channels may be where the layout is guessed
+CHANNELS = (1, 3, 4)  # numbers of channels to accept where the layout is guessed
 KERAS = {"train": ("x_train", "y_train"), "test": ("x_test", "y_test")}
 
 
@@ -49,9 +49,9 @@ def convert(
     classes: int | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Writes output/train and output/test from `pairs` of these names, and verifies them; both or nothing.
+    """Writes output/train and output/test from `pairs`, by these names, and verifies them; both or nothing.
 
-    Without a test pair `test_fraction` of the training one is set aside, the same of every class. `remap` numbers
+    Without a test pair, `test_fraction` of the training pair is set aside, the same of every class. `remap` numbers
     the labels that occur from 0; else they must count from 0, up to `classes` where that is given.
     """
     arguments.prepare(output, overwrite)
@@ -99,7 +99,7 @@ def folder(source: Path) -> dict[str, Pair]:
 
 
 def archives(train: Path, test: Path | None, named: tuple[str, str] | None) -> dict[str, Pair]:
-    """Arrays of .npz files: those `named`, or x_train, y_train, x_test and y_test."""
+    """Arrays of .npz files: the ones in `named`, or x_train, y_train, x_test and y_test."""
     pairs = {}
     for name, path in (("train", train), ("test", test or train)):
         there, wanted = keys(path), named or KERAS[name]
@@ -113,7 +113,7 @@ def archives(train: Path, test: Path | None, named: tuple[str, str] | None) -> d
 
 
 def _layout(images: Stored, layout: str | None) -> str:
-    """The layout that was given, or the only one that the shape allows, which is then said."""
+    """The layout that was given, or the only one that the shape allows, which is then printed."""
     shape, kind = images.shape, images.dtype
     if kind != np.uint8 and kind.kind != "f":
         remedy = ".astype(np.uint8) if they lie in 0 to 255, else .astype(np.float32)"
@@ -222,7 +222,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _fault(options: argparse.Namespace) -> str | None:
-    """What is wrong with the command line, if anything."""
+    """The error in the command line, if any."""
     single = [options.train_images, options.train_labels, options.test_images, options.test_labels]
     if bool(options.source) + bool(options.train) + any(single) != 1:
         return "give one of --source, --train, and --train-images with --train-labels"

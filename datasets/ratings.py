@@ -21,14 +21,14 @@ from mpibow.data.ratings import MOST, record_of
 from mpibow.errors import RecordError
 from mpibow.system.streams import as_command
 
-NAMES = ("u.data", "ratings.dat", "ratings.csv")  # MovieLens' of 100 thousand, of 1 and 10 million, and since
+NAMES = ("u.data", "ratings.dat", "ratings.csv")  # MovieLens' 100K, 1M and 10M, and later sets
 SEPARATORS = ("\t", "::", ",")
 
 
 def convert(
     source: Path, output: Path, *, test_fraction: float = 0.1, seed: int = 1, overwrite: bool = False
 ) -> tuple[int, int]:
-    """Writes output/train and output/test and verifies them, both or nothing; gives how many users and items there are.
+    """Writes output/train and output/test and verifies them, both or nothing; returns the numbers of users and items.
 
     Raises RecordError, naming the line that is no rating.
     """
@@ -53,7 +53,7 @@ def convert(
 
 
 def _file(source: Path) -> Path:
-    """The file itself, or the one of MovieLens' in the folder."""
+    """The file itself, or MovieLens' file in the folder."""
     if not source.is_dir():
         return source
     there = [source / name for name in NAMES if (source / name).is_file()]

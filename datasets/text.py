@@ -27,7 +27,7 @@ PIECE = 1 << 20  # characters that are encoded at once, up to the end of a line
 def convert(
     source: Path, output: Path, *, tokens: str = CHARS, test_fraction: float | None = None, overwrite: bool = False
 ) -> int:
-    """Writes output/train, and output/test if asked for, and verifies them; gives the size of the vocabulary."""
+    """Writes output/train, and output/test if asked for, and verifies them; returns the size of the vocabulary."""
     arguments.prepare(output, overwrite)
     files = _files(source)
     texts = [_read(path, errors="surrogateescape" if tokens == BYTES else "strict") for path in files]

@@ -45,7 +45,7 @@ def convert(
 ) -> None:
     """Writes output/train, and output/test if there is one, from TFRecord files, and verifies them; all or nothing.
 
-    `pixels` says what raw images are, `encode` (jpeg or png) what encoded ones become where they are of both kinds.
+    `pixels` describes raw images; encoded ones become `encode` (jpeg or png) where they are of both kinds.
     """
     arguments.prepare(output, overwrite)
     if not partial_sets and (gone := missing([path for paths in files.values() for path in paths])):
@@ -136,14 +136,14 @@ def _check_labels(parts: Mapping[str, Entries], highest: int, classes: int | Non
 
 
 def _checksums(files: Sequence[Path]) -> dict[str, str]:
-    """MD5 of a few files; many, or large ones, are not read once more for it."""
+    """MD5 of a few files; many files, or large ones, are not read again for it."""
     if len(files) > FEW or sum(path.stat().st_size for path in files) > LARGE:
         return {}
     return {path.name: file_checksum(path) for path in files}
 
 
 def _pixels(options: argparse.Namespace, train: Path) -> Pixels | None:
-    """As the options say or, without --shape, the features image/shape and image/dtype of an exported data set."""
+    """Pixels by the options or, without --shape, by the features image/shape and image/dtype of an export."""
     dtype, dimensions = options.dtype, options.shape
     if dimensions is None:
         features = first(train)
