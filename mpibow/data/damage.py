@@ -95,7 +95,7 @@ class Intact:
         return self._data.std
 
     def read(self, samples: Array, images: Array, labels: Array, *more: Array) -> None:
-        """As the data set's own `read`; `more` are its further arrays (n, ...)."""
+        """The data set's own `read`; `more` are its further arrays (n, ...)."""
         try:
             return self._data.read(samples, images, labels, *more)
         except DamagedRecord as error:

@@ -158,7 +158,7 @@ class ArrayData:
         self.labels.take(samples, out=labels, mode="clip")
 
     def strata(self) -> Array:
-        """As in `data.split`."""
+        """The strata for `data.split`."""
         return self.labels
 
     def part(self, rows: Array) -> ArrayData:
@@ -195,7 +195,7 @@ class NamedArrays:
         return NamedArrays(dict(zip(names, self.arrays.values(), strict=True)), name=self.name, contents=self.contents)
 
     def strata(self) -> Array:
-        """As in `data.split`: there are no classes."""
+        """The strata for `data.split`: there are no classes."""
         return np.zeros(self.count, np.int32)
 
     def part(self, rows: Array) -> NamedArrays:

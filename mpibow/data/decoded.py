@@ -48,7 +48,7 @@ class Decoded:
             labels[row] = self.records.label(number)
 
     def strata(self) -> Array:
-        """As in `data.split`."""
+        """The strata for `data.split`."""
         return self.records.labels()
 
     def part(self, rows: Array) -> Decoded:

@@ -74,7 +74,7 @@ class AtOnce:
 
 
 class ToGpu:
-    """Readers fill page-locked arrays, of `sent`, which are copied to the device; `filling` fills the rest.
+    """Readers fill page-locked arrays, of `sent`, which are copied to the device; `filling` returns a fill of the rest.
 
     Arrays that are neither sent nor filled are the reader's to fill, on the feeder's stream, once the slot is open.
     """

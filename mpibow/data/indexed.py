@@ -64,7 +64,7 @@ class NamedItems:
         self._read(samples, counters[:, 1], arrays)
 
     def strata(self) -> Array:
-        """As in `data.split`: classes are not read."""
+        """The strata for `data.split`: classes are not read."""
         return np.zeros(self.count, np.int32)
 
     def part(self, rows: Array) -> NamedItems:
@@ -127,7 +127,7 @@ class LabelledItems:
             )
 
     def strata(self) -> Array:
-        """As in `data.split`: labels are not read for it."""
+        """The strata for `data.split`: labels are not read for it."""
         return np.zeros(self.count, np.int32)
 
     def part(self, rows: Array) -> LabelledItems:

@@ -32,7 +32,7 @@ class Labelled:
         return type(self)(self.pictures, (image, label))
 
     def strata(self) -> Array:
-        """As in `data.split`."""
+        """The strata for `data.split`."""
         assert isinstance(self.pictures, Divisible)
         return self.pictures.strata()
 

@@ -77,7 +77,7 @@ class Loading:
 
     @property
     def held_on_gpu(self) -> Held:
-        """As `held`, where learners compute on a GPU."""
+        """The same as `held` where learners compute on a GPU."""
         packing, resident = self.packing, self.choice.on_device and self.choice.kind == "resident"
         whole = self.train.count * sum(row_bytes(inputs_of(self.train)).values()) if resident else 0
         return Held((self.ahead + 2) * packing.size, (self.ahead + 1) * packing.sent, whole)
@@ -103,5 +103,5 @@ class Loading:
         return "set data.pipeline=resident where memory allows, prefetch higher, or copy the data to a faster disk"
 
     def open(self, feeder: Feeder | None, bind: Bind | None) -> tuple[Reader, Feed]:
-        """As `open_source`, which reads now what is to be resident."""
+        """Opens the reader by `open_source`, which reads resident data now."""
         return open_source(self.choice, self.train, self._damages["train"], self.threads, feeder, bind)

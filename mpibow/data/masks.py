@@ -62,7 +62,7 @@ class Masked:
         return Masked(self._records, (image, mask))
 
     def strata(self) -> Array:
-        """As in `data.split`: there are no classes of images."""
+        """The strata for `data.split`: there are no classes of images."""
         return np.zeros(self.count, np.int32)
 
     def part(self, rows: Array) -> Masked:

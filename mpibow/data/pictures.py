@@ -76,7 +76,7 @@ def _small(picture: Image.Image) -> Image.Image:
 
 
 def _write(whole: Image.Image, place: tuple[int, int], text: str, width: int) -> None:
-    """As much of the text as fits."""
+    """Writes as much of the text as fits."""
     draw, font = ImageDraw.Draw(whole), ImageFont.load_default()
     text = " ".join(text.split())
     if isinstance(font, ImageFont.ImageFont):  # a Pillow without FreeType: its letters are those of Latin-1

@@ -154,7 +154,7 @@ class RecordFile:
         return image, label
 
     def image(self, record: int) -> Array:
-        """As `stored`, without the label."""
+        """The image of `stored`, without the label."""
         return self.stored(record)[0]
 
     def _take_header(self, header: bytes) -> None:

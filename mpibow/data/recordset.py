@@ -104,7 +104,7 @@ class RecordSet:
         return labels if self.rows is None else labels[self.rows]
 
     def strata(self) -> Array:
-        """As in `data.split`."""
+        """The strata for `data.split`."""
         return self.labels()
 
     def where(self, sample: int) -> str:

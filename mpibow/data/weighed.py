@@ -25,7 +25,7 @@ class Weighed:
         self.sample_weight.take(samples, out=weights, mode="clip")
 
     def strata(self) -> Array:
-        """As in `data.split`."""
+        """The strata for `data.split`."""
         assert isinstance(self.data, Divisible)
         return self.data.strata()
 
