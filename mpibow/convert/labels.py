@@ -51,7 +51,7 @@ def set_aside(names: Iterable[object], labels: Array, fraction: float, seed: int
     """Which images (n,) bool are test: of every class that share, to the nearest number but never all.
 
     They are the images whose names' hashes with the seed are lowest. An image's part depends on its name and the seed,
-    not on the order, and an added image moves one other at most. Raises RecordError, naming `source`, for none.
+    not on the order; an added image moves one other at most. Raises RecordError, naming `source`, if none is test.
     """
     assert 0 < fraction < 1
     keys = np.array([_hash(f"{seed}/{name}") for name in names], np.uint64)

@@ -20,8 +20,8 @@ from mpibow.kernels.numpy.resize import resize as reference
 Scale = Callable[[Array, Array, Array, Array, Array], None]  # kernels.numpy.resize.resize
 Photo = Image.Image
 
-# Once, before threads open images. Of ImageNet's JPEG files alone Pillow warns dozens of times, of Exif data that
-# nobody reads here; warnings.catch_warnings is not for threads.
+# Once, before threads open images. For ImageNet's JPEG files alone Pillow warns dozens of times, of Exif data that
+# are not read here; warnings.catch_warnings is not for threads.
 Image.preinit()
 warnings.filterwarnings("ignore", category=UserWarning, module=r"PIL\.")
 

@@ -18,7 +18,7 @@ LossNet = Callable[..., Tensor]  # inputs by name, each (n, ...) -> losses (n,)
 def objective(net: LossNet, inputs: Mapping[str, tuple[Shape, npt.DTypeLike]], *, weight: str | None = None) -> Build:
     """Graphs with these inputs (batch, *shape) and the output loss: floats are of the plan's precision.
 
-    Where samples differ in weight in the loss's mean, the output count (batch,) has the weight of each. In training
+    Where samples count unequally in the loss's mean, the output count (batch,) has the count of each. In training
     there is also the input `weight` (batch,), the samples' weights in that mean.
     """
 
