@@ -57,7 +57,8 @@ def _summary(found: Found) -> Iterator[str]:
     bases = {column: by_seed(found, *column, plan.REFERENCE, "mean") for column in columns}
     columns = [column for column in columns if bases[column]]
     for name, net in columns:
-        heads.append(f"{net}, {plan.LENGTHS[name]} epochs, {len(bases[name, net])} seeds")
+        seeds = min(len(by_seed(found, name, net, arm, "mean")) for arm in plan.BRANCHES[name])
+        heads.append(f"{net}, {plan.LENGTHS[name]} epochs, {seeds} seeds")
     for arm in plan.BRANCHES[plan.SHORT_RUN]:
         if arm != plan.REFERENCE:
             found_of = [difference(by_seed(found, *column, arm, "mean"), bases[column]) for column in columns]
