@@ -28,8 +28,8 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from asked import Asked, Refused
-from bench_nets import LIMIT, WARM_UP, Side, torch_sides
+from asked import Asked
+from bench_nets import LIMIT, WARM_UP, Side, in_turn, torch_sides
 from bench_update import Ours
 from same_speed import interval
 from sides import ROOT, heading, machine, note, table, verdict, write
@@ -112,16 +112,7 @@ def measure(batch: int, options: argparse.Namespace) -> dict[str, Any]:
         stack.callback(peer.close)
         about = peer(LIMIT, about=True)
         sides |= torch_sides(peer, not options.eager)
-        for side in list(sides):  # warm up, and compile
-            try:
-                sides[side](options.seconds / 4)
-            except Refused as error:
-                note(f"  {side} is left out: {error}")
-                del sides[side]
-        rounds = {side: list[float]() for side in sides}
-        for number in range(options.pairs):
-            for side in list(sides) if number % 2 else reversed(sides):
-                rounds[side].append(sides[side](options.seconds))
+        rounds = in_turn(sides, options.pairs, options.seconds)
     return {"rounds": rounds, "torch": about["versions"]}
 
 

@@ -66,6 +66,22 @@ def ours(name: str, data: Mapping[str, Array], batch: int, learners: int, device
             session.settle()
 
 
+def in_turn(sides: Mapping[str, Side], pairs: int, seconds: float) -> dict[str, list[float]]:
+    """Figures of each side by round, every other round in reverse; a side that refuses to warm up is left out."""
+    ready = dict[str, Side]()
+    for name, side in sides.items():  # warm up, and compile
+        try:
+            side(seconds / 4)
+            ready[name] = side
+        except Refused as error:
+            note(f"  {name} is left out: {error}")
+    rounds = {name: list[float]() for name in ready}
+    for number in range(pairs):
+        for name in list(ready) if number % 2 else reversed(ready):
+            rounds[name].append(ready[name](seconds))
+    return rounds
+
+
 def torch_sides(peer: Asked, compiled: bool) -> dict[str, Side]:
     cores = len(os.sched_getaffinity(0))
     kinds = {"eager": False, "compiled": True} if compiled else {"eager": False}
@@ -134,16 +150,7 @@ def measure(name: str, batch: int, options: argparse.Namespace) -> dict[str, Any
             about = peer(LIMIT, about=True)
             check_weights(name, single, about["weights"])
             sides |= torch_sides(peer, not options.eager)
-        for side in list(sides):  # warm up, and compile
-            try:
-                sides[side](options.seconds / 4)
-            except Refused as error:
-                note(f"  {side} is left out: {error}")
-                del sides[side]
-        rounds = {side: list[float]() for side in sides}
-        for number in range(options.pairs):
-            for side in list(sides) if number % 2 else reversed(sides):
-                rounds[side].append(sides[side](options.seconds))
+        rounds = in_turn(sides, options.pairs, options.seconds)
         parts = profile(single, options.seconds)
         least = floor(single, parts["convolutions_alone"], peer)
     return {"rounds": rounds, "floor": least, "profile": parts, "torch": about.get("versions", {})}

@@ -165,7 +165,7 @@ class Reader:
                 graph = torch.fx.experimental.proxy_tensor.make_fx(apply, decomposition_table=table)(
                     *[flat[i] for i in places]
                 ).graph
-        except Exception:
+        except Exception:  # no decomposition: the caller names the operator as lacking
             return None
         for each in graph.nodes:
             name = _name(each.target)

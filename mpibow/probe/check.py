@@ -1,4 +1,4 @@
-"""Does a net learn at all? Shapes, the first loss beside chance, and eight samples that it must learn by heart."""
+"""Does a net learn at all? Shapes, the first loss beside chance, and whether it can overfit eight samples."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Checked:
             found.append("the first loss is far below that of guessing: does the net see the labels?")
         if not self.learned:
             found.append(
-                f"after {len(self.losses)} steps the {SAMPLES} samples are not known by heart: dropout, or a loss that "
+                f"after {len(self.losses)} steps the {SAMPLES} samples are not overfitted: dropout, or a loss that "
                 "cannot reach 0, may be why"
             )
         return found
