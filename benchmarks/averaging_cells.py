@@ -48,13 +48,15 @@ BRANCHES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     SHORT_RUN: {**OWN, **SHORT},
     LONG_RUN: {arm: OWN[arm] for arm in (REFERENCE, "pulled, alpha 1/16", "reset, period 16", "pulled, alpha 0")},
 }
-LENGTHS = {SHORT_RUN: EPOCHS, LONG_RUN: LONG}
+WHOLE, LONG_WHOLE = "baselines", "long baselines"
+LENGTHS = {SHORT_RUN: EPOCHS, LONG_RUN: LONG, WHOLE: EPOCHS, LONG_WHOLE: LONG}
 
 ONE, NESTEROV, SSGD, SMA, LOCAL = "one learner", "one learner, outer nesterov", "S-SGD", "SMA", "local SGD, period 16"
 GAINED, SCALED = "S-SGD, measured gain", "S-SGD, rate x learners, warm-up of an epoch"
 WARM, WARM_GAINED = "SMA, warm-up of an epoch", "S-SGD, measured gain, warm-up of an epoch"
 WARM_ONE = "one learner, warm-up of an epoch"
 WARM_UP = {"update": {"warmup": {"epochs": 1}}}
+LONG_ARMS = (ONE, WARM_ONE, WARM, WARM_GAINED)
 ARMS: Mapping[str, Mapping[str, Any]] = {
     ONE: {"learners": 1},
     WARM_ONE: {"learners": 1, **WARM_UP},
@@ -129,14 +131,16 @@ def at_rate(arm: str, rate: float) -> str:
     return f"{arm}, rate {rate:g}"
 
 
-def baselines(found: Found, net: str, seeds: Sequence[int], arms: Sequence[str] = tuple(ARMS)) -> Iterator[Cell]:
+def baselines(
+    found: Found, net: str, seeds: Sequence[int], arms: Sequence[str] = tuple(ARMS), table: str = WHOLE
+) -> Iterator[Cell]:
     """Every arm at its own rate of the grid and at one learner's, which may be the same."""
     for seed in seeds:
         for arm in arms:
             for rate in (chosen(found, net, arm), chosen(found, net, ONE)):
                 if rate is not None:
-                    own = settings(rate, seed, **ARMS[arm], ema={"half_life": TRAIN / 2})
-                    yield Cell("baselines", net, at_rate(arm, rate), seed, own)
+                    own = settings(rate, seed, LENGTHS[table], **ARMS[arm], ema={"half_life": TRAIN / 2})
+                    yield Cell(table, net, at_rate(arm, rate), seed, own)
 
 
 def cells(found: Found) -> Iterator[Cell]:
@@ -155,6 +159,7 @@ def cells(found: Found) -> Iterator[Cell]:
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3], (WARM_GAINED, WARM_ONE))
     yield from branches(found, BN, SEEDS[:2], LONG_RUN)
+    yield from baselines(found, BN, SEEDS[:3], LONG_ARMS, LONG_WHOLE)
     for arm in (LOCAL, NESTEROV):
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3])

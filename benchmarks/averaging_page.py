@@ -44,9 +44,10 @@ def _page(found: Found) -> Iterator[str]:
         for net in plan.NETS:
             if any(cell.startswith(f"{name} | {net} |") for cell in found):
                 yield from _branches(found, name, net)
-    for net in plan.NETS:
-        if any(cell.startswith(f"baselines | {net} |") for cell in found):
-            yield from _baselines(found, net)
+    for name in (plan.WHOLE, plan.LONG_WHOLE):
+        for net in plan.NETS:
+            if any(cell.startswith(f"{name} | {net} |") for cell in found):
+                yield from _baselines(found, name, net)
     yield from _rates(found)
 
 
@@ -133,25 +134,25 @@ def _branches(found: Found, name: str, net: str) -> Iterator[str]:
         )
 
 
-BASELINES = f"""Every arm at its best rate of the grid, and at one learner's best. One learner has {plan.K} times
-as many iterations. `SMA` is the default rule; `S-SGD, measured gain` is the same with replicas that are reset. The
-gain multiplies the mean step; `rate x learners` is a gain of {plan.K}. `average`: an exponential moving average of the
-centre of the same run, half-life half an epoch. Outer nesterov: `rule: {{name: diloco, period: 30}}`.
+BASELINES = f"""Every arm at its best rate of the grid of {plan.EPOCHS} epochs, and at one learner's best. One learner
+has {plan.K} times as many iterations. `SMA` is the default rule; `S-SGD, measured gain` is the same with replicas that
+are reset. The gain multiplies the mean step; `rate x learners` is a gain of {plan.K}. `average`: an exponential moving
+average of the centre of the same run, half-life half an epoch. Outer nesterov: `rule: {{name: diloco, period: 30}}`.
 """
 
 
-def _baselines(found: Found, net: str) -> Iterator[str]:
-    yield f"\n## Baselines, {plan.EPOCHS} epochs: {net}\n\n{BASELINES}\n"
+def _baselines(found: Found, name: str, net: str) -> Iterator[str]:
+    yield f"\n## Baselines, {plan.LENGTHS[name]} epochs: {net}\n\n{BASELINES}\n"
     rows, alone = [], chosen(found, net, plan.ONE)
-    best = {} if alone is None else by_seed(found, "baselines", net, at_rate(plan.ONE, alone), "mean")
+    best = {} if alone is None else by_seed(found, name, net, at_rate(plan.ONE, alone), "mean")
     for arm in plan.ARMS:
         tuned = chosen(found, net, arm)
         for rate in dict.fromkeys((tuned, alone)):
-            accuracy = {} if rate is None else by_seed(found, "baselines", net, at_rate(arm, rate), "mean")
+            accuracy = {} if rate is None else by_seed(found, name, net, at_rate(arm, rate), "mean")
             if rate is None or not accuracy:
                 continue
-            average = by_seed(found, "baselines", net, at_rate(arm, rate), "average")
-            gains = by_seed(found, "baselines", net, at_rate(arm, rate), "gain")
+            average = by_seed(found, name, net, at_rate(arm, rate), "average")
+            gains = by_seed(found, name, net, at_rate(arm, rate), "gain")
             rows.append(
                 [
                     arm,

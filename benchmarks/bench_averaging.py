@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from averaging_cells import Cell, Found, cells
+from averaging_cells import LENGTHS, Cell, Found, cells
 from averaging_page import left_out, page
 from averaging_runs import Data, run
 from sides import ROOT, note
@@ -41,9 +41,7 @@ def missing(found: Found, table: str | None = None) -> list[Cell]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cifar", type=Path, default=Path("data/cifar10"), help="as datasets/cifar.py writes it")
-    parser.add_argument(
-        "--only", choices=("rates", "branches", "long branches", "baselines"), help="a table (default: all)"
-    )
+    parser.add_argument("--only", choices=("rates", *LENGTHS), help="a table (default: all)")
     parser.add_argument("--cells", type=int, default=1 << 30, metavar="N", help="run so many of what is missing")
     parser.add_argument("--list", action="store_true", help="print what is missing, and run nothing")
     parser.add_argument("--page", action="store_true", help="write the page of what is there, and run nothing")
