@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, TypeVar
 
 import numpy as np
@@ -88,6 +89,11 @@ def weighed(data: Samples, sample_weight: Array) -> Samples:
     if isinstance(data, NamedSamples):
         return (DrawnArrays if isinstance(data, Drawn) else WeighedArrays)(data, sample_weight)
     return (DrawnImages if isinstance(data, Drawn) else WeighedImages)(data, sample_weight)
+
+
+def checksum(data: Samples) -> str | None:
+    """The SHA-256 of the weights of `data`; None where they have none."""
+    return hashlib.sha256(data.sample_weight.tobytes()).hexdigest() if isinstance(data, Weighed) else None
 
 
 def unweighed(data: T) -> T:

@@ -41,6 +41,7 @@ class Header:
     `counts` are learners by rank, `started` those that the run began with, `due` whether the ranks were about to talk,
     to agree after a reset, to evaluate. `rule` are the rule's numbers, `tuning` is the tuner's history, `input` the
     facts about the net's data, `graph` the net that evaluates (job/document.py), None where it can't be saved.
+    `sample_weight` is the checksum of the samples' weights, None without them.
     `others` are entries of newer versions.
     """
 
@@ -66,6 +67,7 @@ class Header:
     untold: Natural = 0
     average: Averaged | None = None
     validation_fraction: float | None = None
+    sample_weight: str | None = None
     graph: Mapping[str, Any] | None = None
     needs: tuple[str, ...] = ()
     others: Annotated[Mapping[str, Any], Rest()] = field(default_factory=dict)
@@ -175,6 +177,12 @@ def check_fits(path: Path, header: Header, expected: Mapping[str, Any]) -> None:
             raise CheckpointError(
                 f"{path}: was made with another model, its weights have other names or shapes; "
                 "resume with the same config, or start anew without --resume"
+            )
+        if key == "sample_weight" and found != value:
+            made, given = ("without" if each is None else "with" for each in (found, value))
+            raise CheckpointError(
+                f"{path}: was made {made} sample_weight, this run is {given}{' others' * (made == given)}; "
+                "pass the same sample_weight, or start anew without --resume"
             )
         if found != value:
             raise CheckpointError(

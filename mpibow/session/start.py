@@ -16,6 +16,7 @@ from mpibow.config import Config, document, dump
 from mpibow.config.renamed import renamed
 from mpibow.config.strict import plain
 from mpibow.data.timeline import Timeline, fixed
+from mpibow.data.weighed import checksum
 from mpibow.errors import CommunicationError, ConfigError
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout, initial_weights
@@ -272,4 +273,5 @@ def identity(job: Job, plan: Plan) -> dict[str, Any]:
         "layout": plan.layout.canonical().digest(),
         "validation_fraction": job.held_out,
         "train_samples": job.train.count,
+        "sample_weight": checksum(job.train),
     }

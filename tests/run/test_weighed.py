@@ -15,7 +15,7 @@ from mpibow.config import load_mapping
 from mpibow.data.dataset import Array, ArrayData
 from mpibow.data.recordset import write_records
 from mpibow.data.weighed import weighed
-from mpibow.errors import ConfigError
+from mpibow.errors import CheckpointError, ConfigError
 from mpibow.job.weighing import balanced_weights
 from mpibow.models.settings import Augmentation
 from tests.data.owned import Pairs
@@ -131,6 +131,20 @@ def test_fit_resumes_with_the_same_weights(folder: Path) -> None:
     cut = mb.fit(net, (X, LABELS), **given, **{**FEW, "stop": {"epochs": 1}})
     resumed = mb.fit(net, (X, LABELS), **given, **FEW, resume=cut.summary.run)
     assert tiny.same_bits(resumed.weights, whole.weights)
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "told"),
+    [
+        (WEIGHT, None, "was made with sample_weight, this run is without; pass the same sample_weight"),
+        (None, WEIGHT, "was made without sample_weight, this run is with; pass the same sample_weight"),
+        (WEIGHT, WEIGHT + 1, "was made with sample_weight, this run is with others; pass the same sample_weight"),
+    ],
+)
+def test_a_resume_with_other_weights_is_refused(before: Array | None, now: Array | None, told: str) -> None:
+    run = mb.fit(net, (X, LABELS), sample_weight=before, **{**FEW, "stop": {"epochs": 1}}).summary.run
+    with tiny.unchanged(Path(run)), pytest.raises(CheckpointError, match=told):
+        mb.fit(net, (X, LABELS), sample_weight=now, **FEW, resume=run)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
