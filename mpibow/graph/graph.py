@@ -235,7 +235,8 @@ class Graph:
 
     def _tensor(self, name: str, shape: Shape, dtype: str) -> Tensor:
         if name in self.tensors:
-            raise ShapeError(f"{name}: this graph already has a tensor of that name")
+            what = "an input" if name in self.inputs else "a tensor"
+            raise ShapeError(f"{name}: this graph already has {what} of that name; give this one another name=")
         if any(not isinstance(n, int) or n < 1 for n in shape):
             raise ShapeError(f"{name}: every extent must be an integer of at least 1, got {shape}")
         self.tensors[name] = Tensor(self, name, shape, dtype)

@@ -131,11 +131,11 @@ ERRORS: dict[str, tuple[Make, str]] = {
     "a sum of nothing": (lambda g, x: g.add(Sum()), "sum1 (sum of ): all inputs must have one shape"),
     "a name that is taken": (
         lambda g, x: ops.relu(ops.relu(x, name="a"), name="a"),
-        "a: this graph already has a tensor of that name",
+        "a: this graph already has a tensor of that name; give this one another name=",
     ),
     "a name that an input has": (
         lambda g, x: ops.relu(x, name="image"),
-        "image: this graph already has a tensor of that name",
+        "image: this graph already has an input of that name; give this one another name=",
     ),
     "an input of another shape": (
         lambda g, x: g.input("image", (4, 3, 8, 8)),
