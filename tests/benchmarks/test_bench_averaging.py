@@ -118,6 +118,17 @@ def test_baselines_are_run_with_one_learners_rate_and_with_their_own(plan: Modul
             assert config.rule.of(plan.K).gain == GAINS.get(arm, usual)
 
 
+def test_long_baselines_have_the_same_rates_and_more_epochs(plan: ModuleType) -> None:
+    found = {name: cell for arm in plan.ARMS for name, cell in grid(plan, plan.BN, arm, 0.003125).items()}
+    long = set(plan.baselines(found, plan.BN, (1, 2), plan.LONG_ARMS, plan.LONG_WHOLE))
+    short = {cell.key: cell for cell in plan.baselines(found, plan.BN, (1, 2))}
+    assert len(long) == 2 * len(plan.LONG_ARMS)
+    for cell in long:
+        other = short[plan.key(plan.WHOLE, cell.net, cell.arm, cell.seed)].settings
+        update = {**other["update"], "schedule": {"name": "cosine", "epochs": plan.LONG}}
+        assert cell.settings == {**other, "update": update, "stop": {"epochs": plan.LONG}}
+
+
 def test_baselines_are_compared_with_one_learner_at_its_best(plan: ModuleType, pages: ModuleType) -> None:
     found = grid(plan, plan.BN, plan.ONE, 0.0015625) | grid(plan, plan.BN, plan.SMA, 0.003125)
     for arm, rate, mean in ((plan.ONE, 0.0015625, 0.6), (plan.SMA, 0.003125, 0.59), (plan.SMA, 0.0015625, 0.5)):
