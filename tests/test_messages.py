@@ -251,7 +251,7 @@ def test_a_full_disk(folder: Path) -> None:
     command = [sys.executable, "-m", "mpibow.train", "run.yaml", "stop.epochs=4", "checkpoint.every=10 iterations"]
     wide = ["model.hidden=[300]", "name=b"]
     done = subprocess.run(
-        [*command, *wide], cwd=folder, preexec_fn=limited, capture_output=True, text=True, timeout=240, check=False
+        [*command, *wide], cwd=folder, preexec_fn=limited, capture_output=True, text=True, timeout=720, check=False
     )
     assert done.returncode == 4
     expected = "error: rank 0: runs/b/checkpoints: a checkpoint cannot be written: "
@@ -271,7 +271,7 @@ def test_a_disk_that_fills_up_with_metrics(folder: Path) -> None:
 
     done = subprocess.run(
         [sys.executable, "-m", "mpibow.train", "run.yaml", "stop.epochs=400", "checkpoint.every=null"],
-        cwd=folder, preexec_fn=limited, capture_output=True, text=True, timeout=240, check=False,
+        cwd=folder, preexec_fn=limited, capture_output=True, text=True, timeout=720, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = [line for line in done.stderr.splitlines() if line.startswith("warning: runs/run/metrics.jsonl: ")]

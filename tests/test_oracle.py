@@ -24,7 +24,7 @@ MODULES = sorted(
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     """pytest where neither can be imported."""
     command = [sys.executable, "-c", WITHOUT, "-p", "no:cacheprovider", *words]
-    return subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, timeout=240, check=False)
+    return subprocess.run(command, cwd=TESTS.parent, capture_output=True, text=True, timeout=720, check=False)
 
 
 def test_they_are_skipped_with_the_remedy() -> None:

@@ -104,7 +104,7 @@ def test_the_page(bench: ModuleType) -> None:
 def test_a_side_tells_what_its_learners_did() -> None:
     words = ("logistic", "--batch-size", "4", "--seconds", "0.1", "--wait", "0.1", "learners=2", "device=numpy")
     line = [sys.executable, str(FOLDER / "tuner_side.py"), *words]
-    ended = subprocess.run(line, cwd=FOLDER.parent, capture_output=True, text=True, timeout=240, check=True)
+    ended = subprocess.run(line, cwd=FOLDER.parent, capture_output=True, text=True, timeout=720, check=True)
     found = json.loads(ended.stdout.splitlines()[-1])
     [phase] = found["phases"]
     assert (phase["name"], phase["learners"], phase["later"], found["changes"]) == ("all", [2], [2], 0)

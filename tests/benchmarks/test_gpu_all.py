@@ -42,7 +42,7 @@ def launched(tmp_path: Path, *arguments: str, **environment: str) -> subprocess.
     told["PATH"] = f"{programs}:{os.environ['PATH']}"
     return subprocess.run(
         [str(ROOT / "benchmarks/gpu_all.sh"), *arguments], env={**os.environ, **told}, capture_output=True, text=True,
-        timeout=240, check=False,
+        timeout=720, check=False,
     )  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def test_workers_end_with_a_killed_program(tmp_path: Path) -> None:
         workers = psutil.Process(program.pid).children()
         assert len(workers) >= 2
         program.send_signal(signal.SIGKILL)
-    _, left = psutil.wait_procs(workers, timeout=240)
+    _, left = psutil.wait_procs(workers, timeout=720)
     assert not left
 
 
@@ -117,7 +117,7 @@ def test_an_interrupted_conversion_leaves_nothing_behind(tmp_path: Path, after: 
         assert process.stdout.readline() == "ready\n"
         time.sleep(after)
         os.killpg(process.pid, signal.SIGINT)
-        _, err = process.communicate(timeout=240)
+        _, err = process.communicate(timeout=720)
     assert (process.returncode, err) == (130, "interrupted: nothing was left behind\n")
     assert [path.name for path in tmp_path.iterdir()] == ["source"]
 

@@ -162,7 +162,7 @@ def test_an_interrupt_ends_all_processes_quietly(tmp_path: Path, after: float) -
         assert process.stdout.readline() == "ready\n"
         time.sleep(after)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal sends Ctrl-C: to workers as well
-        _, err = process.communicate(timeout=240)
+        _, err = process.communicate(timeout=720)
     assert (process.returncode, err) == (130, "interrupted\n")
     for _ in range(1000):  # the last of them sees that it is alone, and ends
         left = [other for other in psutil.process_iter(["status"]) if _group(other.pid) == process.pid]

@@ -106,7 +106,7 @@ def test_a_fault_names_the_sample(processes: int, fault: owned.Fault, message: s
          r"does under `if __name__ == '__main__':`"),
     ],
 )  # fmt: skip
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_a_worker_that_ends_is_named(workers: Workers, fault: owned.Fault, message: str) -> None:
     data = opened(Hands(workers), Pairs(bad=17, fault=fault))
     with pytest.raises(RecordError, match=rf"train: worker process \d+ {message}"):
@@ -115,7 +115,7 @@ def test_a_worker_that_ends_is_named(workers: Workers, fault: owned.Fault, messa
         read(data, [1])
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(300)
 def test_a_pipeline_ends_with_its_worker(workers: Workers) -> None:
     """Killed from outside, while nothing is asked of it and while something is."""
     data = opened(Hands(workers), Pairs())

@@ -117,7 +117,7 @@ def test_cupys_own_finder_is_asked_for_what_the_packages_lack(packages: Path, mo
 def alone(code: str, **environment: str) -> list[str]:
     without = {name: value for name, value in os.environ.items() if name not in ("LD_LIBRARY_PATH", CUDART)}
     done = subprocess.run(
-        [sys.executable, "-c", code], env={**without, **environment}, capture_output=True, text=True, timeout=250,
+        [sys.executable, "-c", code], env={**without, **environment}, capture_output=True, text=True, timeout=750,
         check=False, cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

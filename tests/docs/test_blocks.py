@@ -50,7 +50,7 @@ def test_python_runs(page: Path, tmp_path: Path) -> None:
     program.write_text("\n".join(parts))
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, program], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=280, check=False
+        [sys.executable, program], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=840, check=False
     )
     assert done.returncode == 0, done.stderr[-4000:]
 
@@ -149,7 +149,7 @@ def help_of(*program: str) -> str:
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=720,
         check=False,
     )
     assert done.returncode == 0, done.stderr

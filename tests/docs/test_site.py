@@ -23,7 +23,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     built: Path = tmp_path_factory.mktemp("site")
     command = ["-m", "sphinx", "-W", "--keep-going", "-q", "-d", str(built / "doctrees"), "docs", str(built / "html")]
     done = subprocess.run(
-        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
+        [sys.executable, *command], cwd=ROOT, capture_output=True, text=True, timeout=720, check=False
     )
     assert done.returncode == 0, done.stderr
     return built / "html"

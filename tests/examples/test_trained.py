@@ -18,7 +18,7 @@ Program = Callable[..., subprocess.CompletedProcess[str]]
 
 def alone(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(FOLDER / f"{name}.py"), *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=240)
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=720)
 
 
 def on_two_ranks(name: str, *arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:

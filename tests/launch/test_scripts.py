@@ -82,7 +82,7 @@ class Site:
 
     def run(self, script: str, *arguments: str, **variables: str) -> tuple[int, str]:
         process = self.start(script, *arguments, **variables)
-        output, _ = process.communicate(timeout=240)
+        output, _ = process.communicate(timeout=720)
         return process.returncode, output
 
     def signal(self, script: str, number: signal.Signals, **variables: str) -> tuple[int, str]:
@@ -95,7 +95,7 @@ class Site:
                 break
             time.sleep(0.05)
         process.send_signal(number)
-        output, _ = process.communicate(timeout=240)
+        output, _ = process.communicate(timeout=720)
         return process.returncode, output
 
 

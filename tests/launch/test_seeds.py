@@ -78,7 +78,7 @@ def test_a_task_saves_and_is_queued_again_unless_it_was_cancelled(
             break
         time.sleep(0.05)
     process.send_signal(number)
-    output, _ = process.communicate(timeout=240)
+    output, _ = process.communicate(timeout=720)
     saved = number == signal.SIGUSR1
     assert process.returncode == (75 if saved else 143), output
     assert site.calls()[1:] == ["python runs", "python got TERM", *(QUEUE_AGAIN[scheduler] if saved else [])]
@@ -86,7 +86,7 @@ def test_a_task_saves_and_is_queued_again_unless_it_was_cancelled(
 
 def test_outside_an_array_it_names_the_option(site: Site, tmp_path: Path) -> None:
     process = start(tmp_path, None)
-    output, _ = process.communicate(timeout=240)
+    output, _ = process.communicate(timeout=720)
     assert process.returncode == 2
     assert output.startswith("no job array: ")
     assert site.calls() == []
@@ -97,7 +97,7 @@ def test_two_tasks_give_one_table(tmp_path: Path, capsys: pytest.CaptureFixture[
     settings = ["stop.epochs=1", "learners=1", "checkpoint.every=null"]
     tasks = [start(tmp_path, "slurm", *settings, SLURM_ARRAY_TASK_ID=str(seed), output="sweep") for seed in (1, 2)]
     for task in tasks:
-        output, _ = task.communicate(timeout=240)
+        output, _ = task.communicate(timeout=720)
         assert task.returncode == 0, output
     assert main(["--output", str(tmp_path / "sweep"), "--table", "learners"]) == 0
     assert "| 1        | 2 " in capsys.readouterr().out

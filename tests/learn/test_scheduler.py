@@ -28,7 +28,7 @@ def test_results_are_in_the_order_of_the_tasks(scheduler: Scheduler) -> None:
 
 
 def test_tasks_run_at_the_same_time(scheduler: Scheduler) -> None:
-    meeting = threading.Barrier(4, timeout=240)  # nobody passes until all four are there
+    meeting = threading.Barrier(4, timeout=720)  # nobody passes until all four are there
     assert sorted(scheduler.run([meeting.wait] * 4)) == [0, 1, 2, 3]
 
 

@@ -75,7 +75,7 @@ READERS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 @pytest.mark.parametrize("name", READERS)
 def test_a_fifo_is_named_and_not_waited_for(tmp_path: Path, trained: Path, name: str) -> None:
     folder = tmp_path / "copy"
@@ -87,7 +87,7 @@ def test_a_fifo_is_named_and_not_waited_for(tmp_path: Path, trained: Path, name:
     assert str(folder / name) in str(caught.value)
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(120)
 def test_a_config_may_come_through_a_pipe(tmp_path: Path) -> None:
     """As a shell gives it: `train <(envsubst < template.yaml)`."""
     path = tmp_path / "run.yaml"

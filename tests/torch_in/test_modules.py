@@ -160,7 +160,7 @@ def test_twenty_steps_as_in_pytorch(name: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs_mpi
 def test_train_on_two_ranks_with_two_learners_each(tmp_path: Path) -> None:
-    done = mpirun(2, "-m", "tests.torch_in.trained", str(tmp_path / "runs"), str(tmp_path / "found.json"), timeout=280)
+    done = mpirun(2, "-m", "tests.torch_in.trained", str(tmp_path / "runs"), str(tmp_path / "found.json"), timeout=840)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "found.json").read_text())
     assert set(found) == set(modules.CASES)

@@ -100,7 +100,7 @@ def _compiled(source: Path, kernels: Sequence[str], formula: str) -> ctypes.CDLL
             own.mkdir(exist_ok=True)
             (own / HEADERS.get(source.name, FORMULA)).write_text(formula)
         command = [COMPILER, *FLAGS, f"-I{own}", f"-I{SOURCES}", "-", "-o", str(aside)]
-        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=240)
+        done = subprocess.run(command, input=text, capture_output=True, text=True, timeout=720)
         assert done.returncode == 0, done.stderr
         os.replace(aside, path)
     return ctypes.CDLL(str(path))
