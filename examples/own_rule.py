@@ -51,7 +51,7 @@ class Averager:
         for i in range(len(weights)):
             row = slice(i, i + 1)
             own = tuple(state[row] for state in states)
-            self.flat.sgd_update(weights[row], own, gradients[i], local=local.of(i), scale=1.0, chunks=chunks)
+            self.flat.sgd_update(weights[row], own, gradients[row], local=local.of(i), scale=1.0, chunks=chunks)
         self.flat.gradient_sum(weights, self.out.sums, chunks=chunks)
 
     def outgoing(self):

@@ -114,8 +114,8 @@ class FlatKernels(Protocol):
     def gradient_sum(self, gradients: Array, total: Array, *, chunks: range, factors: Array = WHOLE) -> None: ...
 
     def sgd_update(
-        self, weights: Array, states: States, gradient: Array, *, local: Local, scale: float, chunks: range,
-        factors: Array = WHOLE,
+        self, weights: Array, states: States, gradients: Array, total: Array | None = None, *, local: Local,
+        scale: float, chunks: range, factors: Array = WHOLE,
     ) -> None: ...  # fmt: skip
 
     def centre_update(

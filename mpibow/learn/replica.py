@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from mpibow.graph.graph import Array
 from mpibow.kernels.numpy import arrays
@@ -36,25 +37,28 @@ class Replicas:
     Statistics (capacity, its own size) are arrays that operators keep beside weights, as batch norm's running means.
     Rows are taken from zeroed pages that the system gives out on first touch: a learner that never runs costs nothing,
     and a row's address never changes, so plans stay bound when learners come and go.
+
+    Where they are `one`, all rows of weights and states are the same memory: a block of one row.
     """
 
     def __init__(
         self, capacity: int, size: int, dtype: str, statistics: Array | None = None, factors: Array = WHOLE,
         flat: Any = arrays, states: Sequence[str] = (), counts: bool = False, counted: bool = False,
-        parts: Sequence[Kept] = (), trained: int | None = None,
+        parts: Sequence[Kept] = (), trained: int | None = None, one: bool = False,
     ) -> None:  # fmt: skip
         """Every replica's statistics start from `statistics` (its size,). `factors` are the gradients kept as factors;
         `flat` has the passes over them. `states` names the local step's states of all weights, and `counts` is whether
         it depends on `updates`, unless `parts` declare them for each. `counted`: batches may count differently in a
-        mean. The first `trained` elements are trained.
+        mean. The first `trained` elements are trained. `one`: all learners share one copy of weights and states, of
+        arrays on the host.
         """
-        self.capacity, self.count, self._flat = capacity, 0, flat
+        self.capacity, self.count, self.one, self._flat = capacity, 0, one, flat
         self._first = np.zeros(0, dtype) if statistics is None else statistics
         self._statistics: Array = flat.zeros((capacity, self._first.size), dtype)
-        self._weights: Array = flat.zeros((capacity, size), dtype)
+        self._weights = self._block(size, dtype)
         self.parts = tuple(parts) or (Kept(0, size, tuple(states), counts),)
         self._states: list[dict[str, Array]] = [
-            {name: flat.zeros((capacity, part.stop - part.start), dtype) for name in part.states} for part in self.parts
+            {name: self._block(part.stop - part.start, dtype) for name in part.states} for part in self.parts
         ]
         self._gradients: Array = flat.zeros((capacity, size), dtype)
         self._updates = np.zeros((capacity, len(self.parts)), np.int64)
@@ -65,6 +69,13 @@ class Replicas:
         self._whole = np.zeros(0, dtype)
         self._factors = factors
         self.train(size if trained is None else trained)
+
+    def _block(self, size: int, dtype: str) -> Array:
+        """(capacity, size)"""
+        if not self.one:
+            return cast(Array, self._flat.zeros((self.capacity, size), dtype))
+        row = self._flat.zeros(size, dtype)
+        return as_strided(row, (self.capacity, size), (0, row.itemsize))
 
     def train(self, size: int) -> None:
         """Elements [0, size) are trained from here on; a part ends there."""
@@ -83,8 +94,10 @@ class Replicas:
 
     @property
     def trained(self) -> tuple[Array, States, Array]:
-        """Weights, states and gradients, the arguments of a pass over flat arrays."""
-        return self.weights, tuple(self._kept()), self.gradients
+        """Weights, states and gradients, the arguments of a pass over flat arrays: where replicas are `one`, a row of
+        weights and of states, and every learner's gradients."""
+        rows = 1 if self.one else self.count
+        return self.weights[:rows], tuple(state[:rows] for state in self._kept()), self.gradients
 
     def _kept(self) -> Iterator[Array]:
         """The states of all parts that are trained, in order."""
@@ -189,7 +202,8 @@ class Replicas:
         assert 1 <= count <= self.capacity
         before, self.count = self.count, max(count, self.count)
         for state in self._kept():
-            self._flat.put(state[before:count], 0)
+            if not (self.one and before):
+                self._flat.put(state[before:count], 0)
         self._updates[before:count] = self._seen[before:count] = 0
         self._flat.put(self._statistics[before:count], self._first if statistics is None else statistics)
         for i in range(max(before, 1), count):

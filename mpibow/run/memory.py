@@ -15,20 +15,27 @@ from mpibow.tune import Counts
 TAKEN = 0.8  # of the memory that is free
 
 
-def learner_bytes(training: Plan, evaluation: Plan | None = None, slots: int = 0, states: float = 0) -> int:
+def learner_bytes(
+    training: Plan, evaluation: Plan | None = None, slots: int = 0, states: float = 0, one: bool = False
+) -> int:
     """Memory that one more learner takes: its replica, its thread's part of training and of evaluations, its slots.
 
     `slots` are the bytes that reading ahead holds for it, `states` the number of arrays that the local step keeps.
+    `one`: it shares the weights and states of the others.
     """
-    return (
-        training.arena_bytes + replica_bytes(training, states) + (evaluation.arena_bytes if evaluation else 0) + slots
-    )
+    held = training.arena_bytes + (evaluation.arena_bytes if evaluation else 0) + slots
+    return held + replica_bytes(training, states) - (copy_bytes(training, states) if one else 0)
 
 
 def replica_bytes(training: Plan, states: float = 0) -> int:
     """Bytes of weights, gradients and so many states, and of a 16-bit copy of weights where 16 bits are computed in."""
     narrow = 2 * training.layout.size if training.dtype != training.weight_dtype else 0
     return round((2 + states) * training.layout.size) * np.dtype(training.weight_dtype).itemsize + narrow
+
+
+def copy_bytes(training: Plan, states: float = 0) -> int:
+    """Bytes of weights and so many states."""
+    return round((1 + states) * training.layout.size) * np.dtype(training.weight_dtype).itemsize
 
 
 def free_memory(ranks: int) -> int:

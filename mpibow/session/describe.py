@@ -16,12 +16,13 @@ from mpibow.job import Job, on_device
 from mpibow.job.checks import described, few_values
 from mpibow.learn import directions
 from mpibow.learn.local import arrays_of, kept_of
-from mpibow.run.memory import learner_bytes, replica_bytes, room_for
+from mpibow.run.memory import copy_bytes, learner_bytes, replica_bytes, room_for
 from mpibow.session.device import device_of
 from mpibow.session.given import taken_by
 from mpibow.session.judge import sets_told
 from mpibow.session.loading import loading_of
 from mpibow.session.stages import frozen_told
+from mpibow.sync.rules import is_one_copy
 from mpibow.sync.settings import most_learners
 from mpibow.tune import Counts
 
@@ -62,14 +63,18 @@ def describe_job(job: Job, counts: Counts, free: Sequence[int], choice: Choice =
 
 def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: int) -> str:
     """The memory that `rank` takes of its `free` bytes."""
-    config, memory, k = job.config, device_of(job, 1).memory, counts[rank]
+    config, device, k = job.config, device_of(job, 1), counts[rank]
+    memory = device.memory
     parts = kept_of(config.update, plan.layout, job.trained(math.inf))
     states, arrays = list(dict.fromkeys(name for part in parts for name in part.states)), arrays_of(parts, plan.layout)
     auto, averaging = config.learners == "auto", memory.averaging(job.layout)
-    replica = replica_bytes(plan, arrays)
-    total = k * (plan.arena_bytes + replica + ahead.learner) + averaging + ahead.data
-    names = " and ".join(", ".join(["weights", "gradients", *states]).rsplit(", ", 1))
-    learner = learner_bytes(plan, job.evaluation_plan() if job.evaluated else None, ahead.learner, arrays)
+    one = is_one_copy(config.averaging) and not device.enqueues
+    copy = copy_bytes(plan, arrays) if one else 0
+    replica = replica_bytes(plan, arrays) - copy
+    total = k * (plan.arena_bytes + replica + ahead.learner) + copy + averaging + ahead.data
+    names = "gradients" if one else _and("weights", "gradients", *states)
+    shared = f" + one copy of {_and('weights', *states)} {_mib(copy)}" if one else ""
+    learner = learner_bytes(plan, job.evaluation_plan() if job.evaluated else None, ahead.learner, arrays, one)
     most = min(config.tuner.most, most_learners(config.averaging, len(counts)))
     room = room_for(free - ahead.data, learner, most)
     data = f" + data {_mib(ahead.data)}" if ahead.data else ""
@@ -79,9 +84,13 @@ def _memory(job: Job, plan: Plan, ahead: Held, rank: int, counts: Counts, free: 
     fits = f"; up to {room} learner(s), {'no more are tried' if room == most else 'for memory'}" if auto else ""
     return (
         f"rank {rank}: {'auto, begins with ' * auto}{k} learner(s) x (arena {_mib(plan.arena_bytes)} + "
-        f"{names} {_mib(replica)} + slots {_mib(ahead.learner)}) + averaging {_mib(averaging)}{data} = {_mib(total)}"
-        f" of {in_words(free)} that are free {memory.place}{locked}{kept}{fits}"
+        f"{names} {_mib(replica)} + slots {_mib(ahead.learner)}){shared} + averaging {_mib(averaging)}{data} = "
+        f"{_mib(total)} of {in_words(free)} that are free {memory.place}{locked}{kept}{fits}"
     )
+
+
+def _and(*names: str) -> str:
+    return " and ".join(", ".join(names).rsplit(", ", 1))
 
 
 def _average(job: Job) -> int:

@@ -44,7 +44,7 @@ from mpibow.session.start import Start, agreed, find_source, first_timeline, kee
 from mpibow.sync.family import MEASURED
 from mpibow.sync.growing import growing
 from mpibow.sync.rule import Rule
-from mpibow.sync.rules import make_rule
+from mpibow.sync.rules import is_one_copy, make_rule
 from mpibow.sync.settings import caps
 from mpibow.sync.synchroniser import Synchroniser
 from mpibow.trace import Trace
@@ -103,7 +103,9 @@ def open_parts(
     kept = kept_of(config.update, plan.layout, job.trained(math.inf))
     held = device.memory.held(loading)
     lasting_plan = job.training_plan(math.inf) if job.stages else plan
-    learner = learner_bytes(lasting_plan, evaluation, held.learner, arrays_of(kept, plan.layout))
+    settings = in_force(config, start.timeline, job.train.count, start.iteration)
+    one = is_one_copy(settings) and not device.enqueues
+    learner = learner_bytes(lasting_plan, evaluation, held.learner, arrays_of(kept, plan.layout), one)
     room = device.memory.fits(comm, learner, held)
     epoch = start.timeline.position(start.iteration) / job.train.count
     if job.stages:
@@ -117,14 +119,13 @@ def open_parts(
     capacity = device.memory.capacity(most, room)
     replicas = Replicas(
         capacity, plan.layout.size, plan.weight_dtype, statistics, plan.layout.factors, flat,
-        counted="count" in plan.graph.outputs, parts=kept, trained=trained,
+        counted="count" in plan.graph.outputs, parts=kept, trained=trained, one=one,
     )  # fmt: skip
     binder = device.binder(replicas, loading.packing, carrier.size)
     learners = Learners(plan, replicas, binder, config.assignment, learner)
     scheduler = Scheduler(trace, apart=not device.enqueues)
     stack.callback(scheduler.close)
     # Their averaging
-    settings = in_force(config, start.timeline, job.train.count, start.iteration)
     if job.stages and settings.behind is not None:
         raise ConfigError("rule.then: must be null where weights are frozen until an epoch, got a rule")
 

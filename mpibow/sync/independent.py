@@ -63,7 +63,7 @@ class IndependentLearners:
         for i in range(len(weights)):
             row = slice(i, i + 1)
             self._flat.sgd_update(
-                weights[row], tuple(state[row] for state in states), gradients[i],
+                weights[row], tuple(state[row] for state in states), gradients[row],
                 local=local.of(i), scale=1.0, chunks=chunks, factors=self._rows.factors,
             )  # fmt: skip
 

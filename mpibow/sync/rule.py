@@ -59,7 +59,10 @@ class Rows(Protocol):
 
     @property
     def trained(self) -> tuple[Array, States, Array]:
-        """Weights, the local step's states, and gradients, each (count, size), as passes take them."""
+        """Weights, the local step's states, and gradients, each (count, size), as passes take them.
+
+        Under a rule whose replicas are `alike`, weights and states may be (1, size): all learners share that row.
+        """
         ...
 
     @property
@@ -125,7 +128,8 @@ class RuleState:
 
 
 class Declared(Protocol):
-    """A rule's class declares its `state` by these; run.state, which saves and restores it, reads nothing else."""
+    """A rule's class declares these: its `state`, of which run.state, which saves and restores it, reads nothing else;
+    and whether replicas are alike."""
 
     @property
     def numbers(self) -> type:
@@ -137,6 +141,14 @@ class Declared(Protocol):
         """Every array that the state ever has."""
         ...
 
+    @property
+    def alike(self) -> bool:
+        """Whether all replicas are the centre itself, at every iteration's start.
+
+        Then a rank on a CPU has one copy of weights and states, which its learners share.
+        """
+        ...
+
 
 class Rule(Declared, Protocol):
     """The update algorithm of one rank; see this module's docstring for the order of calls."""
@@ -144,11 +156,6 @@ class Rule(Declared, Protocol):
     @property
     def overlaps(self) -> bool:
         """Whether an exchange may run beside the next gradients: `sums` are one row then, which no pass writes."""
-        ...
-
-    @property
-    def alike(self) -> bool:
-        """Whether all replicas are the centre itself, at every iteration's start."""
         ...
 
     @property

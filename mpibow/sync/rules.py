@@ -39,6 +39,11 @@ def declared(settings: RuleSettings) -> Kind:
     return settings.rule or RULES[settings.kind][1]
 
 
+def is_one_copy(settings: RuleSettings) -> bool:
+    """Whether the learners of a rank may share one copy of the weights, to the end of the run."""
+    return settings.behind is None and declared(settings).alike is True
+
+
 def make_rule(
     settings: RuleSettings, flat: FlatKernels, rows: Rows, initial: Array, zeros: Zeros | None = None,
     layout: Layout | None = None,

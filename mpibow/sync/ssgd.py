@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
 from mpibow.graph.graph import Array
 from mpibow.graph.layout import Layout
-from mpibow.kernels.passes import FlatKernels, Local
+from mpibow.kernels.passes import WHOLE, FlatKernels, Local
 from mpibow.sync.family import Family
 from mpibow.sync.outbox import Outbox, Zeros
 from mpibow.sync.rule import Add, OnChunks, Rows, RuleState, Stored
@@ -38,45 +38,70 @@ class SynchronousSgd:
         layout: Layout | None = None,
     ) -> None:  # fmt: skip
         self._settings, self._flat, self._rows, self._k = settings, flat, rows, 1
-        self.centre, self._out = initial, Outbox(flat, initial.size, initial.dtype, zeros)
+        self._out, self._stepped = Outbox(flat, initial.size, initial.dtype, zeros), False
+        self._initial: Array | None = initial
+
+    @property
+    def centre(self) -> Array:
+        """The first replica, or the centre to begin with."""
+        return cast(Array, self._rows.weights[0]) if self._initial is None else self._initial
 
     def begin(self, k: int, keep: bool = False) -> None:
         """k learners over all ranks from here on; new rows take what the first one has."""
         self._k = k
-        if not keep:
-            self.restart()
+        initial, self._initial = self._initial, None
+        if keep:
+            return
+        if initial is not None:
+            self._flat.put(self._rows.weights[0], initial)
+        self.restart()
 
     def restart(self) -> None:
-        self._flat.put(self._rows.weights, self.centre)
+        self._flat.put(self._rows.weights[1:], self.centre)
         self._rows.level()
 
     def update(self, local: Local, chunks: range) -> None:
+        """The sum of this rank's gradients; where it is the only rank, the step of it, too."""
         _, _, gradients = self._rows.trained
-        self._flat.gradient_sum(gradients, self._out.sums, chunks=chunks, factors=self._rows.factors)
+        self._stepped = len(gradients) == self._k and local.directs is None
+        if self._stepped:
+            scale = self._scale(self._shares())
+            self._take(self._with_gain(local), gradients, scale, chunks, self._out.sums, self._rows.factors)
+        else:
+            self._flat.gradient_sum(gradients, self._out.sums, chunks=chunks, factors=self._rows.factors)
+
+    def _shares(self) -> float:
+        shares = self._rows.shares
+        return 0.0 if shares is None else float(self._out.tail.dtype.type(shares.sum()))
 
     def outgoing(self) -> Array:
-        if (shares := self._rows.shares) is not None:
-            self._out.tail[0] = shares.sum()
+        if self._stepped:
+            return self._out.tail
+        if self._rows.shares is not None:
+            self._out.tail[0] = self._shares()
         return self._out.whole
 
-    def _scale(self, sums: Any) -> float:
+    def _scale(self, shares: float) -> float:
         """The factor that makes the sum of gradients their mean."""
         if self._rows.shares is None:
             return 1.0 / self._k
-        total = float(sums[:, self._out.size].sum(dtype=np.float64))
-        return 1.0 / total if total else 0.0  # nothing counts
+        return 1.0 / shares if shares else 0.0  # nothing counts
+
+    def _with_gain(self, local: Local) -> Local:
+        gain = self._settings.of(self._k).used(1.0)  # that of k learners: Goyal et al., arXiv:1706.02677
+        return local if gain == 1.0 else local.times(gain)
 
     def apply(self, local: Local, sums: Any) -> Sequence[OnChunks]:
-        gain = self._settings.of(self._k).used(1.0)
-        if gain != 1.0:  # that of k learners: Goyal et al., arXiv:1706.02677
-            local = local.times(gain)
-        scale, sums = self._scale(sums), sums[:, : self._out.size]
+        if self._stepped:
+            return ()
+        local, mean = self._with_gain(local), self._out.spare
+        scale = self._scale(0.0 if self._rows.shares is None else float(sums[:, self._out.size].sum(dtype=np.float64)))
+        sums = sums[:, : self._out.size]
         if local.directs is None:
-            return (partial(self._step, local, sums, scale),)
+            return (partial(self._take, local, sums, scale, total=mean if len(sums) > 1 else None),)
         _, states, _ = self._rows.trained
-        mean = self._out.spare
         directed = local.directs(tuple(state[:1] for state in states), mean[np.newaxis])
-        return partial(self._average, sums, scale), directed, partial(self._take, local, mean, 1.0)
+        return partial(self._average, sums, scale), directed, partial(self._take, local, mean[np.newaxis], 1.0)
 
     def _average(self, sums: Any, scale: float, chunks: range) -> None:
         """The mean gradient, which becomes a direction where it lies."""
@@ -85,19 +110,14 @@ class SynchronousSgd:
         part = slice(chunks.start * self._flat.chunk, chunks.stop * self._flat.chunk)
         np.multiply(mean[part], mean.dtype.type(scale), out=mean[part])
 
-    def _step(self, local: Local, sums: Any, scale: float, chunks: range) -> None:
-        total = sums[0]
-        if len(sums) > 1:  # other ranks read their rows
-            total = self._out.spare
-            self._flat.gradient_sum(sums, total, chunks=chunks)
-        self._take(local, total, scale, chunks)
-
-    def _take(self, local: Local, total: Any, scale: float, chunks: range) -> None:
-        """The step of `scale` times the sum of gradients."""
+    def _take(
+        self, local: Local, gradients: Any, scale: float, chunks: range, total: Any = None, factors: Array = WHOLE
+    ) -> None:
+        """The step of `scale` times the sum of gradients (n, size); `total` (size,) is scratch."""
         weights, states, _ = self._rows.trained
-        self._flat.sgd_update(weights, states, total, local=local, scale=scale, chunks=chunks)
-        part = slice(chunks.start * self._flat.chunk, chunks.stop * self._flat.chunk)
-        self._flat.put(self.centre[part], weights[0, part])
+        self._flat.sgd_update(
+            weights, states, gradients, total, local=local, scale=scale, chunks=chunks, factors=factors
+        )  # fmt: skip
 
     def advance(self) -> None:
         self._out.turn()

@@ -19,7 +19,7 @@ from mpibow.ops.initialisers import Constant
 from mpibow.optim.sgd import Sgd
 from mpibow.sync.outbox import TAIL
 from mpibow.sync.rule import RuleState
-from mpibow.sync.rules import make_rule
+from mpibow.sync.rules import is_one_copy, make_rule
 from mpibow.sync.settings import RuleSettings
 
 LEARNERS = 4
@@ -58,7 +58,8 @@ class _Ranks:
     def __init__(self, settings: RuleSettings, counts: Sequence[int], threads: int = 1, keep: bool = False) -> None:
         self.name, self.threads, self.flat = settings.name, threads, NUMPY.flat
         self.layout, start = _layout(), np.random.default_rng(0).standard_normal(48)
-        self.rows = [Replicas(2 * LEARNERS, 48, "float64", states=("momenta",)) for _ in counts]
+        one = is_one_copy(settings)
+        self.rows = [Replicas(2 * LEARNERS, 48, "float64", states=("momenta",), one=one) for _ in counts]
         for rows, count in zip(self.rows, counts, strict=True):
             rows.resize(count)
         self.rules = [make_rule(settings, self.flat, rows, start.copy(), None, self.layout) for rows in self.rows]

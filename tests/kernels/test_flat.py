@@ -138,12 +138,14 @@ def test_sma_update(flat: FlatKernels, local: Local, alpha: float, gain: float, 
     np.testing.assert_array_equal((centre, common), read)
 
 
+@pytest.mark.parametrize("count", [1, 2, 5])
 @pytest.mark.parametrize("local", LOCALS.values(), ids=LOCALS.keys())
-def test_sgd_update(flat: FlatKernels, local: Local) -> None:
-    one, momentum, gradient = arrays((SIZE,), (SIZE,), (SIZE,))
-    v, u = sgd(one, momentum, 0.25 * gradient, local)
-    weights, momenta = np.tile(one, (3, 1)), np.tile(momentum, (3, 1))
-    flat.sgd_update(weights, kept(local, momenta), gradient, local=local, scale=0.25, chunks=all_chunks(flat))
+def test_sgd_update(flat: FlatKernels, local: Local, count: int) -> None:
+    one, momentum, gradients = arrays((SIZE,), (SIZE,), (count, SIZE))
+    v, u = sgd(one, momentum, 0.25 * gradients.sum(axis=0), local)
+    weights, momenta, given = np.tile(one, (3, 1)), np.tile(momentum, (3, 1)), gradients.copy()
+    flat.sgd_update(weights, kept(local, momenta), gradients, local=local, scale=0.25, chunks=all_chunks(flat))
+    np.testing.assert_array_equal(gradients, given)
     close(weights[0], one + u)
     close(momenta[0], v)
     for rows in (weights, momenta):
@@ -266,7 +268,7 @@ def sma_begin_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
 
 
 def sgd_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
-    flat.sgd_update(a[0], (a[1],), a[3], local=ALL, scale=0.3, chunks=chunks)
+    flat.sgd_update(a[0], (a[1],), a[2], local=ALL, scale=0.3, chunks=chunks)
 
 
 def centre_pass(flat: FlatKernels, a: list[Array], chunks: range) -> None:
@@ -417,7 +419,7 @@ def test_every_optimisers_bits_are_numpys(name: str) -> None:
             with np.errstate(all="ignore"):
                 sums = np.zeros((len(chunks), 2))
                 kernels.sma_alone(w, own, g.copy(), sums, local=local, alpha=0.0, extra=0.0, chunks=chunks)
-                kernels.sgd_update(w, own, g[0].copy(), local=local, scale=0.5, chunks=chunks)
+                kernels.sgd_update(w, own, g, local=local, scale=0.5, chunks=chunks)
             found.append((w, *own))
         for got, expected in zip(*found, strict=True):
             same_bits(got, expected)
@@ -464,7 +466,7 @@ def test_compiled_once_for_each_precision() -> None:
         flat.sma_apply(w, total, g, squares, extra=number, scale=number, chunks=range(1))
         flat.sma_apply(w, total, g, squares, extra=number, scale=number, chunks=range(1), more=common)
         flat.gradient_sum(g, total, chunks=range(1))
-        flat.sgd_update(w, kept(local, v), total, local=local, scale=number, chunks=range(1))
+        flat.sgd_update(w, kept(local, v), g, local=local, scale=number, chunks=range(1))
         for pull in (0, 1):
             flat.centre_update(
                 total, centre, common, g[0], pull=pull, alpha=number, momentum=number, scale=number, chunks=range(1)
@@ -557,7 +559,7 @@ def test_gradients_that_are_kept_as_factors(flat: FlatKernels, k: int, local: Lo
             ),
             lambda w, v, g, t, z: flat.gradient_sum(g, t, chunks=chunks, **factors),
             lambda w, v, g, t, z: flat.sgd_update(
-                w, kept(local, v), g[0], local=local, scale=0.5, chunks=chunks, **factors
+                w, kept(local, v), g, local=local, scale=0.5, chunks=chunks, **factors
             ),
         ):
             copies = [w.copy(), v.copy(), gradients.copy(), total.copy(), mean.copy()]

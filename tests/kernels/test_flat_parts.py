@@ -77,7 +77,7 @@ def test_parts_give_the_same_bits(flat: FlatKernels, name: str, k: int, update: 
                     chunks=share,
                 )  # fmt: skip
             else:
-                flat.sgd_update(w, own, g[0].copy(), local=step, scale=0.5, chunks=share)
+                flat.sgd_update(w, own, g, local=step, scale=0.5, chunks=share)
         np.testing.assert_array_equal(weights[:, SIZE:], before)
         results.append((weights, *joined(own, count), total))
         summed.append((squares, sums))

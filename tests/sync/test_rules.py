@@ -78,9 +78,10 @@ class Cluster:
         size: int = SIZE,
         keep: bool = False,
         kernels: FlatKernels = NUMPY,
+        one: bool = False,
     ) -> None:
         self.counts, self.k, self.size = counts, sum(counts), size
-        self.rows = [Replicas(8, size, str(z.dtype), states=("momenta",)) for _ in counts]
+        self.rows = [Replicas(8, size, str(z.dtype), states=("momenta",), one=one) for _ in counts]
         self.kernels = kernels
         self.rules: list[Rule] = [
             make_rule(settings, kernels, rows, z.copy(), layout=layout_of(size)) for rows in self.rows
@@ -108,7 +109,7 @@ class Cluster:
         if isinstance(rule, Pulled) and len(self.rules) == 1 and not rule.state().numbers["apart"]:
             one_pass = rule.averaging.replicas == "pulled" and rule.averaging.outer == "mean"
             return rule.averaging.plain or (one_pass and rule.averaging.period == 1)
-        return isinstance(rule, Lagging) and self.k == 1
+        return (isinstance(rule, Lagging) and self.k == 1) or (rule.alike and len(self.rules) == 1)
 
     def step(self, gradients: Array, local: Local, workers: int = 2) -> bool:
         """One iteration with gradients (k, size), up to where the centre may be read; whether it sent anything."""
@@ -534,7 +535,7 @@ def test_one_learner_is_plain_sgd_bit_for_bit(kernels: FlatKernels, settings: Fa
         g = gradients_of(w, t).astype(np.float32)
         cluster.step(g, local)
         buffer[:] = g[0]
-        kernels.sgd_update(w, (v,), buffer, local=local, scale=1.0, chunks=chunks_of(SIZE, kernels.chunk))
+        kernels.sgd_update(w, (v,), buffer[None], local=local, scale=1.0, chunks=chunks_of(SIZE, kernels.chunk))
         np.testing.assert_array_equal(cluster.weights, w)
         np.testing.assert_array_equal(cluster.rules[0].centre, w[0])
 
@@ -698,8 +699,27 @@ def test_begin_with_keep_leaves_the_replicas_as_they_are(settings: Family) -> No
     assert rows.states["momenta"][:, 0].tolist() == [0, -1, -2]
 
 
-def test_ssgd_grows_and_shrinks() -> None:
-    cluster = Cluster(Family(name="ssgd"), (1, 2), start_at())
+@pytest.mark.parametrize("counts", [(4,), (1, 3)], ids=["one rank", "two ranks"])
+def test_ssgd_on_one_copy_of_the_weights_has_the_same_bits(kernels: FlatKernels, counts: tuple[int, ...]) -> None:
+    start, local = start_at("float32"), LOCALS["nesterov and decay"]
+    several, copy = (Cluster(Family(name="ssgd"), counts, start, kernels=kernels, one=one) for one in (False, True))
+    for t in range(20):
+        if t == 10:
+            for each in (several, copy):
+                each.resize((2,) * len(counts))
+        gradients = gradients_of(several.weights, t).astype(np.float32)
+        for each in (several, copy):
+            each.step(gradients, local)
+        np.testing.assert_array_equal(copy.weights, several.weights)
+        np.testing.assert_array_equal(copy.momenta, several.momenta)
+    for rows in copy.rows:
+        assert all(np.shares_memory(rows.weights[0], row) for row in rows.weights)
+        assert [len(array) for array in (rows.trained[0], *rows.trained[1], rows.trained[2])] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("one", [False, True])
+def test_ssgd_grows_and_shrinks(one: bool) -> None:
+    cluster = Cluster(Family(name="ssgd"), (1, 2), start_at(), one=one)
     for counts in ((3, 1), (2, 3)):
         for t in range(3):
             cluster.step(gradients_of(cluster.weights, t), LOCALS["momentum"])

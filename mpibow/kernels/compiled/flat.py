@@ -74,13 +74,13 @@ def sma_alone(
 
 
 def sgd_update(
-    weights: Array, states: States, gradient: Array, *, local: Local, scale: float, chunks: range,
-    factors: Array = WHOLE,
+    weights: Array, states: States, gradients: Array, total: Array | None = None, *, local: Local, scale: float,
+    chunks: range, factors: Array = WHOLE,
 ) -> None:  # fmt: skip
     for part, own, limit in local.parts(states, weights.shape[1]):
         loops(part.formula).sgd_update(
-            _rows(weights), own, gradient, factors, part.start, limit, part.ends, part.groups, part.scalars,
-            float(scale), *ends(chunks, gradient),
+            _rows(weights), own, _rows(gradients), factors, part.start, limit, part.ends, part.groups, part.scalars,
+            float(scale), *ends(chunks, weights[0]),
         )  # fmt: skip
 
 
@@ -222,7 +222,7 @@ def prepare(formula: Formula) -> None:
     local = Local(formula, 0.0, one, one - 1, lambda rate: scalars)
     sma_update(rows, states, rows, flat, squares, flat, flat, local=local, alpha=0, extra=0, begin=True, chunks=chunks)
     sma_alone(rows, states, rows, np.zeros((1, 2)), local=local, alpha=0, extra=0, chunks=chunks)
-    sgd_update(rows, states, flat, local=local, scale=0, chunks=chunks)
+    sgd_update(rows, states, rows, local=local, scale=0, chunks=chunks)
     rows_mean(rows, flat, chunks=chunks)
     sma_apply(rows, flat, rows, squares, extra=0, scale=0, chunks=chunks)
     gradient_sum(rows, flat, chunks=chunks)

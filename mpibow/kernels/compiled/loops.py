@@ -213,19 +213,25 @@ def _one(w: Array, s: States, gradient: Array, scale: Any, c: Any) -> None:
 
 @compiled
 def sgd_update(
-    weights: Array, states: States, gradient: Array, factors: Array, origin: int, limit: int, ends: Array,
+    weights: Array, states: States, gradients: Array, factors: Array, origin: int, limit: int, ends: Array,
     groups: Array, scalars: Array, scale: float, start: int, stop: int,
 ) -> None:  # fmt: skip
-    made = np.empty(TILE, weights.dtype)
+    made, total = np.empty(TILE, weights.dtype), np.empty(BLOCK, weights.dtype)
     a, p = max(start, origin), 0
     stop = min(stop, limit)
     while a < stop:
         p = span_of(ends, p, a)
         b, f = cut(a, min(a + BLOCK, stop, ends[p]), factors)
         here, there = a - origin, b - origin
+        g = gradient_of(gradients[0], a, b, factors, f, total)
+        for i in range(1, len(gradients)):
+            other = gradient_of(gradients[i], a, b, factors, f, made)
+            for j in range(b - a):
+                total[j] = g[j] + other[j]
+            g = total[: b - a]
         _one(
-            weights[0, a:b], parts(states, 0, here, there), gradient_of(gradient, a, b, factors, f, made),
-            weights.dtype.type(scale), numbers(scalars, 0, groups[p], weights),
+            weights[0, a:b], parts(states, 0, here, there), g, weights.dtype.type(scale),
+            numbers(scalars, 0, groups[p], weights),
         )  # fmt: skip
         for i in range(1, len(weights)):
             copied(weights[0, a:b], weights[i, a:b])

@@ -220,10 +220,13 @@ class DeviceFlat:
         self.run("gradient_sum", arrays, lambda step: [flat.gradient_sum(*arrays, norms)])
 
     def sgd_update(
-        self, weights: Any, states: Sequence[Any], gradient: Any, *, local: Local, scale: float, chunks: range,
-        factors: Array = WHOLE,
+        self, weights: Any, states: Sequence[Any], gradients: Any, total: Any = None, *, local: Local, scale: float,
+        chunks: range, factors: Array = WHOLE,
     ) -> None:  # fmt: skip
-        norm = self._own(gradient.reshape(1, -1))
+        gradient, norm = gradients[0], self._own(gradients[:1])
+        if total is not None:
+            self.gradient_sum(gradients, total, chunks=chunks)
+            gradient, norm = total, None
         for part, own, stop in local.parts(tuple(states), weights.shape[1]):
             rows = weights[:, part.start : stop], own, gradient[part.start : stop]
             self._stepped(

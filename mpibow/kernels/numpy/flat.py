@@ -201,17 +201,23 @@ def gradient_sum(gradients: Array, total: Array, *, chunks: range, factors: Arra
 
 
 def sgd_update(
-    weights: Array, states: States, gradient: Array, *, local: Local, scale: float, chunks: range,
-    factors: Array = WHOLE,
+    weights: Array, states: States, gradients: Array, total: Array | None = None, *, local: Local, scale: float,
+    chunks: range, factors: Array = WHOLE,
 ) -> None:  # fmt: skip
-    """One step with `scale` times the summed gradient (size,), the same for every row: all rows stay equal.
+    """One step with `scale` times the sum of the gradients' rows (n, size), in row order: it is the same for every row
+    of weights and states, and all rows stay equal. There may be fewer of these rows, or more, than gradients.
 
-    The content of the gradient is undefined afterwards.
+    `total` (size,), if given, is scratch. Without it there is one gradient, and where a GPU finds it not finite the
+    step is left out.
     """
-    gradient = whole(gradient, factors)
+    gradients = whole(gradients, factors)
+    scratch = np.empty(chunk, weights.dtype)
     for each, kept, limit in local.parts(states, weights.shape[1]):
         for _, part in _slices(chunks, limit, each.start):
-            w, own, u = weights[0, part], _own(kept, 0, part, each.start), gradient[part]
+            w, own, u = weights[0, part], _own(kept, 0, part, each.start), scratch[: part.stop - part.start]
+            np.copyto(u, gradients[0, part])
+            for row in gradients[1:]:
+                np.add(u, row[part], out=u)
             np.multiply(u, weights.dtype.type(scale), out=u)
             _step(w, own, u, part, each, 0)
             np.add(w, u, out=w)

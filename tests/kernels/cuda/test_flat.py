@@ -170,7 +170,7 @@ def test_sgd_update(local: Local, size: int, k: int, follows: bool) -> None:
     gradient, mean = row(generator, w.shape[1]), np.full(w.shape[1], np.nan, np.float32) if follows else None
     expected = w.copy(), v.copy()
     reference.sgd_update(
-        expected[0], kept(local, expected[1]), gradient.copy(), local=local, scale=0.25, chunks=everything(w.shape[1])
+        expected[0], kept(local, expected[1]), gradient[None], local=local, scale=0.25, chunks=everything(w.shape[1])
     )
     run_all(flat.sgd_update(w, kept(local, v), gradient, step(scale=0.25), device(local), mean))
     np.testing.assert_array_equal(w, expected[0])
@@ -379,5 +379,5 @@ def test_every_optimiser_gives_numpys_bits(update: Update) -> None:
         array[:] = array[0]
     both(
         lambda w, s, g, t: run_all(flat.sgd_update(w, s, t, step(scale=0.5), own)),
-        lambda w, s, g, t: reference.sgd_update(w, s, t, local=local, scale=0.5, chunks=everything(size)),
+        lambda w, s, g, t: reference.sgd_update(w, s, t[None], local=local, scale=0.5, chunks=everything(size)),
     )
