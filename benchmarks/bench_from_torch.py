@@ -3,10 +3,10 @@
     python benchmarks/bench_from_torch.py [--batches 4] [--pairs 9] [--seconds 1] [--eager] [--output FOLDER]
 
 The module is ResNet-18 with a stem of 3 x 3, on images of 32 x 32. This Python has PyTorch (`pip install -e .[torch]`),
-which is only imported by the other processes. Ours trains with one and with two learners of one thread each, and
-averages them (SMA); PyTorch with one thread and with as many as there are cores, eager and by torch.compile, which
-needs a C++ compiler. All take SGD with momentum (PyTorch's fused), float32 and the same samples: forward, backward,
-update.
+which is only imported by the other processes. Ours trains with one and with two learners of one thread each; the two
+are averaged (SMA), or take one step of their mean gradient on one copy of the weights (S-SGD). PyTorch trains with one
+thread and with as many as there are cores, eager and by torch.compile, which needs a C++ compiler. All take SGD with
+momentum (PyTorch's fused), float32 and the same samples: forward, backward, update.
 Every round has a turn of each side, and every other round has them in reverse; ratios are of one round. Let nothing
 else run meanwhile.
 
@@ -51,19 +51,21 @@ from tests.torch_in.by_hand import resnet18
 SAMPLES, CLASSES = 256, 10
 UPDATE = {"name": "sgd", "lr": 0.01, "momentum": 0.9}
 PEER = str(Path(__file__).with_name("from_torch_peer.py"))
+OURS = {"1": (1, "sma"), "2": (2, "sma"), "2, S-SGD": (2, "ssgd")}  # learners and rule
 TWICE, EQUAL = 2.0, 0.95  # the least of PyTorch's speed, and of that of the net by hand
 
 Net = Callable[[Tensor], Tensor]
 Rounds = Mapping[str, Sequence[float]]
 
 
-def job(net: Net, data: Mapping[str, Array], batch: int, learners: int, out: str) -> Job:
+def job(net: Net, data: Mapping[str, Array], batch: int, learners: int, rule: str, out: str) -> Job:
     """Training that writes nothing but a run directory in `out`."""
     settings = {
         "batch_size": batch,
         "device": "onednn",
         "learners": learners,
         "update": UPDATE,
+        "rule": {"name": rule},
         "stop": {"iterations": 10**9},
         "checkpoint": {"every": None},
         "log": {"every": 10**9},
@@ -78,9 +80,9 @@ def job(net: Net, data: Mapping[str, Array], batch: int, learners: int, out: str
 
 
 @contextmanager
-def ours(net: Net, data: Mapping[str, Array], batch: int, learners: int) -> Iterator[Ours]:
+def ours(net: Net, data: Mapping[str, Array], batch: int, learners: int, rule: str) -> Iterator[Ours]:
     with tempfile.TemporaryDirectory() as folder:
-        made = job(net, data, batch, learners, folder)
+        made = job(net, data, batch, learners, rule, folder)
         made.prepare()
         with Session(made, Single()) as session:
             yield Ours(session, WARM_UP)
@@ -106,8 +108,8 @@ def measure(batch: int, options: argparse.Namespace) -> dict[str, Any]:
         nets: dict[str, Net] = {"from_torch": read_module(folder / "program"), "by hand": resnet18}
         sides = dict[str, Side]()
         for name, net in nets.items():
-            for learners in (1, 2):
-                sides[f"{name}, {learners}"] = stack.enter_context(ours(net, data, batch, learners))
+            for side, (learners, rule) in OURS.items():
+                sides[f"{name}, {side}"] = stack.enter_context(ours(net, data, batch, learners, rule))
         peer = Asked([sys.executable, PEER, "serve", str(batch), str(folder / "data.npz")])
         stack.callback(peer.close)
         about = peer(LIMIT, about=True)
@@ -135,7 +137,7 @@ def page(found: Mapping[str, Any]) -> str:
         rounds = made["rounds"]
         text += f"\n## Batch {batch}\n\n"
         text += table(("side", "images/s"), [[side, f"{median(each):.1f}"] for side, each in rounds.items()]) + "\n"
-        rows = [ratio(rounds, f"from_torch, {k}", f"by hand, {k}", EQUAL) for k in (1, 2)]
+        rows = [ratio(rounds, f"from_torch, {k}", f"by hand, {k}", EQUAL) for k in OURS]
         rows.insert(0, ratio(rounds, best(rounds, "from_torch"), best(rounds, "PyTorch"), TWICE))
         text += table(("side", "beside", "times", "interval", "target", ""), rows)
     return text
