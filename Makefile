@@ -98,10 +98,10 @@ test-%: $(DEV_READY)
 	$(call run,MPIBOW_TEST_RANKS=$* python -m pytest -m mpi $(ARGS))
 
 test-torch: $(TORCH_READY)
-	$(call run,python -m pytest -m torch -rs $(ARGS))
+	$(call run,python -m pytest -m torch -rfEs $(ARGS))
 
 test-dali: $(DALI_READY)
-	$(call run,python -m pytest -m "dali and not gpu" -rs $(ARGS))
+	$(call run,python -m pytest -m "dali and not gpu" -rfEs $(ARGS))
 
 check: $(DEV_READY)
 	ruff format --check .

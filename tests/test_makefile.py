@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -92,7 +93,7 @@ def test_pytorch_is_fetched_for_the_tests_beside_it(nowhere: str) -> None:
     steps = make("-n", "test-torch", nowhere).stdout
     assert "-e '.[dev,torch,demo]'" in steps
     assert steps.index("MB to fetch") < steps.index("pip install")
-    assert steps.endswith("\npython -m pytest -m torch -rs\n")
+    assert steps.endswith("\npython -m pytest -m torch -rfEs\n")
     for target in ("demo", "test", "check"):
         assert ",torch" not in make("-n", target, nowhere).stdout
 
@@ -102,16 +103,47 @@ def test_dali_is_fetched_for_its_tests(nowhere: str) -> None:
     assert "-e '.[dev,dali13,demo]'" in steps
     assert "-e '.[dev,dali12,demo]'" in make("-n", "test-dali", nowhere, "CUDA=12").stdout
     assert steps.index("MB to fetch") < steps.index("pip install")
-    assert steps.endswith('\npython -m pytest -m "dali and not gpu" -rs\n')
+    assert steps.endswith('\npython -m pytest -m "dali and not gpu" -rfEs\n')
     for target in ("demo", "test", "check"):
         assert ",dali" not in make("-n", target, nowhere).stdout
 
 
-def test_continuous_integration_runs_them_as_well() -> None:
-    targets = re.findall(
-        r"^make --no-print-directory (\S+) \|\| code=\$\?$", (ROOT / ".ci/run").read_text(), re.MULTILINE
+@pytest.fixture
+def integration(tmp_path: Path) -> Callable[[str], subprocess.CompletedProcess[str]]:
+    """Runs a copy of .ci/run beside a Makefile of this text."""
+    (tmp_path / ".ci").mkdir()
+    shutil.copy(ROOT / ".ci/run", tmp_path / ".ci/run")
+
+    def run(makefile: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "Makefile").write_text(makefile)
+        return subprocess.run(
+            ["bash", str(tmp_path / ".ci/run")], capture_output=True, text=True, check=False, timeout=60
+        )
+
+    return run
+
+
+def test_continuous_integration_runs_every_part(
+    integration: Callable[[str], subprocess.CompletedProcess[str]],
+) -> None:
+    found = integration("check test test-torch test-dali:\n\t@echo of pip; echo $@ is well $(PIP_FLAGS)\n")
+    assert found.returncode == 0
+    assert [line for line in found.stdout.splitlines() if "make" not in line] == [
+        f"{part} is well -q" for part in ("check", "test", "test-torch", "test-dali")
+    ]
+
+
+def test_continuous_integration_ends_with_what_failed(
+    integration: Callable[[str], subprocess.CompletedProcess[str]],
+) -> None:
+    found = integration(
+        "check test test-dali:\n\t@echo well\ntest-torch:\n\t@echo 'E  1 != 2'; echo 'FAILED tests/a.py::b'; exit 1\n"
     )
-    assert targets == ["check", "test", "test-torch", "test-dali"]
+    assert found.returncode == 1
+    assert "E  1 != 2" in found.stdout
+    end = found.stdout.partition("Failed: ")[2].splitlines()
+    assert end[:2] == ["make test-torch", "FAILED tests/a.py::b"]
+    assert len(end) == 3  # and make's own line
 
 
 @pytest.mark.parametrize(("choice", "cuda"), [("CUDA=13", "cuda13"), ("CUDA=12", "cuda12")])
