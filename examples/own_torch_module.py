@@ -15,6 +15,7 @@ except ImportError:
 if __name__ == "__main__":
     digits = load_digits()
     images, labels = digits.images[:, None].astype("float32") / 16, digits.target
+    torch.manual_seed(0)
     body = [nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()]
     net = mb.from_torch(nn.Sequential(*body, nn.Linear(256, 10)), (torch.zeros(1, 1, 8, 8),))
     data = {"train": (images[360:], labels[360:]), "test": (images[:360], labels[:360]), "normalise": "none"}
