@@ -149,5 +149,5 @@ def test_other_convolutions_are_matrix_products_instead(op: ops.Conv2d) -> None:
     channels = 16 if op.groups in (1, 16) else 32
     case = Case(op, ((2, channels, 12, 11),))
     compare(operators(dnn.load(FOUND))[ops.Conv2d], case, tag="aBcd16b")
-    trio = Convolution(dnn.load(FOUND), True)._trio(op, Shapes(case.shapes, op.infer(*case.shapes), True, (0,)))
+    trio = Convolution(dnn.load(FOUND))._trio(op, Shapes(case.shapes, op.infer(*case.shapes), True, (0,)))
     assert not any(part.slow for part in (trio.forward, trio.data, trio.weights) if part)

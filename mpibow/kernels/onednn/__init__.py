@@ -18,6 +18,7 @@ from mpibow.graph.kernel import Kernel, KernelTable
 from mpibow.kernels.compiled import means
 from mpibow.kernels.compiled.table import OPERATORS as COMPILED
 from mpibow.kernels.numpy import OPERATORS as REFERENCE
+from mpibow.kernels.onednn import low, winograd
 from mpibow.kernels.onednn.batch_norm import BatchNormalisation
 from mpibow.kernels.onednn.conv import Convolution, ConvolutionNormalised
 from mpibow.kernels.onednn.conv_transpose import ConvolutionTransposed
@@ -44,11 +45,12 @@ from mpibow.ops import (
 from mpibow.ops.fused import AddRelu, ConvNormAddRelu, ConvRelu, ExpandAdd, ExpandMultiply, NormAddRelu
 
 
-def operators(library: Library, winograd: bool = True) -> KernelTable:
+def operators(library: Library, fewer_products: bool = True) -> KernelTable:
     """oneDNN's kernels where it has them, else numba's, else NumPy's.
 
     A plan without NumPy's kernels is one call without Python; each of NumPy's is a separate run in between."""
-    convolution, normalised = Convolution(library, winograd), ConvolutionNormalised(library)
+    own = (winograd, low) if fewer_products else (low,)
+    convolution, normalised = Convolution(library, own), ConvolutionNormalised(library)
     norm, pooling = BatchNormalisation(library), Pooling(library)
     return {
         **{op: replace(kernel, reference=True) for op, kernel in REFERENCE.items()},

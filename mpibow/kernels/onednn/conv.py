@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from ctypes import c_int
-from typing import Any
+from types import ModuleType
+from typing import Any, cast
 
 import numpy as np
 
@@ -14,7 +16,7 @@ from mpibow.graph.kernel import Buffers, Call, Formats, Run, Shapes, Spec
 from mpibow.kernels.compiled.command import Command, command, floats, native, number, together, words
 from mpibow.kernels.compiled.elementwise import masked
 from mpibow.kernels.onednn import capi as dnn
-from mpibow.kernels.onednn import depthwise, winograd
+from mpibow.kernels.onednn import depthwise
 from mpibow.kernels.onednn.library import Library, Unimplemented, behind, dims
 from mpibow.kernels.onednn.primitives import Primitive, Trio, slow
 from mpibow.ops import Conv2d
@@ -27,13 +29,14 @@ class Convolution:
     where oneDNN has only reference code, a hundred times slower, for a gradient of a depthwise convolution.
     """
 
-    def __init__(self, library: Library, fewer_products: bool) -> None:
+    def __init__(self, library: Library, own: Sequence[ModuleType] = ()) -> None:
         self.library = library
-        self._fewer = fewer_products and library.wide
+        self._modules = own if library.wide else ()
         self._made: dict[tuple[ConvRelu | Conv2d, Shape, bool, bool], Trio] = {}
 
-    def _winograd(self, op: ConvRelu | Conv2d, shapes: Shapes) -> bool:
-        return self._fewer and winograd.fits(_plain(op), shapes)
+    def _own(self, op: ConvRelu | Conv2d, shapes: Shapes) -> ModuleType | None:
+        """The module of our own kernels that is faster than the library."""
+        return next((each for each in self._modules if each.fits(_plain(op), shapes)), None)
 
     def _trio(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Trio:
         key = (op, shapes.x[0], shapes.training, bool(shapes.wanted))
@@ -56,7 +59,7 @@ class Convolution:
         return slow(trio.forward, data, weights)
 
     def slow(self, op: ConvRelu | Conv2d, shapes: Shapes) -> tuple[str, ...]:
-        return () if self._winograd(op, shapes) else self._slow(op, shapes, self._trio(op, shapes))
+        return () if self._own(op, shapes) else self._slow(op, shapes, self._trio(op, shapes))
 
     def _lanes(self, op: ConvRelu | Conv2d, shapes: Shapes, trio: Trio, part: Primitive | None) -> int:
         """The channels of a block where a gradient, `part` of the trio, is computed by our own kernel; else 0."""
@@ -83,8 +86,8 @@ class Convolution:
         return Trio(forward, data, weights)
 
     def formats(self, op: ConvRelu | Conv2d, shapes: Shapes, given: tuple[str, ...]) -> Formats:
-        if self._winograd(op, shapes):
-            return winograd.FORMATS
+        if own := self._own(op, shapes):
+            return cast(Formats, own.FORMATS)
         trio = self._trio(op, shapes)
         x, y = trio.forward.layout(dnn.SRC).tag, trio.forward.layout(dnn.DST).tag
         if _plain(op).groups > 1:
@@ -92,8 +95,8 @@ class Convolution:
         return trio.formats(x, y)
 
     def buffers(self, op: ConvRelu | Conv2d, shapes: Shapes) -> Buffers:
-        if self._winograd(op, shapes):
-            return winograd.buffers(op, shapes)
+        if own := self._own(op, shapes):
+            return cast(Buffers, own.buffers(op, shapes))
         trio = self._trio(op, shapes)
         forward = {"scratch": ((trio.forward.scratch,), "uint8")}
         backward: dict[str, Spec] = (
@@ -103,18 +106,18 @@ class Convolution:
             backward["dz"] = ((trio.forward.layout(dnn.DST).bytes // 4,), FLOAT)
         if _plain(op).groups > 1:
             forward["weight"] = ((trio.forward.layout(dnn.WEIGHTS).bytes // 4,), FLOAT)
-            own = [self._lanes(op, shapes, trio, part) for part in (trio.data, trio.weights)]
-            if trio.data and not own[0]:
+            lanes = [self._lanes(op, shapes, trio, part) for part in (trio.data, trio.weights)]
+            if trio.data and not lanes[0]:
                 backward["weight"] = ((trio.data.layout(dnn.WEIGHTS).bytes // 4,), FLOAT)
-            if trio.weights and not own[1]:
+            if trio.weights and not lanes[1]:
                 backward["dweight"] = ((trio.weights.layout(dnn.DIFF_WEIGHTS).bytes // 4,), FLOAT)
-            if any(own):
-                backward["taps"] = depthwise.scratch(_plain(op), max(own))
+            if any(lanes):
+                backward["taps"] = depthwise.scratch(_plain(op), max(lanes))
         return Buffers(forward=forward, backward=backward)
 
     def forward(self, call: Call) -> Command:
-        if self._winograd(call.op, call.shapes):
-            return winograd.forward(call)
+        if own := self._own(call.op, call.shapes):
+            return cast(Command, own.forward(call))
         trio, weight, runs = self._trio(call.op, call.shapes), call.w["weight"], list[Command]()
         if "weight" in call.scratch:
             runs.append(self._regroup(call, trio.weight, inward=True))
@@ -125,8 +128,8 @@ class Convolution:
         return together([*runs, trio.forward.command(arrays)])
 
     def backward(self, call: Call) -> Run:
-        if self._winograd(call.op, call.shapes):
-            return winograd.backward(call)
+        if own := self._own(call.op, call.shapes):
+            return cast(Run, own.backward(call))
         dy, runs = call.dy, list[Command]()
         if "dz" in call.scratch:
             dy = call.scratch["dz"]

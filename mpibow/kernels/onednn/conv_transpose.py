@@ -21,7 +21,7 @@ from mpibow.ops import Conv2d, ConvTranspose2d
 
 class ConvolutionTransposed:
     def __init__(self, library: Library) -> None:
-        self._convolution = Convolution(library, fewer_products=False)
+        self._convolution = Convolution(library)
 
     def slow(self, op: ConvTranspose2d, shapes: Shapes) -> tuple[str, ...]:
         return self._convolution.slow(*_other_way(op, shapes))
@@ -43,14 +43,14 @@ class ConvolutionTransposed:
         x, y = call.x[0], call.y
         runs = self._convolution.of_inputs(_call(call, x=(y,), y=x, dx=(y,)), x)
         if "bias" in call.w:
-            runs.append(_each_channel(add_bias, call, y, call.w["bias"]))
+            runs.append(each_channel(add_bias, call, y, call.w["bias"]))
         return together(runs)
 
     def backward(self, call: Call) -> Run:
         x, dy, dx = call.x[0], call.dy, call.dx[0]
         runs = self._convolution.of_weights(_call(call, x=(dy,), y=x, dx=(None,)), x) if call.dw else []
         if "bias" in call.dw:
-            runs.append(_each_channel(sum_channels, call, dy, call.dw["bias"]))
+            runs.append(each_channel(sum_channels, call, dy, call.dw["bias"]))
         if dx is not None:
             runs.append(self._convolution.forward(_call(call, x=(dy,), y=dx, dx=(None,))))
         return together(runs)
@@ -72,7 +72,7 @@ def _call(call: Call, x: tuple[Array, ...], y: Array, dx: tuple[Array | None, ..
     return replace(call, op=conv, shapes=shapes, x=x, y=y, dx=dx, w=w, dw=dw)
 
 
-def _each_channel(function: Native, call: Call, images: Array, channels: Array) -> Command:
+def each_channel(function: Native, call: Call, images: Array, channels: Array) -> Command:
     (n, c, h, w), tag = call.shapes.y, call.shapes.formats.y
     lanes = 1 if tag == canonical(call.shapes.y) else physical(tag, call.shapes.y)[-1]
     return command(function, images, channels, n, c, h * w, lanes)

@@ -1,0 +1,88 @@
+"""Our own convolutions on low images, against NumPy, and when they are chosen."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mpibow import ops
+from mpibow.graph.kernel import Shapes
+from tests.kernels.against import compare
+from tests.kernels.cases import INITIAL, Bench, Case
+
+pytest.importorskip("numba", reason="numba is not installed: pip install -e '.[cpu]'")
+from mpibow.kernels.onednn import library as dnn
+from mpibow.kernels.onednn import low, operators
+from mpibow.ops.fused import ConvRelu
+
+FOUND = dnn.find_library()
+needs_onednn = pytest.mark.skipif(FOUND is None, reason="no libdnnl found: pip install -e '.[cpu]'")
+needs_wide = pytest.mark.skipif(
+    FOUND is None or not dnn.load(FOUND).wide, reason="these kernels need AVX-512, which this processor lacks"
+)
+
+
+def conv(k: int, stride: int, bias: bool = False) -> ops.Conv2d:
+    return ops.Conv2d(k, (3, 3), (stride, stride), (1, 1), bias, INITIAL)
+
+
+@needs_onednn
+@given(
+    st.integers(1, 3), st.sampled_from(low.WIDTHS), st.integers(1, 5), st.sampled_from(low.STRIDES),
+    *[st.sampled_from([32, 64])] * 2, *[st.booleans()] * 2,
+)  # fmt: skip
+@settings(deadline=None, max_examples=60)
+def test_against_numpy(
+    strips: int, wide: int, high: int, stride: int, c: int, k: int, bias: bool, relu: bool
+) -> None:  # fmt: skip
+    assert FOUND is not None
+    op, n = conv(k, stride, bias), strips * low.STRIP // wide
+    case = Case(ConvRelu(op) if relu else op, ((n, c, stride * high, stride * wide),))
+    compare(operators(dnn.load(FOUND))[type(case.op)], case, tag="aBcd16b")
+
+
+def bench(n: int, high: int, wide: int, stride: int) -> Bench:
+    assert FOUND is not None
+    case = Case(conv(32, stride), ((n, 64, stride * high, stride * wide),))
+    return Bench(case, operators(dnn.load(FOUND))[ops.Conv2d], "float32", given=("aBcd16b",))
+
+
+@needs_wide
+@pytest.mark.parametrize("wide", low.WIDTHS)
+@pytest.mark.parametrize("stride", low.STRIDES)
+def test_an_image_has_the_same_bits_in_every_batch(wide: int, stride: int) -> None:
+    n = low.STRIP // wide
+    whole, part = bench(3 * n, 3, wide, stride), bench(n, 3, wide, stride)
+    assert set(whole.buffers.forward) == set(part.buffers.forward) == {"zeros"}
+    part.x[0][...], part.w["weight"][...], part.dy[...] = whole.x[0][n : 2 * n], whole.w["weight"], whole.dy[n : 2 * n]
+    for each in (whole, part):
+        each.forward()
+        each.backward()
+    assert whole.dx[0] is not None
+    np.testing.assert_array_equal(part.y, whole.y[n : 2 * n])
+    np.testing.assert_array_equal(part.dx[0], whole.dx[0][n : 2 * n])
+
+
+@pytest.mark.parametrize(
+    ("op", "x"),
+    [
+        (conv(32, 1), (1, 32, 4, 4)),  # half a strip
+        (conv(32, 1), (8, 32, 8, 8)),  # wide
+        (conv(32, 2), (8, 32, 7, 8)),  # an odd height
+        (conv(32, 1), (8, 48, 4, 4)),
+        (conv(16, 1), (8, 32, 4, 4)),
+        (ops.Conv2d(32, (3, 3), (1, 1), (0, 0), False, INITIAL), (8, 32, 6, 6)),
+        (ops.Conv2d(32, (1, 1), (1, 1), (0, 0), False, INITIAL), (8, 32, 4, 4)),
+        (ops.Conv2d(32, (3, 3), (1, 2), (1, 1), False, INITIAL), (8, 32, 4, 8)),
+        (ops.Conv2d(32, (3, 3), (1, 1), (2, 2), False, INITIAL, 1, (2, 2)), (8, 32, 4, 4)),
+        (ops.Conv2d(32, (3, 3), (1, 1), (1, 1), False, INITIAL, 2), (8, 32, 4, 4)),
+    ],
+)
+def test_all_else_is_left_to_others(op: ops.Conv2d, x: tuple[int, ...]) -> None:
+    def fits(op: ops.Conv2d, x: tuple[int, ...]) -> bool:
+        return low.fits(op, Shapes((x,), op.infer(x), training=True, wanted=(0,)))
+
+    assert fits(conv(32, 1), (8, 32, 4, 4))
+    assert not fits(op, x)
