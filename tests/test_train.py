@@ -21,6 +21,7 @@ from mpibow.config import describe, dump, load
 from mpibow.data.dataset import Array, channels_last
 from mpibow.device.memory import in_words
 from mpibow.errors import ConfigError, DivergedError, RecordError, ShapeError
+from mpibow.graph.graph import Tensor
 from mpibow.session.describe import describe_job
 from mpibow.session.session import Session
 from mpibow.train import iterate
@@ -158,6 +159,29 @@ def test_check_with_learners_that_are_looked_for(tmp_path: Path) -> None:
     fixed = describe_job(tiny.job(tmp_path, learners=2), (2,), [2**30]).splitlines()[-1]
     assert fixed.startswith("rank 0: 2 learner(s) x (arena ")
     assert fixed.endswith(" MiB of 1.0 GiB that are free for a rank")
+
+
+@pytest.mark.parametrize(("update", "names", "arrays"), [
+    ({"name": "sgd"}, "weights", 1), ({"momentum": 0.9}, "weights and momenta", 2),
+    ({"name": "adamw"}, "weights, exp_avg and exp_avg_sq", 3),
+])  # fmt: skip
+def test_check_with_one_copy_of_the_weights(tmp_path: Path, update: dict[str, Any], names: str, arrays: int) -> None:
+    """A learner under S-SGD has its gradients; weights and states are there once."""
+
+    def wide(image: Tensor) -> Tensor:
+        return dense(relu(dense(flatten(image), 10_000)), tiny.CLASSES)
+
+    settings: Any = {"update": {"lr": 0.01, **update}, "rule": {"name": "ssgd"}, "tuner": {"most": 7}}
+    work = tiny.job(tmp_path, net=wide, learners="auto", batch_size=100, test=None, **settings)
+    arena, flat, mib = work.training_plan().arena_bytes, 8 * work.layout.size, 2**20
+    slots = 4 * 100 * (36 + 4 + 16)
+    free = int(5.01 * (arena + flat + slots) / 0.8)
+    assert describe_job(work, (3,), [free]).splitlines()[-1] == (
+        f"rank 0: auto, begins with 3 learner(s) x (arena {arena / mib:.1f} MiB + gradients {flat / mib:.1f} MiB + "
+        f"slots {slots / mib:.1f} MiB) + one copy of {names} {arrays * flat / mib:.1f} MiB + averaging "
+        f"{5 * flat / mib:.1f} MiB = {(3 * (arena + flat + slots) + (arrays + 5) * flat) / mib:.1f} MiB of "
+        f"{in_words(free)} that are free for a rank; up to 5 learner(s), for memory"
+    )
 
 
 def test_help_lists_every_setting() -> None:

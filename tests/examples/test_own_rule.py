@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from examples.own_rule import Average, Averager
+from mpibow.graph.graph import Array
+from mpibow.kernels.passes import Local
 from mpibow.sync.family import PRESETS, Family
 from mpibow.sync.independent import Independent
-from mpibow.sync.rule import RuleState
+from mpibow.sync.rule import OnChunks, RuleState
 from mpibow.testing import check_rule
 from tests.launching import mpirun, needs_mpi, run
 from tests.run import tiny
@@ -32,6 +35,40 @@ def test_so_do_the_rules_by_name(name: str) -> None:
 
 def test_and_learners_that_are_never_averaged() -> None:
     check_rule(Independent(period=3))
+
+
+class Alike(Averager):
+    """S-SGD: learners of a rank share a copy of the weights."""
+
+    alike, sends, overlaps = True, True, False
+
+    def restart(self) -> None:
+        super().restart()
+        self.rows.level()
+
+    def update(self, local: Local, chunks: range) -> None:
+        weights, states, gradients = self.rows.trained
+        assert [len(array) for array in (weights, *states, gradients)] == [1, 1, len(self.rows.weights)]
+        self.flat.gradient_sum(gradients, self.out.sums, chunks=chunks)
+
+    def apply(self, local: Local, sums: Array) -> tuple[OnChunks, ...]:
+        return (partial(self.step, local, sums[:, : self.out.size]),)
+
+    def step(self, local: Local, sums: Array, chunks: range) -> None:
+        weights, states, _ = self.rows.trained
+        self.flat.sgd_update(weights, states, sums, local=local, scale=1 / self.k, chunks=chunks)
+        part = slice(chunks.start * self.flat.chunk, chunks.stop * self.flat.chunk)
+        self.flat.put(self.centre[part], weights[0, part])
+
+
+def test_one_whose_replicas_are_alike_has_one_copy_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Average, "rule", Alike)
+    check_rule(Average())
+    own, ssgd = (
+        tiny.run(tiny.job(tmp_path / rule.name, rule=rule, learners=2, net=tiny.dropping), 2).weights
+        for rule in (Average(), Family(name="ssgd"))
+    )
+    assert tiny.distance(own, ssgd) < 1e-12
 
 
 class Forgets(Averager):

@@ -45,7 +45,22 @@ def test_rows_of_replicas_take_memory_when_they_are_written() -> None:
     assert 48 * MIB < resident() - before < 72 * MIB
 
 
-def test_a_learner_is_paid_for_when_it_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_copy_of_the_weights_takes_a_row_of_them() -> None:
+    """Weights and momenta of 16 MiB each, and gradients of three learners."""
+    before = resident()
+    replicas = Replicas(64, 4 * MIB, "float32", states=("momenta",), one=True)
+    replicas.resize(3)
+    for i in range(3):
+        for row in replicas.row(i):
+            row[...] = i
+    assert (replicas.weights[:, 0] == 2).all()
+    assert 72 * MIB < resident() - before < 96 * MIB
+
+
+@pytest.mark.parametrize(("rule", "rows"), [("sma", 3), ("ssgd", 1)])  # weights, momenta, gradients; gradients alone
+def test_a_learner_is_paid_for_when_it_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: str, rows: int
+) -> None:
     bound: list[Plan] = []
     bind = Plan.bind
 
@@ -54,7 +69,9 @@ def test_a_learner_is_paid_for_when_it_comes(tmp_path: Path, monkeypatch: pytest
         return bind(plan, *arrays, **more)
 
     monkeypatch.setattr(Plan, "bind", watched)
-    work = tiny.job(tmp_path, net=wide, precision="float32", batch_size=1, device="numpy", test=None)
+    work = tiny.job(
+        tmp_path, net=wide, precision="float32", batch_size=1, device="numpy", test=None, rule={"name": rule}
+    )
     row = 4 * work.layout.size
     before, seen = resident(), []
     with Session(work, Single()) as session, Signals() as signals:
@@ -68,7 +85,7 @@ def test_a_learner_is_paid_for_when_it_comes(tmp_path: Path, monkeypatch: pytest
     (first, one), (then, three) = seen
     assert (first, then) == (1, 3)
     assert one < 16 * row  # weights, momentum, gradient; the rule's arrays; what an iteration has for a moment
-    assert 5 * row < three - one < 9 * row  # of each: weights, momentum, gradient
+    assert (2 * rows - 1) * row < three - one < (2 * rows + 3) * row
     assert session.replicas.capacity >= 3
 
 

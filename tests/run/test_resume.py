@@ -212,6 +212,26 @@ def test_resume_around_a_change_of_learners(tmp_path: Path, rule: str) -> None:
                 assert np.array_equal(a, b)
 
 
+def test_learners_on_one_copy_of_the_weights(tmp_path: Path) -> None:
+    """One rank's, whose step is one pass; from iteration 13 on there are four."""
+    cuts = (1, 12, 13, 14, 39)
+
+    def both(session: Session) -> None:
+        assert session.replicas.one
+        saving(*cuts)(session)
+        if session.iteration == 10:
+            session.coordinator.announce(10, (4,))
+
+    settings = {"rule": tiny.RULES["ssgd"], "learners": 2, "precision": "float32", "net": tiny.normed}
+    settings |= {"checkpoint": AT_END}
+    tiny.replay(tiny.job(tmp_path / "whole", **settings), before=both)
+    for cut in cuts:
+        folder = copy(tmp_path / "whole", tmp_path / str(cut))
+        tiny.replay(tiny.job(folder, **settings), before=both, resume=point(folder, cut))
+        for later in [*(later for later in cuts if later > cut), 40]:
+            assert arrays(folder, later) == arrays(tmp_path / "whole", later), (cut, later)
+
+
 # Another topology
 
 

@@ -49,6 +49,19 @@ def test_a_resumed_run_switches_where_the_whole_one_does(tmp_path: Path, cut: in
     assert tiny.same_bits(resumed.weights, whole[0].weights)
 
 
+@pytest.mark.parametrize("cut", [9, 11])
+def test_learners_share_a_copy_of_the_weights_once_resumed_behind_the_switch(tmp_path: Path, cut: int) -> None:
+    """To S-SGD, on one rank; before it, replicas are apart."""
+    settings, one = {"rule": {"name": "crossbow", "then": {"epoch": 1}}, **SETTINGS}, set[bool]()
+    whole = tiny.replay(tiny.job(tmp_path / "whole", **settings), before=saving(9, 11))
+    folder = copy(tmp_path / "whole", tmp_path / "cut")
+    resumed = tiny.replay(
+        tiny.job(folder, **settings), before=lambda s: one.add(s.replicas.one), resume=point(folder, cut)
+    )
+    assert one == {cut == 11}
+    assert tiny.same_bits(resumed[0].weights, whole[0].weights)
+
+
 def test_learners_that_come_with_the_switch(tmp_path: Path) -> None:
     """Announced so that both begin with iteration 10."""
 

@@ -23,7 +23,7 @@ from mpibow.data.timeline import fixed
 from mpibow.device.memory import in_words
 from mpibow.errors import ConfigError
 from mpibow.graph.bound import BoundPlan
-from mpibow.run.memory import free_memory, learner_bytes, room_for
+from mpibow.run.memory import copy_bytes, free_memory, learner_bytes, room_for
 from mpibow.run.replay import recorded
 from mpibow.run.signals import Signals
 from mpibow.run.tuning import Compared, Given, Measured, Tuning, open_tuning
@@ -250,6 +250,8 @@ def test_what_a_learner_costs(tmp_path: Path) -> None:
     assert learner_bytes(plan, states=2) == learner_bytes(plan) + 2 * 8 * plan.layout.size
     assert learner_bytes(plan, evaluation) == learner_bytes(plan) + evaluation.arena_bytes
     assert learner_bytes(plan, slots=1000) == learner_bytes(plan) + 1000
+    assert learner_bytes(plan, states=2, one=True) == plan.arena_bytes + 8 * plan.layout.size
+    assert copy_bytes(plan, states=2) == 3 * 8 * plan.layout.size
     assert free_memory(4) < free_memory(2) < free_memory(1)
 
 
