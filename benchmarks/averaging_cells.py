@@ -50,13 +50,18 @@ BRANCHES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 WHOLE, LONG_WHOLE = "baselines", "long baselines"
 LENGTHS = {SHORT_RUN: EPOCHS, LONG_RUN: LONG, WHOLE: EPOCHS, LONG_WHOLE: LONG}
+SCHEDULES = "schedules"
+TABLES = ("rates", *LENGTHS, SCHEDULES)
 
 ONE, NESTEROV, SSGD, SMA, LOCAL = "one learner", "one learner, outer nesterov", "S-SGD", "SMA", "local SGD, period 16"
 GAINED, SCALED = "S-SGD, measured gain", "S-SGD, rate x learners, warm-up of an epoch"
 WARM, WARM_GAINED = "SMA, warm-up of an epoch", "S-SGD, measured gain, warm-up of an epoch"
 WARM_ONE = "one learner, warm-up of an epoch"
+AVERAGE = {"ema": {"half_life": TRAIN / 2}}
 WARM_UP = {"update": {"warmup": {"epochs": 1}}}
 LONG_ARMS = (ONE, WARM_ONE, WARM, WARM_GAINED)
+SCHEDULED = (WARM_ONE, WARM, WARM_GAINED)
+SHARES = (4, 6, EPOCHS, 11)  # epochs of a whole cosine schedule: 0.5, 0.7, 1 and 1.4 of EPOCHS
 ARMS: Mapping[str, Mapping[str, Any]] = {
     ONE: {"learners": 1},
     WARM_ONE: {"learners": 1, **WARM_UP},
@@ -75,7 +80,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
 class Cell:
     """One run: of which table, net and arm, with which seed; `settings` are those of mb.fit.
 
-    A branch goes on from its trunk, a run of `trunk`'s settings to half of the epochs.
+    A branch goes on from its trunk, a run of `trunk`'s settings to half of the epochs. `also`: another table needs it.
     """
 
     table: str
@@ -84,6 +89,7 @@ class Cell:
     seed: int
     settings: Mapping[str, Any] = field(compare=False)
     trunk: Mapping[str, Any] | None = field(default=None, compare=False)
+    also: str | None = field(default=None, compare=False)
 
     @property
     def key(self) -> str:
@@ -107,6 +113,17 @@ def chosen(found: Found, net: str, arm: str) -> float | None:
     cells = {rate: found.get(key("rates", net, at_rate(arm, rate), GRID_SEED)) for rate in RATES}
     known = {rate: cell["validation"] for rate, cell in cells.items() if cell is not None}
     return max(known, key=known.__getitem__) if len(known) == len(RATES) else None
+
+
+def by_seed(found: Found, name: str, net: str, arm: str, figure: str) -> dict[int, float]:
+    """A figure of the runs of an arm in the table `name`; a run that diverged counts as guessing."""
+    cells = {seed: found.get(key(name, net, arm, seed)) for seed in SEEDS}
+    guess = {"mean": 0.1, "average": 0.1}
+    return {
+        seed: cell[figure] if figure in cell else guess[figure]
+        for seed, cell in cells.items()
+        if cell is not None and (figure in cell or ("diverged" in cell and figure in guess))
+    }
 
 
 def grid(net: str, arm: str) -> Iterator[Cell]:
@@ -139,8 +156,25 @@ def baselines(
         for arm in arms:
             for rate in (chosen(found, net, arm), chosen(found, net, ONE)):
                 if rate is not None:
-                    own = settings(rate, seed, LENGTHS[table], **ARMS[arm], ema={"half_life": TRAIN / 2})
+                    own = settings(rate, seed, LENGTHS[table], **ARMS[arm], **AVERAGE)
                     yield Cell(table, net, at_rate(arm, rate), seed, own)
+
+
+def of_length(arm: str, rate: float, epochs: int) -> tuple[str, str]:
+    """The table and the row of a schedule; those of the usual length are baselines."""
+    return (WHOLE, at_rate(arm, rate)) if epochs == EPOCHS else (SCHEDULES, f"{at_rate(arm, rate)}, {epochs} epochs")
+
+
+def schedules(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
+    """Every length at one learner's rate: nothing else differs."""
+    rate = chosen(found, net, ONE)
+    if rate is None:
+        return
+    for seed in seeds:
+        for epochs in SHARES:
+            for arm in SCHEDULED:
+                (table, row), own = of_length(arm, rate, epochs), settings(rate, seed, epochs, **ARMS[arm], **AVERAGE)
+                yield Cell(table, net, row, seed, own, also=SCHEDULES)
 
 
 def cells(found: Found) -> Iterator[Cell]:
@@ -160,6 +194,8 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from baselines(found, BN, SEEDS[:3], (WARM_GAINED, WARM_ONE))
     yield from branches(found, BN, SEEDS[:2], LONG_RUN)
     yield from baselines(found, BN, SEEDS[:3], LONG_ARMS, LONG_WHOLE)
+    yield from schedules(found, BN, SEEDS[:3])
+    yield from schedules(found, BN, SEEDS[:5])
     for arm in (LOCAL, NESTEROV):
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -60,6 +61,19 @@ def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interv
     """The mean over seeds of ours - theirs, by seed, and its interval; None where they share no seed."""
     shared = [ours[seed] - theirs[seed] for seed in sorted(ours.keys() & theirs.keys())]
     return bootstrap(shared, lambda each: float(np.mean(each))) if shared else None
+
+
+def reach(epochs: Sequence[float], accuracies: Sequence[float], target: float) -> float:
+    """The fewest epochs at which the accuracy, linear in the logarithm of epochs between these, is `target`.
+
+    The first of `epochs` where it is above already; twice the last, a number that quantiles can take, where none is.
+    """
+    if accuracies[0] >= target:
+        return epochs[0]
+    for (before, low), (after, high) in pairwise(zip(epochs, accuracies, strict=True)):
+        if high >= target:
+            return before * (after / before) ** ((target - low) / (high - low))
+    return 2.0 * epochs[-1]
 
 
 def mean_and_deviation(values: Sequence[float]) -> str:

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 
 import averaging_cells as plan
-from averaging_cells import Cell, Found, at_rate, chosen, key
+from averaging_cells import Cell, Found, at_rate, by_seed, chosen, key
 from averaging_numbers import Interval, bootstrap, difference, mean_and_deviation, slope
+from averaging_scaling import schedules
 from sides import table
 
 ABOUT = f"""# What replicas buy, measured
@@ -48,6 +49,7 @@ def _page(found: Found) -> Iterator[str]:
         for net in plan.NETS:
             if any(cell.startswith(f"{name} | {net} |") for cell in found):
                 yield from _baselines(found, name, net)
+    yield from schedules(found, plan.BN)
     yield from _rates(found)
 
 
@@ -69,17 +71,6 @@ def _summary(found: Found) -> Iterator[str]:
     rows.append(["a tenfold spread, pulled, alpha 1 to 0", *(_told(each, 2, 100) for each in slopes)])
     if columns:
         yield f"\n## Branches from one half-trained net: summary\n\n{table(heads, rows)}"
-
-
-def by_seed(found: Found, name: str, net: str, arm: str, figure: str) -> dict[int, float]:
-    """A figure of the runs of an arm in the table `name`; a run that diverged counts as guessing."""
-    cells = {seed: found.get(key(name, net, arm, seed)) for seed in plan.SEEDS}
-    guess = {"mean": 0.1, "average": 0.1}
-    return {
-        seed: cell[figure] if figure in cell else guess[figure]
-        for seed, cell in cells.items()
-        if cell is not None and (figure in cell or ("diverged" in cell and figure in guess))
-    }
 
 
 def spread_slope(found: Found, name: str, net: str, arms: Sequence[str], figure: str) -> Interval | None:

@@ -2,6 +2,7 @@
 
     python benchmarks/bench_averaging.py                    # everything that is missing, the most deciding cells first
     python benchmarks/bench_averaging.py --cells 10         # so many cells
+    python benchmarks/bench_averaging.py --only schedules   # one table: the shortest schedule as good as one learner's
     python benchmarks/bench_averaging.py --list             # what is missing; runs nothing
     python benchmarks/bench_averaging.py --page             # the page of what is there; runs nothing
 
@@ -18,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from averaging_cells import LENGTHS, Cell, Found, cells
+from averaging_cells import TABLES, Cell, Found, cells
 from averaging_page import left_out, page
 from averaging_runs import Data, run
 from sides import ROOT, note
@@ -34,14 +35,14 @@ def kept(path: Path) -> dict[str, Any]:
 
 def missing(found: Found, table: str | None = None) -> list[Cell]:
     """The cells that have not run, each once."""
-    asked = dict.fromkeys(cells(found))
-    return [cell for cell in asked if cell.key not in found and table in (None, cell.table)]
+    asked = dict.fromkeys(cell for cell in cells(found) if table in (None, cell.table, cell.also))
+    return [cell for cell in asked if cell.key not in found]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cifar", type=Path, default=Path("data/cifar10"), help="as datasets/cifar.py writes it")
-    parser.add_argument("--only", choices=("rates", *LENGTHS), help="a table (default: all)")
+    parser.add_argument("--only", choices=TABLES, help="a table (default: all)")
     parser.add_argument("--cells", type=int, default=1 << 30, metavar="N", help="run so many of what is missing")
     parser.add_argument("--list", action="store_true", help="print what is missing, and run nothing")
     parser.add_argument("--page", action="store_true", help="write the page of what is there, and run nothing")

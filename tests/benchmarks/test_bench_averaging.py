@@ -68,6 +68,15 @@ def test_a_difference_is_of_shared_seeds(numbers: ModuleType) -> None:
     assert numbers.difference({1: 0.5}, {2: 0.5}) is None
 
 
+def test_a_schedule_reaches_an_accuracy_between_two_lengths(numbers: ModuleType) -> None:
+    """In the logarithm of epochs: half of the way from 4 to 16 is 8. The first crossing counts."""
+    assert numbers.reach((4, 16), (0.5, 0.7), 0.6) == pytest.approx(8)
+    assert numbers.reach((4, 16, 64), (0.5, 0.7, 0.6), 0.7) == pytest.approx(16)
+    assert numbers.reach((4, 16, 64), (0.5, 0.4, 0.6), 0.55) == pytest.approx(16 * 4**0.75)
+    assert numbers.reach((4, 16), (0.6, 0.5), 0.6) == 4
+    assert numbers.reach((4, 16), (0.5, 0.6), 0.61) == 32
+
+
 def grid(plan: ModuleType, net: str, arm: str, best: float) -> dict[str, Any]:
     names = {rate: plan.key("rates", net, f"{arm}, rate {rate:g}", plan.GRID_SEED) for rate in plan.RATES}
     return {name: {"validation": 0.6 if rate == best else 0.5} for rate, name in names.items()}
@@ -139,6 +148,41 @@ def test_baselines_are_compared_with_one_learner_at_its_best(plan: ModuleType, p
     assert "| one learner | 0.00156, its best | 3.0 | 2 | 75.00 ± 7.07 |  | 60.00 ± 0.00 |" in text
     assert "| SMA | 0.00313, its best | 3.0 | 2 | 74.00 ± 7.07 | -1.00 [-1.00, -1.00] | 59.00 ± 0.00 |" in text
     assert "| SMA | 0.00156, one learner's | 3.0 | 2 | 65.00 ± 7.07 | -10.00 [-10.00, -10.00] |" in text
+
+
+def test_schedules_differ_from_baselines_by_their_epochs_alone(plan: ModuleType) -> None:
+    """Those of the usual length are the baselines that have run."""
+    found = {name: cell for arm in plan.ARMS for name, cell in grid(plan, plan.BN, arm, 0.003125).items()}
+    usual = {cell.key: cell for cell in plan.baselines(found, plan.BN, (1, 2))}
+    cells = list(plan.schedules(found, plan.BN, (1, 2)))
+    assert len({cell.key for cell in cells}) == len(cells) == 2 * 3 * 4
+    for cell in cells:
+        epochs = cell.settings["stop"]["epochs"]
+        arm = cell.arm.removesuffix(f", {epochs} epochs")
+        other = usual[plan.key(plan.WHOLE, plan.BN, arm, cell.seed)]
+        update = {**other.settings["update"], "schedule": {"name": "cosine", "epochs": epochs}}
+        assert cell.settings == {**other.settings, "update": update, "stop": {"epochs": epochs}}
+        assert (cell.table, cell.also) == ("baselines" if epochs == 8 else "schedules", "schedules")
+        assert load_mapping(dict(cell.settings), model_given=True, data_given=True).update.warmup.epochs == 1
+    assert next(cell.key for cell in cells) == (
+        "schedules | three-conv, batch norm | one learner, warm-up of an epoch, rate 0.003125, 4 epochs | seed 1"
+    )
+    assert not list(plan.schedules({}, plan.BN, (1,)))
+
+
+def test_schedules_are_compared_with_one_learner_after_eight_epochs(plan: ModuleType, pages: ModuleType) -> None:
+    found = grid(plan, plan.BN, plan.ONE, 0.00625)
+    curves = {plan.WARM_ONE: (0.5, 0.55, 0.6, 0.61), plan.WARM: (0.4, 0.45, 0.5, 0.7), plan.WARM_GAINED: (0.59,) * 4}
+    for arm, curve in curves.items():
+        for epochs, mean in zip(plan.SHARES, curve, strict=True):
+            for seed in (1, 2):
+                name, row = plan.of_length(arm, 0.00625, epochs)
+                found[plan.key(name, plan.BN, row, seed)] = {"mean": mean + 0.1 * seed, "average": mean, "gain": 1.0}
+    text = pages.page(found)
+    assert "| one learner, warm-up of an epoch | 65.00 ± 7.07 | 70.00 ± 7.07 | 75.00 ± 7.07 |" in text
+    assert "76.00 ± 7.07 | 2 | 1.00 [1.00, 1.00] |" in text
+    assert f"| 85.00 ± 7.07 | 2 | {(11 / 8) ** 0.5:.2f} [" in text  # half of the way from 8 epochs to 11
+    assert "74.00 ± 7.07 | 2 | >1.4 [>1.4, >1.4] |" in text
 
 
 def branch(mean: float, loss: float, distance: float) -> dict[str, Any]:
