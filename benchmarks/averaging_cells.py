@@ -50,8 +50,8 @@ BRANCHES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 }
 WHOLE, LONG_WHOLE = "baselines", "long baselines"
 LENGTHS = {SHORT_RUN: EPOCHS, LONG_RUN: LONG, WHOLE: EPOCHS, LONG_WHOLE: LONG}
-SCHEDULES = "schedules"
-TABLES = ("rates", *LENGTHS, SCHEDULES)
+SCHEDULES, LEARNERS = "schedules", "learners"
+TABLES = ("rates", *LENGTHS, SCHEDULES, LEARNERS)
 
 ONE, NESTEROV, SSGD, SMA, LOCAL = "one learner", "one learner, outer nesterov", "S-SGD", "SMA", "local SGD, period 16"
 GAINED, SCALED = "S-SGD, measured gain", "S-SGD, rate x learners, warm-up of an epoch"
@@ -62,6 +62,8 @@ WARM_UP = {"update": {"warmup": {"epochs": 1}}}
 LONG_ARMS = (ONE, WARM_ONE, WARM, WARM_GAINED)
 SCHEDULED = (WARM_ONE, WARM, WARM_GAINED)
 SHARES = (4, 6, EPOCHS, 11)  # epochs of a whole cosine schedule: 0.5, 0.7, 1 and 1.4 of EPOCHS
+COUNTS = (1, 4, K, 64, 256)  # learners: an epoch of 256 is 5 iterations
+COUNTED = (WARM, WARM_GAINED)
 ARMS: Mapping[str, Mapping[str, Any]] = {
     ONE: {"learners": 1},
     WARM_ONE: {"learners": 1, **WARM_UP},
@@ -177,6 +179,26 @@ def schedules(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
                 yield Cell(table, net, row, seed, own, also=SCHEDULES)
 
 
+def of_count(arm: str, rate: float, learners: int) -> tuple[str, str]:
+    """The table and the row of a number of learners; those of one and of the usual number are baselines."""
+    if learners in (1, K):
+        return WHOLE, at_rate(WARM_ONE if learners == 1 else arm, rate)
+    return LEARNERS, f"{at_rate(arm, rate)}, {learners} learners"
+
+
+def learners(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
+    """Every number of learners at one learner's rate: nothing else differs."""
+    rate = chosen(found, net, ONE)
+    if rate is None:
+        return
+    for seed in seeds:
+        for count in COUNTS:
+            for arm in COUNTED if count > 1 else (WARM_ONE,):
+                table, row = of_count(arm, rate, count)
+                own = settings(rate, seed, **{"learners": count, **ARMS[arm]}, **AVERAGE)
+                yield Cell(table, net, row, seed, own, also=LEARNERS)
+
+
 def cells(found: Found) -> Iterator[Cell]:
     """All cells, the most deciding first; the rates that others need are known only when the grid has run."""
     yield from grid(BN, SSGD)
@@ -195,6 +217,7 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from branches(found, BN, SEEDS[:2], LONG_RUN)
     yield from baselines(found, BN, SEEDS[:3], LONG_ARMS, LONG_WHOLE)
     yield from schedules(found, BN, SEEDS[:3])
+    yield from learners(found, BN, SEEDS[:3])
     yield from schedules(found, BN, SEEDS[:5])
     for arm in (LOCAL, NESTEROV):
         yield from grid(BN, arm)

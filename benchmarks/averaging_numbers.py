@@ -63,6 +63,14 @@ def difference(ours: Mapping[int, float], theirs: Mapping[int, float]) -> Interv
     return bootstrap(shared, lambda each: float(np.mean(each))) if shared else None
 
 
+def noise_scale(gain: float, learners: int, batch: int) -> float:
+    """The gradient noise scale in samples (B_simple of arXiv:1812.06162) that a gain between 1 and `learners` shows.
+
+    From gain = (noise + signal) / (noise / learners + signal): noise / signal of a batch, times its samples.
+    """
+    return batch * (gain - 1.0) / (1.0 - gain / learners)
+
+
 def reach(epochs: Sequence[float], accuracies: Sequence[float], target: float) -> float:
     """The fewest epochs at which the accuracy, linear in the logarithm of epochs between these, is `target`.
 

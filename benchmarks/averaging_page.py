@@ -10,7 +10,7 @@ from statistics import fmean
 import averaging_cells as plan
 from averaging_cells import Cell, Found, at_rate, by_seed, chosen, key
 from averaging_numbers import Interval, bootstrap, difference, mean_and_deviation, slope
-from averaging_scaling import schedules
+from averaging_scaling import learners, schedules
 from sides import table
 
 ABOUT = f"""# What replicas buy, measured
@@ -50,6 +50,7 @@ def _page(found: Found) -> Iterator[str]:
             if any(cell.startswith(f"{name} | {net} |") for cell in found):
                 yield from _baselines(found, name, net)
     yield from schedules(found, plan.BN)
+    yield from learners(found, plan.BN)
     yield from _rates(found)
 
 

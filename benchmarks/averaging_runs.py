@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from averaging_cells import NETS, TRAIN, VALIDATION, Cell
+from averaging_numbers import noise_scale
 
 import mpibow as mb
 from mpibow.errors import DivergedError
@@ -70,6 +71,10 @@ def run(cell: Cell, data: Data, runs: Path) -> dict[str, Any]:
     events = [event for event in fitted.history if event["event"] == "train"]
     if distances := [event["distance"] for event in events[_branched(events, cell) :] if "distance" in event]:
         found |= {"distance": fmean(distances), "distance_last": distances[-1]}
+    learners, gain = fitted.config.learners, fitted.summary.gain
+    if fitted.config.rule.of(learners).gain == "measured" and 1.0 < gain < learners:
+        found |= {"noise": round(noise_scale(gain, learners, fitted.config.batch_size), 1)}
+        found |= {"gain_mean": round(fmean(event["gain"] for event in events), 2)}
     if cell.table == "rates":
         return found | {"validation": _tested(fitted, fitted.weights, test)[0]}
     with ThreadPoolExecutor(2) as pool:

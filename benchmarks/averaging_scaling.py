@@ -1,18 +1,26 @@
-"""The page's tables over the length of the schedule: what it costs to be as accurate as one learner."""
+"""The page's tables of more epochs and of more learners: what it costs to be as accurate as one learner."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean, harmonic_mean
 
 import averaging_cells as plan
-from averaging_cells import Found, by_seed, chosen, of_length
-from averaging_numbers import Interval, bootstrap, mean_and_deviation, reach
+from averaging_cells import Found, by_seed, chosen, of_count, of_length
+from averaging_numbers import Interval, bootstrap, difference, mean_and_deviation, noise_scale, reach
 from sides import table
 
 SCHEDULES = f"""Whole trainings of each length, each with its own cosine to 0, at one learner's best rate. R: the
 shortest schedule that is as accurate as one learner with a warm-up after {plan.EPOCHS} epochs, over {plan.EPOCHS}.
 Between two lengths the mean accuracy is linear in the logarithm of epochs. The interval resamples the seeds that have
 every length.
+"""
+LEARNERS = f"""Whole trainings of {plan.EPOCHS} epochs at one learner's best rate, with a warm-up of an epoch. Noise
+scale: that of the steps, in samples, from the gain G at the end: batch x (G - 1) / (1 - G / k). The steps have momentum
+0.9: a gradient's noise scale is up to 19 times as large. One learner measures none; its is that of the fewest learners.
+The gain is 1 in the first 20 iterations, which are four epochs of 256 learners.
 """
 Curve = tuple[Sequence[float], float]  # a seed's accuracies of every length, and that of one learner
 
@@ -51,3 +59,64 @@ def _text(needed: Interval) -> str:
         for each in (needed.value, needed.low, needed.high)
     )
     return value if needed.seeds < 2 else f"{value} [{', '.join(ends)}]"
+
+
+@dataclass(frozen=True)
+class Count:
+    """What came of `learners` learners: figures by seed, and the seeds' harmonic mean noise scale in samples."""
+
+    arm: str
+    learners: int
+    accuracies: dict[int, float]
+    gains: dict[int, float]  # at the end
+    means: dict[int, float]  # of the gain over the run; those of older cells are not kept
+    noise: float
+
+    @property
+    def ratio(self) -> float:
+        """The samples of an iteration over the noise scale."""
+        return self.learners * plan.BATCH / self.noise
+
+
+def counts(found: Found, net: str) -> list[Count]:
+    """Those of each arm in the order of learners; one learner, which is the same run in each, has the next's noise."""
+    rate, points = chosen(found, net, plan.ONE), list[Count]()
+    for arm in plan.COUNTED if rate is not None else ():
+        noise = math.nan
+        for learners in reversed(plan.COUNTS):
+            name, row = of_count(arm, rate, learners)
+            accuracies, gains, means, noises = (
+                by_seed(found, name, net, row, figure) for figure in ("mean", "gain", "gain_mean", "noise")
+            )
+            known = {
+                seed: noise_scale(gains[seed], learners, plan.BATCH) for seed in gains if 1 < gains[seed] < learners
+            }
+            noise = harmonic_mean([*(known | noises).values()]) if known or noises else noise
+            if accuracies:
+                points.append(Count(arm, learners, accuracies, gains, means, noise))
+    return sorted(points, key=lambda point: (plan.COUNTED.index(point.arm), point.learners))
+
+
+def learners(found: Found, net: str) -> Iterator[str]:
+    points = counts(found, net)
+    if not any(point.learners not in (1, plan.K) for point in points):
+        return
+    yield f"\n## Learners: {net}\n\n{LEARNERS}\n"
+    rows, alone = [], points[0].accuracies if points[0].learners == 1 else {}
+    for point in points:
+        less = difference(point.accuracies, alone) if point.learners > 1 else None
+        rows.append(
+            [
+                point.arm,
+                str(point.learners),
+                f"{point.learners * plan.BATCH:,}",
+                f"{fmean(point.gains.values()):.1f}",
+                f"{fmean(point.means.values()):.1f}" if point.means else "",
+                *(["", ""] if math.isnan(point.noise) else [f"{point.noise:,.0f}", f"{point.ratio:.3f}"]),
+                str(len(point.accuracies)),
+                mean_and_deviation(list(point.accuracies.values())),
+                "" if less is None else less.text(2, 100),
+            ]
+        )
+    heads = ["arm", "learners", "samples", "gain at the end", "mean gain", "noise scale", "samples / noise scale"]
+    yield table([*heads, "seeds", "accuracy, %", "less that of one learner, points"], rows)

@@ -4,6 +4,7 @@
     python benchmarks/bench_averaging.py --cells 10         # so many cells
     python benchmarks/bench_averaging.py --only schedules   # one table: the shortest schedule as good as one learner's
     python benchmarks/bench_averaging.py --list             # what is missing; runs nothing
+    python benchmarks/bench_averaging.py --plot             # draws benchmarks/results/averaging.svg; runs nothing
     python benchmarks/bench_averaging.py --page             # the page of what is there; runs nothing
 
 Each run is a cell, kept in benchmarks/results/averaging.json as soon as it ends; started again it runs only what is
@@ -19,9 +20,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from averaging_cells import TABLES, Cell, Found, cells
+from averaging_cells import BN, TABLES, Cell, Found, cells
 from averaging_page import left_out, page
 from averaging_runs import Data, run
+from averaging_scaling import counts
 from sides import ROOT, note
 
 from mpibow.run.directory import write
@@ -46,6 +48,7 @@ def main() -> None:
     parser.add_argument("--cells", type=int, default=1 << 30, metavar="N", help="run so many of what is missing")
     parser.add_argument("--list", action="store_true", help="print what is missing, and run nothing")
     parser.add_argument("--page", action="store_true", help="write the page of what is there, and run nothing")
+    parser.add_argument("--plot", action="store_true", help="draw accuracy over learners, and run nothing")
     parser.add_argument("--pause", type=Path, metavar="FILE", help="wait between cells as long as FILE exists")
     parser.add_argument(
         "--runs", type=Path, default=Path("runs/averaging"), metavar="DIR", help="(default: %(default)s)"
@@ -55,6 +58,11 @@ def main() -> None:
     found = kept(options.results)
     if options.list:
         print(*(cell.key for cell in missing(found, options.only)), sep="\n")
+        return
+    if options.plot:
+        from averaging_plot import draw  # matplotlib
+
+        note(f"{draw(counts(found, BN), options.results.with_suffix('.svg'))}")
         return
     if not options.page:
         options.runs.mkdir(parents=True, exist_ok=True)

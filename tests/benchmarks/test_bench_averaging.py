@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from mpibow.config import load_mapping
+from mpibow.errors import MpibowError
 from mpibow.sync.family import Family
 
 GAINS = {"S-SGD, rate x learners, warm-up of an epoch": "learners"}  # those that are not 1, nor measured
@@ -183,6 +184,56 @@ def test_schedules_are_compared_with_one_learner_after_eight_epochs(plan: Module
     assert "76.00 ± 7.07 | 2 | 1.00 [1.00, 1.00] |" in text
     assert f"| 85.00 ± 7.07 | 2 | {(11 / 8) ** 0.5:.2f} [" in text  # half of the way from 8 epochs to 11
     assert "74.00 ± 7.07 | 2 | >1.4 [>1.4, >1.4] |" in text
+
+
+def test_a_gain_shows_the_noise_scale(numbers: ModuleType) -> None:
+    """Noise 30 times the signal in a batch of 8, of 16 learners: gain 31 / (30 / 16 + 1)."""
+    assert numbers.noise_scale(31 / (30 / 16 + 1), 16, 8) == pytest.approx(8 * 30)
+
+
+def test_numbers_of_learners_differ_by_them_alone(plan: ModuleType) -> None:
+    """An epoch has whole iterations of each; one and the usual number are the baselines that have run."""
+    found = {name: cell for arm in plan.ARMS for name, cell in grid(plan, plan.BN, arm, 0.003125).items()}
+    usual = {cell.key: cell for cell in plan.baselines(found, plan.BN, (1, 2))}
+    cells = list(plan.learners(found, plan.BN, (1, 2)))
+    assert len({cell.key for cell in cells}) == len(cells) == 2 * (1 + 2 * 4)
+    for cell in cells:
+        learners = cell.settings["learners"]
+        arm = cell.arm.removesuffix(f", {learners} learners")
+        assert cell.settings == {**usual[plan.key(plan.WHOLE, plan.BN, arm, cell.seed)].settings, "learners": learners}
+        assert (cell.table, cell.also) == ("baselines" if learners in (1, 16) else "learners", "learners")
+        assert plan.TRAIN % (learners * plan.BATCH) == 0
+
+
+def counted(plan: ModuleType) -> dict[str, Any]:
+    """16 and 64 learners of SMA, and one: the noise scale is 240 and 504 samples."""
+    found = grid(plan, plan.BN, plan.ONE, 0.00625)
+    for learners, mean, more in ((1, 0.66, {}), (16, 0.65, {}), (64, 0.6, {"noise": 504.0, "gain_mean": 12.5})):
+        for seed in (1, 2):
+            name, row = plan.of_count(plan.WARM, 0.00625, learners)
+            gain = 31 / (30 / 16 + 1) if learners == 16 else 32.0
+            found[plan.key(name, plan.BN, row, seed)] = {"mean": mean + 0.1 * seed, "gain": gain, **more}
+    return found
+
+
+def test_learners_stand_beside_the_noise_scale(plan: ModuleType, pages: ModuleType) -> None:
+    text = pages.page(counted(plan))
+    arm = "SMA, warm-up of an epoch"
+    assert f"| {arm} | 1 | 8 | 32.0 |  | 240 | 0.033 | 2 | 81.00 ± 7.07 |  |" in text
+    assert f"| {arm} | 16 | 128 | 10.8 |  | 240 | 0.533 | 2 | 80.00 ± 7.07 | -1.00 [-1.00, -1.00] |" in text
+    assert f"| {arm} | 64 | 512 | 32.0 | 12.5 | 504 | 1.016 | 2 | 75.00 ± 7.07 | -6.00 [-6.00, -6.00] |" in text
+
+
+def test_the_figure_has_the_numbers_of_learners(plan: ModuleType, pages: ModuleType, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    import averaging_plot
+    import averaging_scaling
+
+    drawn = averaging_plot.draw(averaging_scaling.counts(counted(plan), plan.BN), tmp_path / "averaging.svg")
+    text = drawn.read_text()
+    assert all(f"<!-- {word} -->" in text for word in ("SMA", "16", "64", "accuracy after 8 epochs, %"))
+    with pytest.raises(MpibowError, match="no cell of --only learners has run"):
+        averaging_plot.draw([], tmp_path / "none.svg")
 
 
 def branch(mean: float, loss: float, distance: float) -> dict[str, Any]:
