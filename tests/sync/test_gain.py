@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from mpibow.sync.gain import SILENT, Averages, carried, follow, noise_gain
+from mpibow.sync.gain import CERTAIN, Averages, carried, follow, noise_gain
 
 
-def known(n1: float, n2: float, count: int = SILENT + 1) -> Averages:
+def known(n1: float, n2: float, count: int = CERTAIN) -> Averages:
     return Averages(0.25 * n1, 0.25 * n2, 0.25, count)
+
+
+def certain(averages: Averages) -> Averages:
+    """The same after many more batches."""
+    return replace(averages, count=CERTAIN)
 
 
 @pytest.mark.parametrize(
@@ -33,11 +39,12 @@ def test_by_hand(k: int, n1: float, n2: float, gain: float) -> None:
     assert noise_gain(known(n1, n2), k) == pytest.approx(gain, rel=1e-12)
 
 
-def test_the_averages_are_not_trusted_at_first() -> None:
+def test_the_gain_grows_with_the_batches_behind_it() -> None:
     assert noise_gain(Averages(), 4) == 1.0
-    assert noise_gain(known(4.0, 1.0, count=20), 4) == 1.0
-    assert noise_gain(known(4.0, 1.0, count=21), 4) == 4.0
-    assert noise_gain(Averages(4.0, 1.0, 0.0, 21), 4) == 1.0
+    assert noise_gain(known(4.0, 1.0, count=0), 4) == 1.0
+    assert noise_gain(known(4.0, 1.0, count=CERTAIN // 2), 4) == 2.5
+    assert noise_gain(known(4.0, 1.0, count=CERTAIN), 4) == 4.0
+    assert noise_gain(Averages(4.0, 1.0, 0.0, CERTAIN), 4) == 1.0
 
 
 @pytest.mark.parametrize(("n1", "n2"), [(math.nan, 1.0), (1.0, math.nan), (math.inf, 1.0), (math.inf, math.inf)])
@@ -62,16 +69,16 @@ def test_first_average() -> None:
     assert averages.n1 == pytest.approx(0.004 * 2.0)
     assert averages.n2 == pytest.approx(0.004 * 1.0)
     assert averages.weight == pytest.approx(0.004)
-    assert averages.count == 1
+    assert averages.count == 4
 
 
 def test_second_average() -> None:
     averages = follow(Averages(2.0, 1.0, 0.5, 7), 250, mean_square=6.0, square_of_mean=3.0, rate=-1.0)
-    assert averages == Averages(0.75 * 2 + 0.25 * 6, 0.75 * 1 + 0.25 * 3, 0.75 * 0.5 + 0.25, 8)
+    assert averages == Averages(0.75 * 2 + 0.25 * 6, 0.75 * 1 + 0.25 * 3, 0.75 * 0.5 + 0.25, 257)
 
 
 def test_more_than_a_thousand_learners_remember_nothing() -> None:
-    assert follow(Averages(2.0, 1.0, 0.5, 7), 4000, 6.0, 3.0, 1.0) == Averages(6.0, 3.0, 1.0, 8)
+    assert follow(Averages(2.0, 1.0, 0.5, 7), 4000, 6.0, 3.0, 1.0) == Averages(6.0, 3.0, 1.0, CERTAIN)
 
 
 def test_the_bias_of_the_start_is_corrected() -> None:
@@ -80,7 +87,7 @@ def test_the_bias_of_the_start_is_corrected() -> None:
         averages = follow(averages, 4, 5.0, 2.0, 1.0)
         assert averages.n1 / averages.weight == pytest.approx(5.0)
         assert averages.n2 / averages.weight == pytest.approx(2.0)
-        assert noise_gain(averages, 4) == pytest.approx(2.5 if count > 20 else 1.0)
+        assert noise_gain(averages, 4) == pytest.approx(1.0 + 1.5 * min(4 * count / CERTAIN, 1.0))
 
 
 def test_a_schedule_does_not_distort_the_averages() -> None:
@@ -113,7 +120,7 @@ def test_noise_of_a_known_size(k: int, noise: float) -> None:
         v = signal + (noise / size) ** 0.5 * generator.standard_normal((k, size))
         u = -0.3 * v
         averages = follow(averages, k, float((u * u).sum()) / k, float((u.mean(axis=0) ** 2).sum()), 0.3)
-    assert noise_gain(averages, k) == pytest.approx((noise + 1) / (noise / k + 1), rel=0.05)
+    assert noise_gain(certain(averages), k) == pytest.approx((noise + 1) / (noise / k + 1), rel=0.05)
 
 
 def test_momentum_tells_as_a_batch_that_is_larger() -> None:
@@ -124,14 +131,14 @@ def test_momentum_tells_as_a_batch_that_is_larger() -> None:
         v = m * v + size**-0.5 + (noise / size) ** 0.5 * generator.standard_normal((k, size))
         if t >= 20:  # v has forgotten its start
             averages = follow(averages, k, float((v * v).sum()) / k, float((v.mean(axis=0) ** 2).sum()), 1.0)
-    assert noise_gain(averages, k) == pytest.approx((16 + 4) / (16 / 4 + 4), rel=0.05)
+    assert noise_gain(certain(averages), k) == pytest.approx((16 + 4) / (16 / 4 + 4), rel=0.05)
 
 
 def test_another_number_of_learners_knows_the_same_noise() -> None:
     """Noise 3 and signal 1: n1 = 4, n2 = 2.5 with 2 learners, 1.75 with 4; the gain 4 / 2.5 and 4 / 1.75."""
     two = known(4.0, 2.5)
     four = carried(two, 2, 4)
-    assert (four.n1, four.n2, four.weight, four.count) == (two.n1, pytest.approx(0.25 * 1.75), 0.25, SILENT + 1)
+    assert (four.n1, four.n2, four.weight, four.count) == (two.n1, pytest.approx(0.25 * 1.75), 0.25, CERTAIN)
     assert [noise_gain(two, 2), noise_gain(four, 4)] == pytest.approx([1.6, 4 / 1.75])
     assert carried(four, 4, 2).n2 == pytest.approx(two.n2)
 
@@ -153,4 +160,5 @@ def test_carried_averages_are_those_of_learners_of_that_number(noise: float) -> 
         for _ in range(1500):
             v = size**-0.5 + (noise / size) ** 0.5 * generator.standard_normal((k, size))
             averages[k] = follow(averages[k], k, float((v * v).sum()) / k, float((v.mean(axis=0) ** 2).sum()), 1.0)
-    assert noise_gain(carried(averages[2], 2, 16), 16) == pytest.approx(noise_gain(averages[16], 16), rel=0.1)
+    two, sixteen = (certain(averages[k]) for k in (2, 16))
+    assert noise_gain(carried(two, 2, 16), 16) == pytest.approx(noise_gain(sixteen, 16), rel=0.1)

@@ -229,7 +229,7 @@ def compare(settings: Family, local: Local, counts: tuple[int, ...], size: int, 
             np.testing.assert_array_equal(one.centre, cluster.rules[0].centre)
             lags = rule.replicas == "lagging"
             assert one.overlaps == (cluster.alone or lags or not rule.sends_at(one.state().numbers["turn"]))
-    assert rule.gain != "measured" or state.gain > 1.1, "the estimate was at work"
+    assert rule.gain != "measured" or state.gain > 1.01, "the estimate was at work"
 
 
 # The local step is the same on any number of ranks: the others' with the one that has all.
@@ -460,7 +460,7 @@ def test_another_number_of_learners_restarts(settings: Family) -> None:
     centre, momenta = cluster.rules[0].centre.copy(), cluster.momenta
     known = carried(known_to(cluster.rules[1]), 3, 5)
     arrays = cluster.rules[0].state().shared.keys() & {"mean", "previous", "outer_velocity"}
-    assert known.count == (26 if settings.point.gain == "measured" else 0)
+    assert known.count == (3 * 26 if settings.point.gain == "measured" else 0)
     cluster.resize((3, 2))
     np.testing.assert_array_equal(cluster.weights, np.tile(centre, (5, 1)))
     for rule in cluster.rules:

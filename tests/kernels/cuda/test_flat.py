@@ -16,7 +16,7 @@ from mpibow.kernels.cuda.kernels import Constant
 from mpibow.kernels.numpy import flat as reference
 from mpibow.kernels.passes import Local, chunks_of
 from mpibow.optim.update import Update
-from mpibow.sync.gain import Averages, follow, noise_gain
+from mpibow.sync.gain import CERTAIN, Averages, follow, noise_gain
 from tests.kernels.cuda.host import needs_compiler, prepared, run_all
 from tests.optim.test_table import every
 from tests.stepping import kept, local_of, sgd_step
@@ -242,14 +242,14 @@ def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float
     np.testing.assert_allclose(state["n1"], averages.n1, rtol=1e-12)
 
 
-def test_the_gain_is_1_for_20_iterations() -> None:
+def test_the_gain_grows_with_the_batches_behind_it() -> None:
     state, common, seen = np.zeros(1, flat.GAIN), np.zeros(2, np.float32), []
     state["measured"] = 1
-    for _ in range(22):
-        run_all(flat.follow_gain(np.array([4.0, 4.0]), step(rate=1.0), state, common, 4))
+    for _ in range(6):
+        run_all(flat.follow_gain(np.array([1000.0, 1000.0]), step(rate=1.0), state, common, 1000))
         seen.append(float(state["gain"][0]))
-    assert seen[:20] == [1.0] * 20
-    assert seen[20:] == [4.0] * 2  # n1 = 1, n2 = 1/4: noise alone
+    expected = [1 + 999 * min(n * 1000 / CERTAIN, 1) for n in range(1, 7)]  # n1 = 1, n2 = 1/1000: noise alone
+    np.testing.assert_allclose(seen, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(("fixed", "used"), [(3.0, 3.0), (0.5, 1.0), (9.0, 4.0)])
@@ -285,7 +285,7 @@ def test_the_ranks_sum_of_squares_stands_for_this_ranks() -> None:
     """k 4: n1 = 16 / 4, n2 = 4 / 16, so noise 5, signal 0: the gain is 4."""
     for sent, sums in ((np.full(1, 16, np.float32), [np.nan, 4.0]), (None, [16.0, 4.0])):
         state, common = np.zeros(1, flat.GAIN), np.zeros(2, np.float32)
-        state["measured"], state["count"] = 1, 20
+        state["measured"], state["count"] = 1, CERTAIN
         numbers = step(rate=1.0)
         run_all(flat.follow_gain(np.array(sums), numbers, state, common, 4, sent))
         assert (state["gain"].item(), common.tolist()) == (4.0, [0.75, 1.0])

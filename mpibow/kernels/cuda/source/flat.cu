@@ -93,6 +93,8 @@ template <class D> __global__ void __launch_bounds__(THREADS) sum_parts(const do
     if (threadIdx.x == 0) out[blockIdx.y * width + blockIdx.x] = D(sum);
 }
 
+constexpr int CERTAIN = 4000; // batches after which the measured gain is taken whole
+
 struct Gain {
     double n1, n2, weight;
     int count, measured;  // measured: whether the gain follows the averages; else it is `fixed`
@@ -111,14 +113,14 @@ __global__ void follow_gain(
         g.n1 = (1 - share) * g.n1 + share * n1;
         g.n2 = (1 - share) * g.n2 + share * n2;
         g.weight = (1 - share) * g.weight + share;
-        g.count++;
+        g.count = min(g.count + k, CERTAIN);
     }
     double gain = 1;
-    if (k > 1 && g.count > 20 && g.weight != 0) {
+    if (k > 1 && g.weight != 0) {
         const double a = g.n1 / g.weight, b = g.n2 / g.weight;
         const double noise = fmax(double(k) / (k - 1) * (a - b), 0.0), signal = fmax(b - noise / k, 0.0);
         const double measured = (noise + signal) / (noise / k + signal);
-        if (is_finite(measured)) gain = fmin(fmax(measured, 1.0), double(k));
+        if (is_finite(measured)) gain = 1 + (fmin(fmax(measured, 1.0), double(k)) - 1) * g.count / CERTAIN;
     }
     g.gain = float(g.measured ? gain : fmin(fmax(double(g.fixed), 1.0), double(k)));
     common[0] = (g.gain - 1) / k;
