@@ -11,12 +11,7 @@ Found = Mapping[str, Any]  # what came of the cells that have run, by their keys
 K, BATCH = 16, 8
 TRAIN, VALIDATION = 10_240, 5_000  # images; an epoch of 16 learners is 80 iterations
 EPOCHS, LONG = 8, 24  # half of them are 320 or 960 iterations, a multiple of 16 and 64
-NETS: Mapping[str, Mapping[str, Any]] = {
-    "three-conv, batch norm": {"norm": "batch"},
-    "three-conv, group norm": {"norm": "group"},
-}
-BN, GN = NETS
-RATES = (0.000390625, 0.00078125, 0.0015625, 0.003125, 0.00625, 0.0125)  # the grid of every arm whose rate is tuned
+RATES = (0.000390625, 0.00078125, 0.0015625, 0.003125, 0.00625, 0.0125)  # the grid of the first nets' tuned arms
 GRID_SEED = 1001  # chooses rates; no table has it
 SEEDS = tuple(range(1, 31))
 
@@ -49,9 +44,8 @@ BRANCHES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     LONG_RUN: {arm: OWN[arm] for arm in (REFERENCE, "pulled, alpha 1/16", "reset, period 16", "pulled, alpha 0")},
 }
 WHOLE, LONG_WHOLE = "baselines", "long baselines"
-LENGTHS = {SHORT_RUN: EPOCHS, LONG_RUN: LONG, WHOLE: EPOCHS, LONG_WHOLE: LONG}
 SCHEDULES, LEARNERS = "schedules", "learners"
-TABLES = ("rates", *LENGTHS, SCHEDULES, LEARNERS)
+TABLES = ("rates", *BRANCHES, WHOLE, LONG_WHOLE, SCHEDULES, LEARNERS)
 
 ONE, NESTEROV, SSGD, SMA, LOCAL = "one learner", "one learner, outer nesterov", "S-SGD", "SMA", "local SGD, period 16"
 GAINED, SCALED = "S-SGD, measured gain", "S-SGD, rate x learners, warm-up of an epoch"
@@ -76,6 +70,58 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     LOCAL: {"rule": {"name": "local_sgd"}},
     NESTEROV: {"learners": 1, "rule": {"name": "diloco", "period": 30}},
 }
+MNIST_ARMS = (WARM_ONE, WARM, WARM_GAINED, SCALED)
+
+
+@dataclass(frozen=True)
+class Net:
+    """Its data, the epochs of a usual training, the arm that all are compared with, and the rates of tuned arms.
+
+    `name` is how `--only` calls it; `few`: its branches are those of the long ones.
+    """
+
+    name: str
+    data: str = "cifar10"
+    epochs: int = EPOCHS
+    one: str = ONE
+    grids: Mapping[str, Sequence[float]] = field(default_factory=lambda: dict.fromkeys(ARMS, RATES))
+    few: bool = False
+    batch_norm: bool = True
+
+
+BN, GN, RESNET, LENET = "three-conv, batch norm", "three-conv, group norm", "ResNet-20", "LeNet on MNIST"
+NETS: Mapping[str, Net] = {
+    BN: Net("three-conv"),
+    GN: Net("three-conv-group", batch_norm=False),
+    RESNET: Net(
+        "resnet20",
+        epochs=4,
+        one=WARM_ONE,
+        grids={SSGD: (0.025, 0.05, 0.1), WARM_ONE: (0.00625, 0.0125, 0.025)},
+        few=True,
+    ),
+    LENET: Net(
+        "mnist",
+        data="mnist",
+        epochs=4,
+        one=WARM_ONE,
+        grids={
+            **dict.fromkeys(MNIST_ARMS[:-1], (0.0015625, 0.003125, 0.00625)),
+            SCALED: (0.00078125, 0.0015625, 0.003125),
+        },
+        batch_norm=False,
+    ),
+}
+
+
+def length(table: str, net: str) -> int:
+    """Epochs."""
+    return NETS[net].epochs * (LONG // EPOCHS if table in (LONG_RUN, LONG_WHOLE) else 1)
+
+
+def rules(table: str, net: str) -> Mapping[str, Mapping[str, Any]]:
+    """The arms of branches."""
+    return BRANCHES[LONG_RUN if NETS[net].few else table]
 
 
 @dataclass(frozen=True)
@@ -112,9 +158,10 @@ def settings(rate: float, seed: int, epochs: int = EPOCHS, **more: Any) -> dict[
 
 def chosen(found: Found, net: str, arm: str) -> float | None:
     """The rate of the grid with the highest validation accuracy; None while a rate has not run."""
-    cells = {rate: found.get(key("rates", net, at_rate(arm, rate), GRID_SEED)) for rate in RATES}
+    rates = NETS[net].grids.get(arm, ())
+    cells = {rate: found.get(key("rates", net, at_rate(arm, rate), GRID_SEED)) for rate in rates}
     known = {rate: cell["validation"] for rate, cell in cells.items() if cell is not None}
-    return max(known, key=known.__getitem__) if len(known) == len(RATES) else None
+    return max(known, key=known.__getitem__) if known and len(known) == len(rates) else None
 
 
 def by_seed(found: Found, name: str, net: str, arm: str, figure: str) -> dict[int, float]:
@@ -129,19 +176,19 @@ def by_seed(found: Found, name: str, net: str, arm: str, figure: str) -> dict[in
 
 
 def grid(net: str, arm: str) -> Iterator[Cell]:
-    for rate in RATES:
-        own = settings(rate, GRID_SEED, **ARMS[arm])
+    for rate in NETS[net].grids[arm]:
+        own = settings(rate, GRID_SEED, NETS[net].epochs, **ARMS[arm])
         yield Cell("rates", net, at_rate(arm, rate), GRID_SEED, own)
 
 
 def branches(found: Found, net: str, seeds: Sequence[int], table: str = SHORT_RUN) -> Iterator[Cell]:
     """Those of a seed one after the other: they share a trunk."""
-    rate, epochs = chosen(found, net, SSGD), LENGTHS[table]
+    rate, epochs = chosen(found, net, SSGD), length(table, net)
     if rate is None:
         return
     for seed in seeds:
         trunk = settings(rate, seed, epochs, rule=TRUNK, stop={"epochs": epochs // 2})
-        for arm, rule in BRANCHES[table].items():
+        for arm, rule in rules(table, net).items():
             own = settings(rate / K if arm in SHORT else rate, seed, epochs, rule=rule)
             yield Cell(table, net, arm, seed, own, trunk)
 
@@ -156,9 +203,9 @@ def baselines(
     """Every arm at its own rate of the grid and at one learner's, which may be the same."""
     for seed in seeds:
         for arm in arms:
-            for rate in (chosen(found, net, arm), chosen(found, net, ONE)):
+            for rate in (chosen(found, net, arm), chosen(found, net, NETS[net].one)):
                 if rate is not None:
-                    own = settings(rate, seed, LENGTHS[table], **ARMS[arm], **AVERAGE)
+                    own = settings(rate, seed, length(table, net), **ARMS[arm], **AVERAGE)
                     yield Cell(table, net, at_rate(arm, rate), seed, own)
 
 
@@ -218,12 +265,21 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from baselines(found, BN, SEEDS[:3], LONG_ARMS, LONG_WHOLE)
     yield from schedules(found, BN, SEEDS[:3])
     yield from learners(found, BN, SEEDS[:3])
-    yield from schedules(found, BN, SEEDS[:5])
+    yield from grid(RESNET, SSGD)
+    yield from branches(found, RESNET, SEEDS[:3])
+    yield from grid(RESNET, WARM_ONE)
+    yield from baselines(found, RESNET, SEEDS[:3], SCHEDULED)
+    for arm in MNIST_ARMS:
+        yield from grid(LENET, arm)
+    yield from baselines(found, LENET, SEEDS[:3], MNIST_ARMS)
     for arm in (LOCAL, NESTEROV):
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3])
+    yield from schedules(found, BN, SEEDS[:5])
+    yield from branches(found, RESNET, SEEDS[:9])
+    yield from baselines(found, RESNET, SEEDS[:9], SCHEDULED)
     for first, last in ((0, 5), (5, 10), (10, 20), (20, 30)):
-        for net in NETS:
+        for net in (BN, GN):
             yield from branches(found, net, SEEDS[first:last])
         yield from branches(found, BN, SEEDS[max(first, 2) : last], LONG_RUN)
         yield from baselines(found, BN, SEEDS[first:last])

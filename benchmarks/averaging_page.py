@@ -19,9 +19,10 @@ Made by `python benchmarks/bench_averaging.py`, which runs what is missing; `doc
 
 - Data: CIFAR-10, its first {plan.TRAIN:,} training images, without augmentation. Accuracies are of the 10,000 test
   images, which chose nothing.
-- Net: `convnet` with three layers and 16 channels, 64,666 weights.
-- Training: batch {plan.BATCH} a learner, {plan.K} learners where not said otherwise, {plan.EPOCHS} epochs,
-  SGD with momentum 0.9, weight decay 5e-4, cosine to 0. Long trainings may differ.
+- Nets: `convnet` with three layers and 16 channels, 64,666 weights; where a heading says so `resnet20`, 269,722
+  weights, or `lenet` on as many images of MNIST.
+- Training: batch {plan.BATCH} a learner, {plan.K} learners where not said otherwise, SGD with momentum 0.9, weight
+  decay 5e-4, cosine to 0. Long trainings may differ.
 - Rates: those of the highest accuracy on {plan.VALIDATION:,} other training images, on seed {plan.GRID_SEED}, which is
   in no other table.
 - ± is the standard deviation over seeds; [low, high] the 95 % bootstrap interval over seeds, of differences within each
@@ -61,8 +62,8 @@ def _summary(found: Found) -> Iterator[str]:
     bases = {column: by_seed(found, *column, plan.REFERENCE, "mean") for column in columns}
     columns = [column for column in columns if bases[column]]
     for name, net in columns:
-        seeds = min(len(by_seed(found, name, net, arm, "mean")) for arm in plan.BRANCHES[name])
-        heads.append(f"{net}, {plan.LENGTHS[name]} epochs, {seeds} seeds")
+        seeds = min(len(by_seed(found, name, net, arm, "mean")) for arm in plan.rules(name, net))
+        heads.append(f"{net}, {plan.length(name, net)} epochs, {seeds} seeds")
     for arm in plan.BRANCHES[plan.SHORT_RUN]:
         if arm != plan.REFERENCE:
             found_of = [difference(by_seed(found, *column, arm, "mean"), bases[column]) for column in columns]
@@ -85,12 +86,12 @@ def spread_slope(found: Found, name: str, net: str, arms: Sequence[str], figure:
 
 
 def _branches(found: Found, name: str, net: str) -> Iterator[str]:
-    yield f"\n## Branches from one half-trained net, {plan.LENGTHS[name]} epochs: {net}\n\n{BRANCHED}"
+    yield f"\n## Branches from one half-trained net, {plan.length(name, net)} epochs: {net}\n\n{BRANCHED}"
     if (rate := chosen(found, net, plan.SSGD)) is not None:
         yield f"Rate {rate:g}, the best of the grid for S-SGD.\n"
     yield "\n"
     rows = []
-    for arm in plan.BRANCHES[name]:
+    for arm in plan.rules(name, net):
         accuracy, loss = (by_seed(found, name, net, arm, figure) for figure in ("mean", "mean_loss"))
         base, base_loss = (by_seed(found, name, net, plan.REFERENCE, figure) for figure in ("mean", "mean_loss"))
         if not accuracy:
@@ -110,7 +111,7 @@ def _branches(found: Found, name: str, net: str) -> Iterator[str]:
         )
     heads = ["arm", "seeds", "spread", "accuracy, %", "less that of reset, points", "loss less that of reset"]
     yield table([*heads, "statistics anew, points"], rows)
-    pulled = [arm for arm in plan.BRANCHES[name] if arm.startswith("pulled") and arm not in plan.SHORT]
+    pulled = [arm for arm in plan.rules(name, net) if arm.startswith("pulled") and arm not in plan.SHORT]
     for arms in (pulled, pulled[:-1]):
         of = "alpha " + " to ".join(arm.removeprefix("pulled, alpha ") for arm in (arms[0], arms[-1]))
         accuracy, loss = (spread_slope(found, name, net, arms, figure) for figure in ("mean", "mean_loss"))
@@ -126,17 +127,19 @@ def _branches(found: Found, name: str, net: str) -> Iterator[str]:
         )
 
 
-BASELINES = f"""Every arm at its best rate of the grid of {plan.EPOCHS} epochs, and at one learner's best. One learner
-has {plan.K} times as many iterations. `SMA` is the default rule; `S-SGD, measured gain` is the same with replicas that
-are reset. The gain multiplies the mean step; `rate x learners` is a gain of {plan.K}. `average`: an exponential moving
-average of the centre of the same run, half-life half an epoch. Outer nesterov: `rule: {{name: diloco, period: 30}}`.
+BASELINES = f"""Every arm at its best rate of the grid, if it has one, and at one learner's best. Long trainings have
+the rates of the usual ones. One learner has {plan.K} times as many iterations. `SMA` is the default rule; `S-SGD,
+measured gain` is the same with replicas that are reset. The gain multiplies the mean step; `rate x learners` is a gain
+of {plan.K}. `average`: an exponential moving average of the centre of the same run, half-life half an epoch. Outer
+nesterov: `rule: {{name: diloco, period: 30}}`.
 """
 
 
 def _baselines(found: Found, name: str, net: str) -> Iterator[str]:
-    yield f"\n## Baselines, {plan.LENGTHS[name]} epochs: {net}\n\n{BASELINES}\n"
-    rows, alone = [], chosen(found, net, plan.ONE)
-    best = {} if alone is None else by_seed(found, name, net, at_rate(plan.ONE, alone), "mean")
+    yield f"\n## Baselines, {plan.length(name, net)} epochs: {net}\n\n{BASELINES}\n"
+    rows, one = [], plan.NETS[net].one
+    alone = chosen(found, net, one)
+    best = {} if alone is None else by_seed(found, name, net, at_rate(one, alone), "mean")
     for arm in plan.ARMS:
         tuned = chosen(found, net, arm)
         for rate in dict.fromkeys((tuned, alone)):
@@ -152,7 +155,7 @@ def _baselines(found: Found, name: str, net: str) -> Iterator[str]:
                     f"{fmean(gains.values()):.1f}" if gains else "",
                     str(len(accuracy)),
                     mean_and_deviation(list(accuracy.values())),
-                    "" if arm == plan.ONE else _told(difference(accuracy, best), 2, 100),
+                    "" if arm == one and rate == alone else _told(difference(accuracy, best), 2, 100),
                     mean_and_deviation(list(average.values())) if average else "",
                 ]
             )
@@ -163,16 +166,16 @@ def _baselines(found: Found, name: str, net: str) -> Iterator[str]:
 def _rates(found: Found) -> Iterator[str]:
     yield f"\n## Rates\n\nValidation accuracy in %, seed {plan.GRID_SEED}; bold: chosen.\n"
     for net in plan.NETS:
-        rows = []
+        rows, rates = [], sorted({rate for grid in plan.NETS[net].grids.values() for rate in grid})
         for arm in plan.ARMS:
-            cells = [found.get(key("rates", net, at_rate(arm, rate), plan.GRID_SEED)) for rate in plan.RATES]
+            cells = [found.get(key("rates", net, at_rate(arm, rate), plan.GRID_SEED)) for rate in rates]
             if any(cells):
                 best = chosen(found, net, arm)
                 texts = ["" if cell is None else f"{100 * cell['validation']:.2f}" for cell in cells]
-                marked = [f"**{text}**" if rate == best else text for rate, text in zip(plan.RATES, texts, strict=True)]
+                marked = [f"**{text}**" if rate == best else text for rate, text in zip(rates, texts, strict=True)]
                 rows.append([arm, *marked])
         if rows:
-            yield f"\n{net}:\n\n" + table(["arm", *(f"{rate:.3g}" for rate in plan.RATES)], rows)
+            yield f"\n{net}:\n\n" + table(["arm", *(f"{rate:.3g}" for rate in rates)], rows)
 
 
 def left_out(missing: Sequence[Cell]) -> str:

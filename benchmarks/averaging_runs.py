@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from averaging_cells import NETS, TRAIN, VALIDATION, Cell
+from averaging_cells import BN, GN, LENET, NETS, RESNET, TRAIN, VALIDATION, Cell
 from averaging_numbers import noise_scale
 
 import mpibow as mb
@@ -22,16 +22,24 @@ from mpibow.graph.graph import Array, Tensor
 from mpibow.graph.plan import Plan, choose_layout, compile_plan
 from mpibow.job import kernels_of, open_data
 from mpibow.models.convnet import convnet
+from mpibow.models.lenet import lenet
+from mpibow.models.resnet_cifar import resnet20
 from mpibow.run.state import from_named, named
 
-Images = tuple[Array, Array]  # (n, 3, 32, 32) uint8, labels (n,)
+Images = tuple[Array, Array]  # (n, c, h, w) uint8, labels (n,)
 BATCH, BATCHES = 256, 10  # of training images, whose statistics replace the replicas' mean ones
 TESTED = 500  # images of a batch in evaluation
+MODELS: Mapping[str, Callable[[Tensor], Tensor]] = {
+    BN: partial(convnet, classes=10, layers=3, norm="batch"),
+    GN: partial(convnet, classes=10, layers=3, norm="group"),
+    RESNET: partial(resnet20, classes=10),
+    LENET: partial(lenet, classes=10),
+}
 
 
 @dataclass(frozen=True)
 class Data:
-    """CIFAR-10: the first images of the training set train, its last ones choose rates, the test set is the result."""
+    """The first images of the training set train, its last ones choose rates, the test set is the result."""
 
     folder: Path
 
@@ -41,7 +49,7 @@ class Data:
 
     @cached_property
     def validation(self) -> Images:
-        return _images(self.folder / "train", 50_000 - VALIDATION, VALIDATION)
+        return _images(self.folder / "train", -VALIDATION, VALIDATION)
 
     @cached_property
     def test(self) -> Images:
@@ -51,13 +59,13 @@ class Data:
 def _images(folder: Path, first: int, count: int) -> Images:
     data = open_data(str(folder))
     images, labels = np.zeros((count, *data.shape), np.uint8), np.zeros(count, np.int32)
-    data.read(np.arange(first, first + count), images, labels)
+    data.read(np.arange(first, first + count) % data.count, images, labels)
     return images, labels
 
 
 def run(cell: Cell, data: Data, runs: Path) -> dict[str, Any]:
     """What came of it: accuracies are shares of the images, `distance` |w_i - W| / |W| over the branch, and last."""
-    net, out, resume = partial(_net, **NETS[cell.net]), runs / "cell", None
+    net, out, resume = MODELS[cell.net], runs / "cell", None
     shutil.rmtree(out, ignore_errors=True)
     if cell.trunk is not None:
         shutil.copytree(_trunk(cell, net, data, runs), out)
@@ -79,7 +87,7 @@ def run(cell: Cell, data: Data, runs: Path) -> dict[str, Any]:
         return found | {"validation": _tested(fitted, fitted.weights, test)[0]}
     with ThreadPoolExecutor(2) as pool:
         kinds = {"mean": fitted.weights}
-        if NETS[cell.net]["norm"] == "batch":
+        if NETS[cell.net].batch_norm:
             kinds["anew"] = _anew(fitted, data.train)
         if fitted.average is not None:
             kinds["average"] = fitted.average
@@ -88,10 +96,6 @@ def run(cell: Cell, data: Data, runs: Path) -> dict[str, Any]:
         ):
             found |= {name: accuracy, f"{name}_loss": loss}
     return found
-
-
-def _net(image: Tensor, norm: Any) -> Tensor:
-    return convnet(image, 10, layers=3, norm=norm)
 
 
 def _branched(events: list[dict[str, Any]], cell: Cell) -> int:

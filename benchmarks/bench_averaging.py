@@ -3,6 +3,7 @@
     python benchmarks/bench_averaging.py                    # everything that is missing, the most deciding cells first
     python benchmarks/bench_averaging.py --cells 10         # so many cells
     python benchmarks/bench_averaging.py --only schedules   # one table: the shortest schedule as good as one learner's
+    python benchmarks/bench_averaging.py --only resnet20    # one net; mnist: LeNet
     python benchmarks/bench_averaging.py --list             # what is missing; runs nothing
     python benchmarks/bench_averaging.py --plot             # draws benchmarks/results/averaging.svg; runs nothing
     python benchmarks/bench_averaging.py --page             # the page of what is there; runs nothing
@@ -20,7 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from averaging_cells import BN, TABLES, Cell, Found, cells
+from averaging_cells import BN, NETS, TABLES, Cell, Found, cells
 from averaging_page import left_out, page
 from averaging_runs import Data, run
 from averaging_scaling import counts
@@ -35,16 +36,18 @@ def kept(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text()) if path.exists() else {}
 
 
-def missing(found: Found, table: str | None = None) -> list[Cell]:
-    """The cells that have not run, each once."""
-    asked = dict.fromkeys(cell for cell in cells(found) if table in (None, cell.table, cell.also))
+def missing(found: Found, only: str | None = None) -> list[Cell]:
+    """The cells of a table or of a net that have not run, each once."""
+    asked = dict.fromkeys(cell for cell in cells(found) if only in (None, cell.table, cell.also, NETS[cell.net].name))
     return [cell for cell in asked if cell.key not in found]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cifar", type=Path, default=Path("data/cifar10"), help="as datasets/cifar.py writes it")
-    parser.add_argument("--only", choices=TABLES, help="a table (default: all)")
+    parser.add_argument("--mnist", type=Path, default=Path("data/mnist"), help="as mpibow convert mnist writes it")
+    choices = (*TABLES, *(net.name for net in NETS.values()))
+    parser.add_argument("--only", choices=choices, help="a table, or a net (default: all)")
     parser.add_argument("--cells", type=int, default=1 << 30, metavar="N", help="run so many of what is missing")
     parser.add_argument("--list", action="store_true", help="print what is missing, and run nothing")
     parser.add_argument("--page", action="store_true", help="write the page of what is there, and run nothing")
@@ -66,7 +69,7 @@ def main() -> None:
         return
     if not options.page:
         options.runs.mkdir(parents=True, exist_ok=True)
-        data = Data(options.cifar)
+        data = {"cifar10": Data(options.cifar), "mnist": Data(options.mnist)}
         for _ in range(options.cells):
             left = missing(found, options.only)  # anew: rates that have run choose others
             if not left:
@@ -74,7 +77,7 @@ def main() -> None:
             while options.pause is not None and options.pause.exists():
                 time.sleep(2.0)
             begin = time.perf_counter()
-            found[left[0].key] = run(left[0], data, options.runs)
+            found[left[0].key] = run(left[0], data[NETS[left[0].net].data], options.runs)
             note(f"{len(left)} left; {time.perf_counter() - begin:.1f} s: {left[0].key}: {found[left[0].key]}")
             write(options.results, json.dumps(found, indent=1) + "\n")
     write(options.results.with_suffix(".md"), page(found) + left_out(missing(found)))

@@ -236,6 +236,46 @@ def test_the_figure_has_the_numbers_of_learners(plan: ModuleType, pages: ModuleT
         averaging_plot.draw([], tmp_path / "none.svg")
 
 
+def test_other_nets_have_grids_and_epochs_of_their_own(plan: ModuleType) -> None:
+    found = {name: {"validation": rate} for rate, name in rated(plan, plan.RESNET, plan.SSGD)}
+    cells = list(plan.branches(found, plan.RESNET, (1,)))
+    assert [cell.arm for cell in cells] == ["reset", "pulled, alpha 1/16", "reset, period 16", "pulled, alpha 0"]
+    for cell in cells:
+        assert (cell.settings["update"]["lr"], cell.settings["stop"], cell.trunk["stop"]) == (
+            *(0.1, {"epochs": 4}, {"epochs": 2}),
+        )
+    for net, arms in ((plan.RESNET, plan.SCHEDULED), (plan.LENET, plan.MNIST_ARMS)):
+        found = {name: {"validation": -rate} for rate, name in rated(plan, net, plan.WARM_ONE)}
+        runs = list(dict.fromkeys(plan.baselines(found, net, (1, 2), arms)))
+        lowest = min(plan.NETS[net].grids[plan.WARM_ONE])
+        assert [cell.arm for cell in runs] == 2 * [plan.at_rate(arm, lowest) for arm in arms]
+        assert all(cell.settings["update"]["schedule"] == {"name": "cosine", "epochs": 4} for cell in runs)
+
+
+def rated(plan: ModuleType, net: str, arm: str) -> list[tuple[float, str]]:
+    return [(cell.settings["update"]["lr"], cell.key) for cell in plan.grid(net, arm)]
+
+
+def test_other_nets_are_compared_with_one_learner_with_a_warm_up(plan: ModuleType, pages: ModuleType) -> None:
+    found = {name: {"validation": -rate} for rate, name in rated(plan, plan.RESNET, plan.WARM_ONE)}
+    for arm, mean in ((plan.WARM_ONE, 0.6), (plan.WARM, 0.59)):
+        cell = {"mean": mean, "average": mean, "gain": 2.0}
+        found[plan.key("baselines", plan.RESNET, plan.at_rate(arm, 0.00625), 1)] = cell
+    text = pages.page(found)
+    assert "## Baselines, 4 epochs: ResNet-20" in text
+    assert "| one learner, warm-up of an epoch | 0.00625, its best | 2.0 | 1 | 60.00 |  | 60.00 |" in text
+    assert "| SMA, warm-up of an epoch | 0.00625, one learner's | 2.0 | 1 | 59.00 | -1.00 | 59.00 |" in text
+    assert "ResNet-20:\n\n| arm | 0.00625 | 0.0125 | 0.025 | 0.05 | 0.1 |" in text
+
+
+def test_a_net_or_a_table_can_be_asked_for(plan: ModuleType) -> None:
+    import bench_averaging
+
+    asked = {name: {cell.net for cell in bench_averaging.missing({}, name)} for name in ("resnet20", "mnist", "rates")}
+    assert asked == {"resnet20": {plan.RESNET}, "mnist": {plan.LENET}, "rates": set(plan.NETS)}
+    assert not bench_averaging.missing({}, "schedules")  # before the rates
+
+
 def branch(mean: float, loss: float, distance: float) -> dict[str, Any]:
     return {"mean": mean, "mean_loss": loss, "anew": mean + 0.001, "anew_loss": loss, "distance": distance}
 
@@ -305,3 +345,10 @@ def test_arms_go_on_from_one_trunk(plan: ModuleType, tmp_path: Path, capsys: pyt
     assert len(list((tmp_path / "trunk").iterdir())) == 1
     rates = averaging_runs.run(plan.Cell("rates", plan.GN, "S-SGD", 1, trunk), Made, tmp_path)
     assert rates.keys() == {"seconds", "gain", "distance", "distance_last", "validation"}
+    Made.train = (images[:, :1, :28, :28], labels)
+    Made.test = (images[:500, :1, :28, :28], labels[:500])
+    warm = plan.settings(0.003, 1, 1, learners=2, batch_size=64, **plan.ARMS[plan.WARM])
+    lenet = averaging_runs.run(plan.Cell("baselines", plan.LENET, plan.WARM, 1, warm), Made, tmp_path)
+    assert lenet.keys() >= {"mean", "gain"}
+    assert not lenet.keys() & {"anew", "average"}
+    assert averaging_runs.MODELS.keys() == plan.NETS.keys()
