@@ -12,6 +12,8 @@ from averaging_cells import Found, by_seed, chosen, of_count, of_length
 from averaging_numbers import Interval, bootstrap, difference, mean_and_deviation, noise_scale, reach
 from sides import table
 
+from mpibow.sync.gain import CERTAIN
+
 SCHEDULES = f"""Whole trainings of each length, each with its own cosine to 0, at one learner's best rate. R: the
 shortest schedule that is as accurate as one learner with a warm-up after {plan.EPOCHS} epochs, over {plan.EPOCHS}.
 Between two lengths the mean accuracy is linear in the logarithm of epochs. The interval resamples the seeds that have
@@ -20,7 +22,9 @@ every length.
 LEARNERS = f"""Whole trainings of {plan.EPOCHS} epochs at one learner's best rate, with a warm-up of an epoch. Noise
 scale: that of the steps, in samples, from the gain G at the end: batch x (G - 1) / (1 - G / k). The steps have momentum
 0.9: a gradient's noise scale is up to 19 times as large. One learner measures none; its is that of the fewest learners.
-The gain is 1 in the first 20 iterations, which are four epochs of 256 learners.
+The gain grows over the first {CERTAIN:,} batches, {CERTAIN * plan.BATCH / plan.TRAIN:.1f} epochs of any number of
+learners.
+"""
 """
 Curve = tuple[Sequence[float], float]  # a seed's accuracies of every length, and that of one learner
 
