@@ -25,7 +25,6 @@ scale: that of the steps, in samples, from the gain G at the end: batch x (G - 1
 The gain grows over the first {CERTAIN:,} batches, {CERTAIN * plan.BATCH / plan.TRAIN:.1f} epochs of any number of
 learners.
 """
-"""
 Curve = tuple[Sequence[float], float]  # a seed's accuracies of every length, and that of one learner
 
 
