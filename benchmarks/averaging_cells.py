@@ -97,7 +97,7 @@ NETS: Mapping[str, Net] = {
         "resnet20",
         epochs=4,
         one=WARM_ONE,
-        grids={SSGD: (0.025, 0.05, 0.1), WARM_ONE: (0.00625, 0.0125, 0.025)},
+        grids={SSGD: (0.05, 0.1, 0.2), WARM_ONE: (0.00625, 0.0125, 0.025)},
         few=True,
     ),
     LENET: Net(

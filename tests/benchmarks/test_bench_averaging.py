@@ -241,9 +241,8 @@ def test_other_nets_have_grids_and_epochs_of_their_own(plan: ModuleType) -> None
     cells = list(plan.branches(found, plan.RESNET, (1,)))
     assert [cell.arm for cell in cells] == ["reset", "pulled, alpha 1/16", "reset, period 16", "pulled, alpha 0"]
     for cell in cells:
-        assert (cell.settings["update"]["lr"], cell.settings["stop"], cell.trunk["stop"]) == (
-            *(0.1, {"epochs": 4}, {"epochs": 2}),
-        )
+        assert cell.settings["update"]["lr"] == 0.2
+        assert (cell.settings["stop"], cell.trunk["stop"]) == ({"epochs": 4}, {"epochs": 2})
     for net, arms in ((plan.RESNET, plan.SCHEDULED), (plan.LENET, plan.MNIST_ARMS)):
         found = {name: {"validation": -rate} for rate, name in rated(plan, net, plan.WARM_ONE)}
         runs = list(dict.fromkeys(plan.baselines(found, net, (1, 2), arms)))
@@ -265,7 +264,7 @@ def test_other_nets_are_compared_with_one_learner_with_a_warm_up(plan: ModuleTyp
     assert "## Baselines, 4 epochs: ResNet-20" in text
     assert "| one learner, warm-up of an epoch | 0.00625, its best | 2.0 | 1 | 60.00 |  | 60.00 |" in text
     assert "| SMA, warm-up of an epoch | 0.00625, one learner's | 2.0 | 1 | 59.00 | -1.00 | 59.00 |" in text
-    assert "ResNet-20:\n\n| arm | 0.00625 | 0.0125 | 0.025 | 0.05 | 0.1 |" in text
+    assert "ResNet-20:\n\n| arm | 0.00625 | 0.0125 | 0.025 | 0.05 | 0.1 | 0.2 |" in text
 
 
 def test_a_net_or_a_table_can_be_asked_for(plan: ModuleType) -> None:
