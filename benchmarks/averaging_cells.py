@@ -103,11 +103,11 @@ NETS: Mapping[str, Net] = {
     LENET: Net(
         "mnist",
         data="mnist",
-        epochs=4,
         one=WARM_ONE,
         grids={
-            **dict.fromkeys(MNIST_ARMS[:-1], (0.0015625, 0.003125, 0.00625)),
-            SCALED: (0.00078125, 0.0015625, 0.003125),
+            WARM_ONE: (0.0015625, 0.003125, 0.00625, 0.0125),
+            **dict.fromkeys((WARM, WARM_GAINED), (0.003125, 0.00625, 0.0125, 0.025)),
+            SCALED: (0.00078125, 0.0015625, 0.003125, 0.00625),
         },
         batch_norm=False,
     ),
