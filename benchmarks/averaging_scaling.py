@@ -22,8 +22,7 @@ every length.
 LEARNERS = f"""Whole trainings of {plan.EPOCHS} epochs at one learner's best rate, with a warm-up of an epoch. Noise
 scale: that of the steps, in samples, from the gain G at the end: batch x (G - 1) / (1 - G / k). The steps have momentum
 0.9: a gradient's noise scale is up to 19 times as large. One learner measures none; its is that of the fewest learners.
-The gain grows over the first {CERTAIN:,} batches, {CERTAIN * plan.BATCH / plan.TRAIN:.1f} epochs of any number of
-learners.
+The gain grows over the first {CERTAIN} iterations.
 """
 Curve = tuple[Sequence[float], float]  # a seed's accuracies of every length, and that of one learner
 

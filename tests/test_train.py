@@ -264,8 +264,8 @@ def test_metrics_tell_gain_and_agreement(tmp_path: Path) -> None:
     assert all(event["drift"] < 1e-12 and event["mismatches"] == 0 for event in tiny.events(tmp_path / "run", "agree"))
     gains = [event["gain"] for event in tiny.events(tmp_path / "run", "train")]
     assert gains[0] == 1.0  # of the iteration before
-    assert all(1.0 < gain <= 1 + 3 * 4 * i / CERTAIN for i, gain in enumerate(gains[1:], 1))
-    assert 1.0 < summary.gain < 1.2
+    assert all(1.0 < gain <= 1 + 3 * i / CERTAIN for i, gain in enumerate(gains[1:], 1))
+    assert 1.0 < summary.gain < 1.7
     saved = [event["iteration"] for event in tiny.events(tmp_path / "run", "checkpoint")]
     assert {9, 18, 27, 36, 40} <= set(saved)
 

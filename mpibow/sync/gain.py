@@ -12,15 +12,15 @@ from mpibow.graph.graph import Array
 from mpibow.kernels.passes import FlatKernels
 from mpibow.sync.averaging import Averaging
 
-CERTAIN = 4000  # batches after which the measured gain is taken whole
+CERTAIN = 200  # iterations after which the measured gain is taken whole
 
 
 @dataclass(frozen=True)
 class Averages:
     """n1, n2: averages over time of mean |v_i|^2 and |mean v|^2, weighted sums not yet divided by `weight`.
 
-    They belong to the current number of learners; a single learner keeps those of two (`carried`). `count`: the batches
-    in them, up to CERTAIN.
+    They belong to the current number of learners; a single learner keeps those of two (`carried`). `count`: the
+    iterations in them, up to CERTAIN.
     """
 
     n1: float = 0.0
@@ -46,7 +46,7 @@ def follow(averages: Averages, k: int, mean_square: float, square_of_mean: float
         n1=(1.0 - share) * averages.n1 + share * n1,
         n2=(1.0 - share) * averages.n2 + share * n2,
         weight=(1.0 - share) * averages.weight + share,
-        count=min(averages.count + k, CERTAIN),
+        count=min(averages.count + 1, CERTAIN),
     )
 
 
@@ -64,8 +64,8 @@ def noise_gain(averages: Averages, k: int) -> float:
     """G = (noise + signal) / (noise / k + signal) within [1, k]; 1 for one learner and while nothing is known.
 
     noise = max(k / (k - 1) (n1 - n2), 0), signal = max(n2 - noise / k, 0): k steps that differ by noise alone may be
-    added up (G = k), k equal steps count once (G = 1). Of G - 1 the first CERTAIN batches get a share that grows from 0
-    to 1: steps k times as long from the start leave a net that no later rate repairs (docs/averaging.md measures it).
+    added up (G = k), k equal steps count once (G = 1). Of G - 1 the first CERTAIN iterations take a share that
+    grows from 0 to 1: a net that begins with steps k times as long does not recover (docs/averaging.md).
 
     The paper's averages are of gradients, these of v, the sum of m^j g. With momentum m its noise is 1 / (1 - m^2)
     times a gradient's, while a signal that lasts is (1 / (1 - m))^2 times: G is that of a batch (1 + m) / (1 - m) times

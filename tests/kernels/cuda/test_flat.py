@@ -242,13 +242,13 @@ def test_the_gain_follows_the_noise_as_on_the_host(sums: list[tuple[float, float
     np.testing.assert_allclose(state["n1"], averages.n1, rtol=1e-12)
 
 
-def test_the_gain_grows_with_the_batches_behind_it() -> None:
+def test_the_gain_grows_with_the_iterations_behind_it() -> None:
     state, common, seen = np.zeros(1, flat.GAIN), np.zeros(2, np.float32), []
     state["measured"] = 1
-    for _ in range(6):
-        run_all(flat.follow_gain(np.array([1000.0, 1000.0]), step(rate=1.0), state, common, 1000))
+    for _ in range(CERTAIN + 2):
+        run_all(flat.follow_gain(np.array([4.0, 4.0]), step(rate=1.0), state, common, 4))
         seen.append(float(state["gain"][0]))
-    expected = [1 + 999 * min(n * 1000 / CERTAIN, 1) for n in range(1, 7)]  # n1 = 1, n2 = 1/1000: noise alone
+    expected = [1 + 3 * min(n / CERTAIN, 1) for n in range(1, CERTAIN + 3)]  # n1 = 1, n2 = 1/4: noise alone
     np.testing.assert_allclose(seen, expected, rtol=1e-6)
 
 

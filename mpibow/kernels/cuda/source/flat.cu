@@ -93,7 +93,7 @@ template <class D> __global__ void __launch_bounds__(THREADS) sum_parts(const do
     if (threadIdx.x == 0) out[blockIdx.y * width + blockIdx.x] = D(sum);
 }
 
-constexpr int CERTAIN = 4000; // batches after which the measured gain is taken whole
+constexpr int CERTAIN = 200; // iterations after which the measured gain is taken whole
 
 struct Gain {
     double n1, n2, weight;
@@ -113,7 +113,7 @@ __global__ void follow_gain(
         g.n1 = (1 - share) * g.n1 + share * n1;
         g.n2 = (1 - share) * g.n2 + share * n2;
         g.weight = (1 - share) * g.weight + share;
-        g.count = min(g.count + k, CERTAIN);
+        g.count = min(g.count + 1, CERTAIN);
     }
     double gain = 1;
     if (k > 1 && g.weight != 0) {
