@@ -38,11 +38,19 @@ SHORT: Mapping[str, Mapping[str, Any]] = {  # own steps 1/16 as long; the common
     "pulled, alpha 1/16, gain 16": {"name": "sma", "alpha": 1 / 16, "outer": {"gain": float(K)}},
     "pulled, alpha 0, gain 16": {"name": "sma", "alpha": 0.0, "outer": {"gain": float(K)}},
 }
-SHORT_RUN, LONG_RUN = "branches", "long branches"
+SHORT_RUN, LONG_RUN, DECAY_RUN = "branches", "long branches", "branches from the first decay"
+FEWER = {arm: OWN[arm] for arm in (REFERENCE, "pulled, alpha 1/16", "reset, period 16", "pulled, alpha 0")}
+FEW = {
+    **FEWER,
+    "pulled, alpha 1": OWN["pulled, alpha 1"],
+    "pulled, alpha 1/16, gain 16": SHORT["pulled, alpha 1/16, gain 16"],
+}
 BRANCHES: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     SHORT_RUN: {**OWN, **SHORT},
-    LONG_RUN: {arm: OWN[arm] for arm in (REFERENCE, "pulled, alpha 1/16", "reset, period 16", "pulled, alpha 0")},
+    LONG_RUN: FEWER,
+    DECAY_RUN: FEWER,
 }
+DECAYED = 12  # epochs; the rate falls to a tenth where the branches begin, and again after three quarters
 WHOLE, LONG_WHOLE = "baselines", "long baselines"
 SCHEDULES, LEARNERS = "schedules", "learners"
 TABLES = ("rates", *BRANCHES, WHOLE, LONG_WHOLE, SCHEDULES, LEARNERS)
@@ -51,6 +59,7 @@ ONE, NESTEROV, SSGD, SMA, LOCAL = "one learner", "one learner, outer nesterov", 
 GAINED, SCALED = "S-SGD, measured gain", "S-SGD, rate x learners, warm-up of an epoch"
 WARM, WARM_GAINED = "SMA, warm-up of an epoch", "S-SGD, measured gain, warm-up of an epoch"
 WARM_ONE = "one learner, warm-up of an epoch"
+OWN_STEPS, OUTER, ONE_OUTER = "pulled, alpha 1/16", "MuLoCo, period 32", "one learner, MuLoCo, period 32"
 AVERAGE = {"ema": {"half_life": TRAIN / 2}}
 WARM_UP = {"update": {"warmup": {"epochs": 1}}}
 LONG_ARMS = (ONE, WARM_ONE, WARM, WARM_GAINED)
@@ -71,13 +80,22 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     NESTEROV: {"learners": 1, "rule": {"name": "diloco", "period": 30}},
 }
 MNIST_ARMS = (WARM_ONE, WARM, WARM_GAINED, SCALED)
+MUON_ONLY: Mapping[str, Mapping[str, Any]] = {
+    OWN_STEPS: {"rule": OWN[OWN_STEPS]},
+    OUTER: {"rule": {"name": "muloco", "period": 32}},
+    ONE_OUTER: {"learners": 1, "rule": {"name": "muloco", "period": 32, "outer": {"momentum": 0.6}}},
+}
+MUON_ARMS = (ONE, SSGD, LOCAL, *MUON_ONLY)
+
+
+SGD = {"name": "sgd", "momentum": 0.9, "weight_decay": 5e-4}
 
 
 @dataclass(frozen=True)
 class Net:
     """Its data, the epochs of a usual training, the arm that all are compared with, and the rates of tuned arms.
 
-    `name` is how `--only` calls it; `few`: its branches are those of the long ones.
+    `name` is how `--only` calls it; `arms` are those of its branches, and `update` is its optimiser.
     """
 
     name: str
@@ -85,11 +103,13 @@ class Net:
     epochs: int = EPOCHS
     one: str = ONE
     grids: Mapping[str, Sequence[float]] = field(default_factory=lambda: dict.fromkeys(ARMS, RATES))
-    few: bool = False
+    arms: Mapping[str, Mapping[str, Any]] = field(default_factory=lambda: BRANCHES[SHORT_RUN])
     batch_norm: bool = True
+    update: Mapping[str, Any] = field(default_factory=lambda: SGD)
 
 
 BN, GN, RESNET, LENET = "three-conv, batch norm", "three-conv, group norm", "ResNet-20", "LeNet on MNIST"
+MUON = "three-conv, batch norm, Muon"
 NETS: Mapping[str, Net] = {
     BN: Net("three-conv"),
     GN: Net("three-conv-group", batch_norm=False),
@@ -98,7 +118,7 @@ NETS: Mapping[str, Net] = {
         epochs=4,
         one=WARM_ONE,
         grids={SSGD: (0.05, 0.1, 0.2), WARM_ONE: (0.00625, 0.0125, 0.025)},
-        few=True,
+        arms=FEW,
     ),
     LENET: Net(
         "mnist",
@@ -111,17 +131,27 @@ NETS: Mapping[str, Net] = {
         },
         batch_norm=False,
     ),
+    MUON: Net("muon", grids=dict.fromkeys(MUON_ARMS, (0.0025, 0.005, 0.01, 0.02, 0.04)), update={"name": "muon"}),
 }
 
 
 def length(table: str, net: str) -> int:
     """Epochs."""
+    if table == DECAY_RUN:
+        return DECAYED
     return NETS[net].epochs * (LONG // EPOCHS if table in (LONG_RUN, LONG_WHOLE) else 1)
 
 
 def rules(table: str, net: str) -> Mapping[str, Mapping[str, Any]]:
     """The arms of branches."""
-    return BRANCHES[LONG_RUN if NETS[net].few else table]
+    return NETS[net].arms if table == SHORT_RUN else BRANCHES[table]
+
+
+def schedule(table: str, net: str) -> dict[str, Any]:
+    """Where it is not a cosine, as of the runs of ResNets of He et al. and of Lin et al."""
+    epochs = length(table, net)
+    multistep = {"name": "multistep", "epochs": [epochs // 2, 3 * epochs // 4], "factor": 0.1}
+    return {"update": {"schedule": multistep}} if table == DECAY_RUN else {}
 
 
 @dataclass(frozen=True)
@@ -148,10 +178,9 @@ def key(table: str, net: str, arm: str, seed: int) -> str:
     return f"{table} | {net} | {arm} | seed {seed}"
 
 
-def settings(rate: float, seed: int, epochs: int = EPOCHS, **more: Any) -> dict[str, Any]:
-    """What all runs have in common, and `more`."""
-    update = {"name": "sgd", "lr": rate, "momentum": 0.9, "weight_decay": 5e-4}
-    update["schedule"] = {"name": "cosine", "epochs": epochs}
+def settings(net: str, rate: float, seed: int, epochs: int = EPOCHS, **more: Any) -> dict[str, Any]:
+    """What all runs of a net have in common, and `more`."""
+    update = {**NETS[net].update, "lr": rate, "schedule": {"name": "cosine", "epochs": epochs}}
     own = {"seed": seed, "batch_size": BATCH, "learners": K, "stop": {"epochs": epochs}, "log": {"every": 5}}
     return {**own, **more, "update": update | more.get("update", {})}
 
@@ -177,20 +206,27 @@ def by_seed(found: Found, name: str, net: str, arm: str, figure: str) -> dict[in
 
 def grid(net: str, arm: str) -> Iterator[Cell]:
     for rate in NETS[net].grids[arm]:
-        own = settings(rate, GRID_SEED, NETS[net].epochs, **ARMS[arm])
+        own = settings(net, rate, GRID_SEED, NETS[net].epochs, **of_arm(arm))
         yield Cell("rates", net, at_rate(arm, rate), GRID_SEED, own)
 
 
-def branches(found: Found, net: str, seeds: Sequence[int], table: str = SHORT_RUN) -> Iterator[Cell]:
-    """Those of a seed one after the other: they share a trunk."""
+def branches(
+    found: Found, net: str, seeds: Sequence[int], table: str = SHORT_RUN, arms: Mapping[str, Any] | None = None
+) -> Iterator[Cell]:
+    """Those of a seed one after the other: they share a trunk. `arms`: those alone."""
     rate, epochs = chosen(found, net, SSGD), length(table, net)
     if rate is None:
         return
     for seed in seeds:
-        trunk = settings(rate, seed, epochs, rule=TRUNK, stop={"epochs": epochs // 2})
-        for arm, rule in rules(table, net).items():
-            own = settings(rate / K if arm in SHORT else rate, seed, epochs, rule=rule)
+        both = schedule(table, net)
+        trunk = settings(net, rate, seed, epochs, rule=TRUNK, stop={"epochs": epochs // 2}, **both)
+        for arm, rule in (arms or rules(table, net)).items():
+            own = settings(net, rate / K if arm in SHORT else rate, seed, epochs, rule=rule, **both)
             yield Cell(table, net, arm, seed, own, trunk)
+
+
+def of_arm(arm: str) -> Mapping[str, Any]:
+    return {**ARMS, **MUON_ONLY}[arm]
 
 
 def at_rate(arm: str, rate: float) -> str:
@@ -205,7 +241,7 @@ def baselines(
         for arm in arms:
             for rate in (chosen(found, net, arm), chosen(found, net, NETS[net].one)):
                 if rate is not None:
-                    own = settings(rate, seed, length(table, net), **ARMS[arm], **AVERAGE)
+                    own = settings(net, rate, seed, length(table, net), **of_arm(arm), **AVERAGE)
                     yield Cell(table, net, at_rate(arm, rate), seed, own)
 
 
@@ -222,7 +258,10 @@ def schedules(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
     for seed in seeds:
         for epochs in SHARES:
             for arm in SCHEDULED:
-                (table, row), own = of_length(arm, rate, epochs), settings(rate, seed, epochs, **ARMS[arm], **AVERAGE)
+                (table, row), own = (
+                    of_length(arm, rate, epochs),
+                    settings(net, rate, seed, epochs, **of_arm(arm), **AVERAGE),
+                )
                 yield Cell(table, net, row, seed, own, also=SCHEDULES)
 
 
@@ -242,7 +281,7 @@ def learners(found: Found, net: str, seeds: Sequence[int]) -> Iterator[Cell]:
         for count in COUNTS:
             for arm in COUNTED if count > 1 else (WARM_ONE,):
                 table, row = of_count(arm, rate, count)
-                own = settings(rate, seed, **{"learners": count, **ARMS[arm]}, **AVERAGE)
+                own = settings(net, rate, seed, **{"learners": count, **of_arm(arm)}, **AVERAGE)
                 yield Cell(table, net, row, seed, own, also=LEARNERS)
 
 
@@ -267,19 +306,26 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from learners(found, BN, SEEDS[:3])
     yield from grid(RESNET, SSGD)
     yield from branches(found, RESNET, SEEDS[:3])
-    yield from grid(RESNET, WARM_ONE)
-    yield from baselines(found, RESNET, SEEDS[:3], SCHEDULED)
     for arm in MNIST_ARMS:
         yield from grid(LENET, arm)
     yield from baselines(found, LENET, SEEDS[:3], MNIST_ARMS)
+    yield from grid(RESNET, WARM_ONE)
+    yield from baselines(found, RESNET, SEEDS[:5], SCHEDULED)
+    for arm in MUON_ARMS:
+        yield from grid(MUON, arm)
+    yield from baselines(found, MUON, SEEDS[:3], MUON_ARMS)
+    yield from branches(found, RESNET, SEEDS[:3], DECAY_RUN)
     for arm in (LOCAL, NESTEROV):
         yield from grid(BN, arm)
     yield from baselines(found, BN, SEEDS[:3])
-    yield from schedules(found, BN, SEEDS[:5])
+    for net in (BN, GN):
+        yield from branches(found, net, SEEDS[:5])
+        yield from branches(found, net, SEEDS[:10], arms=OWN)
     yield from branches(found, RESNET, SEEDS[:9])
-    yield from baselines(found, RESNET, SEEDS[:9], SCHEDULED)
-    for first, last in ((0, 5), (5, 10), (10, 20), (20, 30)):
-        for net in (BN, GN):
-            yield from branches(found, net, SEEDS[first:last])
-        yield from branches(found, BN, SEEDS[max(first, 2) : last], LONG_RUN)
-        yield from baselines(found, BN, SEEDS[first:last])
+    yield from baselines(found, BN, SEEDS[:5])
+    yield from schedules(found, BN, SEEDS[:5])
+    yield from branches(found, BN, SEEDS[:5], LONG_RUN)
+    for net in (BN, GN):
+        yield from branches(found, net, SEEDS[:20], arms=OWN)
+    for net in (BN, GN):
+        yield from branches(found, net, SEEDS, arms=OWN)

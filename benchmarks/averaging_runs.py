@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
-from averaging_cells import BN, GN, LENET, NETS, RESNET, TRAIN, VALIDATION, Cell
+from averaging_cells import BN, GN, LENET, MUON, NETS, RESNET, TRAIN, VALIDATION, Cell
 from averaging_numbers import noise_scale
 
 import mpibow as mb
@@ -32,6 +32,7 @@ TESTED = 500  # images of a batch in evaluation
 MODELS: Mapping[str, Callable[[Tensor], Tensor]] = {
     BN: partial(convnet, classes=10, layers=3, norm="batch"),
     GN: partial(convnet, classes=10, layers=3, norm="group"),
+    MUON: partial(convnet, classes=10, layers=3, norm="batch"),
     RESNET: partial(resnet20, classes=10),
     LENET: partial(lenet, classes=10),
 }

@@ -10,18 +10,20 @@
 
 Each run is a cell, kept in benchmarks/results/averaging.json as soon as it ends; started again it runs only what is
 missing. The page, benchmarks/results/averaging.md, is made of what is there. All learners are of one process, and cells
-count epochs, not seconds: the load of the machine changes no number.
+count epochs, not seconds: the load of the machine changes no number. Several of these commands share the cells: one on
+each core (`taskset -c 0 python benchmarks/bench_averaging.py & taskset -c 1 ...`) ends sooner than one on all cores.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
+import shutil
 import time
 from pathlib import Path
-from typing import Any
 
 from averaging_cells import BN, NETS, TABLES, Cell, Found, cells
+from averaging_claims import Claim, keep, kept
 from averaging_page import left_out, page
 from averaging_runs import Data, run
 from averaging_scaling import counts
@@ -30,10 +32,6 @@ from sides import ROOT, note
 from mpibow.run.directory import write
 
 RESULTS = ROOT / "benchmarks/results/averaging.json"
-
-
-def kept(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text()) if path.exists() else {}
 
 
 def missing(found: Found, only: str | None = None) -> list[Cell]:
@@ -68,18 +66,24 @@ def main() -> None:
         note(f"{draw(counts(found, BN), options.results.with_suffix('.svg'))}")
         return
     if not options.page:
-        options.runs.mkdir(parents=True, exist_ok=True)
+        claim, runs = Claim(options.runs / "claims"), options.runs / str(os.getpid())
+        runs.mkdir()
         data = {"cifar10": Data(options.cifar), "mnist": Data(options.mnist)}
         for _ in range(options.cells):
-            left = missing(found, options.only)  # anew: rates that have run choose others
-            if not left:
+            while left := missing(found := kept(options.results), options.only):  # anew: rates choose other cells
+                waits = options.pause is not None and options.pause.exists()
+                if not waits and (cell := claim.first(left)) is not None:
+                    break
+                time.sleep(2.0)  # another process runs what is left
+            else:
                 break
-            while options.pause is not None and options.pause.exists():
-                time.sleep(2.0)
             begin = time.perf_counter()
-            found[left[0].key] = run(left[0], data[NETS[left[0].net].data], options.runs)
-            note(f"{len(left)} left; {time.perf_counter() - begin:.1f} s: {left[0].key}: {found[left[0].key]}")
-            write(options.results, json.dumps(found, indent=1) + "\n")
+            result = run(cell, data[NETS[cell.net].data], runs)
+            keep(options.results, cell.key, result)
+            note(f"{len(left)} left; {time.perf_counter() - begin:.1f} s: {cell.key}: {result}")
+        claim.drop()
+        shutil.rmtree(runs)
+        found = kept(options.results)
     write(options.results.with_suffix(".md"), page(found) + left_out(missing(found)))
 
 
