@@ -59,11 +59,12 @@ ONE, NESTEROV, SSGD, SMA, LOCAL = "one learner", "one learner, outer nesterov", 
 GAINED, SCALED = "S-SGD, measured gain", "S-SGD, rate x learners, warm-up of an epoch"
 WARM, WARM_GAINED = "SMA, warm-up of an epoch", "S-SGD, measured gain, warm-up of an epoch"
 WARM_ONE = "one learner, warm-up of an epoch"
+FIRM, WARM_FIRM = "SMA, alpha 1", "SMA, alpha 1, warm-up of an epoch"
 OWN_STEPS, OUTER, ONE_OUTER = "pulled, alpha 1/16", "MuLoCo, period 32", "one learner, MuLoCo, period 32"
 AVERAGE = {"ema": {"half_life": TRAIN / 2}}
 WARM_UP = {"update": {"warmup": {"epochs": 1}}}
 LONG_ARMS = (ONE, WARM_ONE, WARM, WARM_GAINED)
-SCHEDULED = (WARM_ONE, WARM, WARM_GAINED)
+SCHEDULED = (WARM_ONE, WARM, WARM_FIRM, WARM_GAINED)
 SHARES = (4, 6, EPOCHS, 11)  # epochs of a whole cosine schedule: 0.5, 0.7, 1 and 1.4 of EPOCHS
 COUNTS = (1, 4, K, 64, 256)  # learners: an epoch of 256 is 5 iterations
 COUNTED = (WARM, WARM_GAINED)
@@ -72,6 +73,8 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     WARM_ONE: {"learners": 1, **WARM_UP},
     SMA: {"rule": {"name": "sma"}},
     WARM: {"rule": {"name": "sma"}, **WARM_UP},
+    FIRM: {"rule": {"name": "sma", "alpha": 1.0}},
+    WARM_FIRM: {"rule": {"name": "sma", "alpha": 1.0}, **WARM_UP},
     GAINED: {"rule": {"name": "sma", "replicas": "reset"}},
     WARM_GAINED: {"rule": {"name": "sma", "replicas": "reset"}, **WARM_UP},
     SSGD: {"rule": {"name": "ssgd"}},
@@ -79,7 +82,7 @@ ARMS: Mapping[str, Mapping[str, Any]] = {
     LOCAL: {"rule": {"name": "local_sgd"}},
     NESTEROV: {"learners": 1, "rule": {"name": "diloco", "period": 30}},
 }
-MNIST_ARMS = (WARM_ONE, WARM, WARM_GAINED, SCALED)
+MNIST_ARMS = (WARM_ONE, WARM, WARM_FIRM, WARM_GAINED, SCALED)
 MUON_ONLY: Mapping[str, Mapping[str, Any]] = {
     OWN_STEPS: {"rule": OWN[OWN_STEPS]},
     OUTER: {"rule": {"name": "muloco", "period": 32}},
@@ -126,7 +129,7 @@ NETS: Mapping[str, Net] = {
         one=WARM_ONE,
         grids={
             WARM_ONE: (0.0015625, 0.003125, 0.00625, 0.0125),
-            **dict.fromkeys((WARM, WARM_GAINED), (0.003125, 0.00625, 0.0125, 0.025)),
+            **dict.fromkeys((WARM, WARM_FIRM, WARM_GAINED), (0.003125, 0.00625, 0.0125, 0.025)),
             SCALED: (0.00078125, 0.0015625, 0.003125, 0.00625),
         },
         batch_norm=False,
@@ -304,6 +307,9 @@ def cells(found: Found) -> Iterator[Cell]:
     yield from baselines(found, BN, SEEDS[:3], LONG_ARMS, LONG_WHOLE)
     yield from schedules(found, BN, SEEDS[:3])
     yield from learners(found, BN, SEEDS[:3])
+    for arm in (FIRM, WARM_FIRM):
+        yield from grid(BN, arm)
+    yield from baselines(found, BN, SEEDS[:3], (FIRM, WARM_FIRM))
     yield from grid(RESNET, SSGD)
     yield from branches(found, RESNET, SEEDS[:3])
     for arm in MNIST_ARMS:
